@@ -21,7 +21,7 @@ from multiprocessing import Pipe
 import torch
 import torch.distributed as dist
 from labnode.features.faults.on_node.holds import holds
-from labnode.node.recorder import install, marks
+from labnode.node.recorder import install, phases
 from labnode.node.trace_file import TraceFile
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -106,11 +106,11 @@ def serve(pipe, port, recorder, armed):
         points = [{"op": "all_reduce"}, {"op": "all_reduce", "edge": "after"}, {"phase": "backward"}, {"phase": "step"}]
         never = [{"trigger": index, "count": 1 << 30, **point} for index, point in enumerate(points)]
         holds.arm(never, os.pipe()[0], RANK, lambda *_: None)
-        marks.watch_phases(("backward", "step"), holds.begin_phase, holds.end_phase)
+        phases.watch_phases(("backward", "step"), holds.begin_phase, holds.end_phase)
     if recorder:
         os.environ["LAB_RECORDER"] = recorder
         trace = TraceFile()
-        install.start(RANK, trace.fd, os.getcwd(), None)
+        install.start_recording(RANK, trace.fd, os.getcwd(), None)
     dist.init_process_group("gloo", f"tcp://{os.environ['MASTER_ADDR']}:{port}", rank=RANK, world_size=WORLD_SIZE)
     if recorder:
         start_line = os.pread(trace.fd, 4096, 0).split(b"\n")[0].decode()

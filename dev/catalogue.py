@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 from urllib.parse import quote
 
-from lab.features.lessons.verb_scenarios import read_path
+from lab.features.lessons.verb_scenarios import read_chapters
 from lab.report.sanitize import escape_markdown
 from lab.spec.load import find_scenarios, library_folder, load_scenario
 from lab.spec.scenario import Scenario
@@ -17,7 +17,9 @@ from lab.words import capitalize_first
 def catalogue() -> str:
     """The page, made from all scenarios."""
     folder = library_folder()
-    return catalogue_text(folder, {path: load_scenario(path) for path in find_scenarios([folder])}, read_path(folder))
+    return catalogue_text(
+        folder, {path: load_scenario(path) for path in find_scenarios([folder])}, read_chapters(folder)
+    )
 
 
 def catalogue_text(folder: Path, scenarios: Mapping[Path, Scenario], chapters: Mapping[str, Sequence[str]]) -> str:

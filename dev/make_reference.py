@@ -87,7 +87,7 @@ def backends(page: str) -> str:
     rows = [
         f"| `{need.name}` | {need.what} | {backend} | {why} |"
         for need in NEEDS.values()
-        for backend, why in need.lacking.items()
+        for backend, why in need.missing.items()
     ]
     return _with(page, {"needs": "\n".join(["| need | what it is | not with | why |", "|---|---|---|---|", *rows])})
 

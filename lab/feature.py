@@ -97,13 +97,14 @@ class Feature:
 
 
 _all_features: tuple[Feature, ...] | None = None
+_installed_features: tuple[Feature, ...] | None = None
 
 
 def list_features() -> tuple[Feature, ...]:
     """Return each feature whose needs are available: those of the lab, then those of other packages by name."""
     global _all_features
     if _all_features is None:
-        every = [*map(_in_tree, IN_TREE), *_installed()]
+        every = [*map(_in_tree, IN_TREE), *installed_features()]
         names = {feature.name for feature in every}
         while missing := {feature.name for feature in every if not names.issuperset(feature.needs)} & names:
             names -= missing
@@ -174,7 +175,7 @@ def scenario_keys() -> dict[str, Any]:
 
 def feature_findings(name: str) -> Iterable[Any]:
     """Yield the entries of this name in `findings`, of the lab's features and of others."""
-    for feature in (*map(_in_tree, filter(is_available, FINDINGS)), *_installed()):
+    for feature in (*map(_in_tree, filter(is_available, FINDINGS)), *installed_features()):
         if name in feature.findings:
             yield import_entry(feature.findings[name])
 
@@ -205,8 +206,16 @@ def is_available(name: str) -> bool:
     return name in IN_TREE and all(map(is_available, _in_tree(name).needs))
 
 
-def _installed() -> list[Feature]:
-    """List other packages' features by name; import `importlib.metadata` (ten times slower) only if there are any."""
+def installed_features() -> tuple[Feature, ...]:
+    """List the features of other packages by name; this process searches for them once."""
+    global _installed_features
+    if _installed_features is None:
+        _installed_features = tuple(_find_installed_features())
+    return _installed_features
+
+
+def _find_installed_features() -> list[Feature]:
+    """Search for them; import `importlib.metadata`, which is ten times slower, only if there are any."""
     sought = f"[{GROUP}]".encode()
     for folder in sys.path:
         try:

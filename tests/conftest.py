@@ -165,6 +165,8 @@ def group_of(item: pytest.Item, tier: str) -> str:
 
     Elsewhere each node of a cluster imports torch, and everywhere what a process's first training imports besides.
     """
+    if "kept" in getattr(item, "fixturenames", ()):
+        return item.nodeid.partition("::")[0]
     shared = [engine for engine in ELSEWHERE if item.get_closest_marker(engine)]
     if tier in ("engines", "hostile") and shared:
         return f"{tier}-{shared[0]}"

@@ -18,7 +18,7 @@ from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, 
 from lab.errors import ClusterError, EngineUnavailable, LabError, NodeLost
 from lab.node.messages import agent as messages
 from lab.node.messages import wire
-from lab.node.messages.agent import AskTime, Do, Done, Reached, TimeTold
+from lab.node.messages.agent import ActionRequest, ActionResult, AskTime, ClockReading, Reached
 from lab.node.recorder.journal import clock_id
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
@@ -89,13 +89,13 @@ class FakeAgent:
         if isinstance(message, messages.Claim):
             return [messages.Claimed("", 0.0, clock_id())]
         if isinstance(message, AskTime):
-            return [TimeTold("", message.asked, time.time() + self.ahead_s, time.monotonic() + self.ahead_s)]
+            return [ClockReading("", message.asked, time.time() + self.ahead_s, time.monotonic() + self.ahead_s)]
         if isinstance(message, messages.Prepare):
             self.running = {worker.rank for worker in message.workers}
             self.triggers = message.triggers
             return [messages.Prepared("")]
-        if isinstance(message, Do):
-            return [Done(message.id, {"in_force": True})]
+        if isinstance(message, ActionRequest):
+            return [ActionResult(message.id, {"in_force": True})]
         if isinstance(message, messages.Go):
             return self._act()
         if isinstance(message, messages.Stacks):
@@ -154,7 +154,7 @@ class FakeChannel:
                 if answer is END:
                     self._theirs.close()
                     return
-                self._theirs.sendall(wire.encode(answer))
+                self._theirs.sendall(wire.encode_message(answer))
 
     def receive(self) -> bytes | None:
         try:

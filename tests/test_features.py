@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -90,28 +92,60 @@ def needed_by(name: str) -> frozenset[str]:
     return frozenset({name}.union(*map(needed_by, more)))
 
 
-def without(folder: Path, *names: str) -> dict[str, str]:
-    """A copy of the lab without these features; the environment in which it is the lab."""
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a copy of the lab, which tests take features out of in turn."""
+    folder = tmp_path_factory.mktemp("copied")
     shutil.copytree(ROOT / "lab", folder / "lab")  # with what Python compiled: times are copied too, so it is valid
-    for name in names:
-        shutil.rmtree(folder / "lab" / "features" / name)
-    table = folder / "lab" / "feature.py"
-    before, start, rest = table.read_text().partition("IN_TREE = (")
-    listed, end, after = rest.partition("\n)")
-    for name in names:
-        listed = listed.replace(f'"{name}",', "")
-    table.write_text(before + start + listed + end + after)
     for beside in ("scenarios", "docs", "Dockerfile", "mpi"):
         (folder / beside).symlink_to(ROOT / beside)
-    return {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    return folder
 
 
-def lab(environment: dict[str, str], folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Call the lab of a copy."""
-    return subprocess.run(
-        [sys.executable, "-m", "lab.cli.main", *words],
+@contextmanager
+def without(folder: Path, *names: str) -> Iterator[dict[str, str]]:
+    """Take features out of a copy of the lab for a while; yields the environment in which the copy is the lab."""
+    features, removed, table = folder / "lab" / "features", folder / "removed", folder / "lab" / "feature.py"
+    removed.mkdir()
+    before, start, rest = (ROOT / "lab" / "feature.py").read_text().partition("IN_TREE = (")
+    listed, end, after = rest.partition("\n)")
+    for name in names:
+        (features / name).rename(removed / name)
+        listed = listed.replace(f'"{name}",', "")
+    table.write_text(before + start + listed + end + after)
+    try:
+        yield {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    finally:
+        for name in names:
+            (removed / name).rename(features / name)
+        removed.rmdir()
+
+
+CALLS = """
+import contextlib, io, json, sys
+from lab.cli.main import main
+ends = []
+for words in json.load(sys.stdin):
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        try:
+            code = main(words)
+        except SystemExit as end:
+            code = end.code or 0
+    ends.append((code, out.getvalue(), err.getvalue()))
+print(json.dumps(ends))
+"""
+
+
+def calls(environment: dict[str, str], folder: Path, *commands: list[str]) -> list[tuple[int, str, str]]:
+    """Call the lab of a copy several times in one process; returns exit code, output and errors of each call."""
+    done = subprocess.run(
+        [sys.executable, "-c", CALLS], input=json.dumps(commands),
         cwd=folder, env=environment, timeout=120, capture_output=True, text=True,
     )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    ends = [(code, out, err) for code, out, err in json.loads(done.stdout)]
+    assert len(ends) == len(commands)
+    return ends
 
 
 def scatter(folder: Path, *without: str) -> Path:
@@ -123,75 +157,86 @@ def scatter(folder: Path, *without: str) -> Path:
     return path
 
 
+@pytest.mark.xdist_group("features")
 @pytest.mark.parametrize("name", IN_TREE)
-def test_without_a_feature_everything_else_is_there(name: str, tmp_path: Path) -> None:
-    environment = without(tmp_path, name)
+def test_without_a_feature_everything_else_is_there(name: str, copied: Path, tmp_path: Path) -> None:
     gone = needed_by(name)
+    verbs, keys = [*BY_NAME[name].verbs], [*BY_NAME[name].keys]
+    written = []
+    for number, key in enumerate(keys):
+        *above, last = key.split(".")
+        scenario = tmp_path / f"scenario{number}.yaml"
+        scenario.write_text("script: scatter.py\n" + "".join(f"{one}:\n  " for one in above) + f"{last}: 1\n")
+        written.append(["validate", str(scenario)])
+    asked = [["--help"], ["validate", str(scatter(tmp_path, *gone))], *([verb] for verb in verbs), *written]
 
-    helped = lab(environment, tmp_path, "--help")
-    assert helped.returncode == 0, helped.stderr
+    with without(copied, name) as environment:
+        helped, valid, *refused = calls(environment, tmp_path, *asked)
+
+    assert helped[0] == 0, helped
     for other, feature in BY_NAME.items():
         for verb in feature.verbs:
-            assert bool(re.search(rf"^  {verb}  ", helped.stdout, re.MULTILINE)) == (other not in gone), verb
-    for verb in BY_NAME[name].verbs:
-        refused = lab(environment, tmp_path, verb)
-        assert refused.returncode == 2
-        assert golden(1, verb) in refused.stderr
-    for key in BY_NAME[name].keys:
-        *above, last = key.split(".")
-        scenario = tmp_path / "scenario.yaml"
-        scenario.write_text("script: scatter.py\n" + "".join(f"{one}:\n  " for one in above) + f"{last}: 1\n")
-        refused = lab(environment, tmp_path, "validate", str(scenario))
-        assert refused.returncode == 2
-        assert golden(2, last, name) in refused.stdout
-    valid = lab(environment, tmp_path, "validate", str(scatter(tmp_path, *gone)))
-    assert valid.returncode == 0, valid.stdout
+            assert bool(re.search(rf"^  {verb}  ", helped[1], re.MULTILINE)) == (other not in gone), verb
+    assert valid[0] == 0, valid
+    for verb, (code, _, err) in zip(verbs, refused[: len(verbs)], strict=True):
+        assert code == 2
+        assert golden(1, verb) in err
+    for key, (code, out, _) in zip(keys, refused[len(verbs) :], strict=True):
+        assert code == 2
+        assert golden(2, key.split(".")[-1], name) in out
 
 
-def test_without_any_feature_a_scenario_runs_on_the_local_engine(tmp_path: Path) -> None:
-    environment = without(tmp_path, *IN_TREE)
-    (tmp_path / "work").mkdir()
+def test_without_any_feature_a_scenario_runs_on_the_local_engine(copied: Path, tmp_path: Path) -> None:
+    run = ["run", str(scatter(tmp_path, *IN_TREE)), "--engine", "local"]
+    verbs = ("show", "explain", "logs", "runs", "status")
 
-    done = lab(environment, tmp_path / "work", "run", str(scatter(tmp_path, *IN_TREE)), "--engine", "local")
+    with without(copied, *IN_TREE) as environment:
+        done, *shown = calls(environment, tmp_path, run, *([verb] for verb in verbs))
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "passed" in done.stdout
-    for verb in ("show", "explain", "logs", "runs", "status"):
-        shown = lab(environment, tmp_path / "work", verb)
-        assert shown.returncode == 0, (verb, shown.stderr)
+    assert done[0] == 0, done
+    assert "passed" in done[1]
+    assert [code for code, _, _ in shown] == [0] * len(verbs), shown
 
 
-def test_without_launchers_only_the_lab_itself_starts_workers(tmp_path: Path) -> None:
-    environment = without(tmp_path, *needed_by("launchers"))
-    scenario = scatter(tmp_path, *needed_by("launchers"))
-    assert lab(environment, tmp_path, "validate", str(scenario)).returncode == 0
+@pytest.mark.xdist_group("features")
+def test_without_launchers_only_the_lab_itself_starts_workers(copied: Path, tmp_path: Path) -> None:
+    valid = scatter(tmp_path, *needed_by("launchers"))
+    other = tmp_path / "other.yaml"
+    other.write_text("script: scatter.py\nlauncher: {torchrun: {max_restarts: 1}}\n")
 
-    scenario.write_text("script: scatter.py\nlauncher: {torchrun: {max_restarts: 1}}\n")
-    refused = lab(environment, tmp_path, "validate", str(scenario))
+    with without(copied, *needed_by("launchers")) as environment:
+        accepted, refused = calls(environment, tmp_path, ["validate", str(valid)], ["validate", str(other)])
 
-    assert refused.returncode == 2
-    assert golden(1) in refused.stdout
+    assert accepted[0] == 0, accepted
+    assert refused[0] == 2
+    assert golden(1) in refused[1]
 
 
 KERNEL_TESTS = ("cli", "diagnosis", "engine", "node", "plan", "record", "report", "run", "spec", "trace")
 """Folders of tests/ that need no feature, but for tests that are marked so."""
+ALIKE = (
+    *("tests/diagnosis/test_patterns.py", "tests/engine/local/test_remove.py", "tests/trace/test_order.py"),
+    *("tests/node/test_remove.py", "tests/node/test_statement.py", "tests/spec/test_document.py"),
+)
+"""What waits or computes for seconds, and asks nothing that a feature could answer: tried once, with all features."""
 
 
-def test_the_kernels_tests_pass_without_any_feature(tmp_path: Path) -> None:
-    environment = without(tmp_path, *IN_TREE)
-    tests = tmp_path / "tests"
+def test_the_kernels_tests_pass_without_any_feature(copied: Path) -> None:
+    tests = copied / "tests"
     tests.mkdir()
     for name in KERNEL_TESTS:
         shutil.copytree(ROOT / "tests" / name, tests / name, ignore=shutil.ignore_patterns("__pycache__"))
     for path in (*(ROOT / "tests").glob("*.py"), ROOT / "tests" / "golden.yaml", ROOT / "pyproject.toml"):
         if not path.name.startswith("test_"):
-            shutil.copy(path, tmp_path / path.relative_to(ROOT))
+            shutil.copy(path, copied / path.relative_to(ROOT))
 
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider",
-         "-m", "unit and not (docker or features)", *(f"tests/{name}" for name in KERNEL_TESTS)],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280,
-    )  # fmt: skip
+    with without(copied, *IN_TREE) as environment:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider",
+             "-m", "unit and not (docker or features)", *(f"tests/{name}" for name in KERNEL_TESTS),
+             *(f"--ignore={name}" for name in ALIKE)],
+            cwd=copied, env=environment, capture_output=True, text=True, timeout=280,
+        )  # fmt: skip
 
     assert done.returncode == 0, done.stdout[-9000:] + done.stderr[-2000:]
     assert re.search(r"\d{3,} passed", done.stdout)

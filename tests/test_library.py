@@ -6,8 +6,8 @@ import runpy
 from collections import Counter
 from pathlib import Path
 
-from lab.features.lessons.question import LETTERS, Size, question_of
-from lab.features.lessons.verb_scenarios import read_path
+from lab.features.lessons.question import LETTERS, RunSize, scenario_question
+from lab.features.lessons.verb_scenarios import read_chapters
 from lab.spec.load import find_scenarios, load_scenario
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -16,7 +16,7 @@ FILES = {str(path.relative_to(FOLDER)): path for path in find_scenarios([FOLDER]
 
 
 def test_the_learning_path_names_every_lesson_once() -> None:
-    named = [name for chapter in read_path(FOLDER).values() for name in chapter]
+    named = [name for chapter in read_chapters(FOLDER).values() for name in chapter]
     assert sorted(named) == sorted(FILES)
 
 
@@ -30,22 +30,22 @@ def test_every_lesson_asks_and_teaches() -> None:
     for name, path in FILES.items():
         scenario = load_scenario(path)
         assert scenario.learn, name
-        assert question_of(scenario).ask, name
+        assert scenario_question(scenario).ask, name
 
 
 def test_every_question_has_an_answer_at_the_lessons_own_size() -> None:
     places: Counter[int] = Counter()
     for name, path in FILES.items():
         scenario = load_scenario(path)
-        asked = question_of(scenario)
+        asked = scenario_question(scenario)
         assert asked.ask, name
         assert scenario.nodes is not None, name
-        size = Size(nnodes=scenario.nodes, nproc_per_node=scenario.nproc_per_node or 1)
-        right = asked.right_answer(scenario.expect.notes, size)
-        assert asked.holds(asked.understand(right), right), name
+        size = RunSize(nnodes=scenario.nodes, nproc_per_node=scenario.nproc_per_node or 1)
+        right = asked.compute_answer(scenario.expect.notes, size)
+        assert asked.is_right(asked.parse_reply(right), right), name
         for letter, choice in zip(LETTERS, asked.choices, strict=False):
-            assert asked.understand(letter) == asked.understand(choice) == choice, name
-            assert asked.holds(choice, right) is (choice == right), name
+            assert asked.parse_reply(letter) == asked.parse_reply(choice) == choice, name
+            assert asked.is_right(choice, right) is (choice == right), name
         places[asked.choices.index(right) if asked.choices else -1] += 1
     assert max(places.values()) < len(FILES) / 2, "who always says the same must not be right"
 
@@ -55,11 +55,11 @@ def test_what_is_computed_is_an_answer_or_unknown_at_other_sizes_too() -> None:
     computed = 0
     for name, path in FILES.items():
         scenario = load_scenario(path)
-        asked = question_of(scenario)
+        asked = scenario_question(scenario)
         assert asked.ask, name
-        for nnodes, nproc_per_node in ((1, 1), (2, 1), (5, 1), (2, 2), (4, 3)) if asked.computed else ():
-            right = asked.right_answer(scenario.expect.notes, Size(nnodes, nproc_per_node))
-            assert asked.understand(right) == right, name
+        for nnodes, nproc_per_node in ((1, 1), (2, 1), (5, 1), (2, 2), (4, 3)) if asked.is_computed else ():
+            right = asked.compute_answer(scenario.expect.notes, RunSize(nnodes, nproc_per_node))
+            assert asked.parse_reply(right) == right, name
             computed += bool(right)
     assert computed > 50
 

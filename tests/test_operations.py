@@ -20,7 +20,7 @@ from lab.features.calls.snapshot import first_departure
 from lab.features.html.page import write_report
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.text import picture_text
-from lab.features.traffic.traffic import matrix, operations
+from lab.features.traffic.traffic import build_matrix, summarize_operations
 from lab.features.values import expected as parts
 from lab.features.values.expected import Part, Source
 from lab.operations import OPERATIONS, Cut, Operation, Who
@@ -81,9 +81,9 @@ def test_a_scenario_states_a_new_operation(tmp_path: Path) -> None:
 def test_traffic_goes_where_a_new_operation_sends_it(tmp_path: Path) -> None:
     steps = steps_of(made(tmp_path))
     assert [step.title for step in steps] == ["shift #1", "spread #2"]
-    assert matrix(steps[:1], 3) == [[0, 16, 0], [0, 0, 16], [16, 0, 0]]
-    assert matrix(steps[1:], 3) == [[0, 0, 0], [4, 0, 4], [0, 0, 0]]
-    assert {row.op: (row.size, row.busbw is None) for row in operations(steps)} == {
+    assert build_matrix(steps[:1], 3) == [[0, 16, 0], [0, 0, 16], [16, 0, 0]]
+    assert build_matrix(steps[1:], 3) == [[0, 0, 0], [4, 0, 4], [0, 0, 0]]
+    assert {row.op: (row.size, row.busbw is None) for row in summarize_operations(steps)} == {
         "shift": (16, True), "spread": (12, False),
     }  # fmt: skip
 

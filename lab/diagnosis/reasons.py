@@ -92,5 +92,5 @@ def render_left_out(staged: Staged | None) -> str:
     if staged is None:
         return ""
     shown = [f"{path} ({why})" for path, why in islice(staged.left_out.items(), _MOST_PATHS)]
-    more = len(staged.left_out) - len(shown) + staged.more
+    more = len(staged.left_out) - len(shown) + staged.omitted
     return f"the check was not given {', '.join(shown)}" + (f" and {more:,} more" if more else "")

@@ -13,7 +13,7 @@ from lab.engine.protocol import Announce, Channel, Engine
 from lab.errors import ClusterError, LabError, NodeLost
 from lab.node.messages import wire
 from lab.node.messages.agent import Hello, Ready
-from lab.node.messages.wire import await_room
+from lab.node.messages.wire import await_writable
 from lab.plan.cluster import RUNNING, ClusterInfo, Node
 from lab.words import format_duration, name_nodes
 
@@ -21,7 +21,7 @@ _GREETING_TIMEOUT_S = 90.0
 _IDLE_TIMEOUT_S = 3.0
 _FEW, _ANNOUNCE_S = 16, 0.5
 """Up to this many nodes, announce each one that becomes ready; for more, announce their number at this interval."""
-HELLO = wire.encode(Hello())
+HELLO = wire.encode_message(Hello())
 T = TypeVar("T", bound=Channel)
 
 
@@ -161,7 +161,7 @@ class Stream:
                 view = view[self._socket.send(view) :]
             except BlockingIOError:
                 left = end - time.monotonic()
-                if left <= 0 or not await_room(self._socket.fileno(), left):
+                if left <= 0 or not await_writable(self._socket.fileno(), left):
                     raise TimeoutError(
                         f"{self.node.name} took no message for {format_duration(_SEND_DEADLINE_S)}"
                     ) from None

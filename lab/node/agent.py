@@ -18,12 +18,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from . import netlink, outputs, processes, store, strays, tcp, warm, workplace
+from . import leftovers, netlink, outputs, processes, run_folders, store, tcp, warm
 from .hooks import hooks
 from .messages import agent as messages
 from .messages import typed, wire
 from .messages.agent import Config
-from .messages.wire import Connection, listen, standard_streams
+from .messages.wire import Connection, open_listener, standard_streams
 from .noderun import NodeRun
 from .recorder.journal import clock_id
 from .warm import Heap
@@ -37,20 +37,20 @@ _STACK_WAIT_S = 0.25
 class Agent:
     """The state of one node."""
 
-    def __init__(self, config: Config, left: strays.Strays | None = None) -> None:
+    def __init__(self, config: Config, leftovers: leftovers.Leftovers | None = None) -> None:
         self.config = config
-        self._left = left
+        self._leftovers = leftovers
         """Where runs can leave something outside of their folders; None where that cannot be told."""
         self.connections: list[Connection] = []
         self._listener: socket.socket | None = None
         self.run: NodeRun | None = None
-        self._unclean = left.unclean if left is not None else ""
+        self._unclean = leftovers.unclean if leftovers is not None else ""
         """What a run left that could not be ended or removed: the node is none for another run."""
         self._outputs: outputs.Outputs | None = None
         """What the run has made, between its end and the fetching."""
         self._heap: Heap | None = None
         """What is gathered once a run has ended; not in agents that were forked, which share theirs."""
-        self._claimed_at = self._heard = time.monotonic()
+        self._claimed_at = self._last_message_at = time.monotonic()
         """Monotonic times of the claim, and of the last message about a run; at first, of the start."""
         self._stacks_due: float | None = None
         self._traces_due = 0.0
@@ -63,12 +63,12 @@ class Agent:
             messages.Hello: self._greet,
             messages.Claim: self._claim,
             messages.AskTime: lambda to, asked: to.send(
-                messages.TimeTold(asked.run, asked.asked, time.time(), time.monotonic())
+                messages.ClockReading(asked.run, asked.asked, time.time(), time.monotonic())
             ),
             messages.Neighbours: lambda _, neighbours: netlink.learn_neighbours(*neighbours),
         }
         self._of_run: dict[type[Any], Callable[[NodeRun, Any], object]] = {
-            messages.Files: lambda run, files: run.place.take(files),
+            messages.Files: lambda run, files: run.folders.receive(files),
             messages.Follow: NodeRun.follow,
             messages.Prepare: self._prepare,
             messages.Go: lambda run, _: run.go(),
@@ -78,8 +78,10 @@ class Agent:
             messages.Check: NodeRun.check,
             messages.Finish: self._finish,
             messages.Fetch: self._fetch,
-            messages.Input: NodeRun.give,
-            messages.Window: lambda run, window: run.inlet_of(window.rank).resize(window.rows, window.columns),
+            messages.Input: NodeRun.write_input,
+            messages.Window: lambda run, window: run.find_input_channel(window.rank).resize(
+                window.rows, window.columns
+            ),
             messages.Release: NodeRun.release,
         }
         """What is done for the run that this node takes part in."""
@@ -94,7 +96,7 @@ class Agent:
         run, what, kind = getattr(message, "run", ""), wire.kind_of(message), type(message)
         mine = self.run if self.run is not None and self.run.run == run else None
         if mine is not None:
-            self._heard = time.monotonic()
+            self._last_message_at = time.monotonic()
         try:
             if kind in self.actions:
                 self.actions[kind](connection, message)
@@ -111,7 +113,7 @@ class Agent:
     def _greet(self, connection: Connection, hello: messages.Hello) -> None:
         import torch
 
-        idle_s = time.monotonic() - self._heard if self.run is None else 0.0
+        idle_s = time.monotonic() - self._last_message_at if self.run is None else 0.0
         connection.send(messages.Ready(node=self.config.node, torch=torch.__version__, idle_s=idle_s))
 
     def _claim(self, connection: Connection, claim: messages.Claim) -> None:
@@ -128,17 +130,17 @@ class Agent:
         try:
             if left:
                 raise OSError(f"an earlier run left {left}")
-            self.run = NodeRun(claim, self.config, connection, self._left)
+            self.run = NodeRun(claim, self.config, connection, self._leftovers)
         except OSError as error:
             connection.send(messages.Refused(claim.run, "node", str(error)))
             return
         self.run.spared = lambda: {pid for extension in self._extensions for pid in extension.pids}
-        self._claimed_at = self._heard = time.monotonic()
+        self._claimed_at = self._last_message_at = time.monotonic()
         connection.send(messages.Claimed(claim.run, time.time(), clock_id()))
 
     def _prepare(self, run: NodeRun, prepare: messages.Prepare) -> None:
         if prepare.emptied:
-            strays.empty(prepare.emptied)
+            leftovers.empty_folder(prepare.emptied)
         if prepare.store is not None:
             self._store_ports.add(prepare.store.port)
         run.prepare(prepare)
@@ -170,7 +172,7 @@ class Agent:
 
     def _clean(self, run: NodeRun) -> None:
         run.clean()
-        self._unclean = ", ".join(run.left)
+        self._unclean = ", ".join(run.uncleaned)
         self.run = None
 
     def _end_run(self, why: str = "") -> None:
@@ -202,7 +204,7 @@ class Agent:
         if self.config.socket is None:
             self.connections.append(standard_streams())
         else:
-            self._listener = listen(self.config.socket)
+            self._listener = open_listener(self.config.socket)
         while True:
             with selectors.PollSelector() as selector:
                 selector.register(wake_r, selectors.EVENT_READ)
@@ -246,7 +248,7 @@ class Agent:
         now = time.monotonic()
         self._for_run(NodeRun.poll)
         self._for_run(lambda run: self._send_traces(run, now))
-        if self.run is not None and now - self._heard > self.run.claim.lease_s:
+        if self.run is not None and now - self._last_message_at > self.run.claim.lease_s:
             self._end_run(f"nothing was heard from its command for {self.run.claim.lease_s:g} s (was it stopped?)")
         if self._stacks_due is not None and now >= self._stacks_due:
             self._stacks_due = None
@@ -278,12 +280,12 @@ class Agent:
 
 def main() -> None:
     """Entry point in a container: the configuration is the last argument."""
-    config = typed.read(Config, json.loads(sys.argv[-1]))
+    config = typed.read_typed(Config, json.loads(sys.argv[-1]))
     sys.argv = [""]
-    serve(config)
+    serve_node(config)
 
 
-def serve(config: Config) -> None:
+def serve_node(config: Config) -> None:
     """Become the agent of a node and never return."""
     if config.peers:
         close = hooks("network")
@@ -292,6 +294,6 @@ def serve(config: Config) -> None:
         close[0](config.peers)
     processes.become_subreaper()
     os.umask(0o022)
-    workplace.clear(config.root)
+    run_folders.clear_folders(config.root)
     warm.import_torch()
-    Agent(config, strays.prepare_container(config) if config.container else None).serve()
+    Agent(config, leftovers.prepare_container(config) if config.container else None).serve()

@@ -30,7 +30,7 @@ _OUT_OF_THE_WAY = 100
 _STREAMS = ("in", "out", "err")
 
 
-class Inlet:
+class InputChannel:
     """Takes what a worker is to read, and gives it to the worker as that takes it.
 
     Args:
@@ -49,7 +49,7 @@ class Inlet:
         """The descriptor that has to be writable for what waits; None where nothing does."""
         return self._input if self._data else None
 
-    def put(self, data: bytes, *, last: bool) -> tuple[int, bool]:
+    def write(self, data: bytes, *, last: bool) -> tuple[int, bool]:
         """Take what is to be read; as `flush`."""
         self._data += data[: _MOST_WAITING_BYTES - len(self._data)]
         self._last |= last
@@ -57,18 +57,18 @@ class Inlet:
 
     def flush(self) -> tuple[int, bool]:
         """Give the worker what it takes now; returns how many bytes that were, and whether it takes no more."""
-        given = 0
+        accepted = 0
         try:
             while self._data and self._input >= 0:
                 done = os.write(self._input, self._data)
-                self._data, given = self._data[done:], given + done
+                self._data, accepted = self._data[done:], accepted + done
         except BlockingIOError:
-            return given, False
+            return accepted, False
         except OSError:  # nobody reads
             self._last = True
         if self._last or self._input < 0:
             self.close()
-        return given, self._input < 0
+        return accepted, self._input < 0
 
     def resize(self, rows: int, columns: int) -> None:
         """Tell the worker how large its terminal is."""
@@ -83,7 +83,7 @@ class Inlet:
         self._input, self._data = -1, b""
 
 
-def with_triggers(start: WorkerStart, triggers: Iterable[dict[str, Any]]) -> WorkerStart:
+def add_triggers(start: WorkerStart, triggers: Iterable[dict[str, Any]]) -> WorkerStart:
     """Return a worker with those of the run's triggers that are its own, or any rank's."""
     own = tuple(one for one in triggers if start.rank >= 0 and one.get("rank") in (None, start.rank))
     return start._replace(triggers=own) if own else start
@@ -115,7 +115,7 @@ def open_channels(start: WorkerStart, settings: WorkerSettings) -> tuple[dict[st
     for name, other in written.items():
         theirs[other], mine[name] = os.pipe2(os.O_CLOEXEC)
     for name in ("stack", *(["trace"] if settings.trace and start.rank >= 0 else ())):
-        mine[name] = trace_file.make()
+        mine[name] = trace_file.make_trace_file()
         theirs[name] = os.dup(mine[name])
     if sidecar_of(start):
         mine["sidecar"], theirs["sidecar"] = (one.detach() for one in socket.socketpair())
@@ -152,7 +152,7 @@ def sidecar_module(start: WorkerStart) -> Any:
     return import_module(f"..features.{feature}.on_node.{module}", __package__)
 
 
-def move_out_of_the_way(start: WorkerStart, worker: dict[str, int]) -> tuple[tuple[int, ...], dict[str, int]]:
+def relocate_descriptors(start: WorkerStart, worker: dict[str, int]) -> tuple[tuple[int, ...], dict[str, int]]:
     """Return the streams of a worker, -1 where it has none, and its other descriptors, far from those of scripts."""
     streams = (worker["terminal"],) * 3 if start.stdin == OWN else tuple(worker.get(name, -1) for name in _STREAMS)
     others = {name: fd for name, fd in worker.items() if name not in _STREAMS}
@@ -170,7 +170,7 @@ def await_gate(start: WorkerStart, settings: WorkerSettings, descriptors: Mappin
     if not wanted:
         return None
     if sidecar is not None:
-        sidecar_module(start).install(socket.socket(fileno=sidecar))
+        sidecar_module(start).install_filter(socket.socket(fileno=sidecar))
     spec = {**settings._asdict(), **start._replace(env={})._asdict(), "note_socket": os.environ[SOCKET_VARIABLE]}
     spec["script"] = os.path.join(settings.import_root if start.stdin == CALLED else "", start.script or start.argv[0])
     return spec | {f"{name}_fd": fd for name, fd in descriptors.items() if name not in ("gate", "sidecar")}

@@ -63,7 +63,7 @@ def open_regular_file(top: str, path: str) -> int:
     return descriptor
 
 
-def walk(
+def walk_tree(
     top: str,
     enter: Callable[[str, os.stat_result], bool],
     failed: Callable[[str, OSError], object] = lambda *_: None,
@@ -93,12 +93,12 @@ def walk(
             failed(folder, error)
 
 
-def printable(path: str) -> str:
+def escape_path(path: str) -> str:
     r"""A path as text that any message can hold: bytes that are no text are written as `\xff`."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def remove_tree(path: str | os.PathLike[str], tell: Callable[[], object] = lambda: None) -> bool:
+def remove_tree(path: str | os.PathLike[str], on_entry: Callable[[], object] = lambda: None) -> bool:
     """Remove a folder with everything in it, or a file; links are not followed. Returns whether nothing is there now.
 
     `tell` is called for everything on the way.
@@ -114,7 +114,7 @@ def remove_tree(path: str | os.PathLike[str], tell: Callable[[], object] = lambd
             return True
         top = _open(path)
         try:
-            _empty(top, tell)
+            _empty(top, on_entry)
         finally:
             os.close(top)
         os.rmdir(path)
@@ -125,14 +125,14 @@ def remove_tree(path: str | os.PathLike[str], tell: Callable[[], object] = lambd
     return True
 
 
-def _empty(top: int, tell: Callable[[], object]) -> None:
+def _empty(top: int, on_entry: Callable[[], object]) -> None:
     """Empty a folder. What lies in its folders is moved up into it, so that nothing is ever opened deep down."""
-    waiting = _remove_inside(top, tell)
+    waiting = _remove_inside(top, on_entry)
     for name in waiting:
         with suppress(OSError):  # what cannot be opened or moved stays, and so does everything around it
             inner = _open(name, top)
             try:
-                for deeper in _remove_inside(inner, tell):
+                for deeper in _remove_inside(inner, on_entry):
                     moved = f".{os.urandom(8).hex()}"
                     os.rename(deeper, moved, src_dir_fd=inner, dst_dir_fd=top)
                     waiting.append(moved)
@@ -141,13 +141,13 @@ def _empty(top: int, tell: Callable[[], object]) -> None:
             os.rmdir(name, dir_fd=top)
 
 
-def _remove_inside(folder: int, tell: Callable[[], object]) -> list[str]:
+def _remove_inside(folder: int, on_entry: Callable[[], object]) -> list[str]:
     """Remove every file and every empty folder; the names of the other folders, which can be opened now."""
     with os.scandir(folder) as entries:
-        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
     left = []
-    for name, is_folder in found:
-        tell()
+    for name, is_folder in listed:
+        on_entry()
         with suppress(OSError):
             if not is_folder:
                 os.unlink(name, dir_fd=folder)

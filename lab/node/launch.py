@@ -31,17 +31,17 @@ def start_worker(start: WorkerStart, settings: WorkerSettings, users: Users, con
     note_socket = start.env[statement.SOCKET_VARIABLE]
     mine, theirs = channels.open_channels(start, settings)
     for name in {"in", "out", "err", "terminal"} & theirs.keys():
-        users.give(theirs[name], start.local_rank)  # scripts open /dev/stdout
+        users.assign(theirs[name], start.local_rank)  # scripts open /dev/stdout
     notes = statement.bind_notes(note_socket)  # no other rank can write there, where they are several users
     os.chmod(note_socket, 0o600)
-    users.give(note_socket, start.local_rank)
+    users.assign(note_socket, start.local_rank)
     agent = os.getpid()
     held = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
     pid = os.fork()
     if pid == 0:
         try:
-            streams, far = channels.move_out_of_the_way(start, theirs)
-            processes.leave_agent_behind(streams, keep=far.values())
+            streams, far = channels.relocate_descriptors(start, theirs)
+            processes.detach_from_agent(streams, keep=far.values())
             signal.pthread_sigmask(signal.SIG_SETMASK, held)
             _become_worker(start, settings, users, config, far, agent)
         except BaseException:
@@ -53,10 +53,10 @@ def start_worker(start: WorkerStart, settings: WorkerSettings, users: Users, con
     signal.pthread_sigmask(signal.SIG_SETMASK, held)
     for fd in theirs.values():
         os.close(fd)
-    return hold_worker(start, pid, notes, mine, users)
+    return wrap_worker(start, pid, notes, mine, users)
 
 
-def hold_worker(start: WorkerStart, pid: int, notes: socket.socket, ends: dict[str, int], users: Users) -> Worker:
+def wrap_worker(start: WorkerStart, pid: int, notes: socket.socket, ends: dict[str, int], users: Users) -> Worker:
     """Return a worker by the agent's ends of what it shares with it; its sidecar, if it has one, is started."""
     for name in ("out", "err"):
         with suppress(OSError):  # a larger pipe is only faster
@@ -80,7 +80,7 @@ def _become_worker(
     if config.strict:  # it may make none of the calls that take from tables of the whole machine
         resource.setrlimit(resource.RLIMIT_NOFILE, (STRICT_OPEN_FILES, STRICT_OPEN_FILES))
     processes.drop_privileges(*users.worker(start.local_rank))
-    if users.many:
+    if users.are_separate:
         system_calls.close_ways_around(strict=config.strict, mounts=config.mounts)
         os.umask(UMASK)
     processes.die_with_parent(agent)
@@ -88,7 +88,9 @@ def _become_worker(
     changed = {name: value for name, value in start.env.items() if os.environ.get(name) != value}
     os.environ.update(start.env)
     if "trace" in far:
-        os.environ.update(joining.environment(settings.folder, settings.trace_values, os.environ.get("PYTHONPATH", "")))
+        os.environ.update(
+            joining.make_environment(settings.folder, settings.trace_values, os.environ.get("PYTHONPATH", ""))
+        )
     spec = channels.await_gate(start, settings, far)
     if spec is None:
         return
@@ -101,7 +103,7 @@ def _become_worker(
     worker.run_worker(spec)
 
 
-def refuse_missing(start: WorkerStart) -> None:
+def check_starter(start: WorkerStart) -> None:
     """Refuse a starter whose program, or what its workers import, is not in this node.
 
     Raises:
@@ -117,8 +119,8 @@ def refuse_missing(start: WorkerStart) -> None:
 
 def _find_program(program: str) -> str | None:
     """Its path; what is installed beside the Python of the node counts first, whether or not PATH names that folder."""
-    beside = os.path.dirname(sys.executable)
-    return shutil.which(program, path=os.pathsep.join((beside, os.environ.get("PATH", os.defpath))))
+    bin_folder = os.path.dirname(sys.executable)
+    return shutil.which(program, path=os.pathsep.join((bin_folder, os.environ.get("PATH", os.defpath))))
 
 
 def _become_starter(start: WorkerStart) -> NoReturn:

@@ -32,21 +32,21 @@ _ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 """With these a launcher stops a worker."""
 
 
-def attach() -> None:
+def attach_worker() -> None:
     """Become a worker, where this process is one that a launcher started for a script; then it never returns."""
     pid, _, path = os.environ.get(VARIABLE, "").partition(":")
     rank, local_rank = _number(_RANKS), _number(_LOCAL_RANKS)
     if pid != str(os.getppid()) or rank is None or sys.argv[0] in ("", "-c", "-m"):
         return
     with open(path, encoding="utf-8") as file:
-        launch = typed.read(Launch, json.load(file))
+        launch = typed.read_typed(Launch, json.load(file))
     planned = {worker.rank: worker for worker in launch.workers}
     if planned and rank not in planned:
         sys.exit(f"this process cannot become a worker: rank {rank} is none of this node's")
     plan = planned.get(rank, WorkerStart(rank, local_rank or 0, {}, []))
     attempt = ":".join(os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
     start = plan._replace(argv=list(sys.argv), attempt=attempt if _RESTARTS in os.environ else "")
-    _become(channels.with_triggers(start, launch.triggers), launch)
+    _become(channels.add_triggers(start, launch.triggers), launch)
 
 
 def _number(names: tuple[str, ...]) -> int | None:
@@ -72,17 +72,17 @@ def _become(start: WorkerStart, launch: Launch) -> NoReturn:
             _run(start, launch, note_socket, theirs)
         finally:
             os._exit(70)
-    told = Launched(start.rank, time.time(), attempt=start.attempt, local_rank=start.local_rank, pid=child)
+    announcement = Launched(start.rank, time.time(), attempt=start.attempt, local_rank=start.local_rank, pid=child)
     with suppress(OSError):
-        note.send(launch.socket, told._replace(channels=tuple(mine)), [*mine.values()])
+        note.send_statement(launch.socket, announcement._replace(channels=tuple(mine)), [*mine.values()])
     for fd in (*mine.values(), *theirs.values()):
         os.close(fd)
     _stand_in(child, status)
 
 
 def _run(start: WorkerStart, launch: Launch, note_socket: str, theirs: Mapping[str, int]) -> None:
-    streams, far = channels.move_out_of_the_way(start, dict(theirs))
-    processes.take_streams(streams)
+    streams, far = channels.relocate_descriptors(start, dict(theirs))
+    processes.set_streams(streams)
     os.chdir(launch.settings.folder)
     os.environ.pop(VARIABLE)
     os.environ.update({**start.env, **os.environ, **launch.environment, statement.SOCKET_VARIABLE: note_socket})
@@ -99,21 +99,21 @@ def _stand_in(child: int, report: int) -> NoReturn:
         number = signal.sigwait(signal.valid_signals())
         if number != signal.SIGCHLD:
             if number in _ENDING:
-                _say(report, -number)
+                _write_status(report, -number)
             processes.signal_session(child, number)
             continue
         while True:
             pid, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
             if not pid:
                 break
-            _say(report, status)
+            _write_status(report, status)
             if os.WIFEXITED(status):
                 os._exit(os.WEXITSTATUS(status))
             if os.WIFSIGNALED(status):
                 _end_by(os.WTERMSIG(status))
 
 
-def _say(report: int, number: int) -> None:
+def _write_status(report: int, number: int) -> None:
     with suppress(OSError):  # the agent has gone
         os.write(report, number.to_bytes(4, sys.byteorder, signed=True))
 

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 
 from . import processes
-from .files import walk
+from .files import walk_tree
 from .messages.agent import CHECK, FILES_IN, STARTER, Claim, Config, Limited
 from .rank_process import RankProcess, Worker
 from .trace_file import LIMIT_BYTES, bound_held
@@ -42,9 +42,9 @@ class Limits:
         self._users = users
         self._folders = (*folders, config.shared)
         self._disk: Disk | None = None
-        self._places: dict[int, str] = {}
+        self._unfilled: dict[int, str] = {}
         """File systems with a limit of their own that are not full yet: a folder in each, by its device."""
-        self._places_due = 0.0
+        self._unfilled_due = 0.0
         self._reported: dict[tuple[int, str, str], int] = {}
         self._killed, self._refused = _oom_kills(), _forks_refused()
         self._reached_by: int | None = None
@@ -93,14 +93,14 @@ class Limits:
         rank = self._reached_by if rank is None else rank
         self._send(Limited(time.time(), rank=rank, what=what, limit=limit, excess=excess, attempt=attempt))
 
-    def begin(self, local_ranks: Collection[int]) -> None:
+    def start(self, local_ranks: Collection[int]) -> None:
         """The first workers are about to run, all in all these; what is there now is not theirs."""
         folders = [folder for folder in self._folders if os.path.isdir(folder)]
         if self._config.strict:
-            self._places = {os.stat(folder).st_dev: folder for folder in folders}
+            self._unfilled = {os.stat(folder).st_dev: folder for folder in folders}
         if self._config.disk_bytes:
             users = {self._users.worker(local_rank) for local_rank in local_ranks}
-            self._disk = Disk(self._config.disk_bytes, folders, users, alone=self._users.many)
+            self._disk = Disk(self._config.disk_bytes, folders, users, alone=self._users.are_separate)
 
     def enforce(self, workers: Collection[Worker], store: int | None, joined: Iterable[RankProcess]) -> None:
         """End what takes too much; `store` is the pid of one process that is spared."""
@@ -113,7 +113,7 @@ class Limits:
             if worker is not None:
                 worker.out_of_memory, worker.memory_bytes = True, held
                 worker.await_stack()
-            processes.kill(pids)
+            processes.kill_processes(pids)
         written = None if self._disk is None else self._disk.excess()
         if self._disk is not None and written is not None:
             self._free_disk(self._disk, written, workers, store)
@@ -121,13 +121,13 @@ class Limits:
 
     def report_full(self, *, now: bool = False) -> None:
         """Report places that are full, at times or `now`; the kernel refuses whoever would write more there."""
-        if not now and time.monotonic() < self._places_due:
+        if not now and time.monotonic() < self._unfilled_due:
             return
-        self._places_due = time.monotonic() + _PAUSE_S
-        for device, folder in list(self._places.items()):
+        self._unfilled_due = time.monotonic() + _PAUSE_S
+        for device, folder in list(self._unfilled.items()):
             facts = os.statvfs(folder)
             if facts.f_blocks and (not facts.f_bavail or (facts.f_files and not facts.f_favail)):
-                del self._places[device]
+                del self._unfilled[device]
                 self.report(f"{FILES_IN}{folder}", facts.f_blocks * facts.f_frsize, 1)
 
     def _free_disk(self, disk: Disk, written: Mapping[int, int], workers: Iterable[Worker], store: int | None) -> None:
@@ -141,12 +141,12 @@ class Limits:
             user = self._users.worker(worker.local_rank)
             if worker.is_running:
                 worker.await_stack()
-                processes.kill([worker.pid, *processes.descendants(worker.pid)])
-            if self._users.many:
-                processes.kill_all_of(*user)
+                processes.kill_processes([worker.pid, *processes.list_descendants(worker.pid)])
+            if self._users.are_separate:
+                processes.kill_user_processes(*user)
             disk.forgive(user.uid)
-        if not self._users.many:  # what has outlived its worker is below the agent
-            processes.kill(set(processes.descendants(os.getpid())) - {store})
+        if not self._users.are_separate:  # what has outlived its worker is below the agent
+            processes.kill_processes(set(processes.list_descendants(os.getpid())) - {store})
 
 
 def what_to_kill(limit_bytes: int, running: Iterable[Worker], keep: int | None) -> tuple[Worker | None, int, set[int]]:
@@ -154,12 +154,12 @@ def what_to_kill(limit_bytes: int, running: Iterable[Worker], keep: int | None) 
 
     That is a worker with everything that it started, or what has outlived its worker; nothing below the limit.
     """
-    sizes = processes.sizes_over(limit_bytes, processes.descendants(os.getpid()))
+    sizes = processes.sizes_over(limit_bytes, processes.list_descendants(os.getpid()))
     if not sizes:
         return None, 0, set()
     trees: list[tuple[Worker, set[int]]] = []
     for one in sorted(running, key=lambda worker: worker.rank == STARTER):  # below which its workers are
-        tree = {one.pid, *processes.descendants(one.pid)}
+        tree = {one.pid, *processes.list_descendants(one.pid)}
         trees.append((one, tree.difference(*(other for _, other in trees))))
     outlived = sizes.keys() - {keep}.union(*(tree for _, tree in trees))
     candidates: list[tuple[Worker | None, set[int]]] = [*trees, (None, outlived)]
@@ -180,8 +180,8 @@ def _forks_refused() -> int:
 
 def _read_cgroup(*names: str, key: str = "") -> int:
     """The number in the first of these files that there is, in the line that begins with `key`; 0: it has none."""
-    found = processes.read_words(*(f"/sys/fs/cgroup/{name}" for name in names))
-    numbers = (words[-1] for words in found if words[:-1] == ([key] if key else []))
+    lines = processes.read_words(*(f"/sys/fs/cgroup/{name}" for name in names))
+    numbers = (words[-1] for words in lines if words[:-1] == ([key] if key else []))
     return next((int(number) for number in numbers if number.isdigit()), 0)
 
 
@@ -247,15 +247,15 @@ class Disk:
     def _written(self) -> dict[int, int]:
         written: Counter[int] = Counter()
         uids = {user.uid for user in self._users}
-        seen: set[tuple[int, int]] = set()
+        visited: set[tuple[int, int]] = set()
         for facts in islice(_everything_in(self._folders), _MOST_FILES):
             if facts.st_uid not in uids or facts.st_ctime < self._began or not stat.S_ISREG(facts.st_mode):
                 continue
             identity = facts.st_dev, facts.st_ino
-            if facts.st_nlink == 1 or identity not in seen:
+            if facts.st_nlink == 1 or identity not in visited:
                 written[facts.st_uid] += facts.st_blocks * 512
             if facts.st_nlink > 1:
-                seen.add(identity)
+                visited.add(identity)
         return dict(written)
 
 
@@ -266,19 +266,19 @@ def _free_bytes(folder: str) -> int:
 
 def _everything_in(folders: Iterable[str]) -> Iterator[os.stat_result]:
     """What is in folders and below them, each folder once; links are not followed."""
-    seen: set[tuple[int, int]] = set()
+    visited: set[tuple[int, int]] = set()
 
     def is_new(_: str, facts: os.stat_result) -> bool:
         identity = facts.st_dev, facts.st_ino
-        if identity in seen:
+        if identity in visited:
             return False
-        seen.add(identity)
+        visited.add(identity)
         return True
 
     for folder in folders:
         with suppress(OSError):  # gone meanwhile
             if is_new(folder, os.lstat(folder)):
-                yield from (facts for _, facts in walk(folder, is_new))
+                yield from (facts for _, facts in walk_tree(folder, is_new))
 
 
 def _nameless_bytes(uid: int, devices: Collection[int]) -> int:

@@ -73,7 +73,7 @@ class Zygote:
                 os.close(descriptor)
             os.setsid()
             processes.die_with_parent(me)
-            agent.serve(config)
+            agent.serve_node(config)
             os._exit(1)
         self._running[pid] = config
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
@@ -113,12 +113,12 @@ class Zygote:
 def main() -> None:
     """Entry point: the last arguments are the file to hold and where to listen; on standard input come the agents."""
     life, control = sys.argv[-2:]
-    configs = [typed.read(Config, config) for config in json.load(sys.stdin)]
-    processes.take_streams([-1])
+    configs = [typed.read_typed(Config, config) for config in json.load(sys.stdin)]
+    processes.set_streams([-1])
     sys.argv = [""]
     processes.allow_open_files(_FILES + _FILES_OF_A_NODE * len(configs))
     zygote = Zygote(life, control, configs)
     warm.import_torch()
     if len(configs) > _MANY:
-        warm.prepare_many_forks()
+        warm.prepare_for_forks()
     zygote.serve()

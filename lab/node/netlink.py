@@ -31,14 +31,14 @@ _STALE, _EXT_LEARNED = 0x04, 0x10
 """The second says that the kernel did not find it out itself; Linux does not count such entries since 5.0."""
 
 
-def attribute(kind: int, value: bytes) -> bytes:
+def encode_attribute(kind: int, value: bytes) -> bytes:
     """Encode one attribute."""
     return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), kind) + value + bytes(-len(value) % 4)
 
 
-def nested(kind: int, *attributes: bytes) -> bytes:
+def encode_nested(kind: int, *attributes: bytes) -> bytes:
     """Encode an attribute that holds other attributes."""
-    return attribute(kind | _NESTED, b"".join(attributes))
+    return encode_attribute(kind | _NESTED, b"".join(attributes))
 
 
 def read_attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -49,17 +49,17 @@ def read_attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
         data = data[max(length + 3 & ~3, _ATTRIBUTE.size) :]
 
 
-def message(kind: int, flags: int, body: bytes) -> bytes:
+def encode_request(kind: int, flags: int, body: bytes) -> bytes:
     """Encode a request; the kernel answers one with the flag ACK or DUMP."""
     return _HEADER.pack(_HEADER.size + len(body), kind, REQUEST | flags, 1, 0) + body
 
 
-def send(part: int, messages: Sequence[bytes], answers: int = 1) -> list[bytes]:
+def send_requests(part: int, messages: Sequence[bytes], answers: int = 1) -> list[bytes]:
     """Send requests in one datagram and wait for the answers, see `receive`."""
-    return list(receive(part, messages, answers))
+    return list(exchange_requests(part, messages, answers))
 
 
-def receive(part: int, messages: Sequence[bytes], answers: int = 1) -> Iterator[bytes]:
+def exchange_requests(part: int, messages: Sequence[bytes], answers: int = 1) -> Iterator[bytes]:
     """Send requests in one datagram and receive the answers.
 
     Args:
@@ -89,15 +89,15 @@ def receive(part: int, messages: Sequence[bytes], answers: int = 1) -> Iterator[
                     yield answer
 
 
-def device(address: str) -> int:
+def find_device(address: str) -> int:
     """Return the number of the network device that has this address; 0: none has, as where a cable is out."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         for number, name in socket.if_nameindex():
             try:
-                found = fcntl.ioctl(asking.fileno(), _GET_ADDRESS, struct.pack("256s", name.encode()[:15]))
+                reply = fcntl.ioctl(asking.fileno(), _GET_ADDRESS, struct.pack("256s", name.encode()[:15]))
             except OSError:  # it has no address
                 continue
-            if socket.inet_ntoa(found[20:24]) == address:
+            if socket.inet_ntoa(reply[20:24]) == address:
                 return number
     return 0
 
@@ -108,8 +108,8 @@ def learn_neighbours(address: str, hardware: Mapping[str, str]) -> None:
     Raises:
         OSError: it does not take them.
     """
-    head = _NEIGHBOUR.pack(socket.AF_INET, device(address), _STALE, _EXT_LEARNED, 0)
+    head = _NEIGHBOUR.pack(socket.AF_INET, find_device(address), _STALE, _EXT_LEARNED, 0)
     for other, known in hardware.items():
-        body = head + attribute(_PROTOCOL_ADDRESS, socket.inet_aton(other))
-        body += attribute(_HARDWARE_ADDRESS, bytes.fromhex(known.replace(":", "")))
-        send(ROUTE, [message(_ADD_NEIGHBOUR, ACK | CREATE | REPLACE, body)])
+        body = head + encode_attribute(_PROTOCOL_ADDRESS, socket.inet_aton(other))
+        body += encode_attribute(_HARDWARE_ADDRESS, bytes.fromhex(known.replace(":", "")))
+        send_requests(ROUTE, [encode_request(_ADD_NEIGHBOUR, ACK | CREATE | REPLACE, body)])

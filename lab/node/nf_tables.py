@@ -51,38 +51,38 @@ def replace_table(family: int, name: str, chains: Sequence[Chain], rules: Sequen
     Raises:
         OSError: the kernel refuses; then it has the table that it had.
     """
-    table = netlink.attribute(1, _text(name))
+    table = netlink.encode_attribute(1, _text(name))
     requests = [(_NEW_TABLE, table), (_DELETE_TABLE, table)]  # made first, so that there is one to delete
     if rules:
         requests += [(_NEW_TABLE, table), *((_NEW_CHAIN, table + _chain(one)) for one in chains)]
         requests += [(_NEW_RULE, table + _rule(one)) for one in rules]
     flags = netlink.ACK | netlink.CREATE | netlink.APPEND
-    whole = [netlink.message(_SUBSYSTEM << 8 | kind, flags, _head(family) + body) for kind, body in requests]
-    begin, end = (netlink.message(kind, 0, _head(0, _SUBSYSTEM)) for kind in (_BEGIN, _END))
-    netlink.send(netlink.NETFILTER, [begin, *whole, end], answers=len(whole))
+    whole = [netlink.encode_request(_SUBSYSTEM << 8 | kind, flags, _head(family) + body) for kind, body in requests]
+    begin, end = (netlink.encode_request(kind, 0, _head(0, _SUBSYSTEM)) for kind in (_BEGIN, _END))
+    netlink.send_requests(netlink.NETFILTER, [begin, *whole, end], answers=len(whole))
 
 
 def has_table(family: int, name: str) -> bool:
     """Whether there is a table of this name."""
-    return any(told.get(1) == _text(name) for told in _dumped(_TABLES, family))
+    return any(attributes.get(1) == _text(name) for attributes in _dumped(_TABLES, family))
 
 
 def count_packets(family: int, name: str) -> dict[str, int]:
     """How many packets the rules of a table have met that count them, by comment."""
     packets: dict[str, int] = {}
-    for told in _dumped(_RULES, family):
-        for _, part in netlink.read_attributes(told.get(4, b"") if told.get(1) == _text(name) else b""):
-            expression = dict(netlink.read_attributes(part))
+    for attributes in _dumped(_RULES, family):
+        for _, item in netlink.read_attributes(attributes.get(4, b"") if attributes.get(1) == _text(name) else b""):
+            expression = dict(netlink.read_attributes(item))
             if expression[1] == _text("counter"):
                 met = dict(netlink.read_attributes(expression[2]))[2]
-                comment = told.get(7, b"").decode()
+                comment = attributes.get(7, b"").decode()
                 packets[comment] = packets.get(comment, 0) + int.from_bytes(met, "big")
     return packets
 
 
 def _dumped(kind: int, family: int) -> list[Mapping[int, bytes]]:
-    question = netlink.message(_SUBSYSTEM << 8 | kind, netlink.DUMP, _head(family))
-    return [dict(netlink.read_attributes(body[4:])) for body in netlink.send(netlink.NETFILTER, [question])]
+    question = netlink.encode_request(_SUBSYSTEM << 8 | kind, netlink.DUMP, _head(family))
+    return [dict(netlink.read_attributes(body[4:])) for body in netlink.send_requests(netlink.NETFILTER, [question])]
 
 
 def _head(family: int, subsystem: int = 0) -> bytes:
@@ -90,14 +90,14 @@ def _head(family: int, subsystem: int = 0) -> bytes:
 
 
 def _chain(chain: Chain) -> bytes:
-    at = netlink.nested(4, _number(1, chain.hook), _number(2, chain.priority & 0xFFFFFFFF))
-    named = netlink.attribute(3, _text(chain.name))
-    return named + at + _number(5, chain.policy) + netlink.attribute(7, _text("filter"))
+    at = netlink.encode_nested(4, _number(1, chain.hook), _number(2, chain.priority & 0xFFFFFFFF))
+    named = netlink.encode_attribute(3, _text(chain.name))
+    return named + at + _number(5, chain.policy) + netlink.encode_attribute(7, _text("filter"))
 
 
 def _rule(rule: Rule) -> bytes:
-    comment = netlink.attribute(7, rule.comment.encode()) if rule.comment else b""
-    return netlink.attribute(2, _text(rule.chain)) + netlink.nested(4, *rule.parts) + comment
+    comment = netlink.encode_attribute(7, rule.comment.encode()) if rule.comment else b""
+    return netlink.encode_attribute(2, _text(rule.chain)) + netlink.encode_nested(4, *rule.parts) + comment
 
 
 def _text(text: str) -> bytes:
@@ -105,70 +105,73 @@ def _text(text: str) -> bytes:
 
 
 def _number(kind: int, value: int) -> bytes:
-    return netlink.attribute(kind, struct.pack(">I", value))
+    return netlink.encode_attribute(kind, struct.pack(">I", value))
 
 
 # -- parts of rules; what one loads, the next compares
 
 
-def part(name: str, *attributes: int | bytes) -> bytes:
+def encode_expression(name: str, *attributes: int | bytes) -> bytes:
     """An expression by its name, with attributes numbered from 1: a number, or its bytes as they are."""
     numbered = [_number(at, one) if isinstance(one, int) else one for at, one in enumerate(attributes, 1)]
-    return netlink.nested(1, netlink.attribute(1, _text(name)), netlink.nested(2, *numbered))
+    return netlink.encode_nested(1, netlink.encode_attribute(1, _text(name)), netlink.encode_nested(2, *numbered))
 
 
 def _data(kind: int, value: bytes) -> bytes:
-    return netlink.nested(kind, netlink.attribute(1, value))
+    return netlink.encode_nested(kind, netlink.encode_attribute(1, value))
 
 
-def load(header: int, offset: int, size: int) -> bytes:
+def load_bytes(header: int, offset: int, size: int) -> bytes:
     """Bytes of the packet."""
-    return part("payload", _REGISTER, header, offset, size)
+    return encode_expression("payload", _REGISTER, header, offset, size)
 
 
-def meta(what: int) -> bytes:
+def load_meta(what: int) -> bytes:
     """DEVICE or PROTOCOL."""
-    return part("meta", _REGISTER, what)
+    return encode_expression("meta", _REGISTER, what)
 
 
-def compare(value: bytes, how: int = EQUAL) -> bytes:
+def compare_loaded(value: bytes, how: int = EQUAL) -> bytes:
     """Go on only if what is loaded compares so to the value."""
-    return part("cmp", _REGISTER, how, _data(3, value))
+    return encode_expression("cmp", _REGISTER, how, _data(3, value))
 
 
-def mask(bits: bytes) -> bytes:
+def mask_loaded(bits: bytes) -> bytes:
     """Keep these bits of what is loaded."""
-    return part("bitwise", _REGISTER, _REGISTER, len(bits), _data(4, bits), _data(5, bytes(len(bits))))
+    return encode_expression("bitwise", _REGISTER, _REGISTER, len(bits), _data(4, bits), _data(5, bytes(len(bits))))
 
 
-def address(which: int, how: int, value: str) -> list[bytes]:
+def match_address(which: int, how: int, value: str) -> list[bytes]:
     """Go on only if the SOURCE or the DESTINATION compares so to an address."""
-    return [load(NETWORK, which, 4), compare(socket.inet_aton(value), how)]
+    return [load_bytes(NETWORK, which, 4), compare_loaded(socket.inet_aton(value), how)]
 
 
-def protocol(number: int, how: int = EQUAL) -> list[bytes]:
+def match_protocol(number: int, how: int = EQUAL) -> list[bytes]:
     """Go on only if the packet is of this protocol, or with UNEQUAL of another one."""
-    return [meta(PROTOCOL), compare(bytes([number]), how)]
+    return [load_meta(PROTOCOL), compare_loaded(bytes([number]), how)]
 
 
-def by_chance(share: float) -> list[bytes]:
+def match_randomly(share: float) -> list[bytes]:
     """Go on with this share of the packets."""
     parts = 1 << 24
-    drawn = part("numgen", _REGISTER, parts, 1)
-    ordered = part("byteorder", _REGISTER, _REGISTER, 1, 4, 4)
-    return [drawn, ordered, compare(round(share * parts).to_bytes(4, "big"), LESS)]
+    drawn = encode_expression("numgen", _REGISTER, parts, 1)
+    ordered = encode_expression("byteorder", _REGISTER, _REGISTER, 1, 4, 4)
+    return [drawn, ordered, compare_loaded(round(share * parts).to_bytes(4, "big"), LESS)]
 
 
-def duplicate(to: str) -> list[bytes]:
+def duplicate_packet(to: str) -> list[bytes]:
     """Send the packet a second time, to this address."""
-    return [part("immediate", _REGISTER, _data(2, socket.inet_aton(to))), part("dup", _REGISTER)]
+    return [
+        encode_expression("immediate", _REGISTER, _data(2, socket.inet_aton(to))),
+        encode_expression("dup", _REGISTER),
+    ]
 
 
-def reject(kind: int) -> bytes:
+def reject_packet(kind: int) -> bytes:
     """Refuse the packet: 0 with a message that nobody listens at its port, 1 with the reset of its connection."""
-    return part("reject", kind, netlink.attribute(2, b"\3"))
+    return encode_expression("reject", kind, netlink.encode_attribute(2, b"\3"))
 
 
-def verdict(code: int) -> bytes:
+def set_verdict(code: int) -> bytes:
     """DROP or ACCEPT the packet."""
-    return part("immediate", 0, netlink.nested(2, netlink.nested(2, _number(1, code))))
+    return encode_expression("immediate", 0, netlink.encode_nested(2, netlink.encode_nested(2, _number(1, code))))

@@ -14,15 +14,15 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from . import channels, launch, launched, limits, outputs, processes, store, strays, tcp, users, warm, workplace
-from .joiners import Joiners
+from . import channels, launch, launched, leftovers, limits, outputs, processes, run_folders, store, tcp, users, warm
+from .joined_processes import JoinedProcesses
 from .messages import agent as messages
 from .messages import wire
 from .messages.agent import STARTER, Config, WorkerStart
 from .messages.wire import Connection, Sender
 from .rank import check, joining
 from .rank_process import RankProcess, Worker
-from .statement import SOCKET_VARIABLE, Letter, waiting_statements
+from .statement import SOCKET_VARIABLE, Datagram, receive_statements
 
 _PATIENCE_S = 0.05  # then the processes of a run are ended by their users, all at once
 _UNWATCHED_S, _FOLLOWED_S, _STEPPED_S = 1.0, 0.1, 0.03
@@ -42,7 +42,7 @@ class NodeRun:
     """The state of the run that this node takes part in."""
 
     def __init__(
-        self, claim: messages.Claim, config: Config, client: Connection, left: strays.Strays | None = None
+        self, claim: messages.Claim, config: Config, client: Connection, leftovers: leftovers.Leftovers | None = None
     ) -> None:
         self.claim = claim
         self.config = config
@@ -50,11 +50,11 @@ class NodeRun:
         self.send = Sender(claim.run, config.node, client)
         """Sends a message to the lab."""
         self.users = users.Users(claim, container=config.container)
-        self._strays = left
+        self._leftovers = leftovers
         """What it leaves elsewhere in its container; None where that cannot be told."""
-        if left is not None:
-            left.remember(self.users.worker(0))
-        self.place = workplace.Workplace(config.root, self.users)
+        if leftovers is not None:
+            leftovers.begin_run(self.users.worker(0))
+        self.folders = run_folders.RunFolders(config.root, self.users)
         self.workers: list[Worker] = []
         """In the order of their start, starters and the check among them; of each local rank the last one."""
         self._started = 0
@@ -66,15 +66,15 @@ class NodeRun:
         """Processes of the agent that are none of the run."""
         self.store_pid: int | None = None
         self._going = self._ended = False
-        self.left: list[str] = []
+        self.uncleaned: list[str] = []
         """What could not be ended or removed, a phrase each."""
         self.tcp = tcp.Reports(config, self.send)
         """Reports connections between the nodes."""
         self.imported: set[str] = set()
         """Slow parts of torch that a worker had to import."""
-        writable = [self.place.home, *(left.folders if left is not None else ())]
+        writable = [self.folders.home, *(leftovers.folders if leftovers is not None else ())]
         self._limits = limits.Limits(claim, config, self.send, self.users, writable)
-        self.joiners = Joiners(self.send, self._limits)
+        self.joined_processes = JoinedProcesses(self.send, self._limits)
         self.traces_every_s = _UNWATCHED_S
         """How often traces are sent."""
         self._step = False
@@ -96,12 +96,12 @@ class NodeRun:
             self._end_store()  # of an earlier attempt
             self.store_pid = store.start_store(asked.store, self.users.store)
         for start in asked.starters:
-            launch.refuse_missing(start)
+            launch.check_starter(start)
             self._start_starter(start, asked.workers)
         workers = () if asked.starters else asked.workers
         for start in workers:
             self._forget_ended(start.local_rank)
-            self._start(start, self.place.folder)
+            self._start(start, self.folders.folder)
         if self._going:
             self.go()
 
@@ -116,34 +116,34 @@ class NodeRun:
             OSError: there is no space left for what the check needs.
         """
         self._end_processes()
-        if self.left:
-            raise RuntimeError(f"there are still {', '.join(self.left)}")
+        if self.uncleaned:
+            raise RuntimeError(f"there are still {', '.join(self.uncleaned)}")
         if self.config.container:
             self._limits.report_full(now=True)
             self._limits.begin_check()
         left_out = self._stage_outputs()
-        folder = self.place.fresh_copy()
+        folder = self.folders.fresh_copy()
         argv = [asked.reference.partition(":")[0], asked.reference]
         env = {
             **asked.env,
-            check.RESULTS_VARIABLE: self.place.keep("results.json", json.dumps(asked.results)),
-            check.FOLDER_VARIABLE: self.place.staged,
-            check.LEFT_OUT_VARIABLE: self.place.keep("left_out.json", json.dumps(left_out)),
+            check.RESULTS_VARIABLE: self.folders.write_file("results.json", json.dumps(asked.results)),
+            check.FOLDER_VARIABLE: self.folders.staged,
+            check.LEFT_OUT_VARIABLE: self.folders.write_file("left_out.json", json.dumps(left_out)),
         }
         self._start(WorkerStart(-1, -1, env, argv, check.__file__), folder).open_gate()
 
     def _stage_outputs(self) -> dict[str, str]:
         """Copy what the ranks left for the check; report and return each path that is left out, with the reason."""
         owners = None
-        if self.users.many:
+        if self.users.are_separate:
             owners = {self.users.worker(worker.local_rank).uid for worker in self.workers if worker.rank >= 0}
             owners.add(self.users.worker(0).uid)  # what was shipped
         most = outputs.STRICT if self.config.strict else outputs.USUAL
-        copies = outputs.Staging(self.place, owners, most, self.send.send_cleaning)
+        copies = outputs.Staging(self.folders, owners, most, self.send.send_cleaning)
         copies.copy()
         if copies.left_out:
             first = dict(islice(copies.left_out.items(), messages.MOST_LEFT_OUT))
-            self.send(messages.Staged(time.time(), first, more=len(copies.left_out) - len(first) + copies.more))
+            self.send(messages.Staged(time.time(), first, omitted=len(copies.left_out) - len(first) + copies.omitted))
         return copies.left_out
 
     def _settings(self, folder: str) -> messages.WorkerSettings:
@@ -154,46 +154,46 @@ class NodeRun:
     def _start(self, start: WorkerStart, folder: str) -> Worker:
         """Start a worker that waits at its gate."""
         own = "HOME" if self.config.container else "TMPDIR"
-        note_socket, home = self.place.note_socket(self._started), self.place.home_beside(folder)
+        note_socket, home = self.folders.note_socket(self._started), self.folders.make_home_path(folder)
         start.env.update({SOCKET_VARIABLE: note_socket, own: home})
         for name, value in self.users.variables(start.local_rank).items():
             start.env.setdefault(name, value)
         settings = self._settings(folder)._replace(step=self._step and start.rank >= 0)
-        worker = launch.start_worker(channels.with_triggers(start, self._triggers), settings, self.users, self.config)
+        worker = launch.start_worker(channels.add_triggers(start, self._triggers), settings, self.users, self.config)
         self._started += 1
         self.workers.append(worker)
         return worker
 
     def _start_starter(self, start: WorkerStart, workers: tuple[WorkerStart, ...]) -> None:
         """Start a process of a launcher, whose children become workers."""
-        folder, home = self.place.folder, self.place.home
+        folder, home = self.folders.folder, self.folders.home
         before = start.env.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
-        own = joining.environment(folder, self.claim.trace_values, before)
+        own = joining.make_environment(folder, self.claim.trace_values, before)
         start.env["PYTHONPATH"], own = own["PYTHONPATH"], own if self.claim.trace else {"PYTHONPATH": before}
-        known = (self._settings(folder), workers, self._triggers, self.place.note_socket(self._started), home)
-        text = json.dumps(wire.plain(messages.Launch(*known, own)))
-        start.env[launched.VARIABLE] = self.place.keep(f"launch{self._started}.json", text)
+        known = (self._settings(folder), workers, self._triggers, self.folders.note_socket(self._started), home)
+        text = json.dumps(wire.to_plain_data(messages.Launch(*known, own)))
+        start.env[launched.VARIABLE] = self.folders.write_file(f"launch{self._started}.json", text)
         self._start(start, folder)
 
-    def _adopt(self, starter: Worker, process: messages.Launched, letter: Letter) -> None:
+    def _adopt(self, starter: Worker, process: messages.Launched, datagram: Datagram) -> None:
         """Have a process that a starter started be a worker; nobody else is, and one of which this is none ends."""
         running = [one for one in self.workers if one.rank >= 0 and one.is_running]
         known = any(one.rank == process.rank or one.local_rank == process.local_rank for one in running)
         try:
-            parents = (processes.parent_of(letter.pid), processes.parent_of(process.pid))
+            parents = (processes.parent_of(datagram.pid), processes.parent_of(process.pid))
         except (OSError, ValueError, IndexError):  # it has ended
             return
-        sane = process.rank >= 0 <= process.local_rank and len(process.channels) == len(letter.fds)
-        sane = sane and starter.rank == STARTER and parents == (starter.pid, letter.pid)
+        sane = process.rank >= 0 <= process.local_rank and len(process.channels) == len(datagram.fds)
+        sane = sane and starter.rank == STARTER and parents == (starter.pid, datagram.pid)
         if known or self._stopping or not sane:
             return
-        ends = dict(zip(process.channels, letter.fds))
-        letter.fds.clear()
+        ends = dict(zip(process.channels, datagram.fds))
+        datagram.fds.clear()
         self._forget_ended(process.local_rank)
         start = WorkerStart(process.rank, process.local_rank, {}, [], attempt=process.attempt)
-        start = channels.with_triggers(start, self._triggers)
+        start = channels.add_triggers(start, self._triggers)
         notes = socket.socket(fileno=ends.pop("notes"))
-        self.workers.append(launch.hold_worker(start, process.pid, notes, ends, self.users))
+        self.workers.append(launch.wrap_worker(start, process.pid, notes, ends, self.users))
         self._open_gates()
 
     def _forget_ended(self, local_rank: int) -> None:
@@ -209,7 +209,7 @@ class NodeRun:
         """Open every worker's gate."""
         if not self._going:
             self._going = True
-            self._limits.begin({worker.local_rank for worker in self.workers})
+            self._limits.start({worker.local_rank for worker in self.workers})
         self._open_gates()
 
     def _open_gates(self) -> None:
@@ -225,9 +225,9 @@ class NodeRun:
             status = [worker.ends["status"]] if "status" in worker.ends and worker.is_running else []
             for fd in (worker.notes.fileno(), *worker.streams, *status):
                 selector.register(fd, selectors.EVENT_READ)
-            if worker.inlet.waiting is not None:
-                selector.register(worker.inlet.waiting, selectors.EVENT_WRITE)
-        self.joiners.register(selector)
+            if worker.input_channel.waiting is not None:
+                selector.register(worker.input_channel.waiting, selectors.EVENT_WRITE)
+        self.joined_processes.register(selector)
 
     def pass_on(self, ready: set[int]) -> None:
         """Pass on what can be read and written by those descriptors that are ready."""
@@ -236,12 +236,12 @@ class NodeRun:
                 self.read_notes(worker)
             for fd in [fd for fd in worker.streams if fd in ready]:
                 self._read_stream(worker, fd)
-            if worker.inlet.waiting in ready:
-                self._report_taken(worker.rank, *worker.inlet.flush())
-        if self.joiners.see_ends(ready):
+            if worker.input_channel.waiting in ready:
+                self._report_delivered(worker.rank, *worker.input_channel.flush())
+        if self.joined_processes.detect_ends(ready):
             for worker in self.workers:  # what they said last
                 self.read_notes(worker)
-            self.joiners.report_ends()
+            self.joined_processes.report_ends()
         if any(worker.ends.get("status") in ready for worker in self.workers):
             self.reap()
 
@@ -274,16 +274,16 @@ class NodeRun:
     def send_traces(self) -> bool:
         """Pass on whole lines of the recorders, as long as what is sent gets through; True if something was left."""
         left = any(worker.send_trace(self.send) for worker in self.workers)
-        return left or any(self.joiners.send_trace(process) for process in self.joiners)
+        return left or any(self.joined_processes.send_trace(process) for process in self.joined_processes)
 
     def read_notes(self, worker: Worker) -> None:
         """Handle what a worker has stated, or a process that it started."""
-        for letter in waiting_statements(worker.notes):
-            statement: Any = letter.told
+        for datagram in receive_statements(worker.notes):
+            statement: Any = datagram.statement
             if isinstance(statement, messages.Launched):
-                self._adopt(worker, statement, letter)
+                self._adopt(worker, statement, datagram)
                 continue
-            if self.joiners.handle(worker.rank, letter, worker.attempt) or statement.rank != worker.rank:
+            if self.joined_processes.handle(worker.rank, datagram, worker.attempt) or statement.rank != worker.rank:
                 continue
             if isinstance(statement, messages.Raised):  # later than now is a lie that would move the blame
                 worker.raised = statement._replace(time=min(statement.time, time.time()))
@@ -292,7 +292,7 @@ class NodeRun:
             elif isinstance(statement, messages.Reached):
                 self.send_traces()  # what is about to be done may be the end of this node
                 self.send(statement._replace(attempt=worker.attempt))
-            elif self._limits.count(worker.rank, worker.attempt, "notes", letter.bytes) == letter.bytes:
+            elif self._limits.count(worker.rank, worker.attempt, "notes", datagram.bytes) == datagram.bytes:
                 self.send(statement._replace(attempt=worker.attempt))
 
     def reap(self) -> None:
@@ -306,16 +306,16 @@ class NodeRun:
             self.read_notes(worker)
             self.read_all(worker)
             self._limits.report_worker(worker)
-            unasked = os.WTERMSIG(worker.status) == signal.SIGKILL and not (worker.stopped or worker.given_up)
+            unasked = os.WTERMSIG(worker.status) == signal.SIGKILL and not (worker.stopped or worker.killed_by_starter)
             self.send(worker.exited(ended, starved=unasked and self._limits.is_new_kill()))
-            self.tcp.look(ended=bool(worker.status) and not worker.stopped)
+            self.tcp.poll(ended=bool(worker.status) and not worker.stopped)
 
     def poll(self) -> None:
         """Keep it within those of its limits that no kernel looks after, and report what has become of it."""
         if self._going:
-            self._limits.enforce(self.workers, self.store_pid, self.joiners)
-            self.joiners.report_ends()
-            self.tcp.look()
+            self._limits.enforce(self.workers, self.store_pid, self.joined_processes)
+            self.joined_processes.report_ends()
+            self.tcp.poll()
 
     def follow(self, asked: messages.Follow) -> None:
         """Somebody watches the run from now on."""
@@ -333,7 +333,7 @@ class NodeRun:
     def _running(self) -> list[RankProcess]:
         """Processes whose stacks can be asked for: a starter may be any program."""
         workers = [one for one in self.workers if one.is_running and one.rank != messages.STARTER]
-        return [*(process for process in self.joiners if process.is_running), *workers]
+        return [*(process for process in self.joined_processes if process.is_running), *workers]
 
     def request_stacks(self) -> None:
         """Have every running worker write its Python stack, and the ranks that scripts started theirs."""
@@ -343,36 +343,41 @@ class NodeRun:
 
     def report_stacks(self) -> None:
         """Send what they wrote."""
-        self.tcp.tell()
+        self.tcp.report()
         for process in self._running():
             if isinstance(process, Worker):
-                process.await_stacks_of_forks({joined.pid for joined in self.joiners})
+                process.await_stacks_of_forks({joined.pid for joined in self.joined_processes})
             self.send(messages.Stack(process.rank, time.time(), text=process.stack, attempt=process.attempt))
 
     # -- what they are to read
 
-    def give(self, given: messages.Input) -> None:
+    def write_input(self, request: messages.Input) -> None:
         """Give a worker something to read."""
-        self._report_taken(given.rank, *self.inlet_of(given.rank).put(given.data, last=given.last))
+        self._report_delivered(
+            request.rank, *self.find_input_channel(request.rank).write(request.data, last=request.last)
+        )
 
-    def inlet_of(self, rank: int) -> channels.Inlet:
+    def find_input_channel(self, rank: int) -> channels.InputChannel:
         """Where the last worker that was given a rank is given what it reads; where there is none, nobody takes it."""
-        return next((worker.inlet for worker in reversed(self.workers) if worker.rank == rank), channels.Inlet({}))
+        return next(
+            (worker.input_channel for worker in reversed(self.workers) if worker.rank == rank),
+            channels.InputChannel({}),
+        )
 
-    def _report_taken(self, rank: int, taken: int, closed: bool) -> None:
-        if taken or closed:
-            self.send(messages.Taken(self.run, rank, taken, closed))
+    def _report_delivered(self, rank: int, size: int, closed: bool) -> None:
+        if size or closed:
+            self.send(messages.InputDelivered(self.run, rank, size, closed))
 
     # -- its end
 
     def stop(self, number: int) -> None:
         """Send a signal to every worker that still runs, and to the processes of its session."""
         self._stopping = True
-        for process in self.joiners:
+        for process in self.joined_processes:
             process.stopped |= process.is_running
         for worker in self.workers:
             if worker.is_running:
-                worker.stopped |= not worker.given_up  # then it has been killed already
+                worker.stopped |= not worker.killed_by_starter  # then it has been killed already
                 processes.signal_session(worker.pid, number)
 
     def end(self) -> None:
@@ -392,28 +397,28 @@ class NodeRun:
             step()
         except Exception as error:
             traceback.print_exc()
-            self.left.append(f"what its agent did not come to ({type(error).__name__}: {error})")
+            self.uncleaned.append(f"what its agent did not come to ({type(error).__name__}: {error})")
 
     def outputs(self, asked: messages.Finish) -> outputs.Outputs:
         """What its processes made, which have ended."""
         of_ranks = sorted((one.rank, one.local_rank) for one in self.workers if one.rank >= 0)
         ranks = {self.users.worker(local_rank).uid: rank for rank, local_rank in reversed(of_ranks)}
-        return outputs.Outputs(asked, self.place, ranks)
+        return outputs.Outputs(asked, self.folders, ranks)
 
     def _end_processes(self) -> None:
         self.stop(signal.SIGKILL)
         keep = self.spared() | {worker.sidecar_pid for worker in self.workers}
         keep |= {worker.pid for worker in self.workers if worker.is_running} | {self.store_pid or 0}
         if self.workers and processes.kill_descendants(keep, _PATIENCE_S, first=self._report_orphans):
-            for user in {self.users.worker(worker.local_rank) for worker in self.workers if self.users.many}:
-                processes.kill_all_of(user.uid, user.gid)  # those included that fork faster than they are found
+            for user in {self.users.worker(worker.local_rank) for worker in self.workers if self.users.are_separate}:
+                processes.kill_user_processes(user.uid, user.gid)  # those included that fork faster than they are found
         if self.workers and (pids := processes.kill_descendants(keep, _KILL_DEADLINE_S, self.send.send_cleaning)):
-            self.left.append(f"{len(pids)} processes that do not end")
+            self.uncleaned.append(f"{len(pids)} processes that do not end")
         deadline = time.monotonic() + 2.0
         while any(worker.is_running for worker in self.workers) and time.monotonic() < deadline:
             self.reap()
             time.sleep(0.0005)
-        self.left += [f"rank {worker.rank}" for worker in self.workers if worker.is_running]
+        self.uncleaned += [f"rank {worker.rank}" for worker in self.workers if worker.is_running]
         self._end_store()
 
     def _report_orphans(self, pids: Iterable[int]) -> None:
@@ -444,7 +449,7 @@ class NodeRun:
         for worker in self.workers:
             self.read_all(worker)
             self.read_notes(worker)
-        self.joiners.end()
+        self.joined_processes.end()
         self.tcp.close()
         while self.send_traces():
             self.send.drain()
@@ -458,9 +463,9 @@ class NodeRun:
         for worker in self.workers:
             worker.close()
         self.workers.clear()
-        self.left += self.place.remove(self.send.send_cleaning)
-        if self._strays is not None:
-            self.left += self._strays.remove(self.send.send_cleaning)
+        self.uncleaned += self.folders.remove(self.send.send_cleaning)
+        if self._leftovers is not None:
+            self.uncleaned += self._leftovers.remove(self.send.send_cleaning)
 
 
 def _command(pid: int) -> str:

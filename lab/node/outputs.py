@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from . import files
 from .messages.agent import SHARED, Finish, Made, MadeFile, Piece
-from .workplace import Workplace
+from .run_folders import RunFolders
 
 MOST_FILES = 2000
 """So many are told of; of more, only the number."""
@@ -39,9 +39,9 @@ class Outputs:
         ranks: uid -> the rank whose files those are.
     """
 
-    def __init__(self, asked: Finish, place: Workplace, ranks: Mapping[int, int]) -> None:
+    def __init__(self, asked: Finish, folders: RunFolders, ranks: Mapping[int, int]) -> None:
         self._asked = asked
-        self._place = place
+        self._folders = folders
         self._ranks = ranks
         self._reported: set[str] = set()
 
@@ -65,12 +65,12 @@ class Outputs:
                     yield Piece(self._asked.run, path, data, last)
 
     def _made(self) -> Iterator[MadeFile]:
-        patterns, place = self._asked.outputs, self._place
+        patterns, folders = self._asked.outputs, self._folders
         if patterns is None or not self._ranks:
             return
-        for folder, prefix in (place.folder, ""), (self._asked.shared, SHARED):
+        for folder, prefix in (folders.folder, ""), (self._asked.shared, SHARED):
             for below, facts in _wanted_files(folder, patterns) if folder else ():
-                old = facts.st_ctime_ns <= place.shipped_at and (prefix or below in place.shipped)
+                old = facts.st_ctime_ns <= folders.shipped_at and (prefix or below in folders.shipped)
                 foreign = facts.st_nlink > 1 and facts.st_uid not in self._ranks  # a link to a file of the image
                 if not old and not foreign and _is_named(below, patterns):
                     rank = self._ranks.get(facts.st_uid, min(self._ranks.values()))
@@ -88,7 +88,7 @@ class Outputs:
 
     def _contents(self, path: str) -> Iterator[tuple[bytes, bool]]:
         shared = bool(self._asked.shared) and path.startswith(SHARED)
-        return _contents(*(self._asked.shared, path[len(SHARED) :]) if shared else (self._place.folder, path))
+        return _contents(*(self._asked.shared, path[len(SHARED) :]) if shared else (self._folders.folder, path))
 
 
 def _contents(top: str, path: str, piece_bytes: int = _PIECE_BYTES) -> Iterator[tuple[bytes, bool]]:
@@ -117,7 +117,7 @@ def _wanted_files(top: str, patterns: Sequence[str]) -> Iterator[tuple[str, os.s
         return is_asked(path) and path.count("/", len(top) + 1) < _DEEPEST
 
     if not os.path.islink(top):
-        for path, facts in islice(files.walk(top, enter), _MOST_EXAMINED):
+        for path, facts in islice(files.walk_tree(top, enter), _MOST_EXAMINED):
             if stat.S_ISREG(facts.st_mode) and is_asked(path):
                 yield path[len(top) + 1 :], facts
 
@@ -155,14 +155,18 @@ class Staging:
     """
 
     def __init__(
-        self, place: Workplace, owners: Collection[int] | None, limits: StagingLimits, tell: Callable[[], object]
+        self,
+        folders: RunFolders,
+        owners: Collection[int] | None,
+        limits: StagingLimits,
+        on_progress: Callable[[], object],
     ) -> None:
-        self._source, self._target = place.folder, place.staged
-        self._owners, self._limits, self._tell = owners, limits, tell
+        self._source, self._target = folders.folder, folders.staged
+        self._owners, self._limits, self._on_progress = owners, limits, on_progress
         self._files = 0
         self.left_out: dict[str, str] = {}
         """By path: why it was not copied; what lies highest comes first, and no more of it than `MOST_KNOWN`."""
-        self.more = 0
+        self.omitted = 0
         """How much else was not copied."""
 
     def copy(self) -> None:
@@ -188,9 +192,9 @@ class Staging:
 
     def _leave_out(self, path: str, why: str) -> None:
         if len(self.left_out) < MOST_KNOWN:
-            self.left_out.setdefault(files.printable(path), why)
+            self.left_out.setdefault(files.escape_path(path), why)
         else:
-            self.more += 1
+            self.omitted += 1
 
     def _find(self) -> Iterator[tuple[int, int, str]]:
         """Depth, size and path of every regular file that may be copied; what else there is, is left out."""
@@ -201,12 +205,12 @@ class Staging:
         if os.path.islink(self._source):
             self._leave_out(".", "it is a symbolic link")
             return
-        everything = files.walk(self._source, lambda path, facts: not self._why_not(path, facts), fail)
+        everything = files.walk_tree(self._source, lambda path, facts: not self._why_not(path, facts), fail)
         for examined, (path, facts) in enumerate(everything):
             if examined == _MOST_EXAMINED:
                 self._leave_out(".", f"there are more than {_MOST_EXAMINED:,} names")
                 return
-            self._tell()
+            self._on_progress()
             below, why = path[len(self._source) + 1 :], self._why_not(path, facts)
             if why:
                 self._leave_out(below, why)
@@ -234,7 +238,7 @@ class Staging:
         try:
             with open(os.open(target, _COPY, 0o644), "wb") as copy:
                 for chunk, _ in _contents(self._source, path, _CHUNK_BYTES):
-                    self._tell()
+                    self._on_progress()
                     copy.write(chunk)
         except (OSError, files.NotAFile):
             os.unlink(target)

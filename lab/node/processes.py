@@ -29,7 +29,7 @@ def become_subreaper() -> None:
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def leave_agent_behind(streams: Sequence[int], keep: Collection[int]) -> None:
+def detach_from_agent(streams: Sequence[int], keep: Collection[int]) -> None:
     """In a fresh child: its own session and streams, no signal handlers of the agent, no descriptors but `keep`.
 
     `streams` are standard input, output and error; -1: it is empty.
@@ -39,19 +39,19 @@ def leave_agent_behind(streams: Sequence[int], keep: Collection[int]) -> None:
     for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    take_streams(streams)
+    set_streams(streams)
     for fd in map(int, os.listdir("/proc/self/fd")):
         if fd > 2 and fd not in keep:
             with suppress(OSError):  # the listing's own descriptor
                 os.close(fd)
 
 
-def fork_beside(work: Callable[[], object], keep: Collection[int] = ()) -> int:
+def fork_helper(work: Callable[[], object], keep: Collection[int] = ()) -> int:
     """Fork a process of the agent that works beside it and ends with it; returns its pid."""
     agent, pid = os.getpid(), os.fork()
     if pid == 0:
         try:
-            leave_agent_behind((-1, 2, 2), keep)
+            detach_from_agent((-1, 2, 2), keep)
             die_with_parent(agent)
             work()
         finally:
@@ -59,7 +59,7 @@ def fork_beside(work: Callable[[], object], keep: Collection[int] = ()) -> int:
     return pid
 
 
-def take_streams(streams: Sequence[int]) -> None:
+def set_streams(streams: Sequence[int]) -> None:
     """Make these standard input, output and error; -1: it is empty."""
     for number, fd in enumerate(streams):
         os.dup2(fd if fd >= 0 else os.open(os.devnull, os.O_RDONLY), number)
@@ -67,12 +67,12 @@ def take_streams(streams: Sequence[int]) -> None:
 
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent, whose pid is given, dies."""
-    be_told_when_parent_dies(signal.SIGKILL)
+    signal_on_parent_death(signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
-def be_told_when_parent_dies(number: int) -> None:
+def signal_on_parent_death(number: int) -> None:
     """Have the kernel send this process a signal when its parent dies."""
     _libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
@@ -83,7 +83,7 @@ def drop_privileges(uid: int, gid: int) -> None:
         return
     for capability in range(_LAST_CAPABILITY + 1):
         _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
-    become(uid, gid)
+    become_user(uid, gid)
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
     nothing = (ctypes.c_uint32 * 6)()
     _libc.capset(header, nothing)
@@ -91,7 +91,7 @@ def drop_privileges(uid: int, gid: int) -> None:
     _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)  # else /proc/self belongs to root after the change of user
 
 
-def become(uid: int, gid: int) -> None:
+def become_user(uid: int, gid: int) -> None:
     """Become this user, who is in no other group; as root."""
     os.setgroups([])
     os.setresgid(gid, gid, gid)
@@ -152,16 +152,16 @@ def children_of() -> Callable[[int], list[int]]:
     return lambda pid: children.get(pid, [])
 
 
-def descendants(*roots: int) -> list[int]:
+def list_descendants(*roots: int) -> list[int]:
     """Every process below `roots`, parents before children."""
     children = children_of()
-    found = [child for root in roots for child in children(root)]
-    for pid in found:
-        found += children(pid)
-    return found
+    pids = [child for root in roots for child in children(root)]
+    for pid in pids:
+        pids += children(pid)
+    return pids
 
 
-def catching(number: int, pids: list[int]) -> list[int]:
+def filter_catching(number: int, pids: list[int]) -> list[int]:
     """Those of the processes that have a handler for a signal: for others it may be the end."""
     caught = ((pid, words[1]) for pid in pids for words in read_words(f"/proc/{pid}/status") if words[0] == "SigCgt:")
     return [pid for pid, signals in caught if int(signals, 16) >> (number - 1) & 1]
@@ -170,7 +170,7 @@ def catching(number: int, pids: list[int]) -> list[int]:
 def kill_descendants(
     keep: set[int],
     deadline_s: float,
-    tell: Callable[[], object] = lambda: None,
+    on_progress: Callable[[], object] = lambda: None,
     first: Callable[[list[int]], object] = lambda _: None,
 ) -> list[int]:
     """Kill everything below this process but the children in `keep`, again and again until none is left.
@@ -184,18 +184,18 @@ def kill_descendants(
             if pid not in keep:
                 with suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
-        left = [pid for pid in descendants(os.getpid()) if pid not in keep]
+        left = [pid for pid in list_descendants(os.getpid()) if pid not in keep]
         if not left or time.monotonic() > end:
             return left
         if is_first:
             is_first = False
             first(left)
-        tell()
-        kill([pid for pid in left if not is_zombie(pid)])  # the parent of a zombie has to go first
+        on_progress()
+        kill_processes([pid for pid in left if not is_zombie(pid)])  # the parent of a zombie has to go first
         time.sleep(min(0.001 + len(left) * 2e-5, 0.05))  # they need the cores to end
 
 
-def kill(pids: Collection[int]) -> None:
+def kill_processes(pids: Collection[int]) -> None:
     """Kill processes, all of them stopped before the first is killed, so that none starts another in its place."""
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in pids:
@@ -212,7 +212,7 @@ def signal_session(pid: int, number: int) -> None:
             os.kill(pid, number)
 
 
-def stand_still(find: Callable[[], list[int]], deadline_s: float) -> list[int]:
+def stop_processes(find: Callable[[], list[int]], deadline_s: float) -> list[int]:
     """Stop processes, parents first, and look for others until each that is found stands; returns those that do not.
 
     A parent that stands starts no other.
@@ -228,14 +228,14 @@ def stand_still(find: Callable[[], list[int]], deadline_s: float) -> list[int]:
     return running
 
 
-def go_on(pids: list[int]) -> None:
+def continue_processes(pids: list[int]) -> None:
     """Let processes go on, parents, who come first in the list, last: they see their children run."""
     for pid in reversed(pids):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
 
 
-def kill_all_of(uid: int, gid: int) -> None:
+def kill_user_processes(uid: int, gid: int) -> None:
     """Kill every process of a user at once, those included that come and go faster than they can be listed."""
     run_as(uid, gid, lambda: os.kill(-1, signal.SIGKILL))
 
@@ -249,7 +249,7 @@ def run_as(uid: int, gid: int, action: Callable[[], object]) -> str:
         pid = -1
     if pid == 0:
         try:
-            become(uid, gid)
+            become_user(uid, gid)
             os.write(writer, str(action()).encode())
         finally:
             os._exit(0)
@@ -304,8 +304,8 @@ def signal_name(number: int) -> str | None:
 
 def held_bytes(pids: list[int]) -> dict[int, int]:
     """Memory that each process holds, shared pages divided among those who share them (PSS)."""
-    found = ((pid, words) for pid in pids for words in read_words(f"/proc/{pid}/smaps_rollup"))
-    return {pid: int(words[1]) * 1024 for pid, words in found if words[0] == "Pss:"}
+    lines = ((pid, words) for pid in pids for words in read_words(f"/proc/{pid}/smaps_rollup"))
+    return {pid: int(words[1]) * 1024 for pid, words in lines if words[0] == "Pss:"}
 
 
 def sizes_over(limit_bytes: int, pids: list[int]) -> dict[int, int]:

@@ -88,7 +88,7 @@ class RankProcess:
 
     def request_stack(self, pid: int | None = None) -> bool:
         """Have it, or a process that it forked, write its stack; returns whether that can."""
-        able = processes.catching(STACK_SIGNAL, [pid or self.pid])
+        able = processes.filter_catching(STACK_SIGNAL, [pid or self.pid])
         with suppress(OSError):
             for one in able:
                 os.kill(one, STACK_SIGNAL)
@@ -134,7 +134,7 @@ class Worker(RankProcess):
         self.local_rank = start.local_rank
         self.notes = notes
         self.sidecar_pid = sidecar_pid
-        self.inlet = channels.Inlet(ends)
+        self.input_channel = channels.InputChannel(ends)
         """Where what it reads goes in."""
         self.streams = {ends[name]: number for name, number in _STREAMS.items() if name in ends}
         """Read end -> 1 (standard output), 2 (standard error), 3 (its terminal) or 4 (its answers)."""
@@ -148,7 +148,7 @@ class Worker(RankProcess):
         """Whether the agent killed it because memory ran out."""
         self.memory_bytes: int | None = None
         """What it held then."""
-        self.given_up = False
+        self.killed_by_starter = False
         """Whether its starter killed it, as `mpiexec` does with all workers once one of them has failed."""
         self.started = 0.0
         """Unix time at which the gate opened."""
@@ -193,7 +193,7 @@ class Worker(RankProcess):
             except BlockingIOError:
                 return None
             if not report:  # its launcher killed its parent, and so it
-                self.given_up = True
+                self.killed_by_starter = True
                 return signal.SIGKILL
             status = int.from_bytes(report, sys.byteorder, signed=True)
             if status >= 0:
@@ -211,7 +211,7 @@ class Worker(RankProcess):
             os.WTERMSIG(status),
             out_of_memory=starved or self.out_of_memory,
             memory_bytes=self.memory_bytes,
-            stopped=self.stopped or (self.given_up and self.raised is None),
+            stopped=self.stopped or (self.killed_by_starter and self.raised is None),
         )
 
     def await_stack(self, pid: int | None = None) -> None:
@@ -230,7 +230,7 @@ class Worker(RankProcess):
         """Where the worker waits for processes that it forked, such as a DataLoader's, add their stacks to its own."""
         if "/multiprocessing/" not in self.stack:
             return
-        forks = processes.catching(STACK_SIGNAL, processes.descendants(self.pid))
+        forks = processes.filter_catching(STACK_SIGNAL, processes.list_descendants(self.pid))
         for pid in [pid for pid in forks if pid not in excluded][:_MOST_FORKS]:
             os.write(self.stack_file.fd, b"Process %d, started by this worker:\n" % pid)
             self.await_stack(pid)
@@ -243,7 +243,7 @@ class Worker(RankProcess):
         self.streams.clear()
         self.ends.clear()
         self.notes.close()
-        self.inlet.close()
+        self.input_channel.close()
         if self.sidecar_pid:
             with suppress(OSError):
                 os.kill(self.sidecar_pid, signal.SIGKILL)

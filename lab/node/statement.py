@@ -29,10 +29,10 @@ _MORE_BYTES = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_MOST_DES
 """Room for the sender's identity and descriptors; the kernel closes what comes beyond."""
 
 
-class Letter(NamedTuple):
+class Datagram(NamedTuple):
     """A statement, and what is known of where it comes from."""
 
-    told: Statement
+    statement: Statement
     bytes: int
     pid: int
     """Of the process that sent it, as the kernel knows it; 0 where it does not."""
@@ -49,24 +49,24 @@ def bind_notes(path: str) -> socket.socket:
     return notes
 
 
-def waiting_statements(notes: socket.socket) -> Iterator[Letter]:
+def receive_statements(notes: socket.socket) -> Iterator[Datagram]:
     """What waits in a rank's socket; no more than fits in there, however fast somebody writes."""
     for _ in range(_MOST_AT_ONCE):
         try:
-            data, more, flags, _ = notes.recvmsg(_LONGEST_BYTES, _MORE_BYTES, socket.MSG_CMSG_CLOEXEC)
+            data, ancillary, flags, _ = notes.recvmsg(_LONGEST_BYTES, _MORE_BYTES, socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
             return
         pid, fds = 0, list[int]()
-        for level, kind, content in more:
+        for level, kind, content in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
                 pid = _CREDENTIALS.unpack(content)[0]
             elif level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 whole = len(content) // array.array("i").itemsize * array.array("i").itemsize
                 fds += array.array("i", content[:whole])
         try:
-            told = read_statement(data)
-            if told is not None and not flags & socket.MSG_CTRUNC:  # nobody sends more than there is room for
-                yield Letter(told, len(data), pid, fds)
+            statement = read_statement(data)
+            if statement is not None and not flags & socket.MSG_CTRUNC:  # nobody sends more than there is room for
+                yield Datagram(statement, len(data), pid, fds)
         finally:
             for fd in fds:
                 with suppress(OSError):
@@ -75,12 +75,12 @@ def waiting_statements(notes: socket.socket) -> Iterator[Letter]:
 
 def read_statement(datagram: bytes) -> Statement | None:
     """The statement in a datagram; None where it holds none that `lab.note` or a worker of the lab would send."""
-    told = wire.decode(datagram)
-    if not isinstance(told, get_args(Statement)):
+    statement = wire.decode_message(datagram)
+    if not isinstance(statement, get_args(Statement)):
         return None
-    if not abs(told.time) < _LATEST or problem_with(getattr(told, "value", None)):
+    if not abs(statement.time) < _LATEST or problem_with(getattr(statement, "value", None)):
         return None
-    return told  # type: ignore[no-any-return]
+    return statement  # type: ignore[no-any-return]
 
 
 def problem_with(value: Any) -> str:

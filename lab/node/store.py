@@ -38,7 +38,7 @@ def start_store(asked: Store, user: User) -> int:
         raise StoreError(f"the rendezvous store cannot listen at {asked.address}:{asked.port}: {why}") from error
     ready_r, ready_w = os.pipe2(os.O_CLOEXEC)
     serve = partial(_serve, listener.fileno(), asked, ready_w, user, os.getpid())
-    pid = processes.fork_beside(serve, keep=(listener.fileno(), ready_w))
+    pid = processes.fork_helper(serve, keep=(listener.fileno(), ready_w))
     os.close(ready_w)
     listener.close()
     answer = os.read(ready_r, 1)

@@ -60,15 +60,17 @@ class Connection(NamedTuple):
     """Those of this one alone."""
 
 
-def connections() -> list[Connection]:
+def list_connections() -> list[Connection]:
     """Every connection of this network namespace; none where the kernel does not say."""
-    found: list[Connection] = []
+    connections: list[Connection] = []
     for family in (socket.AF_INET, socket.AF_INET6):
         asked = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 0, _OPEN, b"")
         with suppress(OSError, struct.error, ValueError):
-            answers = netlink.receive(netlink.SOCK_DIAG, [netlink.message(_BY_FAMILY, netlink.DUMP, asked)])
-            found += filter(None, map(_read, islice(answers, _MOST_SOCKETS - len(found))))
-    return found
+            answers = netlink.exchange_requests(
+                netlink.SOCK_DIAG, [netlink.encode_request(_BY_FAMILY, netlink.DUMP, asked)]
+            )
+            connections += filter(None, map(_read, islice(answers, _MOST_SOCKETS - len(connections))))
+    return connections
 
 
 def _read(message: bytes) -> Connection | None:
@@ -104,10 +106,10 @@ def _plain(packed: bytes) -> str:
     return str(mapped or address)
 
 
-def by_peer(found: Iterable[Connection]) -> dict[str, Connections]:
+def by_peer(connections: Iterable[Connection]) -> dict[str, Connections]:
     """Connections to the same address taken together; those of a node with itself are left out."""
     peers: dict[str, list[Connections]] = {}
-    for local, _, one in found:
+    for local, _, one in connections:
         if one.peer != local and not ip_address(one.peer).is_loopback:
             peers.setdefault(one.peer, []).append(one)
     together = {peer: _together(ours) for peer, ours in peers.items()}
@@ -133,7 +135,7 @@ class Reports:
     def __init__(self, config: Config, emit: Callable[[Connections], object]) -> None:
         self._own = config.container
         self._emit = emit
-        self._began = self._looked = self._told = time.monotonic()
+        self._began = self._polled_at = self._reported_at = time.monotonic()
         self._next_s = _FIRST_S
         self._peers: set[str] = set()
         """Addresses of all to whom there were connections."""
@@ -152,18 +154,18 @@ class Reports:
         """Whether that, or who answers, is otherwise than it was told last."""
         self._reports = 0
 
-    def look(self, *, ended: bool = False) -> None:
+    def poll(self, *, ended: bool = False) -> None:
         """Ask the kernel, if it is time for it, and tell what is worth it; `ended`: a worker has just failed."""
         now = time.monotonic()
-        if not self._own or (now - self._looked < EVERY_S and not ended):
+        if not self._own or (now - self._polled_at < EVERY_S and not ended):
             return
-        self._looked = now
+        self._polled_at = now
         peers = self._by_peer()
         stuck = {peer for peer, one in peers.items() if one.stuck}
         self._news |= stuck != self._stuck
         self._stuck = stuck
         blinking = {peer for peer, one in peers.items() if one.silent_s >= max(BLINK_S, LONG_WAYS * one.round_trip_s)}
-        lately = now - self._told < max(_AGAIN_S, (now - self._began) / _MOST_BLINKS)
+        lately = now - self._reported_at < max(_AGAIN_S, (now - self._began) / _MOST_BLINKS)
         self._news |= bool(blinking - self._blinking) and not lately
         self._blinking = blinking
         if stuck:
@@ -174,7 +176,7 @@ class Reports:
         due = now - self._began >= self._next_s
         if due:
             self._next_s += min(self._next_s, _SELDOM_S)
-        if ended or due or self._news or (stuck and now - self._told >= _AGAIN_S):
+        if ended or due or self._news or (stuck and now - self._reported_at >= _AGAIN_S):
             self._send(peers, now)
 
     def ask(self) -> None:
@@ -193,7 +195,7 @@ class Reports:
                 self._asked[peer] = asked, now
                 asked.connect_ex((peer, _NO_SERVICE))
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Tell how it is now."""
         if self._own:
             self.ask()
@@ -206,23 +208,23 @@ class Reports:
         self._asked.clear()
 
     def _by_peer(self) -> dict[str, Connections]:
-        now, found, unchanged = time.monotonic(), [], {}
-        for local, ports, one in connections():
+        now, connections, unchanged = time.monotonic(), [], {}
+        for local, ports, one in list_connections():
             if ports[1] == _NO_SERVICE:
                 continue
             key = local, one.peer, ports, one.acknowledged_bytes
             if one.unacknowledged_bytes:
                 unchanged[key] = self._unchanged.get(key, now)
             silent_s = max(one.silent_s, now - unchanged.get(key, now))
-            found.append(Connection(local, ports, one._replace(silent_s=silent_s)))
+            connections.append(Connection(local, ports, one._replace(silent_s=silent_s)))
         self._unchanged = unchanged
-        peers = by_peer(found)
+        peers = by_peer(connections)
         self._round_trips.update((peer, one.round_trip_s) for peer, one in peers.items())
         self._peers.update(list(peers)[: _MOST_PEERS - len(self._peers)])
         return peers
 
     def _send(self, peers: dict[str, Connections], now: float) -> None:
-        self._told, self._news = now, False
+        self._reported_at, self._news = now, False
         for peer in {**peers, **self._answers}:
             self._reports += 1
             if self._reports <= _MOST_REPORTS:

@@ -26,7 +26,7 @@ _F_ADD_SEALS, _F_SEAL_SEAL, _F_SEAL_SHRINK = 1033, 1, 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def make() -> int:
+def make_trace_file() -> int:
     """A file for a trace, open for appending: it never gets shorter, so that who has it mapped may write unasked."""
     fd = os.memfd_create("trace", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
@@ -44,7 +44,7 @@ class TraceFile:
     """
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES, made: int | None = None) -> None:
-        self.fd = make() if made is None else made
+        self.fd = make_trace_file() if made is None else made
         """The worker has a duplicate."""
         self.exceeded: tuple[str, int] | None = None
         """Of what there was more than so many bytes, so that the rest is dropped."""
@@ -96,15 +96,15 @@ class TraceFile:
         """
         size = _CHUNK_BYTES
         while size <= _LONGEST_LINE_BYTES:
-            found = os.pread(self.fd, size, self._sent)
-            room = found.find(b"\0")
-            written = found if room < 0 else found[:room]
+            data = os.pread(self.fd, size, self._sent)
+            gap = data.find(b"\0")
+            written = data if gap < 0 else data[:gap]
             whole = written.rfind(b"\n") + 1
             if whole:
                 return written[:whole], whole
             if len(written) < size:
                 # A line whose writer was killed may have room within it.
-                return (found.replace(b"\0", b""), len(found)) if ended else (b"", 0)
+                return (data.replace(b"\0", b""), len(data)) if ended else (b"", 0)
             size *= 4
         self.cut("one line of its trace", _LONGEST_LINE_BYTES)
         return b"", 0

@@ -47,11 +47,11 @@ class Users:
     """The users of one run on one node."""
 
     def __init__(self, claim: Claim, *, container: bool) -> None:
-        self.many = container and os.geteuid() == 0
+        self.are_separate = container and os.geteuid() == 0
         """Whether processes of a run are other users than the agent."""
         self._first = claim.first_uid
-        self._all = User(os.geteuid(), os.getegid()) if not self.many else None
-        if self.many and claim.uid:  # never root, whoever asks
+        self._all = User(os.geteuid(), os.getegid()) if not self.are_separate else None
+        if self.are_separate and claim.uid:  # never root, whoever asks
             self._all = User(claim.uid, claim.gid or GROUP)
 
     def worker(self, local_rank: int) -> User:
@@ -65,18 +65,18 @@ class Users:
     def store(self) -> User:
         """The user of the rendezvous store, which no rank can kill."""
         store = self._first + _STORE
-        return User(store, store) if self.many else self.worker(0)
+        return User(store, store) if self.are_separate else self.worker(0)
 
-    def give(self, what: str | int, local_rank: int) -> None:
+    def assign(self, what: str | int, local_rank: int) -> None:
         """Give a file or folder, or what a descriptor stands for, to a worker."""
-        if self.many:
+        if self.are_separate:
             os.chown(what, *self.worker(local_rank), follow_symlinks=isinstance(what, int))
 
     @contextmanager
     def files_of_workers(self) -> Iterator[None]:
         """What is written meanwhile belongs to the first worker and the group of all; nothing has to be given then."""
         user = self.worker(0)
-        if not self.many:
+        if not self.are_separate:
             yield
             return
         mask = os.umask(UMASK)
@@ -91,7 +91,7 @@ class Users:
 
     def variables(self, local_rank: int) -> dict[str, str]:
         """Names for a user who has none in the image: libraries that name folders after the user ask for them."""
-        if not self.many:
+        if not self.are_separate:
             return {}
         name = "check" if local_rank == CHECK else f"worker{max(local_rank, 0)}"
         return {"USER": name, "LOGNAME": name}

@@ -26,7 +26,7 @@ REFUSED = (
 """Read when Python starts or torch is imported."""
 
 
-def refusal(name: str) -> str | None:
+def explain_refusal(name: str) -> str | None:
     """Why a warm worker cannot honour an environment variable; None where it can."""
     if name not in APPLIED and (name in REFUSED or name.startswith(REFUSED_PREFIXES)):
         return f"{name} is read when Python starts or torch is imported, and a warm worker is forked after that"
@@ -125,11 +125,11 @@ def import_torch() -> None:
     from .recorder import compiled, install  # not at the top: the command line reads this module too
 
     repr(torch.zeros(1))  # what the first tensor printed imports and caches: up to 10 ms in every worker
-    compiled.load()
+    compiled.load_recorder()
     import_frozen(("torch.distributed", "torch.nn.parallel", install.PRELOADED))
 
 
-def prepare_many_forks() -> None:
+def prepare_for_forks() -> None:
     """Import what scripts may need, and gather all memory: for a process of which many agents are forked."""
     import_frozen(SLOW_MODULES)
     Heap().gather(math.inf)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from lab.errors import UsageError
 from lab.frozen import Frozen
-from lab.node.messages.typed import read
+from lab.node.messages.typed import read_typed
 from lab.plan.limits import Limits
 from lab.spec.keys import Volume
 from lab.spec.reading import did_you_mean
@@ -66,7 +66,7 @@ class Shape(Frozen):
     @classmethod
     def from_json(cls, text: str) -> Shape:
         """The inverse of `to_json`; what another version of the lab wrote otherwise is skipped."""
-        return read(cls, json.loads(text), lenient=True)
+        return read_typed(cls, json.loads(text), lenient=True)
 
     def differences(self, other: Shape) -> list[str]:
         """What differs, a phrase each: `nodes: 3, asked for 5`."""

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from typing import NamedTuple
 
 from lab.errors import ClusterUnfit
-from lab.node.messages.typed import Misfit, read
+from lab.node.messages.typed import Misfit, read_typed
 from lab.words import format_bytes, format_count, format_limit
 
 _RANK_BYTES = 13_000_000
@@ -136,7 +136,7 @@ class Limits(NamedTuple):
     def from_json(cls, text: str) -> Limits:
         """The inverse of `to_json`; what another version of the lab wrote otherwise is no limit."""
         try:
-            return read(cls, json.loads(text), lenient=True)
+            return read_typed(cls, json.loads(text), lenient=True)
         except (ValueError, Misfit):
             return cls()
 

@@ -359,7 +359,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         raise UsageError(f"trace_values is {values}; allowed: a whole number from 0 to {MAX_TRACE_VALUES}")
     backend = check_backend(options.backend) if options.backend is not None else scenario.backend
     cold = options.cold or scenario.cold
-    if not cold and (reason := next(filter(None, map(warm.refusal, scenario.env)), "")):
+    if not cold and (reason := next(filter(None, map(warm.explain_refusal, scenario.env)), "")):
         raise UsageError(f"{scenario.name}: {reason}", "add `cold: true` to the scenario or run it with --cold")
     codes = scenario.expect.exit if scenario.expect.verdict == "passed" else {}  # else a code is how a rank failed
     data = {"LAB_DATA": cluster.data} if cluster.shape.data else {}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, get_args
 
 from lab.node.messages import agent
-from lab.node.messages.typed import Misfit, read
+from lab.node.messages.typed import Misfit, read_typed
 from lab.node.statement import problem_with
 from lab.record.layout import MOST_RANKS
 
@@ -223,7 +223,7 @@ def read_event(data: Any) -> Event | None:
     if not isinstance(kind, str) or kind not in _KINDS:
         return None
     try:
-        event: Event = read(_KINDS[kind], data, lenient=True)
+        event: Event = read_typed(_KINDS[kind], data, lenient=True)
     except Misfit:
         return None
     moments = [event.time, *((event.offset_s, event.error_s, event.monotonic_s) if isinstance(event, Clock) else ())]

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 from lab.errors import RecordError
 from lab.frozen import Frozen
 from lab.node.messages.agent import is_joined
-from lab.node.messages.typed import Misfit, read
+from lab.node.messages.typed import Misfit, read_typed
 from lab.node.statement import problem_with
 from lab.plan.plan import WorkerPlan
 from lab.record import layout
@@ -311,7 +311,7 @@ class Record(Frozen):
 
     def plan(self) -> RecordedPlan:
         """The plan; what is missing or damaged has its default."""
-        plan = read(RecordedPlan, self.json(layout.PLAN, "workers") or {}, lenient=True)
+        plan = read_typed(RecordedPlan, self.json(layout.PLAN, "workers") or {}, lenient=True)
         return replace(plan, workers=_possible(plan.workers))
 
     def readable_plan(self) -> RecordedPlan:
@@ -325,7 +325,7 @@ class Record(Frozen):
         data = self.json(layout.STARTED, "ranks")
         if data is None:
             return None
-        started = read(Started, data, lenient=True)
+        started = read_typed(Started, data, lenient=True)
         return replace(started, ranks=_possible(started.ranks))
 
     def workers(self) -> dict[int, str]:

@@ -11,7 +11,7 @@ from typing import Any
 from lab.errors import LabError, RecordError
 from lab.feature import find_hook, find_view
 from lab.frozen import Frozen
-from lab.node.messages.typed import read
+from lab.node.messages.typed import read_typed
 from lab.node.statement import problem_with
 from lab.record.layout import ATTEMPTS, LOGS, RESULT, rank_log
 from lab.record.record_files import MOST_LOG_BYTES, open_log, read_json
@@ -251,7 +251,7 @@ class Result(Frozen):
         Raises:
             Misfit: something is missing or damaged; where `lenient`, the verdict.
         """
-        result = read(cls, data, lenient=lenient)
+        result = read_typed(cls, data, lenient=lenient)
 
         def with_log(rank: RankResult) -> RankResult:
             printer = rank.rank if rank.parent is None else rank.parent

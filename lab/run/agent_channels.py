@@ -71,11 +71,11 @@ class AgentChannels:
     def send(self, node: str, *messages: Message) -> None:
         """Send messages to the agent of one node, if its channel is open."""
         if node in self.alive:
-            self._send(self.alive[node], b"".join(map(wire.encode, messages)))
+            self._send(self.alive[node], b"".join(map(wire.encode_message, messages)))
 
     def send_all(self, message: Message) -> None:
         """Send a message to every agent."""
-        line = wire.encode(message)
+        line = wire.encode_message(message)
         for channel in list(self.alive.values()):
             self._send(channel, line)
 

@@ -83,7 +83,7 @@ class Clocks:
             self._exchanges[node] = []
             self.ask(node, agent.AskTime(run, time.time()))
 
-    def handle_message(self, node: str, answer: agent.TimeTold) -> None:
+    def handle_message(self, node: str, answer: agent.ClockReading) -> None:
         """Handle an answer: ask the node again, or report the most precise measurement."""
         now, exchanges = time.time(), self._exchanges.get(node)
         if exchanges is None or not answer.asked <= now:
@@ -295,7 +295,7 @@ class Collector:
                 if node in self.claims_sent:
                     address = next((one for one, name in self.addresses.items() if name == node), "")
                     self.clocks.claimed(node, address, message, self.claims_sent[node])
-            case agent.TimeTold():
+            case agent.ClockReading():
                 self.clocks.handle_message(node, message)
             case agent.Prepared():
                 self.prepared.add(node)

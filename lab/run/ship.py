@@ -221,7 +221,7 @@ class Outputs:
                 used_paths.add(output.path)
                 chosen[node].append(file.path)
                 self._awaited[node, file.path] = output, file.executable, str(len(self._awaited))
-        unlisted = sum(made.more for made in self._made.values())
+        unlisted = sum(made.omitted for made in self._made.values())
         if unlisted:
             self.left_out.append(f"{format_count(unlisted, 'file')} that were not looked at: there are too many")
         return chosen

@@ -486,5 +486,8 @@ def _try(expression: str, world: World, rank: int | None) -> None:
             evaluate_expected(expression, variables)
         except ScenarioError as error:
             errors.append(error)
+        else:
+            if not world.size:
+                return
     if errors and (world.size or len(errors) == len(samples)):
         raise errors[0]

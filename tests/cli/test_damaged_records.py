@@ -214,7 +214,10 @@ def test_every_wrong_value_in_every_place_spoils_no_view(
             damaged.look(capsys)
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.long) if name == f"{TRACE}/rank0.jsonl" else name for name in FILES],
+)
 @pytest.mark.parametrize(
     "data",
     [

@@ -578,8 +578,8 @@ def test_a_lesson_can_be_run_from_any_folder_and_one_of_ones_own_comes_first(lab
     assert lab("new", "--from", "scatter")[1].startswith(golden(1))
     own = as_json(lab("run", "@scatter", "--dry-run", "--json"))["script"]
     assert own == str(Path("scenarios/scatter.py").absolute())
-    assert len(as_json(lab("scenarios", "--json"))) == len(library)
     rows = lab("scenarios")[1].splitlines()
+    assert sum(row.startswith(("@", "scenarios/")) for row in rows) == len(library)
     assert rows[1].startswith("scenarios/scatter.yaml ")
     assert rows[2].startswith("@rank_table ")
 

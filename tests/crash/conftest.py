@@ -16,7 +16,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -294,6 +294,45 @@ def local_lab(tmp_path: Path) -> Iterator[Lab]:
     lab = make_lab("local", tmp_path)
     yield lab
     assert put_away(lab) == []
+
+
+@pytest.fixture(scope="module")
+def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Lab]]:
+    """The command line on an engine, with a cluster that tests of a module use one after the other."""
+    labs: dict[str, Lab] = {}
+
+    def keep(engine: str) -> Lab:
+        if engine not in labs:
+            if engine == "docker":
+                request.getfixturevalue("node_image")
+            labs[engine] = make_lab(engine, tmp_path_factory.mktemp(engine))
+        return labs[engine]
+
+    yield keep
+    assert [left for lab in labs.values() for left in put_away(lab)] == []
+
+
+def lent(lab: Lab, folder: Path) -> Iterator[Lab]:
+    """Lend a kept command line to a test, in a folder of its own; nothing that the test started may go on."""
+    here = folder / "here"
+    here.mkdir()
+    yield replace(lab, folder=here)
+    for pid in lab.mine():
+        if b"lab.cli.main" in read(f"/proc/{pid}/cmdline"):
+            os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not lab.workers(), "the workers to be gone")
+
+
+@pytest.fixture(params=ENGINES)
+def shared_lab(request: pytest.FixtureRequest, kept: Callable[[str], Lab], tmp_path: Path) -> Iterator[Lab]:
+    """The command line on each engine; its cluster stays for the next test of the module, which `up` makes sure of."""
+    yield from lent(kept(request.param), tmp_path)
+
+
+@pytest.fixture
+def shared_local_lab(kept: Callable[[str], Lab], tmp_path: Path) -> Iterator[Lab]:
+    """The command line on the local engine, whose cluster stays for the next test of the module."""
+    yield from lent(kept("local"), tmp_path)
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ for i in range(200):
 
 
 @pytest.mark.local_first
-def test_a_second_run_is_refused_and_told_who_has_the_cluster(lab: Lab):
+def test_a_second_run_is_refused_and_told_who_has_the_cluster(shared_lab: Lab):
+    lab = shared_lab
     assert lab("up", "--nodes", "2").code == 0
     first = lab.start("run", lab.script(HOLD, "hold.py"))
     first.wait_for("holding", 2)
@@ -34,7 +35,8 @@ def test_a_second_run_is_refused_and_told_who_has_the_cluster(lab: Lab):
 
 
 @pytest.mark.local_first
-def test_a_second_run_that_waits_runs_after_the_first(lab: Lab):
+def test_a_second_run_that_waits_runs_after_the_first(shared_lab: Lab):
+    lab = shared_lab
     assert lab("up", "--nodes", "2").code == 0
     first = lab.start("run", lab.script(HOLD, "hold.py"))
     first.wait_for("holding", 2)
@@ -48,10 +50,11 @@ def test_a_second_run_that_waits_runs_after_the_first(lab: Lab):
 
 
 @pytest.mark.local_first
-def test_a_wait_that_is_too_short_ends_with_who_was_waited_for(lab: Lab):
-    assert lab("up", "--nodes", "1").code == 0
+def test_a_wait_that_is_too_short_ends_with_who_was_waited_for(shared_lab: Lab):
+    lab = shared_lab
+    assert lab("up", "--nodes", "2").code == 0
     first = lab.start("run", lab.script(HOLD, "hold.py"))
-    first.wait_for("holding")
+    first.wait_for("holding", 2)
     second = lab("run", lab.script(WHO, "who.py"), "--wait", "1s")
     assert second.code == 2
     assert golden(1) in second.err
@@ -61,7 +64,8 @@ def test_a_wait_that_is_too_short_ends_with_who_was_waited_for(lab: Lab):
 
 
 @pytest.mark.local_first
-def test_many_waiting_runs_all_run_and_are_not_mixed(lab: Lab):
+def test_many_waiting_runs_all_run_and_are_not_mixed(shared_lab: Lab):
+    lab = shared_lab
     assert lab("up", "--nodes", "2").code == 0
     script = lab.script(WHO, "who.py")
     runs = [lab.start("run", script, "--wait", "60s", "--", f"run{i}") for i in range(4)]

@@ -177,8 +177,8 @@ def with_engine(words: list[str], engine: str) -> list[str]:
     return ["--engine", engine, *words]
 
 
-def test_auto_falls_back_to_the_local_engine_and_says_so_in_one_line(local_lab: Lab):
-    lab = local_lab
+def test_auto_falls_back_to_the_local_engine_and_says_so_in_one_line(shared_local_lab: Lab):
+    lab = shared_local_lab
     ended = lab("up", "--nodes", "1", "--engine", "auto", DOCKER_HOST=NOBODY)
     assert ended.code == 0, ended.said
     said = [line for line in ended.err.splitlines() if "using the local engine" in line]
@@ -186,26 +186,29 @@ def test_auto_falls_back_to_the_local_engine_and_says_so_in_one_line(local_lab: 
     assert lab("run", "--engine", "auto", lab.script("print('ok')"), DOCKER_HOST=NOBODY).code == 0
 
 
-def test_down_says_that_something_may_be_left_on_an_engine_that_does_not_answer(local_lab: Lab):
-    ended = local_lab("down", "--engine", "auto", DOCKER_HOST=NOBODY)
-    assert ended.code == 3
-    assert ended.out == ""
-    assert golden(1, local_lab.name) in ended.err
-    assert local_lab("down", "--engine", "local", DOCKER_HOST=NOBODY).out == "nothing to remove\n"
-    assert local_lab("up", "--nodes", "1").code == 0
-    ended = local_lab("down", "--engine", "auto", DOCKER_HOST=NOBODY)
-    assert ended.code == 0
-    assert f"removed {local_lab.name}: 1 node" in ended.out
-    assert golden(2) in ended.err
-
-
-def test_records_can_be_read_without_any_engine(local_lab: Lab):
-    lab = local_lab
-    assert lab("run", lab.script("print('on record')"), "--nodes", "1").code == 0
+def test_records_can_be_read_without_any_engine(shared_local_lab: Lab):
+    lab = shared_local_lab
+    assert lab("up", "--nodes", "1").code == 0
+    assert lab("run", lab.script("print('on record')")).code == 0
     for verb in ("runs", "show", "logs"):
         ended = lab(verb, DOCKER_HOST=NOBODY, PATH="/nonexistent")
         assert ended.code == 0, ended.said
     assert "on record" in lab("logs", DOCKER_HOST=NOBODY).out
+
+
+def test_down_says_that_something_may_be_left_on_an_engine_that_does_not_answer(shared_local_lab: Lab):
+    lab, missing = shared_local_lab, "nowhere"
+    ended = lab("down", "--engine", "auto", "--name", missing, DOCKER_HOST=NOBODY)
+    assert ended.code == 3
+    assert ended.out == ""
+    assert golden(1, missing) in ended.err
+    ended = lab("down", "--engine", "local", "--name", missing, DOCKER_HOST=NOBODY)
+    assert ended.out == "nothing to remove\n"
+    assert lab("up", "--nodes", "1").code == 0
+    ended = lab("down", "--engine", "auto", DOCKER_HOST=NOBODY)
+    assert ended.code == 0
+    assert f"removed {lab.name}: 1 node" in ended.out
+    assert golden(2) in ended.err
 
 
 @pytest.fixture

@@ -24,7 +24,8 @@ FINE = "print('fine', flush=True)\n"
 @pytest.mark.parametrize(
     "number", first([signal.SIGINT], signal.SIGTERM, signal.SIGHUP), ids=["ctrl-c", "term", "hangup"]
 )
-def test_an_interrupt_cancels_the_run_and_leaves_the_cluster(lab: Lab, number: int):
+def test_an_interrupt_cancels_the_run_and_leaves_the_cluster(shared_lab: Lab, number: int):
+    lab = shared_lab
     assert lab("up", "--nodes", "2").code == 0
     run = lab.start("run", lab.script(STUBBORN, "hold.py"))
     run.wait_for("holding", 2)
@@ -94,10 +95,11 @@ def test_an_interrupt_at_any_moment_of_up_leaves_nothing(lab: Lab, moment: int):
 
 
 @pytest.mark.local_first
-def test_an_interrupted_wait_for_a_busy_cluster_disturbs_nobody(lab: Lab):
-    assert lab("up", "--nodes", "1").code == 0
+def test_an_interrupted_wait_for_a_busy_cluster_disturbs_nobody(shared_lab: Lab):
+    lab = shared_lab
+    assert lab("up", "--nodes", "2").code == 0
     first = lab.start("run", lab.script(HOLD, "hold.py"))
-    first.wait_for("holding")
+    first.wait_for("holding", 2)
     second = lab.start("run", lab.script(FINE, "fine.py"), "--wait", "60s")
     assert second.lives_on_for(1.0)
     second.send(signal.SIGINT)
@@ -123,7 +125,8 @@ def test_ctrl_c_twice_while_nodes_start_leaves_nothing(lab: Lab, verb: str):
 
 
 @pytest.mark.local_first
-def test_ctrl_c_twice_still_leaves_a_usable_cluster(lab: Lab):
+def test_ctrl_c_twice_still_leaves_a_usable_cluster(shared_lab: Lab):
+    lab = shared_lab
     assert lab("up", "--nodes", "2").code == 0
     run = lab.start("run", lab.script(STUBBORN, "hold.py"))
     run.wait_for("holding", 2)

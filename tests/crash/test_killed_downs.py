@@ -33,7 +33,7 @@ state._remove_one = counted
 from lab.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
-"""Requests: 1 and 2 remove nodes, 3 the network, 4 the volume."""
+"""Requests for a cluster of two nodes: 1 and 2 remove them, 3 the network, 4 the volume."""
 
 KILLED_AT_THE_LOCK = """
 import os, signal, sys
@@ -43,8 +43,14 @@ from lab.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
 
-POINTS = [(1, 0.05), (3, 0.0)]
-MORE_POINTS = [(1, 0.0), (1, 0.005), (4, 0.0), (1, 0.02), (1, 0.1), (1, 0.2), (2, 0.01), (2, 0.3), (3, 0.05), (4, 0.02)]
+POINTS = [(2, 1, 0.05), (1, 2, 0.0)]
+MORE_POINTS = [
+    *((2, 1, delay_s) for delay_s in (0.0, 0.005, 0.02, 0.1, 0.2)),
+    *((2, 2, delay_s) for delay_s in (0.01, 0.3)),
+    *((2, 3, delay_s) for delay_s in (0.0, 0.05)),
+    *((2, 4, delay_s) for delay_s in (0.0, 0.02)),
+]
+"""Nodes, the number of the request, and how long after it."""
 
 
 def run_down(lab: Lab, program: str) -> None:
@@ -56,15 +62,15 @@ def run_down(lab: Lab, program: str) -> None:
 
 @pytest.mark.parametrize("point", first(POINTS, *MORE_POINTS), ids=str)
 def test_up_after_a_killed_down_makes_the_cluster_at_once_and_says_why(
-    docker_lab: Lab, point: tuple[int, float]
+    docker_lab: Lab, point: tuple[int, int, float]
 ) -> None:
     lab = docker_lab
-    number, delay_s = point
-    assert lab("up", "--nodes", "2").code == 0
+    nodes, number, delay_s = point
+    assert lab("up", "--nodes", str(nodes)).code == 0
     run_down(lab, KILLED_DOWN.format(number=number, delay_s=delay_s))
     began = time.monotonic()
 
-    ended = lab("up", "--nodes", "2")
+    ended = lab("up", "--nodes", str(nodes))
 
     assert ended.code == 0, ended.said
     assert time.monotonic() - began < PATIENCE_S
@@ -79,9 +85,9 @@ def test_up_after_a_killed_down_makes_the_cluster_at_once_and_says_why(
 @pytest.mark.parametrize("then", first(["run", "down"], "test"))
 def test_whatever_comes_after_a_killed_down_ends_what_it_began(docker_lab: Lab, then: str) -> None:
     lab = docker_lab
-    assert lab("up", "--nodes", "2").code == 0
+    assert lab("up", "--nodes", "1").code == 0
     run_down(lab, KILLED_DOWN.format(number=1, delay_s=0.02))
-    words = [] if then == "down" else [lab.script(QUICK), "--nodes", "2"]
+    words = [] if then == "down" else [lab.script(QUICK), "--nodes", "1"]
     ended = lab(then, *words, timeout_s=PATIENCE_S)
     assert ended.code == 0, ended.said
     assert lab("down", "--all").code == 0
@@ -113,12 +119,12 @@ sys.exit(main(sys.argv[1:]))
 
 def test_nodes_that_end_while_they_are_looked_at_are_not_waited_for(docker_lab: Lab) -> None:
     lab = docker_lab
-    assert lab("up", "--nodes", "2").code == 0
+    assert lab("up", "--nodes", "1").code == 0
     run = lab.start("run", lab.script("import time\nprint('holding', flush=True)\ntime.sleep(600)", "hold.py"))
-    run.wait_for("holding", 2)
+    run.wait_for("holding")
     run.send(signal.SIGKILL)
     run.end()
-    words = ["up", "--nodes", "2", "--engine", lab.engine, "--name", lab.name]
+    words = ["up", "--nodes", "1", "--engine", lab.engine, "--name", lab.name]
 
     up = Command([sys.executable, "-c", LOST_AFTER_THE_LOOK, *words], lab.folder, lab.env, lab.notes)
     ended = up.end(PATIENCE_S)

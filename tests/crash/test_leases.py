@@ -55,7 +55,7 @@ class Client:
         self._selector.register(channel.fileno(), selectors.EVENT_READ)
 
     def say(self, message: Message) -> None:
-        self.channel.send(wire.encode(message))
+        self.channel.send(wire.encode_message(message))
 
     def hear(self, kind: type[Heard], run: str | None = None, deadline_s: float = DEADLINE_S) -> Heard:
         """Wait for a message of a kind, about a run; every client of a container hears what is said to all."""
@@ -83,6 +83,12 @@ class Client:
         self.say(Prepare(run, (WorkerStart(0, 0, {"RANK": "0"}, ["hold.py"]),)))
         self.say(Go(run))
         self.hear(Output)
+
+
+@pytest.fixture
+def lab(shared_lab: Lab) -> Lab:
+    """The command line on each engine, whose cluster of one node all tests use."""
+    return shared_lab
 
 
 @pytest.fixture
@@ -179,8 +185,8 @@ def test_nonsense_is_answered_and_harms_nobody(lab: Lab, talk: Talk):
         b'{"is": "prepare", "run": "r", "workers": [{}]}',
         b'{"is": "check", "run": "r"}',
         b'{"is": "finished", "run": "r"}',
-        wire.encode(Files("r", b"not zlib", last=True)).strip(),
-        wire.encode(Files("r", zlib.compress(b"not tar"), last=True)).strip(),
+        wire.encode_message(Files("r", b"not zlib", last=True)).strip(),
+        wire.encode_message(Files("r", zlib.compress(b"not tar"), last=True)).strip(),
     ):
         client.channel.send(line + b"\n")
         client.hear(Refused, "r")
@@ -192,7 +198,7 @@ def test_nonsense_is_answered_and_harms_nobody(lab: Lab, talk: Talk):
 @pytest.mark.local_first
 def test_a_client_of_another_version_is_told_so_in_a_sentence(lab: Lab, talk: Talk):
     client = talk()
-    client.channel.send(wire.encode(Claim("r", "me", 30, 0, 0)._replace(version=PROTOCOL + 1)))
+    client.channel.send(wire.encode_message(Claim("r", "me", 30, 0, 0)._replace(version=PROTOCOL + 1)))
     refused = client.hear(Refused, "r")
     assert golden(1, PROTOCOL + 1, PROTOCOL) in refused.reason
     assert "lab up" in refused.reason

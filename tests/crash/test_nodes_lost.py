@@ -64,7 +64,7 @@ def test_a_rebuilt_cluster_has_the_shape_that_it_had(lab):
 
 
 @pytest.mark.local_first
-def test_the_others_are_stopped_when_a_node_is_lost(lab):
+def test_the_others_are_stopped_when_a_node_is_lost_and_the_next_run_is_not_on_what_is_left(lab):
     script = lab.script("import time\nprint('alone', flush=True)\ntime.sleep(600)\n")
     assert lab("up", "--nodes", "2").code == 0
     run = lab.start("run", script)
@@ -75,6 +75,10 @@ def test_the_others_are_stopped_when_a_node_is_lost(lab):
     assert result["ranks"][0]["stopped"]
     assert result["culprit"]["node"] == "node1"
     assert not lab.workers()
+
+    ended = lab("run", lab.script("print('ran')", "next.py"))
+    assert ended.code == 0
+    assert golden(1, lab.name) in ended.err
 
 
 @pytest.mark.local_first
@@ -87,12 +91,3 @@ def test_the_only_node_killed_is_named_too(lab):
     assert ended.code == 1
     assert golden(1) in ended.out
     assert lab.leftovers() == []
-
-
-@pytest.mark.local_first
-def test_a_node_that_died_before_the_run_is_not_run_on(lab):
-    assert lab("up", "--nodes", "2").code == 0
-    lab.kill_node(1)
-    ended = lab("run", lab.script("print('ran')"))
-    assert ended.code == 0
-    assert golden(1, lab.name) in ended.err

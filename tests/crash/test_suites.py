@@ -14,7 +14,9 @@ FINE = "print('fine', flush=True)\n"
 
 def started(lab: Lab, *words: str):
     """A suite on two clusters, of which each has a rank that runs and does not end; one case has passed."""
-    fine = lab.script(FINE, "fine.py")
+    fine = lab.script(FINE, "fine.py").replace(".py", ".yaml")
+    with open(fine, "w") as file:
+        file.write("script: fine.py\nresources: {memory: 1GiB}\n")
     holds = [lab.script(HOLD, f"hold{number}.py") for number in range(2)]
     for number, hold in enumerate(holds):  # clusters of two kinds, or one would do
         path = f"{hold.removesuffix('.py')}.yaml"

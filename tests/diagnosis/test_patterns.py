@@ -46,16 +46,6 @@ def test_a_pattern_that_goes_back_for_ever_is_given_up(tmp_path: Path, quickly_g
     (tmp_path / "log").write_text(BAIT)
     with pytest.raises(TooLong, match=golden(1)):
         Searches().find_in_log(tmp_path / "log", ENDLESS)
-    with pytest.raises(TooLong):
-        Searches().find(BAIT, ENDLESS)
-
-
-def test_an_expectation_says_that_its_pattern_was_given_up(tmp_path: Path, quickly_given_up: None) -> None:
-    (tmp_path / "log").write_text(BAIT)
-    result = RankResult(rank=0, exit_code=0, log_path=tmp_path / "log")
-    (found,) = [one for one in check_expectations(Expect(logs={0: ENDLESS}), [result], {}) if one.what == "log"]
-    assert not found.met
-    assert found.got == golden(1)
 
 
 def test_all_patterns_of_a_run_have_one_limit_together(tmp_path: Path, quickly_given_up: None) -> None:
@@ -69,17 +59,18 @@ def test_all_patterns_of_a_run_have_one_limit_together(tmp_path: Path, quickly_g
     found = check_expectations(Expect(logs=dict.fromkeys(range(6), ENDLESS)), ranks, {})
 
     assert computed_by_children_s() - before < 3
+    assert not any(one.met for one in found if one.what == "log")
     got = [one.got for one in found if one.what == "log"]
     assert got[0] == golden(1)
     assert set(got[1:]) == {golden(2)}
 
 
 def test_searches_that_are_quick_take_nothing_from_others() -> None:
-    searches = Searches(1)
-    assert [searches.find("x" * 1000, "x+y|x") for _ in range(50)] == ["x"] * 50
+    searches = Searches(0.1)
+    assert [searches.find("x" * 100, "x+y|x") for _ in range(20)] == ["x"] * 20
 
 
-@pytest.mark.parametrize("pattern", ["(a|a)" * 40 + "b", "(a|aa)" * 40 + "b"])
+@pytest.mark.parametrize("pattern", ["(a|a)" * 40 + "b", pytest.param("(a|aa)" * 40 + "b", marks=pytest.mark.long)])
 def test_a_pattern_that_only_has_alternatives_is_given_up_too(pattern: str, quickly_given_up: None) -> None:
     with pytest.raises(TooLong):
         Searches().find("a" * 60, pattern)

@@ -280,7 +280,7 @@ def _traces_of_group(cluster: Cluster, node: Node) -> Traces:
     address = bytes(map(int, node.address.split(".")))[::-1].hex().upper()
     listening = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
     return Traces(
-        frozenset(map(str, [agent, *processes.descendants(agent)])),
+        frozenset(map(str, [agent, *processes.list_descendants(agent)])),
         frozenset(str(path) for path in folder.rglob("*")),
         frozenset(local for _, local, _, state, *_ in listening if state == "0A" and local.startswith(address)),
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import lab
-from lab.features.lessons.question import prediction_of
+from lab.features.lessons.question import read_prediction
 from lab.record.read import Record
 from lab.run.options import RunOptions
 from tests.engines.conftest import NODES, MakeCluster
@@ -31,7 +31,7 @@ def test_a_lesson_says_whether_a_prediction_held(
     make_cluster: MakeCluster, tmp_path: Path, reply: str, held: bool
 ) -> None:
     lesson = lab.learn("scatter", person="anna")
-    taken = lesson.take(
+    taken = lesson.run(
         lesson.question.understand(reply), make_cluster(nodes=NODES), options=RunOptions(runs=tmp_path / "runs")
     )
     assert (taken.prediction.right, taken.prediction.answer) == (held, "[20.0]")
@@ -39,7 +39,7 @@ def test_a_lesson_says_whether_a_prediction_held(
     assert "scatter #1" in str(taken)
     assert golden(1) in taken._repr_html_()
     assert taken.result.path is not None
-    assert prediction_of(Record(path=taken.result.path)) == taken.prediction
+    assert read_prediction(Record(path=taken.result.path)) == taken.prediction
 
 
 @pytest.mark.parametrize("engine", ["local"], indirect=True)
@@ -48,9 +48,9 @@ def test_what_is_computed_is_judged_at_every_size_and_what_is_stated_at_its_own(
 ) -> None:
     options = RunOptions(runs=tmp_path / "runs", nodes=2, nproc_per_node=2)
     ring, barrier = lab.learn("ring_all_reduce", person="anna"), lab.learn("barrier", person="anna")
-    taken = ring.take("6", make_cluster(nodes=NODES), options=options)
+    taken = ring.run("6", make_cluster(nodes=NODES), options=options)
     assert (taken.prediction.answer, taken.prediction.right) == ("6", True)
-    taken = barrier.take("at once", make_cluster(nodes=NODES), options=options)
+    taken = barrier.run("at once", make_cluster(nodes=NODES), options=options)
     assert (taken.prediction.answer, taken.prediction.right) == ("", None)
 
 

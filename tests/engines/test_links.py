@@ -57,10 +57,10 @@ def undone(own: str) -> int:
     """What the kernel says to a worker of rank 0 that takes back what its node's links are like; 0: it did."""
     if dist.get_rank() != 0:
         return 0
-    from labnode.node.netlink import device  # type: ignore[import-not-found]
+    from labnode.node.netlink import find_device  # type: ignore[import-not-found]
 
     delete_queue, root = 37, 0xFFFFFFFF
-    body = struct.pack("=BxHiIII", 0, 0, device(own), 0x1A0 << 16, root, 0)
+    body = struct.pack("=BxHiIII", 0, 0, find_device(own), 0x1A0 << 16, root, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as kernel:
         kernel.settimeout(20.0)
         kernel.send(struct.pack("=IHHII", 16 + len(body), delete_queue, 5, 1, 0) + body)

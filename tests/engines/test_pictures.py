@@ -67,7 +67,7 @@ def test_the_sum_of_a_strided_view_is_marked_wrong(pictures: Callable[[str], lis
     assert strided.check == "wrong"
     for rank in strided.ranks:
         (block,) = rank.after
-        assert block.wrong == (1,)
+        assert block.mismatches == (1,)
         assert block.values == (3.0, 2.0 + rank.rank)
         assert block.expected == (3.0, 9.0)
     assert packed.check == "right"

@@ -164,7 +164,7 @@ def test_haste_neither_deadlocks_nor_loses_a_call(recorded: Callable[..., tuple[
 
 # -- the compiled one for the local engine
 
-_LOAD = "from lab.node.recorder import compiled as c; m = c.load(); print(m and m.__doc__); print(c.why)"
+_LOAD = "from lab.node.recorder import compiled as c; m = c.load_recorder(); print(m and m.__doc__); print(c.why)"
 
 
 def load_from(cache: Path) -> list[str]:

@@ -18,7 +18,7 @@ from lab import Cluster, Result
 from lab.engine.ready import have_all_agents
 from lab.engine.select import select_engine
 from lab.errors import ClusterError
-from lab.features.slurm.command import ask
+from lab.features.slurm.command import query_slurm
 from lab.features.slurm.create import shared_folder
 from lab.features.slurm.engine import SlurmEngine, home_folder, job_of
 from tests.crash.conftest import wait_until
@@ -67,7 +67,7 @@ def spare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def states(cluster: str) -> list[str]:
-    return ask("squeue", "--noheader", f"--name=lab-{cluster}", "--format=%T").split()
+    return query_slurm("squeue", "--noheader", f"--name=lab-{cluster}", "--format=%T").split()
 
 
 def job(cluster: Cluster) -> str:
@@ -94,7 +94,7 @@ def test_a_run_whose_job_is_cancelled_says_so(make: Make, tmp_path: Path):
     cluster = make(nodes=2)
     cluster.up()
     first = job(cluster)
-    result = run_until(cluster, tmp_path, lambda: ask("scancel", first))
+    result = run_until(cluster, tmp_path, lambda: query_slurm("scancel", first))
     assert (result.verdict, golden(1) in result.reason) == ("failed", True), result
 
 
@@ -136,8 +136,8 @@ def test_a_run_whose_job_is_preempted_says_so_and_the_next_one_has_new_machines(
     cluster = make(nodes=1, allocation={"partition": "cheap"})
     cluster.up()
     urgent = ["salloc", "--no-shell", "--partition=urgent", "--exclusive", "--job-name=lab-urgent", "--immediate=30"]
-    result = run_until(cluster, tmp_path, lambda: ask(*urgent, deadline_s=60))
-    ask("scancel", "--name=lab-urgent")
+    result = run_until(cluster, tmp_path, lambda: query_slurm(*urgent, deadline_s=60))
+    query_slurm("scancel", "--name=lab-urgent")
     assert golden(1) in result.reason
     assert cluster.run(written(tmp_path / "one", "print(1)"), runs=tmp_path / "runs").passed
 
@@ -147,9 +147,11 @@ def test_a_run_whose_machine_fails_says_which_and_why(make: Make, tmp_path: Path
     cluster = make(nodes=1, allocation={"partition": "cheap"})
     cluster.up()
     down = ["scontrol", "update", "nodename=n3", "state=down", "reason=smoke"]
-    result = run_until(cluster, tmp_path, lambda: ask(*down))
-    ask("scontrol", "update", "nodename=n3", "state=resume")
-    wait_until(lambda: set(ask("sinfo", "--noheader", "--nodes=n3", "--format=%T").split()) == {"idle"}, "n3", 60.0)
+    result = run_until(cluster, tmp_path, lambda: query_slurm(*down))
+    query_slurm("scontrol", "update", "nodename=n3", "state=resume")
+    wait_until(
+        lambda: set(query_slurm("sinfo", "--noheader", "--nodes=n3", "--format=%T").split()) == {"idle"}, "n3", 60.0
+    )
     assert golden(1) in result.reason
     assert "smoke" in result.reason
 
@@ -162,6 +164,8 @@ def test_a_run_whose_time_is_over_says_so(make: Make, tmp_path: Path):
     number = job(cluster)
 
     def wait() -> None:
-        wait_until(lambda: "RUNNING" not in ask("scontrol", "show", "job", number), "the time to be over", 180.0)
+        wait_until(
+            lambda: "RUNNING" not in query_slurm("scontrol", "show", "job", number), "the time to be over", 180.0
+        )
 
     assert golden(1) in run_until(cluster, tmp_path, wait).reason

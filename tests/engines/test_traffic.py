@@ -11,7 +11,7 @@ import pytest
 from lab import Cluster, Result
 from lab.features.compare.compare import compare
 from lab.features.export.tracks import chrome_trace, perfetto_trace
-from lab.features.traffic.traffic import matrix, operations
+from lab.features.traffic.traffic import build_matrix, summarize_operations
 from lab.record.read import Record
 from lab.spec.load import scenario_from_script
 from lab.trace.read import read_trace
@@ -52,13 +52,13 @@ def recorded(result: Result) -> Record:
 @on_engines(KNOWN)
 def test_the_matrix_of_a_run_is_what_its_script_sends(name: str, lesson: Lesson) -> None:
     trace = read_trace(recorded(lesson(name)))
-    assert matrix(match(trace), trace.world_size) == KNOWN[name]
+    assert build_matrix(match(trace), trace.world_size) == KNOWN[name]
 
 
 @pytest.mark.local_first
 def test_a_ddp_run_sends_what_its_calls_come_to(lesson: Lesson) -> None:
     trace = read_trace(recorded(lesson("ddp/story")))
-    rows = {row.op: row for row in operations(match(trace))}
+    rows = {row.op: row for row in summarize_operations(match(trace))}
     # 1017005 floats in one bucket, then twice in two; of two ranks each sends as much as the tensor holds.
     assert (rows["all_reduce"].count, rows["all_reduce"].bytes) == (5, 3 * 4 * 1017005)
     assert rows["all_reduce"].sent == 2 * rows["all_reduce"].bytes

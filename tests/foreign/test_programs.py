@@ -131,7 +131,7 @@ def elsewhere(program: Program, folder: Path) -> tuple[int, Lines]:
         try:
             said, _ = process.communicate(timeout=300)
         except BaseException:  # its workers are in sessions of their own
-            processes.kill([*processes.descendants(process.pid), process.pid])
+            processes.kill_processes([*processes.list_descendants(process.pid), process.pid])
             raise
     files = {int(path.parent.name): path for path in logs.rglob("stdout.log")}
     return process.returncode, sorted_lines({rank: path.read_bytes() for rank, path in files.items()} or {0: said})

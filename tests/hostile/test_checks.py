@@ -11,7 +11,7 @@ import pytest
 
 from lab import Cluster, Result
 from lab.diagnosis.facts import read_facts
-from lab.features.grade.grades import forfeited
+from lab.features.grade.grades import explain_forfeit
 from lab.record.read import Record
 from lab.spec.scenario import Expect
 from tests.engines.conftest import scenario_of
@@ -142,7 +142,7 @@ def test_what_a_check_does_itself_costs_its_own_points_and_no_others(
     assert got.startswith(met), got
     assert result.path is not None
     facts = read_facts(Record(path=result.path))
-    assert forfeited(facts) == "", facts.limits
+    assert explain_forfeit(facts) == "", facts.limits
     assert [rank.exit_code for rank in result.ranks] == [0]
 
 

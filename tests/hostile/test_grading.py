@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 HOSTILE = sorted(path.stem for path in (HERE / "submissions").iterdir())
-QUICK = ("right_then_fills", "keeps_all_ports", "leaves_pipes_for_the_check", "writes_results", "replaces_the_check")
+QUICK = ("right_then_fills", "leaves_pipes_for_the_check", "writes_results", "replaces_the_check")
+"""What keeps ports, and costs nodes as the first of these does, is in `test_ports_left.py`."""
 QUICK_HONEST = (
     *("right_by_ring", "answer_is_a_pipe", "right_and_leaves_much_beside_its_answer"),
     *("answer_is_nested", "right_and_finds_nothing_of_others"),
@@ -59,7 +60,7 @@ def grade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, things_left: None, ca
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
 
-    def grade(good: list[str], bad: list[str], timeout: str) -> dict[str, Any]:
+    def grade(good: list[str], bad: list[str], *options: str) -> dict[str, Any]:
         folder = tmp_path / "in"
         folder.mkdir()
         for number in range(max(len(good), len(bad))):
@@ -68,7 +69,7 @@ def grade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, things_left: None, ca
             for path in [*(HERE / "submissions").glob(f"{bad[number]}*")] if number < len(bad) else []:
                 target = folder / f"{number:02}b_{path.name}"
                 shutil.copytree(path, target) if path.is_dir() else shutil.copyfile(path, target)
-        words = ["--scenario", str(HERE / "assignment" / "sum.yaml"), "--timeout", timeout]
+        words = ["--scenario", str(HERE / "assignment" / "sum.yaml"), *options]
         words += ["--html", "pages", "--json"]
         assert main(["grade", str(folder), *words]) == 0
         grades = json.loads(capsys.readouterr().out)["grades"]
@@ -95,7 +96,8 @@ def wrongs(grades: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("engine", ["docker"])
 def test_an_honest_submission_between_hostile_ones_earns_its_points(grade: Grade, engine: str) -> None:
-    grades = grade(list(QUICK_HONEST), list(QUICK), "100s")
+    shape = ("--nodes", "1", "--nproc-per-node", "4")  # half of the nodes to make anew
+    grades = grade(list(QUICK_HONEST), list(QUICK), "--timeout", "100s", *shape)
 
     assert wrongs(grades) == []
     assert len(grades) == len(QUICK_HONEST) + len(QUICK)
@@ -120,7 +122,7 @@ def test_all_honest_and_all_hostile_submissions_in_one_call_are_graded_rightly(g
     assert len(good) >= 30
     assert len(HOSTILE) >= 30
 
-    grades = grade(good, HOSTILE, "25s")
+    grades = grade(good, HOSTILE, "--timeout", "25s")
 
     assert len(grades) == len(good) + len(HOSTILE)
     assert wrongs(grades) == []

@@ -157,12 +157,12 @@ def told(path: str, rank: int = 0, size: int = 3, fingerprint: str = "f") -> Mad
 )
 def test_a_path_that_leads_elsewhere_is_left_out(tmp_path: Path, path: str) -> None:
     outputs = Outputs(tmp_path / "in" / "files")
-    outputs.hear("node0", Made("r", (told(path), told("good"))))
+    outputs.handle_message("node0", Made("r", (told(path), told("good"))))
     for node, paths in outputs.choose().items():
         for one in (*paths, path):
-            outputs.hear(node, Piece("r", one, b"abc", last=True))
+            outputs.handle_message(node, Piece("r", one, b"abc", last=True))
     outputs.close()
-    assert [one.path for one in outputs.brought] == ["rank0/good"]
+    assert [one.path for one in outputs.fetched] == ["rank0/good"]
     assert len(outputs.left_out) == 1
     assert sorted(str(one.relative_to(tmp_path)) for one in tmp_path.rglob("*") if one.is_file()) == [
         "in/files/rank0/good"
@@ -171,11 +171,11 @@ def test_a_path_that_leads_elsewhere_is_left_out(tmp_path: Path, path: str) -> N
 
 def test_a_node_that_sends_more_than_it_told_is_cut_off(tmp_path: Path) -> None:
     outputs = Outputs(tmp_path / "files")
-    outputs.hear("node0", Made("r", (told("a"),)))
+    outputs.handle_message("node0", Made("r", (told("a"),)))
     outputs.choose()
     for _ in range(10):
-        outputs.hear("node0", Piece("r", "a", bytes(MIB), last=False))
-    outputs.hear("node0", Piece("r", "a", b"", last=True))
+        outputs.handle_message("node0", Piece("r", "a", bytes(MIB), last=False))
+    outputs.handle_message("node0", Piece("r", "a", b"", last=True))
     outputs.close()
     assert outputs.left_out == [golden(1)]
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
@@ -183,23 +183,23 @@ def test_a_node_that_sends_more_than_it_told_is_cut_off(tmp_path: Path) -> None:
 
 def test_a_file_that_is_told_twice_comes_once(tmp_path: Path) -> None:
     outputs = Outputs(tmp_path / "files")
-    outputs.hear("node0", Made("r", (told("a", fingerprint="1"), told("a", fingerprint="2"))))
+    outputs.handle_message("node0", Made("r", (told("a", fingerprint="1"), told("a", fingerprint="2"))))
     for node, paths in outputs.choose().items():
         for one in paths:
-            outputs.hear(node, Piece("r", one, b"abc", last=True))
+            outputs.handle_message(node, Piece("r", one, b"abc", last=True))
     outputs.close()
-    assert [one.path for one in outputs.brought] == ["rank0/a"]
+    assert [one.path for one in outputs.fetched] == ["rank0/a"]
     assert outputs.left_out == [golden(1)]
 
 
 def test_two_long_names_that_begin_alike_are_two_files(tmp_path: Path) -> None:
     names = ["n" * 249 + letter for letter in "ab"]
     outputs = Outputs(tmp_path / "files")
-    outputs.hear("node0", Made("r", tuple(told(name, size=1, fingerprint=name) for name in names)))
+    outputs.handle_message("node0", Made("r", tuple(told(name, size=1, fingerprint=name) for name in names)))
     outputs.choose()
     for last in (False, True):
         for name in names:
-            outputs.hear("node0", Piece("r", name, b"" if last else name[-1].encode(), last=last))
+            outputs.handle_message("node0", Piece("r", name, b"" if last else name[-1].encode(), last=last))
     outputs.close()
     for name in names:
         assert (tmp_path / "files" / "rank0" / name).read_text() == name[-1]

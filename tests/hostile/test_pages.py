@@ -168,8 +168,8 @@ def test_the_watch_page_shows_what_would_act(tmp_path: Path) -> None:
 
 def grades_of_a_stranger() -> Grades:
     text = printable()
-    score = Score(what=f"note {text}", met=False, told=(text,))
-    grade = Grade(name=text, verdict="failed", reason=text, scores=(score,), told=(text,), traceback=text)
+    score = Score(what=f"note {text}", met=False, messages=(text,))
+    grade = Grade(name=text, verdict="failed", reason=text, scores=(score,), messages=(text,), traceback=text)
     return Grades(scenario=text, engine="docker", isolation=Grades.UNTRUSTED, grades=(grade,))
 
 

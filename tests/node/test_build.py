@@ -14,7 +14,7 @@ from lab.node.recorder import build
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the C++ files that may be changed."""
-    for path in build.sources():
+    for path in build.list_sources():
         shutil.copy(path, tmp_path)
     monkeypatch.setattr(build, "_HERE", str(tmp_path))
     return tmp_path

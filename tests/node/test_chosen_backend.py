@@ -38,7 +38,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Told:
     monkeypatch.setitem(sys.modules, GROUPS, found.module)
     monkeypatch.delitem(sys.modules, "torch.distributed", raising=False)
     monkeypatch.setattr(groups, "_reported", set())
-    monkeypatch.setattr(note, "send", lambda path, message: found.said.append(message))
+    monkeypatch.setattr(note, "send_statement", lambda path, message: found.said.append(message))
     return found
 
 

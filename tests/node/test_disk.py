@@ -140,7 +140,7 @@ def test_a_place_that_is_full_is_told_once(disk_folder: Path, monkeypatch: pytes
         claim, config = Claim("r", "me", 60.0), Config("node0", "/", container=True, import_root="", strict=True)
         users = Users(claim, container=False)
         limits = disk.Limits(claim, config, told.append, users, [str(disk_folder), str(disk_folder)])
-        limits.begin([0])
+        limits.start([0])
         limits.report_full(now=True)
         free[what] = 0
         limits.report_full()  # four times a second

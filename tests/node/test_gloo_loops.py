@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lab.node.rank.gloo_loops import looking_up
+from lab.node.rank.gloo_loops import keep_loops_awake
 
 _PR_SET_NAME = 15
 _SPELL_MS = 20_000
@@ -49,7 +49,7 @@ class Loop:
 
     def end(self) -> None:
         self.over = True
-        with looking_up():
+        with keep_loops_awake():
             self._thread.join(_PATIENCE_S)
         assert not self._thread.is_alive()
 
@@ -62,7 +62,7 @@ def loop() -> Iterator[Loop]:
 
 
 def test_a_loop_is_woken_again_and_again_and_then_left_alone(loop: Loop) -> None:
-    with looking_up():
+    with keep_loops_awake():
         assert loop.wakes_within(_PATIENCE_S)
         assert loop.wakes_within(_PATIENCE_S)
         assert signal.getsignal(signal.SIGURG) is signal.SIG_DFL, "Python knows of no handler, and misses none"
@@ -75,7 +75,7 @@ def test_a_script_that_wants_the_signal_has_it_alone(loop: Loop) -> None:
     told: list[int] = []
     signal.signal(signal.SIGURG, lambda number, _: told.append(number))
     try:
-        with looking_up():
+        with keep_loops_awake():
             assert not loop.wakes_within(0.1)
         assert signal.getsignal(signal.SIGURG) is not signal.SIG_DFL
         assert told == []
@@ -87,7 +87,7 @@ def test_any_thread_can_wake_others(loop: Loop) -> None:
     woken: list[bool] = []
 
     def elsewhere() -> None:
-        with looking_up():
+        with keep_loops_awake():
             woken.append(loop.wakes_within(_PATIENCE_S))
 
     thread = threading.Thread(target=elsewhere)

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from lab.node import launched, processes, statement
-from lab.node.launch import hold_worker
+from lab.node.launch import wrap_worker
 from lab.node.messages import wire
 from lab.node.messages.agent import Claim, Launch, Launched, WorkerSettings, WorkerStart
 from lab.node.rank.joining import STARTUP
 from lab.node.rank_process import Worker
-from lab.node.statement import Letter
+from lab.node.statement import Datagram
 from lab.node.users import Users
 from tests.golden import golden
 from tests.short import SHORT
@@ -44,7 +44,7 @@ class Node:
         (self.folder / "train.py").write_text(script)
         settings = WorkerSettings(str(self.folder), os.path.dirname(STARTUP))
         launch = Launch(settings, planned, (), str(self.folder / "notes"), str(self.folder), {})
-        (self.folder / "launch.json").write_text(json.dumps(wire.plain(launch)))
+        (self.folder / "launch.json").write_text(json.dumps(wire.to_plain_data(launch)))
         told = {
             launched.VARIABLE: f"{parent or os.getpid()}:{self.folder / 'launch.json'}",
             "PYTHONPATH": f"{STARTUP}{os.pathsep}{ROOT}",
@@ -55,18 +55,18 @@ class Node:
         self.processes.append(subprocess.Popen(command, env=env, cwd=self.folder, **piped))
         return self.processes[-1]
 
-    def receive(self) -> tuple[Launched, Letter]:
+    def receive(self) -> tuple[Launched, Datagram]:
         end = time.monotonic() + DEADLINE_S
         while time.monotonic() < end:
-            for letter in statement.waiting_statements(self.notes):
-                told = letter.told
+            for letter in statement.receive_statements(self.notes):
+                told = letter.statement
                 assert isinstance(told, Launched)
                 mine = dict(zip(told.channels, letter.fds, strict=True))
                 letter.fds.clear()
                 notes = statement.bind_notes(str(self.folder / f"of{told.rank}"))
                 os.close(mine.pop("notes"))
                 start = WorkerStart(told.rank, told.local_rank, {}, [], attempt=told.attempt)
-                self.workers.append(hold_worker(start, told.pid, notes, mine, USERS))
+                self.workers.append(wrap_worker(start, told.pid, notes, mine, USERS))
                 return told, letter
             time.sleep(0.01)
         raise AssertionError("nobody became a worker")
@@ -127,7 +127,7 @@ def test_a_worker_dies_with_the_process_that_its_launcher_kills(node: Node) -> N
     told, _ = node.receive()
     process.kill()
     assert end_of(node.workers[0]) == signal.SIGKILL
-    assert node.workers[0].given_up
+    assert node.workers[0].killed_by_starter
     process.wait(DEADLINE_S)
     end = time.monotonic() + DEADLINE_S
     while not processes.is_zombie(told.pid):

@@ -28,9 +28,9 @@ def test_a_process_whose_first_thread_alone_has_ended_goes_on_and_can_be_stopped
         assert process.stdout.readline() == b"on\n"
         pid = process.pid
         assert not processes.is_zombie(pid)
-        assert processes.stand_still(lambda: [pid], 20.0) == []
+        assert processes.stop_processes(lambda: [pid], 20.0) == []
         assert processes.is_stopped(pid)
-        processes.kill([pid])
+        processes.kill_processes([pid])
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         assert processes.is_zombie(pid)
         assert process.wait() == -signal.SIGKILL

@@ -54,7 +54,7 @@ def test_only_the_default_group_tells_which_rank_this_is(path: Path, given: list
         return group, None
 
     module._new_process_group_helper = _new_process_group_helper
-    groups.watch(module, lambda _: None)
+    groups.watch_groups(module, lambda _: None)
     module._new_process_group_helper(3, 2, given, "gloo", None, "0")
     [line] = [line for line in map(json.loads, path.read_text().splitlines()) if line["k"] == "group"]
     assert {key: line[key] for key in line if key not in ("k", "t")} == {

@@ -49,7 +49,7 @@ def place_of(source: Source, path: Path, tmp_path: Path) -> dict[str, Any]:
     """What is said of a call in a script at a path, through a function of an installed package."""
     package: dict[str, Any] = {}
     exec(compiled(HIDDEN, tmp_path / "packages" / "torch" / "distributed.py"), package)
-    call: Callable[[], Any] = lambda: package["all_reduce"](source.place)  # noqa: E731 - not a frame with a name
+    call: Callable[[], Any] = lambda: package["all_reduce"](source.locate)  # noqa: E731 - not a frame with a name
     names: dict[str, Any] = {"call": call}
     exec(compiled(SCRIPT, path), names)
     return dict(names["place"])
@@ -73,7 +73,7 @@ def test_code_in_installed_packages_is_never_the_script(source: Source, tmp_path
 
 
 def test_two_calls_of_one_line_are_on_that_line_and_others_are_not(source: Source, folder: Path) -> None:
-    names: dict[str, Any] = {"ask": source.place}
+    names: dict[str, Any] = {"ask": source.locate}
     exec(compiled("places = [ask(), ask()]; more = [ask()\n, ask()\n]", folder / "train.py"), names)
     places = [*names["places"], *names["more"]]
     assert [place["at"] for place in places] == [*["train.py:1"] * 3, "train.py:2"]

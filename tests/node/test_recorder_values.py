@@ -19,12 +19,12 @@ COUNTS = (1, 2, 165, 1000, 4096)
 
 def elements(tensor: torch.Tensor) -> Any:
     """What a reader finds where all elements are kept."""
-    return json.loads(json.dumps(values.elements(tensor), allow_nan=False))
+    return json.loads(json.dumps(values.list_elements(tensor), allow_nan=False))
 
 
 def summary(tensor: torch.Tensor) -> Any:
     """What a reader finds where they are too many."""
-    return json.loads(json.dumps(values.summary(tensor), allow_nan=False))
+    return json.loads(json.dumps(values.summarize_tensor(tensor), allow_nan=False))
 
 
 def numbers(dtype: torch.dtype, count: int) -> torch.Tensor:
@@ -162,14 +162,14 @@ def test_where_the_elements_lie_does_not_count() -> None:
 
 def test_elements_are_kept_up_to_the_limit_of_all_tensors_together() -> None:
     pair = (torch.ones(2), torch.zeros(1))
-    assert values.contents("i", pair, 3) == {"iv": [[1.0, 1.0], [0.0]]}
-    assert values.contents("o", pair, 2) == {"os": [values.summary(tensor) for tensor in pair]}
-    assert values.contents("i", pair, 0) == {}
+    assert values.describe_contents("i", pair, 3) == {"iv": [[1.0, 1.0], [0.0]]}
+    assert values.describe_contents("o", pair, 2) == {"os": [values.summarize_tensor(tensor) for tensor in pair]}
+    assert values.describe_contents("i", pair, 0) == {}
 
 
 def test_what_cannot_be_read_is_left_out() -> None:
     sparse = torch.sparse_coo_tensor([[0]], [1.0], (2,), check_invariants=True)
     elsewhere = torch.ones(2, device="meta")
-    assert values.contents("i", (sparse, elsewhere, torch.ones(1)), 128) == {"iv": [None, None, [1.0]]}
-    assert values.contents("i", (sparse, elsewhere), 128) == {}
-    assert values.contents("i", (torch.ones(2, dtype=torch.complex64).conj(),), 128) == {}
+    assert values.describe_contents("i", (sparse, elsewhere, torch.ones(1)), 128) == {"iv": [None, None, [1.0]]}
+    assert values.describe_contents("i", (sparse, elsewhere), 128) == {}
+    assert values.describe_contents("i", (torch.ones(2, dtype=torch.complex64).conj(),), 128) == {}

@@ -18,15 +18,15 @@ def start(program: str, *modules: str) -> WorkerStart:
 
 def test_a_program_that_is_not_there_is_refused_by_its_name():
     with pytest.raises(FileNotFoundError, match=golden(1)):
-        launch.refuse_missing(start("no-such-program"))
+        launch.check_starter(start("no-such-program"))
 
 
 def test_what_is_installed_beside_the_python_of_the_node_is_found_without_a_path(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    launch.refuse_missing(start(os.path.basename(sys.executable)))
+    launch.check_starter(start(os.path.basename(sys.executable)))
 
 
 def test_a_module_that_its_workers_need_is_refused_by_its_name():
-    launch.refuse_missing(start(PYTHON, "json"))
+    launch.check_starter(start(PYTHON, "json"))
     with pytest.raises(FileNotFoundError, match=golden(1)):
-        launch.refuse_missing(start(PYTHON, "json", "no_such_module"))
+        launch.check_starter(start(PYTHON, "json", "no_such_module"))

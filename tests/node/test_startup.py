@@ -16,7 +16,7 @@ LOOK = "import json, sys; print(json.dumps([sys.path, sorted(sys.modules)]))"
 
 
 def look(*paths: str, **more: str) -> tuple[list[str], list[str]]:
-    variables = joining.environment("/folder", None, os.pathsep.join(paths))
+    variables = joining.make_environment("/folder", None, os.pathsep.join(paths))
     environment = {"PATH": os.environ["PATH"], **variables, **more}
     said = subprocess.run([sys.executable, "-c", LOOK], env=environment, capture_output=True, text=True, check=True)
     assert said.stderr == ""
@@ -55,7 +55,7 @@ def test_settings_that_are_none_keep_nobody_from_importing(tmp_path: Path, setti
     for folder in (package, package.parent):
         (folder / "__init__.py").touch()
     (package / "distributed_c10d.py").write_text("here = True\n")
-    variables = {**joining.environment("/folder", None, str(tmp_path)), joining.SETTINGS_VARIABLE: settings}
+    variables = {**joining.make_environment("/folder", None, str(tmp_path)), joining.SETTINGS_VARIABLE: settings}
     code = "import torch.distributed.distributed_c10d as module; print(module.here)"
 
     said = subprocess.run(

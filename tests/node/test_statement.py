@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from lab.diagnosis.facts import RankFacts, RunFacts
-from lab.node.channels import Inlet
+from lab.node.channels import InputChannel
 from lab.node.messages import wire
 from lab.node.messages.agent import Claim, Config, Imported, Note, Raised
 from lab.node.noderun import NodeRun
@@ -98,7 +98,7 @@ class FakeWorker:
     ends: dict[str, int] = {}  # noqa: RUF012
     attempt = ""
     raised: Any = None
-    inlet = Inlet({})
+    input_channel = InputChannel({})
     streams: dict[int, int] = {}  # noqa: RUF012
 
 
@@ -117,7 +117,7 @@ def test_no_datagram_harms_an_agent_or_what_the_lab_makes_of_it(agent: Agent, se
         agent.take(datagram)
     facts = RunFacts(ranks=[RankFacts(rank=0)])
     for message in agent.sent:
-        told = wire.decode(wire.encode(message))
+        told = wire.decode_message(wire.encode_message(message))
         assert isinstance(told, Note)
         assert read_event(json.loads(event_line(told))) == told
         facts.add(told)
@@ -166,7 +166,7 @@ def test_a_number_that_json_cannot_say_is_not_heard() -> None:
     ],
 )
 def test_what_a_worker_says_is_heard(message: Any) -> None:
-    assert read_statement(wire.encode(message)) == message
+    assert read_statement(wire.encode_message(message)) == message
 
 
 @given(anything)

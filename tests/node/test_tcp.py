@@ -11,7 +11,7 @@ import pytest
 
 from lab.node import tcp
 from lab.node.messages.agent import Config, Connections
-from lab.node.tcp import Connection, Reports, by_peer, connections
+from lab.node.tcp import Connection, Reports, by_peer, list_connections
 
 _CONFIG = Config(node="node1", root="/", container=True, import_root="/")
 
@@ -35,10 +35,10 @@ def test_the_kernel_tells_what_came_and_was_not_read(pair: tuple[socket.socket, 
     one, other = pair
     one.sendall(b"x" * 100)
     ports = other.getsockname()[1], other.getpeername()[1]
-    told = next(found for found in connections() if found.ports == ports)
+    told = next(found for found in list_connections() if found.ports == ports)
     assert (told.local, told.facts.peer) == ("127.0.0.1", "127.0.0.1")
     assert told.facts.segments_in == 3
-    sent = next(found.facts for found in connections() if found.ports == ports[::-1])
+    sent = next(found.facts for found in list_connections() if found.ports == ports[::-1])
     assert sent.acknowledged_bytes >= 100
     assert sent.unacknowledged_bytes == sent.sent_again == 0
     assert sent.round_trip_s > 0
@@ -76,8 +76,8 @@ def _looks(monkeypatch: pytest.MonkeyPatch, *states: Connection, every_s: float 
     reports, looks = Reports(_CONFIG, told.append), []
     for state in states:
         clock[0] += every_s
-        monkeypatch.setattr(tcp, "connections", lambda state=state: [state])
-        reports.look()
+        monkeypatch.setattr(tcp, "list_connections", lambda state=state: [state])
+        reports.poll()
         looks.append([*told])
         told.clear()
     return looks
@@ -116,23 +116,23 @@ def test_a_silence_is_at_least_as_long_as_the_timers_that_ran_out() -> None:
 
 
 def test_a_node_without_a_network_of_its_own_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tcp, "connections", lambda: [_connection()])
+    monkeypatch.setattr(tcp, "list_connections", lambda: [_connection()])
     told: list[Any] = []
     reports = Reports(_CONFIG._replace(container=False), told.append)
-    reports.look(ended=True)
-    reports.tell()
+    reports.poll(ended=True)
+    reports.report()
     assert told == []
 
 
 def test_a_kernel_that_can_be_reached_answers(
     monkeypatch: pytest.MonkeyPatch, pair: tuple[socket.socket, socket.socket]
 ) -> None:
-    monkeypatch.setattr(tcp, "connections", lambda: [_connection(peer="127.0.0.1")])
+    monkeypatch.setattr(tcp, "list_connections", lambda: [_connection(peer="127.0.0.1")])
     monkeypatch.setattr(tcp, "by_peer", lambda found: {"127.0.0.1": Connections(0.0, peer="127.0.0.1")})
     told: list[Any] = []
     reports = Reports(_CONFIG, told.append)
-    reports.tell()  # from now on it is known whom to ask
+    reports.report()  # from now on it is known whom to ask
     reports.ask()
-    reports.tell()
+    reports.report()
     reports.close()
     assert told[-1].answers is True

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.unit
 def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[ThreadRaised]:
     said: list[ThreadRaised] = []
     monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
-    monkeypatch.setattr(note, "send", lambda _, statement: said.append(statement))
+    monkeypatch.setattr(note, "send_statement", lambda _, statement: said.append(statement))
     note.report_threads(2, str(Path(__file__).parent), "nowhere")
     return said
 

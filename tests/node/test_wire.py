@@ -12,13 +12,13 @@ from lab.node.messages.agent import (
     EVERY_RANK,
     PROTOCOL,
     RUN_ON,
+    ActionRequest,
+    ActionResult,
     Breakpoint,
     Busy,
     Check,
     Claim,
     Config,
-    Do,
-    Done,
     Exited,
     Files,
     Finish,
@@ -38,7 +38,7 @@ from lab.node.messages.agent import (
     Window,
     WorkerStart,
 )  # fmt: skip
-from lab.node.messages.typed import Misfit, read
+from lab.node.messages.typed import Misfit, read_typed
 from tests.golden import golden
 
 MESSAGES = [
@@ -62,8 +62,8 @@ MESSAGES = [
     Input("r", 0, b"n\xff\r", last=True),
     Window("r", 1, 24, 80),
     Breakpoint(1, 2.0, "node0", "r", at="a.py:3"),
-    Do("1", "links", {"10.0.0.2": {"rate": 1e8}}),
-    Done("1", {"asked": [1, None]}, ""),
+    ActionRequest("1", "links", {"10.0.0.2": {"rate": 1e8}}),
+    ActionResult("1", {"asked": [1, None]}, ""),
     Release("r", 1, "hold", "{}"),
     Reached(1, 2.0, "node0", "r", hold=7, heals=True, call=3, value=0.5),
     Prepare("r", (), triggers=({"trigger": 0, "rank": 1, "op": "all_reduce", "count": 3, "edge": "after"},)),
@@ -72,17 +72,17 @@ MESSAGES = [
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_a_message_arrives_as_it_was_sent(message: wire.Message) -> None:
-    assert wire.decode(wire.encode(message)) == message
+    assert wire.decode_message(wire.encode_message(message)) == message
 
 
 def test_messages_are_put_together_from_any_pieces() -> None:
-    data = b"".join(map(wire.encode, MESSAGES))
+    data = b"".join(map(wire.encode_message, MESSAGES))
     reader = wire.LineReader()
     assert [message for at in range(0, len(data), 7) for message in reader.feed(data[at : at + 7])] == MESSAGES
 
 
 def test_whoever_attaches_in_the_middle_of_a_line_is_in_step_at_the_next() -> None:
-    data = wire.encode(MESSAGES[3])[20:] + b"\xff[1]\n5\n" + wire.encode(Hello())
+    data = wire.encode_message(MESSAGES[3])[20:] + b"\xff[1]\n5\n" + wire.encode_message(Hello())
     assert list(wire.LineReader().feed(data)) == [Hello()]
 
 
@@ -104,18 +104,18 @@ def test_whoever_attaches_in_the_middle_of_a_line_is_in_step_at_the_next() -> No
     ],
 )
 def test_what_is_no_message_is_refused_with_a_reason(data: object, reason: str) -> None:
-    found = wire.decode(json.dumps(data).encode())
+    found = wire.decode_message(json.dumps(data).encode())
     assert isinstance(found, wire.Malformed)
     assert reason in found.reason
 
 
 def test_a_misfit_is_left_out_where_that_is_asked_for() -> None:
     data = {"rank": 1, "time": 2.0, "code": "x", "error": 5}
-    assert read(Exited, data, lenient=True) == Exited(1, 2.0)
+    assert read_typed(Exited, data, lenient=True) == Exited(1, 2.0)
     with pytest.raises(Misfit, match=golden(1)):
-        read(Exited, data)
+        read_typed(Exited, data)
     with pytest.raises(Misfit, match="time is missing"):
-        read(Exited, {"rank": 1}, lenient=True)
+        read_typed(Exited, {"rank": 1}, lenient=True)
 
 
 class Listener:

@@ -28,6 +28,7 @@ from lab.node.messages.agent import (
     Finished,
     Halted,
     Input,
+    InputDelivered,
     Note,
     Output,
     Prepare,
@@ -36,7 +37,6 @@ from lab.node.messages.agent import (
     Started,
     Stop,
     Store,
-    Taken,
     Trace,
 )
 from lab.node.recorder.journal import clock_id
@@ -191,13 +191,13 @@ def test_workers_are_told_what_they_read_and_the_lab_what_becomes_of_it(drive):
             agents.send("node1", Input("r", 1, b"x"))
 
         def handle_message(self, message: Any) -> None:
-            if isinstance(message, (Taken, Exited)):
+            if isinstance(message, (InputDelivered, Exited)):
                 self.heard.append(type(message))
 
         def stop_reading(self) -> None:
             self.heard.append("end")
 
-    driven, typed = drive(FakeEngine({1: [Taken("", ANY_RANK, 1), exits(0)]})), Typed()
+    driven, typed = drive(FakeEngine({1: [InputDelivered("", ANY_RANK, 1), exits(0)]})), Typed()
     driven.drive(stdin=typed)
     workers = [
         worker
@@ -208,7 +208,7 @@ def test_workers_are_told_what_they_read_and_the_lab_what_becomes_of_it(drive):
     ]
     assert [(worker.stdin, worker.env.get("TERM")) for worker in workers] == [(ANOTHERS, None), (OWN, "vt100")]
     assert operations(driven, "node1") == ["claim", "files", "prepare", "go", "input", "finish"]
-    assert sorted(typed.heard[:-2], key=str) == [Exited, Exited, Taken]
+    assert sorted(typed.heard[:-2], key=str) == [Exited, Exited, InputDelivered]
     assert typed.heard[-2:] == ["end", "end"]
 
 

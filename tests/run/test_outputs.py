@@ -57,7 +57,7 @@ def test_the_largest_files_are_left_out_where_there_are_too_many_bytes(tmp_path:
     outputs.handle_message(
         "node0", Made("r", (file("large", size=LIMIT_BYTES + 1, fingerprint=""), file("b", size=half + 1)))
     )
-    outputs.handle_message("node1", Made("r", (file("a", 1, size=half),), more=7))
+    outputs.handle_message("node1", Made("r", (file("a", 1, size=half),), omitted=7))
     assert outputs.choose() == {"node0": [], "node1": ["a"]}
     assert outputs.left_out == [
         golden(1),

@@ -113,7 +113,7 @@ def send_neighbours(connection: Connection, cluster: str, channels: Sequence[Cha
     for channel in channels:
         if own := known.get(channel.node.handle):
             others = {address: mac for address, mac in known.values() if address != own[0]}
-            channel.send(wire.encode(Neighbours(own[0], others)) + HELLO)
+            channel.send(wire.encode_message(Neighbours(own[0], others)) + HELLO)
     wait_ready(channels, _DEADLINE_S, lambda _: None)
 
 

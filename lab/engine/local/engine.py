@@ -169,14 +169,14 @@ class LocalEngine(agent_holder.HolderEngine):
         except OSError:
             raise ClusterError(f"{node.name} does not run") from None
         agent_holder.paused_file(node.handle).write_text(str(pid))
-        running = processes.stand_still(lambda: [pid, *processes.descendants(pid)], agent_holder.ENDING_S)
+        running = processes.stop_processes(lambda: [pid, *processes.list_descendants(pid)], agent_holder.ENDING_S)
         if running:
             raise ClusterError(f"{format_count(len(running), 'process', 'processes')} of {node.name} would not stop")
 
     def resume(self, node: Node) -> None:
         """Continue every process of a node, the agent last, so that it finds them running."""
         with suppress(OSError):
-            processes.go_on(_pids(node))
+            processes.continue_processes(_pids(node))
         agent_holder.paused_file(node.handle).unlink(missing_ok=True)
 
     def paused(self, node: Node) -> bool:
@@ -274,7 +274,7 @@ def _pids(node: Node) -> list[int]:
         OSError: the agent does not run.
     """
     pid = agent_holder.agent_pid(node)
-    return [pid, *processes.descendants(pid)]
+    return [pid, *processes.list_descendants(pid)]
 
 
 def _find_labelled(label: str, *, exact: bool) -> list[int]:
@@ -293,4 +293,4 @@ def _find_labelled(label: str, *, exact: bool) -> list[int]:
             pids.append(int(entry))
     if not pids:
         return []
-    return [*pids, *set(processes.descendants(*pids)).difference(pids, [os.getpid()])]
+    return [*pids, *set(processes.list_descendants(*pids)).difference(pids, [os.getpid()])]

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from lab.features.calls.changes import Calls
 from lab.features.calls.snapshot import changes_of, texts_of
-from lab.features.traffic.traffic import operations
+from lab.features.traffic.traffic import summarize_operations
 from lab.frozen import Frozen
 from lab.record.read import Record, RecordedPlan
 from lab.trace.model import Trace
@@ -84,7 +84,7 @@ class Run:
     @cached_property
     def sent(self) -> Mapping[str, tuple[int, int]]:
         """By operation: how often, and how many logical bytes."""
-        return {row.op: (row.count, row.sent or 0) for row in operations(match(self._trace))}
+        return {row.op: (row.count, row.sent or 0) for row in summarize_operations(match(self._trace))}
 
     def changes(self, before: Calls, than: str) -> tuple[str, ...]:
         """What is called otherwise, a sentence each."""

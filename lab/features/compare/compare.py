@@ -15,7 +15,7 @@ from lab.features.calls.changes import CallChange, Calls, stretches, tell_change
 from lab.features.calls.snapshot import settled_calls, texts_of
 from lab.features.compare.baseline import ENOUGH, Baseline, CaseChange
 from lab.features.records.records import scenario_keys, scripts_of
-from lab.features.traffic.traffic import operations
+from lab.features.traffic.traffic import summarize_operations
 from lab.plan.plan import WorkerPlan
 from lab.record.read import Record
 from lab.record.record_files import read_beginning
@@ -226,7 +226,7 @@ def _side_by_side(sides: Sequence[Mapping[Any, V]], nothing: V) -> list[Both[V]]
 def _figures(steps: Sequence[Step], ranks: int) -> dict[str, Figures | None]:
     return {
         row.op: Figures(row.count, (row.sent or 0) / ranks, row.median_s, row.total_s, row.waited_s / ranks)
-        for row in operations(steps)
+        for row in summarize_operations(steps)
     }
 
 

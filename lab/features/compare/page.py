@@ -9,7 +9,7 @@ from typing import Any
 from lab.features.compare import DIFF_REPORT
 from lab.features.compare.compare import Counterparts, compare, counterparts, operation_rows, phase_rows, waiting_rows
 from lab.features.html.timelines import run_data
-from lab.features.html.write import pack, render, save
+from lab.features.html.write import compress_data, render_page, write_page
 from lab.features.timeline.lanes import lanes_of
 from lab.features.timeline.svg import rank_colour
 from lab.frozen import Frozen
@@ -50,7 +50,7 @@ def write_diff(before: Record, after: Record, output: Path | None = None) -> Dif
     path = after.path if output is None else output
     path = path / DIFF_REPORT if output is None or path.is_dir() else path
     page, identical = _page((before, after))
-    save(page, path)
+    write_page(page, path)
     return DiffReport(path=path, runs=(before.run, after.run), bytes=len(page), identical=identical)
 
 
@@ -65,7 +65,7 @@ def _page(records: tuple[Record, Record]) -> tuple[bytes, bool]:
     lanes = lanes_of(ranks, traces, results)
     own = [[mine for lane in lanes if (mine := [rank for rank in lane if rank in there])] for there in known]
     models = [*map(_data, records, traces, steps, own, odd)]
-    page = render(
+    page = render_page(
         "diff",
         "diff",
         {},
@@ -85,7 +85,7 @@ def _page(records: tuple[Record, Record]) -> tuple[bytes, bool]:
         models=models,
         both={key: {**models[0][key], **models[1][key]} for key in ("colours", "phases")}
         | {key: models[0][key] + models[1][key] for key in ("notes", "faults", "ranks", "lanes")},
-        data=pack({"runs": models, "pairs": [[one.number, other.number] for one, other in pairs]}),
+        data=compress_data({"runs": models, "pairs": [[one.number, other.number] for one, other in pairs]}),
     )  # fmt: skip
     return page, found.identical
 

@@ -117,12 +117,12 @@ def _report_diff(arguments: argparse.Namespace, verb: Callable[[argparse.Namespa
     if arguments.attempt is not None:
         raise UsageError("--attempt is of one run", "say `lab report RUN --attempt N`")
     from lab.features.compare.page import write_diff
-    from lab.features.html.verb import tell_page
+    from lab.features.html.verb import announce_page
 
     before, after = (find_record(name, arguments.runs) for name in arguments.diff)
     diff = write_diff(before, after, arguments.output)
     same = "the same calls" if diff.identical else "what differs is marked"
-    return tell_page(
+    return announce_page(
         arguments, diff.path, {**vars(diff), "path": str(diff.path)}, [f"{format_bytes(diff.bytes)}, {same}"]
     )
 

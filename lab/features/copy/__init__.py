@@ -1,4 +1,4 @@
-"""Copy: files and folders to and from nodes that are up."""
+"""Copy: files and folders to and from running nodes."""
 
 from lab.feature import Feature
 

@@ -1,4 +1,4 @@
-"""`lab cp`: copy files and folders between this machine and a node that is up."""
+"""`lab cp`: copy files and folders between this machine and a running node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lab.node.users import GROUP
 from lab.plan.cluster import ClusterInfo
 from lab.words import clip_end
 
-_MOST_TOLD = 5
+_MOST_LISTED = 5
 _LONGEST = 200
 _IN_NODE = re.compile(r"(node[0-9]+|[0-9]+):(.*)", re.DOTALL)
 
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Copy, and say what was left out."""
+    """Copy, and report what was left out."""
     source, target = _IN_NODE.fullmatch(arguments.source), _IN_NODE.fullmatch(arguments.target)
     if (source is None) == (target is None):
         raise UsageError(
@@ -58,10 +58,10 @@ def run(arguments: argparse.Namespace) -> int:
         assert target is not None
         left_out = _copy_to(cluster, info, Path(arguments.source), target[1], target[2], arguments.most_bytes)
     if left_out:
-        more = f" and {len(left_out) - _MOST_TOLD} more" if len(left_out) > _MOST_TOLD else ""
-        names = ", ".join(" ".join(clip_end(name, _LONGEST).split()) for name in left_out[:_MOST_TOLD])
+        others = f" and {len(left_out) - _MOST_LISTED} more" if len(left_out) > _MOST_LISTED else ""
+        names = ", ".join(" ".join(clip_end(name, _LONGEST).split()) for name in left_out[:_MOST_LISTED])
         print_sanitized(
-            f"left out, for they are neither files nor folders, or have no path below the copy: {names}{more}"
+            f"left out, for they are neither files nor folders, or have no path below the copy: {names}{others}"
         )
     return 0
 

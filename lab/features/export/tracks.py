@@ -68,7 +68,7 @@ def lay_out(marks: list[Slice], calls: list[Slice]) -> list[list[Slice]]:
                 return False
         return True
 
-    rows = lay_rows(((call.begin, max(call.end, call.begin + 1)) for call in calls), first_takes=is_inside)
+    rows = lay_rows(((call.begin, max(call.end, call.begin + 1)) for call in calls), allows_first_row=is_inside)
     lanes: list[list[Slice]] = [[] for _ in range(max(rows, default=0) + 1)]
     for call, row in zip(calls, rows, strict=True):
         lanes[row].append(call)

@@ -16,7 +16,7 @@ from lab.errors import RecordError, UsageError
 from lab.feature import import_entry
 from lab.features.calls.notation import step_facts
 from lab.features.export import CHAKRA, CHROME, FLIGHT_RECORDER, HTA, PERFETTO
-from lab.features.traffic.traffic import matrix, operations, size_of
+from lab.features.traffic.traffic import build_matrix, size_of, summarize_operations
 from lab.record.read import Record
 from lab.record.record_files import is_record, write_file
 from lab.report.style import Style, style_for
@@ -49,9 +49,9 @@ def trace_json(record: Record, trace: Trace, steps: Sequence[Step]) -> dict[str,
         "steps": [_step(step) for step in steps],
         "marks": [_fields(mark) for mark in marks],
         "buckets": [asdict(layout) for rank in trace.ranks.values() for layout in rank.buckets],
-        "traffic": {"logical_bytes": matrix(steps, trace.world_size)},
-        "operations": [asdict(row) for row in operations(steps)],
-        "operations_by_size": [asdict(row) for row in operations(steps, by_size=True)],
+        "traffic": {"logical_bytes": build_matrix(steps, trace.world_size)},
+        "operations": [asdict(row) for row in summarize_operations(steps)],
+        "operations_by_size": [asdict(row) for row in summarize_operations(steps, by_size=True)],
     }
 
 
@@ -96,7 +96,7 @@ def traffic_text(run: str, trace: Trace, steps: Sequence[Step], style: Style) ->
     if steps:
         header = ["operation", "count", "bytes", "median", "total", "waited", "algbw", "busbw"]
         rows = []
-        for row in operations(steps):
+        for row in summarize_operations(steps):
             count = str(row.count) if row.finished == row.count else f"{row.count}, finished {row.finished}"
             times = map(format_duration, (row.median_s, row.total_s if row.finished else None, row.waited_s))
             rates = map(format_rate, (row.algbw, row.busbw))
@@ -109,7 +109,7 @@ def traffic_text(run: str, trace: Trace, steps: Sequence[Step], style: Style) ->
 
 
 def _matrix(steps: Sequence[Step], world_size: int, style: Style) -> str:
-    sent = matrix(steps, world_size)
+    sent = build_matrix(steps, world_size)
     if sent is None:
         return style.paint(f"who sent how much to whom is left out: {world_size:,} ranks are too many pairs", "dim")
     header = ["from \\ to", *map(str, range(world_size)), "sent"]

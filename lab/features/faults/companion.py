@@ -275,7 +275,7 @@ class Faults(Companion):
         if heals:
             return self._heal(one, cause)
         one.state, one.begun, one.cause = APPLYING, time.time(), cause
-        unfit = one.fault.what.unfit(cause.reached.brought) if cause.reached is not None else ""
+        unfit = one.fault.what.unfit(cause.reached.tensors) if cause.reached is not None else ""
         if unfit:
             self._fail(one, unfit)
             return False
@@ -370,7 +370,7 @@ class Faults(Companion):
         if not self._held:
             self._held_before_s = held_s
         if self._agents is not None:
-            line = json.dumps({"hold": reached.hold, "deed": dict(deed or {})})
+            line = json.dumps({"hold": reached.hold, "action": dict(deed or {})})
             self._agents.send(reached.node, Release(self._agents.run, reached.rank, "hold", line))
 
     # -- its end

@@ -14,7 +14,7 @@ from lab.engine.ready import closing_channels
 from lab.errors import ClusterError
 from lab.features.faults.on_node.actions import DEADLINE_S
 from lab.node.messages import wire
-from lab.node.messages.agent import Do, Done
+from lab.node.messages.agent import ActionRequest, ActionResult
 from lab.plan.cluster import ClusterInfo, Node
 
 ANSWER_S = DEADLINE_S + 5.0
@@ -94,16 +94,16 @@ class ClusterTarget:
         """
         if self.paused(node):
             raise ClusterError(f"{node} stands still, its agent too", "heal that first: `lab fault heal`")
-        done = self._send(node, Do(os.urandom(8).hex(), f"faults.{function}", dict(said)))
-        if done.wrong:
-            raise ClusterError(f"{node}: {done.wrong}")
-        return done.found
+        done = self._send(node, ActionRequest(os.urandom(8).hex(), f"faults.{function}", dict(said)))
+        if done.error:
+            raise ClusterError(f"{node}: {done.error}")
+        return done.facts
 
-    def _send(self, node: str, request: Do) -> Done:
+    def _send(self, node: str, request: ActionRequest) -> ActionResult:
         """Send a request to an agent over a channel of its own, and wait for the answer."""
         reader, poll, until = wire.LineReader(), select.poll(), time.monotonic() + ANSWER_S
         with closing_channels(self._engine.connect(self._info, [self._node(node)])) as (channel,), suppress(OSError):
-            channel.send(wire.encode(request))
+            channel.send(wire.encode_message(request))
             poll.register(channel.fileno(), select.POLLIN)
             while (left_s := until - time.monotonic()) > 0:
                 if not poll.poll(min(left_s, _LOOK_S) * 1000) and not self.running(node):
@@ -112,6 +112,6 @@ class ClusterTarget:
                 if data == b"":
                     break
                 for message in reader.feed(data or b""):
-                    if isinstance(message, Done) and message.id == request.id:
+                    if isinstance(message, ActionResult) and message.id == request.id:
                         return message
         raise ClusterError(f"the agent of {node} does not answer", "see `lab status`")

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from lab.diagnosis.errors import is_loss
 from lab.errors import LabError, RanksFailed
-from lab.features.functions.on_node.messages import HEAD, KIND_OF, MAPPINGS, MOST_PLAIN_BYTES, Failure, Place
+from lab.features.functions.on_node.messages import HEAD, KIND_OF, MAPPINGS, MOST_PLAIN_BYTES, Failure, Frame
 from lab.report.sanitize import sanitize_text
 from lab.report.table import group_equal
 from lab.words import name_ranks
@@ -307,7 +307,7 @@ def build_error(
 
 def _form_of(failure: Failure) -> tuple[object, ...]:
     """What failures of several ranks have in common that are one failure."""
-    positions = tuple((one.file, one.line) for one in failure.places)
+    positions = tuple((one.file, one.line) for one in failure.frames)
     return failure.module, failure.kind, _ADDRESS.sub("", failure.text), positions
 
 
@@ -365,7 +365,7 @@ def _add_notes(error: BaseException, notes: Sequence[str]) -> None:
 def point_at_function(error: _Error, function: Callable[..., Any]) -> _Error:
     """An error whose traceback leads to a function, not to where the lab found out."""
     code = function.__code__
-    position = Place(code.co_filename, code.co_firstlineno, code.co_name, code.co_firstlineno, {}, {})
+    position = Frame(code.co_filename, code.co_firstlineno, code.co_name, code.co_firstlineno, {}, {})
     path = {code.co_filename: code.co_filename}
     if isinstance(error, RanksFailed):
         error.shown_inside = True
@@ -385,7 +385,7 @@ class _Shown:
 def traceback_of(failure: Failure, shown: Mapping[str, str]) -> TracebackType | None:
     """A traceback that leads through the same lines, with the arguments as they were shown."""
     chain: TracebackType | None = None
-    for position in reversed(failure.places):
+    for position in reversed(failure.frames):
         chain = TracebackType(chain, _frame(position, _path(position.file, shown)), -1, _line(position.line))
     return chain
 
@@ -408,7 +408,7 @@ def _line(number: int) -> int:
     return min(max(1, number), _LAST_LINE)
 
 
-def _frame(position: Place, path: str) -> FrameType:
+def _frame(position: Frame, path: str) -> FrameType:
     """The frame of a function of that name, place and variables, which did nothing else."""
     values = {
         name: shown

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from lab.errors import LabError, RanksFailed, RanksHung, UsageError
 from lab.features.functions.answers import Misread, all_lost_a_peer, build_error, read_value
-from lab.features.functions.on_node import called, messages
+from lab.features.functions.on_node import call_channels, messages
 from lab.features.functions.on_node.messages import Failure, State
 from lab.features.functions.pack import CallOptions, Packed, is_own, pack_call, pack_module
-from lab.node.messages.agent import ANSWERS, CALLED, Exited, Input, Output, Taken, WorkerStart
-from lab.node.messages.typed import Misfit, read
+from lab.node.messages.agent import ANSWERS, CALLED, Exited, Input, InputDelivered, Output, WorkerStart
+from lab.node.messages.typed import Misfit, read_typed
 from lab.record.result import Result
 from lab.report.sanitize import sanitize_text
 from lab.run.collect import Observer
@@ -40,7 +40,7 @@ else:
     Cluster = object
 
 _MOST_UNDERWAY_BYTES = 1 << 18
-_PROGRAM = "labnode/features/functions/on_node/called.py"
+_PROGRAM = "labnode/features/functions/on_node/call_channels.py"
 """What such a rank runs in the place of a script, below what its node imports from."""
 _CHUNK_BYTES = 1 << 16
 
@@ -174,7 +174,7 @@ class CallLine(Stdin):
             return
         if isinstance(message, Output) and message.stream == ANSWERS:
             self._on_answer(rank, message.data)
-        elif isinstance(message, Taken):
+        elif isinstance(message, InputDelivered):
             peer.underway_bytes = max(0, peer.underway_bytes - message.bytes)
             peer.hung_up |= message.closed
             self._feed()
@@ -249,7 +249,7 @@ class Session(Observer):
         self._cluster, self.backend = cluster, how.backend
         self._scenario = Scenario(
             name=getattr(function, "__name__", "").strip("<>_") or "function",
-            script=path.resolve() if is_file else Path(called.__file__),
+            script=path.resolve() if is_file else Path(call_channels.__file__),
             backend=how.backend or None,
             timeout_s=how.timeout_s,
             outputs=None,
@@ -263,7 +263,7 @@ class Session(Observer):
         self._pieces: defaultdict[int, messages.Pieces] = defaultdict(messages.Pieces)
         self._wanted = Counter[int]()
         """How many modules each rank has asked for."""
-        self._lend = cache(lambda name: messages.pack(messages.MODULE, pack_module(name, self.packed)))
+        self._lend = cache(lambda name: messages.pack_piece(messages.MODULE, pack_module(name, self.packed)))
         self._answers = Answers()
         self._ending = False
         """Whether a rank has failed, or ended."""
@@ -275,7 +275,7 @@ class Session(Observer):
         """What ranks have printed, by rank and stream."""
         self._silenced: set[int] = set()
         """Ranks that have failed: the traceback of what they raised tells what they print."""
-        self.line.send(messages.pack(messages.BEGIN, how.backend.encode()))
+        self.line.send(messages.pack_piece(messages.BEGIN, how.backend.encode()))
         self.line.send(self._lend("cloudpickle"))
         self._thread = threading.Thread(target=self._drive, name="lab-calls", daemon=True)
         self._started = False
@@ -296,7 +296,7 @@ class Session(Observer):
         """
         __tracebackhide__ = True
         self._answers = answers = Answers()
-        self.line.call(messages.pack(messages.CALL, call), how.timeout_s)
+        self.line.call(messages.pack_piece(messages.CALL, call), how.timeout_s)
         if not self._started:
             self._started = True
             self._thread.start()
@@ -402,13 +402,13 @@ class Session(Observer):
     def _handle(self, rank: int, kind: bytes, body: bytes) -> None:
         answers = self._answers
         if kind == messages.STATE:
-            state = read(State, json.loads(body))
+            state = read_typed(State, json.loads(body))
             self.unusable_reason = self.unusable_reason or state.used_up
             answers.groups[rank] = state.groups
         elif kind == messages.VALUE:
             answers.values[rank] = body
         elif kind == messages.FAILURE:
-            answers.failures[rank] = read(Failure, json.loads(body.decode("utf-8", "surrogatepass")))
+            answers.failures[rank] = read_typed(Failure, json.loads(body.decode("utf-8", "surrogatepass")))
             self._silenced.add(rank)
             self._ending = True
         elif kind == messages.KEPT:

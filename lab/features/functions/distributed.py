@@ -66,9 +66,9 @@ def provide_clusters(provided: Provided) -> Iterator[None]:
 
 
 @overload
-def mark_distributed(function: F, /) -> F: ...
+def make_distributed(function: F, /) -> F: ...
 @overload
-def mark_distributed(
+def make_distributed(
     *,
     nodes: int | None = None,
     nproc_per_node: int | None = None,
@@ -80,7 +80,7 @@ def mark_distributed(
 ) -> Callable[[F], F]: ...
 
 
-def mark_distributed(
+def make_distributed(
     function: Callable[..., Any] | None = None,
     /,
     *,

@@ -42,7 +42,9 @@ _TEXT = (".py", ".pyi", ".txt", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini
 
 
 def pack_module(name: str, packed: Packed) -> bytes:
-    """A module with all that is below it, if it may be lent, as `lab.node.lent.Lent`; nothing is imported for that.
+    """Encode a module with all that is below it, if it may be lent; nothing is imported for that.
+
+    The result is a `lab.node.shipped_modules.ShippedModule` as JSON.
 
     Args:
         name: without a dot; may come from somebody who would like to harm.

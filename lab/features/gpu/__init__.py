@@ -1,4 +1,4 @@
-"""GPU: when calls end that streams of GPUs carry out, and what `lab doctor` says of GPUs."""
+"""GPU: when calls end on streams of GPUs, and the checks of `lab doctor` for GPUs."""
 
 from lab.feature import Feature
 

@@ -1,4 +1,4 @@
-"""What `lab doctor` says of GPUs: what they need on this machine and of the engine, and a self-test on them."""
+"""Checks of `lab doctor` for GPUs: what they need on this machine and of the engine, and a self-test on them."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ _TOOLKIT_PAGE = "https://docs.nvidia.com/datacenter/cloud-native/container-toolk
 
 
 class GpuFacts(Frozen):
-    """What there is of what GPUs need. None: that is another machine's, which cannot be looked at."""
+    """Software and devices that GPUs need. None: unknown, because they are on another machine."""
 
     driver: str | None = ""
-    """Its version; empty: there is none."""
+    """Its version; empty: no driver is loaded."""
     devices: int | None = 0
     toolkit: bool | None = False
     """Whether the NVIDIA container toolkit is installed."""
     runtime: bool | None = None
-    """Whether the engine knows the NVIDIA runtime; None where nodes are no containers."""
+    """Whether the engine knows the NVIDIA runtime; None if nodes are no containers."""
 
 
 def check_gpus(wanted: Wanted, connection: Connection | None, image: str) -> list[Check]:
-    """What there is to say of GPUs; see `lab.engine.doctor.gpu_checks`."""
+    """Return the checks of GPUs; see `lab.engine.doctor.gpu_checks`."""
     checks: list[Check] = []
     if wanted.gpus:
         runtimes = connection.ask("GET", "/info").get("Runtimes", {}) if connection is not None else None
-        checks += gpu_checks(look_for_gpus(runtimes), wanted.gpus, wanted.nodes)
+        checks += gpu_checks(find_gpus(runtimes), wanted.gpus, wanted.nodes)
     if wanted.gpu_test:
         variables = {self_test.TEXT: Path(self_test.__file__).read_text(encoding="utf-8")}
         checks += _test_in_container(connection, image, variables) if connection is not None else _test_here(variables)
@@ -52,7 +52,7 @@ def check_gpus(wanted: Wanted, connection: Connection | None, image: str) -> lis
 
 
 def _test_here(variables: Mapping[str, str]) -> list[Check]:
-    """Run the self-test with this interpreter, which is that of local nodes."""
+    """Run the self-test with this interpreter, which local nodes use."""
     command, environment = [sys.executable, "-c", self_test.START], {**os.environ, **variables}
     run = partial(subprocess.run, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_DEADLINE_S)
     try:
@@ -76,13 +76,13 @@ def _test_in_container(connection: Connection, image: str, variables: Mapping[st
     }
     try:
         code, output, errors = connection.run_container(body, deadline_s=_CONTAINER_DEADLINE_S)
-    except LabError as error:  # the engine has no such device, and says so in words of its own
+    except LabError as error:  # the engine has no such device
         return [Check("failed", "a container with GPUs", error.message, "`lab doctor --gpus 1` says what is missing")]
     return [Check("ok", "a container with GPUs", image), *read_steps(output, code, errors)]
 
 
-def look_for_gpus(runtimes: Iterable[str] | None) -> GpuFacts:
-    """What there is; `runtimes` are those that the engine knows, None where it has none."""
+def find_gpus(runtimes: Iterable[str] | None) -> GpuFacts:
+    """Find the software and devices of GPUs; `runtimes` are those of the engine, None if it has none."""
     runtime = None if runtimes is None else "nvidia" in runtimes
     if (devices := devices_here()) is None:
         return GpuFacts(driver=None, devices=None, toolkit=None, runtime=runtime)
@@ -94,11 +94,11 @@ def look_for_gpus(runtimes: Iterable[str] | None) -> GpuFacts:
 
 
 def gpu_checks(facts: GpuFacts, wanted: int, nodes: int = 1) -> list[Check]:
-    """A line for each thing that GPUs need, in the order in which they are to be mended."""
+    """Return a check for each requirement of GPUs, in the order in which to fix them."""
     checks = list[Check]()
 
-    def judge(what: str, found: str, is_there: object, mend: str) -> None:
-        checks.append(Check.judge(what, found, not is_there, mend, "failed"))
+    def judge(what: str, result: str, is_there: object, mend: str) -> None:
+        checks.append(Check.judge(what, result, not is_there, mend, "failed"))
 
     if facts.driver is not None:
         mend = "install the NVIDIA driver of this machine's system, then look at nvidia-smi"
@@ -111,24 +111,24 @@ def gpu_checks(facts: GpuFacts, wanted: int, nodes: int = 1) -> list[Check]:
             judge("gpus", what, wanted <= facts.devices, "ask for fewer with --gpus, or add some")
     if facts.runtime is not None:
         if facts.toolkit is not None:
-            told = "installed" if facts.toolkit else "the NVIDIA container toolkit is not installed"
-            judge("gpu toolkit", told, facts.toolkit, _TOOLKIT_PAGE)
-        told = "known to the engine" if facts.runtime else "the engine does not know the NVIDIA runtime"
+            result = "installed" if facts.toolkit else "the NVIDIA container toolkit is not installed"
+            judge("gpu toolkit", result, facts.toolkit, _TOOLKIT_PAGE)
+        result = "known to the engine" if facts.runtime else "the engine does not know the NVIDIA runtime"
         mend = "sudo nvidia-ctk runtime configure --runtime=docker, then restart the engine"
-        judge("gpu runtime", told, facts.runtime, mend)
+        judge("gpu runtime", result, facts.runtime, mend)
     return checks
 
 
 def read_steps(output: str, code: int, errors: str = "") -> list[Check]:
-    """The steps of the self-test, a check each; of a test that ended without a word, its last words."""
-    found = []
+    """Return a check for each step of the self-test; for a test that ended early, also its last line."""
+    checks = []
     for line in output.splitlines():
         try:
             step = json.loads(line)
-            found.append(Check.judge(step["what"], step["found"], not step["worked"], step["mend"], "failed"))
-        except (ValueError, KeyError, TypeError):  # what torch or nccl print
+            checks.append(Check.judge(step["what"], step["found"], not step["worked"], step["mend"], "failed"))
+        except (ValueError, KeyError, TypeError):  # output of torch or nccl
             continue
-    if code and not any(check.level == "failed" for check in found):
+    if code and not any(check.level == "failed" for check in checks):
         last = next(iter(errors.strip().splitlines()[-1:]), f"exit code {code}")
-        found.append(Check("failed", "gpu test", f"it ended early: {last}", _SEE))
-    return found
+        checks.append(Check("failed", "gpu test", f"it ended early: {last}", _SEE))
+    return checks

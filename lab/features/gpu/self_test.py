@@ -1,8 +1,8 @@
-"""The self-test of `lab doctor --gpu`: what GPUs need, step by step, to an all_reduce over nccl on all that are there.
+"""The self-test of `lab doctor --gpu`: what GPUs need, step by step, up to an all_reduce with nccl on all of them.
 
-Its text is executed wherever it is wanted, in a container too, so it imports nothing of the lab. Each step is a line of
-JSON on standard output: what was tried, whether it worked, what was found, how to mend it. The first that fails is the
-last. `LAB_GPU_TEST_ON=cpu` tries the same procedure with gloo, where there is no GPU.
+Its text runs in a container too, so it imports nothing of the lab. Each step prints a line of JSON: what was tested,
+whether it worked, the result, and a fix. The first failed step is the last. `LAB_GPU_TEST_ON=cpu` runs the same test
+with gloo, without a GPU.
 """
 
 import json
@@ -18,28 +18,28 @@ BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
 START = "import os; exec(os.environ['LAB_GPU_TEST'])"
 
 
-def told(what: str, worked: bool, found: str, mend: str = "") -> None:
-    """Tell of a step; the test ends with one that failed."""
-    print(json.dumps({"what": what, "worked": worked, "found": found, "mend": "" if worked else mend}), flush=True)
+def report_step(what: str, worked: bool, result: str, mend: str = "") -> None:
+    """Report a step, and end the test if it failed."""
+    print(json.dumps({"what": what, "worked": worked, "found": result, "mend": "" if worked else mend}), flush=True)
     if not worked:
         sys.exit(1)
 
 
 def of_torch(on: str) -> int:
-    """The steps of one process; returns how many processes can take part."""
+    """Run the steps of one process; return how many processes can take part."""
     try:
         import torch
         import torch.distributed as dist
     except Exception as error:
-        told("torch", False, f"it cannot be imported: {error}", "install torch, with CUDA")
+        report_step("torch", False, f"it cannot be imported: {error}", "install torch, with CUDA")
         return 0
-    told("torch", True, torch.__version__)
+    report_step("torch", True, torch.__version__)
     if on == "cpu":
         return 2
     cuda = torch.version.cuda
     built = f"built for CUDA {cuda}" if cuda else f"{torch.__version__} is built without CUDA"
     mend = "install a build with CUDA (pip's own index has one), or name an image that has it with --image"
-    told("torch with CUDA", cuda is not None, built, mend)
+    report_step("torch with CUDA", cuda is not None, built, mend)
     try:
         count = torch.cuda.device_count()
         torch.cuda.init()
@@ -47,23 +47,23 @@ def of_torch(on: str) -> int:
     except Exception as error:
         count, problem = 0, str(error).splitlines()[0]
     mend = "install or update the NVIDIA driver; in a container, `lab doctor --gpus 1` says what the engine lacks"
-    told("driver", not problem, problem or f"{count} devices", mend)
+    report_step("driver", not problem, problem or f"{count} devices", mend)
     for number in range(count):
         try:
             total = torch.ones(1000, device=f"cuda:{number}").sum().item()
             name = torch.cuda.get_device_name(number)
-            told(f"GPU {number}", total == 1000, f"{name}: the sum of 1000 ones is {total:g}")
+            report_step(f"GPU {number}", total == 1000, f"{name}: the sum of 1000 ones is {total:g}")
         except Exception as error:
             mend = "see nvidia-smi: is it in use, or of another kind?"
-            told(f"GPU {number}", False, str(error).splitlines()[0], mend)
+            report_step(f"GPU {number}", False, str(error).splitlines()[0], mend)
     there = dist.is_nccl_available()
     version = ".".join(map(str, torch.cuda.nccl.version())) if there else "this torch is built without it"
-    told("nccl", there, version, "install a build of torch that has nccl")
+    report_step("nccl", there, version, "install a build of torch that has nccl")
     return int(count)
 
 
 def as_rank(on: str) -> None:
-    """What one of the processes does that meet."""
+    """Run one rank of the all_reduce."""
     from datetime import timedelta
 
     import torch
@@ -82,8 +82,8 @@ def as_rank(on: str) -> None:
     dist.destroy_process_group()
 
 
-def together(on: str, count: int) -> None:
-    """The step for which all GPUs meet, a process each."""
+def check_all_reduce(on: str, count: int) -> None:
+    """Run an all_reduce with one process for each GPU."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
@@ -104,7 +104,7 @@ def together(on: str, count: int) -> None:
         if process.returncode:
             problems += [line for line in output.strip().splitlines()[-3:] if line.strip()]
     mend = "the words are nccl's own; NCCL_DEBUG=INFO says more, NCCL_P2P_DISABLE=1 or NCCL_SHM_DISABLE=1 may tell why"
-    told(f"all_reduce over {BACKENDS[on]}", not problems, "; ".join(problems) or f"right on {count} ranks", mend)
+    report_step(f"all_reduce over {BACKENDS[on]}", not problems, "; ".join(problems) or f"right on {count} ranks", mend)
 
 
 if os.environ.get(TEXT):
@@ -112,4 +112,4 @@ if os.environ.get(TEXT):
     if "RANK" in os.environ:
         as_rank(where)
     else:
-        together(where, of_torch(where))
+        check_all_reduce(where, of_torch(where))

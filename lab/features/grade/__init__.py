@@ -1,4 +1,4 @@
-"""Grade: submissions, each run in the place of a scenario's script."""
+"""Grade: run each submission in place of a scenario's script."""
 
 from lab.feature import Feature
 

@@ -1,4 +1,4 @@
-"""What submissions earn, and what whoever handed one in is told of it. Pure."""
+"""What submissions earn, and the messages for their authors. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from lab.diagnosis.facts import RunFacts
 from lab.diagnosis.reasons import render_limits
-from lab.features.grade.keys import Grading, graded_of, grading_of
+from lab.features.grade.keys import Grading, list_expectations, scenario_grading
 from lab.frozen import Frozen
 from lab.node.messages.agent import CHECK
 from lab.record.result import Expectation, Result
@@ -20,59 +20,65 @@ from lab.words import clip_end, clip_middle, name_ranks
 
 
 class Score(Frozen):
-    """One expectation of the scenario, and what a submission earned by it."""
+    """One expectation of the scenario, and the points that a submission earned by it."""
 
     what: str
-    """As verdicts call it: `exit`, `note sum`, `check`."""
+    """The name of the expectation in verdicts: `exit`, `note sum`, `check`."""
     points: float = 0.0
-    """What it earned."""
+    """The points that the submission earned."""
     of: float = 1.0
-    """What can be earned."""
+    """The points that it could earn."""
     met: bool = False
-    told: tuple[str, ...] = ()
-    """Where it was not met, a sentence each; why it earned nothing although it was."""
+    messages: tuple[str, ...] = ()
+    """Why the expectation was not met, or why it earned nothing although it was met; one sentence each."""
 
 
 class Grade(Frozen):
     """What one submission earned, and why."""
 
     name: str
-    """Of whoever handed it in: the name of the file or folder."""
+    """Name of the author: the name of the file or folder."""
     verdict: Verdict = "error"
-    """Of its run; `failed` where it could not even be run, `error` where that is not its fault."""
+    """Verdict of the run; `failed` if the submission could not be run, `error` if the lab could not run it."""
     reason: str = ""
     """One sentence."""
     scores: tuple[Score, ...] = ()
-    told: tuple[str, ...] = ()
-    """What else whoever handed it in should know, a sentence each."""
+    messages: tuple[str, ...] = ()
+    """Further messages for the author, one sentence each."""
     traceback: str = ""
-    """Of the rank that failed first, its last lines."""
+    """Last lines of the traceback of the rank that failed first."""
     forfeited: str = ""
-    """Why nothing of what it met counts."""
+    """Why the submission earns nothing although it met expectations; empty if its points count."""
     duration_s: float = 0.0
-    """Of its run."""
+    """Duration of the run."""
     path: Path | None = None
-    """The record of its run."""
+    """The record of the run."""
 
     @property
-    def graded(self) -> bool:
-        """Whether it has points; what could not be run through no fault of its own has none."""
+    def is_graded(self) -> bool:
+        """Whether the submission has points; without points if the lab could not run it."""
         return self.verdict != "error"
 
     @property
     def points(self) -> float | None:
-        """What it earned in all; None where it is not graded."""
-        return sum(score.points for score in self.scores) if self.graded else None
+        """The points that the submission earned in total; None if it is not graded."""
+        return sum(score.points for score in self.scores) if self.is_graded else None
 
     @property
     def of(self) -> float:
-        """What could be earned in all."""
+        """The points that it could earn in total."""
         return sum(score.of for score in self.scores)
 
     def to_json(self) -> dict[str, Any]:
-        """The grade as plain data."""
+        """Return the grade as plain data."""
         path = str(self.path) if self.path else None
-        return {**asdict(self), "path": path, "points": self.points, "of": self.of}
+        scores = [_plain_data(score) for score in self.scores]
+        return {**_plain_data(self), "scores": scores, "path": path, "points": self.points, "of": self.of}
+
+
+def _plain_data(value: Score | Grade) -> dict[str, Any]:
+    """Return the fields of a score or a grade; JSON has the messages under the key `told`."""
+    return {"told" if name == "messages" else name: data for name, data in asdict(value).items()}
 
 
 class Grades(Frozen):
@@ -83,156 +89,159 @@ class Grades(Frozen):
     scenario: str
     engine: str
     isolation: str
-    """What kept a submission from the machine and from the next one: one of the two above."""
+    """How submissions were isolated from the machine and from each other: one of the two constants above."""
     grades: tuple[Grade, ...]
     duration_s: float = 0.0
-    """Of all of it."""
+    """Duration of the whole grading."""
 
     @property
     def whats(self) -> list[str]:
-        """The expectations, as verdicts call them."""
+        """The names of the expectations in verdicts."""
         return [score.what for score in self.grades[0].scores] if self.grades else []
 
     @property
     def of(self) -> float:
-        """What could be earned."""
+        """The points that a submission could earn."""
         return max((grade.of for grade in self.grades), default=0.0)
 
     @property
     def mean(self) -> float | None:
-        """The mean of the points of those that are graded; None where none is."""
+        """The mean of the points of the graded submissions; None if none is graded."""
         points = [grade.points for grade in self.grades if grade.points is not None]
         return sum(points) / len(points) if points else None
 
     @property
     def verdicts(self) -> Counter[str]:
-        """How many submissions have which verdict."""
+        """The number of submissions by verdict."""
         return Counter(grade.verdict for grade in self.grades)
 
     def to_json(self) -> dict[str, Any]:
-        """The grades as plain data."""
+        """Return the grades as plain data."""
         grades, duration_s = [grade.to_json() for grade in self.grades], round(self.duration_s, 3)
         return {**vars(self), "of": self.of, "mean": self.mean, "duration_s": duration_s, "grades": grades}
 
 
-_LONGEST = 600
-_LONGEST_LINE = 200
+_MAX_SENTENCE = 600
+_MAX_LINE = 200
 _TRACEBACK_LINES = 20
 
 
-def grade_of(name: str, result: Result, facts: RunFacts, assignment: Scenario, told: Sequence[str] = ()) -> Grade:
-    """The grade of a submission that was run; `told` is what there is to say of it beside its run."""
-    why_not = forfeited(facts)
+def grade_run(name: str, result: Result, facts: RunFacts, assignment: Scenario, messages: Sequence[str] = ()) -> Grade:
+    """Grade a submission that was run; `messages` are about its files rather than its run."""
+    forfeit_reason = explain_forfeit(facts)
     verdict, reason, traceback = result.verdict, result.reason, ""
     if result.culprit is not None and verdict != "passed":
         lines = sanitize.sanitize_plain(result.culprit.traceback).splitlines()[-_TRACEBACK_LINES:]
-        traceback = "\n".join(clip_end(line, _LONGEST_LINE) for line in lines)
-    if why_not and verdict == "passed":
-        verdict, reason = "failed", why_not
-    earned = scores(assignment.expect, grading_of(assignment), result, why_not)
+        traceback = "\n".join(clip_end(line, _MAX_LINE) for line in lines)
+    if forfeit_reason and verdict == "passed":
+        verdict, reason = "failed", forfeit_reason
+    scores = score_expectations(assignment.expect, scenario_grading(assignment), result, forfeit_reason)
     return Grade(
-        name=plain(name),
+        name=flatten_text(name),
         verdict=verdict,
-        reason=plain(reason),
-        scores=tuple(replace(score, told=tuple(map(plain, score.told))) for score in earned),
-        told=tuple(map(plain, told)),
+        reason=flatten_text(reason),
+        scores=tuple(replace(score, messages=tuple(map(flatten_text, score.messages))) for score in scores),
+        messages=tuple(map(flatten_text, messages)),
         traceback=traceback,
-        forfeited=plain(why_not),
+        forfeited=flatten_text(forfeit_reason),
         duration_s=result.duration_s or 0.0,
         path=result.path,
     )
 
 
-def without_run(name: str, why: str, assignment: Scenario, verdict: Verdict) -> Grade:
-    """The grade of a submission that cannot be run, `failed`, or that the lab could not run, `error`."""
-    of = worth(assignment.expect, grading_of(assignment))
+def grade_without_run(name: str, reason: str, assignment: Scenario, verdict: Verdict) -> Grade:
+    """Grade a submission that cannot be run (`failed`), or that the lab could not run (`error`)."""
+    of = list_points(assignment.expect, scenario_grading(assignment))
     scores = tuple(Score(what=what, of=points) for what, points in of.items())
-    return Grade(name=plain(name), verdict=verdict, reason=plain(why), scores=scores)
+    return Grade(name=flatten_text(name), verdict=verdict, reason=flatten_text(reason), scores=scores)
 
 
-def plain(text: str) -> str:
-    """A sentence, parts of which may come from scripts, as one line of plain text."""
-    return clip_middle(" ".join(sanitize.sanitize_plain(text).split()), _LONGEST)
+def flatten_text(text: str) -> str:
+    """Turn a sentence, parts of which may come from scripts, into one line of plain text."""
+    return clip_middle(" ".join(sanitize.sanitize_plain(text).split()), _MAX_SENTENCE)
 
 
-_EXIT_ALONE = "it counts only beside something else that is right: a script that does nothing ends well too"
-_MOST_TOLD = 8
+_ONLY_EXIT = "it counts only beside something else that is right: a script that does nothing ends well too"
+_MAX_MESSAGES = 8
 
 
-def worth(expect: Expect, grading: Grading) -> dict[str, float]:
-    """What each expectation is worth, in their order."""
-    return {what: grading.points.get(what, 1.0) for what in graded_of(expect)}
+def list_points(expect: Expect, grading: Grading) -> dict[str, float]:
+    """Return the points for each expectation, in the order of the expectations."""
+    return {what: grading.points.get(what, 1.0) for what in list_expectations(expect)}
 
 
-def forfeited(facts: RunFacts) -> str:
-    """Why nothing that a run produced counts; empty where it counts.
+def explain_forfeit(facts: RunFacts) -> str:
+    """Return why a run earns nothing although it met expectations; empty if its points count.
 
-    It reached a limit, cost a node, or kept it so busy that nobody heard how its ranks ended: whatever it did besides,
-    it was not what was asked for.
+    A run forfeits its points if it reached a limit, lost a node, or kept a node so busy that the lab does not know how
+    its ranks ended.
     """
     attempts = (*facts.earlier, facts)
     if reached := [limit for one in attempts for limit in one.limits if limit.rank != CHECK]:
         return "; ".join(render_limits(reached))
     if lost_nodes := [lost for one in attempts for lost in one.lost_nodes]:
         return "; ".join(f"{lost.node} {lost.how}" for lost in lost_nodes)
-    unheard = unheard_of(facts)
-    return f"when the time was up, nobody heard any more how {name_ranks(unheard)} ended" if unheard else ""
+    unreported = find_unreported_ranks(facts)
+    return f"when the time was up, nobody heard any more how {name_ranks(unreported)} ended" if unreported else ""
 
 
-def unheard_of(facts: RunFacts) -> list[int]:
-    """Ranks of which nobody knows how they ended although their nodes are there."""
+def find_unreported_ranks(facts: RunFacts) -> list[int]:
+    """Return the ranks whose end nobody reported although their nodes are alive."""
     return [rank.rank for rank in facts.ranks if rank.started is not None and not rank.over]
 
 
-def broke_off(facts: RunFacts) -> bool:
-    """Whether the check did not end by itself, nor for what it did: it may have been the machine that kept it from it.
+def was_check_interrupted(facts: RunFacts) -> bool:
+    """Return whether something else than the check itself ended it, such as the machine.
 
-    It took too long, could not start, crashed, or was killed, and not because the memory of its node ran out; or a node
-    was lost although every rank had ended.
+    The check took too long, could not start, crashed, or was killed, but not because its node ran out of memory; or a
+    node was lost although every rank had ended.
     """
     check = facts.check
-    cut = check is not None and check.code is None and not check.out_of_memory
-    return cut or bool(facts.lost_nodes and all(rank.over and not rank.node_lost for rank in facts.ranks))
+    was_interrupted = check is not None and check.code is None and not check.out_of_memory
+    return was_interrupted or bool(facts.lost_nodes and all(rank.over and not rank.node_lost for rank in facts.ranks))
 
 
-def scores(expect: Expect, grading: Grading, result: Result, why_not: str = "") -> tuple[Score, ...]:
-    """What a run earned by each expectation.
+def score_expectations(expect: Expect, grading: Grading, result: Result, forfeit_reason: str = "") -> tuple[Score, ...]:
+    """Return what a run earned by each expectation.
 
-    An expectation earns all of its points or none: it has to be met by every rank that it speaks of. That ranks end
-    as expected, which an empty script does too, earns nothing where nothing else does.
+    An expectation earns all of its points or none: every rank that it names has to meet it. The expectation `exit`,
+    which
+    an empty script meets too, earns nothing if nothing else does.
 
     Args:
-        expect: what was expected.
-        grading: what that is worth.
-        result: of the run.
-        why_not: why nothing counts, from `forfeited`.
+        expect: the expectations of the scenario.
+        grading: the points for each.
+        result: the result of the run.
+        forfeit_reason: why no points count, from `explain_forfeit`.
     """
-    points = worth(expect, grading)
-    about: dict[str, list[Expectation]] = {what: [] for what in points}
+    points = list_points(expect, grading)
+    results: dict[str, list[Expectation]] = {what: [] for what in points}
     for one in result.expectations:
-        what = "check" if one.what.startswith("check ") else one.what  # whose file and function results name
-        about.get(what, []).append(one)
-    met = {what: bool(found) and all(one.met for one in found) for what, found in about.items()}
-    if "exit" in met:  # the lab may have stopped some
+        what = "check" if one.what.startswith("check ") else one.what  # results also name its file and function
+        results.get(what, []).append(one)
+    met = {what: bool(matches) and all(one.met for one in matches) for what, matches in results.items()}
+    if "exit" in met:  # the lab may have stopped some ranks
         asked: Collection[int] = expect.exit if expect.verdict != "passed" else [rank.rank for rank in result.ranks]
-        met["exit"] = met["exit"] and {one.rank for one in about["exit"]}.issuperset(asked)
-    others = [what for what in points if what != "exit" and points[what]]
-    alone = bool(others) and not any(met[what] for what in others) and not any(expect.exit.values())
-    found = []
+        met["exit"] = met["exit"] and {one.rank for one in results["exit"]}.issuperset(asked)
+    other_expectations = [what for what in points if what != "exit" and points[what]]
+    only_exit = (
+        bool(other_expectations) and not any(met[what] for what in other_expectations) and not any(expect.exit.values())
+    )
+    scores = []
     for what, of in points.items():
-        told = [one.sentence() for one in about[what] if not one.met][:_MOST_TOLD]
-        if not met[what] and not told:
-            told = [_why_unasked(what, result)]
-        is_idle = what == "exit" and alone
-        earns = met[what] and not why_not and not is_idle
-        if met[what] and is_idle and not why_not:
-            told = [_EXIT_ALONE]
-        found.append(Score(what=what, points=of if earns else 0.0, of=of, met=met[what], told=tuple(told)))
-    return tuple(found)
+        messages = [one.sentence() for one in results[what] if not one.met][:_MAX_MESSAGES]
+        if not met[what] and not messages:
+            messages = [_explain_missing_result(what, result)]
+        is_idle = what == "exit" and only_exit
+        earns = met[what] and not forfeit_reason and not is_idle
+        if met[what] and is_idle and not forfeit_reason:
+            messages = [_ONLY_EXIT]
+        scores.append(Score(what=what, points=of if earns else 0.0, of=of, met=met[what], messages=tuple(messages)))
+    return tuple(scores)
 
 
-def _why_unasked(what: str, result: Result) -> str:
-    """Why nothing was found about an expectation."""
+def _explain_missing_result(what: str, result: Result) -> str:
+    """Return why an expectation has no result."""
     if what == "check":
         return "the check is made only of a run in which every rank ends as expected"
     stopped = [rank.rank for rank in result.ranks if rank.stopped]

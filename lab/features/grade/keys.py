@@ -1,4 +1,4 @@
-"""What a scenario says of grading: how much each expectation is worth, and what a submission gets besides."""
+"""The key `grade` of scenarios: the points for each expectation, and the files that each submission gets."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _FILE = "a file or folder beside the script, such as helper.py"
 _FILES = "a list of files and folders beside the script, such as [helper.py, inputs]"
 
 
-def graded_of(expect: Expect) -> list[str]:
-    """What is expected, as verdicts call it, in the order in which it is graded: `exit`, `note sum`, `check`."""
-    whole = {
+def list_expectations(expect: Expect) -> list[str]:
+    """Return the names of the expectations in verdicts, in grading order: `exit`, `note sum`, `check`."""
+    is_stated = {
         "log": expect.logs,
         **dict.fromkeys(expect.extra, True),
         "check": expect.check,
@@ -30,32 +30,36 @@ def graded_of(expect: Expect) -> list[str]:
         "restarts": expect.restarts is not None,
         "reason": expect.reason,
     }
-    ends = ["exit"] if expect.verdict == "passed" or expect.exit else []
-    return [*ends, *(f"note {name}" for name in expect.notes), *(what for what, stated in whole.items() if stated)]
+    exit_names = ["exit"] if expect.verdict == "passed" or expect.exit else []
+    return [
+        *exit_names,
+        *(f"note {name}" for name in expect.notes),
+        *(what for what, stated in is_stated.items() if stated),
+    ]
 
 
 def _points() -> Kind:
-    """Points by expectation."""
-    worth = number_kind(f"a number of points from 0 to {MOST_POINTS:,}", low=0, high=MOST_POINTS)
+    """Return the kind of the key `points`: a mapping from expectations to points."""
+    points_kind = number_kind(f"a number_kind of points from 0 to {MOST_POINTS:,}", low=0, high=MOST_POINTS)
 
     def read(value: Value) -> dict[str, float]:
-        known = graded_of(value.reading.known.get("expect") or Expect())
-        found = {}
+        known = list_expectations(value.reading.known.get("expect") or Expect())
+        points = {}
         for name_value, item in value.pairs(_POINTS):
             with value.reading.attempt():
                 name = name_value.as_key()
                 if name not in known:
                     what = f"found points for {clip_repr(name)}, which is not expected{did_you_mean(name, known)}"
                     raise name_value.problem(f"{what}; allowed: {', '.join(known)}")
-                found[name] = worth.read(item)
-        return found
+                points[name] = points_kind.read(item)
+        return points
 
-    return Kind(_POINTS, read, {"type": "object", "additionalProperties": worth.schema}, dict)
+    return Kind(_POINTS, read, {"type": "object", "additionalProperties": points_kind.schema}, dict)
 
 
 def _read_file(value: Value) -> str:
     text = read_text(value, _FILE, quotable=False)
-    if "script" not in value.reading.known:  # a problem of its own
+    if "script" not in value.reading.known:  # reported elsewhere
         return text
     folder: Path = value.reading.known["script"].parent
     path = resolve_inside(value, text, folder, _FILE)
@@ -68,7 +72,7 @@ def _read_file(value: Value) -> str:
 
 
 def _secrets(value: Value) -> list[tuple[Path, str]]:
-    """Files that no submission may see, each with what it is."""
+    """Return the files that no submission may see, each with a description."""
     known = value.reading.known
     script, expect = known["script"], known.get("expect")
     secrets = [(script, "the script"), (Path(os.path.abspath(value.reading.path)), "the scenario")]
@@ -81,22 +85,25 @@ _KIND_OF_FILES = list_of(Kind(_FILE, _read_file, {"type": "string", "minLength":
 
 
 class Grading(Frozen):
-    """What `lab grade` gives for what, and what it gives to submissions."""
+    """The points that `lab grade` gives, and the files that it adds to submissions."""
 
     points: Mapping[str, float] = key_field(dict, _points(), "points: {exit: 2}", "1 for each")
-    """What each expectation is worth, by the name that verdicts give it."""
+    """The points for each expectation, by its name in verdicts."""
     files: tuple[str, ...] = key_field((), _KIND_OF_FILES, "files: [helper.py]", "none")
-    """Files and folders beside the script that each submission gets, and cannot replace. Nothing else of that folder is
-    shipped: neither the scenario nor its check, nor the script, in whose place each submission stands; see grading."""
+    """Files and folders next to the script that each submission gets, and cannot replace.
+
+    Nothing else of that folder is shipped: neither the scenario, nor its check, nor the script, which each submission
+    replaces; see grading.
+    """
 
 
 class GradeKeys(Frozen):
     """The keys of scenarios that grading adds."""
 
     grade: Grading = key_field(Grading)
-    """What `lab grade` gives for what, and what it gives to submissions."""
+    """The points that `lab grade` gives, and the files that it adds to submissions."""
 
 
-def grading_of(scenario: Scenario) -> Grading:
-    """What a scenario says of grading."""
+def scenario_grading(scenario: Scenario) -> Grading:
+    """Return the key `grade` of a scenario."""
     return get_feature_values(scenario, GradeKeys).grade

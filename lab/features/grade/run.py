@@ -1,4 +1,4 @@
-"""Runs every submission in the place of a scenario's script, on clusters that no submission can spoil for the next."""
+"""Run every submission as a scenario's script, on clusters that no submission can change for the next one."""
 
 from __future__ import annotations
 
@@ -17,9 +17,24 @@ from lab.engine.protocol import Engine
 from lab.engine.select import AUTO, OPENERS, select_engine
 from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
 from lab.feature import find_hook
-from lab.features.grade.grades import Grade, Grades, broke_off, forfeited, grade_of, unheard_of, without_run
-from lab.features.grade.keys import grading_of
-from lab.features.grade.submissions import Room, Submission, find_submissions, own_folder, staged, unzip
+from lab.features.grade.grades import (
+    Grade,
+    Grades,
+    explain_forfeit,
+    find_unreported_ranks,
+    grade_run,
+    grade_without_run,
+    was_check_interrupted,
+)
+from lab.features.grade.keys import scenario_grading
+from lab.features.grade.submissions import (
+    SizeLimits,
+    Submission,
+    find_submissions,
+    stage_submission,
+    temporary_folder,
+    unzip_file,
+)
 from lab.plan.cluster import Shape
 from lab.plan.limits import limits_for
 from lab.plan.plan import shape_for
@@ -36,67 +51,67 @@ from lab.spec.scenario import Resources, Scenario
 from lab.words import join_words
 
 _ATTEMPTS = 2
-"""So often a submission is run that the lab could not run: then it is not graded."""
+"""The number of times the lab tries to run a submission before it leaves the submission ungraded."""
 _LEAST_CPUS = 0.1
-_OF_THE_CLUSTER: dict[str, Any] = {"source": None, "image": None, "data": {}, "volumes": (), "resources": Resources()}
-"""The cluster has what the assignment wishes for; a submission wishes for nothing."""
+_CLUSTER_FIELDS: dict[str, Any] = {"source": None, "image": None, "data": {}, "volumes": (), "resources": Resources()}
+"""The cluster provides what the assignment asks for; a submission asks for nothing."""
 
 
 @dataclass
 class Grader:
-    """Grades submissions on clusters side by side, which share what the machine has; none spoils one for the next.
+    """Grade submissions on several clusters at once, which share the machine; no submission affects the next one.
 
     Raises:
-        UsageError: there is nothing to grade, or an engine is asked for strangers' scripts that does not isolate them.
+        UsageError: there is nothing to grade, or the engine does not isolate untrusted scripts.
         ScenarioError: the assignment is not valid.
-        EngineUnavailable: no engine answers that can be used.
+        EngineUnavailable: no usable engine answers.
     """
 
     folder: Path
-    """Of the submissions."""
-    named: Path | None
-    """The file of the assignment; None: it is in that folder."""
-    choice: str
-    """An engine; `auto` is the first of all, which is Docker."""
+    """Folder of the submissions."""
+    scenario_file: Path | None
+    """The file of the assignment; None if it is in the folder of the submissions."""
+    engine_name: str
+    """Name of an engine; `auto` is the first of all, which is Docker."""
     trust: bool
-    """Grade without isolation, on any engine; else clusters keep submissions from everything else."""
-    asked: Mapping[str, Any]
-    """Fields of the shape of the clusters that were asked for."""
+    """Grade without isolation, on any engine; otherwise clusters isolate submissions."""
+    requested: Mapping[str, Any]
+    """Requested fields of the clusters' shape."""
     options: RunOptions
     jobs: int
-    """Clusters side by side."""
+    """Number of clusters that grade at the same time."""
     announce: Callable[[str], object]
     """Called with each line of progress."""
-    graded: Callable[[Grade, int, int], object]
-    """Called with each grade, how many there are by then, and how many there are to be."""
+    on_graded: Callable[[Grade, int, int], object]
+    """Called with each grade, the number of grades so far, and the number of submissions."""
 
     def __post_init__(self) -> None:
-        assignment = find_assignment(self.folder, self.named)
-        own, check = assignment.script.parent, assignment.expect.check
-        named_files = [*grading_of(assignment).files, *([check.partition(":")[0]] if check else [])]
-        files = [assignment.script, assignment.source, *(own / name for name in named_files)]
+        assignment = find_assignment(self.folder, self.scenario_file)
+        folder, check = assignment.script.parent, assignment.expect.check
+        named_files = [*scenario_grading(assignment).files, *([check.partition(":")[0]] if check else [])]
+        files = [assignment.script, assignment.source, *(folder / name for name in named_files)]
         self.submissions = find_submissions(self.folder, [file for file in files if file is not None])
-        self.engine = open_isolating(self.choice, assignment, trust=self.trust)
-        if not self.options.pull and not self.asked.get("image"):
+        self.engine = open_isolating_engine(self.engine_name, assignment, trust=self.trust)
+        if not self.options.pull and not self.requested.get("image"):
             refuse_absent_image(assignment, self.engine)
         if with_stated_calls := find_hook("with_stated_calls"):
             assignment = with_stated_calls(assignment, *self.options.size_of_run(assignment, Shape(nodes=1)))
         self.assignment, self.options = assignment, replace(self.options, fresh=True)
-        if check:  # which gets to see no submission but in the folder of its ranks
-            apart = pack_folder(own, [one.path for one in self.submissions]).archive
-            self.options = replace(self.options, check_archive=apart)
+        if check:  # the check sees a submission only in the folders of its ranks
+            check_archive = pack_folder(folder, [one.path for one in self.submissions]).archive
+            self.options = replace(self.options, check_archive=check_archive)
         self._waiting = list(self.submissions)
         self._pool = WorkerPool()
         self._grades: dict[str, Grade] = {}
         self._failure: LabError | None = None
 
     def grade(self) -> tuple[Grades, LabError | None]:
-        """Grade all; returns a grade for each, in their order, and what kept the rest from being graded."""
-        began = time.monotonic()
-        turn = f"grade-{os.getpid():x}-{os.urandom(2).hex()}"
-        names = [f"{turn}-{number}" for number in range(min(self.jobs, len(self.submissions)))]
+        """Grade all submissions; return their grades in order, and the error that kept the rest from being graded."""
+        start_s = time.monotonic()
+        prefix = f"grade-{os.getpid():x}-{os.urandom(2).hex()}"
+        names = [f"{prefix}-{number}" for number in range(min(self.jobs, len(self.submissions)))]
         try:
-            self._pool.run([partial(self._work, name) for name in names], interrupted=self._interrupted)
+            self._pool.run([partial(self._grade_submissions, name) for name in names], interrupted=self._interrupted)
         except LabError as error:
             self._failure = self._failure or error
         grades = Grades(
@@ -104,34 +119,34 @@ class Grader:
             engine=self.engine.name,
             isolation=Grades.TRUSTED if self.trust else Grades.UNTRUSTED,
             grades=tuple(self._grades[one.name] for one in self.submissions if one.name in self._grades),
-            duration_s=time.monotonic() - began,
+            duration_s=time.monotonic() - start_s,
         )
         return grades, self._failure
 
     def _interrupted(self) -> None:
         self._failure = Interrupted(f"interrupted after {len(self._grades)} of {len(self.submissions)} submissions")
 
-    def _work(self, name: str) -> None:
-        """Grade submissions until there are no more."""
+    def _grade_submissions(self, name: str) -> None:
+        """Grade submissions until none is left."""
         slot = ClusterSlot(engine=self.engine, name=name, asked={}, announce=self._announce)
         with hold_warm_cluster(slot, self._shape(), "grading", "grading") as warm_cluster:
-            while (submission := self._next()) is not None:
+            while (submission := self._next_submission()) is not None:
                 grade = self._grade(submission, warm_cluster)
                 with self._pool.turn:
                     self._grades[submission.name] = grade
-                    self.graded(grade, len(self._grades), len(self.submissions))
+                    self.on_graded(grade, len(self._grades), len(self.submissions))
 
     def _announce(self, text: str) -> None:
         with self._pool.turn:
             self.announce(text)
 
-    def _next(self) -> Submission | None:
+    def _next_submission(self) -> Submission | None:
         with self._pool.turn:
             return self._waiting.pop(0) if self._waiting and not self._pool.stopping else None
 
     def _shape(self) -> Shape:
-        """The shape of each cluster; strict ones have limits, so that none takes anything from one beside it."""
-        shape = replace(shape_for(self.assignment, self.options, self.asked), strict=not self.trust)
+        """Return the shape of each cluster; a strict cluster has limits, so that it takes nothing from the others."""
+        shape = replace(shape_for(self.assignment, self.options, self.requested), strict=not self.trust)
         if self.trust:
             return shape
         machine = self.engine.machine()
@@ -144,31 +159,31 @@ class Grader:
         assignment = self.assignment
         with ExitStack() as stack:
             try:
-                script, told = stack.enter_context(staged(submission, assignment))
-            except UsageError as error:  # nobody else's fault
-                return without_run(submission.name, error.message, assignment, "failed")
+                script, messages = stack.enter_context(stage_submission(submission, assignment))
+            except UsageError as error:  # the author's fault
+                return grade_without_run(submission.name, error.message, assignment, "failed")
             extra = {name: value for name, value in assignment.extra.items() if name != KEY}
             scenario = replace(
-                assignment, name=make_slug(submission.name), script=script, extra=extra, **_OF_THE_CLUSTER
+                assignment, name=make_slug(submission.name), script=script, extra=extra, **_CLUSTER_FIELDS
             )
             scenario = replace(scenario, outputs=assignment.outputs or None)
             outcome = self._run(scenario, warm_cluster)
         if isinstance(outcome, LabError):
-            return without_run(submission.name, outcome.message, assignment, "error")
+            return grade_without_run(submission.name, outcome.message, assignment, "error")
         result, facts = outcome
-        # A node that a run has left clean is as good as new, and the agent makes sure of that. Where a rank did not
-        # end by itself, or was at its limits, that is not relied on.
-        if any(rank.exit_code is None for rank in result.ranks) or facts.limits or forfeited(facts):
+        # The agent makes sure that a run leaves its node clean. Grading does not rely on it if a rank did not end by
+        # itself or reached a limit.
+        if any(rank.exit_code is None for rank in result.ranks) or facts.limits or explain_forfeit(facts):
             warm_cluster.clear()
-            if self._waiting:  # who comes next does not wait for what this one did
-                with suppress(LabError):  # it is tried again then
+            if self._waiting:  # the next submission does not wait for a new cluster
+                with suppress(LabError):  # the next submission tries again
                     warm_cluster.ensure_ready()
         left_out = render_left_out(facts.staged)
-        told = (*told, f"{left_out}: it reads regular files within limits") if left_out else told
-        return grade_of(submission.name, result, facts, assignment, told)
+        messages = (*messages, f"{left_out}: it reads regular files within limits") if left_out else messages
+        return grade_run(submission.name, result, facts, assignment, messages)
 
     def _run(self, scenario: Scenario, warm_cluster: WarmCluster) -> tuple[Result, RunFacts] | LabError:
-        """Run a submission; once more on other nodes if the lab could not, or its end or its check broke off."""
+        """Run a submission; repeat it once on other nodes if the lab failed, or if its end or check was interrupted."""
         outcome: tuple[Result, RunFacts] | LabError = LabError("it was not run")
         for _ in range(_ATTEMPTS):
             try:
@@ -182,7 +197,7 @@ class Grader:
                     raise LabError(result.reason)
                 facts = read_facts(Record(path=result.path))
                 outcome = result, facts
-                if not unheard_of(facts) and not broke_off(facts):
+                if not find_unreported_ranks(facts) and not was_check_interrupted(facts):
                     break
             except (EngineUnavailable, Interrupted):
                 raise
@@ -192,53 +207,53 @@ class Grader:
         return outcome
 
 
-_ROOM = Room(bytes=1 << 30, files=20_000)
-"""What the zip file of a whole class may hold."""
+_CLASS_LIMITS = SizeLimits(bytes=1 << 30, files=20_000)
+"""Limits of a zip file with the submissions of a whole class."""
 _WHY_DOCKER = "only there is a submission kept from this machine, and from the next one"
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Path]:
-    """The folder of all submissions; a zip file is unpacked for as long as the block lasts.
+def open_submissions(path: Path) -> Iterator[Path]:
+    """Yield the folder of all submissions; a zip file is unpacked until the block ends.
 
     Raises:
-        UsageError: there is none, or it cannot be unpacked.
+        UsageError: the path is neither a folder nor a zip file, or the file cannot be unpacked.
     """
     if path.is_dir():
         yield path
     elif path.suffix.lower() != ".zip" or not path.is_file():
         raise UsageError(f"{path} is neither a folder nor a zip file", "name the folder that holds the submissions")
     else:
-        with own_folder() as folder:
+        with temporary_folder() as folder:
             try:
-                unzip(path, folder, _ROOM)
+                unzip_file(path, folder, _CLASS_LIMITS)
             except UsageError as error:
                 raise UsageError(f"{path} cannot be unpacked: {error.message}") from error
             yield folder
 
 
-def find_assignment(folder: Path, named: Path | None) -> Scenario:
-    """The scenario that was named, else the one in the folder of the submissions.
+def find_assignment(folder: Path, scenario_file: Path | None) -> Scenario:
+    """Load the scenario that was named, or else the one in the folder of the submissions.
 
     Raises:
-        UsageError: there is none, or there are several.
-        ScenarioError: it is not valid.
+        UsageError: the folder has no scenario, or several.
+        ScenarioError: the scenario is not valid.
     """
-    if named is not None:
-        return load_scenario(resolve_lesson(named))
+    if scenario_file is not None:
+        return load_scenario(resolve_lesson(scenario_file))
     names = names_in(folder, ".yaml", ".yml")
     if len(names) != 1:
-        there = f"holds {join_words(names)}" if names else "holds no scenario"
-        raise UsageError(f"{folder} {there}", "name the assignment with --scenario")
+        contents = f"holds {join_words(names)}" if names else "holds no scenario"
+        raise UsageError(f"{folder} {contents}", "name the assignment with --scenario")
     return load_scenario(folder / names[0])
 
 
-def open_isolating(choice: str, assignment: Scenario, *, trust: bool) -> Engine:
-    """Open the engine on which strangers' scripts are graded.
+def open_isolating_engine(engine_name: str, assignment: Scenario, *, trust: bool) -> Engine:
+    """Open the engine on which untrusted scripts are graded.
 
     Raises:
-        UsageError: it does not isolate them, or the assignment would mount folders in its nodes.
-        EngineUnavailable: it does not answer.
+        UsageError: the engine does not isolate them, or the assignment would mount folders in its nodes.
+        EngineUnavailable: the engine does not answer.
     """
     mounted = [*assignment.data, *(volume.target for volume in assignment.volumes)]
     if mounted and not trust:
@@ -246,17 +261,17 @@ def open_isolating(choice: str, assignment: Scenario, *, trust: bool) -> Engine:
             f"{assignment.name} mounts {join_words(mounted)}, and nodes that grade mount no folder of this machine",
             "name the files under `grade: files:`; or, if you trust every submission, --trust",
         )
-    first = next(iter(OPENERS))
-    choice = first if choice == AUTO and not trust else choice
+    strict_engine = next(iter(OPENERS))
+    engine_name = strict_engine if engine_name == AUTO and not trust else engine_name
     try:
-        engine = select_engine(choice)[0]
+        engine = select_engine(engine_name)[0]
     except EngineUnavailable as error:
-        if trust or choice != first:
+        if trust or engine_name != strict_engine:
             raise
         raise EngineUnavailable(f"{error.message}; submissions are graded there: {_WHY_DOCKER}", error.hint) from error
     if not trust and not engine.traits.isolates:
         raise UsageError(
-            f"submissions are graded on the {first} engine: {_WHY_DOCKER}",
+            f"submissions are graded on the {strict_engine} engine: {_WHY_DOCKER}",
             f"--trust grades on the {engine.name} engine all the same, and says so on every result",
         )
     return engine

@@ -1,4 +1,4 @@
-"""What was handed in: found, unpacked within limits, and put beside what the assignment gives to all."""
+"""Submissions: find them, unpack them within limits, and combine them with the files of the assignment."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 
 from lab.errors import UsageError
-from lab.features.grade.grades import plain
-from lab.features.grade.keys import grading_of
+from lab.features.grade.grades import flatten_text
+from lab.features.grade.keys import scenario_grading
 from lab.frozen import Frozen
 from lab.spec.scenario import Scenario
 from lab.words import format_limit, join_words
 
 _CHUNK_BYTES = 1 << 18
 _FIRST_PRINTABLE = " "
-_TAKEN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
-class Room(NamedTuple):
-    """How much may be in what somebody hands in."""
+class SizeLimits(NamedTuple):
+    """The most that a submission or a zip file may hold."""
 
     bytes: int
     files: int
     depth: int = 20
-    """Folders below one another."""
+    """Levels of nested folders."""
 
-    def refuse_more(self, count: int, size: int) -> None:
-        """Refuse more files or bytes than that.
+    def check_limits(self, count: int, size: int) -> None:
+        """Refuse more files or bytes than the limits allow.
 
         Raises:
-            UsageError: there are more.
+            UsageError: a limit is exceeded.
         """
         if size > self.bytes:
             raise UsageError(f"it holds more than {format_limit(self.bytes)}")
@@ -52,27 +52,27 @@ class Room(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """Something in what was handed in that is no folder."""
+    """An entry of a submission that is not a folder."""
 
     path: PurePosixPath
     open: Callable[[], IO[bytes]] | None
-    """None: it is a link or a device."""
+    """None for a link or a device."""
 
 
-def _copy(entries: Iterable[_Entry], folder: Path, room: Room) -> list[str]:
-    """Write files into a folder; returns what was left out, a phrase each.
+def _copy(entries: Iterable[_Entry], folder: Path, limits: SizeLimits) -> list[str]:
+    """Write files into a folder; return what was left out, a phrase each.
 
-    The sizes that they state are not believed: bytes are counted as they come.
+    The sizes that an archive states are not trusted: bytes are counted as they are read.
 
     Raises:
-        UsageError: there is too much, or something twice, or it cannot be read.
+        UsageError: a limit is exceeded, a path occurs twice, or a file cannot be read.
     """
     left_out, size = list[str](), 0
     for number, entry in enumerate(entries, start=1):
-        name = printable(str(entry.path))
-        room.refuse_more(number, size)
-        if len(entry.path.parts) > room.depth:
-            raise UsageError(f"it holds folders that lie more than {room.depth} deep")
+        name = printable_name(str(entry.path))
+        limits.check_limits(number, size)
+        if len(entry.path.parts) > limits.depth:
+            raise UsageError(f"it holds folders that lie more than {limits.depth} deep")
         if entry.open is None:
             left_out.append(f"{name} is a link or a device")
             continue
@@ -82,7 +82,7 @@ def _copy(entries: Iterable[_Entry], folder: Path, room: Room) -> list[str]:
             with entry.open() as source, open(target, "xb") as file:
                 while chunk := source.read(_CHUNK_BYTES):
                     size += len(chunk)
-                    room.refuse_more(number, size)
+                    limits.check_limits(number, size)
                     file.write(chunk)
         except FileExistsError:
             raise UsageError(f"it holds {name!r} twice") from None
@@ -91,23 +91,24 @@ def _copy(entries: Iterable[_Entry], folder: Path, room: Room) -> list[str]:
     return left_out
 
 
-def unzip(path: Path, folder: Path, room: Room) -> list[str]:
-    """Unpack a zip file into an empty folder; returns what was left out, a phrase each.
+def unzip_file(path: Path, folder: Path, limits: SizeLimits) -> list[str]:
+    """Unpack a zip file into an empty folder; return what was left out, a phrase each.
 
-    Links, and what macOS adds, are left out.
+    Links and the files that macOS adds are left out.
 
     Raises:
-        UsageError: it is no zip file or damaged, needs a password, holds too much, or names a file outside of itself,
-            twice, or in a way that other systems read differently.
+        UsageError: the file is not a zip file, is damaged, needs a password, or holds too much; or it names a path
+            outside
+            the folder, a path twice, or a path that other systems read differently.
     """
     try:
-        room.refuse_more(0, path.stat().st_size)
+        limits.check_limits(0, path.stat().st_size)
         with zipfile.ZipFile(path) as archive:
-            room.refuse_more(len(archive.infolist()), 0)
-            return _copy(_zip_entries(archive), folder, room)
+            limits.check_limits(len(archive.infolist()), 0)
+            return _copy(_zip_entries(archive), folder, limits)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
         raise UsageError("it is no zip file, or damaged") from error
-    except RuntimeError as error:  # what zipfile says of passwords; NotImplementedError is one too
+    except RuntimeError as error:  # zipfile raises it for passwords; NotImplementedError is a subclass
         raise UsageError("it needs a password") from error
     except OSError as error:
         raise UsageError(f"it cannot be unpacked: {error.strerror or error}") from error
@@ -115,208 +116,209 @@ def unzip(path: Path, folder: Path, room: Room) -> list[str]:
 
 def _zip_entries(archive: zipfile.ZipFile) -> Iterator[_Entry]:
     for entry in archive.infolist():
-        name, below = entry.filename, PurePosixPath(entry.filename)
-        is_foreign = not below.parts or "\\" in name or ":" in below.parts[0] or below.is_absolute()
-        if is_foreign or ".." in below.parts or any(letter < _FIRST_PRINTABLE for letter in name):
+        name, path = entry.filename, PurePosixPath(entry.filename)
+        is_foreign = not path.parts or "\\" in name or ":" in path.parts[0] or path.is_absolute()
+        if is_foreign or ".." in path.parts or any(letter < _FIRST_PRINTABLE for letter in name):
             raise UsageError(f"it names {name[:100]!r}, which is no path below a folder")
-        if entry.is_dir() or below.parts[0] == "__MACOSX" or below.name == ".DS_Store":
+        if entry.is_dir() or path.parts[0] == "__MACOSX" or path.name == ".DS_Store":
             continue
-        if entry.compress_type not in _TAKEN:  # others may take gigabytes of memory
+        if entry.compress_type not in _COMPRESSIONS:  # other methods may need gigabytes of memory
             raise UsageError("it is compressed in another way than by deflate, which is not taken")
         is_plain = stat.S_IFMT(entry.external_attr >> 16) in (0, stat.S_IFREG)
-        yield _Entry(below, partial(archive.open, entry) if is_plain else None)
+        yield _Entry(path, partial(archive.open, entry) if is_plain else None)
 
 
 def _folder_entries(top: Path) -> Iterator[_Entry]:
-    waiting = [PurePosixPath()]
-    while waiting:
-        where = waiting.pop()
-        for path in _visible(top / where):
+    queue = [PurePosixPath()]
+    while queue:
+        folder = queue.pop()
+        for path in _list_visible(top / folder):
             if stat.S_ISDIR(os.lstat(path).st_mode):
-                waiting.append(where / path.name)
+                queue.append(folder / path.name)
             else:
-                yield _Entry(where / path.name, _opener(path))
+                yield _Entry(folder / path.name, _make_opener(path))
 
 
-def _opener(path: Path) -> Callable[[], IO[bytes]] | None:
-    """What opens a file, unless it is none; a link that is put there meanwhile is not followed."""
+def _make_opener(path: Path) -> Callable[[], IO[bytes]] | None:
+    """Return a function that opens a regular file, but no link created meanwhile; None for any other path."""
     return (lambda: open(os.open(path, _FILE), "rb")) if stat.S_ISREG(os.lstat(path).st_mode) else None
 
 
 _MOODLE = re.compile(r"_assignsubmission_(?:file|onlinetext)_?$")
-"""What Moodle adds to a person's name and number."""
-_NOT_HANDED_IN = ("__MACOSX", "__pycache__", "node_modules", "venv")
+"""The suffix that Moodle adds to a person's name and number."""
+_IGNORED_FOLDERS = ("__MACOSX", "__pycache__", "node_modules", "venv")
 
 
 class Submission(Frozen):
-    """What one person handed in."""
+    """The files that one person handed in."""
 
     name: str
-    """Of the file or folder, without its ending."""
+    """Name of the file or folder, without its ending."""
     path: Path
     """A script, a folder or a zip file."""
-    refused: str = ""
-    """Why it is not looked at."""
-    told: str = ""
-    """What whoever handed it in should know of its name, as a sentence."""
+    refusal: str = ""
+    """Why the submission is refused; empty if it is not."""
+    message: str = ""
+    """A sentence for the author about the submission's name; empty if there is none."""
 
 
-def find_submissions(folder: Path, without: Collection[Path] = ()) -> list[Submission]:
-    """Every `NAME.py`, `NAME.zip` and folder `NAME` in a folder, by name; no two names read alike.
+def find_submissions(folder: Path, excluded: Collection[Path] = ()) -> list[Submission]:
+    """Return every `NAME.py`, `NAME.zip`, and folder `NAME` in a folder, by name; no two names look alike.
 
-    What is hidden is passed over, and what is none of the three; so is what is named in `without`, with every folder
-    that holds something of it. No link is followed: one that stands for a submission is refused.
+    Hidden entries and all other files are skipped, and so are the paths in `excluded` and every folder that holds one
+    of
+    them. Links are not followed: a link in place of a submission is refused.
 
     Raises:
-        UsageError: the folder cannot be read, or there is none in it.
+        UsageError: the folder cannot be read, or holds no submission.
     """
-    kept = [Path(os.path.realpath(path)) for path in without]
+    excluded = [Path(os.path.realpath(path)) for path in excluded]
     try:
         with os.scandir(folder) as entries:
-            found = [one for entry in entries if (one := _submission(entry, kept))]
+            submissions = [one for entry in entries if (one := _read_submission(entry, excluded))]
     except OSError as error:
         raise UsageError(f"cannot read {folder}: {error.strerror or error}") from error
-    if not found:
+    if not submissions:
         raise UsageError(f"{folder} holds no submissions", "a submission is NAME.py, NAME.zip or a folder NAME")
-    return sorted(_each_by_its_own_name(found), key=lambda one: one.name)
+    return sorted(_make_names_unique(submissions), key=lambda one: one.name)
 
 
-def _submission(entry: os.DirEntry[str], kept: Collection[Path]) -> Submission | None:
+def _read_submission(entry: os.DirEntry[str], excluded: Collection[Path]) -> Submission | None:
     name, ending = os.path.splitext(entry.name)
-    mode, refused = entry.stat(follow_symlinks=False).st_mode, ""
+    mode, refusal = entry.stat(follow_symlinks=False).st_mode, ""
     is_folder, is_file = stat.S_ISDIR(mode), ending.lower() in (".py", ".zip")
-    if entry.name.startswith((".", "__")) or entry.name in _NOT_HANDED_IN or not (is_folder or is_file):
+    if entry.name.startswith((".", "__")) or entry.name in _IGNORED_FOLDERS or not (is_folder or is_file):
         return None
     if not is_folder and not stat.S_ISREG(mode):
-        refused = f"{printable(entry.name)} is a link or a device, not a file"
+        refusal = f"{printable_name(entry.name)} is a link or a device, not a file"
     real = Path(os.path.realpath(entry.path))
-    if not refused and any(one == real or real in one.parents for one in kept):
+    if not refusal and any(one == real or real in one.parents for one in excluded):
         return None
     name = entry.name if is_folder else name
-    person = printable(_MOODLE.sub("", name)) or printable(name)
-    return Submission(name=person, path=Path(entry.path), refused=refused)
+    person = printable_name(_MOODLE.sub("", name)) or printable_name(name)
+    return Submission(name=person, path=Path(entry.path), refusal=refusal)
 
 
-def _each_by_its_own_name(found: Iterable[Submission]) -> Iterator[Submission]:
-    """Give each submission a name that reads like no other, and say so where that is not its own."""
-    ordered = sorted(found, key=lambda one: os.fsencode(one.path.name))
-    times = Counter(_reading(one.name) for one in ordered)
-    taken = {reading for reading, count in times.items() if count == 1}
+def _make_names_unique(submissions: Iterable[Submission]) -> Iterator[Submission]:
+    """Name each submission so that no two names look alike, with a message if the name is not its own."""
+    ordered = sorted(submissions, key=lambda one: os.fsencode(one.path.name))
+    counts = Counter(_comparable_name(one.name) for one in ordered)
+    used_names = {comparable for comparable, count in counts.items() if count == 1}
     for one in ordered:
-        alike, name, told = times[_reading(one.name)], plain(one.name), ""
+        alike, name, message = counts[_comparable_name(one.name)], flatten_text(one.name), ""
         if alike > 1:
-            own = plain(printable(one.path.name))
-            names = chain([own], (plain(f"{own} ({number})") for number in count(2)))
-            name = next(name for name in names if _reading(name) not in taken)
-            taken.add(_reading(name))
-            told = f"{alike} submissions have names that read alike: this one is graded as {name!r}"
-        yield replace(one, name=name, told=told)
+            file_name = flatten_text(printable_name(one.path.name))
+            names = chain([file_name], (flatten_text(f"{file_name} ({number})") for number in count(2)))
+            name = next(name for name in names if _comparable_name(name) not in used_names)
+            used_names.add(_comparable_name(name))
+            message = f"{alike} submissions have names that read alike: this one is graded as {name!r}"
+        yield replace(one, name=name, message=message)
 
 
-def _reading(name: str) -> str:
-    """What a name has in common with those that a person, a file system, or a spreadsheet takes for the same."""
-    shown = unicodedata.normalize("NFKC", plain(unicodedata.normalize("NFKC", name))).casefold()
+def _comparable_name(name: str) -> str:
+    """Return a key that is equal for names that a person, a file system, or a spreadsheet cannot tell apart."""
+    shown = unicodedata.normalize("NFKC", flatten_text(unicodedata.normalize("NFKC", name))).casefold()
     return unicodedata.normalize("NFKC", shown).lstrip("'")
 
 
-def printable(name: str) -> str:
-    r"""A name of a file as text that can be written anywhere: bytes that are no text as `\xff`."""
+def printable_name(name: str) -> str:
+    r"""Return the name of a file as text that can be written anywhere; bytes that are not text become `\xff`."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-ROOM = Room(bytes=16 << 20, files=1000)
-"""What one submission may hold."""
+SUBMISSION_LIMITS = SizeLimits(bytes=16 << 20, files=1000)
+"""Limits of one submission."""
 _PREFIX = "lab-grade-"
-_MOST_TOLD = 3
+_MAX_MESSAGES = 3
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_PASSED_OVER = {"__pycache__", "__MACOSX", "node_modules", "venv", "site-packages"}
+_SKIPPED_NAMES = {"__pycache__", "__MACOSX", "node_modules", "venv", "site-packages"}
 
 
 class Staged(NamedTuple):
-    """What is shipped."""
+    """The files to ship."""
 
     script: Path
-    """In a folder of its own."""
-    told: tuple[str, ...]
-    """What whoever handed it in should know, a sentence each."""
+    """The script, in a folder of its own."""
+    messages: tuple[str, ...]
+    """Messages for the author, one sentence each."""
 
 
 @contextmanager
-def staged(submission: Submission, assignment: Scenario) -> Iterator[Staged]:
-    """Put a submission in the place of the script of an assignment, for as long as the block lasts.
+def stage_submission(submission: Submission, assignment: Scenario) -> Iterator[Staged]:
+    """Copy a submission to a temporary folder as the script of an assignment, until the block ends.
 
-    No link is followed, and nothing hidden is taken.
+    Links are not followed, and hidden files are skipped.
 
     Raises:
-        UsageError: it cannot be run; the message is for whoever handed it in.
+        UsageError: the submission cannot be run; the message is for its author.
     """
-    if submission.refused:
-        raise UsageError(submission.refused)
-    with own_folder() as own:
+    if submission.refusal:
+        raise UsageError(submission.refusal)
+    with temporary_folder() as own:
         unpacked, folder = own / "unpacked", own / "work"
         unpacked.mkdir()
         folder.mkdir()
-        told = [submission.told, *_put(submission.path, unpacked, folder, assignment.script.name)]
-        told += _add_files(assignment, folder)
-        yield Staged(folder / assignment.script.name, tuple(filter(None, told)))
+        messages = [submission.message, *_copy_submission(submission.path, unpacked, folder, assignment.script.name)]
+        messages += _add_files(assignment, folder)
+        yield Staged(folder / assignment.script.name, tuple(filter(None, messages)))
 
 
 @contextmanager
-def own_folder() -> Iterator[Path]:
-    """A temporary folder that names its process; those that dead processes left are removed."""
-    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
-        pid = left.name.removeprefix(_PREFIX).partition("-")[0]
-        with suppress(OSError):  # somebody else has just removed it
-            if pid.isdigit() and not _lives(int(pid)) and left.lstat().st_uid == os.geteuid():
-                shutil.rmtree(left, ignore_errors=True)
+def temporary_folder() -> Iterator[Path]:
+    """Make a temporary folder that names its process, and remove the folders of dead processes."""
+    for leftover in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
+        pid = leftover.name.removeprefix(_PREFIX).partition("-")[0]
+        with suppress(OSError):  # another process has just removed it
+            if pid.isdigit() and not _is_alive(int(pid)) and leftover.lstat().st_uid == os.geteuid():
+                shutil.rmtree(leftover, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{os.getpid()}-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 
 
-def _lives(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # it is somebody else's
+    except OSError:  # the process belongs to another user
         pass
     return True
 
 
-def _put(source: Path, unpacked: Path, folder: Path, name: str) -> list[str]:
-    """Copy what was handed in into an empty folder; returns what there is to tell of it."""
+def _copy_submission(source: Path, unpacked: Path, folder: Path, name: str) -> list[str]:
+    """Copy a submission into an empty folder; return the messages for its author."""
     if source.suffix.lower() == ".py":
-        return _left_out(_copy([_Entry(PurePosixPath(name), _opener(source))], folder, ROOM))
-    told = []
+        return _left_out_messages(_copy([_Entry(PurePosixPath(name), _make_opener(source))], folder, SUBMISSION_LIMITS))
+    messages = []
     if source.is_file():
-        told, source = _left_out(unzip(source, unpacked, ROOM)), unpacked
-    top = _top(source, name)
-    zips = [path for path in _visible(top) if path.suffix.lower() == ".zip" and not path.is_symlink()]
-    if source is not unpacked and len(zips) == 1 and not _scripts(top):
-        told += _left_out(unzip(zips[0], unpacked, ROOM))
-        top = _top(unpacked, name)
-    told += _left_out(_copy(_folder_entries(top), folder, ROOM))
+        messages, source = _left_out_messages(unzip_file(source, unpacked, SUBMISSION_LIMITS)), unpacked
+    top = _find_script_folder(source, name)
+    zips = [path for path in _list_visible(top) if path.suffix.lower() == ".zip" and not path.is_symlink()]
+    if source is not unpacked and len(zips) == 1 and not _list_scripts(top):
+        messages += _left_out_messages(unzip_file(zips[0], unpacked, SUBMISSION_LIMITS))
+        top = _find_script_folder(unpacked, name)
+    messages += _left_out_messages(_copy(_folder_entries(top), folder, SUBMISSION_LIMITS))
     if not (folder / name).is_file():
-        scripts = _scripts(folder)
+        scripts = _list_scripts(folder)
         if len(scripts) != 1:
-            there = join_words(printable(path.name) for path in _visible(folder)[:10])
-            raise UsageError(f"there is no {name} in it" + (f"; it holds {there}" if there else ": it is empty"))
+            contents = join_words(printable_name(path.name) for path in _list_visible(folder)[:10])
+            raise UsageError(f"there is no {name} in it" + (f"; it holds {contents}" if contents else ": it is empty"))
         os.replace(scripts[0], folder / name)
-        told.append(f"{printable(scripts[0].name)} was taken for {name}: it is the only script")
-    return told
+        messages.append(f"{printable_name(scripts[0].name)} was taken for {name}: it is the only script")
+    return messages
 
 
-def _top(folder: Path, name: str) -> Path:
-    """The folder that holds the script: that one, or one that is all that is in it."""
-    for _ in range(ROOM.depth):
-        inside = _visible(folder)
+def _find_script_folder(folder: Path, name: str) -> Path:
+    """Return the folder that holds the script: the given one, or the only folder in it."""
+    for _ in range(SUBMISSION_LIMITS.depth):
+        inside = _list_visible(folder)
         if len(inside) != 1 or inside[0].name == name or inside[0].is_symlink() or not inside[0].is_dir():
             break
         folder = inside[0]
     return folder
 
 
-def _visible(folder: Path) -> list[Path]:
+def _list_visible(folder: Path) -> list[Path]:
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
@@ -324,31 +326,33 @@ def _visible(folder: Path) -> list[Path]:
     return [
         folder / name
         for name in names
-        if name not in _PASSED_OVER and not name.startswith(".") and not name.endswith((".pyc", ".pyo"))
+        if name not in _SKIPPED_NAMES and not name.startswith(".") and not name.endswith((".pyc", ".pyo"))
     ]
 
 
-def _scripts(folder: Path) -> list[Path]:
-    return [path for path in _visible(folder) if path.suffix == ".py" and path.is_file() and not path.is_symlink()]
+def _list_scripts(folder: Path) -> list[Path]:
+    return [path for path in _list_visible(folder) if path.suffix == ".py" and path.is_file() and not path.is_symlink()]
 
 
 def _add_files(assignment: Scenario, folder: Path) -> list[str]:
-    """Add what the assignment gives to everybody; what was handed in under such a name is not taken."""
-    told = []
-    for name in grading_of(assignment).files:
+    """Add the files of the assignment, which replace files of the submission with the same name."""
+    messages = []
+    for name in scenario_grading(assignment).files:
         source, target = assignment.script.parent / name, folder / name
-        if _clear(folder, target):
-            told.append(f"{name} is part of the assignment: yours is not used")
+        if _clear_path(folder, target):
+            messages.append(f"{name} is part of the assignment: yours is not used")
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
-            shutil.copytree(source, target, copy_function=shutil.copyfile)  # contents, and no modes or attributes
+            shutil.copytree(
+                source, target, copy_function=shutil.copyfile
+            )  # only contents, without modes and attributes
         else:
             shutil.copyfile(source, target)
-    return told
+    return messages
 
 
-def _clear(folder: Path, target: Path) -> bool:
-    """Remove what is in the way of a path below a folder; returns whether there was something."""
+def _clear_path(folder: Path, target: Path) -> bool:
+    """Remove what is in the way of a path below a folder; return whether there was something."""
     if target.is_dir():
         shutil.rmtree(target)
         return True
@@ -361,6 +365,6 @@ def _clear(folder: Path, target: Path) -> bool:
     return False
 
 
-def _left_out(phrases: list[str]) -> list[str]:
-    more = f" (and {len(phrases) - _MOST_TOLD} more)" if len(phrases) > _MOST_TOLD else ""
-    return [f"not taken: {join_words(phrases[:_MOST_TOLD])}{more}"] if phrases else []
+def _left_out_messages(phrases: list[str]) -> list[str]:
+    remainder = f" (and {len(phrases) - _MAX_MESSAGES} more)" if len(phrases) > _MAX_MESSAGES else ""
+    return [f"not taken: {join_words(phrases[:_MAX_MESSAGES])}{remainder}"] if phrases else []

@@ -1,4 +1,4 @@
-"""`lab grade`: run many submissions in the place of one scenario's script, and say what each of them earns."""
+"""`lab grade`: run many submissions as one scenario's script, and print what each of them earns."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Grade all; the exit code is 0 if every submission has its grade, whatever that is."""
+    """Grade all submissions; return 0 if every submission has a grade, whatever it is."""
     from lab.cli.arguments import Progress
     from lab.features.grade.grades import Grade
-    from lab.features.grade.run import Grader, opened
+    from lab.features.grade.run import Grader, open_submissions
     from lab.features.grade.view import progress_line
     from lab.report.style import style_for
     from lab.run.options import RunOptions
 
     asked = {name: getattr(arguments, name) for name in ("cpus", "memory_bytes", "processes", "disk_bytes", "image")}
     quiet, style = bool(arguments.quiet or arguments.json), style_for(sys.stderr)
-    with opened(arguments.folder) as folder, Progress(quiet=quiet) as display:
+    with open_submissions(arguments.folder) as folder, Progress(quiet=quiet) as display:
 
         def show(grade: Grade, done: int, of: int) -> None:
             display.line(progress_line(grade, done, of, style))
@@ -59,28 +59,28 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.scenario,
             arguments.engine,
             trust=arguments.trust,
-            asked={name: value for name, value in asked.items() if value},
+            requested={name: value for name, value in asked.items() if value},
             options=RunOptions(**shared.field_values(RunOptions, arguments)),
             jobs=arguments.jobs,
             announce=display.announce,
-            graded=show,
+            on_graded=show,
         )
         grades, failure = grader.grade()
     _write(arguments, grades)
     if failure is not None:
         raise failure
-    return 0 if all(one.graded for one in grades.grades) else 1
+    return 0 if all(one.is_graded for one in grades.grades) else 1
 
 
 def _write(arguments: argparse.Namespace, grades: Grades) -> None:
-    """Print the grades, and write the files that are wanted."""
+    """Print the grades, and write the files that were requested."""
     from lab.features.grade.view import grades_csv, grades_text, write_grades
-    from lab.features.html.write import save
+    from lab.features.html.write import write_page
     from lab.report.style import style_for
 
     written = []
     if arguments.csv:
-        save(grades_csv(grades).encode("utf-8", "backslashreplace"), arguments.csv)
+        write_page(grades_csv(grades).encode("utf-8", "backslashreplace"), arguments.csv)
         written.append(arguments.csv)
     if arguments.html:
         written.append(write_grades(grades, arguments.html)[0])

@@ -1,4 +1,4 @@
-"""Grades on a terminal, as CSV, and as pages."""
+"""Grades in a terminal, as CSV, and as pages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from lab.errors import RecordError
 from lab.features.grade.grades import Grade, Grades
-from lab.features.html.write import render, save
+from lab.features.html.write import render_page, write_page
 from lab.report.sanitize import sanitize_plain
 from lab.report.style import VERDICTS, Style
 from lab.report.table import table_text
@@ -20,27 +20,27 @@ from lab.words import NONE, clip_end, format_count, format_duration
 _LONGEST_NAME = 32
 _LONGEST_REASON = 100
 _FORMULA = ("=", "+", "-", "@", "|", "%", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""What a spreadsheet takes for the beginning of a formula, also in full width and behind blanks."""
+"""A spreadsheet reads a cell as a formula if it begins with one of these, also in full width and after blanks."""
 
 
 def progress_line(grade: Grade, done: int, of: int, style: Style) -> str:
-    """One submission that has its grade: `[ 3/61] ✔ passed  5 of 5  alice  72 ms`."""
-    told = format_duration(grade.duration_s) if grade.verdict == "passed" else grade.reason
-    return ended_line(done, of, grade.verdict, f"{points_text(grade)}  {grade.name}", told, style)
+    """Render one graded submission: `[ 3/61] ✔ passed  5 of 5  alice  72 ms`."""
+    duration_or_reason = format_duration(grade.duration_s) if grade.verdict == "passed" else grade.reason
+    return ended_line(done, of, grade.verdict, f"{points_text(grade)}  {grade.name}", duration_or_reason, style)
 
 
 def points_text(grade: Grade) -> str:
-    """`3.5 of 5`, or that it is not graded."""
+    """Render `3.5 of 5`, or that the submission is not graded."""
     return f"{NONE if grade.points is None else f'{grade.points:g}'} of {grade.of:g}"
 
 
 def grades_text(grades: Grades, style: Style) -> str:
-    """A table of all, and what they come to."""
+    """Render a table of all grades, and a summary."""
     rows = [
         [
             clip_end(grade.name, _LONGEST_NAME),
             points_text(grade),
-            *(f"{score.points:g}" if grade.graded else NONE for score in grade.scores),
+            *(f"{score.points:g}" if grade.is_graded else NONE for score in grade.scores),
             f"{VERDICTS[grade.verdict].sign} {grade.verdict}",
             clip_end(grade.reason, _LONGEST_REASON),
         ]
@@ -51,7 +51,7 @@ def grades_text(grades: Grades, style: Style) -> str:
 
 
 def summary_text(grades: Grades) -> str:
-    """How many there were, their mean, and how they were kept apart."""
+    """Render the number of submissions, their mean, and the isolation."""
     mean = NONE if grades.mean is None else f"{grades.mean:.3g} of {grades.of:g}"
     verdicts = ", ".join(f"{grades.verdicts[name]} {name}" for name in VERDICTS if grades.verdicts[name])
     count, duration = format_count(len(grades.grades), "submission"), format_duration(grades.duration_s)
@@ -59,18 +59,18 @@ def summary_text(grades: Grades) -> str:
 
 
 def grades_csv(grades: Grades) -> str:
-    """A row for each submission.
+    """Render a row for each submission as CSV.
 
-    A cell that a spreadsheet would take for a formula begins with an apostrophe: names and reasons are strangers'.
+    A cell that a spreadsheet would read as a formula begins with an apostrophe: names and reasons are not trusted.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(map(_cell, ["name", "points", "of", *grades.whats, "verdict", "reason", "isolation", "record"]))
     for grade in grades.grades:
         points = "" if grade.points is None else f"{grade.points:g}"
-        earned = [f"{score.points:g}" if grade.graded else "" for score in grade.scores]
+        scores = [f"{score.points:g}" if grade.is_graded else "" for score in grade.scores]
         words = [grade.verdict, grade.reason, grades.isolation, str(grade.path or "")]
-        writer.writerow(map(_cell, [grade.name, points, f"{grade.of:g}", *earned, *words]))
+        writer.writerow(map(_cell, [grade.name, points, f"{grade.of:g}", *scores, *words]))
     return text.getvalue()
 
 
@@ -80,7 +80,7 @@ def _cell(text: str) -> str:
 
 
 def write_grades(grades: Grades, folder: Path) -> list[Path]:
-    """Write the page of the table, and one of each submission, into a folder, which is made where there is none.
+    """Write a page with the table and a page for each submission into a folder, which is created if necessary.
 
     Raises:
         RecordError: a file cannot be written.
@@ -93,12 +93,12 @@ def write_grades(grades: Grades, folder: Path) -> list[Path]:
     for number, grade in enumerate(grades.grades, start=1):
         page = folder / f"{number:03}-{make_slug(grade.name)}.html"
         shown = {"grade": grade, "tone": VERDICTS[grade.verdict], "points": points_text(grade)}
-        save(render("grade", "grade", {}, colours={}, grades=grades, **shown), page)
+        write_page(render_page("grade", "grade", {}, colours={}, grades=grades, **shown), page)
         pages.append(page)
         rows.append({**shown, "link": quote(page.name)})
     counts = [(VERDICTS[name], name, grades.verdicts[name]) for name in VERDICTS if grades.verdicts[name]]
     worst = next((tone for tone, name, _ in counts if name != "passed"), VERDICTS["passed"])
     index = folder / "index.html"
     shown = {"grades": grades, "rows": rows, "whats": grades.whats, "verdicts": counts, "worst": worst}
-    save(render("grades", "grade", {}, colours={}, **shown), index)
+    write_page(render_page("grades", "grade", {}, colours={}, **shown), index)
     return [index, *pages]

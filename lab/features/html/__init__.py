@@ -1,4 +1,4 @@
-"""HTML: a run as one page that needs nothing else, and a result as a notebook shows it."""
+"""HTML: a run as one self-contained page, and a result in a notebook."""
 
 from lab.feature import Feature
 

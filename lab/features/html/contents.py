@@ -1,4 +1,4 @@
-"""The texts of a page: sources with colours, what ranks printed, and the files that a run made."""
+"""The texts of a page: highlighted sources, the output of ranks, and the files that a run wrote."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from lab.report.sanitize import sanitize_plain
 from lab.words import clip_middle, format_bytes, name_ranks
 
 _LONGEST = 400_000
-_MOST_TOGETHER = 1_000_000
+_MOST_CHARACTERS = 1_000_000
 """Characters of all sources, and of each: to color them takes a second each million."""
 _MOST_SCRIPTS = 100
 _LONGEST_LINE = 20_000
@@ -43,26 +43,26 @@ class Source(NamedTuple):
     """Line N has the id `<anchor>-N`."""
     lines: list[Markup]
     cut: bool
-    """Whether the text was too long to be shown whole."""
+    """Whether the text is too long to be shown completely."""
 
 
-def sources(record: Record) -> list[Source]:
-    """The script, or scripts, that the record holds, then the scenario."""
+def read_sources(record: Record) -> list[Source]:
+    """Read the scripts in the record, the main script first, then the scenario."""
     script = Path(record.plan().script).name
     names = sorted(scripts_of(record), key=lambda name: name != script)[:_MOST_SCRIPTS]
     texts = [(name, f"L{number}", _read(record, name)) for number, name in enumerate(names)]
     texts.append((SCENARIO, "Y", record.scenario_text() or ""))
-    known, room = [], _MOST_TOGETHER
+    shown_sources, remaining_chars = [], _MOST_CHARACTERS
     for name, anchor, text in texts if texts[-1][-1] else texts[:-1]:
-        shown = text[: min(_LONGEST, room)]
-        known.append(Source(name, anchor, _coloured(name, shown), len(text) > len(shown)))
-        room -= len(shown)
-    return known
+        visible = text[: min(_LONGEST, remaining_chars)]
+        shown_sources.append(Source(name, anchor, _highlight_lines(name, visible), len(text) > len(visible)))
+        remaining_chars -= len(visible)
+    return shown_sources
 
 
-def cite(text: str, known: list[Source]) -> Markup:
-    """The text with a link at every `file.py:12` of a source that the page shows."""
-    anchors = {source.name: source.anchor for source in known}
+def link_citations(text: str, sources: list[Source]) -> Markup:
+    """Link every `file.py:12` in a text whose source the page shows."""
+    anchors = {source.name: source.anchor for source in sources}
     parts, at = Markup(), 0
     for match in _CITATION.finditer(text):
         if anchor := anchors.get(Path(match[1] or match[3]).name):
@@ -79,20 +79,20 @@ def _read(record: Record, name: str) -> str:
         return ""
 
 
-def _coloured(name: str, text: str) -> list[Markup]:
-    if "\0" in text or max(map(len, text.split("\n"))) > _LONGEST_LINE:  # each token takes its time
+def _highlight_lines(name: str, text: str) -> list[Markup]:
+    if "\0" in text or max(map(len, text.split("\n"))) > _LONGEST_LINE:  # Pygments is slow: it handles each token
         return [escape(line) for line in text.rstrip("\n").split("\n")]
     lexer = YamlLexer(stripnl=False) if name.endswith(".yaml") else PythonLexer(stripnl=False)
     return [Markup(line) for line in highlight(text, lexer, HtmlFormatter(nowrap=True)).rstrip("\n").split("\n")]
 
 
 MOST_LINES = 6000
-"""Of all ranks together."""
+"""Limit for all ranks together."""
 _MOST_BYTES_OF_A_RANK = 512 * 1024
 _LONGEST_LOG_LINE = 2000
 _MOST_SENTENCES = 3
 _HEAD_SHARE = 0.25
-"""How much of what is kept of a long log is its beginning; the end says more."""
+"""The share of a shortened log that is its beginning; the end is more informative."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 
 
@@ -102,79 +102,79 @@ class LogLine(NamedTuple):
     rank: int
     """-1: the scenario's own check."""
     stream: int
-    """1: standard output, 2: standard error, 3: its terminal; 0: not printed, but says what was left out."""
+    """1: standard output, 2: standard error, 3: terminal; 0: a note about lines that were left out."""
     time: float
     """Unix time."""
     text: str
 
 
-def log_lines(record: Record) -> tuple[list[LogLine], list[str]]:
-    """The lines of all ranks by time, and sentences about ranks of whose logs something was left out."""
+def read_log_lines(record: Record) -> tuple[list[LogLine], list[str]]:
+    """Return the lines of all ranks by time, and sentences about the ranks whose logs were shortened."""
     entries: dict[int, list[IndexEntry]] = defaultdict(list)
     with suppress(OSError), open_file(record.path, INDEX, MOST_LINES_BYTES) as file:
         for entry in IndexReader().read(file):
             entries[entry.rank].append(entry)
-    most = max(20, MOST_LINES // max(1, len(entries)))
-    kept = [_kept_lines(record, rank, own, most) for rank, own in sorted(entries.items())]
-    left_out = [sentence for _, sentence in kept if sentence]
+    limit = max(20, MOST_LINES // max(1, len(entries)))
+    selected = [_select_lines(record, rank, rank_entries, limit) for rank, rank_entries in sorted(entries.items())]
+    left_out = [sentence for _, sentence in selected if sentence]
     if len(left_out) > _MOST_SENTENCES:
         left_out = [
             f"Of what {len(left_out)} ranks printed, only the beginning and the end are here; the whole is in {LOGS}/"
         ]
-    return sorted((line for lines, _ in kept for line in lines), key=lambda line: line.time), left_out
+    return sorted((line for lines, _ in selected for line in lines), key=lambda line: line.time), left_out
 
 
-def _kept_lines(record: Record, rank: int, entries: list[IndexEntry], most: int) -> tuple[list[LogLine], str]:
+def _select_lines(record: Record, rank: int, entries: list[IndexEntry], limit: int) -> tuple[list[LogLine], str]:
     total, head_bytes = sum(entry.length for entry in entries), int(_MOST_BYTES_OF_A_RANK * _HEAD_SHARE)
     if total <= _MOST_BYTES_OF_A_RANK:
-        lines = list(_assembled(record, rank, entries))
-        if len(lines) <= most:
+        lines = list(_join_lines(record, rank, entries))
+        if len(lines) <= limit:
             return lines, ""
     else:
         tail_from = total - (_MOST_BYTES_OF_A_RANK - head_bytes)
-        lines = list(_assembled(record, rank, [e for e in entries if e.offset + e.length <= head_bytes]))
-        lines += _assembled(record, rank, [e for e in entries if e.offset >= tail_from])
-    of_head = int(most * _HEAD_SHARE)
-    head, tail = lines[:of_head], lines[of_head:][of_head - most :]
-    between = tail[0].time if tail else head[-1].time if head else entries[0].time
-    who, whole = f"rank {rank}" if rank >= 0 else "the check", f"{LOGS}/{rank_log(rank)}"
-    gap = LogLine(rank, 0, between, f"… left out here; the whole log is {whole} in the record …")
-    left_out = f"Of what {who} printed ({format_bytes(total)}) only the beginning and the end are here"
-    return [*head, gap, *tail], f"{left_out}; the whole is in {whole}"
+        lines = list(_join_lines(record, rank, [e for e in entries if e.offset + e.length <= head_bytes]))
+        lines += _join_lines(record, rank, [e for e in entries if e.offset >= tail_from])
+    head_count = int(limit * _HEAD_SHARE)
+    head, tail = lines[:head_count], lines[head_count:][head_count - limit :]
+    gap_time = tail[0].time if tail else head[-1].time if head else entries[0].time
+    source, log_path = f"rank {rank}" if rank >= 0 else "the check", f"{LOGS}/{rank_log(rank)}"
+    gap = LogLine(rank, 0, gap_time, f"… left out here; the whole log is {log_path} in the record …")
+    left_out = f"Of what {source} printed ({format_bytes(total)}) only the beginning and the end are here"
+    return [*head, gap, *tail], f"{left_out}; the whole is in {log_path}"
 
 
-def _assembled(record: Record, rank: int, entries: list[IndexEntry]) -> Iterator[LogLine]:
-    """Whole lines from pieces."""
+def _join_lines(record: Record, rank: int, entries: list[IndexEntry]) -> Iterator[LogLine]:
+    """Join pieces of a log into complete lines."""
     joiner = LineJoiner()
     with suppress(OSError), open_file(record.path, f"{LOGS}/{rank_log(rank)}") as file:
-        for _, stream, offset, length, when in entries:
+        for _, stream, offset, length, time in entries:
             file.seek(offset)
-            for line in joiner.join(Piece(rank, stream, when, file.read(min(length, _MOST_BYTES_OF_A_RANK)))):
+            for line in joiner.join(Piece(rank, stream, time, file.read(min(length, _MOST_BYTES_OF_A_RANK)))):
                 yield LogLine(*line[:3], clean_line(line.data))
     for line in joiner.rest():
         yield LogLine(*line[:3], clean_line(line.data))
 
 
 def clean_line(line: bytes) -> str:
-    """Text without escape sequences; of a line that a carriage return wrote over, the last state."""
+    """Return the text of a line without escape sequences; if carriage returns overwrote it, its last state."""
     text = line.decode("utf-8", "backslashreplace").rstrip("\r").rpartition("\r")[2]
     text = sanitize_plain(_ESCAPES.sub("", text))
     return text if len(text) <= _LONGEST_LOG_LINE else f"{text[:_LONGEST_LOG_LINE]}… ({len(text)} characters)"
 
 
 MOST_FILES = 200
-"""That are named."""
+"""The number of files that the page names."""
 _MOST_EMBEDDED = 8 * 1000**2
-"""Bytes of all that are shown."""
+"""Bytes of all files that the page embeds."""
 _LARGEST_PICTURE = 2 * 1000**2
 _LARGEST_DRAWING = 500 * 1000
-"""Of an SVG, which is computed, not only decoded."""
+"""Limit for SVG, which browsers have to compute, not only decode."""
 _LARGEST_TEXT = 32 * 1000
-"""Of a longer one, its beginning."""
+"""Bytes; of a longer text the page shows the beginning."""
 _MOST_LINES = 400
 _MOST_PIXELS = 50_000_000
 _LONGEST_NAME = 200
-_FULL = "the page holds as much as it may"
+_PAGE_IS_FULL = "the page holds as much as it may"
 _SIGNS = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
@@ -187,73 +187,73 @@ class ShownFile(NamedTuple):
     """A file as the page shows it."""
 
     path: str
-    """In the record."""
+    """Path in the record."""
     size: str
     ranks: str
-    """Who made it."""
+    """The ranks that wrote it."""
     picture: str = ""
-    """A `data:` address."""
+    """A `data:` address; empty if the file is not a picture."""
     text: str | None = None
     note: str = ""
-    """What of it is not shown, and why."""
+    """What is not shown, and why."""
 
 
-def shown_files(result: Result) -> list[ShownFile]:
-    """The first files of a run, as far as they are there."""
+def collect_shown_files(result: Result) -> list[ShownFile]:
+    """Return the first files of a run, as far as the record holds them."""
     files: list[ShownFile] = []
-    room = _MOST_EMBEDDED
+    remaining_chars = _MOST_EMBEDDED
     for output in result.outputs[:MOST_FILES]:
-        files.append(_show_file(result.path, output, room))
-        room -= len(files[-1].picture) + len(files[-1].text or "")
+        files.append(_show_file(result.path, output, remaining_chars))
+        remaining_chars -= len(files[-1].picture) + len(files[-1].text or "")
     return files
 
 
 def _read_file(record: Path | None, output: Output) -> tuple[bytes, int, str]:
-    """What there is to show of a file, its size, and why nothing can be shown.
+    """Read what the page shows of a file; return it with the file's size, and why nothing can be shown.
 
-    Only what is in the record is shown: elsewhere, whatever the result says, is not for a page that may be sent on.
+    Only files in the record are shown. Other paths may lead to private files, and people send pages to others.
     """
-    why = "it is not in the record"
+    reason = "it is not in the record"
     try:
         if record is not None:
-            with open_file(record, f"{OUTPUTS}/{output.path}") as opened:
-                return opened.read(_LARGEST_PICTURE + 1), opened.seek(0, 2), ""
+            with open_file(record, f"{OUTPUTS}/{output.path}") as file:
+                return file.read(_LARGEST_PICTURE + 1), file.seek(0, 2), ""
     except RecordError:
-        why = "it is no plain file of the record"
+        reason = "it is no plain file of the record"
     except (OSError, ValueError) as error:
-        why = why if isinstance(error, FileNotFoundError) else "it cannot be read"
-    return b"", output.bytes, why
+        reason = reason if isinstance(error, FileNotFoundError) else "it cannot be read"
+    return b"", output.bytes, reason
 
 
-def _show_file(record: Path | None, output: Output, room: int) -> ShownFile:
-    data, size, why = _read_file(record, output)
+def _show_file(record: Path | None, output: Output, remaining_chars: int) -> ShownFile:
+    data, size, reason = _read_file(record, output)
     kind = picture_kind(data, output.path)
-    text = None if kind else _text(data[:_LARGEST_TEXT])
+    text = None if kind else _decode_text(data[:_LARGEST_TEXT])
     picture = note = ""
     if kind:
-        largest = _LARGEST_DRAWING if kind == "image/svg+xml" else _LARGEST_PICTURE
+        limit_bytes = _LARGEST_DRAWING if kind == "image/svg+xml" else _LARGEST_PICTURE
         width, height = int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
-        if size > largest:
-            why = f"a picture of more than {format_bytes(largest)}"
-        elif len(data) * 4 // 3 > room:
-            why = _FULL
+        if size > limit_bytes:
+            reason = f"a picture of more than {format_bytes(limit_bytes)}"
+        elif len(data) * 4 // 3 > remaining_chars:
+            reason = _PAGE_IS_FULL
         elif kind == "image/png" and width * height > _MOST_PIXELS:
-            why = f"a picture of {width} x {height} pixels"
+            reason = f"a picture of {width} x {height} pixels"
         else:
             picture = f"data:{kind};base64,{base64.b64encode(data).decode('ascii')}"
-    elif text and len(text) > room:
-        text, why = None, _FULL
+    elif text and len(text) > remaining_chars:
+        text, reason = None, _PAGE_IS_FULL
     elif text:
         lines = text.splitlines()
         note = "" if size <= _LARGEST_TEXT and len(lines) <= _MOST_LINES else "the beginning of it"
         text = "\n".join(lines[:_MOST_LINES])
     name = clip_middle(output.path, _LONGEST_NAME).translate({ord("\n"): "\\n", ord("\t"): "\\t"})
     ranks = name_ranks(output.ranks) if output.ranks else ""
-    return ShownFile(name, format_bytes(size), ranks, picture, text or None, f"not shown: {why}" if why else note)
+    return ShownFile(name, format_bytes(size), ranks, picture, text or None, f"not shown: {reason}" if reason else note)
 
 
 def picture_kind(data: bytes, name: str) -> str:
-    """The media type of a picture that browsers show, by what is in it; empty for anything else."""
+    """Return the media type of a picture that browsers show, judged by its bytes; empty for anything else."""
     head = data[:1000].lstrip(b"\xef\xbb\xbf \t\r\n")
     if name.lower().endswith(".svg") and head.startswith((b"<svg", b"<?xml", b"<!--", b"<!DOCTYPE svg")):
         return "image/svg+xml"
@@ -262,8 +262,8 @@ def picture_kind(data: bytes, name: str) -> str:
     return next((kind for sign, kind in _SIGNS.items() if data.startswith(sign)), "")
 
 
-def _text(data: bytes) -> str | None:
-    """Bytes as text; None where they are none. The last letter may be cut in two."""
+def _decode_text(data: bytes) -> str | None:
+    """Decode bytes as text; return None if they are not text. The last character may be incomplete."""
     try:
         text = getincrementaldecoder("utf-8")().decode(data)
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
-"""A result as a notebook shows it: the verdict, what explains it, timeline, pictures and output, as plain HTML.
+"""A result in a notebook: verdict, explanation, timeline, pictures, and output as plain HTML.
 
-No scripts and no style sheets, so that it shows in JupyterLab, in VS Code and on nbviewer alike; text keeps the colour
-of the page around it, and so suits light and dark ones.
+It has no scripts and no style sheets, so that JupyterLab, VS Code, and nbviewer show it alike. Text keeps the color of
+the page around it, which suits light and dark pages.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.explain import explain
-from lab.features.html.contents import log_lines
-from lab.features.html.page import choose, kind_of
+from lab.features.html.contents import read_log_lines
+from lab.features.html.page import choose_steps, step_kind
 from lab.features.html.timelines import timeline_svg
-from lab.features.html.write import fill
+from lab.features.html.write import fill_template
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.svg import svg_of
 from lab.features.timeline.lanes import lanes_of
@@ -31,14 +31,14 @@ from lab.words import clip_end
 _MOST_PICTURES = 6
 _MOST_LINES = 200
 _MOST_OPEN = 12
-"""This many lines of output, or rows of notes, are open at first; more have to be opened."""
+"""The number of lines of output, or rows of notes, that are visible at first; readers open the rest."""
 _MOST_SENTENCES = 10
 
 
 def result_html(result: Result) -> str:
-    """The result as HTML; of one whose record is gone, what it says itself."""
+    """Render a result as HTML; if its record is gone, only what the result itself holds."""
     record = Record(path=result.path) if result.path is not None and result.path.is_dir() else None
-    return fill(
+    return fill_template(
         "notebook",
         {"plain": sanitize_plain, "clip": clip_end, "colour": rank_colour},
         most_lines=_MOST_LINES,
@@ -48,31 +48,31 @@ def result_html(result: Result) -> str:
         tone=VERDICTS[result.verdict],
         unmet=[sentence for sentence in unmet_sentences(result) if sentence not in result.reason],
         notes=list(dict.fromkeys(name for rank in result.ranks for name in rank.notes)),
-        **(_recorded(result, record) if record is not None else {}),
+        **(_record_parts(result, record) if record is not None else {}),
     )
 
 
-def _recorded(result: Result, record: Record) -> dict[str, Any]:
-    """What the record of a run adds to its result."""
+def _record_parts(result: Result, record: Record) -> dict[str, Any]:
+    """Return what the record of a run adds to its result."""
     evidence = read_evidence(record)
     findings = explain(record, evidence).findings
     sentences = [finding.sentence for finding in findings[:_MOST_SENTENCES]]
     prefix = re.sub(r"[^A-Za-z0-9]+", "-", f"lab-{result.run}")
     lanes = lanes_of(sorted(evidence.trace.ranks), [evidence.trace], [result], findings)
     pictures = (
-        (step, picture_of(step, result.expectations, len(result.ranks))) for step in _worth_a_picture(evidence.steps)
+        (step, picture_of(step, result.expectations, len(result.ranks))) for step in _choose_drawn_steps(evidence.steps)
     )
     return {
         "sentences": [text for text in sentences if text.rstrip(".") != result.reason.rstrip(".")],
-        "lines": log_lines(record)[0],
+        "lines": read_log_lines(record)[0],
         "timeline": timeline_svg(evidence.trace, evidence.steps, lanes, until=evidence.over, prefix=prefix),
         "pictures": [(f"Step {step.number}: {step.title}", svg_of(picture)) for step, picture in pictures],
     }
 
 
-def _worth_a_picture(steps: Sequence[Step]) -> list[Step]:
-    """What went wrong, and the first of each kind that moves data; a barrier alone shows nothing."""
+def _choose_drawn_steps(steps: Sequence[Step]) -> list[Step]:
+    """Return the broken steps, and the first of each kind that moves data; a barrier alone shows nothing."""
     moving = [step for step in steps if step.state != "completed" or step.operation.moves_data]
-    kinds = {kind_of(step): step for step in reversed(moving)}
+    kinds = {step_kind(step): step for step in reversed(moving)}
     wanted = {step.number for step in kinds.values()}
-    return choose([step for step in moving if step.state != "completed" or step.number in wanted], _MOST_PICTURES)
+    return choose_steps([step for step in moving if step.state != "completed" or step.number in wanted], _MOST_PICTURES)

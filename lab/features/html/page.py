@@ -1,4 +1,4 @@
-"""Puts the report of a run together and writes it."""
+"""Build the report of a run and write it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.diagnosis.explain import explain
 from lab.feature import find_view
 from lab.features.html import REPORT
-from lab.features.html.contents import MOST_FILES, cite, log_lines, shown_files, sources
+from lab.features.html.contents import MOST_FILES, collect_shown_files, link_citations, read_log_lines, read_sources
 from lab.features.html.timelines import run_data
-from lab.features.html.write import pack, render, save
+from lab.features.html.write import compress_data, render_page, write_page
 from lab.features.pictures.model import picture_of, unrecorded_ranks
 from lab.features.pictures.svg import svg_of
 from lab.features.stragglers.findings import describe_part
 from lab.features.stragglers.timing import critical_path_of, from_new_group, parts_of
-from lab.features.timeline.lanes import lanes_of, neighbours
+from lab.features.timeline.lanes import group_neighbours, lanes_of
 from lab.features.timeline.svg import operation_tones, rank_colour
-from lab.features.traffic.traffic import matrix, operations
+from lab.features.traffic.traffic import build_matrix, summarize_operations
 from lab.frozen import Frozen
 from lab.operations import Operation, get_operation
 from lab.plan.plan import WorkerPlan
@@ -36,90 +36,98 @@ from lab.words import NONE, format_bytes, format_count, format_duration, format_
 
 MOST_PICTURES = 200
 _MOST_BLOCKS = 51_200
-"""Of all pictures together, as 200 pictures of 64 ranks have: a run of 1,000 ranks has fewer pictures."""
+"""Limit for all pictures together, which 200 pictures of 64 ranks reach: a run of 1,000 ranks has fewer pictures."""
 _MOST_OF_ONE_SORT = {"broken": 60, "wrong": 60, "late": 20}
 _MOST_COMPARED = 2000
 """At most this many steps with values are searched for wrong results."""
 
 
-def choose(steps: Sequence[Step], most: int = MOST_PICTURES) -> list[Step]:
-    """The steps that tell most: broken ones, wrong results, the first of each kind, the longest waits.
+def choose_steps(steps: Sequence[Step], limit: int = MOST_PICTURES) -> list[Step]:
+    """Return the most informative steps: broken ones, wrong results, the first of each kind, the longest waits.
 
-    What room is left is for the first ones.
+    The first steps fill up the rest.
     """
     blocks = {}  # what each picture draws: the ranks, and their tensors before and after
     for step in steps:
         drawn = sum(1 + len(call.inputs) + len(call.outputs) for call in step.calls.values())
         blocks[step.number] = drawn + (0 if step.message else len(step.group.ranks))
-    if len(steps) <= most and sum(blocks.values()) <= _MOST_BLOCKS:
+    if len(steps) <= limit and sum(blocks.values()) <= _MOST_BLOCKS:
         return list(steps)
     chosen: set[int] = set()
-    left = _MOST_BLOCKS
-    for step in _by_interest(steps):
-        if len(chosen) == most:
+    remaining_blocks = _MOST_BLOCKS
+    for step in _order_by_interest(steps):
+        if len(chosen) == limit:
             break
-        if step.number not in chosen and blocks[step.number] <= left:
-            left -= blocks[step.number]
+        if step.number not in chosen and blocks[step.number] <= remaining_blocks:
+            remaining_blocks -= blocks[step.number]
             chosen.add(step.number)
     return [step for step in steps if step.number in chosen]
 
 
-def _by_interest(steps: Sequence[Step]) -> Iterator[Step]:
+def _order_by_interest(steps: Sequence[Step]) -> Iterator[Step]:
     broken = [step for step in steps if step.state != "completed"]
     yield from broken[: _MOST_OF_ONE_SORT["broken"]]
-    kept = [step for step in steps if any(b.values is not None for call in step.calls.values() for b in call.outputs)]
-    wrong = [step for step in kept[:_MOST_COMPARED] if picture_of(step).check == "wrong"]
-    yield from wrong[: _MOST_OF_ONE_SORT["wrong"]]
+    with_values = [
+        step for step in steps if any(b.values is not None for call in step.calls.values() for b in call.outputs)
+    ]
+    mismatched = [step for step in with_values[:_MOST_COMPARED] if picture_of(step).check == "wrong"]
+    yield from mismatched[: _MOST_OF_ONE_SORT["wrong"]]
     first: dict[tuple[object, ...], Step] = {}
     for step in steps:
-        first.setdefault(kind_of(step), step)
+        first.setdefault(step_kind(step), step)
     yield from first.values()
     late = sorted(steps, key=lambda step: -max(step.waited.values(), default=0.0))
     yield from late[: _MOST_OF_ONE_SORT["late"]]
     yield from steps
 
 
-def kind_of(step: Step) -> tuple[object, ...]:
-    """Steps of one kind do the same at the same line of the script, with other values."""
+def step_kind(step: Step) -> tuple[object, ...]:
+    """Return a key that is equal for steps that do the same at the same line of the script, with other values."""
     call = next(iter(step.calls.values()))
     return step.op, step.group.name, call.source, call.bytes, step.source, step.destination, step.state
 
 
-def stand_ins(steps: Sequence[Step], drawn: Sequence[Step]) -> list[int]:
-    """For each step the number of the step whose picture shows it best: itself, one of its kind, or 0."""
-    own = {step.number for step in drawn}
-    of_kind = {kind_of(step): step.number for step in reversed(drawn)}
-    return [step.number if step.number in own else of_kind.get(kind_of(step), 0) for step in steps]
+def find_stand_ins(steps: Sequence[Step], drawn: Sequence[Step]) -> list[int]:
+    """Return for each step the number of the step whose picture shows it best: itself, one of its kind, or 0."""
+    drawn_numbers = {step.number for step in drawn}
+    of_kind = {step_kind(step): step.number for step in reversed(drawn)}
+    return [step.number if step.number in drawn_numbers else of_kind.get(step_kind(step), 0) for step in steps]
 
 
 _MOST_PAGES = 20
 
 
-def with_pages(run: Record) -> list[Record]:
-    """The earlier attempts of a run that have pages of their own once it has one: the last of them."""
+def attempts_with_pages(run: Record) -> list[Record]:
+    """Return the last of a run's earlier attempts; they get pages when the run gets one."""
     return [*run.earlier_attempts().values()][-_MOST_PAGES:]
 
 
 def attempt_rows(record: Record, page: Path) -> list[dict[str, Any]]:
-    """All attempts of the run; empty where there was but one.
+    """Return a row for each attempt of the run; empty if it had only one.
 
     Args:
-        record: that of the run, or of one of its attempts.
-        page: where the page will be; it leads to others only from its place in the record.
+        record: the record of the run, or of one of its attempts.
+        page: path of the page, which links to other pages only if it is written into its record.
     """
-    run, own = record.run_of_attempt or record, page == record.path / REPORT
-    paged = {run.path, *(earlier.path for earlier in with_pages(run))}
+    run, is_in_record = record.run_of_attempt or record, page == record.path / REPORT
+    folders_with_page = {run.path, *(earlier.path for earlier in attempts_with_pages(run))}
     rows = []
     for attempt in run.result().attempts:
-        place, tone = attempt.path or run.path, VERDICTS[attempt.verdict]
-        here = place == record.path
-        link = quote(os.path.relpath(place / REPORT, page.parent)) if own and not here and place in paged else ""
-        rows.append({"attempt": attempt, "tone": tone, "nodes": join_words(attempt.nodes), "here": here, "link": link})
+        folder, tone = attempt.path or run.path, VERDICTS[attempt.verdict]
+        is_shown = folder == record.path
+        link = (
+            quote(os.path.relpath(folder / REPORT, page.parent))
+            if is_in_record and not is_shown and folder in folders_with_page
+            else ""
+        )
+        rows.append(
+            {"attempt": attempt, "tone": tone, "nodes": join_words(attempt.nodes), "here": is_shown, "link": link}
+        )
     return rows
 
 
-def facts(record: Record, result: Result, trace: Trace) -> list[tuple[str, str]]:
-    """Name and value of everything that holds for the whole run; what is not known is left out."""
+def list_facts(record: Record, result: Result, trace: Trace) -> list[tuple[str, str]]:
+    """Return the name and the value of everything that holds for the whole run; unknown values are left out."""
     plan = record.plan()
     ranks = [rank for rank in trace.ranks.values() if rank.recorder]
     recorders = ", ".join(sorted({rank.recorder for rank in ranks}))
@@ -139,8 +147,8 @@ def facts(record: Record, result: Result, trace: Trace) -> list[tuple[str, str]]
     return [(name, str(value)) for name, value in rows if value not in (None, "")]
 
 
-def variables(record: Record) -> tuple[list[tuple[str, str]], list[str], list[tuple[int, list[str]]]]:
-    """Environment variables that all workers share, names of those that differ, and their values by rank."""
+def compare_variables(record: Record) -> tuple[list[tuple[str, str]], list[str], list[tuple[int, list[str]]]]:
+    """Return the environment variables that all workers share, the names of the others, and their values by rank."""
     workers = record.plan().workers
     if not workers:
         return [], [], []
@@ -158,11 +166,11 @@ _CELLS: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(("median_s", "total_s", "waited_s"), format_duration),
     **dict.fromkeys(("algbw", "busbw"), format_rate),
 }
-"""What the table shows of a row, in this order, and how it is written."""
+"""The columns of the table in this order, and how to format them."""
 
 
 class Cell(NamedTuple):
-    """A number of the page: what is read and what a column is sorted by."""
+    """A number of the page: its text, and the value by which to sort its column."""
 
     text: str
     value: float
@@ -171,27 +179,33 @@ class Cell(NamedTuple):
 
 
 def matrix_view(steps: Sequence[Step], ranks: Sequence[int]) -> list[tuple[int | str, list[Cell]]] | None:
-    """A row for each sender with a cell for each receiver; empty where nothing was sent at all, None if not counted.
+    """Return a row of cells for each sender, one for each receiver; empty without traffic, None if not counted.
 
-    Of many ranks, neighbours share a row and a column, which are named `0-7`.
+    With many ranks, neighbours share a row and a column, which are named `0-7`.
     """
     size = max(ranks, default=-1) + 1
-    blocks = neighbours(ranks)
+    blocks = group_neighbours(ranks)
     names = [block[0] if len(block) == 1 else f"{block[0]}-{block[-1]}" for block in blocks]
-    sent = matrix(steps, size)
+    sent = build_matrix(steps, size)
     if sent is None:
         return None
     rows = [[sum(sent[i][j] for i in block for j in others) for others in blocks] for block in blocks]
-    most = max(map(max, rows), default=0)
-    cells = [[Cell(format_bytes(one) if one else "·", one, one / (most or 1)) for one in row] for row in rows]
-    return list(zip(names, cells, strict=True)) if most else []
+    largest = max(map(max, rows), default=0)
+    cells = [
+        [
+            Cell(format_bytes(bytes_sent) if bytes_sent else "·", bytes_sent, bytes_sent / (largest or 1))
+            for bytes_sent in row
+        ]
+        for row in rows
+    ]
+    return list(zip(names, cells, strict=True)) if largest else []
 
 
 def operation_rows(steps: Sequence[Step]) -> list[tuple[Operation, list[Cell]]]:
-    """A row for each operation and size, or each operation where sizes are too many."""
-    rows = operations(steps, by_size=True)
+    """Return a row for each operation and size, or one for each operation if there are too many sizes."""
+    rows = summarize_operations(steps, by_size=True)
     if len(rows) > _MOST_ROWS:
-        rows = operations(steps)
+        rows = summarize_operations(steps)
     values = [(get_operation(row.op), [(getattr(row, key), write) for key, write in _CELLS.items()]) for row in rows]
     return [(op, [Cell(NONE, -1) if n is None else Cell(write(n), n) for n, write in cells]) for op, cells in values]
 
@@ -200,41 +214,41 @@ _LONGEST_NOTE = 2000
 
 
 def worker_rows(workers: Sequence[WorkerPlan], results: Sequence[RankResult]) -> list[dict[str, Any]]:
-    """How each rank ended; of many, in one row for all that ended alike."""
+    """Return how each rank ended; ranks that ended alike share a row."""
     ended = {rank.rank: rank for rank in results}
-    known = (
+    rank_results = (
         ended.get(one.rank) or RankResult(rank=one.rank, node=one.node, local_rank=one.local_rank) for one in workers
     )
     return [
         {
-            "ranks": [one.rank for one in same],
-            "nodes": name_nodes(one.node for one in same),
-            "local_ranks": spans_text({one.local_rank for one in same}),
-            "ended": same[0].ended,
-            "bad": not same[0].stopped and bool(same[0].error or same[0].signal or same[0].exit_code),
-            "time": range_text((one.duration_s for one in same), format_duration),
-            "error": same[0].error,
+            "ranks": [one.rank for one in group],
+            "nodes": name_nodes(one.node for one in group),
+            "local_ranks": spans_text({one.local_rank for one in group}),
+            "ended": group[0].ended,
+            "bad": not group[0].stopped and bool(group[0].error or group[0].signal or group[0].exit_code),
+            "time": range_text((one.duration_s for one in group), format_duration),
+            "error": group[0].error,
         }
-        for same in ended_alike(known)
+        for group in ended_alike(rank_results)
     ]
 
 
 def stack_rows(results: Sequence[RankResult]) -> list[tuple[list[int], str]]:
-    """Stacks, each with the ranks that stood so: of many ranks once, and those of the fewest first."""
+    """Return each distinct stack with its ranks; the stacks of the fewest ranks come first."""
     groups = group_by_kind((one for one in results if one.stack), lambda one: mask_numbers(one.stack))
-    return [([one.rank for one in same], same[0].stack) for same in sorted(groups, key=len)]
+    return [([one.rank for one in group], group[0].stack) for group in sorted(groups, key=len)]
 
 
 def expectation_rows(expectations: Sequence[Expectation]) -> list[tuple[list[int], Expectation]]:
-    """Expectations, each with the ranks that it is about; of many of them, what is the same of several once."""
+    """Return expectations with the ranks that they concern; equal results of several ranks share a row."""
     groups = group_by_kind(expectations, lambda one: (one.what, one.met, repr(one.expected), repr(one.got)))
-    return [([one.rank or 0 for one in same], same[0]) for same in groups]
+    return [([one.rank or 0 for one in group], group[0]) for group in groups]
 
 
 _MOST_TRACEBACK_LINES = 25
 _MOST_PARTS = 8
-_LEAST_SHARE = 0.01
-"""Of the critical path: its largest parts are told one by one."""
+_MIN_PART_SHARE = 0.01
+"""Share of the critical path from which on a part has a row of its own."""
 
 
 class Report(Frozen):
@@ -251,7 +265,7 @@ class Report(Frozen):
     """What the page does not show, and what the record lacks; a sentence each."""
 
     def to_json(self) -> dict[str, Any]:
-        """As `lab report --json` prints it."""
+        """Return the report as `lab report --json` prints it."""
         return {**self.__dict__, "path": str(self.path), "left_out": list(self.left_out)}
 
 
@@ -259,8 +273,8 @@ def write_report(record: Record, output: Path | None = None) -> Report:
     """Write the report of a record.
 
     Args:
-        record: any record; one that is cut short makes a report that says what is missing.
-        output: the file, or a folder for it; None: `report.html` in the record, and with it those of earlier attempts.
+        record: any record; the report of an incomplete one says what is missing.
+        output: the file, or a folder for it; None for `report.html` in the record, and in those of earlier attempts.
 
     Raises:
         RecordError: the file cannot be written.
@@ -269,31 +283,31 @@ def write_report(record: Record, output: Path | None = None) -> Report:
     if output is not None and path.is_dir():
         path = path / (REPORT if path == record.path else f"{record.run.replace('/', '-')}.html")
     evidence = read_evidence(record)
-    page, told = _page(record, evidence, path)
-    save(page, path)
+    page, counts = _page(record, evidence, path)
+    write_page(page, path)
     if path == record.path / REPORT:
-        for earlier in with_pages(record):
+        for earlier in attempts_with_pages(record):
             write_report(earlier)
     calls = sum(len(rank.calls) for rank in evidence.trace.ranks.values())
-    return Report(path=path, run=record.run, bytes=len(page), calls=calls, steps=len(evidence.steps), **told)
+    return Report(path=path, run=record.run, bytes=len(page), calls=calls, steps=len(evidence.steps), **counts)
 
 
 def _page(record: Record, evidence: Evidence, path: Path) -> tuple[bytes, dict[str, Any]]:
-    """The page, as it is at its place, and what is told of it."""
+    """Return the page as it is at its path, and the counts for the report."""
     result, trace, steps = record.result(), evidence.trace, evidence.steps
-    explanation, drawn, files = explain(record, evidence), choose(steps), shown_files(result)
+    explanation, drawn, files = explain(record, evidence), choose_steps(steps), collect_shown_files(result)
     ranks = sorted({*trace.ranks, *record.ranks()})
-    lines, left_out = log_lines(record)
+    lines, left_out = read_log_lines(record)
     if len(result.outputs) > len(files):
-        more = format_count(len(result.outputs) - len(files), "file")
-        left_out.append(f"{more} of the run beyond the first {MOST_FILES}.")
+        hidden = format_count(len(result.outputs) - len(files), "file")
+        left_out.append(f"{hidden} of the run beyond the first {MOST_FILES}.")
     if len(drawn) < len(steps):
         number = f"{len(drawn)} of {len(steps)} steps"
         left_out.append(f"Pictures were drawn of {number}; the others show one of their kind.")
     if (sent := matrix_view(steps, ranks)) is None:
         left_out.append(f"Who sent how much to whom is left out: {len(ranks):,} ranks are too many pairs.")
-    known = result.expectations, len(ranks), unrecorded_ranks(trace)
-    pictures = {step.number: picture_of(step, *known) for step in drawn}
+    context = result.expectations, len(ranks), unrecorded_ranks(trace)
+    pictures = {step.number: picture_of(step, *context) for step in drawn}
     critical = critical_path_of(evidence)
     model = run_data(
         record,
@@ -301,17 +315,17 @@ def _page(record: Record, evidence: Evidence, path: Path) -> tuple[bytes, dict[s
         steps,
         lanes=lanes_of(ranks, [trace], [result], explanation.findings),
         path=critical,
-        wrong={number for number, picture in pictures.items() if picture.check == "wrong"},
+        mismatched={number for number, picture in pictures.items() if picture.check == "wrong"},
         logs=((line.rank, line.time, line.stream) for line in lines),
     )
-    model["steps"]["picture"] = stand_ins(steps, drawn)
+    model["steps"]["picture"] = find_stand_ins(steps, drawn)
     model["pictures"] = {number: svg_of(picture, heading=False) for number, picture in pictures.items()}
-    shown, parts, lesson_of = sources(record), parts_of(critical), find_view("lesson")
-    page = render(
+    page_sources, parts, find_lesson = read_sources(record), parts_of(critical), find_view("lesson")
+    page = render_page(
         "report",
         "main",
         {
-            "cite": lambda text: cite(text, shown),
+            "cite": lambda text: link_citations(text, page_sources),
             "last_lines": _last_lines,
             "part": describe_part,
             "tones": operation_tones,
@@ -321,7 +335,7 @@ def _page(record: Record, evidence: Evidence, path: Path) -> tuple[bytes, dict[s
         tone=VERDICTS[result.verdict],
         nodes=record.ranks(),
         colours={rank: rank_colour(rank, len(ranks)) for rank in ranks},
-        lesson=lesson_of(record) if lesson_of else None,
+        lesson=find_lesson(record) if find_lesson else None,
         attempts=attempt_rows(record, path),
         unmet=unmet_sentences(result),
         explanation=explanation,
@@ -332,7 +346,7 @@ def _page(record: Record, evidence: Evidence, path: Path) -> tuple[bytes, dict[s
         path_late=from_new_group(critical, trace),
         path_s=critical[-1].end - critical[0].begin if critical else 0.0,
         parts=parts,
-        told_parts=sum(part.share >= _LEAST_SHARE for part in parts[:_MOST_PARTS]),
+        listed_parts=sum(part.share >= _MIN_PART_SHARE for part in parts[:_MOST_PARTS]),
         matrix=sent,
         operations=operation_rows(steps),
         lines=lines,
@@ -341,12 +355,12 @@ def _page(record: Record, evidence: Evidence, path: Path) -> tuple[bytes, dict[s
         stacks=stack_rows(result.ranks),
         noted=note_rows(result.ranks, _LONGEST_NOTE),
         expectations=expectation_rows(result.expectations),
-        facts=facts(record, result, trace),
-        variables=variables(record),
-        sources=shown,
+        facts=list_facts(record, result, trace),
+        variables=compare_variables(record),
+        sources=page_sources,
         left_out=left_out,
         model=model,
-        data=pack(model),
+        data=compress_data(model),
     )
     left_out += explanation.problems
     return page, {"pictures": len(drawn), "log_lines": len(lines), "left_out": tuple(left_out)}

@@ -1,4 +1,4 @@
-"""Timelines of a run: the data of the page's, and one as a still picture."""
+"""Timelines of a run: the data for the page's timeline, and a static picture."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from lab.feature import find_view
 from lab.features.calls.notation import render_call
-from lab.features.html.write import fill
+from lab.features.html.write import fill_template
 from lab.features.stragglers.timing import Piece, blocked_spans, ready_at, unseen_calls
 from lab.features.timeline.lanes import rows_of
 from lab.features.timeline.svg import operation_tones
@@ -29,14 +29,14 @@ _LONGEST_WORDS = 300
 
 
 class Names(dict[str, int]):
-    """Words, each kept once, with their indices."""
+    """Strings, each stored once, with their indices."""
 
     def __missing__(self, word: str) -> int:
         return self.setdefault(word, len(self))
 
 
-def columns(lines: Iterable[Line], names: Names) -> dict[str, list[Any]]:
-    """Lines with the same keys, turned into columns of what they have under each."""
+def to_columns(lines: Iterable[Line], names: Names) -> dict[str, list[Any]]:
+    """Turn lines with the same keys into columns, one for each key."""
     result: dict[str, list[Any]] = defaultdict(list)
     for line in lines:
         for key, value in line.items():
@@ -45,36 +45,38 @@ def columns(lines: Iterable[Line], names: Names) -> dict[str, list[Any]]:
     return result
 
 
-def microseconds(seconds: float) -> int:
-    """Seconds as whole microseconds."""
+def to_microseconds(seconds: float) -> int:
+    """Round seconds to whole microseconds."""
     return round(seconds * 1e6)
 
 
 def call_lines(trace: Trace, steps: Iterable[Step], path: Collection[tuple[int, int]] = ()) -> Iterator[Line]:
-    """A line for each call, rank by rank, in the order in which they began; `wait` is the time it waited for others.
+    """Yield a line for each call, rank by rank, in the order in which the calls began.
 
-    It held its rank up from `held` after its beginning (-1: it did not; -2: nobody can say) until `freed` before its
-    end. The critical path, given as ranks with indices of their calls, leads through those with `path`.
+    `wait` is the time that the call waited for others. The call blocked its rank from `held` after its beginning (-1:
+    it
+    did not; -2: unknown) until `freed` before its end. Calls on the critical path, given as ranks with indices of their
+    calls, have `path` set.
     """
-    places: dict[tuple[int, int], tuple[int, int]] = {}
+    step_by_call: dict[tuple[int, int], tuple[int, int]] = {}
     for step in steps:
         waited = step.waited
         for rank, call in step.calls.items():
-            places[rank, call.index] = step.number, microseconds(waited[rank]) if rank in waited else -1
+            step_by_call[rank, call.index] = step.number, to_microseconds(waited[rank]) if rank in waited else -1
     for rank in sorted(trace.ranks):
         calls, spans = trace.ranks[rank].calls, blocked_spans(trace.ranks[rank])
-        unseen = {call.index for call in unseen_calls(trace.ranks[rank])}
+        unseen_indices = {call.index for call in unseen_calls(trace.ranks[rank])}
         for call, row in zip(calls, rows_of(calls), strict=True):
-            number, wait = places.get((rank, call.index), (0, 0))
+            number, wait = step_by_call.get((rank, call.index), (0, 0))
             begin, end = spans.get(call.index, (None, None))
             yield {
                 "rank": rank,
-                "begin": microseconds(call.begin),
-                "dur": _between(call.begin, call.end),
+                "begin": to_microseconds(call.begin),
+                "dur": _elapsed(call.begin, call.end),
                 "row": row,
                 "wait": wait,
-                "held": -2 if call.index in unseen else _between(call.begin, begin),
-                "freed": 0 if end is None or call.end is None else _between(end, call.end),
+                "held": -2 if call.index in unseen_indices else _elapsed(call.begin, begin),
+                "freed": 0 if end is None or call.end is None else _elapsed(end, call.end),
                 "path": int((rank, call.index) in path),
                 "step": number,
                 "op": call.op,
@@ -89,39 +91,39 @@ def call_lines(trace: Trace, steps: Iterable[Step], path: Collection[tuple[int, 
             }
 
 
-def step_lines(steps: Iterable[Step], wrong: Collection[int] = ()) -> Iterator[Line]:
-    """A line for each step; those of the numbers in `wrong` have a wrong result.
+def step_lines(steps: Iterable[Step], mismatched: Collection[int] = ()) -> Iterator[Line]:
+    """Yield a line for each step; the steps in `mismatched` have a wrong result.
 
-    `last` is the rank that the others had to wait for, `ready` the time until it entered.
+    `last` is the rank that the others waited for, `ready` the time until it entered.
     """
     for step in steps:
         late, begin = step.late, step.begin
         sender = step.source if step.message else None
         yield {
-            "begin": microseconds(begin),
-            "ready": _between(begin, late.begin if late else None),
-            "dur": _between(begin, step.end),
+            "begin": to_microseconds(begin),
+            "ready": _elapsed(begin, late.begin if late else None),
+            "dur": _elapsed(begin, step.end),
             "last": late.rank if late else -1,
             "title": step.title,
             "round": step.round or 0,
             "sender": -1 if sender is None else sender,
             "state": step.state,
-            "wrong": int(step.number in wrong),
+            "wrong": int(step.number in mismatched),
             "bytes": size_of(step),
             "missing": step.missing,
         }
 
 
-def _between(begin: float, end: float | None) -> int:
-    return -1 if end is None else max(0, microseconds(end) - microseconds(begin))
+def _elapsed(begin: float, end: float | None) -> int:
+    return -1 if end is None else max(0, to_microseconds(end) - to_microseconds(begin))
 
 
 _LONGEST_NOTE = 200
 _MOST_NOTES = 5000
 
 
-def moments(record: Record, origin: float) -> tuple[dict[int, Line], list[Line], list[Line]]:
-    """The life of each rank, notes, and faults; times in microseconds."""
+def list_moments(record: Record, origin: float) -> tuple[dict[int, Line], list[Line], list[Line]]:
+    """Return the lifetime of each rank, notes, and faults; times in microseconds."""
     lives: dict[int, Line] = defaultdict(dict)
     notes: list[Line] = []
     faults: list[Line] = []
@@ -129,11 +131,11 @@ def moments(record: Record, origin: float) -> tuple[dict[int, Line], list[Line],
     find_detections = find_view("detections")
     detections = iter(find_detections(facts) if find_detections else ())
     for event in facts:
-        t = microseconds(event.time - origin)
+        t = to_microseconds(event.time - origin)
         if isinstance(event, Started):
             lives[event.rank]["begin"] = t
         elif isinstance(event, Exited):
-            lives[event.rank].update(end=t, bad=ended_badly(event), text=end_text(event))
+            lives[event.rank].update(end=t, bad=has_failed(event), text=end_text(event))
         elif isinstance(event, Note) and len(notes) < _MOST_NOTES:
             notes.append({"begin": t, "rank": event.rank, "text": note_text(event)})
         elif isinstance(event, Fault):
@@ -141,24 +143,24 @@ def moments(record: Record, origin: float) -> tuple[dict[int, Line], list[Line],
             ranks = ranks or ([] if event.rank is None else [event.rank])
             detection = next(detections, None)
             healed = None if detection is None else detection.healed
-            until = None if healed is None else microseconds(healed - origin)
+            until = None if healed is None else to_microseconds(healed - origin)
             text = event.fault if detection is None else detection.sentence()
             faults.append({"t": t, "until": until, "ranks": ranks or None, "text": text})
     return lives, notes, faults
 
 
 def note_text(note: Note) -> str:
-    """What a script noted."""
+    """Render what a script noted."""
     return f"{note.name} = {format_value(note.value, _LONGEST_NOTE)}"
 
 
-def ended_badly(event: Exited) -> bool:
-    """Whether a worker ended, and not as it should."""
+def has_failed(event: Exited) -> bool:
+    """Return whether a worker failed: it ended by itself with an exit code or a signal."""
     return not event.stopped and bool(event.code or event.signal)
 
 
 def end_text(event: Exited) -> str:
-    """How a worker ended, in a few words."""
+    """Render how a worker ended, in a few words."""
     if event.stopped:
         return "stopped by the lab"
     if event.out_of_memory:
@@ -169,7 +171,7 @@ def end_text(event: Exited) -> str:
 
 
 _PHASES = {"forward": "#3f78c9", "backward": "#cc7a29", "loss": "#9360c4", "step": "#3d9455", "zero_grad": "#7d858f"}
-"""Their colours."""
+"""The phases of training with their colors."""
 _OTHER_PHASE = "#838a94"
 
 
@@ -180,125 +182,132 @@ def run_data(
     *,
     lanes: Sequence[Sequence[int]],
     path: Sequence[Piece] = (),
-    wrong: Collection[int] = (),
+    mismatched: Collection[int] = (),
     logs: Iterable[tuple[int, float, int]] = (),
 ) -> dict[str, Any]:
-    """Everything that a timeline shows, times in microseconds; `model.js` reads it.
+    """Return everything that a timeline shows, times in microseconds; `model.js` reads it.
 
     Args:
-        record: of the run.
-        trace: what its ranks called.
-        steps: the same, put together.
-        lanes: the ranks of each lane, those without a trace too; see `lanes_of`.
+        record: the record of the run.
+        trace: the calls of its ranks.
+        steps: the same calls, matched into steps.
+        lanes: the ranks of each lane, including those without a trace; see `lanes_of`.
         path: the critical path, if it is known.
-        wrong: numbers of steps whose result is not what it should be.
-        logs: rank, Unix time and stream of each line of the log.
+        mismatched: numbers of the steps with a wrong result.
+        logs: rank, Unix time, and stream of each line of the log.
     """
     names, starts = Names(), (event.time for event in record.events() if isinstance(event, Started))
     origin = trace.origin or min(starts, default=0.0)
-    lives, notes, faults = moments(record, origin)
-    traced = [own for _, own in sorted(trace.ranks.items())]
+    lives, notes, faults = list_moments(record, origin)
+    traced = [rank_trace for _, rank_trace in sorted(trace.ranks.items())]
     on_path = {(piece.rank, piece.call.index) for piece in path if piece.within and piece.call is not None}
-    ops = sorted({call.op for own in traced for call in own.calls})
-    marks = (  # outer phases before those inside; one that never ended lasts to the end
-        {"rank": own.rank, "begin": microseconds(mark.begin), "dur": _between(mark.begin, end), "name": mark.name}
-        for own in traced
-        for mark in own.marks
-        for end in (own.last if mark.end is None else mark.end,)
+    ops = sorted({call.op for rank_trace in traced for call in rank_trace.calls})
+    phases = (  # outer phases before inner ones; a phase that never ended lasts to the end
+        {
+            "rank": rank_trace.rank,
+            "begin": to_microseconds(phase.begin),
+            "dur": _elapsed(phase.begin, end),
+            "name": phase.name,
+        }
+        for rank_trace in traced
+        for phase in rank_trace.marks
+        for end in (rank_trace.last if phase.end is None else phase.end,)
     )
-    printed = ({"rank": rank, "begin": microseconds(time - origin), "stream": stream} for rank, time, stream in logs)
+    printed = ({"rank": rank, "begin": to_microseconds(time - origin), "stream": stream} for rank, time, stream in logs)
     ranks: list[Line] = []
     for rank in sorted(rank for lane in lanes for rank in lane):
-        own, line = trace.ranks.get(rank), {"rank": rank, "life": lives.get(rank, {}), "from": 0, "to": 0}
-        if own is not None and own.recorded:  # from when to when its time is known
-            line.update({"from": microseconds(ready_at(own)), "to": microseconds(own.last)})
-        if trace.clocks.several:  # by how much its times may be off
-            line["off"] = microseconds(trace.clocks.errors.get(rank, 0.0))
+        rank_trace, line = trace.ranks.get(rank), {"rank": rank, "life": lives.get(rank, {}), "from": 0, "to": 0}
+        if rank_trace is not None and rank_trace.recorded:  # the period in which its time is known
+            line.update({"from": to_microseconds(ready_at(rank_trace)), "to": to_microseconds(rank_trace.last)})
+        if trace.clocks.several:  # the error of its times
+            line["off"] = to_microseconds(trace.clocks.errors.get(rank, 0.0))
         ranks.append(line)
     return {
         "span": [
             min([0, *(life.get("begin", 0) for life in lives.values())]),
-            max([microseconds(trace.last), *(life.get("end", 0) for life in lives.values()), 1]),
+            max([to_microseconds(trace.last), *(life.get("end", 0) for life in lives.values()), 1]),
         ],
         "origin": origin,
         "ranks": ranks,
         "lanes": lanes,
-        "calls": columns(call_lines(trace, steps, on_path), names),
-        "steps": columns(step_lines(steps, wrong), names),
-        "marks": columns(marks, names),
-        "logs": columns(printed, names),
+        "calls": to_columns(call_lines(trace, steps, on_path), names),
+        "steps": to_columns(step_lines(steps, mismatched), names),
+        "marks": to_columns(phases, names),
+        "logs": to_columns(printed, names),
         "notes": notes,
         "faults": faults,
-        "path": [path[0].rank, *map(microseconds, (path[0].begin, path[-1].end))] if path else None,
-        "phases": {mark.name: _PHASES.get(mark.name, _OTHER_PHASE) for own in traced for mark in own.marks},
+        "path": [path[0].rank, *map(to_microseconds, (path[0].begin, path[-1].end))] if path else None,
+        "phases": {
+            phase.name: _PHASES.get(phase.name, _OTHER_PHASE) for rank_trace in traced for phase in rank_trace.marks
+        },
         "colours": {op: operation_tones(get_operation(op)) for op in ops},
         "names": list(names),
     }
 
 
-# -- the still picture
+# -- the static picture
 
 _WIDTH = 900
-_LEFT, _RIGHT, _BAR, _MARK, _GAP, _AXIS = 64.0, 880.0, 16.0, 11.0, 9.0, 24.0
+_LEFT, _RIGHT, _BAR, _PHASE_BAR, _GAP, _AXIS = 64.0, 880.0, 16.0, 11.0, 9.0, 24.0
 _LETTER = 5.6
-_LEAST_ERROR = 1.5
-"""Pixels: where less is uncertain it cannot be seen."""
-_ABOUT = 8
-"""Ticks on an axis."""
-_NARROW = 2.0
-"""Least width of a bar, in pixels; narrower ones that touch are drawn as one."""
+_MIN_ERROR_PX = 1.5
+"""Smaller uncertainties are invisible."""
+_TICKS = 8
+"""Approximate number of ticks on an axis."""
+_MIN_BAR_PX = 2.0
+"""Minimum width of a bar; narrower bars that touch are drawn as one."""
 _SETTING_UP = frozenset({"DDP()"})
-"""Phases whose length says more about imports than about the run: the axis need not begin with them."""
-_HIDDEN_MARKS = frozenset({"init_process_group", "new_group", "destroy_process_group"})
+"""Phases whose length depends on imports rather than the run: the axis need not begin with them."""
+_HIDDEN_PHASES = frozenset({"init_process_group", "new_group", "destroy_process_group"})
 
 
 class Axis(NamedTuple):
-    """From seconds to pixels."""
+    """Maps seconds to pixels."""
 
     begin: float
     end: float
 
-    def place(self, time: float) -> float:
-        """Pixels at a moment; moments before and after are at its ends."""
+    def position(self, time: float) -> float:
+        """Return the pixels of a moment; moments outside of the axis are at its ends."""
         part = (time - self.begin) / ((self.end - self.begin) or 1.0)
         return _LEFT + (_RIGHT - _LEFT) * min(max(part, 0.0), 1.0)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Round moments to write on it: where they stand, and what they say."""
-        least = ((self.end - self.begin) or 1e-6) / _ABOUT
+        """Return round moments to label: their positions and their texts."""
+        least = ((self.end - self.begin) or 1e-6) / _TICKS
         power = 10.0 ** math.floor(math.log10(least))
         step = next(step * power for step in (1.0, 2.0, 5.0, 10.0) if step * power >= least)
         numbers = range(math.ceil(self.begin / step), math.floor(self.end / step) + 1)
-        return [(self.place(number * step), format_moment(number * step, step)) for number in numbers]
+        return [(self.position(number * step), format_moment(number * step, step)) for number in numbers]
 
 
 @dataclass(slots=True)
 class Bar:
-    """One call, or several that are too short to be told apart."""
+    """One call, or several that are too short to be drawn separately."""
 
     calls: list[Call]
     end: float
-    """Seconds; where a call never ended, the end of the run."""
+    """Seconds; for a call that never ended, the end of the run."""
     left: float
     """Pixels."""
     right: float
 
 
-def make_rows(rank: RankTrace, axis: Axis) -> list[list[Bar]]:
-    """The bars of a rank, row by row; calls that never ended last until the end of the axis."""
+def lay_out_bars(rank: RankTrace, axis: Axis) -> list[list[Bar]]:
+    """Return the bars of a rank, row by row; calls that never ended last until the end of the axis."""
     numbers = rows_of(rank.calls)
     rows: list[list[Bar]] = [[] for _ in range(max(numbers, default=-1) + 1)]
     for call, number in zip(rank.calls, numbers, strict=True):
         end = max(axis.end if call.end is None else call.end, call.begin)
-        left = axis.place(call.begin)
-        bar = Bar([call], end, left, max(axis.place(end), left + _NARROW))
-        former = rows[number][-1] if rows[number] else None
-        if former and bar.left < former.right + 0.5 and bar.right - former.left <= 2 * _NARROW:
-            former.calls.append(call)
-            former.end, former.right = max(former.end, end), max(former.right, bar.right)
+        left = axis.position(call.begin)
+        bar = Bar([call], end, left, max(axis.position(end), left + _MIN_BAR_PX))
+        previous = rows[number][-1] if rows[number] else None
+        if previous and bar.left < previous.right + 0.5 and bar.right - previous.left <= 2 * _MIN_BAR_PX:
+            previous.calls.append(call)
+            previous.end, previous.right = max(previous.end, end), max(previous.right, bar.right)
             continue
-        if former:
-            bar.left = max(bar.left, min(former.right + 0.5, bar.right - 1))
+        if previous:
+            bar.left = max(bar.left, min(previous.right + 0.5, bar.right - 1))
         rows[number].append(bar)
     return rows
 
@@ -306,14 +315,14 @@ def make_rows(rank: RankTrace, axis: Axis) -> list[list[Bar]]:
 def timeline_svg(
     trace: Trace, steps: Sequence[Step], lanes: Sequence[Sequence[int]], *, until: float = 0.0, prefix: str
 ) -> str:
-    """The timeline of a run as a still picture; empty where no rank called anything.
+    """Draw the timeline of a run as a static picture; empty if no rank made a call.
 
     Args:
-        trace: of the run.
-        steps: its calls, put together.
+        trace: the trace of the run.
+        steps: its calls, matched into steps.
         lanes: the ranks of each lane, of which the first is shown; see `lanes_of`.
         until: seconds until which ranks are known to have been alive; calls that never ended last as long.
-        prefix: of the ids in it, so that a page can hold several.
+        prefix: prefix of the ids in the picture, so that a page can hold several.
     """
     shown = [lane for lane in lanes if lane[0] in trace.ranks]
     ranks = [trace.ranks[lane[0]] for lane in shown]
@@ -321,15 +330,15 @@ def timeline_svg(
         return ""
     last = max(trace.last, until)
     calls = [(call.begin, last if call.end is None else call.end, call.op) for rank in ranks for call in rank.calls]
-    marks = [(mark.begin, mark.end, mark.name) for rank in ranks for mark in rank.marks if mark.end is not None]
-    busy = calls + [mark for mark in marks if mark[2] not in _SETTING_UP | _HIDDEN_MARKS]
+    phases = [(phase.begin, phase.end, phase.name) for rank in ranks for phase in rank.marks if phase.end is not None]
+    busy = calls + [phase for phase in phases if phase[2] not in _SETTING_UP | _HIDDEN_PHASES]
     axis = Axis(min(begin for begin, *_ in busy), max(end for _, end, _ in busy))
     step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
     colours = {op: get_operation(op).colour for *_, op in sorted(calls)} | {"waits for others": "currentColor"}
     drawn: list[Line] = []
-    for first, *others in shown:
+    for shown_rank, *other_ranks in shown:
         top = drawn[-1]["end"] if drawn else 2.0
-        drawn.append(_still_lane(trace, trace.ranks[first], axis, step_of, top) | {"others": others})
+        drawn.append(_draw_lane(trace, trace.ranks[shown_rank], axis, step_of, top) | {"others": other_ranks})
     legend, left, top = [], _LEFT, drawn[-1]["end"] + _AXIS + 6
     for name in colours:
         width = 22 + len(name) * _LETTER
@@ -337,7 +346,7 @@ def timeline_svg(
             left, top = _LEFT, top + 15
         legend.append((name, left, top))
         left += width
-    return fill(
+    return fill_template(
         "still",
         {"g": "{:g}".format, "px": "{:.1f}".format},
         hatchings={name: f"{prefix}-{number}" for number, name in enumerate(colours)},
@@ -353,18 +362,18 @@ def timeline_svg(
     )
 
 
-def _still_lane(trace: Trace, rank: RankTrace, axis: Axis, step_of: Mapping[tuple[int, int], Step], top: float) -> Line:
-    """What a rank did."""
-    rows = make_rows(rank, axis)
+def _draw_lane(trace: Trace, rank: RankTrace, axis: Axis, step_of: Mapping[tuple[int, int], Step], top: float) -> Line:
+    """Return the bars and phases of a rank."""
+    rows = lay_out_bars(rank, axis)
     error_s = trace.clocks.errors.get(rank.rank, 0.0) if trace.clocks.several else 0.0
     bars = []
     for number, bar in ((number, bar) for number, row in enumerate(rows) for bar in row):
         call = bar.calls[0]
         step = step_of.get((call.rank, call.index)) if len(bar.calls) == 1 else None
         late = step.awaited(call) if step is not None else None
-        waits_until = bar.left if late is None else min(max(axis.place(late.begin), bar.left), bar.right)
+        waits_until = bar.left if late is None else min(max(axis.position(late.begin), bar.left), bar.right)
         edges = [time for time in (call.begin, bar.calls[-1].end) if error_s and time is not None]
-        errors = [(axis.place(time - error_s), axis.place(time + error_s)) for time in edges]
+        errors = [(axis.position(time - error_s), axis.position(time + error_s)) for time in edges]
         bars.append(
             {
                 "hint": _hint(trace, bar, step, late),
@@ -372,36 +381,38 @@ def _still_lane(trace: Trace, rank: RankTrace, axis: Axis, step_of: Mapping[tupl
                 "named": len(bar.calls) == 1 and bar.right - bar.left > len(call.op) * _LETTER + 6,
                 "open": call.end is None,
                 "bad": call.state != "completed",
-                "top": top + _MARK + number * _BAR,
+                "top": top + _PHASE_BAR + number * _BAR,
                 "left": bar.left,
                 "waits_until": waits_until if waits_until > bar.left + 0.5 else bar.left,
                 "right": bar.right,
-                "errors": [ends for ends in errors if ends[1] - ends[0] >= _LEAST_ERROR],  # by clocks of other hosts
+                "errors": [
+                    ends for ends in errors if ends[1] - ends[0] >= _MIN_ERROR_PX
+                ],  # only clocks of different hosts have errors
             }
         )
-    marks = ((mark, mark.end) for mark in rank.marks if mark.end is not None and mark.name not in _HIDDEN_MARKS)
+    phases = ((phase, phase.end) for phase in rank.marks if phase.end is not None and phase.name not in _HIDDEN_PHASES)
     return {
         "rank": rank.rank,
         "error": error_s,
         "top": top,
-        "end": top + _MARK + _BAR * max(1, len(rows)) + _GAP,
-        "marks": [(mark, axis.place(mark.begin), axis.place(end)) for mark, end in marks],
+        "end": top + _PHASE_BAR + _BAR * max(1, len(rows)) + _GAP,
+        "marks": [(phase, axis.position(phase.begin), axis.position(end)) for phase, end in phases],
         "bars": bars,
     }
 
 
 def _hint(trace: Trace, bar: Bar, step: Step | None, late: Call | None) -> str:
-    """What is told of a bar where a pointer rests on it."""
+    """Render the tooltip of a bar."""
     call = bar.calls[0]
     if len(bar.calls) > 1:
         return f"{len(bar.calls)} calls, {call.op} to {bar.calls[-1].op}: {format_duration(bar.end - call.begin)}"
-    took = "never ended" if call.end is None else format_duration(call.end - call.begin)
-    place = f", at {call.source}" if call.source else ""
-    lines = [render_call(call, trace.groups), f"{took}, {format_bytes(call.bytes)}{place}"]
+    duration = "never ended" if call.end is None else format_duration(call.end - call.begin)
+    location = f", at {call.source}" if call.source else ""
+    lines = [render_call(call, trace.groups), f"{duration}, {format_bytes(call.bytes)}{location}"]
     if step is not None and step.missing:
         lines.append(f"{name_ranks(step.missing)} never came")
     elif step is not None and late is not None:
         until = late.begin if call.end is None else min(late.begin, call.end)
-        sure = f" (± {format_duration(step.apart_s)})" if step.apart_s else ""
-        lines.append(f"waited {format_duration(until - call.begin)}{sure} for rank {late.rank}")
+        uncertainty = f" (± {format_duration(step.apart_s)})" if step.apart_s else ""
+        lines.append(f"waited {format_duration(until - call.begin)}{uncertainty} for rank {late.rank}")
     return "\n".join([*lines, call.error] if call.error else lines)

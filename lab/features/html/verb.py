@@ -1,4 +1,4 @@
-"""`lab report`: a run as one HTML file: verdict, pictures, timeline, traffic, logs; or a suite, or two runs."""
+"""`lab report`: write a run as one HTML file: verdict, pictures, timeline, traffic, logs; or a suite, or two runs."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write it; needs no engine and no network."""
+    """Write the report; this needs no engine and no network."""
     from lab.features.html.page import write_report
 
     report = write_report(open_record(arguments), arguments.output)
     steps, lines = format_count(report.steps, "step"), format_count(report.log_lines, "log line")
-    told = [f"{format_bytes(report.bytes)}, {steps}, {lines}", *report.left_out]
-    return tell_page(arguments, report.path, report.to_json(), told)
+    sentences = [f"{format_bytes(report.bytes)}, {steps}, {lines}", *report.left_out]
+    return announce_page(arguments, report.path, report.to_json(), sentences)
 
 
-def tell_page(arguments: argparse.Namespace, path: Path, data: dict[str, Any], told: list[str]) -> int:
-    """Say what was written, and open it if that is wanted."""
+def announce_page(arguments: argparse.Namespace, path: Path, data: dict[str, Any], sentences: list[str]) -> int:
+    """Print what was written, and open the page if `--open` was given."""
     from lab.features.html.write import open_page
 
-    opened = open_page(path) if arguments.open else ""
+    problem = open_page(path) if arguments.open else ""
     if arguments.json:
-        print(json.dumps({**data, **({"opened": not opened} if arguments.open else {})}))
+        print(json.dumps({**data, **({"opened": not problem} if arguments.open else {})}))
         return 0
-    first, *more = told
+    first, *details = sentences
     print_sanitized(f"{path}  {first}")
-    for sentence in more:
+    for sentence in details:
         print_sanitized(f"  {sentence}")
-    if opened:
-        sys.stderr.write(f"{opened}\n")
+    if problem:
+        sys.stderr.write(f"{problem}\n")
     return 0
 
 
@@ -64,7 +64,10 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_and_report(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
-    """Run, then write each run as a page; of several, one more that leads to all. Standard output is the verdict's."""
+    """Run, then write a page for each run, and one for several runs.
+
+    Standard output shows only the verdicts.
+    """
     code = verb(arguments)
     if not arguments.report:
         return code
@@ -74,13 +77,13 @@ def _run_and_report(arguments: argparse.Namespace, verb: Callable[[argparse.Name
     from lab.record.read import Record
 
     folders = [result.path for result in getattr(arguments, "results", ()) if result.path is not None]
-    many = len(arguments.scenarios) > 1
+    with_suite = len(arguments.scenarios) > 1
     for folder in folders:
         report = write_report(Record(path=folder))
-        why_not = "" if many else open_page(report.path)
-        sys.stderr.write(f"  report: {report.path}{f' ({why_not})' if why_not else ''}\n")
+        problem = "" if with_suite else open_page(report.path)
+        sys.stderr.write(f"  report: {report.path}{f' ({problem})' if problem else ''}\n")
     write_suite = find_view("suite")
-    if many and folders and write_suite:
+    if with_suite and folders and write_suite:
         sys.stderr.write(f"  all of them: {write_suite(find_suite(str(folders[0]))).path}\n")
     return code
 

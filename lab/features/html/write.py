@@ -1,4 +1,4 @@
-"""Puts a page's own files into it and writes it, whole or not at all; opens it in the person's browser."""
+"""Fill a page's template with its own files, write it atomically, and open it in the browser."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader
+from jinja2 import BytecodeCache, Environment, FileSystemLoader
+from jinja2.bccache import Bucket
 
 from lab import __version__
 from lab.errors import RecordError
@@ -26,28 +27,30 @@ from lab.words import format_count, format_duration, format_value, name_ranks
 
 ASSETS = Path(__file__).parent / "assets"
 _STYLES = ("base", "verdict", "steps", "timeline", "tables", "lines", "files", "media")
-"""In this order: the last one changes what those before it say."""
+"""The order matters: later style sheets override earlier ones."""
 _IMPORT = re.compile(r'from "lab/(\w+)"')
 
 
 @lru_cache
-def script_of(first: str) -> dict[str, str]:
-    """The scripts of the page that begins with `start` of this module.
+def build_scripts(module: str) -> dict[str, str]:
+    """Return the scripts of a page that begins with `start` of a module.
 
     Returns:
         `import_map`: the modules, as JSON. `start`: the only script that is not a module: it imports the first of them.
         `policy`: the content security policy: nothing from any network, and no script but the page's own.
     """
     texts: dict[str, str] = {}
-    wanted = [first]
-    while wanted:
-        name = wanted.pop()
+    queue = [module]
+    while queue:
+        name = queue.pop()
         if name not in texts:
             texts[name] = (ASSETS / f"{name}.js").read_text(encoding="utf-8")
-            wanted += _IMPORT.findall(texts[name])
-    named = {name: f"{text}\n//# sourceURL=lab/{name}.js\n" for name, text in sorted(texts.items())}
-    modules = {f"lab/{name}": f"data:text/javascript;base64,{_base64(text.encode())}" for name, text in named.items()}
-    import_map, start = json.dumps({"imports": modules}), f'import {{ start }} from "lab/{first}"; start();'
+            queue += _IMPORT.findall(texts[name])
+    with_source_url = {name: f"{text}\n//# sourceURL=lab/{name}.js\n" for name, text in sorted(texts.items())}
+    modules = {
+        f"lab/{name}": f"data:text/javascript;base64,{_base64(text.encode())}" for name, text in with_source_url.items()
+    }
+    import_map, start = json.dumps({"imports": modules}), f'import {{ start }} from "lab/{module}"; start();'
     hashes = (f"'sha256-{_base64(hashlib.sha256(script.encode()).digest())}'" for script in (import_map, start))
     allowed = f"script-src {' '.join(hashes)} data:; style-src 'unsafe-inline'; img-src data:"
     policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
@@ -56,27 +59,49 @@ def script_of(first: str) -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def style_sheet() -> str:
-    """The style sheets as one."""
+    """Return all style sheets as one."""
     return "".join((ASSETS / f"{name}.css").read_text(encoding="utf-8") for name in _STYLES)
 
 
-def fill(template: str, filters: Mapping[str, Callable[..., Any]], **shown: Any) -> str:
-    """A template with what is shown, which is text unless it is marked as markup."""
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=FileSystemLoader(ASSETS))
+class _CompiledTemplates(BytecodeCache):
+    """The templates that this process has compiled, which takes longer than to fill them in."""
+
+    def __init__(self) -> None:
+        self._code: dict[str, Any] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        bucket.code = self._code.get(bucket.key)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self._code[bucket.key] = bucket.code
+
+
+_COMPILED = _CompiledTemplates()
+
+
+def fill_template(template: str, filters: Mapping[str, Callable[..., Any]], **shown: Any) -> str:
+    """Render a template; values are text unless they are `Markup`."""
+    environment = Environment(
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=FileSystemLoader(ASSETS),
+        bytecode_cache=_COMPILED,
+    )
     environment.filters.update(
         duration=format_duration, plural=format_count, ranks=name_ranks, spans=spans_text, value=format_value, **filters
     )
     return sanitize_text(environment.get_template(f"{template}.html.j2").render(**shown), colours=False)
 
 
-def render(template: str, first: str, filters: Mapping[str, Callable[..., Any]], **shown: Any) -> bytes:
-    """A page from its template and its first module."""
-    own = {"script": script_of(first), "style_sheet": style_sheet(), "version": __version__}
-    return fill(template, filters, **own, **shown).encode()
+def render_page(template: str, module: str, filters: Mapping[str, Callable[..., Any]], **shown: Any) -> bytes:
+    """Render a page from its template and its first module."""
+    common = {"script": build_scripts(module), "style_sheet": style_sheet(), "version": __version__}
+    return fill_template(template, filters, **common, **shown).encode()
 
 
-def pack(data: Any) -> str:
-    """Data as JSON, compressed, as base64: only letters that mean nothing in HTML."""
+def compress_data(data: Any) -> str:
+    """Return data as compressed JSON in base64, whose characters have no meaning in HTML."""
     return _base64(gzip.compress(sanitize_json(data).encode(), compresslevel=6, mtime=0))
 
 
@@ -84,15 +109,15 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-def save(page: bytes, path: Path) -> None:
+def write_page(page: bytes, path: Path) -> None:
     """Write a page.
 
     Args:
-        page: its bytes.
-        path: where it is to be.
+        page: the bytes of the page.
+        path: the file to write.
 
     Raises:
-        RecordError: it cannot be written.
+        RecordError: the file cannot be written.
     """
     try:
         write_file(path.parent, path.name, page, make_folders=False)
@@ -103,9 +128,9 @@ def save(page: bytes, path: Path) -> None:
 
 
 def open_page(page: Path | str) -> str:
-    """Open a file or an address in the browser; returns why it was not opened, or an empty text.
+    """Open a file or an address in the browser; return why it was not opened, or an empty text.
 
-    On Linux without a display Python would take a browser that fills the terminal, which nobody asked for.
+    On Linux without a display Python would start a text browser, which takes over the terminal.
     """
     chosen = os.environ.get("BROWSER")
     display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")

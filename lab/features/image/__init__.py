@@ -1,4 +1,4 @@
-"""Image: build and pull images of nodes, list and remove what was made of packages."""
+"""Image: build and pull images of nodes; list and remove images and environments with packages."""
 
 from lab.feature import Feature
 

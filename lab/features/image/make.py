@@ -1,4 +1,4 @@
-"""Builds and pulls images of nodes: what is sent, what the engine says, and how it is called. Imports no docker."""
+"""Build and pull images of nodes; nothing here imports docker."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ BUILD_BASE_VARIABLE = "LAB_IMAGE_BUILD_BASE"
 WHEELS_VARIABLE = "LAB_IMAGE_WHEELS"
 
 _RECORDER = "lab/node/recorder"
-"""Folder of the recorder in the build context, as in a checkout: the Dockerfile is built by hand there too."""
+"""Folder of the recorder in the build context, as in a checkout, where the Dockerfile can be built by hand."""
 _MPI_FILES = ("pyproject.toml", "README.md", "torch_mpi/*.py", "torch_mpi/py.typed")
-"""What makes the wheel of the package in mpi/."""
+"""Files from which the wheel of the package in mpi/ is built."""
 _TORCH_WHEEL = re.compile(r"^torch-(\d[^-+]*)(?:\+[^-]*)?-")
 
 
 class BuildContext(Frozen):
-    """One build, fully decided."""
+    """All decisions of one build."""
 
     dockerfile: Path
     sources: Mapping[str, Path]
     """The recorder's C++ with what compiles it, and the package in mpi/, by name in the build context."""
     wheels: tuple[Path, ...]
-    """Wheels to install from, sorted by name; empty: the package index is used."""
+    """Wheels to install from, sorted by name; empty: use the package index."""
     build_args: Mapping[str, str]
-    """The Dockerfile's ARGs; one that is not named keeps the Dockerfile's default."""
+    """Values of the Dockerfile's ARGs; others keep their defaults."""
 
     def tar(self) -> Iterator[bytes]:
-        """Yields the context as a tar archive, by the megabyte."""
+        """Yield the context as a tar archive, in pieces of a megabyte."""
         from lab.engine.archive import pack_files
 
         members = {"wheels": self.dockerfile.parent, "Dockerfile": self.dockerfile, **self.sources}
@@ -63,7 +63,7 @@ def plan_build(
     torch: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> BuildContext:
-    """Decides a build from what was asked for, the environment and what the folder of wheels holds.
+    """Decide a build from the arguments, the environment, and the wheels in a folder.
 
     Args:
         base: base image; None: `LAB_IMAGE_BASE`, else the Dockerfile's own.
@@ -71,27 +71,29 @@ def plan_build(
             build installs them if apt works.
         wheels: folder with wheels of torch, numpy and what they need; None: `LAB_IMAGE_WHEELS`, else the index is used.
         index_url: package index; None: `PIP_INDEX_URL`, else pip's own.
-        extra_index_url: further package index; None: `PIP_EXTRA_INDEX_URL`.
+        extra_index_url: additional package index; None: `PIP_EXTRA_INDEX_URL`.
         torch: version of torch; None: the one among the wheels, else the Dockerfile's own.
-        environ: where the variables are looked up.
+        environ: the environment with these variables.
     """
     if wheels is None and (folder := environ.get(WHEELS_VARIABLE)):
         wheels = Path(folder)
-    found = _find_wheels(wheels) if wheels is not None else ()
+    wheel_files = _find_wheels(wheels) if wheels is not None else ()
     args = {
         "BASE": base or environ.get(BASE_VARIABLE),
         "BUILD_BASE": build_base or environ.get(BUILD_BASE_VARIABLE),
-        "TORCH": torch or (_torch_version(found) if found else None),
+        "TORCH": torch or (_torch_version(wheel_files) if wheel_files else None),
         "PIP_INDEX_URL": index_url or environ.get("PIP_INDEX_URL"),
         "PIP_EXTRA_INDEX_URL": extra_index_url or environ.get("PIP_EXTRA_INDEX_URL"),
         "PIP_TRUSTED_HOST": environ.get("PIP_TRUSTED_HOST"),
     }
-    given = {name: value for name, value in args.items() if value}
-    return BuildContext(dockerfile=find_dockerfile(), sources=_find_sources(), wheels=found, build_args=given)
+    build_args = {name: value for name, value in args.items() if value}
+    return BuildContext(
+        dockerfile=find_dockerfile(), sources=_find_sources(), wheels=wheel_files, build_args=build_args
+    )
 
 
 def find_dockerfile() -> Path:
-    """Returns the Dockerfile of the node image."""
+    """Return the path of the Dockerfile of the node image."""
     path = bundled_path("Dockerfile")
     if path.is_file():
         return path
@@ -102,7 +104,7 @@ def find_dockerfile() -> Path:
 
 
 def _find_sources() -> dict[str, Path]:
-    recorder = sorted(map(Path, [build.__file__, *build.sources()]))
+    recorder = sorted(map(Path, [build.__file__, *build.list_sources()]))
     package = bundled_path("mpi")
     mpi = sorted(path for pattern in _MPI_FILES for path in package.glob(pattern))
     return {f"{_RECORDER}/{path.name}": path for path in recorder} | {
@@ -114,11 +116,11 @@ def _find_wheels(folder: Path) -> tuple[Path, ...]:
     hint = "fill it with `pip download -d DIR torch==VERSION numpy` on a machine with an index (docs/air-gapped.md)"
     if not folder.is_dir():
         raise ImageError(f"the folder of wheels {folder} does not exist", hint)
-    found = tuple(sorted(path for path in folder.glob("*.whl") if path.is_file()))
+    wheel_files = tuple(sorted(path for path in folder.glob("*.whl") if path.is_file()))
     for package in ("torch", "numpy"):
-        if not any(path.name.startswith(f"{package}-") for path in found):
+        if not any(path.name.startswith(f"{package}-") for path in wheel_files):
             raise ImageError(f"the folder of wheels {folder} holds no wheel of {package}", hint)
-    return found
+    return wheel_files
 
 
 def _torch_version(wheels: tuple[Path, ...]) -> str:
@@ -133,7 +135,7 @@ Event = Mapping[str, Any]
 """One object of the engine's JSON stream."""
 
 TAIL_LINES = 20
-"""How much of a failed build's output is kept for the message."""
+"""Number of lines of a failed build's output that the message shows."""
 
 _STEP = re.compile(r"^(?:\[\d+/\d+\] )?step (\d+/\d+) ?: *(.*)", re.IGNORECASE)
 _LAYER = re.compile(r"^ ---> ([0-9a-f]{12,64})$")
@@ -143,18 +145,18 @@ _OF_A_LAYER = (
     *_DONE,
     *("Pulling fs layer", "Waiting", "Downloading", "Verifying Checksum", "Download complete", "Extracting"),
 )
-"""What is said of a layer that is pulled."""
+"""Messages about a layer that is pulled."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class EngineLog:
-    """Follows a build or a pull: where it is, its last lines, and why it failed if it did."""
+    """Follows a build or a pull: its current step, its last lines, and why it failed."""
 
     def __init__(self) -> None:
         self.step = ""
         """The step of a build, such as `3/9`; empty where there is none."""
         self.error = ""
-        """The engine's own word on why it failed; empty while it has not."""
+        """The engine's reason for the failure; empty while there is none."""
         self.stages: list[str] = []
         """Image of each stage of a build that ended and is not the last one."""
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
@@ -163,7 +165,7 @@ class EngineLog:
         self._bytes: dict[str, tuple[int, int]] = {}
 
     def read(self, event: Event) -> list[str]:
-        """Takes one event and returns what is worth showing of it, mostly one line or nothing."""
+        """Read one event and return the lines to show, usually one or none."""
         if "error" in event:
             self.error = str(event["error"]).strip()
             return []
@@ -176,7 +178,7 @@ class EngineLog:
         return [f"[{self.step}] {text}" if self.step else text for text in texts]
 
     def _read_line(self, line: str) -> str:
-        """What is worth showing of a line; it may begin a step."""
+        """Return the text to show of a line, which may begin a step."""
         if layer := _LAYER.match(line):
             self._layer = layer[1]
         if not line or _BOOKKEEPING.match(line):
@@ -241,17 +243,17 @@ _COMMAND_FAILED = re.compile(r"^The command '.*' returned a non-zero code: (\d+)
 
 
 def is_transient(reason: str) -> bool:
-    """Tells whether a failed pull is worth another try: the connection failed, the registry did not refuse."""
+    """Return whether to retry a failed pull: the connection failed, but the registry did not refuse."""
     return _TRANSIENT.search(reason) is not None
 
 
 def pull_failed(image: str, reason: str) -> ImageUnfit:
-    """Returns the error for an image that is not here and cannot be pulled."""
+    """Return the error for a missing image that cannot be pulled."""
     return ImageUnfit(f"the image {image} is not here and cannot be pulled: {one_line(reason)}", _hint(reason))
 
 
 def build_failed(image: str, reason: str, *, step: str = "", tail: Sequence[str] = ()) -> ImageError:
-    """Returns the error for a failed build; the last lines of its output are printed below the sentence."""
+    """Return the error for a failed build, with the last lines of its output below the sentence."""
     if match := _COMMAND_FAILED.match(reason):
         sentence = f"{step or 'a step'} exited with code {match[1]}"
     else:
@@ -267,12 +269,12 @@ def _hint(text: str) -> str:
 
 
 SILENT_S = 600.0
-"""Seconds without any word from the engine after which a build or a pull is given up."""
+"""Seconds without a message of the engine after which a build or a pull is aborted."""
 PULL_ATTEMPTS = 3
 
 
 def make_image(connection: Connection, image: str, announce: Announce) -> ImageInfo:
-    """Builds an image (the default one) or pulls it (any other)."""
+    """Build the default image, or pull any other."""
     if image == DEFAULT_IMAGE:
         return build_image(connection, plan_build(), announce)
     return pull_image(connection, image, announce)
@@ -287,7 +289,7 @@ def build_image(
     no_cache: bool = False,
     labels: Mapping[str, str] = {},
 ) -> ImageInfo:
-    """Builds the project's Dockerfile."""
+    """Build the project's Dockerfile."""
     labels = {"org.opencontainers.image.version": __version__, **labels}
     options = {"nocache": no_cache, "buildargs": dict(context.build_args), "labels": labels}
     return build_from(connection, tag, context.tar(), announce, **options)
@@ -296,9 +298,9 @@ def build_image(
 def build_from(
     connection: Connection, tag: str, files: Iterable[bytes], announce: Announce, **options: Any
 ) -> ImageInfo:
-    """Builds an image from the pieces of a tar.
+    """Build an image from the pieces of a tar.
 
-    `options` go to the engine. After a failure, and after Ctrl-C, no container of the build is left.
+    `options` are passed to the engine. After a failure, and after Ctrl-C, no container of the build is left.
     """
     before, log = inspect_image(connection, tag), EngineLog()
     options |= {"custom_context": True, "decode": True, "rm": True, "forcerm": True}
@@ -325,7 +327,7 @@ def build_from(
 
 
 def pull_image(connection: Connection, image: str, announce: Announce) -> ImageInfo:
-    """Pulls an image; tries again where the connection to the registry failed."""
+    """Pull an image; retry if the connection to the registry failed."""
     import tenacity
 
     attempts = tenacity.Retrying(
@@ -339,9 +341,9 @@ def pull_image(connection: Connection, image: str, announce: Announce) -> ImageI
 
 
 def _pull_once(connection: Connection, image: str, announce: Announce) -> ImageInfo:
-    log, doing = EngineLog(), f"pulling the image {image}"
+    log, action = EngineLog(), f"pulling the image {image}"
     try:
-        for event in _events(connection, lambda: connection.api.pull(image, stream=True, decode=True), doing):
+        for event in _events(connection, lambda: connection.api.pull(image, stream=True, decode=True), action):
             for text in log.read(event):
                 announce(f"pulling {image}: {text}")
     except Refused as refused:
@@ -352,11 +354,11 @@ def _pull_once(connection: Connection, image: str, announce: Announce) -> ImageI
     return pulled
 
 
-def _events(connection: Connection, start: Callable[[], Iterable[Event]], doing: str) -> Iterator[Event]:
-    """Yields the events of a request, with the deadline on silence and the lab's own errors.
+def _events(connection: Connection, start: Callable[[], Iterable[Event]], action: str) -> Iterator[Event]:
+    """Yield the events of a request, with a deadline for silence and the lab's own errors.
 
-    docker-py has no time-out for the silence of a pull, and a build blocks while its context is sent. In a thread both
-    can be waited for with a deadline, and Ctrl-C gets through at once. The thread ends at the next event or with the
+    docker-py has no timeout for the silence of a pull, and a build blocks while its context is sent. A thread makes it
+    possible to wait with a deadline, and to handle Ctrl-C at once. The thread ends at the next event or with the
     process, and the engine stops its work when the connection closes.
     """
     events: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()
@@ -385,14 +387,14 @@ def _events(connection: Connection, start: Callable[[], Iterable[Event]], doing:
             yield event
     except queue.Empty:
         raise ImageError(
-            f"no word from the engine for {format_duration(SILENT_S)} while {doing}", "see the engine's own log"
+            f"no word from the engine for {format_duration(SILENT_S)} while {action}", "see the engine's own log"
         ) from None
     finally:
         left.set()
 
 
 def _drop_nameless(connection: Connection, images: Iterable[str]) -> None:
-    """Removes images that have lost their name: first stages and the image replaced, a gigabyte each."""
+    """Remove images that have lost their name: first stages and the replaced image, a gigabyte each."""
     for image in images:
         with suppress(Refused):  # a container or another build uses it, or it is already gone
             if not connection.ask("GET", f"/images/{image}/json")["RepoTags"]:

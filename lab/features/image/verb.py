@@ -1,4 +1,4 @@
-"""`lab image`: build the image of the nodes, or one with packages; list and remove what was made of packages."""
+"""`lab image`: build the image of the nodes, or one with packages; list and remove what has packages."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it."""
+    """Run the action."""
     if arguments.action == "build":
         return _build_packages(arguments) if arguments.requirements else _build(arguments)
     return _list(arguments) if arguments.action == "list" else _prune(arguments)
@@ -82,7 +82,7 @@ def _build(arguments: argparse.Namespace) -> int:
 
 
 def _build_packages(arguments: argparse.Namespace) -> int:
-    """Make ready what `lab up --requirements` would use."""
+    """Prepare what `lab up --requirements` would use."""
     if any(getattr(arguments, name) for name in _OF_THE_NODE_IMAGE) or arguments.tag != DEFAULT_IMAGE:
         raise UsageError(
             "--requirements make another image upon the one of the nodes; the other options are for that one",
@@ -100,14 +100,14 @@ def _build_packages(arguments: argparse.Namespace) -> int:
 
 
 def _prepared(arguments: argparse.Namespace) -> list[tuple[PackageStore, Prepared]]:
-    """What there is of the engines that are meant, each once: some engines use what another one has made."""
-    found: dict[str, tuple[PackageStore, Prepared]] = {}
+    """Return what the selected engines have prepared, each once: some engines share it."""
+    prepared: dict[str, tuple[PackageStore, Prepared]] = {}
     for engine in available_engines(arguments.engine)[0]:
         with suppress(ClusterUnfit):
             store = package_store(engine)
             for one in store.prepared():
-                found.setdefault(one.name, (store, one))
-    return [*found.values()]
+                prepared.setdefault(one.name, (store, one))
+    return [*prepared.values()]
 
 
 def _list(arguments: argparse.Namespace) -> int:

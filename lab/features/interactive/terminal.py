@@ -143,7 +143,7 @@ class FedStdin(Stdin):
 
     def handle_message(self, message: wire.Message) -> None:
         """Read on when what was sent is taken, and no more when nobody reads."""
-        if isinstance(message, messages.Taken) and self._agents is not None:
+        if isinstance(message, messages.InputDelivered) and self._agents is not None:
             self._underway -= message.bytes
             self._agents.remove_reader(self._fd)
             if message.closed:

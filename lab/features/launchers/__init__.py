@@ -1,4 +1,4 @@
-"""Launchers: torchrun and mpirun in the place of the lab's own agents."""
+"""Launchers: torchrun and mpirun instead of the lab's own agents."""
 
 from lab.feature import Feature
 

@@ -1,4 +1,4 @@
-"""What launchers make of a verdict: attempts, where one began the workers anew, and the ends of its own processes."""
+"""How launchers change a verdict: attempts if one restarted the workers, and the ends of its own processes."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from lab.record.result import Attempt, Culprit
 from lab.words import clip_end, clip_middle, format_count, format_duration, join_words, name_attempts
 
 _MOST = 20
-"""Earlier attempts of which an explanation tells."""
+"""Most earlier attempts that an explanation shows."""
 _LONGEST = 160
 _MOST_CLAUSES = 6
 
 
 def with_attempts(last: Judgement, attempts: Sequence[Attempt], facts: RunFacts, max_restarts: int) -> Judgement:
-    """The judgement on the last of several attempts, with what ended those before it.
+    """Add to the judgement of the last attempt what ended the earlier ones.
 
     Args:
         last: the judgement.
-        attempts: all of them, the last one too.
+        attempts: all of them, including the last.
         facts: of the run.
-        max_restarts: how often its launcher may begin the workers anew.
+        max_restarts: how often its launcher may restart the workers.
     """
     restarts = format_count(len(attempts) - 1, "restart")
     if last.verdict == "passed":
@@ -48,33 +48,33 @@ def with_attempts(last: Judgement, attempts: Sequence[Attempt], facts: RunFacts,
 
 
 def _are_used_up(facts: RunFacts, max_restarts: int) -> bool:
-    """Whether a launcher could not begin anew once more.
+    """Return whether a launcher has no restart left.
 
-    Each node counts for itself, and only attempts in which one of its own ranks had failed.
+    Each node counts only attempts in which one of its own ranks failed.
     """
     attempts = (*facts.earlier, facts)
     failures = Counter(node for one in attempts for node in {rank.node for rank in one.ranks if rank.failed})
-    gave_up = not facts.starters or any(starter.failed for starter in facts.starters)
-    return bool(max_restarts) and gave_up and max(failures.values(), default=0) > max_restarts
+    has_stopped = not facts.starters or any(starter.failed for starter in facts.starters)
+    return bool(max_restarts) and has_stopped and max(failures.values(), default=0) > max_restarts
 
 
 def _ends(attempts: Sequence[Attempt]) -> str:
-    """What ended each attempt but the last, the same in several of them once."""
+    """Describe what ended each attempt but the last, and combine equal causes."""
     numbers: dict[str, list[int]] = {}
     for attempt, following in pairwise(attempts):
         what = f"{_end_of(attempt)} in"
         if attempt.culprit is None and attempt.verdict == "error":
-            resized = attempt.world_size != following.world_size  # not all that were to meet need have begun
+            resized = attempt.world_size != following.world_size  # fewer ranks than expected may have started
             size = f" with {format_count(following.world_size, 'rank')}" if resized else ""
             what = f"the launcher began anew{size}, though nobody had failed, after"
         numbers.setdefault(what, []).append(attempt.number)
     clauses = [f"{what} {name_attempts(ours)}" for what, ours in numbers.items()]
-    more = len(clauses) - _MOST_CLAUSES
-    return join_words([*clauses[:_MOST_CLAUSES], f"{more} more"] if more > 1 else clauses)
+    hidden_count = len(clauses) - _MOST_CLAUSES
+    return join_words([*clauses[:_MOST_CLAUSES], f"{hidden_count} more"] if hidden_count > 1 else clauses)
 
 
 def _end_of(attempt: Attempt) -> str:
-    """What ended an attempt, as a clause: `rank 1 raised ValueError: no at train.py:31`."""
+    """Describe what ended an attempt, as a clause: `rank 1 raised ValueError: no at train.py:31`."""
     return clip_middle(attempt.summary or attempt.reason, _LONGEST)
 
 
@@ -97,20 +97,20 @@ class AttemptEnded(Finding):
     reason: str = ""
 
     def render(self) -> Words:
-        """Which attempt it was, of how many ranks, and what ended it."""
+        """Render the attempt's number, its size, and what ended it."""
         took = "" if self.seconds is None else f", {format_duration(self.seconds)}"
         size = f", {format_count(self.world_size, 'rank')}" if self.world_size else ""
         return f"attempt {self.number}{size}{took}: {self.reason.removesuffix('.')}"
 
 
 def explain_attempts(run: Explained) -> list[Finding]:
-    """What ended each attempt before the one that a record shows, in order, of many the last."""
+    """Explain what ended the earlier attempts, in order; of many, the last ones."""
     earlier = [*run.evidence.record.earlier_attempts().items()]
     return [_attempt_ended(number, record) for number, record in earlier[-_MOST:]]
 
 
 def _attempt_ended(number: int, record: Record) -> Finding:
-    """What ended an attempt; of a record that ends before its result as well."""
+    """Return what ended an attempt, also if its record ends before its result."""
     result = record.result()
     reason, culprit, duration_s = result.reason, result.culprit, result.duration_s
     if not record.complete:
@@ -122,15 +122,15 @@ def _attempt_ended(number: int, record: Record) -> Finding:
     return AttemptEnded(number=number, world_size=size, reason=reason, ranks=ranks, seconds=duration_s)
 
 
-# -- what launchers' own processes did wrong
+# -- failures of launchers' own processes
 
 _TAIL_BYTES = 16384
-"""Of a launcher's log, so much is read for its last line."""
+"""Bytes of a launcher's log that are read for its last line."""
 _LONGEST_LAST_WORDS = 300
 
 
 class LauncherEnded(Finding):
-    """A launcher that failed, or started nobody, though no rank failed."""
+    """A launcher that failed, or started no rank, although no rank failed."""
 
     kind: Kind = LauncherKind.LAUNCHER
     nodes: tuple[str, ...]
@@ -143,7 +143,7 @@ class LauncherEnded(Finding):
     """Its last line."""
 
     def render(self) -> Words:
-        """How it ended, and its last line."""
+        """Render how it ended, and its last line."""
         last_line = f": {clip_end(self.said, _LONGEST_LAST_WORDS)}" if self.said else ""
         if not self.failed:
             return f"the launchers on {join_words(self.nodes)} had not started any rank{last_line}"
@@ -153,7 +153,7 @@ class LauncherEnded(Finding):
 
 
 def judge_starters(evidence: Evidence) -> Judgement | None:
-    """What launchers' own processes did wrong in a run in which no rank failed; None where it was not them."""
+    """Judge a run in which no rank failed by the launchers' own processes; None if they are not the cause."""
     facts = evidence.facts
     failed = sorted((one for one in facts.starters if one.failed), key=lambda one: one.ended or 0.0)
     begun = any(rank.started is not None for rank in facts.ranks)
@@ -171,7 +171,7 @@ def judge_starters(evidence: Evidence) -> Judgement | None:
 
 
 def _last_words(evidence: Evidence, starter: RankFacts) -> str:
-    """The last line that a launcher printed; empty where there is none."""
+    """Return the last line that a launcher printed; empty if there is none."""
     try:
         with open_file(evidence.record.path, f"{LOGS}/{launcher_log(starter.node)}") as log:
             log.seek(max(0, log.seek(0, 2) - _TAIL_BYTES))

@@ -1,4 +1,4 @@
-"""torchrun, an agent of `torch.distributed.run` on each node, and mpirun: processes that start the workers."""
+"""Launchers: torchrun, an agent of `torch.distributed.run` on each node, and mpirun."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from lab.spec.launching import RESTARTS, Launcher, Layout, Starter
 from lab.words import format_count
 
 _RENDEZVOUS = {
-    "is_host": "0",  # the agent of the lab has the store there before anybody asks
+    "is_host": "0",  # the lab's agent starts the store before anyone connects
     "keep_alive_interval": "2",
     "keep_alive_max_attempt": "3",
 }
-"""Three missed signs of life are the end of a node: 6 s, where torchrun's own default is 15 s."""
+"""A node is lost after three missed keep-alives: 6 s, where torchrun's own default is 15 s."""
 _A_STORE_FOR_EACH_ATTEMPT = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-"""Else an attempt finds the addresses of the one before it in the store, and gloo does not connect."""
+"""Otherwise an attempt finds addresses of the previous one in the store, and gloo does not connect."""
 
 
 _NODES = kinds.whole_number(1, 1024)
 
 
 class Torchrun(Frozen):
-    """What torchrun's agents are told."""
+    """Settings of torchrun's agents."""
 
     min_nodes: int | None = key_field(None, _NODES, "min_nodes: 2", "all nodes of the run")
     """With so many nodes workers are started, and go on when others are lost."""
@@ -44,20 +44,20 @@ class Torchrun(Frozen):
     """So many seconds agents that are enough wait for more of them; torchrun's own default is 30."""
 
     def problem(self) -> str:
-        """What of it contradicts itself; empty: nothing."""
+        """Return a contradiction in the settings; empty if there is none."""
         if self.min_nodes and self.max_nodes and self.min_nodes > self.max_nodes:
             return f"min_nodes is {self.min_nodes}, more than max_nodes, {self.max_nodes}"
         return ""
 
 
 class TorchrunLauncher(Launcher):
-    """The agents decide which rank is where."""
+    """The agents decide which rank runs on which node."""
 
     declares = "lab.features.launchers.launchers:Torchrun"
     plans_ranks = False
 
     def refusal(self, layout: Layout) -> str:
-        """What there is too little of."""
+        """Explain why the run has too few nodes; empty if it has enough."""
         least, most = _size(layout)
         nodes = len(layout.addresses)
         if least > nodes:
@@ -68,10 +68,10 @@ class TorchrunLauncher(Launcher):
         return ""
 
     def starters(self, layout: Layout) -> tuple[Starter, ...]:
-        """An agent on each node."""
-        told = _told(layout)
+        """Return an agent for each node."""
+        settings = _torchrun_settings(layout)
         least, most = _size(layout)
-        rendezvous = {**_RENDEZVOUS, "last_call_timeout": str(told.last_call_s)}
+        rendezvous = {**_RENDEZVOUS, "last_call_timeout": str(settings.last_call_s)}
         env = {**layout.env, **_A_STORE_FOR_EACH_ATTEMPT}
         return tuple(
             Starter(
@@ -82,8 +82,8 @@ class TorchrunLauncher(Launcher):
                     *("--rdzv-backend", "c10d", "--rdzv-endpoint", f"{layout.addresses[0]}:{layout.port}"),
                     *("--rdzv-id", layout.run),
                     *("--rdzv-conf", ",".join(f"{name}={value}" for name, value in rendezvous.items())),
-                    *("--local-addr", address, "--max-restarts", str(told.max_restarts)),
-                    *("--monitor-interval", f"{told.monitor_interval_s:g}"),
+                    *("--local-addr", address, "--max-restarts", str(settings.max_restarts)),
+                    *("--monitor-interval", f"{settings.monitor_interval_s:g}"),
                     *layout.argv,
                 ),
                 env=env,
@@ -93,37 +93,37 @@ class TorchrunLauncher(Launcher):
 
 
 def _size(layout: Layout) -> tuple[int, int]:
-    nodes, told = len(layout.addresses), _told(layout)
-    return told.min_nodes or nodes, told.max_nodes or max(nodes, told.min_nodes or 0)
+    nodes, settings = len(layout.addresses), _torchrun_settings(layout)
+    return settings.min_nodes or nodes, settings.max_nodes or max(nodes, settings.min_nodes or 0)
 
 
-def _told(layout: Layout) -> Torchrun:
-    told: Torchrun = layout.settings.settings or Torchrun()
-    return told
+def _torchrun_settings(layout: Layout) -> Torchrun:
+    settings: Torchrun = layout.settings.settings or Torchrun()
+    return settings
 
 
-_ASKS = "HYDRA_LAUNCH: "
-"""So begins a line of `mpiexec -launcher manual` that is the command of a proxy, to be started on its node."""
+_REQUEST_PREFIX = "HYDRA_LAUNCH: "
+"""Prefix of a line of `mpiexec -launcher manual`: the command of a proxy to start on its node."""
 _PROXY, _NUMBER = "hydra_pmi_proxy", "--proxy-id"
 _MPICH = {
-    "MPIR_CVAR_CH4_CMA_ENABLE": "0",  # one process reads another's memory: no worker of the lab may
-    "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",  # who waits makes room for who computes: nodes share cores
+    "MPIR_CVAR_CH4_CMA_ENABLE": "0",  # it reads other processes' memory, which no worker of the lab may do
+    "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",  # waiting ranks yield to computing ones: nodes share cores
 }
 _MODULES = ("mpi4py", "torch_mpi")
-"""What PyTorch needs for the backend `mpi`."""
+"""Modules that PyTorch needs for the backend `mpi`."""
 
 
 class MpirunLauncher(Launcher):
-    """Ranks are where the plan has them: `mpiexec` fills one node after the other."""
+    """Ranks run where the plan puts them: `mpiexec` fills one node after the other."""
 
     declares = ""
 
     def starters(self, layout: Layout) -> tuple[Starter, ...]:
-        """`mpiexec` itself."""
+        """Return `mpiexec` itself."""
         hosts = ",".join(f"{address}:{layout.nproc_per_node}" for address in layout.addresses)
         argv = (
             *("mpiexec", "-launcher", "manual", "-localhost", layout.addresses[0], "-hosts", hosts),
-            *("-genvnone", "-wdir", "/"),  # each proxy has the variables of its own node, and its agent the folder
+            *("-genvnone", "-wdir", "/"),  # each proxy has its node's variables, and its agent knows the folder
             *("-n", str(len(layout.addresses) * layout.nproc_per_node)),
             *(PYTHON, *layout.argv),
         )
@@ -131,10 +131,10 @@ class MpirunLauncher(Launcher):
         return (Starter(node="node0", argv=argv, env={**_MPICH, **layout.env}, modules=modules),)
 
     def find_requested_starter(self, asking: Starter, line: str) -> Starter | None:
-        """The proxy that a line asks for, which then starts the workers of its node."""
-        if not line.startswith(_ASKS):
+        """Return the proxy that a line requests, which then starts the workers of its node."""
+        if not line.startswith(_REQUEST_PREFIX):
             return None
-        argv = _words(line.removeprefix(_ASKS))
+        argv = _words(line.removeprefix(_REQUEST_PREFIX))
         number = dict(pairwise(argv)).get(_NUMBER, "")
         if not number.isdecimal() or PurePath(argv[0]).name != _PROXY:
             return None
@@ -144,5 +144,5 @@ class MpirunLauncher(Launcher):
 def _words(command: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(command))
-    except ValueError:  # a quotation mark without its other half
+    except ValueError:  # an unclosed quotation mark
         return ()

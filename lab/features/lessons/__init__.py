@@ -12,8 +12,8 @@ FEATURE = Feature(
     },
     needs=("html", "pictures", "calls", "records"),
     keys={"predict": "lab.features.lessons.question:LessonKeys"},
-    views={"lesson": "lab.features.lessons.question:lesson_of"},
-    exports={"learn": "lab.features.lessons.take:learn"},
+    views={"lesson": "lab.features.lessons.question:read_lesson"},
+    exports={"learn": "lab.features.lessons.lesson:learn"},
     record_files={
         PREDICTION: "of a run that was taken as a lesson: the question, what was predicted, what is right, what it "
         "teaches"

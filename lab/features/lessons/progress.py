@@ -1,4 +1,4 @@
-"""The learning path, which of its lessons a person has taken, and what they predicted."""
+"""The learning path, which of its lessons a person has done, and what they predicted."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any
 
 from lab.engine.ownership import state_folder
 from lab.errors import LabError, RecordError, UsageError
-from lab.features.lessons.verb_scenarios import PATH_FILE, read_path
+from lab.features.lessons.verb_scenarios import PATH_FILE, read_chapters
 from lab.frozen import Frozen
-from lab.node.messages.typed import Misfit, read
+from lab.node.messages.typed import Misfit, read_typed
 from lab.record.record_files import is_file, open_file, parse_line, read_beginning, read_lines
 from lab.report.style import Style
 from lab.report.table import table_text
@@ -25,53 +25,56 @@ from lab.words import clip_end, format_count
 
 
 class LearningPath(Frozen):
-    """The lessons of a folder, in the order in which to take them."""
+    """The lessons of a folder, in the order in which a person does them."""
 
     chapters: Mapping[str, tuple[str, ...]]
     """Names of the lessons of each chapter."""
 
     @property
     def names(self) -> list[str]:
-        """All of them, in order."""
+        """Return the names of all lessons, in order."""
         return [name for names in self.chapters.values() for name in names]
 
-    def place(self, name: str) -> str:
-        """`lesson 3 of 92, First steps`; empty for a lesson that is not on the path."""
+    def describe_position(self, name: str) -> str:
+        """Return `lesson 3 of 92, First steps`; empty for a lesson that is not on the path."""
         if name not in self.names:
             return ""
         chapter = next(chapter for chapter, names in self.chapters.items() if name in names)
         return f"lesson {self.names.index(name) + 1} of {len(self.names)}, {chapter}"
 
     def next_after(self, name: str, done: Collection[str]) -> str:
-        """The first lesson behind this one that is not done, or else the first of all; empty when all are done."""
+        """Return the first lesson after this one that is not done, or else the first of all; empty if all are done."""
         names = self.names
         at = names.index(name) + 1 if name in names else 0
         return next((each for each in (*names[at:], *names[:at]) if each not in done and each != name), "")
 
 
-def learning_path(folder: Path | None = None) -> LearningPath:
-    """The path of a folder; by default of the current folder's scenarios if they have one, else of the lab's lessons.
+def load_learning_path(folder: Path | None = None) -> LearningPath:
+    """Read the path of a folder.
+
+    Without a folder this is the path of the current folder's scenarios if they have one, else that of the lab's
+    lessons.
 
     Raises:
-        ScenarioError: the file that states the path is not valid.
+        ScenarioError: the path's file is not valid.
     """
     if folder is None:
         folder = OWN_FOLDER if (OWN_FOLDER / PATH_FILE).is_file() else library_folder()
-    stated = read_path(folder) or {"Lessons": [str(file.relative_to(folder)) for file in files_below(folder)]}
+    stated = read_chapters(folder) or {"Lessons": [str(file.relative_to(folder)) for file in files_below(folder)]}
     chapters = {
-        chapter: tuple(name_of(folder / name) for name in names if (folder / name).is_file())
+        chapter: tuple(lesson_name(folder / name) for name in names if (folder / name).is_file())
         for chapter, names in stated.items()
     }
     return LearningPath(chapters=chapters)
 
 
-def name_of(file: Path) -> str:
-    """What a lesson is called on the path and in what is kept: the name of its file."""
+def lesson_name(file: Path) -> str:
+    """Return the name of a lesson on the path and in the progress file: the name of its file."""
     return file.stem.replace("-", "_")
 
 
 FOLDER_VARIABLE = "LAB_PROGRESS"
-"""Environment variable: the folder where progress is kept, such as one that a class on one machine shares."""
+"""Environment variable: the folder of the progress files, for example one that a class on one machine shares."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 _SUFFIX = ".jsonl"
 _MOST_BYTES = 16 * 1024**2
@@ -79,53 +82,53 @@ _MOST_BYTES = 16 * 1024**2
 
 @dataclass(frozen=True)
 class Attempt:
-    """A lesson that was taken."""
+    """One time that a person did a lesson."""
 
     lesson: str
     prediction: str = ""
-    """Empty where nothing was predicted."""
+    """Empty if the person predicted nothing."""
     right: bool | None = None
-    """Whether the prediction held; None where there is none, or nothing to hold it against."""
+    """Whether the prediction held; None without a prediction, or if nothing can be compared with it."""
     run: str = ""
     """Name of the run."""
     time: float = 0.0
-    """Unix time of its end."""
+    """Unix time of the end of the run, in seconds."""
 
 
-class Kept(Frozen):
-    """What is kept of a person."""
+class Progress(Frozen):
+    """The lessons that a person has done."""
 
     person: str
     attempts: tuple[Attempt, ...] = ()
     """In the order in which they were made."""
     problem: str = ""
-    """What of it cannot be read, a sentence."""
+    """A sentence that says what cannot be read; empty if nothing is damaged."""
 
     @property
-    def standing(self) -> dict[str, Attempt]:
-        """By lesson the attempt that counts: the first with a prediction, since after it one has been told."""
-        found: dict[str, Attempt] = {}
+    def counted_attempts(self) -> dict[str, Attempt]:
+        """The attempt that counts, by lesson: the first with a prediction, because a run reveals the answer."""
+        counted: dict[str, Attempt] = {}
         for attempt in self.attempts:
-            if attempt.lesson not in found or (attempt.prediction and not found[attempt.lesson].prediction):
-                found[attempt.lesson] = attempt
-        return found
+            if attempt.lesson not in counted or (attempt.prediction and not counted[attempt.lesson].prediction):
+                counted[attempt.lesson] = attempt
+        return counted
 
-    def count(self, right: bool | None) -> int:
-        """How many lessons were predicted right, wrong, or neither."""
-        return sum(attempt.right is right for attempt in self.standing.values())
+    def count(self, is_right: bool | None) -> int:
+        """Count the lessons that were predicted right (True), wrong (False), or neither (None)."""
+        return sum(attempt.right is is_right for attempt in self.counted_attempts.values())
 
 
 def progress_folder() -> Path:
-    """Where progress is kept."""
+    """Return the folder of the progress files."""
     shared = os.environ.get(FOLDER_VARIABLE)
     return Path(shared) if shared else state_folder() / "learn"
 
 
-def person_of(name: str | None) -> str:
-    """The name under which progress is kept; by default that of the user.
+def resolve_person(name: str | None) -> str:
+    """Return the name under which progress is stored; by default the name of the user.
 
     Raises:
-        UsageError: it cannot name a file.
+        UsageError: the name cannot be the name of a file.
     """
     if name is None:
         try:
@@ -138,54 +141,54 @@ def person_of(name: str | None) -> str:
     return name
 
 
-def keep(person: str, attempt: Attempt) -> None:
-    """Add a lesson to what is kept of a person.
+def record_attempt(person: str, attempt: Attempt) -> None:
+    """Append an attempt to a person's progress file.
 
     Raises:
-        LabError: it cannot be written.
+        LabError: the file cannot be written.
     """
     folder, name = progress_folder(), f"{person}{_SUFFIX}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        cut = is_file(folder, name) and not read_beginning(folder, name, _MOST_BYTES).endswith("\n")
+        is_cut = is_file(folder, name) and not read_beginning(folder, name, _MOST_BYTES).endswith("\n")
         with open_file(folder, name, append=True) as file:
-            file.write(b"\n" * cut + json.dumps(asdict(attempt)).encode() + b"\n")
+            file.write(b"\n" * is_cut + json.dumps(asdict(attempt)).encode() + b"\n")
     except (OSError, RecordError) as error:
         raise LabError(
-            f"your progress cannot be kept in {folder / name}: {_why(error)}",
+            f"your progress cannot be kept in {folder / name}: {_describe_error(error)}",
             f"set {FOLDER_VARIABLE} to a folder that you can write",
         ) from error
 
 
-def kept_of(person: str) -> Kept:
-    """What is kept of a person; lines that are damaged are left out and counted."""
+def read_progress(person: str) -> Progress:
+    """Read a person's progress file; damaged lines are left out and counted in `problem`."""
     folder, name = progress_folder(), f"{person}{_SUFFIX}"
     attempts, damaged = [], 0
     try:
         with open_file(folder, name, _MOST_BYTES) as file:
             for line in filter(bytes.strip, read_lines(file)):
                 try:
-                    attempts.append(read(Attempt, parse_line(line)))
+                    attempts.append(read_typed(Attempt, parse_line(line)))
                 except Misfit:
                     damaged += 1
     except FileNotFoundError:
-        return Kept(person=person)
+        return Progress(person=person)
     except (OSError, RecordError) as error:
-        return Kept(person=person, problem=f"{folder / name} cannot be read: {_why(error)}")
+        return Progress(person=person, problem=f"{folder / name} cannot be read: {_describe_error(error)}")
     lines = "1 line" if damaged == 1 else f"{damaged} lines"
     problem = f"{folder / name}: {lines} cannot be read; the rest counts, and nothing in it is changed"
-    return Kept(person=person, attempts=tuple(attempts), problem=problem if damaged else "")
+    return Progress(person=person, attempts=tuple(attempts), problem=problem if damaged else "")
 
 
-def _why(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def kept_of_all() -> list[Kept]:
-    """What is kept of everybody, in the order of their names.
+def read_all_progress() -> list[Progress]:
+    """Read the progress of all persons, in the order of their names.
 
     Raises:
-        LabError: the folder of all progress cannot be read.
+        LabError: the folder cannot be read.
     """
     folder = progress_folder()
     try:
@@ -194,104 +197,119 @@ def kept_of_all() -> list[Kept]:
         return []
     except OSError as error:
         raise LabError(f"{folder} cannot be read: {error.strerror}") from error
-    return [kept_of(name) for name in names if _NAME.fullmatch(name)]
+    return [read_progress(name) for name in names if _NAME.fullmatch(name)]
 
 
 _WIDTH = 100
 _LONGEST_PREDICTION = 60
 SIGNS = {True: ("✔", "green"), False: ("✘", "red"), None: ("•", "cyan")}
-"""Predicted right, predicted wrong, done without either; with colours."""
+"""The sign and the color of a lesson that was predicted right, predicted wrong, or done without either."""
 UNDONE = "·"
 _MEANINGS = ("predicted right", "predicted wrong", "done", "to do")
 
 
-def path_json(path: LearningPath, kept: Kept, following: str) -> dict[str, Any]:
-    """The path with what is done, as plain data."""
-    standing = kept.standing
+def path_json(path: LearningPath, progress: Progress, next_lesson: str) -> dict[str, Any]:
+    """Return the path with what is done, as plain data."""
+    counted_attempts = progress.counted_attempts
     lessons = [
-        {"lesson": name, "chapter": chapter, "done": name in standing, **_facts(standing.get(name))}
+        {
+            "lesson": name,
+            "chapter": chapter,
+            "done": name in counted_attempts,
+            **_attempt_json(counted_attempts.get(name)),
+        }
         for chapter, names in path.chapters.items()
         for name in names
     ]
-    return {"person": kept.person, "lessons": lessons, "next": following, "problem": kept.problem}
+    return {"person": progress.person, "lessons": lessons, "next": next_lesson, "problem": progress.problem}
 
 
-def _facts(attempt: Attempt | None) -> dict[str, Any]:
-    made = attempt or Attempt(lesson="")
-    return {"prediction": made.prediction, "right": made.right, "run": made.run, "time": made.time or None}
+def _attempt_json(attempt: Attempt | None) -> dict[str, Any]:
+    shown = attempt or Attempt(lesson="")
+    return {"prediction": shown.prediction, "right": shown.right, "run": shown.run, "time": shown.time or None}
 
 
-def path_text(path: LearningPath, kept: Kept, following: str, style: Style) -> str:
-    """The path with what is done, and what comes next."""
-    standing, parts = kept.standing, []
+def path_text(path: LearningPath, progress: Progress, next_lesson: str, style: Style) -> str:
+    """Render the path with what is done, and what comes next."""
+    counted_attempts, parts = progress.counted_attempts, []
     column = max(map(len, path.names), default=0) + 4
-    each = max(1, (min(_WIDTH, style.width or _WIDTH) - 2) // column)
+    per_line = max(1, (min(_WIDTH, style.width or _WIDTH) - 2) // column)
     for chapter, names in path.chapters.items():
-        done = sum(name in standing for name in names)
+        done = sum(name in counted_attempts for name in names)
         parts.append(f"{style.paint(chapter, 'bold')}  {style.paint(f'{done} of {len(names)}', 'dim')}")
-        signs = (SIGNS[standing[name].right][0] if name in standing else UNDONE for name in names)
+        signs = (SIGNS[counted_attempts[name].right][0] if name in counted_attempts else UNDONE for name in names)
         cells = [f"{sign} {name}".ljust(column) for sign, name in zip(signs, names, strict=True)]
-        parts += ["  " + "".join(cells[at : at + each]).rstrip() for at in range(0, len(cells), each)]
+        parts += ["  " + "".join(cells[at : at + per_line]).rstrip() for at in range(0, len(cells), per_line)]
     for sign, colour in SIGNS.values():
         parts = [part.replace(sign, style.paint(sign, colour)) for part in parts]
-    mine = [name for name in path.names if name in standing]
-    right, wrong = (sum(standing[name].right is held for name in mine) for held in (True, False))
+    done_names = [name for name in path.names if name in counted_attempts]
+    correct, incorrect = (
+        sum(counted_attempts[name].right is was_right for name in done_names) for was_right in (True, False)
+    )
     meanings = zip((*(sign for sign, _ in SIGNS.values()), UNDONE), _MEANINGS, strict=True)
     legend = "  ".join(f"{sign} {text}" for sign, text in meanings)
     lines = [
         style.paint(legend, "dim"),
-        f"{kept.person}: {len(mine)} of {format_count(len(path.names), 'lesson')} done",
+        f"{progress.person}: {len(done_names)} of {format_count(len(path.names), 'lesson')} done",
     ]
-    if right + wrong:
-        lines[-1] += f", {right} of {format_count(right + wrong, 'prediction')} right"
-    lines.append(f"next: lab learn {following}" if following else "That was all of them.")
-    if following:
+    if correct + incorrect:
+        lines[-1] += f", {correct} of {format_count(correct + incorrect, 'prediction')} right"
+    lines.append(f"next: lab learn {next_lesson}" if next_lesson else "That was all of them.")
+    if next_lesson:
         lines.append(style.paint("`lab up --nodes 3` first, and lessons begin without a wait", "dim"))
-    lines += [style.paint(kept.problem, "yellow")] if kept.problem else []
+    lines += [style.paint(progress.problem, "yellow")] if progress.problem else []
     return "\n".join([*parts, "", *lines])
 
 
-def summary_json(path: LearningPath, everybody: Sequence[Kept]) -> dict[str, Any]:
-    """Everybody's lessons, and what was predicted in each, as plain data."""
+def summary_json(path: LearningPath, all_progress: Sequence[Progress]) -> dict[str, Any]:
+    """Return the lessons of all persons, and the predictions in each lesson, as plain data."""
     persons = [
         {
-            "person": kept.person,
-            "done": len(kept.standing),
-            "right": kept.count(True),
-            "wrong": kept.count(False),
-            "lessons": {name: _facts(attempt) for name, attempt in kept.standing.items()},
-            "problem": kept.problem,
+            "person": progress.person,
+            "done": len(progress.counted_attempts),
+            "right": progress.count(True),
+            "wrong": progress.count(False),
+            "lessons": {name: _attempt_json(attempt) for name, attempt in progress.counted_attempts.items()},
+            "problem": progress.problem,
         }
-        for kept in everybody
+        for progress in all_progress
     ]
-    begun = {name for kept in everybody for name in kept.standing}
+    started = {name for progress in all_progress for name in progress.counted_attempts}
     lessons = []
-    for name in [*(name for name in path.names if name in begun), *sorted(begun - set(path.names))]:
-        made = [kept.standing[name] for kept in everybody if name in kept.standing]
-        right, wrong = (sum(attempt.right is held for attempt in made) for held in (True, False))
-        counts = Counter(attempt.prediction for attempt in made if attempt.prediction)
+    for name in [*(name for name in path.names if name in started), *sorted(started - set(path.names))]:
+        attempts = [progress.counted_attempts[name] for progress in all_progress if name in progress.counted_attempts]
+        correct, incorrect = (sum(attempt.right is was_right for attempt in attempts) for was_right in (True, False))
+        counts = Counter(attempt.prediction for attempt in attempts if attempt.prediction)
         predictions = [
-            {"prediction": text, "count": count, "right": any(one.right for one in made if one.prediction == text)}
+            {
+                "prediction": text,
+                "count": count,
+                "right": any(attempt.right for attempt in attempts if attempt.prediction == text),
+            }
             for text, count in counts.most_common()
         ]
-        lessons.append({"lesson": name, "done": len(made), "right": right, "wrong": wrong, "predictions": predictions})
+        lessons.append(
+            {"lesson": name, "done": len(attempts), "right": correct, "wrong": incorrect, "predictions": predictions}
+        )
     return {"persons": persons, "lessons": lessons}
 
 
-def summary_text(path: LearningPath, everybody: Sequence[Kept], style: Style) -> str:
-    """A row for each person with a sign for each lesson, then a row for each lesson with what was predicted."""
-    if not everybody:
+def summary_text(path: LearningPath, all_progress: Sequence[Progress], style: Style) -> str:
+    """Render a row for each person with a sign for each lesson, then a row for each lesson with its predictions."""
+    if not all_progress:
         return "Nobody has taken a lesson yet."
-    data, numbers = summary_json(path, everybody), ("done", "right", "wrong")
+    data, numbers = summary_json(path, all_progress), ("done", "right", "wrong")
     names = [lesson["lesson"] for lesson in data["lessons"]]
     chapters = {title: of for title, of in path.chapters.items() if not {*of}.isdisjoint(names)}
     if others := tuple(name for name in names if name not in path.names):
         chapters["others"] = others
     people, lessons = [], []
     for person in data["persons"]:
-        made = person["lessons"]
+        lessons_done = person["lessons"]
         signs = (
-            "".join(SIGNS[made[name]["right"]][0] if name in made else UNDONE for name in of).ljust(len(title))
+            "".join(SIGNS[lessons_done[name]["right"]][0] if name in lessons_done else UNDONE for name in of).ljust(
+                len(title)
+            )
             for title, of in chapters.items()
         )
         people.append([person["person"], *(str(person[number]) for number in numbers), *signs])
@@ -301,8 +319,8 @@ def summary_text(path: LearningPath, everybody: Sequence[Kept], style: Style) ->
             for one in lesson["predictions"]
         )
         lessons.append([lesson["lesson"], *(str(lesson[number]) for number in numbers), predicted])
-    whole = Style(colour=style.colour)
-    parts = [table_text(("person", *numbers, *chapters), people, whole)]
-    parts.append(table_text(("lesson", *numbers, "predicted"), lessons, whole))
-    parts += [style.paint(kept.problem, "yellow") for kept in everybody if kept.problem]
+    full_width = Style(colour=style.colour)
+    parts = [table_text(("person", *numbers, *chapters), people, full_width)]
+    parts.append(table_text(("lesson", *numbers, "predicted"), lessons, full_width))
+    parts += [style.paint(progress.problem, "yellow") for progress in all_progress if progress.problem]
     return "\n\n".join(parts)

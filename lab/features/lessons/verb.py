@@ -1,4 +1,4 @@
-"""`lab learn`: a lesson: a question, a prediction, the run, and whether the prediction held; and where one stands."""
+"""`lab learn`: do a lesson, or show the progress on the learning path."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from lab.cli.arguments import print_answer, print_sanitized
 from lab.cluster import Cluster
 from lab.errors import UsageError
 from lab.features.lessons import progress
-from lab.features.lessons.progress import kept_of, path_json, path_text, summary_json, summary_text
+from lab.features.lessons.lesson import Lesson, LessonResult, learn, lesson_result_text, question_text
+from lab.features.lessons.progress import path_json, path_text, read_progress, summary_json, summary_text
 from lab.features.lessons.question import LETTERS, Question
-from lab.features.lessons.take import Lesson, Taken, learn, question_text, taken_text
 from lab.report.live import LiveOutput
 from lab.report.sanitize import sanitize_text
 from lab.report.style import style_for
 from lab.run.options import RunOptions
 
 _PIPE_WAIT_S = 2.0
-"""How long a line is waited for where standard input is no terminal."""
+"""How long to wait for a line if standard input is no terminal."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,70 +44,72 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Ask, run, reveal, go on; the exit code is that of the worst verdict."""
-    path, person = progress.learning_path(arguments.folder), progress.person_of(arguments.person)
+    """Ask, run, reveal, and continue; return the exit code of the worst verdict."""
+    path, person = progress.load_learning_path(arguments.folder), progress.resolve_person(arguments.person)
     if arguments.scenario and (arguments.next or arguments.summary):
         option = "--next" if arguments.next else "--summary"
         raise UsageError(f"{option} and the lesson {arguments.scenario} do not go together", "leave one of them out")
     if arguments.summary:
-        everyone = progress.kept_of_all() if arguments.person is None else [kept_of(person)]
+        all_progress = progress.read_all_progress() if arguments.person is None else [read_progress(person)]
         return print_answer(
-            arguments, lambda: summary_json(path, everyone), lambda style: summary_text(path, everyone, style)
+            arguments, lambda: summary_json(path, all_progress), lambda style: summary_text(path, all_progress, style)
         )
     name = arguments.scenario
     if name is None:
-        kept = kept_of(person)
-        name = then = path.next_after("", kept.standing)
+        progress_of_person = read_progress(person)
+        name = next_lesson = path.next_after("", progress_of_person.counted_attempts)
         if not arguments.next or not name:
             return print_answer(
-                arguments, lambda: path_json(path, kept, then), lambda style: path_text(path, kept, then, style)
+                arguments,
+                lambda: path_json(path, progress_of_person, next_lesson),
+                lambda style: path_text(path, progress_of_person, next_lesson, style),
             )
-    worst, said = 0, arguments.answer
+    worst, reply = 0, arguments.answer
     while name:
         lesson = learn(name, person=person, folder=arguments.folder)
-        taken = _take(lesson, said, arguments)
-        worst = max(worst, taken.result.exit_code)
-        name, said = _go_on(taken, arguments), None
+        outcome = _run_lesson(lesson, reply, arguments)
+        worst = max(worst, outcome.result.exit_code)
+        name, reply = _choose_next(outcome, arguments), None
     return worst
 
 
-def _take(lesson: Lesson, said: str | None, arguments: argparse.Namespace) -> Taken:
+def _run_lesson(lesson: Lesson, reply: str | None, arguments: argparse.Namespace) -> LessonResult:
     style, question = style_for(sys.stdout), lesson.question
-    if said is not None:
-        said = question.understand(said)
+    if reply is not None:
+        reply = question.parse_reply(reply)
     if not arguments.json:
         print_sanitized(question_text(lesson, style))
-    if said is None:
-        said = _ask(question, arguments.json)
+    if reply is None:
+        reply = _ask_prediction(question, arguments.json)
     if not arguments.json:
         print(flush=True)
     live = LiveOutput(sys.stdout, sys.stderr, quiet=arguments.json)
     options = RunOptions(**shared.field_values(RunOptions, arguments))
     cluster = Cluster(name=arguments.name, engine=arguments.engine, announce=live.progress)
     try:
-        taken = lesson.take(said, cluster, observer=live, options=options)
+        outcome = lesson.run(reply, cluster, observer=live, options=options)
     finally:
         live.finish()
     if arguments.json:
-        print(json.dumps(taken.to_json()))
+        print(json.dumps(outcome.to_json()))
     else:
-        print_sanitized(f"\n{taken_text(taken, style)}")
-    return taken
+        print_sanitized(f"\n{lesson_result_text(outcome, style)}")
+    return outcome
 
 
-def _ask(question: Question, quiet: bool) -> str:
-    """What is predicted: asked for on a terminal until it is understood, elsewhere a line of standard input."""
+def _ask_prediction(question: Question, quiet: bool) -> str:
+    """Return the prediction: ask on a terminal until the reply is valid, else read a line of standard input."""
     if not question.ask:
         return ""
     if not _is_terminal():
-        return question.understand(_line_of_pipe())
+        return question.parse_reply(_read_piped_line())
     if quiet:
         return ""
-    wanted = "in words" if question.open else "a number"
-    wanted = f"a-{LETTERS[len(question.choices) - 1]}" if question.choices else wanted
+    expected_reply = "in words" if question.is_open else "a number"
+    expected_reply = f"a-{LETTERS[len(question.choices) - 1]}" if question.choices else expected_reply
     while True:
         try:
-            return question.understand(input(f"your prediction ({wanted}; Enter to skip): "))
+            return question.parse_reply(input(f"your prediction ({expected_reply}; Enter to skip): "))
         except EOFError:
             print()
             return ""
@@ -115,32 +117,32 @@ def _ask(question: Question, quiet: bool) -> str:
             print_sanitized(f"  {error.message}")
 
 
-def _go_on(taken: Taken, arguments: argparse.Namespace) -> str:
-    """The lesson to go on with, if the person wants that; says which one it would be."""
+def _choose_next(outcome: LessonResult, arguments: argparse.Namespace) -> str:
+    """Print the next lesson and ask whether to continue; return its name, or empty to stop."""
     if arguments.json:
         return ""
-    if not taken.next:
+    if not outcome.next:
         print_sanitized("\nThat was all of them.")
         return ""
     if not (_is_terminal() and sys.stdout.isatty()):
-        print_sanitized(f"\nnext: lab learn {taken.next}")
+        print_sanitized(f"\nnext: lab learn {outcome.next}")
         return ""
     try:
-        reply = input(f"\nnext: {sanitize_text(taken.next)} (Enter to go on, q to end): ")
+        reply = input(f"\nnext: {sanitize_text(outcome.next)} (Enter to go on, q to end): ")
     except EOFError:
         print()
         return ""
-    return "" if reply.strip() else taken.next
+    return "" if reply.strip() else outcome.next
 
 
 def _is_terminal() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
 
 
-def _line_of_pipe() -> str:
-    """A line of standard input, if there is one; who holds a pipe open and writes nothing is not waited for long."""
+def _read_piped_line() -> str:
+    """Read a line of standard input, and wait only briefly for a pipe that is open but silent."""
     try:
         ready = select.select([sys.stdin], [], [], _PIPE_WAIT_S)[0] if sys.stdin is not None else []
         return sys.stdin.readline(1000) if ready else ""
-    except (OSError, ValueError):  # closed, or nothing that the kernel knows
+    except (OSError, ValueError):  # closed, or not a file that `select` supports
         return ""

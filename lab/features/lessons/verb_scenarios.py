@@ -1,4 +1,4 @@
-"""`lab scenarios`: what there is to run."""
+"""`lab scenarios`: list the scenarios that can be run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lab.cli import arguments as shared
 from lab.cli.arguments import print_answer
 from lab.errors import ScenarioError, UsageError
 from lab.feature import find_hook
-from lab.features.lessons.question import question_of
+from lab.features.lessons.question import scenario_question
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.spec.keys import check_backend
@@ -21,14 +21,15 @@ from lab.spec.scenario import Scenario
 from lab.words import format_count
 
 PATH_FILE = "learning-path.txt"
-"""In a folder of scenarios: lines `# Chapter`, then one scenario a line, in the order in which to learn them."""
+"""A file in a folder of scenarios: lines `# Chapter`, then one scenario per line, in the order in which to learn them.
+"""
 
 
-def read_path(folder: Path) -> dict[str, list[str]]:
-    """Chapter -> scenario files below the folder, in order; empty where the folder has no learning path.
+def read_chapters(folder: Path) -> dict[str, list[str]]:
+    """Read the learning path of a folder: chapter -> scenario files, in order; empty if the folder has no path.
 
     Raises:
-        ScenarioError: a scenario stands before the first chapter.
+        ScenarioError: a scenario comes before the first chapter.
     """
     file = folder / PATH_FILE
     if not file.exists():
@@ -57,46 +58,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List them with what each teaches; one that is not valid is listed as such, and the exit code is then 2."""
+    """List scenarios with what each one teaches; return 2 if one of them is not valid."""
     backend = check_backend(arguments.backend) if arguments.backend is not None else None
     folder = arguments.folder or library_folder()
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}", "name one, or none for the lessons that come with the lab")
     if arguments.folder:
         paths = find_scenarios([folder])
-    else:  # those of the current folder first; the lessons of the lab in the order in which to learn them
-        order = [folder / name for names in read_path(folder).values() for name in names]
-        known = chain(*list_lessons().values())
-        paths = sorted(known, key=lambda path: (order.index(path) + 1 if path in order else 0, path))
+    else:  # those of the current folder first, then the lab's lessons in the order of the learning path
+        order = [folder / name for names in read_chapters(folder).values() for name in names]
+        files = chain(*list_lessons().values())
+        paths = sorted(files, key=lambda path: (order.index(path) + 1 if path in order else 0, path))
     rows: list[dict[str, Any]] = []
     for path in paths:
         try:
-            rows.append(_json(path, load_scenario(path), backend))
+            rows.append(_scenario_json(path, load_scenario(path), backend))
         except ScenarioError as error:
             rows.append({"path": str(path), "name": "", "error": error.message})
     rows.sort(key=lambda row: row["error"] != "")
-    print_answer(arguments, lambda: rows, lambda style: _table(rows, backend, style))
+    print_answer(arguments, lambda: rows, lambda style: _scenarios_text(rows, backend, style))
     return 2 if any(row["error"] for row in rows) else 0
 
 
-def _table(rows: Sequence[Mapping[str, Any]], backend: str | None, style: Style) -> str:
-    library, shown, valid = library_folder(), [], [row for row in rows if not row["error"]]
+def _scenarios_text(rows: Sequence[Mapping[str, Any]], backend: str | None, style: Style) -> str:
+    library, table_rows, valid = library_folder(), [], [row for row in rows if not row["error"]]
     for row in rows:
         path, size, about = Path(row["path"]), "", row["error"]
         if not about:
             size = f"{row['nodes'] or 'any'} x {row['nproc_per_node'] or 1}"
             about = row["lacking"] if backend else row["learn"].strip().split("\n")[0]
-        # a lesson that comes with the lab goes by its name, anything else by its path
-        shown.append([f"{SIGN}{path.stem}" if path.is_relative_to(library) else row["path"], size, about])
-    text = table_text(["scenario", "nodes x workers", f"not on {backend}" if backend else "learn"], shown, style)
-    able = (
+        # a lesson of the lab is listed by its name, any other scenario by its path
+        table_rows.append([f"{SIGN}{path.stem}" if path.is_relative_to(library) else row["path"], size, about])
+    text = table_text(["scenario", "nodes x workers", f"not on {backend}" if backend else "learn"], table_rows, style)
+    summary = (
         f"{sum(not row.get('lacking') for row in valid)} of {format_count(len(valid), 'scenario')} can run on {backend}"
     )
-    return f"{text}\n\n{able}" if backend else text
+    return f"{text}\n\n{summary}" if backend else text
 
 
-def _json(path: Path, scenario: Scenario, backend: str | None) -> dict[str, Any]:
-    question, find_lacking = question_of(scenario), find_hook("lacking")
+def _scenario_json(path: Path, scenario: Scenario, backend: str | None) -> dict[str, Any]:
+    question, find_lacking = scenario_question(scenario), find_hook("lacking")
     return {
         "path": str(path),
         "name": scenario.name,

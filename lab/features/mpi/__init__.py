@@ -1,4 +1,4 @@
-"""MPI: recording process groups written in Python, as those of torch-mpi; backends that a script names or needs."""
+"""MPI: record process groups written in Python, such as those of torch-mpi; backends that scripts name or need."""
 
 from lab.feature import Feature
 

@@ -1,4 +1,4 @@
-"""Whose script named another backend than the run has, and which one its groups got."""
+"""Scripts that named another backend than the run's, and which backend their groups got."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class BackendKind(Kind):
 
 
 class BackendNamed(Finding):
-    """Another backend than the run has, and what became of it."""
+    """A backend that a script named, other than the run's, and what happened to it."""
 
     kind: Kind = BackendKind.BACKEND
     named: str
@@ -30,7 +30,7 @@ class BackendNamed(Finding):
     at: tuple[str, ...] = ()
 
     def render(self) -> Words:
-        """Who named it, and which one the groups got."""
+        """Render which ranks named it, and which backend the groups got."""
         where = at(clip_end(line, _LONGEST_BACKEND) for line in self.at)
         who = f"{name_ranks(self.others)} named {clip_end(self.named, _LONGEST_BACKEND)}{where}"
         if self.instead:
@@ -39,12 +39,12 @@ class BackendNamed(Finding):
 
 
 def explain_backends(run: Explained) -> list[Finding]:
-    """A finding for each backend that scripts named and that the run does not have."""
+    """Return a finding for each backend that scripts named and the run does not have."""
     return find_named_backends(run.evidence.facts.named)
 
 
 def find_named_backends(named: Sequence[Named]) -> list[Finding]:
-    """A finding for each backend that scripts named and that the run does not have, and for what became of it."""
+    """Return a finding for each backend that scripts named and the run does not have, and what happened to it."""
     alike: dict[tuple[str, str, bool], list[Named]] = defaultdict(list)
     for one in named:
         alike[one.named, one.backend, one.instead].append(one)

@@ -1,4 +1,4 @@
-"""What a script needs of its backend that not every one has: the key `needs` of scenarios, and what texts tell."""
+"""Backend features that a script needs and not every backend has: the key `needs`, and patterns in scripts."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from lab.words import join_words
 
 
 class Need(NamedTuple):
-    """Something that not every backend has."""
+    """A feature that not every backend has."""
 
     name: str
-    """As the key `needs` of a scenario has it."""
+    """As in the key `needs` of a scenario."""
     what: str
     """As the end of a sentence: `it needs ...`."""
-    lacking: Mapping[str, str]
-    """Why, by each backend that does not have it; in quotation marks are its own words, or PyTorch's about it."""
-    seen: str = ""
-    """What a script that needs it contains, as a regular expression; empty: its text does not tell."""
+    missing: Mapping[str, str]
+    """Why, by backend that lacks it; text in quotation marks is a message of the backend or of PyTorch."""
+    pattern: str = ""
+    """A regular expression that matches scripts that need it; empty: scripts do not show it."""
 
 
 # fmt: off
@@ -60,7 +60,7 @@ NEEDS = {row.name: row for row in _ROWS}
 
 
 class NeedsKeys(Frozen):
-    """The key that says what the script needs."""
+    """The key that lists what the script needs."""
 
     needs: tuple[str, ...] = key_field(
         (),
@@ -72,9 +72,9 @@ class NeedsKeys(Frozen):
 
 
 def find_lacking(scenario: Scenario, backend: str) -> str:
-    """Why a scenario cannot show on a backend what it is to show; empty where nothing is known against it.
+    """Return why a scenario cannot run on a backend; empty if nothing is known against it.
 
-    What it needs is what it says, what the text of its script tells, and its launcher.
+    Its needs are those that it lists, those that its script's text shows, and its launcher.
     """
     needed = {*get_feature_values(scenario, NeedsKeys).needs, scenario.launcher.name}
     if scenario.launcher.max_restarts:
@@ -84,6 +84,6 @@ def find_lacking(scenario: Scenario, backend: str) -> str:
     except OSError:
         text = ""
     for need in NEEDS.values():
-        if backend in need.lacking and (need.name in needed or (need.seen and re.search(need.seen, text))):
-            return f"it needs {need.what}; {backend}: {need.lacking[backend]}"
+        if backend in need.missing and (need.name in needed or (need.pattern and re.search(need.pattern, text))):
+            return f"it needs {need.what}; {backend}: {need.missing[backend]}"
     return ""

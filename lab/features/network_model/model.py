@@ -18,8 +18,8 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from lab.features.stragglers.timing import blocked_spans, length
-from lab.features.timeline.svg import Plot, Shapes, element, sheet, text
-from lab.features.traffic.traffic import bus_factor, duration, size_of
+from lab.features.timeline.svg import Plot, Shapes, draw_text, render_element, render_sheet
+from lab.features.traffic.traffic import bus_factor, measure_duration, size_of
 from lab.frozen import Frozen
 from lab.operations import get_operation
 from lab.report.style import Style
@@ -88,7 +88,7 @@ def timings_of(steps: Sequence[Step]) -> list[Timing]:
 def _by_size(steps: Iterable[Step]) -> list[Timing]:
     seconds: dict[tuple[int, int], list[float]] = defaultdict(list)
     for step in steps:
-        if (took := duration(step)) and (size := size_of(step)) and len(step.group.ranks) > 1:
+        if (took := measure_duration(step)) and (size := size_of(step)) and len(step.group.ranks) > 1:
             seconds[len(step.group.ranks), size].append(took)
     kept = ((ranks, size, took[1:] or took) for (ranks, size), took in sorted(seconds.items()))
     return [Timing(ranks=ranks, bytes=size, seconds=median(took), count=len(took)) for ranks, size, took in kept]
@@ -309,13 +309,13 @@ def network_svg(paces: Paces) -> str:
         bottom = _HEIGHT + 50
     if timed:
         bottom = _steps(shapes, timed, bottom + 24)
-    return sheet(shapes, _WIDTH, bottom + 10)
+    return render_sheet(shapes, _WIDTH, bottom + 10)
 
 
 def _busbw(shapes: Shapes, models: Sequence[tuple[str, Model]]) -> None:
     sizes = [one.bytes for _, model in models for one in model.timings]
     rates = [rate for _, model in models for one in model.timings for rate in (one.busbw, model.busbw(one.bytes))]
-    text(shapes, _LEFT, 16, "bus bandwidth by size of the tensor: measured (dots) and the model (lines)", size=13)
+    draw_text(shapes, _LEFT, 16, "bus bandwidth by size of the tensor: measured (dots) and the model (lines)", size=13)
     plot = Plot(shapes, (_LEFT, _TOP, _WIDTH - _RIGHT, _HEIGHT), sizes, rates, (format_bytes, format_rate))
     for number, (run, model) in enumerate(models):
         colour, right, top = _COLOURS[number % len(_COLOURS)], _WIDTH - _RIGHT + 10, _TOP + 12 + 30 * number
@@ -326,26 +326,26 @@ def _busbw(shapes: Shapes, models: Sequence[tuple[str, Model]]) -> None:
             took = f"{format_bytes(one.bytes)} in {format_duration(one.seconds)}, {format_rate(one.busbw)}"
             plot.dot(one.bytes, one.busbw, f"{run}: {took}", r=3.5, fill=colour)
         error = f", error {_percent(model.error)}" if model.error is not None else ""
-        text(shapes, right, top, _short(run), size=11, colour=colour)
-        text(shapes, right, top + 13, f"B {format_rate(model.bandwidth)}{error}", size=10)
+        draw_text(shapes, right, top, _short(run), size=11, colour=colour)
+        draw_text(shapes, right, top + 13, f"B {format_rate(model.bandwidth)}{error}", size=10)
 
 
 def _steps(shapes: Shapes, paces: Paces, top: float) -> float:
-    text(shapes, _LEFT, top - 8, "time of a step (bar) and where the model has it (bracket); overlap", size=13)
+    draw_text(shapes, _LEFT, top - 8, "time of a step (bar) and where the model has it (bracket); overlap", size=13)
     longest = max(max(pace.step_s or 0.0, *(pace.bounds_s or (0.0,))) for pace in paces.values())
     left, width = _LEFT + 60, _WIDTH - _RIGHT - _LEFT - 60
     for number, (run, pace) in enumerate(paces.items()):
         y, colour = top + number * _ROW, _COLOURS[number % len(_COLOURS)]
         step = pace.step_s or 0.0
-        text(shapes, 6, y + 13, _short(run), size=11)
+        draw_text(shapes, 6, y + 13, _short(run), size=11)
         bar = {"x": left, "y": y, "width": width * step / longest, "height": _ROW - 8}
-        shapes.add(element("rect", **bar, fill=colour, opacity=0.6))
+        shapes.add(render_element("rect", **bar, fill=colour, opacity=0.6))
         if pace.bounds_s is not None:
             low, high = (left + width * bound / longest for bound in pace.bounds_s)
             ends = f"M{low:g} {y - 2:g}v{_ROW - 4:g}M{low:g} {y + 7:g}H{high:g}M{high:g} {y - 2:g}v{_ROW - 4:g}"
-            shapes.add(element("path", d=ends, stroke="#222"))
+            shapes.add(render_element("path", d=ends, stroke="#222"))
         told = f"{format_duration(pace.step_s)}, overlap {_percent(pace.overlap)}"
-        text(shapes, _WIDTH - _RIGHT + 10, y + 13, told, size=11)
+        draw_text(shapes, _WIDTH - _RIGHT + 10, y + 13, told, size=11)
     return top + len(paces) * _ROW
 
 

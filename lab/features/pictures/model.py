@@ -1,4 +1,4 @@
-"""The picture of one step: what each rank had before and after, whether it is right, in sentences, and as boxes."""
+"""The model of a picture of one step: each rank's tensors, whether they are right, and texts about them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from lab.words import capitalize_first, format_bytes, format_count, format_durat
 
 ELLIPSIS = "…"
 _ALL_BUT_ZERO = 1e-20
-"""Numbers below it are shown, few as they are: they are on their way to zero."""
+"""Smaller numbers are always shown: they may be vanishing."""
 
 
 def plain_number(value: Any) -> Any:
-    """A number as JSON can say it, and as values are recorded."""
+    """Return a number in the form in which JSON and recorded values have it."""
     if isinstance(value, complex):
         return [plain_number(value.real), plain_number(value.imag)]
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
@@ -36,7 +36,7 @@ def plain_number(value: Any) -> Any:
 
 
 def typed_value(value: Any, dtype: str) -> Any:
-    """A recorded value as its dtype has it: JSON may write 2.0 as 2, and True as 1."""
+    """Convert a recorded value to the Python type of its dtype: JSON may write 2.0 as 2, and True as 1."""
     if isinstance(value, (list, tuple)):
         return [typed_value(part, "float32") for part in value]
     if isinstance(value, int) and dtype.startswith(("float", "bfloat")):
@@ -45,7 +45,7 @@ def typed_value(value: Any, dtype: str) -> Any:
 
 
 def number_text(value: Any, digits: int = 4) -> str:
-    """A recorded value in so many digits: `0.25`, `3.0`, `1.5e+06`, `True`, `1+2j`."""
+    """Render a recorded value with so many digits: `0.25`, `3.0`, `1.5e+06`, `True`, `1+2j`."""
     if value is None:
         return "?"
     if isinstance(value, (list, tuple)):
@@ -58,18 +58,18 @@ def number_text(value: Any, digits: int = 4) -> str:
 
 
 def exact_text(value: Any) -> str:
-    """A recorded value with all its digits."""
+    """Render a recorded value with all its digits."""
     return repr(value) if isinstance(value, float) else number_text(value, 17)
 
 
 def texts_that_differ(one: Any, other: Any) -> tuple[str, str]:
-    """Two values with as many digits as it takes to tell them apart."""
+    """Render two values with as many digits as it takes to distinguish them."""
     texts = [(number_text(one, digits), number_text(other, digits)) for digits in (4, 7, 10, 17)]
     return next((pair for pair in texts if pair[0] != pair[1]), texts[-1])
 
 
 def label_text(part: Part, reduce_op: str) -> str:
-    """Where a part comes from or goes to, in short: `r2`, `Σ r0-r3`, `→r2`; `?` where the operation leaves it open."""
+    """Render where a part comes from or goes to: `r2`, `Σ r0-r3`, `→r2`; `?` if the operation does not define it."""
     if not part.sources:
         return "?"
     ranks = " ".join(rank_spans(part.origins, "r"))
@@ -81,12 +81,12 @@ def label_text(part: Part, reduce_op: str) -> str:
 
 
 def shape_text(dtype: str, shape: Sequence[int]) -> str:
-    """`float32[2, 3]`."""
+    """Render `float32[2, 3]`."""
     return f"{dtype}[{', '.join(map(str, shape))}]"
 
 
 def summary_text(summary: Any) -> str:
-    """`norm 3.2, from -1 to 1.5`; empty where there is none."""
+    """Render `norm 3.2, from -1 to 1.5`; empty without a summary."""
     if not summary:
         return ""
     parts = [f"norm {number_text(summary['norm'])}"] if "norm" in summary else []
@@ -97,36 +97,36 @@ def summary_text(summary: Any) -> str:
     return ", ".join(parts)
 
 
-def shown_of(count: int, most: int, needed: Collection[int] = (), telling: Sequence[int] = ()) -> list[int | None]:
-    """Which of so many are shown, None where some are left out: the first ones, the last, and those needed.
+def choose_shown(count: int, most: int, needed: Collection[int] = (), notable: Sequence[int] = ()) -> list[int | None]:
+    """Choose the indices to show, None for a gap: the first ones, the last, and those that are needed.
 
-    Besides, as many as may be shown of those that tell most, even if it takes more room. Nothing stands for one alone.
+    It adds as many of the notable ones as may be shown, even if the result is longer. A gap never stands for one alone.
     """
     if count <= most:
         return list(range(count))
-    wanted = {*sorted(set(needed))[: max(1, most - 2)], *telling[:most]}
-    room = max(1, most - 1 - len(wanted))
-    kept = sorted({*range(room), *wanted, count - 1})
+    required = {*sorted(set(needed))[: max(1, most - 2)], *notable[:most]}
+    head_count = max(1, most - 1 - len(required))
+    indices = sorted({*range(head_count), *required, count - 1})
     shown: list[int | None] = []
-    for before, index in pairwise([-1, *kept]):
+    for before, index in pairwise([-1, *indices]):
         gap: list[int | None] = [None] if index - before > 2 else [*range(before + 1, index)]
         shown += [*gap, index]
     return shown
 
 
-def odd_elements(values: Sequence[Any]) -> list[int]:
-    """The first of each kind that is not finite, the first minus zero, the first that is all but zero."""
-    found: dict[str, int] = {}
+def find_unusual_elements(values: Sequence[Any]) -> list[int]:
+    """Return the first of each kind that is not finite, the first minus zero, and the first that is almost zero."""
+    first_of_kind: dict[str, int] = {}
     for i, value in enumerate(values):
         if isinstance(value, str):
-            found.setdefault(value, i)
+            first_of_kind.setdefault(value, i)
         elif isinstance(value, float) and abs(value) < _ALL_BUT_ZERO and (value or copysign(1, value) < 0):
-            found.setdefault("-0.0" if not value else "small", i)
-    return list(found.values())
+            first_of_kind.setdefault("-0.0" if not value else "small", i)
+    return list(first_of_kind.values())
 
 
-def extremes(values: Sequence[Any]) -> list[int]:
-    """The least and the greatest of the numbers."""
+def find_extremes(values: Sequence[Any]) -> list[int]:
+    """Return the indices of the smallest and the largest number."""
     numbers = [(v, i) for i, v in enumerate(values) if isinstance(v, (int, float)) and not isinstance(v, bool)]
     return [min(numbers)[1], max(numbers, key=itemgetter(0))[1]] if numbers else []
 
@@ -138,23 +138,23 @@ class Block:
     dtype: str
     shape: tuple[int, ...]
     parts: tuple[Part, ...]
-    """Where its elements come from, in their order."""
+    """The origins of its elements, in their order."""
     values: tuple[Any, ...] | None = None
-    """Its elements as recorded; None where they were not kept or do not exist yet."""
+    """Its elements as recorded; None if they were not recorded or do not exist yet."""
     summary: Mapping[str, Any] | None = None
-    """`n`, `norm`, `min`, `max`, `hash` of one that was too large to be kept."""
+    """`n`, `norm`, `min`, `max`, `hash` of a tensor that was too large to be recorded."""
     expected: tuple[Any, ...] | None = None
-    """What each element ought to be; None for what nobody can say. Only on outputs."""
-    wrong: tuple[int, ...] = ()
+    """The expected value of each element; None for an unknown one. Only for outputs."""
+    mismatches: tuple[int, ...] = ()
     """Elements that are not as expected."""
-    wrong_hash: bool = False
-    """Whether it is not the tensor that it should be a copy of, as the hashes of both tell."""
+    hash_differs: bool = False
+    """Whether its hash shows that it is not the copy that it should be."""
     compared: int = 0
-    """Elements that were compared with what they ought to be."""
+    """Number of elements that were compared with their expected values."""
     pickled: bool = False
     """Whether these bytes are a Python object."""
     late: bool = False
-    """Whether it was seen when it was no longer what the call had given, so that nobody can say what that was."""
+    """Whether it was recorded too late, when the script may have changed it already."""
 
     @property
     def count(self) -> int:
@@ -163,35 +163,35 @@ class Block:
 
     @property
     def defined(self) -> bool:
-        """Whether the operation says what this tensor holds."""
+        """Whether the operation defines what this tensor holds."""
         return any(part.sources for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
 class RankPicture:
-    """One rank's side of it."""
+    """One rank's part of a step."""
 
     rank: int
     state: str
-    """`completed`, `failed`, `unfinished`, `missing`: it never entered, or `unrecorded`: nobody can say."""
+    """`completed`, `failed`, `unfinished`, `missing` (it never entered), or `unrecorded` (nobody knows)."""
     op: str = ""
-    """What it called; empty where it never entered."""
+    """The operation that it called; empty if it never entered."""
     role: str = ""
-    """`source` or `destination`, where there is one."""
+    """`source` or `destination`; empty if there is none."""
     before: tuple[Block, ...] = ()
     after: tuple[Block, ...] = ()
     error: str = ""
     waited_s: float | None = None
-    """Seconds that it was inside before everybody had come whom it needed; None if one of them never did."""
+    """Seconds that it waited for the ranks that it needed; None if one of them never came."""
 
     def tensors(self, *, after: bool) -> tuple[Block, ...]:
-        """Those of one side."""
+        """Return the tensors of one side."""
         return self.after if after else self.before
 
     @property
-    def wrong(self) -> bool:
-        """Whether it holds anything other than what the operation should have given."""
-        return any(block.wrong or block.wrong_hash for block in self.after)
+    def has_mismatch(self) -> bool:
+        """Whether it holds anything else than the operation should produce."""
+        return any(block.mismatches or block.hash_differs for block in self.after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,74 +201,82 @@ class Picture:
     step: Step
     ranks: tuple[RankPicture, ...]
     world_size: int
-    """Of the run; it decides on colours."""
+    """Ranks of the run, which determine the colors."""
     disagreement: str
-    """In what the calls of the ranks did not fit each other, a sentence; empty where they did."""
+    """A sentence that says in what the calls of the ranks do not match; empty if they match."""
     unmet: tuple[str, ...]
-    """Expectations of the scenario about notes of these ranks that were not met, a sentence each."""
+    """The unmet expectations about notes of these ranks, a sentence each."""
     live: bool = False
-    """Whether the run goes on, so that who has not come may still come."""
+    """Whether the run is still going, so that absent ranks may still come."""
 
     @property
     def check(self) -> str:
         """`right`, `wrong`, `partly` (what could be compared is right), `unchecked`, or `nothing` to compare."""
         outputs = [block for rank in self.ranks for block in rank.after if block.count]
         blocks = [block for block in outputs if block.defined or not self.leaves_open]
-        if any(rank.wrong for rank in self.ranks):
+        if any(rank.has_mismatch for rank in self.ranks):
             return "wrong"
         if not blocks:
             return "nothing"
         if self.disagreement:
-            return "unchecked"  # no element is known to be wrong, but what the others should be is not defined
-        compared, all_of_them = sum(b.compared for b in blocks), sum(b.count for b in blocks)
-        return "unchecked" if not compared else "right" if compared == all_of_them else "partly"
+            return "unchecked"  # no element has a known mismatch, but the operation does not define the others
+        compared_count, total = sum(b.compared for b in blocks), sum(b.count for b in blocks)
+        return "unchecked" if not compared_count else "right" if compared_count == total else "partly"
 
     @property
     def leaves_open(self) -> bool:
-        """Whether the operation does not say what other ranks than its root hold afterwards."""
+        """Whether the operation does not define what ranks other than its root hold afterwards."""
         op = self.step.operation
         return op.reduces and op.taker is Who.ROOT
 
     def rank(self, rank: int) -> RankPicture:
-        """The side of one rank."""
+        """Return the part of one rank."""
         return next(one for one in self.ranks if one.rank == rank)
 
     @property
     def first(self) -> Call:
-        """The call that tells where the step was called from."""
+        """The call that shows where the step was called from."""
         return next(iter(self.step.calls.values()))
 
     @property
     def reduce_op(self) -> str:
-        """`SUM`...; empty where nothing is reduced."""
+        """`SUM`...; empty without a reduction."""
         return "/".join(dict.fromkeys(c.reduce_op for c in self.step.calls.values() if c.reduce_op))
 
     @property
     def averages(self) -> bool:
-        """Whether this sum is a mean, because DistributedDataParallel divided first what each rank brings."""
+        """Whether this sum is a mean, because DistributedDataParallel divided each rank's gradients first."""
         return all(call.divided for call in self.step.calls.values())
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """The least and the most bytes that a rank gave or took."""
+        """The smallest and the largest number of bytes that a rank sent or received."""
         sizes = [call.bytes for call in self.step.calls.values()]
         return min(sizes), max(sizes)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as plain data."""
+        """Return the picture as plain data."""
         step, first = self.step, self.first
         of_step = {name: getattr(step, name) for name in ("number", "title", "op", "message", "seq", "round", "state")}
         of_call = {name: getattr(first, name) for name in ("source", "function", "via", "bucket", "parameters")}
         group = {"group": step.group.label, "group_ranks": step.group.ranks, "backend": step.group.backend}
         names = ("reduce_op", "averages", "check", "world_size", "disagreement", "unmet")
-        own = {name: getattr(self, name) for name in names}
+        of_picture = {name: getattr(self, name) for name in names}
         sizes = dict(zip(("least_bytes", "bytes"), self.sizes, strict=True))
-        own |= {"tag": first.tag if step.message else None, "ranks": [asdict(rank) for rank in self.ranks]}
-        return {**of_step, **of_call, **group, **sizes, **own}
+        of_picture |= {
+            "tag": first.tag if step.message else None,
+            "ranks": [asdict(rank, dict_factory=_json_fields) for rank in self.ranks],
+        }
+        return {**of_step, **of_call, **group, **sizes, **of_picture}
+
+
+def _json_fields(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    keys = {"mismatches": "wrong", "hash_differs": "wrong_hash"}  # JSON keys that scripts of users read
+    return {keys.get(name, name): value for name, value in fields}
 
 
 def unrecorded_ranks(trace: Trace) -> frozenset[int]:
-    """Ranks without a trace, and those whose recording ended before they did: of these, absence means nothing."""
+    """Return ranks without a complete trace: that such a rank is absent from a step means nothing."""
     return frozenset(rank for rank, one in trace.ranks.items() if one.cut or not one.recorder)
 
 
@@ -280,20 +288,20 @@ def picture_of(
     *,
     live: bool = False,
 ) -> Picture:
-    """The picture of a step.
+    """Build the picture of a step.
 
     Args:
         step: the calls of all ranks that belong together.
-        expectations: those of the run; the picture tells those about notes that were not met.
+        expectations: the expectations of the run; the picture lists unmet ones about notes.
         world_size: ranks of the run; 0: as many as the step shows.
         unrecorded: ranks of which nobody knows whether they entered, see `unrecorded_ranks`.
-        live: whether the run goes on.
+        live: whether the run is still going.
     """
     clash = clash_in(step)
     checked, disagreement = clash is None or clash.comparable, ""
     if clash is not None:
         sides = "; ".join(f"{name_ranks(side)} {what}" for what, side in sorted(clash.sides, key=lambda side: side[1]))
-        disagreement = f"the ranks disagree about {_DISPUTED.get(clash.kind, clash.kind)}: {sides}"
+        disagreement = f"the ranks disagree about {_DISPUTES.get(clash.kind, clash.kind)}: {sides}"
     order = (step.source, step.destination) if step.message else step.group.ranks
     ranks = list(dict.fromkeys([*(rank for rank in order if rank is not None), *step.calls]))
     roles = {step.destination: "destination", step.source: "source"}
@@ -311,7 +319,13 @@ def picture_of(
     )
 
 
-_DISPUTED = {"mismatch": "operations", "reduce_op": "reductions", "root": "roots", "dtype": "dtypes", "shape": "sizes"}
+_DISPUTES = {
+    "mismatch": "operations",
+    "reduce_op": "reductions",
+    "root": "roots",
+    "dtype": "dtypes",
+    "shape": "sizes",
+}
 
 
 def _rank_picture(
@@ -320,16 +334,16 @@ def _rank_picture(
     call = step.calls.get(rank)
     if call is None:
         return RankPicture(rank, "unrecorded" if unrecorded else "missing", role=role)
-    given = (_block(call, buffer, input_parts(step, call, i)) for i, buffer in enumerate(call.inputs))
-    outputs = zip(call.outputs, output_parts(step, call), strict=True)
-    taken = (_output(step, call, buffer, parts, checked=checked) for buffer, parts in outputs)
+    inputs = (_block(call, buffer, input_parts(step, call, i)) for i, buffer in enumerate(call.inputs))
+    buffers = zip(call.outputs, output_parts(step, call), strict=True)
+    outputs = (_output(step, call, buffer, parts, checked=checked) for buffer, parts in buffers)
     return RankPicture(
         rank=rank,
         state=call.state,
         op=call.op,
         role=role,
-        before=() if call.operation.receives else tuple(given),
-        after=() if call.operation.sends else tuple(taken),
+        before=() if call.operation.receives else tuple(inputs),
+        after=() if call.operation.sends else tuple(outputs),
         error=call.error,
         waited_s=waited_s,
     )
@@ -337,19 +351,19 @@ def _rank_picture(
 
 def _output(step: Step, call: Call, buffer: Buffer, parts: tuple[Part, ...], *, checked: bool) -> Block:
     block = _block(call, buffer, parts)
-    if call.state != "completed":  # until the end, what a call in place holds are its inputs
+    if call.state != "completed":  # until it completes, the output of an in-place call holds the inputs
         return replace(block, values=None, summary=None)
     if not checked:
         return block
     if block.values is not None:
         pairs = list(compared(step, block.parts, block.dtype, block.values))
         expected = tuple(typed_value(plain_number(value), block.dtype) for value, _ in pairs)
-        known = sum(value is not None for value in expected)
-        wrong = tuple(i for i, (_, is_wrong) in enumerate(pairs) if is_wrong)
-        block = replace(block, expected=expected if known else None, wrong=wrong, compared=known)
-    elif (same := is_copy(step, buffer, parts)) is not None:
-        block = replace(block, compared=buffer.count, wrong_hash=not same)
-    if call.late and (block.wrong or block.wrong_hash):
+        known_count = sum(value is not None for value in expected)
+        mismatches = tuple(i for i, (_, is_mismatch) in enumerate(pairs) if is_mismatch)
+        block = replace(block, expected=expected if known_count else None, mismatches=mismatches, compared=known_count)
+    elif (is_equal := is_copy(step, buffer, parts)) is not None:
+        block = replace(block, compared=buffer.count, hash_differs=not is_equal)
+    if call.late and (block.mismatches or block.hash_differs):
         return replace(_block(call, buffer, parts), values=None, summary=None, late=True)
     return block
 
@@ -358,51 +372,51 @@ def _block(call: Call, buffer: Buffer, parts: tuple[Part, ...]) -> Block:
     # The functions for Python objects send their sizes first, as int64, and then the pickles, as bytes.
     pickled = buffer.dtype == "uint8" and "object" in call.via
     values = buffer.values
-    if values is not None:  # where all of them are on record
+    if values is not None:  # only if all of them were recorded
         values = tuple(typed_value(v, buffer.dtype) for v in values) if len(values) == buffer.count else None
     return Block(buffer.dtype, buffer.shape, parts, values, buffer.summary, pickled=pickled)
 
 
-_MOST_WRONG = 6
+_MAX_MISMATCHES = 6
 _LONGEST_ERROR = 160
 _AVERAGES = "DistributedDataParallel has already divided these gradients by the {whole}, so their sum is the mean."
 
 
-def sentence(picture: Picture) -> str:
-    """What the operation does; nothing where the ranks called different ones."""
-    if several_operations(picture):
+def describe_operation(picture: Picture) -> str:
+    """Return a sentence that says what the operation does; empty if the ranks called different operations."""
+    if has_mixed_operations(picture):
         return ""
     root = next((f"Rank {one.rank}" for one in picture.ranks if one.role), "One rank")
-    does = picture.step.operation.does.format(root=root, red=get_reduction(picture.reduce_op).noun)
-    return f"{does} {_AVERAGES.format(whole=_whole(picture))}" if picture.averages else does
+    sentence = picture.step.operation.does.format(root=root, red=get_reduction(picture.reduce_op).noun)
+    return f"{sentence} {_AVERAGES.format(whole=_whole(picture))}" if picture.averages else sentence
 
 
-def several_operations(picture: Picture) -> bool:
-    """Whether the ranks called different operations."""
+def has_mixed_operations(picture: Picture) -> bool:
+    """Return whether the ranks called different operations."""
     return not picture.step.message and len({rank.op for rank in picture.ranks if rank.op}) > 1
 
 
 def below_name(picture: Picture, rank: RankPicture) -> str:
-    """What stands below the name of a rank: its role, or what it called where others called something else."""
-    return rank.op if several_operations(picture) else rank.role
+    """Return the text below the name of a rank: its role, or its operation if the ranks called different ones."""
+    return rank.op if has_mixed_operations(picture) else rank.role
 
 
-def heading(picture: Picture) -> list[str]:
-    """What stands below the title: operation, group and size; place; parameters whose gradients a bucket holds."""
+def render_heading(picture: Picture) -> list[str]:
+    """Return the lines below the title: operation, group, size; source location; parameters of a gradient bucket."""
     step, call, group, (least, most) = picture.step, picture.first, picture.step.group, picture.sizes
     names = list(call.parameters)
     if len(names) > 6:
         names = [*names[:4], f"… {len(names) - 5} more …", names[-1]]
-    is_plain = group.label.startswith("[") and group.turn == 1  # the label of one without a name: its ranks
-    named = "" if is_plain else f" {group.label}"
-    a_rank = "" if step.message else " a rank"
+    is_plain = group.label.startswith("[") and group.turn == 1  # the label of a group without a name is its ranks
+    name = "" if is_plain else f" {group.label}"
+    per_rank = "" if step.message else " a rank"
     facts = (
         picture.reduce_op + (f", already divided by {_whole(picture)}" if picture.averages else ""),
         f"tag {call.tag}" if step.message else "",
         f"round {step.round}" if step.round else "",
-        "group default" if group.label == "default" else f"group{named} of {name_ranks(group.ranks)}",
+        "group default" if group.label == "default" else f"group{name} of {name_ranks(group.ranks)}",
         group.backend,
-        f"{'at most ' if a_rank and least != most else ''}{format_bytes(most)}{a_rank}" if most else "",
+        f"{'at most ' if per_rank and least != most else ''}{format_bytes(most)}{per_rank}" if most else "",
         f"bucket {call.bucket} of DistributedDataParallel" if call.bucket is not None else "",
     )
     function = f" in {call.function}" if call.function not in ("", "<module>") else ""
@@ -420,7 +434,7 @@ def _whole(picture: Picture) -> str:
 
 
 def kind_text(picture: Picture, *, after: bool) -> str:
-    """Dtype and shape of the tensors on one side: `float32[3]`, `3 × float32[1]`; of many, that they differ."""
+    """Render dtype and shape of the tensors on one side: `float32[3]`, `3 × float32[1]`; or that the sizes differ."""
     sides = [rank.tensors(after=after) for rank in picture.ranks]
     blocks = [block for side in sides for block in side]
     if not blocks:
@@ -433,18 +447,18 @@ def kind_text(picture: Picture, *, after: bool) -> str:
     return number + shape_text(" or ".join(dtypes), shapes.pop())
 
 
-def uniform(picture: Picture, *, after: bool) -> bool:
-    """Whether all tensors of a side have one dtype and shape, so that it is enough to say it once."""
+def is_uniform(picture: Picture, *, after: bool) -> bool:
+    """Return whether all tensors of a side have one dtype and shape, so that one label is enough."""
     sides = [rank.tensors(after=after) for rank in picture.ranks]
     return len({(block.dtype, block.shape) for side in sides for block in side}) <= 1
 
 
-def absence(picture: Picture, rank: RankPicture, *, after: bool) -> str:
-    """What stands on a side of a rank in place of tensors; empty where it has some."""
+def describe_absence(picture: Picture, rank: RankPicture, *, after: bool) -> str:
+    """Return the text on a side of a rank without tensors; empty if it has some."""
     if rank.state in ("missing", "unrecorded"):
         if picture.step.message:
-            return _never(picture, rank) if after == (rank.role != "source") else ""
-        return "–" if after else _never(picture, rank)
+            return _describe_missing(picture, rank) if after == (rank.role != "source") else ""
+        return "–" if after else _describe_missing(picture, rank)
     if after and rank.state == "unfinished":
         return "not yet" if picture.live else "never finished"
     if after and rank.state == "failed":
@@ -452,7 +466,7 @@ def absence(picture: Picture, rank: RankPicture, *, after: bool) -> str:
     return "" if picture.step.message or rank.tensors(after=after) else "nothing"
 
 
-def _never(picture: Picture, rank: RankPicture) -> str:
+def _describe_missing(picture: Picture, rank: RankPicture) -> str:
     if rank.state == "unrecorded":
         return "not on record"
     if not picture.step.message:
@@ -469,21 +483,21 @@ _GOOD = {
 }
 
 
-def verdict(picture: Picture) -> tuple[str, str]:
-    """Whether the outputs are right: `good`, `bad` or `unknown`, and a sentence; empty where nothing is there."""
+def judge_outputs(picture: Picture) -> tuple[str, str]:
+    """Return whether the outputs are right: `good`, `bad`, or `unknown`, and a sentence; empty without outputs."""
     op = picture.step.op
     if picture.check == "wrong":
-        wrong = sum(len(block.wrong) + block.wrong_hash for rank in picture.ranks for block in rank.after)
-        ranks = name_ranks([rank.rank for rank in picture.ranks if rank.wrong])
-        return "bad", f"Not what {op} of the recorded inputs gives, in {format_count(wrong, 'place')} on {ranks}."
+        count = sum(len(block.mismatches) + block.hash_differs for rank in picture.ranks for block in rank.after)
+        ranks = name_ranks([rank.rank for rank in picture.ranks if rank.has_mismatch])
+        return "bad", f"Not what {op} of the recorded inputs gives, in {format_count(count, 'place')} on {ranks}."
     if picture.check in _GOOD:
         return "good", _GOOD[picture.check].format(op)
     if picture.check == "nothing" or (picture.live and picture.step.state == "unfinished"):
         return "", ""
-    return "unknown", f"Outputs were not compared with inputs: {_why_unchecked(picture)}."
+    return "unknown", f"Outputs were not compared with inputs: {_explain_unchecked(picture)}."
 
 
-def _why_unchecked(picture: Picture) -> str:
+def _explain_unchecked(picture: Picture) -> str:
     step = picture.step
     blocks = [block for rank in picture.ranks for block in (*rank.before, *rank.after)]
     reasons = (
@@ -498,17 +512,17 @@ def _why_unchecked(picture: Picture) -> str:
             "the tensors were too large for their values to be kept (see lab run --trace-values)",
         ),
     )
-    return next((sentence for holds, sentence in reasons if holds), "not all inputs are on record")
+    return next((describe_operation for holds, describe_operation in reasons if holds), "not all inputs are on record")
 
 
-def remarks(picture: Picture) -> list[str]:
-    """What else there is to say, the important first."""
+def list_remarks(picture: Picture) -> list[str]:
+    """Return further sentences about the step, the important ones first."""
     ranks_in: dict[str, list[int]] = defaultdict(list)
     for rank in picture.ranks:
         ranks_in[rank.state].append(rank.rank)
     sentences = [f"{capitalize_first(picture.disagreement)}."] if picture.disagreement else []
     if missing := ranks_in["missing"]:
-        verb = _never(picture, picture.rank(missing[0]))
+        verb = _describe_missing(picture, picture.rank(missing[0]))
         verb = verb if len(missing) == 1 else verb.replace("has", "have")
         sentences.append(f"{capitalize_first(name_ranks(missing))} {verb}.")
     if unrecorded := ranks_in["unrecorded"]:
@@ -520,7 +534,7 @@ def remarks(picture: Picture) -> list[str]:
     sentences += [
         capitalize_first(clause) for clause in join_ranks((rank, f"failed: {error}") for rank, error in errors)
     ]
-    sentences += _wrong_elements(picture)
+    sentences += _describe_mismatches(picture)
     if any(block.pickled for rank in picture.ranks for block in (*rank.before, *rank.after)):
         sentences.append(
             "These bytes are Python objects, pickled; where they differ in length, the shorter are padded."
@@ -532,25 +546,27 @@ def remarks(picture: Picture) -> list[str]:
     return sentences + [f"Expected by the scenario, and not met: {text}" for text in picture.unmet]
 
 
-def _wrong_elements(picture: Picture) -> list[str]:
-    places = [(rank, i, block, k) for rank in picture.ranks for i, block in enumerate(rank.after) for k in block.wrong]
+def _describe_mismatches(picture: Picture) -> list[str]:
+    mismatches = [
+        (rank, i, block, k) for rank in picture.ranks for i, block in enumerate(rank.after) for k in block.mismatches
+    ]
     sentences = []
-    for rank, index, block, element in places[:_MOST_WRONG]:
+    for rank, index, block, element in mismatches[:_MAX_MISMATCHES]:
         got, expected = texts_that_differ((block.values or ())[element], (block.expected or ())[element])
         tensor = f"tensor {index}, " if len(rank.after) > 1 else ""
-        because = _because(picture, block, element)
+        because = _explain_expected(picture, block, element)
         sentences.append(f"Rank {rank.rank}, {tensor}element {element}: {got}, but it should be {expected}{because}.")
-    if len(places) > _MOST_WRONG:
-        sentences.append(f"And {len(places) - _MOST_WRONG} more: see --json.")
+    if len(mismatches) > _MAX_MISMATCHES:
+        sentences.append(f"And {len(mismatches) - _MAX_MISMATCHES} more: see --json.")
     copies = (
-        (rank.rank, block.parts[0].origins[0]) for rank in picture.ranks for block in rank.after if block.wrong_hash
+        (rank.rank, block.parts[0].origins[0]) for rank in picture.ranks for block in rank.after if block.hash_differs
     )
     not_copy = "Rank {} holds a tensor that is not a copy of rank {}'s: their hashes differ."
     return sentences + [not_copy.format(rank, origin) for rank, origin in copies]
 
 
-def _because(picture: Picture, block: Block, element: int) -> str:
-    """Where the expected value comes from: ` = 2.0 (rank 0) + 3.0 (rank 1)`."""
+def _explain_expected(picture: Picture, block: Block, element: int) -> str:
+    """Return where the expected value comes from: ` = 2.0 (rank 0) + 3.0 (rank 1)`."""
     ends = list(accumulate(part.count for part in block.parts))
     at = bisect_right(ends, element)
     if at == len(ends):
@@ -560,40 +576,40 @@ def _because(picture: Picture, block: Block, element: int) -> str:
     inputs = []
     for source in part.sources:
         values = picture.rank(source.rank).before[source.tensor].values or ()
-        if source.start + element >= len(values):  # it is not on record
+        if source.start + element >= len(values):  # not recorded
             return ""
         inputs.append((number_text(values[source.start + element]), source.rank))
     if not part.reduced:
         return f", from rank {inputs[0][1]}"
     if picture.reduce_op == "SUM" and len(inputs) <= 4:
         return " = " + " + ".join(f"{value} (rank {rank})" for value, rank in inputs)
-    shown = ["…" if i is None else inputs[i][0] for i in shown_of(len(inputs), 8)]
+    shown = ["…" if i is None else inputs[i][0] for i in choose_shown(len(inputs), 8)]
     return f": the {get_reduction(picture.reduce_op).noun} of {', '.join(shown)}"
 
 
-def rows(picture: Picture, most: int) -> list[RankPicture | str]:
-    """The ranks to be drawn; of too many, those where something is to be seen, and words in place of the others."""
+def choose_rows(picture: Picture, most: int) -> list[RankPicture | str]:
+    """Return the ranks to draw; of too many, the interesting ones, and texts in place of the others."""
     ranks = picture.ranks
-    needed = [i for i, rank in enumerate(ranks) if rank.role or rank.wrong or rank.state != "completed"]
-    kept = [index for index in shown_of(len(ranks), most, needed) if index is not None]
+    needed = [i for i, rank in enumerate(ranks) if rank.role or rank.has_mismatch or rank.state != "completed"]
+    indices = [index for index in choose_shown(len(ranks), most, needed) if index is not None]
     drawn: list[RankPicture | str] = []
-    for before, index in pairwise([-1, *kept]):
+    for before, index in pairwise([-1, *indices]):
         if left_out := ranks[before + 1 : index]:
             drawn.append(f"{ELLIPSIS} {name_ranks(rank.rank for rank in left_out)}")
         drawn.append(ranks[index])
     return drawn
 
 
-def waits(picture: Picture) -> list[tuple[int, str, float]]:
-    """Rank, how long it waited for the last one in words, and as a share of the longest wait."""
+def list_waits(picture: Picture) -> list[tuple[int, str, float]]:
+    """Return for each rank its wait for the last one in words, and as a share of the longest wait."""
     longest = max((rank.waited_s or 0.0 for rank in picture.ranks), default=0.0)
     bars = []
     for rank in picture.ranks:
         share = float(bool(rank.op))
         if picture.live and picture.step.state == "unfinished":
-            text = "has come" if rank.op else _never(picture, rank)
+            text = "has come" if rank.op else _describe_missing(picture, rank)
         elif rank.waited_s is None:
-            text = "failed" if rank.error else "waited in vain" if rank.op else _never(picture, rank)
+            text = "failed" if rank.error else "waited in vain" if rank.op else _describe_missing(picture, rank)
         else:
             text = f"waited {format_duration(rank.waited_s)}" if rank.waited_s else "came last"
             share = rank.waited_s / (longest or 1.0)
@@ -601,16 +617,16 @@ def waits(picture: Picture) -> list[tuple[int, str, float]]:
     return bars
 
 
-_MOST_TOLD = 1000
-"""Elements of a part that its description lists, however many are drawn."""
+_MAX_LISTED = 1000
+"""The number of elements of a part that its tooltip lists, however many are drawn."""
 
 
 class Cell(NamedTuple):
-    """One value, or what stands for several."""
+    """One value, or a text for several."""
 
     text: str
-    """With a sign before it where it is wrong."""
-    wrong: bool = False
+    """With a sign before it if it is a mismatch."""
+    is_mismatch: bool = False
 
 
 class Box(NamedTuple):
@@ -621,123 +637,134 @@ class Box(NamedTuple):
     cells: tuple[Cell, ...]
     block: Block
     start: int
-    """Its first element in the tensor."""
+    """Index of its first element in the tensor."""
 
     @property
-    def told(self) -> str:
-        """All its elements with all their digits, and what they should be; or what is known of them."""
+    def tooltip(self) -> str:
+        """All elements with all digits, and their expected values; or the summary."""
         block, count = self.block, self.part.count
         what = shape_text(block.dtype, block.shape)
         if block.pickled or block.values is None:
             return ", ".join(filter(None, [what, summary_text(block.summary)]))
-        told = range(self.start, self.start + min(count, _MOST_TOLD))
-        values = " ".join(exact_text(block.values[i]) for i in told)
-        rest = f" and {count - len(told):,} more" if count > len(told) else ""
-        where = "" if count == block.count else f", {format_count(count, 'element')} from number {self.start} on"
+        listed = range(self.start, self.start + min(count, _MAX_LISTED))
+        values = " ".join(exact_text(block.values[i]) for i in listed)
+        rest = f" and {count - len(listed):,} more" if count > len(listed) else ""
+        range_text = "" if count == block.count else f", {format_count(count, 'element')} from number {self.start} on"
         expected = block.expected or ()
-        should = [f"element {i} should be {exact_text(expected[i])}" for i in block.wrong if i in told]
-        return "\n".join([f"{what}{where}: {values}{rest}", *should])
+        should = [f"element {i} should be {exact_text(expected[i])}" for i in block.mismatches if i in listed]
+        return "\n".join([f"{what}{range_text}: {values}{rest}", *should])
 
 
 class Tensor(NamedTuple):
     """A tensor of a rank."""
 
     boxes: list[Box | None]
-    """None: in place of parts that are not shown."""
+    """None for a gap."""
     notes: list[tuple[str, str]]
     """Lines below: `kind`, `summary`, `bad` or `good`, and text."""
 
 
 class Form(NamedTuple):
-    """How much is shown, and how."""
+    """How much a drawing shows, and in which layout."""
 
     values: int
-    """Of a part."""
+    """Values of a part."""
     boxes: int
     """Parts of a tensor, and tensors of a rank."""
     stacked: bool = False
-    """First all ranks before, then all ranks after; else side by side."""
+    """Whether all ranks before the call come above all ranks after it; otherwise both sides share a row."""
     wrapped: bool = False
-    """Whether what does not fit in a line goes on in the next one."""
+    """Whether what does not fit in a line continues in the next one."""
 
 
 class Contents:
-    """What there is to be shown of so many ranks of a picture, in whatever form."""
+    """The contents of a picture for a limited number of ranks, independent of the form."""
 
     def __init__(self, picture: Picture, most_ranks: int) -> None:
         self.picture = picture
-        self.rows = rows(picture, most_ranks)
+        self.rows = choose_rows(picture, most_ranks)
         self.ranks = [row for row in self.rows if not isinstance(row, str)]
         parts: dict[tuple[int, int, int], list[tuple[Block, Sequence[Any]]]] = defaultdict(list)
         for rank in self.ranks:
             for after in (False, True):
-                for number, block in enumerate(_blocks(picture, rank, after=after)):
+                for tensor_number, block in enumerate(_blocks(picture, rank, after=after)):
                     starts = accumulate((part.count for part in block.parts), initial=0)
                     for part, start in zip(block.parts, starts, strict=False):
                         if part.count > 2 and block.values is not None and not block.pickled:
-                            parts[number, start, part.count].append((block, block.values[start : start + part.count]))
-        self._telling: dict[tuple[int, int, int], tuple[int, list[int], list[int]]] = {}
-        """By number of the tensor, first element and number of elements of a part: how many elements are not finite or
-        not quite zero in any rank's tensor, these with the extremes, and those that are wrong."""
-        for (number, start, count), alike in parts.items():
-            odd, most = (
-                [i for same in zip_longest(*(which(values) for _, values in alike)) for i in same if i is not None]
-                for which in (odd_elements, extremes)
+                            parts[tensor_number, start, part.count].append(
+                                (block, block.values[start : start + part.count])
+                            )
+        self._notable: dict[tuple[int, int, int], tuple[int, list[int], list[int]]] = {}
+        """For a part, given by the number of its tensor, its first element, and its number of elements: how many
+        elements are unusual in any rank's tensor, these and the extremes, and the mismatches."""
+        for (tensor_number, start, count), alike in parts.items():
+            unusual, extreme = (
+                [
+                    i
+                    for same in zip_longest(*(find_elements(values) for _, values in alike))
+                    for i in same
+                    if i is not None
+                ]
+                for find_elements in (find_unusual_elements, find_extremes)
             )  # the first of each tensor, then the second of each
-            wrong = [i - start for block, _ in alike for i in block.wrong if 0 <= i - start < count]
-            self._telling[number, start, count] = len(set(odd)), [*dict.fromkeys([*odd, *most])], wrong
+            mismatches = [i - start for block, _ in alike for i in block.mismatches if 0 <= i - start < count]
+            self._notable[tensor_number, start, count] = (
+                len(set(unusual)),
+                [*dict.fromkeys([*unusual, *extreme])],
+                mismatches,
+            )
 
-    def tells(self, values: int) -> bool:
-        """Whether all that is not finite, or not quite zero, is among so many elements of a part."""
-        return all(odd <= values for (*_, count), (odd, *_) in self._telling.items() if count > values)
+    def shows_unusual(self, values: int) -> bool:
+        """Return whether a part that shows so many elements shows all unusual ones."""
+        return all(unusual <= values for (*_, count), (unusual, *_) in self._notable.items() if count > values)
 
     def tensors(self, rank: RankPicture, form: Form, *, after: bool) -> list[Tensor | None]:
-        """The tensors on one side of a rank; None in place of those that are not shown."""
+        """Return the tensors on one side of a rank; None for a gap."""
         blocks = _blocks(self.picture, rank, after=after)
-        wrong = [i for i, block in enumerate(blocks) if block.wrong or block.wrong_hash]
-        shown = shown_of(len(blocks), form.boxes, wrong)
+        mismatches = [i for i, block in enumerate(blocks) if block.mismatches or block.hash_differs]
+        shown = choose_shown(len(blocks), form.boxes, mismatches)
         return [None if i is None else self._tensor(blocks[i], i, form, after=after) for i in shown]
 
     def _tensor(self, block: Block, number: int, form: Form, *, after: bool) -> Tensor:
         starts = list(accumulate((part.count for part in block.parts), initial=0))
-        wrong = {bisect_right(starts, element) - 1 for element in block.wrong}
-        shown = shown_of(len(block.parts), form.boxes, wrong)
+        mismatches = {bisect_right(starts, element) - 1 for element in block.mismatches}
+        shown = choose_shown(len(block.parts), form.boxes, mismatches)
         boxes = [None if i is None else self._box(block, block.parts[i], number, starts[i], form.values) for i in shown]
         return Tensor(boxes, [note for note in _notes(self.picture, block, form, after=after) if note[1]])
 
     def _box(self, block: Block, part: Part, number: int, start: int, most: int) -> Box:
         elements: Sequence[int | None] = range(part.count)
-        if telling := self._telling.get((number, start, part.count)):
-            elements = shown_of(part.count, most, telling[2], telling[1])
+        if notable := self._notable.get((number, start, part.count)):
+            elements = choose_shown(part.count, most, notable[2], notable[1])
         return Box(part, label_text(part, self.picture.reduce_op), _cells(block, part, start, elements), block, start)
 
 
 def _blocks(picture: Picture, rank: RankPicture, *, after: bool) -> tuple[Block, ...]:
-    return () if absence(picture, rank, after=after) else rank.tensors(after=after)
+    return () if describe_absence(picture, rank, after=after) else rank.tensors(after=after)
 
 
 def _cells(block: Block, part: Part, start: int, elements: Sequence[int | None]) -> tuple[Cell, ...]:
     if not part.count:
         return (Cell("empty"),)
     if block.pickled:
-        cells = [(f"pickle, {part.count} B", bool(block.wrong or block.wrong_hash))]
+        cells = [(f"pickle, {part.count} B", bool(block.mismatches or block.hash_differs))]
     elif block.values is None:
-        cells = [(format_count(part.count, "element"), block.wrong_hash)]
+        cells = [(format_count(part.count, "element"), block.hash_differs)]
     else:
-        wrong = {element - start for element in block.wrong}
-        cells = [(ELLIPSIS if i is None else number_text(block.values[start + i]), i in wrong) for i in elements]
-    return tuple(Cell(f"✘{text}" if wrong else text, wrong) for text, wrong in cells)
+        mismatches = {element - start for element in block.mismatches}
+        cells = [(ELLIPSIS if i is None else number_text(block.values[start + i]), i in mismatches) for i in elements]
+    return tuple(Cell(f"✘{text}" if mismatches else text, mismatches) for text, mismatches in cells)
 
 
 def _notes(picture: Picture, block: Block, form: Form, *, after: bool) -> list[tuple[str, str]]:
     notes = []
     if block.values is None:
-        notes.append(("kind", "" if uniform(picture, after=after) else shape_text(block.dtype, block.shape)))
+        notes.append(("kind", "" if is_uniform(picture, after=after) else shape_text(block.dtype, block.shape)))
         notes.append(("summary", "seen too late" if block.late else summary_text(block.summary)))
-    if block.wrong_hash:
+    if block.hash_differs:
         notes.append(("bad", "✘ another tensor"))
-    if block.wrong and block.expected is not None:
-        shown = shown_of(len(block.expected), form.values, block.wrong)
+    if block.mismatches and block.expected is not None:
+        shown = choose_shown(len(block.expected), form.values, block.mismatches)
         texts = [ELLIPSIS if i is None else number_text(block.expected[i]) for i in shown]
         notes.append(("good", f"should be {' '.join(texts)}"))
     return notes

@@ -20,7 +20,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
-    """Draw it where it is asked for; needs no engine."""
+    """Draw the step if `--step` was given; this needs no engine."""
     number, svg = arguments.step, arguments.svg
     if not number:
         if svg and not getattr(arguments, "model", False):
@@ -32,8 +32,8 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     record = open_record(arguments)
     trace, steps = read_steps(record)
     if number > len(steps):
-        there = f"allowed: 1 to {len(steps)}" if steps else "no collective and no message was recorded"
-        raise UsageError(f"run {record.run} has no step {number}; {there}", "`lab show --steps` lists them")
+        allowed = f"allowed: 1 to {len(steps)}" if steps else "no collective and no message was recorded"
+        raise UsageError(f"run {record.run} has no step {number}; {allowed}", "`lab show --steps` lists them")
     picture = picture_of(steps[number - 1], record.result().expectations, trace.world_size, unrecorded_ranks(trace))
     if svg is not None:
         from lab.features.pictures.svg import svg_of

@@ -1,4 +1,4 @@
-"""A picture of one step for a terminal: ranks as rows, boxes in the colours of those whose data they hold."""
+"""A picture of one step for a terminal: ranks as rows, boxes in the colors of the ranks whose data they hold."""
 
 from __future__ import annotations
 
@@ -8,47 +8,47 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import groupby
 
-from lab.features.pictures import model as story
-from lab.features.pictures.layout import Drawing, Pen, lay_out, stack
+from lab.features.pictures import model
+from lab.features.pictures.layout import Drawing, Pen, lay_out, stack_drawings
 from lab.features.pictures.model import ELLIPSIS, Box, Contents, Form, Picture, RankPicture
 from lab.report.style import Style, rank_style
 
 _BAR_COLUMNS = 24
 _MOST_RANKS = 12
 _WIDEST = 120
-"""Columns where lines may be as long as they like."""
+"""Columns if the output is not a terminal."""
 
-Look = tuple[str, ...]
+Paints = tuple[str, ...]
 _FORMS = (
     Form(32, 16), Form(32, 16, stacked=True), Form(12, 16), Form(12, 16, stacked=True), Form(8, 16),
     Form(8, 16, stacked=True), Form(6, 8), Form(4, 8), Form(6, 8, stacked=True), Form(4, 8, stacked=True),
     Form(2, 8, stacked=True), Form(4, 8, stacked=True, wrapped=True), Form(2, 4, stacked=True, wrapped=True),
 )  # fmt: skip
-"""From generous to scant."""
-_LOOKS: dict[str, Look] = {"bad": ("red", "bold"), "good": ("green",), "warn": ("yellow",), "left out": ()}
+"""From generous to compact."""
+_PAINTS: dict[str, Paints] = {"bad": ("red", "bold"), "good": ("green",), "warn": ("yellow",), "left out": ()}
 _JOINTS = {("┐", "┌"): "┬", ("┘", "└"): "┴"}
-"""What the edges of boxes that touch become."""
+"""The corners of adjacent boxes merge into these."""
 
 
 def picture_text(picture: Picture, style: Style, steps: int = 0) -> str:
-    """A heading, what the operation does, every rank's tensors before and after, and whether they are right.
+    """Render a heading, what the operation does, every rank's tensors before and after, and whether they are right.
 
     Args:
-        picture: what to draw.
-        style: how to paint it, and how wide the terminal is.
-        steps: how many steps the run had; told in the heading if it is above 0.
+        picture: the picture to render.
+        style: how to paint it, and the width of the terminal.
+        steps: number of steps of the run, which the heading shows if it is above 0.
     """
     width = style.width or _WIDEST
     number = f"step {picture.step.number}{f' of {steps}' if steps else ''}:"
     lines = [f"{style.paint(number, 'dim')} {style.paint(picture.step.title, 'bold')}"]
-    lines += [style.paint(line, "dim") for text in story.heading(picture) for line in textwrap.wrap(text, width)]
-    lines += textwrap.wrap(story.sentence(picture), width)
-    lines += ["", "\n".join(_painted(_body(picture, width), style)).rstrip(), ""]
-    kind, text = story.verdict(picture)
+    lines += [style.paint(line, "dim") for text in model.render_heading(picture) for line in textwrap.wrap(text, width)]
+    lines += textwrap.wrap(model.describe_operation(picture), width)
+    lines += ["", "\n".join(_paint_lines(_body(picture, width), style)).rstrip(), ""]
+    kind, text = model.judge_outputs(picture)
     if text:
         sign, colour = {"good": ("✔", "green"), "bad": ("✘", "red")}.get(kind, ("?", "yellow"))
         lines += [style.paint(line, colour) for line in textwrap.wrap(f"{sign} {text}", width, subsequent_indent="  ")]
-    for remark in story.remarks(picture):
+    for remark in model.list_remarks(picture):
         lines += textwrap.wrap(remark, width, initial_indent="  ", subsequent_indent="    ")
     return "\n".join(lines).rstrip()
 
@@ -57,34 +57,34 @@ def _body(picture: Picture, width: int) -> Drawing:
     if any(rank.before or rank.after for rank in picture.ranks):
         contents = Contents(picture, _MOST_RANKS)
         return lay_out(contents, _FORMS, lambda form: _Pen(contents, form, width), width)[1]
-    rows = []  # who waited how long: all there is to see of a barrier
-    waits = story.waits(picture)
-    longest = max(len(f"rank {rank}") for rank, _, _ in waits)
+    rows = []  # the waits are all that a barrier shows
+    waits = model.list_waits(picture)
+    name_width = max(len(f"rank {rank}") for rank, _, _ in waits)
     for rank, text, share in waits:
         bar = "█" * max(1, round(share * _BAR_COLUMNS)) if share else "▏"
-        name = _line(f"  rank {rank}", (rank_style(rank),)).widened(longest + 2)
-        rows.append(name.beside(_line(bar, (rank_style(rank),)), 2).beside(_line(text), 1))
-    return stack(rows)
+        name = _line(f"  rank {rank}", (rank_style(rank),)).pad_to(name_width + 2)
+        rows.append(name.append_right(_line(bar, (rank_style(rank),)), 2).append_right(_line(text), 1))
+    return stack_drawings(rows)
 
 
-def _line(text: str, look: Look = ()) -> Drawing:
-    return Drawing(len(text), 1, ((0, 0, (text, look)),))
+def _line(text: str, paints: Paints = ()) -> Drawing:
+    return Drawing(len(text), 1, ((0, 0, (text, paints)),))
 
 
-def _painted(drawing: Drawing, style: Style) -> list[str]:
-    """Its lines."""
-    letters: dict[tuple[int, int], tuple[str, Look]] = defaultdict(lambda: (" ", ()))
-    for x, y, (text, look) in drawing.things:
+def _paint_lines(drawing: Drawing, style: Style) -> list[str]:
+    """Return the lines of a drawing."""
+    letters: dict[tuple[int, int], tuple[str, Paints]] = defaultdict(lambda: (" ", ()))
+    for x, y, (text, paints) in drawing.items:
         for at, letter in enumerate(text, int(x)):
-            before = letters[int(y), at][0]
-            letters[int(y), at] = _JOINTS.get((before, letter), letter), look
+            previous = letters[int(y), at][0]
+            letters[int(y), at] = _JOINTS.get((previous, letter), letter), paints
     lines = []
     for y in range(int(drawing.height)):
         row = [letters[y, x] for x in range(int(drawing.width))]
         while row and row[-1][0] == " ":
             row.pop()
         runs = groupby(row, key=lambda one: one[1])
-        lines.append("".join(style.paint("".join(letter for letter, _ in run), *look) for look, run in runs))
+        lines.append("".join(style.paint("".join(letter for letter, _ in run), *paints) for paints, run in runs))
     return lines
 
 
@@ -97,32 +97,34 @@ class _Pen(Pen):
     def __init__(self, contents: Contents, form: Form, width: int) -> None:
         super().__init__(contents, form, math.inf)
         if form.wrapped:
-            self.room = width - self.names - self.names_gap
+            self.max_width = width - self.names - self.names_gap
 
     def cell_width(self, text: str) -> float:
         return len(text) + 1
 
     def draw_name(self, rank: RankPicture) -> Drawing:
         name = _line(f"  rank {rank.rank}", (rank_style(rank.rank),))
-        return Drawing(0, 1).above(name).above(_line(f"  {story.below_name(self.picture, rank)}", ("dim",)))
+        return (
+            Drawing(0, 1).append_below(name).append_below(_line(f"  {model.below_name(self.picture, rank)}", ("dim",)))
+        )
 
     def draw_head(self, *, after: bool) -> Drawing:
-        kind = story.kind_text(self.picture, after=after)
+        kind = model.kind_text(self.picture, after=after)
         return _line(f"{'after' if after else 'before'}{': ' if kind else ''}{kind}", ("bold",))
 
-    def draw_words(self, words: str, look: str, *, low: bool = False) -> Drawing:
-        return Drawing(0, int(low)).above(_line(words, _LOOKS.get(look, ("dim",))))
+    def draw_words(self, words: str, style_name: str, *, low: bool = False) -> Drawing:
+        return Drawing(0, int(low)).append_below(_line(words, _PAINTS.get(style_name, ("dim",))))
 
     def draw_box(self, box: Box | None, columns: Sequence[float], owner: tuple[int, bool]) -> Drawing:
         if box is None:
-            return stack(_line(text, ("dim",)) for text in ("┌───┐", f"│ {ELLIPSIS} │", "└───┘"))
+            return stack_drawings(_line(text, ("dim",)) for text in ("┌───┐", f"│ {ELLIPSIS} │", "└───┘"))
         part, label = box.part, f" {box.label} "
-        look = ("bold",) if part.reduced else (rank_style(part.origins[0]),) if part.sources else ("dim",)
+        paints = ("bold",) if part.reduced else (rank_style(part.origins[0]),) if part.sources else ("dim",)
         inner = int(max(len(label), sum(columns))) + 1
         lines = f"┌{label.ljust(inner, '─')}┐", f"│{' ' * inner}│", f"└{'─' * inner}┘"
-        drawing, x = stack(_line(line, look) for line in lines), 2.0
+        drawing, x = stack_drawings(_line(line, paints) for line in lines), 2.0
         for cell, width in zip(box.cells, columns, strict=False):
-            value = _line(cell.text, ("red", "bold") if cell.wrong else look)
-            drawing = drawing._replace(things=drawing.things + value.moved(x, 1))
+            value = _line(cell.text, ("red", "bold") if cell.is_mismatch else paints)
+            drawing = drawing._replace(items=drawing.items + value.shift_items(x, 1))
             x += width
         return drawing

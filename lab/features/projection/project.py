@@ -30,7 +30,7 @@ from lab.features.projection.costs import (
 )
 from lab.features.projection.replay import Clock, Machine, Work, Working, World, machine_of, replay
 from lab.features.stragglers.timing import Span
-from lab.features.timeline.svg import Plot, Shapes, sheet, text
+from lab.features.timeline.svg import Plot, Shapes, draw_text, render_sheet
 from lab.features.traffic.traffic import size_of
 from lab.operations import get_operation
 from lab.record.read import find_record
@@ -608,8 +608,8 @@ def projection_svg(projection: Projection) -> str:
     ranks = [row.ranks for row in (*rows, *measured)]
     times = [*(one for row in rows for one in (row.low_s, row.high_s)), *(row.known_s for row in measured)]
     heading = f"time of a training step by ranks: {projection.runs[-1][0]}, {projection.network}"
-    text(shapes, _LEFT, 16, heading, size=13)
-    text(shapes, _LEFT, 34, "projected (line, with its interval) and measured (rings)", size=11)
+    draw_text(shapes, _LEFT, 16, heading, size=13)
+    draw_text(shapes, _LEFT, 34, "projected (line, with its interval) and measured (rings)", size=11)
     box = _LEFT, _TOP, _WIDTH - _RIGHT, _HEIGHT
     plot = Plot(shapes, box, ranks, times, ("{:,}".format, format_duration), at_each=True)
     band = [*((row.ranks, row.low_s) for row in rows), *((row.ranks, row.high_s) for row in reversed(rows))]
@@ -619,12 +619,12 @@ def projection_svg(projection: Projection) -> str:
         step, own, exposed, waiting = map(format_duration, (row.step_s, row.own_s, row.exposed_s, row.waiting_s))
         words = f"{row.ranks:,} ranks: {step}, own work {own}, exposed {exposed}, waiting {waiting}"
         plot.dot(row.ranks, row.step_s, words, r=3.5, fill=_OWN)
-        x, y = plot.place(row.ranks, row.step_s)
-        text(shapes, x, y - 9, step, size=11, text_anchor="middle")
+        x, y = plot.position(row.ranks, row.step_s)
+        draw_text(shapes, x, y - 9, step, size=11, text_anchor="middle")
     for row in measured:
         words = f"{row.ranks:,} ranks, measured: {format_duration(row.known_s)}"
         plot.dot(row.ranks, row.known_s, words, r=5, fill="none", stroke=_HELD, stroke_width=1.5)
-    return sheet(shapes, _WIDTH, _HEIGHT + 30)
+    return render_sheet(shapes, _WIDTH, _HEIGHT + 30)
 
 
 _HOWTO = """examples:

@@ -1,4 +1,4 @@
-"""Records: runs that one command made together, the scenario of a record, and how to be rid of old records."""
+"""Records: suites of runs, the scenario of a record, and removing old records."""
 
 from lab.feature import Feature
 

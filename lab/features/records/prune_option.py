@@ -1,4 +1,4 @@
-"""`lab runs --prune`: remove old records, by number and by age, and never one that is still being written."""
+"""`lab runs --prune`: remove old records by number and age, but never one that is still being written."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
-    """Remove records, and links to records whose own time is that old; list them where nothing is to go.
+    """Remove records, and old links to records; without --prune, list runs.
 
     Raises:
-        RecordError: some cannot be removed; all others are.
+        RecordError: a record cannot be removed; all others are.
     """
     chosen = arguments.keep is not None or arguments.age_s is not None
     if not arguments.prune:
@@ -82,7 +82,7 @@ def _remove(paths: list[Path]) -> None:
 
 
 def _list_links(runs: Path) -> list[Path]:
-    """The links in a folder of runs that lead to a record."""
+    """Return the links to records in a folder of runs."""
     with suppress(OSError), os.scandir(runs) as entries:
         links = [Path(entry.path) for entry in entries if entry.is_symlink()]
         return sorted(link for link in links if is_record(link))

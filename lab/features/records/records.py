@@ -1,4 +1,4 @@
-"""Runs that one command made one after the other, and the scenario and scripts of a record as plain data."""
+"""Suites of runs that one command made, and the scenario and scripts of a record as plain data."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from lab.record.record_files import is_record, list_names
 
 
 class Suite(Frozen):
-    """The records of such runs."""
+    """The records of a suite."""
 
     name: str
     records: tuple[Record, ...]
     """In the order in which they ran."""
     planned: int
-    """How many runs there were to be; one that could not begin has no record."""
+    """Number of planned runs; one that could not begin has no record."""
 
 
 def find_suite(name: str | None, runs: Path = RUNS) -> Suite:
-    """The suite that a run is of; without a name, the latest.
+    """Return the suite of a run; without a name, the latest suite.
 
     Raises:
         RecordError: there is none.
@@ -38,34 +38,38 @@ def find_suite(name: str | None, runs: Path = RUNS) -> Suite:
         raise RecordError(f"{who} {was}", "several scenarios, or a folder of them, make a suite: `lab run scenarios/`")
     if name is not None:
         runs = records[0].path.parent
-    members = [(record, found.number) for record, found in _turns(list_records(runs)) if found.suite == turn.suite]
+    members = [
+        (record, member_turn.number)
+        for record, member_turn in _turns(list_records(runs))
+        if member_turn.suite == turn.suite
+    ]
     members.sort(key=itemgetter(1))
     return Suite(name=turn.suite, records=tuple(record for record, _ in members), planned=turn.of)
 
 
 def _turns(records: Iterable[Record]) -> Iterator[tuple[Record, Turn]]:
-    """Those that were made together with others."""
+    """Yield the records that belong to a suite, each with its position."""
     for record in records:
         if (turn := record.readable_plan().turn) is not None and turn.suite:
             yield record, turn
 
 
 def earlier_records(name: str, runs: Path = RUNS) -> list[Record]:
-    """Runs that others are compared with, oldest first: those in a folder, of a suite, or one with all of its suite.
+    """Return runs to compare others with, oldest first: those in a folder, of a suite, or one with its suite.
 
     Args:
-        name: a folder of runs, the folder of one, the name of a suite, or that of a run.
-        runs: where runs and suites of that name are.
+        name: a folder of runs, the folder of one run, the name of a suite, or that of a run.
+        runs: the folder in which to find runs and suites by name.
 
     Raises:
-        RecordError: there is nothing of that name, or no run in it.
+        RecordError: there is nothing of this name, or no run in it.
     """
     folder = Path(name)
     if folder.is_dir() and not is_record(folder):
-        found = list_records(folder)
-        if not found:
+        records = list_records(folder)
+        if not records:
             raise RecordError(f"there are no runs in {folder}", "name a folder of records, such as .lab/runs")
-        return found
+        return records
     of_suite = [record for record, turn in _turns(list_records(runs)) if turn.suite == name]
     if of_suite:
         return of_suite
@@ -74,9 +78,9 @@ def earlier_records(name: str, runs: Path = RUNS) -> list[Record]:
 
 
 def scenario_keys(record: Record) -> Mapping[str, Any]:
-    """The keys of the scenario on record, as plain data; empty where it cannot be read, or is no possible scenario.
+    """Return the keys of the recorded scenario as plain data; empty if it is unreadable or impossible.
 
-    Its bounds are those of any scenario: so aliases, depth and size cannot make a view slow.
+    The limits of scenarios apply, so that aliases, depth, and size cannot make a view slow.
     """
     import yaml
 
@@ -92,5 +96,5 @@ def scenario_keys(record: Record) -> Mapping[str, Any]:
 
 
 def scripts_of(record: Record) -> list[str]:
-    """The names of the scripts in a record, in order."""
+    """Return the names of the scripts in a record, in order."""
     return sorted(name for name in list_names(record.path) if name.endswith(".py"))

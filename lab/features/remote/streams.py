@@ -1,6 +1,6 @@
-"""Sockets to containers of an engine that is spoken to by TLS or ssh.
+"""Sockets to containers of an engine that is reached through TLS or ssh.
 
-Of a connection behind TLS one side can be ended alone, as no socket of Python's ssl lets us.
+One direction of a TLS connection can be closed alone, which a socket of Python's ssl module does not support.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _CHUNK_BYTES = 1 << 16
 
 
 class TlsEnd:
-    """One end of such a connection; one thread may receive while another one sends.
+    """One end of a TLS connection; one thread may receive while another one sends.
 
     Args:
         address: such as `https://b:2376`.
-        authorities: a file with the certificates of who may sign the engine's; True: those of this machine.
-        own: our certificate, and its key.
-        timeout_s: how long to wait for the engine.
+        authorities: a file with certificates of authorities that may sign the engine's; True: those of this machine.
+        own: files of our certificate and its key.
+        timeout_s: seconds to wait for the engine.
 
     Raises:
-        OSError: there is no engine, or it is not trusted.
+        OSError: no engine answers, or it is not trusted.
     """
 
     def __init__(self, address: str, authorities: str | bool, own: tuple[str, str] | None, timeout_s: float) -> None:
@@ -42,18 +42,18 @@ class TlsEnd:
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._in, self._out, server_hostname=where.hostname)
         self._state, self._sending = threading.Lock(), threading.Lock()
-        """Held while something is done with the state of TLS, which never waits, and while something is sent."""
+        """Hold the first while using the TLS state, which never blocks, and the second while sending."""
         self._early = b""
-        """What was read before anybody asked for it."""
+        """Data that was read before `recv` was called."""
         self._socket = socket.create_connection((where.hostname or "", where.port or 2376), timeout_s)
         try:
-            self._shake_hands()
+            self._do_handshake()
         except BaseException:
             self._socket.close()
             raise
         self._socket.settimeout(None)
 
-    def _shake_hands(self) -> None:
+    def _do_handshake(self) -> None:
         while True:
             try:
                 self._tls.do_handshake()
@@ -73,7 +73,7 @@ class TlsEnd:
             self._socket.sendall(data)
 
     def recv(self, size: int) -> bytes:
-        """What comes next, at most so much; empty: the engine says no more."""
+        """Receive at most this many bytes; empty if the engine has closed its direction."""
         while True:
             with self._state, suppress(ssl.SSLWantReadError):
                 if self._early:
@@ -95,32 +95,32 @@ class TlsEnd:
         self._flush()
 
     def shutdown_write(self) -> None:
-        """Say that no more will come; what the engine says is still received."""
+        """Close this direction; data of the engine is still received."""
         with self._state:
             with suppress(ssl.SSLWantReadError, ssl.SSLZeroReturnError):
-                while more := self._tls.read(_CHUNK_BYTES):  # what has come would be lost
-                    self._early += more
-            with suppress(ssl.SSLError):  # that no answer has come yet
+                while data := self._tls.read(_CHUNK_BYTES):  # received data would be lost otherwise
+                    self._early += data
+            with suppress(ssl.SSLError):  # no answer has arrived yet
                 self._tls.unwrap()
         self._flush()
 
     def close(self) -> None:
-        """Hang up; who waits for what comes waits no more."""
+        """Close the connection, which also ends a blocked `recv`."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
 
 def open_stream(api: Any, path: str, body: Mapping[str, Any] | None) -> socket.socket:
-    """The stream that a request becomes: to the first process of a container, or, with a body, to a command in it.
+    """Open the stream of a request: to the first process of a container, or, with a body, to a command in it.
 
     Args:
         api: docker-py's low-level client of a remote engine.
-        path: what is asked for.
-        body: what is sent with it.
+        path: of the request.
+        body: of the request.
     """
     if str(api.base_url).startswith("https://"):
-        direct = DirectApi(lambda timeout_s: carry(TlsEnd(api.base_url, api.verify, api.cert, timeout_s)))
+        direct = DirectApi(lambda timeout_s: connect_locally(TlsEnd(api.base_url, api.verify, api.cert, timeout_s)))
         return direct.stream(path, body)
     asked, identity = urlsplit(path), path.split("/")[2]
     stream = (
@@ -129,27 +129,25 @@ def open_stream(api: Any, path: str, body: Mapping[str, Any] | None) -> socket.s
         else api.exec_start(identity, tty=body["Tty"], socket=True)
     )
     wrapped = getattr(stream, "_sock", stream)
-    wrapped.setblocking(True)  # it has the timeout of requests
-    return carry(wrapped, getattr(stream, "_response", None))
+    wrapped.setblocking(True)  # remove the timeout of requests
+    return connect_locally(wrapped, getattr(stream, "_response", None))
 
 
-def carry(far: Any, response: Any = None) -> socket.socket:
-    """A plain socket for what threads carry to and from a channel; when it is closed, so is the channel.
+def connect_locally(far: Any, response: Any = None) -> socket.socket:
+    """Return a plain socket that threads connect to a channel; closing it closes the channel.
 
     Args:
         far: the channel, of TLS or ssh.
-        response: what holds the channel open.
+        response: keeps the channel open.
     """
     ours, near = socket.socketpair()
-    for carrying in (_carry_in, _carry_out):
-        threading.Thread(
-            target=carrying, args=(far, near, response), name="carries bytes of a node", daemon=True
-        ).start()
+    for relay in (_relay_in, _relay_out):
+        threading.Thread(target=relay, args=(far, near, response), name="carries bytes of a node", daemon=True).start()
     return ours
 
 
-def _carry_in(far: Any, near: socket.socket, response: Any) -> None:
-    with suppress(OSError):  # one of both is gone
+def _relay_in(far: Any, near: socket.socket, response: Any) -> None:
+    with suppress(OSError):  # one end is closed
         while data := far.recv(_CHUNK_BYTES):
             near.sendall(data)
     with suppress(OSError):
@@ -157,13 +155,13 @@ def _carry_in(far: Any, near: socket.socket, response: Any) -> None:
     _close(far, response)
 
 
-def _carry_out(far: Any, near: socket.socket, response: Any) -> None:
+def _relay_out(far: Any, near: socket.socket, response: Any) -> None:
     with near:
         with suppress(OSError):
             while data := near.recv(_CHUNK_BYTES):
                 far.sendall(data)
             far.shutdown_write()
-        closed = select.poll()  # who only says no more may still receive
+        closed = select.poll()  # a half-closed socket may still receive
         closed.register(near, 0)
         closed.poll()
         _close(far, response)

@@ -1,4 +1,4 @@
-"""Making a Slurm cluster: what Slurm is asked for, the allocation, and the process that holds the agents."""
+"""Create a Slurm cluster: its requests, the allocation, and the process that holds the agents."""
 
 from __future__ import annotations
 
@@ -20,51 +20,54 @@ from lab.engine.agent_holder import DESCRIPTION, start_holder
 from lab.engine.payload import initial_input
 from lab.engine.protocol import Announce, Request
 from lab.errors import ClusterError, ClusterUnfit
-from lab.features.slurm import look
-from lab.features.slurm.command import HOME, Host, allocate, ask, environment, read_hosts
+from lab.features.slurm import check_python
+from lab.features.slurm.command import HOME, Host, clean_environment, query_slurm, read_hosts, request_allocation
 from lab.plan.cluster import Shape
 from lab.words import format_count, join_words
 
 ENGINE = "slurm"
 LOG = "holder.log"
-"""What the process wrote that holds the agents."""
+"""Output of the process that holds the agents."""
 _HOLD = "import sys; sys.path.insert(0, {above!r}); from lab.features.slurm.holder import main; main()"
 _FIRST_PORT, _PORTS = 28411, 4096
-"""Of rendezvous stores: below those that kernels give away, one for each job, because two may share a machine."""
+"""Ports of rendezvous stores, below those that kernels assign: one for each job, because jobs may share a machine."""
 
 
 def job_name(cluster: str) -> str:
-    """What Slurm calls the job."""
+    """Return Slurm's name of a cluster's job."""
     return f"lab-{cluster}"
 
 
 def shared_folder(home: Path, cluster: str) -> Path:
-    """The folder of a cluster on a file system that all nodes see."""
+    """Return the folder of a cluster on a file system that all nodes see."""
     default = Path.home() / ".lab" / "shared"
     return Path(os.environ.get("LAB_SLURM_SHARED", default)) / f"{cluster}-{label.short_digest(str(home))}"
 
 
 def own_folder(home: Path, cluster: str, node: str) -> str:
-    """The folder of a node on its machine: short, because the path of a Unix socket has at most 107 bytes."""
+    """Return the folder of a node on its machine. It is short: the path of a Unix socket has at most 107 bytes."""
     return f"/tmp/lab-{os.getuid()}-{label.short_digest(str(home))}-{cluster}.{node}"
 
 
 def start_agents(
     home: Path, cluster: str, shape: Shape, run: str | None, requests: Sequence[Request], announce: Announce
 ) -> Callable[[], bool]:
-    """Make the folders, ask for the allocation, and start what holds the agents; returns whether that has ended.
+    """Create the folders, request the allocation, and start the holder.
+
+    Returns:
+        A function that returns whether the holder has ended.
 
     Raises:
-        LabError: Slurm gave no allocation; what was made is still there.
+        LabError: Slurm granted no allocation; what was created still exists.
     """
     asked, shared, *steps = (request.body for request in requests)
     folder = label.new_folder(home, cluster, "LAB_SLURM_HOME")
     label.register_cluster(ENGINE, cluster, folder)
     description: dict[str, Any] = {"shape": shape.to_json(), "run": run, "version": __version__}
 
-    def describe(**more: Any) -> None:
-        """Add to the description of the cluster, which is replaced at once."""
-        description.update(more)
+    def describe(**fields: Any) -> None:
+        """Add fields to the description of the cluster, which is replaced atomically."""
+        description.update(fields)
         new = folder / f"{DESCRIPTION}.new"
         new.write_text(json.dumps(description))
         new.rename(folder / DESCRIPTION)
@@ -72,7 +75,7 @@ def start_agents(
     describe()
     _make_shared(shared_folder(home, cluster), shared["data"])
     announce(f"asking Slurm for {format_count(shape.nodes, 'machine')}")
-    job = allocate(asked["argv"], queue_s(shape), announce)
+    job = request_allocation(asked["argv"], queue_s(shape), announce)
     describe(job=job)
     hosts = _hosts_of(job)[: shape.nodes]
     names, addresses = [host.name for host in hosts], [_resolve(host) for host in hosts]
@@ -86,11 +89,11 @@ def start_agents(
     }
     program = _HOLD.format(above=str(Path(lab.__file__).parent.parent))
     argv = [sys.executable, "-c", program, json.dumps({"folder": str(folder), "job": job, "argvs": argvs})]
-    return start_holder(argv, {**environment(), **shape.env}, folder / LOG)
+    return start_holder(argv, {**clean_environment(), **shape.env}, folder / LOG)
 
 
 def _make_shared(folder: Path, data: dict[str, str]) -> None:
-    """The folder that all nodes see, with a link to each folder of data."""
+    """Create the folder that all nodes see, with a link to each folder of data."""
     try:
         for name in ("shared", "data"):
             (folder / name).mkdir(parents=True, exist_ok=True)
@@ -105,34 +108,34 @@ def _make_shared(folder: Path, data: dict[str, str]) -> None:
 
 
 def _hosts_of(job: str) -> list[Host]:
-    """The machines of a job.
+    """Return the machines of a job.
 
     Raises:
-        ClusterError: it has none: it has ended already.
+        ClusterError: it has none, because it has ended.
     """
-    names = ask("squeue", "--noheader", f"--jobs={job}", "--format=%N").strip()
+    names = query_slurm("squeue", "--noheader", f"--jobs={job}", "--format=%N").strip()
     if not names:
         raise ClusterError(f"job {job} has ended before it began", f"`scontrol show job {job}` may say why")
-    return read_hosts(ask("scontrol", "--oneliner", "show", "node", names))
+    return read_hosts(query_slurm("scontrol", "--oneliner", "show", "node", names))
 
 
 def _resolve(host: Host) -> str:
-    """The address of a machine on the network of all of them.
+    """Return the address of a machine on the network of all machines.
 
     Raises:
-        ClusterError: its name has none.
+        ClusterError: its name has no address.
     """
     try:
-        found = socket.getaddrinfo(host.address, None, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host.address, None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise ClusterError(
             f"{host.address}, as Slurm calls {host.name}, has no address here: {error.strerror or error}"
         ) from error
-    return str(min(found, key=lambda one: one[0] != socket.AF_INET)[4][0])
+    return str(min(addresses, key=lambda one: one[0] != socket.AF_INET)[4][0])
 
 
 QUEUE_S = 3600
-"""How long an allocation is waited for where nobody says; `--immediate` is salloc's own word for it."""
+"""Default seconds to wait for an allocation; `--immediate` is salloc's own option for it."""
 _OPTION = re.compile(r"[a-z][a-z0-9-]*")
 _OURS = {
     "nodes": "use --nodes",
@@ -142,9 +145,9 @@ _OURS = {
     "comment": "the lab finds its clusters by it",
     "jobid": "the lab asks for an allocation of its own",
 }
-"""Options of salloc that are not for whoever makes a cluster, and why."""
+"""Options of salloc that users cannot set, and why."""
 NO_TORCH = 71
-"""Exit code of a node on which no Python has torch."""
+"""Exit code of a node without a Python that has torch."""
 _START = """: agent of the lab
 trap : HUP INT TERM
 root=$1 address=$2 look=$3 become=$4 config=$5
@@ -167,26 +170,35 @@ rm -rf "$root"
 echo "none of $* on $(hostname) can import torch" >&2
 exit 71
 """
-"""The first process of a node. Ended by a signal, it waits until its agent has left. An agent that leaves because its
-standard input ended has nobody any more who would give the allocation back."""
+"""The first process of a node.
+
+After a signal, it waits until its agent has left. If an agent leaves because its standard input ended, nobody else is
+left to release the allocation.
+"""
 
 
 def requests_for(
     home: Path, cluster: str, shape: Shape, *, owner: str, run: str | None, pythons: Sequence[str], packages: str = ""
 ) -> list[Request]:
-    """The allocation, and the steps of its agents: their options but for job, machine and address, which Slurm gives.
+    """Return the allocation and the agents' steps, without job, machine, and address, which Slurm assigns.
 
-    `pythons` are tried on each machine in this order, until one has torch. `packages`: the virtual environment that
-    workers use, if any.
+    Args:
+        home: the folder of this owner's Slurm clusters.
+        cluster: its name.
+        shape: its shape.
+        owner: `user@host` of its owner.
+        run: the run that will remove it, if any.
+        pythons: tried on each machine in this order, until one has torch.
+        packages: the virtual environment of the workers; empty: none.
 
     Raises:
-        ClusterUnfit: Slurm cannot be asked for that.
+        ClusterUnfit: Slurm does not support this shape.
     """
     _refuse_impossible(shape)
     labels = {**label.cluster_labels(cluster, owner, shape.to_json(), run), HOME: str(home)}
     shared = shared_folder(home, cluster)
     requests = [
-        Request(what=f"allocation {job_name(cluster)}", body={"argv": salloc(cluster, shape, labels)}),
+        Request(what=f"allocation {job_name(cluster)}", body={"argv": salloc_argv(cluster, shape, labels)}),
         Request(what=f"folder {shared}", body={"data": {name: str(source) for name, source in shape.data.items()}}),
     ]
     for node in (f"node{node_rank}" for node_rank in range(shape.nodes)):
@@ -207,8 +219,8 @@ def requests_for(
     return requests
 
 
-def salloc(cluster: str, shape: Shape, labels: dict[str, str]) -> list[str]:
-    """The command that asks for the allocation; what a person says comes last, and so wins."""
+def salloc_argv(cluster: str, shape: Shape, labels: dict[str, str]) -> list[str]:
+    """Return the command that requests the allocation; the user's options come last, and so take precedence."""
     return [
         "salloc",
         "--no-shell",
@@ -226,49 +238,49 @@ def salloc(cluster: str, shape: Shape, labels: dict[str, str]) -> list[str]:
 
 
 def queue_s(shape: Shape) -> float:
-    """Seconds after which salloc gives up waiting for the allocation."""
-    said = shape.allocation.get("immediate", "")
-    return float(said) if said.isdecimal() else QUEUE_S
+    """Return the seconds after which salloc stops waiting for the allocation."""
+    immediate = shape.allocation.get("immediate", "")
+    return float(immediate) if immediate.isdecimal() else QUEUE_S
 
 
 def step_argv(job: str, host: str, *options: str) -> list[str]:
-    """A command that starts one process on a machine of a job, beside whatever runs there."""
+    """Return the command that starts one more process on a machine of a job."""
     one = ("--nodes=1", "--ntasks=1", "--mem=0", "--mpi=none")
     return ["srun", f"--jobid={job}", "--overlap", f"--nodelist={host}", *one, *options]
 
 
 def agent_argv(body: Mapping[str, Any], job: str, host: str, address: str) -> list[str]:
-    """The command that starts an agent, from what was asked for it and what Slurm has given."""
+    """Return the command that starts an agent, from its request and what Slurm has assigned."""
     config = body["config"]
     options = ["--unbuffered", "--cpu-bind=none", f"--job-name={config['node']}"]
-    words = [config["root"], address, Path(look.__file__).read_text(), boot.BECOME, json.dumps(config)]
+    words = [config["root"], address, Path(check_python.__file__).read_text(), boot.BECOME, json.dumps(config)]
     return [*step_argv(job, host, *options), *body["argv"], *words, *body["pythons"]]
 
 
 def container_name(cluster: str, node: str) -> str:
-    """What pyxis calls the container of a node."""
+    """Return pyxis' name of a node's container."""
     return f"{job_name(cluster)}-{node}"
 
 
 def _container(cluster: str, node: str, shape: Shape, shared: Path) -> list[str]:
-    """Options of pyxis, which is a plugin of srun's."""
+    """Return the options of pyxis, a plugin of srun."""
     if shape.image is None:
         return []
-    seen = [f"{shared}:{shared}", *(f"{one.source}:{one.target}" for one in shape.volumes)]
-    seen += [f"{source}:{source}" for source in shape.data.values()]
+    mounts = [f"{shared}:{shared}", *(f"{one.source}:{one.target}" for one in shape.volumes)]
+    mounts += [f"{source}:{source}" for source in shape.data.values()]
     return [
         f"--container-image={shape.image}",
         f"--container-name={container_name(cluster, node)}",
-        f"--container-mounts={','.join(seen)}",
+        f"--container-mounts={','.join(mounts)}",
         "--container-writable",
     ]
 
 
 def _refuse_impossible(shape: Shape) -> None:
-    """Refuse what Slurm cannot be asked for.
+    """Refuse a shape that Slurm does not support.
 
     Raises:
-        ClusterUnfit: such a shape.
+        ClusterUnfit: it does not.
     """
     for name in shape.allocation:
         if name in _OURS:

@@ -1,4 +1,4 @@
-"""What `lab doctor` says of Slurm: its version, its machines, munge, and the Python that nodes would have."""
+"""Checks of `lab doctor` for Slurm: its version, its machines, munge, and the Python of nodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lab.engine.doctor import Check, Wanted
 from lab.errors import EngineUnavailable
-from lab.features.slurm.command import ask, call, is_idle, last_word
+from lab.features.slurm.command import is_idle, last_error_line, query_slurm, run_command
 from lab.features.slurm.create import shared_folder
 from lab.words import format_count, join_words
 
@@ -22,45 +22,45 @@ _PROGRAM = (
 _TRY = 'for python do command -v "$python" >/dev/null && "$python" -c "$0" && exit; done; exit 3'
 
 
-def examine(home: Path, wanted: Wanted, pythons: Sequence[str]) -> list[Check]:
-    """Whether Slurm can give machines, and whether they can be nodes."""
+def examine_slurm(home: Path, wanted: Wanted, pythons: Sequence[str]) -> list[Check]:
+    """Check whether Slurm grants machines, and whether they can be nodes."""
     try:
-        version = ask("sinfo", "--version").strip()
+        version = query_slurm("sinfo", "--version").strip()
         return [Check("ok", "engine", version), *_machines(wanted), *_munge(), *_a_node(pythons), _shared(home)]
     except EngineUnavailable as error:
         return [Check("failed", "engine", error.message, error.hint)]
 
 
 def _machines(wanted: Wanted) -> list[Check]:
-    found: dict[str, list[str]] = {}
-    for line in ask("sinfo", "--noheader", "--Node", "--format=%P %T").splitlines():
+    states_by_partition: dict[str, list[str]] = {}
+    for line in query_slurm("sinfo", "--noheader", "--Node", "--format=%P %T").splitlines():
         partition, _, state = line.partition(" ")
-        found.setdefault(partition, []).append(state)
+        states_by_partition.setdefault(partition, []).append(state)
     checks = []
-    for partition, states in found.items():
+    for partition, states in states_by_partition.items():
         idle = sum(map(is_idle, states))
         default = partition.endswith("*")
         name = f"{partition.rstrip('*')}{' (the default)' if default else ''}"
-        told = f"{name}: {format_count(len(states), 'machine')}, {idle} idle"
+        summary = f"{name}: {format_count(len(states), 'machine')}, {idle} idle"
         fix = f"--allocation partition=NAME, or fewer than {wanted.nodes} nodes"
-        checks.append(Check.judge("partition", told, default and len(states) < wanted.nodes, fix))
+        checks.append(Check.judge("partition", summary, default and len(states) < wanted.nodes, fix))
     return checks or [Check("failed", "partition", "Slurm has no partition for you", "ask whoever runs the cluster")]
 
 
 def _munge() -> list[Check]:
     if shutil.which("munge") is None:
         return []
-    done = call("munge", "--no-input")
-    found = (last_word(done.stderr) or "it does not answer") if done.returncode else "it answers"
-    return [Check.judge("munge", found, done.returncode, "ask whoever runs the cluster", "failed")]
+    done = run_command("munge", "--no-input")
+    result = (last_error_line(done.stderr) or "it does not answer") if done.returncode else "it answers"
+    return [Check.judge("munge", result, done.returncode, "ask whoever runs the cluster", "failed")]
 
 
 def _a_node(pythons: Sequence[str]) -> list[Check]:
-    """One process on a machine that is idle: does it have a Python with torch, and how far is its clock from ours."""
+    """Run one process on an idle machine, to check its Python for torch and its clock."""
     began = time.time()
     options = "-QQ --nodes=1 --ntasks=1 --immediate=5 --time=1 --job-name=lab-doctor --mpi=none"
     try:
-        done = call("srun", *options.split(), "sh", "-c", _TRY, _PROGRAM, *pythons, deadline_s=_TRY_S)
+        done = run_command("srun", *options.split(), "sh", "-c", _TRY, _PROGRAM, *pythons, deadline_s=_TRY_S)
     except EngineUnavailable:
         return [Check("warning", "node", _NOT_FREE, "try again later")]
     ended = time.time()
@@ -69,7 +69,7 @@ def _a_node(pythons: Sequence[str]) -> list[Check]:
         if done.returncode == 3:
             fix = "name one that is on all machines with LAB_SLURM_PYTHON, or activate its environment"
             return [Check("failed", "node", f"none of {join_words(pythons)} has torch there", fix)]
-        return [Check("warning", "node", last_word(done.stderr) or _NOT_FREE, "try again later")]
+        return [Check("warning", "node", last_error_line(done.stderr) or _NOT_FREE, "try again later")]
     off_s = max(began - float(when), float(when) - ended, 0.0)
     is_off = off_s > _CLOCK_OFF_S
     away = f"{off_s:.1f} s" if is_off else f"less than {ended - began:.1f} s"

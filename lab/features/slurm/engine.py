@@ -1,7 +1,7 @@
 """The Slurm engine: a cluster is an allocation, and a node a job step on one of its machines.
 
-A process on the login node, where `lab up` was called, holds the agents by the standard streams of their steps. A
-cluster is found by its folder there, and by the labels in the comment of its job.
+A holder process on the login node, where `lab up` was called, holds the agents by the standard streams of their steps.
+A cluster is found by its folder there, and by the labels in the comment of its job.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lab.engine.packages import package_folders
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Traits, Trouble
 from lab.errors import ClusterError, ClusterUnfit
 from lab.features.slurm import command, create
-from lab.features.slurm.on_node.beside import NOT_THERE, WILL_NOT
+from lab.features.slurm.on_node.node_control import NOT_THERE, WILL_NOT
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
 from lab.polling import poll_until
@@ -34,29 +34,29 @@ if TYPE_CHECKING:
     from lab.engine.doctor import Check, Wanted
 
 _SUSPENDED_S = 10.0
-"""How often Slurm is asked, while a run goes on, whether it has suspended the job: its controller serves many."""
+"""Interval of asking Slurm, during a run, whether it has suspended the job: its controller serves many users."""
 _SUSPENDED = Trouble("was suspended by Slurm", silent=True)
 _PAUSED = Trouble("was paused", silent=True)
 _FATE_S = 3.0
-"""What became of a job may be known so much later than that its agents left."""
+"""Slurm may report the end of a job this much later than the end of its agents."""
 _FATE_POLL_S = 0.05
 _LEFT = (0, 143)
 """Exit codes of an agent that was asked to stop."""
 _LEAVING_S = 20.0
-"""Agents that were told leave long before; after that it is for Slurm alone to wait for the job."""
+"""Agents that were asked to stop end within less than this; after it, only Slurm waits for the job."""
 _SETTLE_S = 0.5
 _REMOVAL_POLL_S = 0.03
 _DEADLINE_S = 60.0
 _FILES_DEADLINE_S = 900.0
 _CANNOT_RUN = (126, 127)
-_BESIDE = "import sys; sys.path.append({site!r}); from labnode.features.slurm.on_node.beside import main; main()"
+_SIDECAR = "import sys; sys.path.append({site!r}); from labnode.features.slurm.on_node.node_control import main; main()"
 _PYTHON = 'exec "$(cat "$0/python")" "$@"'
-"""The Python that the node's agent runs in; the first word is the node's folder."""
+"""Runs the Python of the node's agent; the first argument is the node's folder."""
 _READ = 'cd "$(dirname "$1")" && ls -d "$(basename "$1")" >/dev/null && exec tar -cf - "$(basename "$1")"'
 _WRITE = 'cd "$1" && exec tar -xf -'
 _NO_SUCH = "No such file or directory"
 _OF_SLURM = ("srun:", "slurmstepd")
-"""How lines begin that Slurm adds to what a node said."""
+"""Prefixes of lines that Slurm adds to a node's output."""
 
 
 class SlurmEngine(agent_holder.HolderEngine):
@@ -71,7 +71,7 @@ class SlurmEngine(agent_holder.HolderEngine):
     life = "holder.lock"
     log = create.LOG
     ready_timeout_s = 300.0
-    """Where torch lies on a file system of a network, the first import takes minutes."""
+    """If torch is on a network file system, the first import takes minutes."""
     unlimited = MappingProxyType({"processes": "--max-processes"})
     traits = Traits(
         cannot={
@@ -86,21 +86,23 @@ class SlurmEngine(agent_holder.HolderEngine):
         command.refuse_absence()
         self.home = home_folder()
         self._suspended: dict[str, tuple[float, bool]] = {}
-        """When it was last asked whether a job is suspended, and the answer, by its number."""
+        """By job number: the monotonic time of the last query for suspension, and the answer."""
 
     # -- finding
 
     def read_cluster(self, folder: Path) -> ClusterInfo | None:
-        """The cluster in a folder; None where there is none, or it has no machines yet."""
-        said = agent_holder.read_description(folder)
-        if "port" not in said:
+        """Return the cluster in a folder; None if there is none, or it has no machines yet."""
+        description = agent_holder.read_description(folder)
+        if "port" not in description:
             return None
-        places = zip(said["addresses"], said["hosts"], strict=True)
+        locations = zip(description["addresses"], description["hosts"], strict=True)
         folders = {name: str(create.shared_folder(self.home, folder.name) / name) for name in ("shared", "data")}
-        return self.make_info(folder, said, places, gpus="engine", master_port=int(said["port"]), **folders)
+        return self.make_info(
+            folder, description, locations, gpus="engine", master_port=int(description["port"]), **folders
+        )
 
     def read_state(self, node: Node) -> str:
-        """The state of a node."""
+        """Return the state of a node."""
         if agent_holder.paused_file(node.handle).exists():
             return "paused"
         if agent_holder.is_listening(node.handle):
@@ -108,37 +110,41 @@ class SlurmEngine(agent_holder.HolderEngine):
         return STOPPED if agent_holder.stopped_file(node.handle).exists() else "dead"
 
     def find(self, cluster: str | None = None) -> list[ClusterInfo]:
-        """The owner's clusters that exist: by their folders, or where a folder is gone, by the labels of their jobs."""
-        found = {info.name: info for info in super().find(cluster)}
-        for job in self._jobs(cluster) if cluster is None or cluster not in found else ():
-            if job.cluster not in found and job.hosts:
-                places = [("", host) for host in command.ask("scontrol", "show", "hostnames", job.hosts).split()]
-                said = {name.removeprefix(f"{label.NAMESPACE}."): text for name, text in job.labels.items()}
-                found[job.cluster] = self.make_info(self.home / job.cluster, said, places, gpus="engine")
-        return [info for _, info in sorted(found.items())]
+        """Return the owner's existing clusters by their folders, or by the labels of their jobs if a folder is gone."""
+        clusters = {info.name: info for info in super().find(cluster)}
+        for job in self._jobs(cluster) if cluster is None or cluster not in clusters else ():
+            if job.cluster not in clusters and job.hosts:
+                locations = [
+                    ("", host) for host in command.query_slurm("scontrol", "show", "hostnames", job.hosts).split()
+                ]
+                description = {name.removeprefix(f"{label.NAMESPACE}."): text for name, text in job.labels.items()}
+                clusters[job.cluster] = self.make_info(self.home / job.cluster, description, locations, gpus="engine")
+        return [info for _, info in sorted(clusters.items())]
 
     def nodeless(self) -> list[str]:
-        """Names of the owner's clusters of which something is there, but no node."""
+        """Return the names of the owner's clusters that have remains but no node."""
         waiting = {job.cluster for job in self._jobs(None) if not job.hosts}
         return sorted({*super().nodeless(), *waiting} - {info.name for info in self.find()})
 
     def _jobs(self, cluster: str | None) -> list[command.Job]:
-        """The owner's jobs that are clusters of this home, or the one of that name, and have not been ended."""
+        """Return the owner's running jobs of all clusters of this home, or of the one of that name."""
         argv = ["squeue", "--noheader", f"--user={os.getuid()}", f"--format={command.JOBS}"]
-        jobs = command.read_jobs(command.ask(*argv, *([f"--name={create.job_name(cluster)}"] if cluster else [])))
+        jobs = command.read_jobs(
+            command.query_slurm(*argv, *([f"--name={create.job_name(cluster)}"] if cluster else []))
+        )
         mine = {label.OWNER: label.current_owner(), command.HOME: str(self.home)}
         mine |= {label.CLUSTER: cluster} if cluster else {}
         return [job for job in jobs if not job.ending and mine.items() <= job.labels.items()]
 
     def node_state(self, node: Node) -> NodeState:
-        """What became of a node, in Slurm's own words where it ended the job."""
+        """Return how a node ended, in Slurm's words if it ended the job."""
         state = super().node_state(node)
         if state.running or state.gone or agent_holder.stopped_file(node.handle).exists():
             return state
         return state._replace(message=_explain_end(node, left=state.exit_code in _LEFT))
 
     def trouble(self, channel: Channel) -> Trouble | None:
-        """What keeps a node from working although it is there."""
+        """Return why an existing node does not work."""
         if self.paused(channel.node):
             return _PAUSED
         job, now = job_of(channel.node), time.monotonic()
@@ -149,26 +155,26 @@ class SlurmEngine(agent_holder.HolderEngine):
         return _SUSPENDED if suspended else None
 
     def memory_bytes(self, node: Node) -> int | None:
-        """Memory that a node's processes hold; None where it cannot be asked."""
+        """Return the memory of a node's processes; None if it cannot be measured."""
         try:
-            return int(_do_beside(node, "memory"))
+            return int(_run_sidecar(node, "memory"))
         except (ClusterError, ValueError):
             return None
 
     def machine(self) -> Machine:
-        """The least of the machines that Slurm gives where nobody says which."""
-        return command.least_machine(command.ask("sinfo", "--noheader", "--format=%P|%c|%m"))
+        """Return the smallest machine that Slurm grants by default."""
+        return command.least_machine(command.query_slurm("sinfo", "--noheader", "--format=%P|%c|%m"))
 
-    # -- making
+    # -- creating
 
     def requests(self, cluster: str, shape: Shape, *, run: str | None) -> list[Request]:
-        """What `create` asks of Slurm; nothing is made."""
+        """Return what `create` requests of Slurm; create nothing."""
         pythons, packages, owner = self._pythons(shape), self.packages(shape), label.current_owner()
         return create.requests_for(self.home, cluster, shape, owner=owner, run=run, pythons=pythons, packages=packages)
 
     def _pythons(self, shape: Shape) -> list[str]:
-        """What nodes are run by: the first of these that has torch on their machine."""
-        if shape.requirements:  # their environment is made over this Python
+        """Return the Pythons of nodes: the first one that has torch on its machine is used."""
+        if shape.requirements:  # their environment extends this Python
             return [sys.executable]
         if shape.image is not None:
             return ["python3", "python"]
@@ -176,7 +182,7 @@ class SlurmEngine(agent_holder.HolderEngine):
         return [chosen] if chosen else [sys.executable, "python3", "python"]
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
-        """Make every node and wait until its agent can fork workers; after an error nothing is left."""
+        """Create every node, and wait until its agent can fork workers; after an error nothing is left."""
         if shape.image is not None:
             _refuse_without_pyxis(shape.image)
         return super().create(cluster, shape, run=run, announce=announce)
@@ -184,11 +190,11 @@ class SlurmEngine(agent_holder.HolderEngine):
     def start_agents(
         self, cluster: str, shape: Shape, run: str | None, requests: Sequence[Request], announce: Announce
     ) -> Callable[[], bool]:
-        """Ask for the allocation, and have the agents started on its machines."""
+        """Request the allocation, and start the agents on its machines."""
         return create.start_agents(self.home, cluster, shape, run, requests, announce)
 
     def explain_lost(self, node: Node) -> ClusterError:
-        """Why a node ended while it was starting."""
+        """Return the error for a node that ended while it was starting."""
         state, words = self.node_state(node), self.read_last_line(Path(f"{node.handle}.said"))
         if state.exit_code == create.NO_TORCH:
             return ClusterError(
@@ -198,70 +204,70 @@ class SlurmEngine(agent_holder.HolderEngine):
         return ClusterError(f"{node.name} on {node.host} {state.sentence()} while it was starting: {words}")
 
     def read_last_line(self, path: Path) -> str:
-        """The last line in a file of what the processes of a cluster wrote, before what Slurm says of them."""
+        """Return the last line that a cluster's processes wrote to a file, before the lines of Slurm."""
         try:
-            said = path.read_text(errors="replace")
+            text = path.read_text(errors="replace")
         except FileNotFoundError:
             return "the cluster was removed meanwhile"
-        own = [line for line in said.splitlines() if line.strip() and not line.startswith(_OF_SLURM)]
-        return own[-1].strip() if own else command.last_word(said) or "no word from them"
+        own = [line for line in text.splitlines() if line.strip() and not line.startswith(_OF_SLURM)]
+        return own[-1].strip() if own else command.last_error_line(text) or "no word from them"
 
     # -- using
 
     def kill(self, node: Node) -> None:
-        """Kill everything below a node's first process at once, and wait until Slurm has seen that."""
-        _do_beside(node, "kill")
+        """Kill everything below a node's first process at once, and wait until Slurm has noticed."""
+        _run_sidecar(node, "kill")
         agent_holder.await_end(node)
         agent_holder.paused_file(node.handle).unlink(missing_ok=True)
 
     def pause(self, node: Node) -> None:
-        """Have every process of a node stand still."""
+        """Pause every process of a node."""
         if not agent_holder.is_listening(node.handle):
             raise ClusterError(f"{node.name} does not run")
         agent_holder.paused_file(node.handle).touch()
         try:
-            _do_beside(node, "pause")
+            _run_sidecar(node, "pause")
         except ClusterError:
             self.resume(node)
             raise
 
     def resume(self, node: Node) -> None:
-        """Have them go on, where they stand still."""
+        """Resume every process of a node, if it is paused."""
         if self.paused(node):
-            with suppress(ClusterError):  # it does not run any more
-                _do_beside(node, "resume")
+            with suppress(ClusterError):  # it no longer runs
+                _run_sidecar(node, "resume")
             agent_holder.paused_file(node.handle).unlink(missing_ok=True)
 
     def paused(self, node: Node) -> bool:
-        """Whether they stand still."""
+        """Return whether a node is paused."""
         return agent_holder.paused_file(node.handle).exists()
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
-        """Run a command on the node's machine with this process's standard streams; returns its exit code."""
+        """Run a command on the node's machine with this process's standard streams; return its exit code."""
         options = ("-QQ", "--unbuffered", *(("--pty",) if tty else ()))
         argv_there = _argv_on(node, "sh", "-c", 'cd "$0"; exec "$@"', _folder_of(node), *argv, options=options)
-        variables = {**command.environment(), **agent_holder.node_variables(cluster, node)}
+        variables = {**command.clean_environment(), **agent_holder.node_variables(cluster, node)}
         code = subprocess.run(argv_there, env=variables, check=False).returncode
         if code in _CANNOT_RUN:
             raise ClusterError(f"{node.name} cannot run {argv[0]!r} (exit code {code})")
         return code
 
     def ask_python(self, cluster: ClusterInfo, program: str) -> str:
-        """What a program prints that the Python of the first node runs."""
+        """Return the output of a program that the Python of the first node runs."""
         packages, node = self.packages(cluster.shape), cluster.nodes[0]
         folders = [package_folders(packages)] if packages else []
         done = _run_on(node, ["sh", "-c", _PYTHON, _folder_of(node), "-c", program, *folders])
         return done.stdout.decode("utf-8", "replace")
 
     def read_files(self, node: Node, path: str) -> Iterator[bytes]:
-        """A file or folder of a node's machine as a tar."""
+        """Return a file or folder of a node's machine as a tar."""
         archive = tempfile.TemporaryFile()
         _pipe(node, f"read {path} on", ["sh", "-c", _READ, "lab", path.rstrip("/")], stdout=archive)
         archive.seek(0)
         return iter(lambda: archive.read(1 << 20), b"")
 
     def write_files(self, node: Node, path: str, archive: Iterator[bytes]) -> None:
-        """Make a file or folder of a node's machine of a tar."""
+        """Create a file or folder of a node's machine from a tar."""
         folder = os.path.dirname(path)
         with tempfile.TemporaryFile() as packed:
             packed.writelines(archive)
@@ -271,39 +277,42 @@ class SlurmEngine(agent_holder.HolderEngine):
     # -- removing
 
     def remove(self, cluster: str | None, *, settle: bool = False) -> Removed:
-        """Remove the owner's cluster of this name, or all of them: the job, what holds its agents, the folders."""
+        """Remove the owner's cluster of this name, or all of them: the job, its holder, the folders."""
         known = {folder.name: agent_holder.read_description(folder) for folder in self.folders(cluster)}
         agent_holder.unlink_sockets(self.home / name for name in known)
         jobs = self._jobs(cluster)
-        if settle and not jobs:  # whoever was asking for one has just been killed
+        if settle and not jobs:  # a command that was requesting one has just been killed
             time.sleep(_SETTLE_S)
             jobs = self._jobs(cluster)
-        numbers = sorted({str(said["job"]) for said in known.values() if "job" in said} | {job.number for job in jobs})
+        numbers = sorted(
+            {str(description["job"]) for description in known.values() if "job" in description}
+            | {job.number for job in jobs}
+        )
         if numbers:
-            command.ask("scancel", "--quiet", *numbers)
+            command.query_slurm("scancel", "--quiet", *numbers)
             left = ("squeue", "--noheader", f"--user={os.getuid()}", f"--jobs={','.join(numbers)}", "--format=%i")
-            poll_until(lambda: not command.ask(*left).strip(), _LEAVING_S, _REMOVAL_POLL_S)
+            poll_until(lambda: not command.query_slurm(*left).strip(), _LEAVING_S, _REMOVAL_POLL_S)
         names = sorted({*known, *(job.cluster for job in jobs)})
         for name in names:
             life = self.home / name / self.life
-            if not agent_holder.holder_died(life):  # it may end by itself meanwhile
+            if not agent_holder.holder_died(life):  # it may have ended by itself
                 with suppress(OSError, ValueError):
                     os.kill(int(life.read_text()), signal.SIGKILL)
             label.forget_cluster(create.ENGINE, name)
         shared = [create.shared_folder(self.home, name) for name in names]
         agent_holder.remove_folders([*shared, *(self.home / name for name in names)])
-        nodes = sum(len(said.get("hosts", ())) for said in known.values())
+        nodes = sum(len(description.get("hosts", ())) for description in known.values())
         return Removed(clusters=tuple(names), nodes=nodes or len(jobs), files=len(names))
 
     def examine(self, wanted: Wanted) -> list[Check]:
-        """What `lab doctor` has to say about this engine."""
-        from lab.features.slurm.doctor import examine
+        """Return the checks of `lab doctor` for this engine."""
+        from lab.features.slurm.doctor import examine_slurm
 
-        return examine(self.home, wanted, self._pythons(Shape(nodes=1)))
+        return examine_slurm(self.home, wanted, self._pythons(Shape(nodes=1)))
 
 
 def home_folder() -> Path:
-    """Where this owner's Slurm clusters have a folder each, on this machine: another login node has others.
+    """Return this machine's folder of this owner's Slurm clusters; another login node has others.
 
     It is short, because the path of a Unix socket has at most 107 bytes.
     """
@@ -312,21 +321,21 @@ def home_folder() -> Path:
 
 
 def job_of(node: Node) -> str:
-    """The number of the job that a node is in; empty where its cluster was removed."""
+    """Return the number of a node's job; empty if its cluster was removed."""
     return str(agent_holder.read_description(Path(node.handle).parent).get("job", ""))
 
 
 def _fate_of(job: str) -> command.Fate:
-    """What became of a job, as Slurm says now."""
-    return command.read_fate(command.ask("scontrol", "--oneliner", "show", "job", job))
+    """Return the current state of a job."""
+    return command.read_fate(command.query_slurm("scontrol", "--oneliner", "show", "job", job))
 
 
 def _explain_end(node: Node, *, left: bool) -> str:
-    """What Slurm says became of a node; empty where its job goes on.
+    """Return Slurm's explanation of a node's end; empty if its job goes on.
 
     Args:
-        node: which does not run.
-        left: whether its agent was asked to stop; Slurm's controller may not know all of that yet.
+        node: that does not run.
+        left: whether its agent was asked to stop; Slurm's controller may learn of that later.
     """
     job = job_of(node)
     if not job:
@@ -337,21 +346,21 @@ def _explain_end(node: Node, *, left: bool) -> str:
 
     fate = poll_until(lambda: _fate_of(job), _FATE_S, _FATE_POLL_S, is_known)
     if fate.state == "NODE_FAIL":
-        hosts = command.read_hosts(command.ask("scontrol", "--oneliner", "show", "node", node.host))
+        hosts = command.read_hosts(command.query_slurm("scontrol", "--oneliner", "show", "node", node.host))
         lost = next((host for host in hosts if not command.is_well(host)), None)
         if lost is not None:
             reason = f" ({lost.reason})" if lost.reason else ""
             return f"was lost with its host {node.host}, which Slurm says is {lost.state}{reason}"
-    return fate.told if fate.over else ""
+    return fate.description if fate.over else ""
 
 
 def _refuse_without_pyxis(image: str) -> None:
-    """Refuse an image where srun has no option for one.
+    """Refuse an image if srun has no option for it.
 
     Raises:
         ClusterUnfit: it has none.
     """
-    if "--container-image" not in command.call("srun", "--help").stdout:
+    if "--container-image" not in command.run_command("srun", "--help").stdout:
         raise ClusterUnfit(
             f"nodes cannot be made of {image}: this Slurm has no pyxis, which gives srun --container-image",
             "leave the image out: nodes then have the Python of their machines",
@@ -362,39 +371,39 @@ def _refuse_without_pyxis(image: str) -> None:
 
 
 def _argv_on(node: Node, *words: str, options: Sequence[str] = ("-QQ",)) -> list[str]:
-    """What runs a command on the machine of a node; quiet, or srun would say itself that the command failed.
+    """Return the argv of a command on a node's machine; quiet, or srun itself would report that the command failed.
 
     Raises:
         ClusterError: its cluster was removed.
     """
     folder = Path(node.handle).parent
-    said = agent_holder.read_description(folder)
-    if "job" not in said:
+    description = agent_holder.read_description(folder)
+    if "job" not in description:
         raise ClusterError(f"{node.name} was removed", "see `lab status`")
-    in_image = Shape.from_json(said["shape"]).image is not None
+    in_image = Shape.from_json(description["shape"]).image is not None
     inside = [f"--container-name={create.container_name(folder.name, node.name)}"] if in_image else []
-    return [*create.step_argv(str(said["job"]), node.host, *options, *inside), *words]
+    return [*create.step_argv(str(description["job"]), node.host, *options, *inside), *words]
 
 
 def _folder_of(node: Node) -> str:
-    """The folder of a node on its machine."""
+    """Return the folder of a node on its machine."""
     folder = Path(node.handle).parent
     return create.own_folder(folder.parent, folder.name, node.name)
 
 
-def _do_beside(node: Node, what: str) -> str:
-    """Do something to all processes of a node; returns what that says.
+def _run_sidecar(node: Node, what: str) -> str:
+    """Perform an action on all processes of a node; return its output.
 
     Raises:
-        ClusterError: it does not run, or that cannot be done.
+        ClusterError: the node does not run, or the action fails.
     """
     root = _folder_of(node)
-    program = _BESIDE.format(site=f"{root}/site")
+    program = _SIDECAR.format(site=f"{root}/site")
     done = _run_on(node, ["sh", "-c", _PYTHON, root, "-c", program, what, f"{root}/first"])
     if done.returncode == WILL_NOT:
         raise ClusterError(f"some processes of {node.name} would not stop")
     if done.returncode == NOT_THERE or (not done.stdout and done.returncode):
-        raise ClusterError(f"{node.name} does not run", command.last_word(done.stderr.decode("utf-8", "replace")))
+        raise ClusterError(f"{node.name} does not run", command.last_error_line(done.stderr.decode("utf-8", "replace")))
     return done.stdout.decode("utf-8", "replace")
 
 
@@ -403,7 +412,7 @@ def _run_on(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a command on the machine of a node; `files` are its streams."""
     streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, **files}
-    environ = {**command.environment(), "LC_ALL": "C"}  # what tar says is read
+    environ = {**command.clean_environment(), "LC_ALL": "C"}  # messages of tar are parsed
     try:
         return subprocess.run(
             _argv_on(node, *words), stderr=subprocess.PIPE, timeout=deadline_s, env=environ, check=False, **streams
@@ -422,7 +431,7 @@ def _pipe(node: Node, action: str, words: Sequence[str], **files: IO[bytes]) -> 
     """
     done = _run_on(node, words, _FILES_DEADLINE_S, **files)
     if done.returncode:
-        said = done.stderr.decode("utf-8", "replace")
-        absent = _NO_SUCH in said or "can't cd to" in said
-        problem = _NO_SUCH if absent else command.last_word(said) or f"exit code {done.returncode}"
+        errors = done.stderr.decode("utf-8", "replace")
+        absent = _NO_SUCH in errors or "can't cd to" in errors
+        problem = _NO_SUCH if absent else command.last_error_line(errors) or f"exit code {done.returncode}"
         raise ClusterError(f"cannot {action} {node.name}: {problem}")

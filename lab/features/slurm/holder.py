@@ -1,9 +1,9 @@
-"""The process on the login node that holds a cluster's agents: each in a job step, by its standard streams.
+"""The process on the login node that holds a cluster's agents, each in a job step, by its standard streams.
 
-It offers a socket for every node. What a client says there goes to the agent, whole lines of it; what the agent says
-goes to every client. Whoever has the cluster's folder may ask at another socket for the agent of a node that does not
-run: a line with the name of the node, answered by what is in the way, or nothing. When this process ends, however it
-does, the agents' standard input ends too, and the allocation is given back.
+It offers a socket for every node. It passes whole lines from a client to the agent, and the agent's output to every
+client. A client with access to the cluster's folder may request the agent of a node that does not run, at another
+socket: it sends the name of the node, and receives the reason for a refusal, or an empty line. When this process ends
+for any reason, the agents' standard input ends too, and the allocation is released.
 """
 
 from __future__ import annotations
@@ -20,71 +20,71 @@ from pathlib import Path
 from typing import IO, Any
 
 from lab.errors import EngineUnavailable
-from lab.features.slurm.command import ask
+from lab.features.slurm.command import query_slurm
 from lab.node.messages.agent import ended_file
-from lab.node.messages.wire import listen
+from lab.node.messages.wire import open_listener
 
 _CHUNK_BYTES = 1 << 18
-"""So much is passed on at a time."""
+"""Most bytes that are passed on at a time."""
 _MOST_WAITING_BYTES = 1 << 22
-"""More is not read as long as so much waits to be passed on."""
-_TAKEN_S = 10.0
-"""A client that takes nothing for so long is let go: the others wait for it."""
+"""Stop reading while this many bytes wait to be passed on."""
+_READ_TIMEOUT_S = 10.0
+"""Disconnect a client that reads nothing for this long, because the others wait for it."""
 _BACKLOG = 4096
-_LOOK_S = 15.0
+_POLL_S = 15.0
 _ASKED_TIMEOUT_S = 1.0
 _LONGEST_LINE = 1024
-_GIVE_BACK = 'cat >/dev/null; exec scancel --quiet "$0"'
-"""A shell of its own does it, so that it is done too when this process is killed."""
+_RELEASE_JOB = 'cat >/dev/null; exec scancel --quiet "$0"'
+"""A separate shell does it, so that it also happens when this process is killed."""
 
 
 class HeldNode:
-    """A node: the step in which its agent runs, and who is connected.
+    """A node: the step in which its agent runs, and its clients.
 
     Args:
-        argv: what starts the step.
-        path: where it is reached.
-        first: what the agent is sent first.
+        argv: starts the step.
+        path: of its socket.
+        first: the first input of the agent.
     """
 
     def __init__(self, argv: list[str], path: str, first: bytes) -> None:
         self._argv, self._path, self._first = argv, path, first
         self._clients: set[StreamWriter] = set()
         self.running = False
-        """Whether its step has not ended, as far as was seen."""
+        """Whether its step has not ended, as far as known."""
 
     async def start(self) -> None:
         """Start the step, and listen."""
         self.running = True
         pipe = asyncio.subprocess.PIPE
-        with self._new_log() as said:
+        with self._new_log() as log:
             step = await asyncio.create_subprocess_exec(
-                *self._argv, stdin=pipe, stdout=pipe, stderr=said, start_new_session=True, limit=_CHUNK_BYTES
+                *self._argv, stdin=pipe, stdout=pipe, stderr=log, start_new_session=True, limit=_CHUNK_BYTES
             )
         assert step.stdin is not None
         _bound(step.stdin)
         step.stdin.write(self._first)
         self._agent = step.stdin
         server = await asyncio.start_unix_server(
-            self._listen_to, sock=listen(self._path), backlog=_BACKLOG, limit=_CHUNK_BYTES
+            self._listen_to, sock=open_listener(self._path), backlog=_BACKLOG, limit=_CHUNK_BYTES
         )
         self._passing_on = asyncio.create_task(self._pass_on(step, server))
 
     def _new_log(self) -> IO[bytes]:
-        """Where the step says what it says; nothing is left that one before it had said."""
+        """Open the log of the step, without anything of an earlier step."""
         for path in (ended_file(self._path), f"{self._path}.said"):
             with suppress(FileNotFoundError):
                 os.unlink(path)
         return open(f"{self._path}.said", "wb")
 
     def _write_end(self, code: int) -> None:
-        with suppress(OSError):  # the cluster is being removed
+        with suppress(OSError):  # the cluster is being removed, and its folder with it
             new = Path(f"{ended_file(self._path)}.new")
             new.write_text(str(code if code >= 0 else 128 - code))
             new.rename(ended_file(self._path))
 
     async def _pass_on(self, step: asyncio.subprocess.Process, server: asyncio.AbstractServer) -> None:
-        """Pass on what the agent says until its step ends; then say how it did, and nobody is reached here any more."""
+        """Pass on the agent's output until its step ends; then report its exit code, and close the socket."""
         assert step.stdout is not None
         begun = b""
         while data := await step.stdout.read(_CHUNK_BYTES):
@@ -99,7 +99,7 @@ class HeldNode:
             client.close()
 
     async def _listen_to(self, reader: StreamReader, client: StreamWriter) -> None:
-        """Pass on what a client says until it goes."""
+        """Pass on a client's input until it disconnects."""
         agent, begun = self._agent, b""
         _bound(client)
         self._clients.add(client)
@@ -108,40 +108,40 @@ class HeldNode:
                 lines, newline, begun = (begun + data).rpartition(b"\n")
                 if newline:
                     agent.write(lines + newline)
-                    with suppress(OSError):  # the step has ended; what it said last is still to be passed on
+                    with suppress(OSError):  # the step has ended; its last output still has to be passed on
                         await agent.drain()
         self._clients.discard(client)
         client.close()
 
 
 def _bound(writer: StreamWriter) -> None:
-    """Have `drain` wait where too much waits to be written, until some of it is."""
+    """Let `drain` wait while too much output is pending."""
     writer.transport.set_write_buffer_limits(_MOST_WAITING_BYTES, _MOST_WAITING_BYTES - _CHUNK_BYTES)
 
 
 async def _send(client: StreamWriter, data: bytes) -> None:
-    """Send something to a client, which is let go where it takes nothing."""
+    """Send data to a client, and disconnect it if it reads nothing."""
     client.write(data)
     try:
-        await asyncio.wait_for(client.drain(), _TAKEN_S)
+        await asyncio.wait_for(client.drain(), _READ_TIMEOUT_S)
     except (OSError, asyncio.TimeoutError):
         client.transport.abort()
 
 
-async def hold(folder: Path, job: str, argvs: dict[str, list[str]]) -> None:
-    """Start every agent, then pass on what is said until there is nothing to hold any more.
+async def hold_agents(folder: Path, job: str, argvs: dict[str, list[str]]) -> None:
+    """Start every agent, and pass on messages until the cluster is removed or all agents have ended.
 
     Args:
-        folder: that of the cluster.
+        folder: of the cluster.
         job: its number in Slurm.
-        argvs: what starts each agent, by the name of its node.
+        argvs: the command of each agent, by the name of its node.
     """
     life, first = lock_life(folder), (folder / "agent.bin").read_bytes()
     nodes = {name: HeldNode(argv, str(folder / f"{name}.sock"), first) for name, argv in argvs.items()}
 
     async def answer(reader: StreamReader, client: StreamWriter) -> None:
-        """Start a node that somebody asks for."""
-        with suppress(OSError, asyncio.TimeoutError):  # whoever asks has gone
+        """Start a node that a client requests."""
+        with suppress(OSError, asyncio.TimeoutError):  # the client has disconnected
             name = (await asyncio.wait_for(reader.read(_LONGEST_LINE), _ASKED_TIMEOUT_S)).decode("utf-8", "replace")
             node = nodes.get(name.strip())
             problem = (
@@ -152,17 +152,17 @@ async def hold(folder: Path, job: str, argvs: dict[str, list[str]]) -> None:
             client.write(f"{problem}\n".encode())
         client.close()
 
-    async with await asyncio.start_unix_server(answer, sock=listen(str(folder / "holder.sock"))):
+    async with await asyncio.start_unix_server(answer, sock=open_listener(str(folder / "holder.sock"))):
         for node in nodes.values():
             await node.start()
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
             if not life.exists() or not (any(node.running for node in nodes.values()) or _is_known(job)):
                 return
 
 
 def lock_life(folder: Path) -> Path:
-    """Lock the file that is locked as long as this process lives, and write its pid there; returns its path."""
+    """Lock a file for the life of this process, write its pid there, and return the path."""
     life = folder / "holder.lock"
     descriptor = os.open(life, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -172,16 +172,16 @@ def lock_life(folder: Path) -> Path:
 
 
 def _is_known(job: str) -> bool:
-    """Whether Slurm has a job still, or does not answer."""
+    """Return whether Slurm still knows a job, or does not answer."""
     try:
-        return bool(ask("squeue", "--noheader", f"--jobs={job}", "--format=%T").strip())
+        return bool(query_slurm("squeue", "--noheader", f"--jobs={job}", "--format=%T").strip())
     except EngineUnavailable:
         return True
 
 
 def main() -> None:
-    """Entry point: the last argument says what to hold."""
-    said: dict[str, Any] = json.loads(sys.argv[-1])
-    argv = ["sh", "-c", _GIVE_BACK, said["job"]]
+    """Hold the agents that the last argument describes."""
+    request: dict[str, Any] = json.loads(sys.argv[-1])
+    argv = ["sh", "-c", _RELEASE_JOB, request["job"]]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True):
-        asyncio.run(hold(Path(said["folder"]), said["job"], said["argvs"]))
+        asyncio.run(hold_agents(Path(request["folder"]), request["job"], request["argvs"]))

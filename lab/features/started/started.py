@@ -36,7 +36,7 @@ def find_started(facts: RunFacts, record: Record) -> Started:
     first = min((worker_of(joined.rank) for one in able for joined in one), default=0)
     able = [one for one in able if any(worker_of(joined.rank) == first for joined in one)]
     chosen = max(able, key=lambda one: one[0].time, default=[])
-    ranks = [StartedRank(rank=j.said, node=j.node, worker=worker_of(j.rank), process=j.rank) for j in chosen]
+    ranks = [StartedRank(rank=j.claimed_rank, node=j.node, worker=worker_of(j.rank), process=j.rank) for j in chosen]
     if chosen:
         ranks += [StartedRank(rank=one.rank, node=one.node, worker=one.rank) for one in facts.ranks if one.rank in own]
     return Started(
@@ -56,7 +56,7 @@ def _meetings(joined: Iterable[Joined]) -> list[list[Joined]]:
         places.setdefault((one.world_size, one.meeting), []).append(one)
     meetings: list[list[Joined]] = []
     for place in places.values():
-        owners = {(one.said, worker_of(one.rank)) for one in place}
+        owners = {(one.claimed_rank, worker_of(one.rank)) for one in place}
         together = len(owners) == len({rank for rank, _ in owners})
         for worker in {None} if together else {worker for _, worker in owners}:
             meetings += _turns(one for one in place if worker in (None, worker_of(one.rank)))
@@ -67,7 +67,7 @@ def _turns(place: Iterable[Joined]) -> list[list[Joined]]:
     """One group after the other at the same place: the next begins with the first that comes again."""
     turns: list[list[Joined]] = []
     for one in place:
-        if not turns or any(one.said == other.said for other in turns[-1]):
+        if not turns or any(one.claimed_rank == other.claimed_rank for other in turns[-1]):
             turns.append([])
         turns[-1].append(one)
     return turns
@@ -75,7 +75,7 @@ def _turns(place: Iterable[Joined]) -> list[list[Joined]]:
 
 def _fits(meeting: Sequence[Joined], own: Mapping[int, int]) -> bool:
     """Whether workers that are in a group of their own, by its size, are likely to be in this one too."""
-    return not {one.said for one in meeting} & own.keys() and set(own.values()) == {meeting[0].world_size}
+    return not {one.claimed_rank for one in meeting} & own.keys() and set(own.values()) == {meeting[0].world_size}
 
 
 def _size_of_group(record: Record, rank: int) -> int:

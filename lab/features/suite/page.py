@@ -15,8 +15,8 @@ from lab.cli.call import Parser
 from lab.errors import UsageError
 from lab.features.html import REPORT
 from lab.features.html.page import write_report
-from lab.features.html.verb import tell_page
-from lab.features.html.write import render, save
+from lab.features.html.verb import announce_page
+from lab.features.html.write import render_page, write_page
 from lab.features.records.records import Suite, find_suite
 from lab.features.suite import SUITE_REPORT
 from lab.record.layout import RESULT
@@ -68,7 +68,7 @@ def write_suite(suite: Suite, output: Path | None = None) -> SuiteReport:
     missing = suite.planned - len({turn.number for turn in turns})
     left_none = f"{format_count(missing, 'run')} of {suite.planned} left no record: could not begin, or was removed."
     again = zip(turns, results, strict=True)
-    page = render(
+    page = render_page(
         "suite",
         "suite",
         {},
@@ -82,7 +82,7 @@ def write_suite(suite: Suite, output: Path | None = None) -> SuiteReport:
         longest_reason=_LONGEST_REASON,
         missing=left_none if missing > 0 else "",
     )
-    save(page, path)
+    write_page(page, path)
     return SuiteReport(path, suite.name, len(page), tuple(record.run for record in suite.records), verdicts)
 
 
@@ -115,6 +115,6 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
         raise UsageError("--attempt is of one run", "say `lab report RUN --attempt N`")
     suite = write_suite(find_suite(arguments.run, arguments.runs), arguments.output)
     counts = ", ".join(f"{count} {verdict}" for verdict, count in suite.verdicts.items())
-    return tell_page(
+    return announce_page(
         arguments, suite.path, {**suite._asdict(), "path": str(suite.path)}, [f"{format_bytes(suite.bytes)}, {counts}"]
     )

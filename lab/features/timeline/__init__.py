@@ -1,4 +1,4 @@
-"""Timeline: lanes of ranks, colours of ranks and operations, and shapes of SVG, for all views that draw."""
+"""Timeline: lanes of ranks, colors of ranks and operations, and SVG shapes, for all views that draw."""
 
 from lab.feature import Feature
 

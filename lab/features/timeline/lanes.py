@@ -1,4 +1,4 @@
-"""Lanes of a timeline: which ranks share one, and on which of its rows a call stands; the same on every timeline."""
+"""Lanes of a timeline: which ranks share one, and in which row of a lane a call is; the same on every timeline."""
 
 from __future__ import annotations
 
@@ -11,77 +11,83 @@ from lab.report.table import MANY, group_equal
 from lab.trace.model import Call, Trace
 
 MOST_ROWS = 6
-"""Of a lane in a picture; what overlaps still more stands on the last one."""
+"""Limit for a lane in a picture; calls that overlap even more share the last row."""
 
 
 _FEW = 4
-"""A sentence that names so many ranks at most speaks of those that stand out."""
+"""A sentence that names at most this many ranks is about ranks that stand out."""
 
 
-def neighbours(ranks: Sequence[int]) -> list[Sequence[int]]:
-    """Ranks that follow each other put together, so many of them that at most `MANY` blocks come out."""
-    each = 1
-    while len(ranks) > MANY * each:
-        each *= 2
-    return [ranks[first : first + each] for first in range(0, len(ranks), each)]
+def group_neighbours(ranks: Sequence[int]) -> list[Sequence[int]]:
+    """Group consecutive ranks into blocks of equal size, so that there are at most `MANY` blocks."""
+    block_size = 1
+    while len(ranks) > MANY * block_size:
+        block_size *= 2
+    return [ranks[first : first + block_size] for first in range(0, len(ranks), block_size)]
 
 
 def lanes_of(
     ranks: Sequence[int], traces: Sequence[Trace], results: Sequence[Result], findings: Sequence[Finding] = ()
 ) -> list[list[int]]:
-    """The ranks of each lane: each has its own, but of many those share one that called the same and ended alike.
+    """Return the ranks of each lane: one per rank; of many ranks, those with the same calls and end share one.
 
     Args:
-        ranks: all that are shown, in order.
-        traces: of the run, or of those that are compared.
-        results: of the same runs. A culprit keeps a lane of its own.
-        findings: what is said of the run; so do the ranks whose doing it is, where these are few.
+        ranks: all ranks to show, in order.
+        traces: the trace of the run, or the traces of the runs to compare.
+        results: the results of the same runs. A culprit keeps its own lane.
+        findings: the findings about the run; the ranks of a finding keep their own lanes if they are few.
 
     Returns:
-        Lanes in the order of their first ranks, at most twice `MANY`: where hardly any two ranks are alike, those that
-        follow each other share one.
+        Lanes in the order of their first ranks, at most twice `MANY`. If hardly any two ranks are alike, consecutive
+        ranks share a lane.
     """
     if len(ranks) <= MANY:
         return [[rank] for rank in ranks]
     named = [result.culprit.rank for result in results if result.culprit is not None]
     named += [rank for finding in findings if len(finding.ranks) <= _FEW for rank in finding.ranks]
-    alone = [rank for rank in dict.fromkeys(named) if rank is not None and rank in ranks][:MANY]
-    others = [rank for rank in ranks if rank not in alone]
+    separate = [rank for rank in dict.fromkeys(named) if rank is not None and rank in ranks][:MANY]
+    other_ranks = [rank for rank in ranks if rank not in separate]
     ends = [{rank.rank: rank.ended for rank in result.ranks} for result in results]
-    did = ((rank, (*(end.get(rank) for end in ends), *(_calls(trace, rank) for trace in traces))) for rank in others)
-    groups = [numbers for numbers, _ in group_equal(did)]
+    histories = (
+        (rank, (*(end.get(rank) for end in ends), *(_call_history(trace, rank) for trace in traces)))
+        for rank in other_ranks
+    )
+    groups = [numbers for numbers, _ in group_equal(histories)]
     if len(groups) > MANY:
-        groups = [list(block) for block in neighbours(others)]
-    return sorted(groups + [[rank] for rank in alone])
+        groups = [list(block) for block in group_neighbours(other_ranks)]
+    return sorted(groups + [[rank] for rank in separate])
 
 
-def _calls(trace: Trace, rank: int) -> tuple[tuple[str, str, str], ...]:
-    """What a rank called, where, and what came of it."""
-    own = trace.ranks.get(rank)
-    return tuple((call.op, call.source, call.state) for call in own.calls) if own is not None else ()
+def _call_history(trace: Trace, rank: int) -> tuple[tuple[str, str, str], ...]:
+    """Return what a rank called, where, and how each call ended."""
+    rank_trace = trace.ranks.get(rank)
+    return tuple((call.op, call.source, call.state) for call in rank_trace.calls) if rank_trace is not None else ()
 
 
 def rows_of(calls: Sequence[Call]) -> list[int]:
-    """The row of each call, from 0; what never ended keeps its row."""
+    """Return the row of each call, from 0; a call that never ended occupies its row until the end."""
     return lay_rows(((call.begin, math.inf if call.end is None else call.end) for call in calls), MOST_ROWS)
 
 
 def lay_rows(
-    spans: Iterable[tuple[float, float]], most: float = math.inf, *, first_takes: Callable[[int], bool] | None = None
+    spans: Iterable[tuple[float, float]],
+    limit: float = math.inf,
+    *,
+    allows_first_row: Callable[[int], bool] | None = None,
 ) -> list[int]:
-    """The row of each span: the first that is free.
+    """Return the row of each span: the first one that is free.
 
     Args:
         spans: beginning and end of each, in the order in which they begin.
-        most: how many rows there may be.
-        first_takes: whether the span of an index may stand on the first row; None: each may.
+        limit: the maximum number of rows.
+        allows_first_row: whether the span with this index may be in the first row; None allows it for all spans.
     """
-    free: list[float] = [-math.inf] if first_takes else []
+    free: list[float] = [-math.inf] if allows_first_row else []
     rows = []
     for index, (begin, end) in enumerate(spans):
-        lowest = 1 if first_takes is not None and not first_takes(index) else 0
+        lowest = 1 if allows_first_row is not None and not allows_first_row(index) else 0
         row = next((row for row in range(lowest, len(free)) if free[row] <= begin), len(free))
-        if row == len(free) < most:
+        if row == len(free) < limit:
             free.append(end)
         row = min(row, len(free) - 1)
         free[row] = max(free[row], end)

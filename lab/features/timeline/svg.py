@@ -1,4 +1,4 @@
-"""Shapes of SVG: text, boxes, lines with a head; and one colour for each rank and operation, the same in all views."""
+"""SVG shapes: text, boxes, and arrows; and one color for each rank and operation, the same in all views."""
 
 from __future__ import annotations
 
@@ -19,89 +19,105 @@ BAD = "var(--bad,#d1343c)"
 WARN = "var(--warn,#a86a0c)"
 SOFT = "var(--soft,#7a818b)"
 _CHARACTER = 0.54
-"""Width of a letter of a proportional font, as a part of its size."""
+"""Width of a character of a proportional font, relative to its size."""
 
 
 @dataclass(slots=True)
 class Shapes:
-    """What has been drawn so far."""
+    """The shapes that were drawn so far."""
 
     parts: list[str] = field(default_factory=list)
     right: float = 0.0
-    """The right edge of all of it."""
+    """The right edge of all shapes."""
 
     def add(self, markup: str, right: float = 0.0) -> None:
-        """One more."""
+        """Add a shape."""
         self.parts.append(markup)
         self.right = max(self.right, right)
 
 
-def element(name: str, inner: str = "", /, **attributes: object) -> str:
-    """One element; underscores in names of attributes stand for hyphens, and empty ones are left out."""
-    told = {key.replace("_", "-"): value for key, value in attributes.items() if value != ""}
-    texts = {key: f"{value:g}" if isinstance(value, float) else str(value) for key, value in told.items()}
+def render_element(name: str, inner: str = "", /, **attributes: object) -> str:
+    """Render an element; underscores in attribute names become hyphens, and empty attributes are left out."""
+    named = {key.replace("_", "-"): value for key, value in attributes.items() if value != ""}
+    texts = {key: f"{value:g}" if isinstance(value, float) else str(value) for key, value in named.items()}
     head = "".join([name, *(f" {key}={quoteattr(sanitize_text(text, colours=False))}" for key, text in texts.items())])
     return f"<{head}>{inner}</{name}>" if inner else f"<{head}/>"
 
 
-def escaped(words: str) -> str:
-    """Text of scripts between two tags: neither markup nor a character that acts."""
+def escape_text(words: str) -> str:
+    """Escape text of scripts between two tags, so that it is neither markup nor a control character."""
     return escape(sanitize_text(words, colours=False))
 
 
-def title(words: str) -> str:
-    """What is told where a pointer rests on the element that it is the first child of."""
-    return element("title", escaped(words))
+def render_tooltip(words: str) -> str:
+    """Render the tooltip of the element that this is the first child of."""
+    return render_element("title", escape_text(words))
 
 
-def text(shapes: Shapes, x: float, y: float, words: str, *, size: float = 13, colour: str = "", **more: str) -> None:
-    """Words on a base line; `more` are attributes of SVG."""
-    if not words:
-        return
-    width = len(words) * size * (0.602 if "font_family" in more else _CHARACTER + 0.04 * bool(more.get("font_weight")))
-    style = f"fill:{colour}" if colour else ""
-    markup = element("text", escaped(words), x=x, y=y, font_size=size, **more, style=style)
-    shapes.add(markup, x + (width / 2 if "text_anchor" in more else width))
-
-
-def rectangle(
-    shapes: Shapes, x: float, y: float, width: float, height: float, fill: str, *, stroke: str = "", **more: object
+def draw_text(
+    shapes: Shapes, x: float, y: float, content: str, *, size: float = 13, colour: str = "", **attributes: str
 ) -> None:
-    """A box; `fill` may be `none`, and `more` are attributes of SVG."""
+    """Draw text on a base line; `attributes` are SVG attributes."""
+    if not content:
+        return
+    width = (
+        len(content)
+        * size
+        * (0.602 if "font_family" in attributes else _CHARACTER + 0.04 * bool(attributes.get("font_weight")))
+    )
+    style = f"fill:{colour}" if colour else ""
+    markup = render_element("text", escape_text(content), x=x, y=y, font_size=size, **attributes, style=style)
+    shapes.add(markup, x + (width / 2 if "text_anchor" in attributes else width))
+
+
+def draw_rectangle(
+    shapes: Shapes,
+    x: float,
+    y: float,
+    width: float,
+    height: float,
+    fill: str,
+    *,
+    stroke: str = "",
+    **attributes: object,
+) -> None:
+    """Draw a box; `fill` may be `none`, and `attributes` are SVG attributes."""
     edge = {"style": f"stroke:{stroke}", "stroke_width": 1.25} if stroke else {}
-    shapes.add(element("rect", x=x, y=y, width=width, height=height, rx=2, fill=fill, **edge | more), x + width)
+    shapes.add(
+        render_element("rect", x=x, y=y, width=width, height=height, rx=2, fill=fill, **edge | attributes), x + width
+    )
 
 
-def line(shapes: Shapes, x1: float, y1: float, x2: float, y2: float, colour: str, width: float) -> None:
-    """A bent line from left to right with a head at its end."""
+def draw_line(shapes: Shapes, x1: float, y1: float, x2: float, y2: float, colour: str, width: float) -> None:
+    """Draw a curved arrow from left to right."""
     end, bend = x2 - 6, (x2 - x1) * 0.5
     curve = f"M{x1:g} {y1:g}C{x1 + bend:g} {y1:g} {end - bend:g} {y2:g} {end:g} {y2:g}"
-    shapes.add(element("path", d=curve, fill="none", stroke=colour, stroke_width=width))
-    shapes.add(element("path", d=f"M{x2:g} {y2:g}l-7 -3.2v6.4z", fill=colour))
+    shapes.add(render_element("path", d=curve, fill="none", stroke=colour, stroke_width=width))
+    shapes.add(render_element("path", d=f"M{x2:g} {y2:g}l-7 -3.2v6.4z", fill=colour))
 
 
-def sheet(shapes: Shapes, width: float, height: float) -> str:
-    """A picture of its own, on white."""
-    look = "font-family:system-ui,sans-serif;background:#fff"
+def render_sheet(shapes: Shapes, width: float, height: float) -> str:
+    """Render a standalone picture on white."""
+    css = "font-family:system-ui,sans-serif;background:#fff"
     size = f"0 0 {width:g} {height:g}"
-    return element("svg", "".join(shapes.parts), xmlns="http://www.w3.org/2000/svg", viewBox=size, style=look)
+    return render_element("svg", "".join(shapes.parts), xmlns="http://www.w3.org/2000/svg", viewBox=size, style=css)
 
 
 class _LogScale:
-    """From a quantity to pixels, by its logarithm."""
+    """Maps a quantity to pixels by its logarithm."""
 
     def __init__(self, values: Sequence[float], begin: float, end: float) -> None:
         self._low, self._high = math.log10(min(values)), math.log10(max(values))
         self._begin, self._end = begin, end
 
-    def place(self, value: float) -> float:
-        """Pixels."""
+    def position(self, value: float) -> float:
+        """Return the pixels of a value."""
         span = self._high - self._low
         part = (math.log10(value) - self._low) / span if span else 0.5
         return round(self._begin + part * (self._end - self._begin), 1)
 
     def ticks(self) -> list[float]:
-        """Powers of ten within, and both ends where there is none."""
+        """Return the powers of ten within the range, or both ends if there is none."""
         powers = [10.0**power for power in range(math.ceil(self._low), math.floor(self._high) + 1)]
         return powers or [10.0**self._low, 10.0**self._high]
 
@@ -110,11 +126,11 @@ class Plot:
     """Curves and dots over a grid with two logarithmic axes.
 
     Args:
-        shapes: where it is drawn.
+        shapes: the drawing to add to.
         box: the left, top, right and bottom edge of the grid.
-        across: all quantities along the lower axis, which has a tick at each where `at_each`, else at powers of ten.
-        up: those along the left one.
-        write: how the quantities of the two axes are written.
+        across: all quantities of the lower axis, which has a tick at each if `at_each`, else at powers of ten.
+        up: all quantities of the left axis.
+        write: how to format the quantities of the two axes.
         at_each: see `across`.
     """
 
@@ -132,35 +148,36 @@ class Plot:
         self._shapes = shapes
         self._across, self._up = _LogScale(across, left, right), _LogScale(up, bottom, top)
         for value in sorted(set(across)) if at_each else self._across.ticks():
-            x = self._across.place(value)
-            shapes.add(element("path", d=f"M{x:g} {top:g}V{bottom:g}", stroke="#ddd"))
-            text(shapes, x, bottom + 18, write[0](value), size=11, text_anchor="middle")
+            x = self._across.position(value)
+            shapes.add(render_element("path", d=f"M{x:g} {top:g}V{bottom:g}", stroke="#ddd"))
+            draw_text(shapes, x, bottom + 18, write[0](value), size=11, text_anchor="middle")
         for value in self._up.ticks():
-            y = self._up.place(value)
-            shapes.add(element("path", d=f"M{left:g} {y:g}H{right:g}", stroke="#ddd"))
-            text(shapes, 6, y + 4, write[1](value), size=11)
+            y = self._up.position(value)
+            shapes.add(render_element("path", d=f"M{left:g} {y:g}H{right:g}", stroke="#ddd"))
+            draw_text(shapes, 6, y + 4, write[1](value), size=11)
 
-    def place(self, x: float, y: float) -> tuple[float, float]:
-        """Pixels."""
-        return self._across.place(x), self._up.place(y)
+    def position(self, x: float, y: float) -> tuple[float, float]:
+        """Return the pixels of a point."""
+        return self._across.position(x), self._up.position(y)
 
-    def curve(self, points: Iterable[tuple[float, float]], name: str = "polyline", **look: object) -> None:
-        """A line through points, or with the name `polygon` what they enclose."""
-        places = " ".join("{:g},{:g}".format(*self.place(*point)) for point in points)
-        self._shapes.add(element(name, points=places, **look))
+    def curve(self, points: Iterable[tuple[float, float]], name: str = "polyline", **attributes: object) -> None:
+        """Draw a line through points, or with the name `polygon` the area that they enclose."""
+        points_text = " ".join("{:g},{:g}".format(*self.position(*point)) for point in points)
+        self._shapes.add(render_element(name, points=points_text, **attributes))
 
-    def dot(self, x: float, y: float, words: str, **look: object) -> None:
-        """A circle, and what is told where a pointer rests on it."""
-        at = dict(zip(("cx", "cy"), self.place(x, y), strict=True))
-        self._shapes.add(element("circle", title(words), **at, **look))
+    def dot(self, x: float, y: float, words: str, **attributes: object) -> None:
+        """Draw a circle with a tooltip."""
+        at = dict(zip(("cx", "cy"), self.position(x, y), strict=True))
+        self._shapes.add(render_element("circle", render_tooltip(words), **at, **attributes))
 
 
 RANK_COLOURS = (
     "#436bec", "#a15601", "#327758", "#e9509b", "#2f94ce", "#a78a0f",
     "#8451bd", "#cf2a59", "#76985f", "#3d968e", "#b149a2", "#bb703b",
 )  # fmt: skip
-"""Neither light nor dark, so that they show on white as well as on black; chosen by computation to differ for people
-who are blind to some colours too, above all the first six."""
+"""Neither light nor dark, so that they are visible on white and on black. A program chose them to differ for people
+with color blindness too, above all the first six.
+"""
 
 _OPERATION_TONES = {
     "#8560b8": ("#662286", "#cdc0f5"), "#ae8fd6": ("#583798", "#efc8fe"), "#4474b0": ("#45597b", "#89b4fd"),
@@ -168,22 +185,23 @@ _OPERATION_TONES = {
     "#2b8c87": ("#003024", "#68e3c5"), "#c2518f": ("#773e5a", "#ef93b1"), "#838a94": ("#32383d", "#dee6ec"),
     "#5a9a4a": ("#065a35", "#96fd73"), "#8dbe77": ("#144b29", "#aae658"),
 }  # fmt: skip
-"""Of an operation's colour one for light pages, darker than any rank's, and one for dark pages, lighter than any."""
+"""For the color of an operation, one for light pages, darker than any rank's, and one for dark pages, lighter than any.
+"""
 
 _GOLDEN = 0.618034
-"""Steps of this part of the colour circle never come close to each other soon."""
+"""Steps of this share of the color circle stay far from each other for long."""
 _LUMINANCES = (0.16, 0.22, 0.28)
-"""Of ranks that have no colour of their own: enough contrast to white and to black."""
+"""For ranks without a hand-picked color: enough contrast to white and to black."""
 
 
 def operation_tones(operation: Operation) -> str:
-    """The colour of an operation on a page, light or dark, as CSS; it is never close to that of a rank."""
+    """Return the color of an operation for light and dark pages, as CSS; it is never close to that of a rank."""
     tones = _OPERATION_TONES.get(operation.colour)
     return operation.colour if tones is None else f"light-dark({', '.join(tones)})"
 
 
-def luminance(colour: str) -> float:
-    """How light a colour `#rrggbb` is, from 0 to 1, as WCAG defines it."""
+def compute_luminance(colour: str) -> float:
+    """Return the luminance of a color `#rrggbb`, from 0 to 1, as WCAG defines it."""
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
@@ -191,21 +209,21 @@ def luminance(colour: str) -> float:
 
 @lru_cache(maxsize=4096)
 def rank_colour(rank: int, world_size: int) -> str:
-    """The colour of a rank as `#rrggbb`.
+    """Return the color of a rank as `#rrggbb`.
 
-    Up to twelve ranks have hand-picked colours; of more, neighbours still differ clearly, but colour alone does not
-    tell all of them apart: a label has to.
+    Up to twelve ranks have hand-picked colors. With more ranks, neighbours still differ clearly, but color alone does
+    not identify a rank: it needs a label.
     """
     if world_size <= len(RANK_COLOURS):
         return RANK_COLOURS[rank % len(RANK_COLOURS)]
-    import colorsys  # not on the way of `lab run`
+    import colorsys  # `lab run` does not need it
 
-    def of(lightness: float) -> str:
+    def with_lightness(lightness: float) -> str:
         parts = colorsys.hls_to_rgb((0.56 + rank * _GOLDEN) % 1.0, lightness, 0.65)
         return f"#{''.join(f'{round(part * 255):02x}' for part in parts)}"
 
-    wanted, least, most = _LUMINANCES[rank % len(_LUMINANCES)], 0.0, 1.0
+    target, low, high = _LUMINANCES[rank % len(_LUMINANCES)], 0.0, 1.0
     for _ in range(12):
-        middle = (least + most) / 2
-        least, most = (middle, most) if luminance(of(middle)) < wanted else (least, middle)
-    return of(most)
+        mid = (low + high) / 2
+        low, high = (mid, high) if compute_luminance(with_lightness(mid)) < target else (low, mid)
+    return with_lightness(high)

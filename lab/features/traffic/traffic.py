@@ -72,7 +72,7 @@ class OpRow:
     """Bus bandwidth, bytes a second: algorithm bandwidth times the factor of the operation."""
 
 
-def matrix(steps: Sequence[Step], world_size: int) -> list[list[int]] | None:
+def build_matrix(steps: Sequence[Step], world_size: int) -> list[list[int]] | None:
     """Logical bytes that rank i (row) sent rank j (column), rounded to whole ones; None where pairs are too many.
 
     A part counts when its receiver was done without an error. What a rank keeps for itself is no
@@ -154,7 +154,7 @@ def bus_factor(op: Operation, ranks: int) -> float | None:
     return share if collects or op.cut is not Cut.WHOLE else 1.0
 
 
-def duration(step: Step) -> float | None:
+def measure_duration(step: Step) -> float | None:
     """Seconds from the entry of the last rank to the end of the last; None where somebody never came or failed.
 
     Before the last has entered not all data can have flowed, so waiting for a late rank is not counted as slowness of
@@ -170,11 +170,11 @@ def duration(step: Step) -> float | None:
     return None if end is None else max(0.0, end - ready)
 
 
-def operations(steps: Iterable[Step], by_size: bool = False) -> list[OpRow]:
+def summarize_operations(steps: Iterable[Step], by_size: bool = False) -> list[OpRow]:
     """A row for each operation, or each with its number of ranks and size; the ones that took longest first."""
     rows: dict[tuple[str, int, int], list[_Measured]] = defaultdict(list)
     for step in steps:
-        one = _Measured(step, 2 if step.message else len(step.group.ranks), size_of(step), duration(step))
+        one = _Measured(step, 2 if step.message else len(step.group.ranks), size_of(step), measure_duration(step))
         rows[(step.op, one.ranks, one.size) if by_size else (step.op, 0, 0)].append(one)
     return sorted((_row(key[0], of) for key, of in rows.items()), key=lambda row: (-row.total_s, row.op, row.size or 0))
 

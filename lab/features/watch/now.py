@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from lab.diagnosis.ends import call_facts
 from lab.diagnosis.wording import describe_call
 from lab.features.html.contents import clean_line
-from lab.features.html.timelines import end_text, ended_badly, note_text
+from lab.features.html.timelines import end_text, has_failed, note_text
 from lab.features.watch.tail import News, TraceTail
 from lab.frozen import Frozen
 from lab.node.messages import agent as messages
@@ -333,7 +333,7 @@ class Follower:
             place="" if inside is None else clip_end(inside.source, _LONGEST),
             since_s=None if since is None else max(0.0, clock - origin - since),
             waits_for=waits_for,
-            bad=life.ended is not None and ended_badly(life.ended),
+            bad=life.ended is not None and has_failed(life.ended),
             recent=tuple(
                 CallNow(
                     text=_call_words(one, step_of),

@@ -110,7 +110,7 @@ def _drawn(step: Step, world_size: int, now: Now) -> dict[str, Any]:
 
 def page_of(title: str) -> bytes:
     """The page of a run that is called so until it says its name itself."""
-    return bundle.render("watch", "watch", {}, title=title, colours={})
+    return bundle.render_page("watch", "watch", {}, title=title, colours={})
 
 
 def report_of(path: Callable[[], Path | None]) -> Callable[[], bytes | None]:

@@ -19,38 +19,38 @@ DEADLINE_S = 300.0
 _LOOK_S = 0.25
 
 
-def serve(plain: "list[str]") -> None:
+def supervise_agent(plain: "list[str]") -> None:
     """Wait for the agent, pass SIGTERM on to it, and end as it ended.
 
     Args:
         plain: what starts an agent here if something comes before one has come from outside, and said who it is by
             SIGUSR1; one that comes later is not wanted any more.
     """
-    heard = {signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1}
-    signal.pthread_sigmask(signal.SIG_BLOCK, heard)
+    signals = {signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     signal.alarm(0)
     os.write(1, WAITS)
-    agent = _wait_for_agent(heard) or os.fork()
+    agent = _wait_for_agent(signals) or os.fork()
     if not agent:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, heard)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
         os.execv(plain[0], plain)
     while True:
-        told = signal.sigwaitinfo(heard)
-        if told.si_signo == signal.SIGTERM:
+        info = signal.sigwaitinfo(signals)
+        if info.si_signo == signal.SIGTERM:
             os.kill(agent, signal.SIGTERM)
-        elif told.si_signo == signal.SIGUSR1:
-            os.kill(told.si_pid, signal.SIGKILL)
+        elif info.si_signo == signal.SIGUSR1:
+            os.kill(info.si_pid, signal.SIGKILL)
         _reap(agent)
 
 
-def _wait_for_agent(heard: "set[signal.Signals]") -> int:
+def _wait_for_agent(signals: "set[signal.Signals]") -> int:
     """The pid of the agent, once it is there; 0: something has come before it."""
     end, unread = time.monotonic() + DEADLINE_S, False
     while time.monotonic() < end:
-        told = signal.sigtimedwait(heard, 0.0 if unread else _LOOK_S)
-        if told is not None and told.si_signo == signal.SIGUSR1:
-            return told.si_pid
-        if told is not None and told.si_signo == signal.SIGTERM:
+        info = signal.sigtimedwait(signals, 0.0 if unread else _LOOK_S)
+        if info is not None and info.si_signo == signal.SIGUSR1:
+            return info.si_pid
+        if info is not None and info.si_signo == signal.SIGTERM:
             break
         if unread:
             return 0

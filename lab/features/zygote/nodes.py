@@ -55,7 +55,7 @@ _START_FIRST = (
 has not said what an alarm is to do."""
 
 
-def pays(nodes: int) -> bool:
+def uses_zygote(nodes: int) -> bool:
     """Whether so many nodes have a zygote."""
     chosen = os.environ.get(SWITCH, "")
     return chosen == "always" or (chosen != "never" and nodes >= FROM_NODES)
@@ -115,7 +115,7 @@ class ForkingStarter(Starter):
         """Send a node its first process, and have its agent forked once that waits."""
         known = self.connection.inspect(channel.node.handle)
         plain = plain_start(known["Config"]["Cmd"][0])
-        channel.send(prefix_length(f"{Path(first.__file__).read_text()}\nserve({plain!r})\n".encode()))
+        channel.send(prefix_length(f"{Path(first.__file__).read_text()}\nsupervise_agent({plain!r})\n".encode()))
         if self._zygote is None:
             channel.send(initial_input() + HELLO)
         elif _waits(channel):
@@ -187,7 +187,7 @@ class Zygote:
         """Ask for the agent of a node, whose first process, of this number on the machine, waits for it."""
         with self._sending:
             self._asked[node.handle] = node
-            self._channel.send(wire.encode(Enter(pid, node.handle)))
+            self._channel.send(wire.encode_message(Enter(pid, node.handle)))
 
     def answers(self, deadline_s: float) -> list[tuple[Node, str]]:
         """Wait until all is answered that was asked: the nodes that have no agent, and why."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Optional, Union
 
 OUTPUT_BYTES = 256 << 20
@@ -82,10 +83,13 @@ class Message:
 
     kinds: ClassVar[dict[str, type[Message]]] = {}
     """Every class of messages, by its name on the wire."""
+    _keys: ClassVar[Mapping[str, str]] = {}
+    """Keys in plain data of fields that have another name there: that of older records."""
     _fields: ClassVar[tuple[str, ...]] = ()
     _field_defaults: ClassVar[dict[str, Any]] = {}
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, keys: Mapping[str, str] | None = None) -> None:
+        cls._keys = keys or {}
         Message.kinds[cls.__name__.lower()] = cls
         cls._fields = (*cls._fields, *(name for name in cls.__annotations__ if name not in cls._fields))
         cls._field_defaults = {name: getattr(cls, name) for name in cls._fields if hasattr(cls, name)}
@@ -108,7 +112,7 @@ class Message:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
 
     def _asdict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self._fields}
+        return {self._keys.get(name, name): getattr(self, name) for name in self._fields}
 
     def _replace(self, **changes: Any) -> Self:
         return type(self)(**{**vars(self), **changes})
@@ -162,7 +166,7 @@ MOST_LEFT_OUT = 20
 
 
 # -- from an agent to the lab, and unchanged into the events of the record
-class Staged(Message):
+class Staged(Message, keys={"omitted": "more"}):
     """The check is given copies of what the ranks of its node left, but for these."""
 
     time: float
@@ -170,7 +174,7 @@ class Staged(Message):
     """By path: why the check is not given it, as a sentence without a full stop, such as `it is a pipe`."""
     node: str = ""
     run: str = ""
-    more: int = 0
+    omitted: int = 0
     """How many paths besides these were left out."""
 
 
@@ -183,7 +187,7 @@ class AskTime(OfRun):
 
 
 # -- from an agent to the lab
-class TimeTold(OfRun):
+class ClockReading(OfRun):
     """What time it is on a node."""
 
     asked: float
@@ -219,7 +223,7 @@ class Input(OfRank):
     """Whether nothing follows."""
 
 
-class Taken(OfRank):
+class InputDelivered(OfRank):
     """From an agent: so much of it the rank has been given."""
 
     bytes: int
@@ -255,14 +259,14 @@ class Neighbours(Message):
     """By address of another one: its hardware address."""
 
 
-class Do(Message):
+class ActionRequest(Message):
     """Asks for a fault action, for it to be taken back, or how it is with it."""
 
     id: str
     """Names the request, in the answer."""
-    deed: str
+    action: str
     """The feature and its function, such as `faults.undo_links`: see `lab.features.faults.on_node.actions`."""
-    said: dict[str, Any]
+    parameters: dict[str, Any]
     """What there is to say of it."""
 
 
@@ -277,13 +281,13 @@ class Release(OfRank):
 
 
 # -- from an agent to the lab
-class Done(Message):
+class ActionResult(Message):
     """The answer to a request for a deed."""
 
     id: str
-    found: dict[str, Any]
+    facts: dict[str, Any]
     """What was found where it was done."""
-    wrong: str = ""
+    error: str = ""
     """Why it could not be done, a sentence; empty: it was."""
 
 
@@ -300,7 +304,7 @@ class Reached(FromRank):
     """The how-manieth of that rank's calls of the operation, phases of the name, or notes of the name; from 1."""
     value: Any = None
     """What it notes."""
-    brought: tuple[dict[str, Any], ...] = ()
+    tensors: tuple[dict[str, Any], ...] = ()
     """The tensors that its call brings: `elements`, `dtype`, and `bits` of a number."""
 
 
@@ -346,11 +350,11 @@ class Leaving(FromRank):
 
 
 # -- from an agent to the lab, and unchanged into the events of the record
-class Joined(FromRank):
+class Joined(FromRank, keys={"claimed_rank": "said"}):
     """A process that a worker started joins a process group; in the place of its rank is its number, `number_of`."""
 
     pid: int = 0
-    said: int = 0
+    claimed_rank: int = 0
     """Which rank it says that it is."""
     world_size: int = 0
     meeting: str = ""
@@ -387,7 +391,7 @@ class Made(OfRun):
     """From an agent: every process of the run has ended, and this is what they made."""
 
     files: tuple[MadeFile, ...]
-    more: int = 0
+    omitted: int = 0
     """How many more there are."""
 
 
@@ -540,7 +544,7 @@ class Follow(OfRun):
     """Whether each worker is held before each call that is recorded."""
 
 
-PROTOCOL = 12
+PROTOCOL = 13
 """Version of what is said here. A client and an agent of different versions part at once, with a sentence."""
 
 

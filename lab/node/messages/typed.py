@@ -23,7 +23,7 @@ class Misfit(ValueError):
     """A value is not what it has to be; the message says where and why."""
 
 
-def read(kind: type[T], data: Any, *, lenient: bool = False) -> T:
+def read_typed(kind: type[T], data: Any, *, lenient: bool = False) -> T:
     """Plain data as a NamedTuple or dataclass; unknown fields are skipped.
 
     Where `lenient`, a field's default takes the place of what does not fit, and items of lists and mappings that do
@@ -35,9 +35,9 @@ def read(kind: type[T], data: Any, *, lenient: bool = False) -> T:
     if not isinstance(data, dict):
         raise Misfit(f"{_shown(data)} is not a mapping")
     values = {}
-    for name, (hint, has_default) in _fields(kind).items():  # type: ignore[arg-type]
-        if name in data:
-            value = data[name]
+    for name, (key, hint, has_default) in _fields(kind).items():  # type: ignore[arg-type]
+        if key in data:
+            value = data[key]
             if type(value) is hint and (hint not in (int, float) or _is_number(value)):  # the usual case, and fast
                 values[name] = value
                 continue
@@ -45,19 +45,20 @@ def read(kind: type[T], data: Any, *, lenient: bool = False) -> T:
                 values[name] = _convert(value, hint, lenient)
             except Misfit as error:
                 if not (lenient and has_default):
-                    raise Misfit(f"{name}: {error}") from None
+                    raise Misfit(f"{key}: {error}") from None
         elif not has_default:
-            raise Misfit(f"{name} is missing")
+            raise Misfit(f"{key} is missing")
     return kind(**values)
 
 
 @cache
-def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
-    """The annotation of each field of a class, and whether it has a default."""
-    hints = typing.get_type_hints(kind)
+def _fields(kind: Any) -> dict[str, tuple[str, Any, bool]]:
+    """Return the key, the annotation, and whether it has a default, by the name of each field of a class."""
+    hints, keys = typing.get_type_hints(kind), getattr(kind, "_keys", {})
     if is_dataclass(kind):
-        return {f.name: (hints[f.name], (f.default, f.default_factory) != (MISSING, MISSING)) for f in fields(kind)}
-    return {name: (hints[name], name in kind._field_defaults) for name in kind._fields}
+        defaults = {f.name: (f.default, f.default_factory) != (MISSING, MISSING) for f in fields(kind)}
+        return {name: (name, hints[name], has_default) for name, has_default in defaults.items()}
+    return {name: (keys.get(name, name), hints[name], name in kind._field_defaults) for name in kind._fields}
 
 
 def _convert(value: Any, hint: Any, lenient: bool) -> Any:
@@ -93,7 +94,7 @@ def _convert(value: Any, hint: Any, lenient: bool) -> Any:
         if not isinstance(value, dict):
             raise Misfit(f"{_shown(value)} is not a mapping")
         return _convert_items(value, arguments[1], lenient)
-    return read(hint, value, lenient=lenient)
+    return read_typed(hint, value, lenient=lenient)
 
 
 def _convert_items(items: Mapping[str, Any], hint: Any, lenient: bool) -> dict[str, Any]:

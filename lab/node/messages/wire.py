@@ -12,9 +12,19 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from .agent import PROTOCOL, Cleaning, Message
-from .typed import Misfit, read, write_bytes
+from .typed import Misfit, read_typed, write_bytes
 
-__all__ = ("Connection", "LineReader", "Malformed", "Message", "await_room", "decode", "encode", "kind_of", "listen")
+__all__ = (
+    "Connection",
+    "LineReader",
+    "Malformed",
+    "Message",
+    "await_writable",
+    "decode_message",
+    "encode_message",
+    "kind_of",
+    "open_listener",
+)
 
 _OTHER_VERSION = "it is of another version of the lab: make a new cluster with `lab down` and `lab up`"
 
@@ -34,22 +44,22 @@ def kind_of(message: Message) -> str:
     return type(message).__name__.lower()
 
 
-def encode(message: Message) -> bytes:
+def encode_message(message: Message) -> bytes:
     """A message as the line that carries it."""
-    data = {"is": kind_of(message), **plain(message)}
+    data = {"is": kind_of(message), **to_plain_data(message)}
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
 
 
-def plain(value: Any) -> Any:
+def to_plain_data(value: Any) -> Any:
     """A message, a NamedTuple, or a value of one, as plain data."""
     if isinstance(value, bytes):
         return write_bytes(value)
     if hasattr(value, "_asdict"):
-        return {name: plain(item) for name, item in value._asdict().items()}
-    return [plain(item) for item in value] if isinstance(value, tuple) else value
+        return {name: to_plain_data(item) for name, item in value._asdict().items()}
+    return [to_plain_data(item) for item in value] if isinstance(value, tuple) else value
 
 
-def decode(line: bytes) -> Message | Malformed | None:
+def decode_message(line: bytes) -> Message | Malformed | None:
     """The message that a line carries, or Malformed; None where it carries no JSON object."""
     try:
         data = json.loads(line.decode("utf-8", "surrogatepass"))
@@ -65,7 +75,7 @@ def decode(line: bytes) -> Message | Malformed | None:
         spoken = f"{what} speaks version {data.get('version')} of the protocol, not {PROTOCOL}"
         return Malformed(run, what, f"{spoken}; {_OTHER_VERSION}")
     try:
-        return read(kind, data)
+        return read_typed(kind, data)
     except Misfit as error:
         return Malformed(run, what, f"{what}: {error}")
 
@@ -84,7 +94,7 @@ class LineReader:
         lines = (b"".join(self._chunks) + chunk).split(b"\n")
         self._chunks = [lines.pop()]
         for line in lines:
-            message = decode(line)
+            message = decode_message(line)
             if message is not None:
                 yield message
 
@@ -97,7 +107,7 @@ _DRAIN_DEADLINE_S = 10.0
 """A client that has not taken anything for this long is not waited for."""
 
 
-def listen(path: str) -> socket.socket:
+def open_listener(path: str) -> socket.socket:
     """A socket at a path; whoever sees it there can connect."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(f"{path}.new")
@@ -107,7 +117,7 @@ def listen(path: str) -> socket.socket:
     return listener
 
 
-def await_room(descriptor: int, seconds: float) -> bool:
+def await_writable(descriptor: int, seconds: float) -> bool:
     """Wait until something can be written there; returns whether it can. The descriptor may have any number."""
     asked = select.poll()
     asked.register(descriptor, select.POLLOUT)
@@ -128,7 +138,7 @@ class Connection:
 
     def send(self, message: Message) -> None:
         """Queue a message and send what can be sent."""
-        self._waiting += encode(message)
+        self._waiting += encode_message(message)
         self.flush()
 
     def flush(self) -> None:
@@ -158,7 +168,7 @@ class Connection:
     def drain(self) -> None:
         """Wait until it is not congested; a client that takes nothing for ten seconds gets nothing more."""
         while self.congested:
-            if not await_room(self.write_fd, _DRAIN_DEADLINE_S):
+            if not await_writable(self.write_fd, _DRAIN_DEADLINE_S):
                 self._waiting.clear()
             self.flush()
 

@@ -35,7 +35,7 @@ class _Event(ctypes.Structure):
 
 
 @contextmanager
-def looking_up() -> Iterator[None]:
+def keep_loops_awake() -> Iterator[None]:
     """As long as the block lasts, no thread of gloo sleeps for long."""
     threads, timers = _threads() if _is_unwanted() else [], list[ctypes.c_void_p]()
     # Without a handler the signal wakes nobody; any function of C's that does nothing will do.

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from ..messages.agent import Named
-from ..recorder.patching import replace, when_imported, wraps
+from ..recorder.patching import replace_function, when_imported, wraps_function
 from . import note
 
 BACKEND_VARIABLE = "LAB_BACKEND"
@@ -33,7 +33,7 @@ HOSTED = "true"
 The Python half of PyTorch, which asks for `True`, has their rank 0 host the store. The C++ half, which takes any way of
 writing it, forgives rank 0 (from PyTorch 2.7 on) that a store is there already, if it is at the port of the run.
 """
-_PLACES = {"init_process_group": 0, "_new_group_with_tag": 2}
+_BACKEND_POSITIONS = {"init_process_group": 0, "_new_group_with_tag": 2}
 """At which place of their arguments these functions of PyTorch take the backend; all others make groups by them."""
 _reported: set[str] = set()
 _kept: list[Any] = []
@@ -54,15 +54,15 @@ def choose_backend(rank: int, folder: str, note_socket: str) -> None:
     wanted, instead = os.environ.get(BACKEND_VARIABLE, ""), bool(os.environ.get(INSTEAD_VARIABLE))
 
     def with_backend(make: Any) -> Any:
-        place = _PLACES[make.__name__]
+        position = _BACKEND_POSITIONS[make.__name__]
 
-        @wraps(make)
+        @wraps_function(make)
         def wrapper(*arguments: Any, **named: Any) -> Any:
-            given = arguments[place] if len(arguments) > place else named.get("backend")
+            requested = arguments[position] if len(arguments) > position else named.get("backend")
             # A group for which nothing is named has the backend of the default one.
-            if not isinstance(given or "", str) or (place and not given):
+            if not isinstance(requested or "", str) or (position and not requested):
                 return make(*arguments, **named)
-            asked = str(given or "")
+            asked = str(requested or "")
             kinds = [part.rpartition(":")[2].strip() for part in asked.lower().split(",")]  # `cpu:gloo,cuda:nccl`
             is_other = bool(asked) and wanted not in kinds
             if is_other and asked not in _reported:  # once: a script may make many groups
@@ -70,12 +70,12 @@ def choose_backend(rank: int, folder: str, note_socket: str) -> None:
                 at = note.line_in(folder, traceback.walk_stack(sys._getframe()))
                 with suppress(OSError):  # whoever runs the script is gone
                     named_other = Named(rank, time.time(), named=asked, backend=wanted, instead=instead, at=at)
-                    note.send(note_socket, named_other)
+                    note.send_statement(note_socket, named_other)
             backend = wanted if not asked or (instead and is_other) else asked
-            if backend != asked and backend == "mpi" and not place:
-                named = _without_places(named)
-            if len(arguments) > place:
-                arguments = (*arguments[:place], backend, *arguments[place + 1 :])
+            if backend != asked and backend == "mpi" and not position:
+                named = _without_ranks(named)
+            if len(arguments) > position:
+                arguments = (*arguments[:position], backend, *arguments[position + 1 :])
             else:
                 named["backend"] = backend
             return make(*arguments, **named)
@@ -83,17 +83,17 @@ def choose_backend(rank: int, folder: str, note_socket: str) -> None:
         return wrapper
 
     def watch(module: ModuleType) -> None:
-        for name in _PLACES:
-            replace(module, name, with_backend)
+        for name in _BACKEND_POSITIONS:
+            replace_function(module, name, with_backend)
 
     if wanted:
         when_imported("torch.distributed.distributed_c10d", watch)
 
 
-def _without_places(named: Mapping[str, Any]) -> dict[str, Any]:
+def _without_ranks(named: Mapping[str, Any]) -> dict[str, Any]:
     """Without the rank and the size that MPI gives by itself: PyTorch would warn of what nobody asked for."""
-    given = {"rank": os.environ.get("RANK"), "world_size": os.environ.get("WORLD_SIZE")}
-    return {name: value for name, value in named.items() if name not in given or str(value) != given[name]}
+    own = {"rank": os.environ.get("RANK"), "world_size": os.environ.get("WORLD_SIZE")}
+    return {name: value for name, value in named.items() if name not in own or str(value) != own[name]}
 
 
 def use_run_store() -> None:
@@ -105,16 +105,18 @@ def use_run_store() -> None:
     def watch(module: ModuleType) -> None:
         def at_run(create: Any) -> Any:
             def create_store(
-                hostname: str, port: int, rank: int, world_size: int, timeout: Any, *rest: Any, **more: Any
+                hostname: str, port: int, rank: int, world_size: int, timeout: Any, *rest: Any, **options: Any
             ) -> Any:
                 hosted = os.environ.get(STORE_VARIABLE) == HOSTED
                 if hosted and port == run_port and _is_same_host(hostname, run_address):
                     return module.TCPStore(hostname, port, world_size, is_master=False, timeout=timeout)
-                return create(hostname, port, rank, world_size, timeout, *rest, **more)
+                return create(hostname, port, rank, world_size, timeout, *rest, **options)
 
             return create_store
 
-        replace(module, "_create_c10d_store", at_run)  # in another version of torch rank 0 finds that there is one
+        replace_function(
+            module, "_create_c10d_store", at_run
+        )  # in another version of torch rank 0 finds that there is one
 
     when_imported("torch.distributed.rendezvous", watch)
 
@@ -133,14 +135,14 @@ def keep_destroyed_groups() -> None:
     """
 
     def watch(module: ModuleType) -> None:
-        from .gloo_loops import looking_up
+        from .gloo_loops import keep_loops_awake
 
         def keeping(destroy: Any) -> Any:
             @functools.wraps(destroy)
             def wrapper(group: Any = None) -> None:
                 everything = group is None or group == module.GroupMember.WORLD
                 groups = list(module._world.pg_map) if everything else [group]
-                with looking_up():
+                with keep_loops_awake():
                     destroy(group)
                     # What nobody else holds ends now, as it does elsewhere: its peers are to notice.
                     _kept[:] = [one for one in groups if sys.getrefcount(one) > _OWN_REFERENCES]
@@ -149,6 +151,6 @@ def keep_destroyed_groups() -> None:
             return wrapper
 
         if hasattr(module, "_world"):  # else another version of torch
-            replace(module, "destroy_process_group", keeping)
+            replace_function(module, "destroy_process_group", keeping)
 
     when_imported("torch.distributed.distributed_c10d", watch)

@@ -19,7 +19,7 @@ from typing import Any
 from .. import trace_file
 from ..messages.agent import Joining, Leaving
 from ..recorder import install as recorder
-from ..recorder.patching import after, finder, replace, when_imported, wraps
+from ..recorder.patching import call_before, finder, replace_function, when_imported, wraps_function
 from ..statement import SOCKET_VARIABLE
 from . import groups, note
 
@@ -53,10 +53,10 @@ class _Process:
 
     def record(self) -> None:
         """Begin to record, without anybody being told."""
-        fd = trace_file.make()
+        fd = trace_file.make_trace_file()
         self.trace = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FAR)
         os.close(fd)
-        recorder.start(self.rank, self.trace, self.folder, self.values)
+        recorder.start_recording(self.rank, self.trace, self.folder, self.values)
 
     def join(self, rank: int, world_size: int, meeting: str) -> None:
         """Tell the agent who this is; only the first time counts."""
@@ -66,9 +66,9 @@ class _Process:
         stack = _writes_stacks()
         try:
             joining = Joining(rank, time.time(), world_size=world_size, meeting=meeting[:300])
-            note.send(self.socket, joining, [self.trace, stack])
+            note.send_statement(self.socket, joining, [self.trace, stack])
         except OSError:  # the run is over
-            recorder.stop()
+            recorder.stop_recording()
         else:
             _report_end()
         os.close(stack)
@@ -76,7 +76,7 @@ class _Process:
     def report(self, error: BaseException) -> None:
         """Tell the agent what was raised."""
         with suppress(OSError, ValueError):
-            note.send(self.socket, note.raised(self.rank, note.without_frames(error, _OWN_CODE)))
+            note.send_statement(self.socket, note.describe_error(self.rank, note.without_frames(error, _OWN_CODE)))
 
     def leave(self, code: int | None) -> None:
         """The process is about to end by itself; only the first time counts."""
@@ -84,15 +84,15 @@ class _Process:
             return
         self.left = True
         with suppress(OSError, ValueError):
-            note.send(self.socket, Leaving(self.rank, time.time(), code=code))
-        recorder.stop()
+            note.send_statement(self.socket, Leaving(self.rank, time.time(), code=code))
+        recorder.stop_recording()
 
 
 _process = _Process()
 os.register_at_fork(after_in_child=_process.forked)
 
 
-def environment(folder: str, values: int | None, before: str) -> dict[str, str]:
+def make_environment(folder: str, values: int | None, before: str) -> dict[str, str]:
     """Variables by which every Python that a script starts loads this, where PYTHONPATH was `before`."""
     return {
         "PYTHONPATH": f"{STARTUP}{os.pathsep}{before}" if before else STARTUP,
@@ -100,7 +100,7 @@ def environment(folder: str, values: int | None, before: str) -> dict[str, str]:
     }
 
 
-def prepare(folder: str, values: int | None, note_socket: str, *, started: bool = False) -> None:
+def prepare_process(folder: str, values: int | None, note_socket: str, *, started: bool = False) -> None:
     """Have this process, if a script `started` it, and its forks recorded if they join a process group.
 
     In a worker it follows its own recorder.
@@ -108,21 +108,21 @@ def prepare(folder: str, values: int | None, note_socket: str, *, started: bool 
     _process.started, _process.folder, _process.values, _process.socket = started, folder, values, note_socket
     _process.of_worker = not started
     when_imported("torch.distributed.distributed_c10d", _watch)
-    watch_stores = after(_look_for_store)
-    when_imported("torch.distributed.rendezvous", lambda one: replace(one, "_create_c10d_store", watch_stores))
+    watch_stores = call_before(_join_at_store)
+    when_imported("torch.distributed.rendezvous", lambda one: replace_function(one, "_create_c10d_store", watch_stores))
 
 
 def prepare_started(settings: str, name: str, path: Any, target: Any) -> Any:
     """In an interpreter that a script started and that imports torch.distributed; returns the spec of that module."""
     known, note_socket = json.loads(settings), os.environ[SOCKET_VARIABLE]
     groups.choose_backend(int(os.environ.get("RANK", "0")), str(known["folder"]), note_socket)
-    prepare(str(known["folder"]), known["values"], note_socket, started=True)
+    prepare_process(str(known["folder"]), known["values"], note_socket, started=True)
     return finder.find_spec(name, path, target)
 
 
 def _watch(module: ModuleType) -> None:
     def beginning(init: Any) -> Any:
-        @wraps(init)
+        @wraps_function(init)
         def wrapper(*arguments: Any, **named: Any) -> Any:
             if not _process.started or _process.trace >= 0:
                 return init(*arguments, **named)
@@ -137,23 +137,23 @@ def _watch(module: ModuleType) -> None:
 
         return wrapper
 
-    replace(module, "init_process_group", beginning)
-    replace(module, "_new_process_group_helper", after(_meet))
+    replace_function(module, "init_process_group", beginning)
+    replace_function(module, "_new_process_group_helper", call_before(_meet))
 
 
 def _meet(*arguments: Any, **named: Any) -> None:
     """This process makes a group with those that it met."""
     if _process.trace >= 0 and _process.rank < 0:
-        given = {**dict(zip(("group_size", "group_rank", "", "", "store"), arguments)), **named}
-        _process.join(int(given["group_rank"]), int(given["group_size"]), _place_of(given.get("store")))
+        values = {**dict(zip(("group_size", "group_rank", "", "", "store"), arguments)), **named}
+        _process.join(int(values["group_rank"]), int(values["group_size"]), _describe_store(values.get("store")))
 
 
-def _look_for_store(hostname: str, port: int, rank: int, world_size: int, *rest: Any, **more: Any) -> None:
+def _join_at_store(hostname: str, port: int, rank: int, world_size: int, *rest: Any, **options: Any) -> None:
     """This process looks for a store: a rank that nobody meets is one, too."""
     _process.join(int(rank), int(world_size), str(port))
 
 
-def _place_of(store: Any) -> str:
+def _describe_store(store: Any) -> str:
     """Where a store is: the port that it listens at, or its file; empty where that cannot be told."""
     for _ in range(8):
         store = getattr(store, "underlying_store", None) or store
@@ -176,12 +176,12 @@ def _report_end() -> None:
     """Have the agent told how this process ends, whichever way it chooses."""
     leave, hook = os._exit, sys.excepthook
 
-    @wraps(leave)
+    @wraps_function(leave)
     def _exit(status: int) -> Any:
         _process.leave(status)
         leave(status)
 
-    @wraps(hook)
+    @wraps_function(hook)
     def excepthook(kind: Any, error: Any, trace: Any) -> None:
         if _process.rank >= 0 and isinstance(error, BaseException):
             _process.report(error)
@@ -191,13 +191,13 @@ def _report_end() -> None:
 
     atexit.register(_process.leave, None)
     os._exit, sys.excepthook = _exit, excepthook
-    when_imported("multiprocessing.util", lambda module: replace(module, "_exit_function", _leaving))
+    when_imported("multiprocessing.util", lambda module: replace_function(module, "_exit_function", _leaving))
 
 
 def _leaving(plain: Any) -> Any:
     """What children of multiprocessing call as they end, also while what they raise is on its way to be printed."""
 
-    @wraps(plain)
+    @wraps_function(plain)
     def _exit_function(*arguments: Any, **named: Any) -> Any:
         error = sys.exc_info()[1]
         code = int(error is not None)

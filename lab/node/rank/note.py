@@ -28,7 +28,7 @@ _MOST_THREADS = 20
 """A script may start thread after thread: so many that end by an error are reported."""
 
 
-def note(name: str, value: Any) -> None:
+def record_note(name: str, value: Any) -> None:
     """State a value under a name.
 
     Args:
@@ -49,15 +49,19 @@ def note(name: str, value: Any) -> None:
     if path is None:
         print(f"note rank={rank} {name}={json.dumps(plain)}", flush=True)
         return
-    send(path, Note(rank=rank, time=time.time(), name=str(name), value=plain))
+    send_statement(path, Note(rank=rank, time=time.time(), name=str(name), value=plain))
     # Where the lab is installed beside it, the worker has its own copy of the hooks.
     for action in getattr(sys.modules.get("labnode.node.hooks"), "hooks", hooks)("noted"):
         action(str(name), plain)
 
 
-def send(path: str, message: Statement, fds: Sequence[int] = ()) -> None:
+note = record_note
+"""The name that scripts use: `lab.note`."""
+
+
+def send_statement(path: str, message: Statement, fds: Sequence[int] = ()) -> None:
     """Send one datagram to the agent of this node, with descriptors."""
-    data = wire.encode(message)
+    data = wire.encode_message(message)
     if len(data) > LIMIT_BYTES:
         raise ValueError(
             f"{wire.kind_of(message)} {getattr(message, 'name', '')!r} is {len(data):,} bytes as JSON, "
@@ -99,7 +103,7 @@ def to_plain(value: Any) -> Any:
     raise TypeError(f"a note cannot hold {type(value).__name__}: use numbers, strings, lists, dicts or tensors")
 
 
-def raised(rank: int, error: BaseException) -> Raised:
+def describe_error(rank: int, error: BaseException) -> Raised:
     """The report of an error of a script."""
     import traceback  # not at the top: `import lab` has this module, too
 
@@ -118,12 +122,12 @@ def _error_text(error: BaseException) -> str:
 def without_frames(error: BaseException, own: tuple[str, ...]) -> BaseException:
     """The error, and those that it came from, without the frames of files whose paths begin like these."""
     waiting: list[BaseException | None] = [error]
-    seen: set[int] = set()
+    visited: set[int] = set()
     while waiting:
         current = waiting.pop()
-        if current is None or id(current) in seen:
+        if current is None or id(current) in visited:
             continue
-        seen.add(id(current))
+        visited.add(id(current))
         kept, entry = [], current.__traceback__
         while entry is not None:
             if not entry.tb_frame.f_code.co_filename.startswith(own):
@@ -159,6 +163,8 @@ def report_threads(rank: int, folder: str, note_socket: str) -> None:
         name = failure.thread.name if failure.thread is not None else ""
         at = line_in(folder, reversed([*traceback.walk_tb(error.__traceback__)]))
         with suppress(OSError, ValueError):  # whoever runs the script is gone
-            send(note_socket, ThreadRaised(rank, time.time(), thread=str(name)[:200], error=_error_text(error), at=at))
+            send_statement(
+                note_socket, ThreadRaised(rank, time.time(), thread=str(name)[:200], error=_error_text(error), at=at)
+            )
 
     threading.excepthook = excepthook

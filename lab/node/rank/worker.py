@@ -30,10 +30,10 @@ from ..processes import read_words, readable_bytes
 from ..recorder import install as recorder
 from ..recorder.patching import when_imported
 from . import groups, joining, note
-from .note import raised, without_frames
+from .note import describe_error, without_frames
 
 _ORDER_DEADLINE_S = 1.0
-_COMPILE, _EXECUTE, _SEND_STATEMENT = compile, exec, note.send
+_COMPILE, _EXECUTE, _SEND_STATEMENT = compile, exec, note.send_statement
 """As they are before any package runs."""
 _OWN_CODE = (__file__, groups.__file__, os.path.join(os.path.dirname(recorder.__file__), ""), FEATURES)
 _mpi_pids: list[int] = []
@@ -85,7 +85,7 @@ def run_worker(spec: dict[str, Any]) -> None:
         imported = tuple(name for name in spec.get("missing", ()) if name in sys.modules)
         if imported:
             with suppress(OSError):  # the next run imports them itself
-                note.send(spec["note_socket"], Imported(spec["rank"], time.time(), names=imported))
+                note.send_statement(spec["note_socket"], Imported(spec["rank"], time.time(), names=imported))
 
     _undisturbed(report_imports)
     _leave(code, names)
@@ -106,8 +106,8 @@ def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     for prepare in hooks("worker"):
         prepare(spec)
     if "trace_fd" in spec:
-        recorder.start(spec["rank"], spec["trace_fd"], spec["folder"], spec["trace_values"])
-        joining.prepare(spec["folder"], spec["trace_values"], spec["note_socket"])
+        recorder.start_recording(spec["rank"], spec["trace_fd"], spec["folder"], spec["trace_values"])
+        joining.prepare_process(spec["folder"], spec["trace_values"], spec["note_socket"])
     # No package is to find this module, which decides on the exit code: who imports it gets a copy without effect.
     sys.modules.pop(__name__, None)
     vars(sys.modules[__package__]).pop(__name__.rpartition(".")[2], None)
@@ -193,7 +193,7 @@ def _exit_code(value: Any) -> int:
 def _report(error: BaseException, spec: dict[str, Any]) -> None:
     """Tell the agent what was raised, before anything else can fail because of it."""
     with suppress(OSError, ValueError):  # the traceback is still printed
-        _SEND_STATEMENT(spec["note_socket"], raised(spec["rank"], without_frames(error, _OWN_CODE)))
+        _SEND_STATEMENT(spec["note_socket"], describe_error(spec["rank"], without_frames(error, _OWN_CODE)))
 
 
 def _leave(code: int, names: dict[str, Any], *, cold: bool = False) -> None:
@@ -223,7 +223,7 @@ def _leave(code: int, names: dict[str, Any], *, cold: bool = False) -> None:
     except BaseException:
         traceback.print_exc()
         code = code or 1
-    recorder.stop()
+    recorder.stop_recording()
     if code < 0:  # only now, as an interpreter that was interrupted
         signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
@@ -271,10 +271,10 @@ def _has_threads_of_torch(cold: bool) -> bool:
 
 def _close_files() -> None:
     """Flush and close every file that the script left open: those that wrap others first."""
-    found = [item for item in gc.get_objects() if issubclass(type(item), io.IOBase)]
-    buffers = [file for file in found if type(file) in (io.BufferedWriter, io.BufferedRandom)]
-    texts = [file for file in found if type(file) is io.TextIOWrapper]
-    others = [file for file in found if type(file).__module__ not in ("_io", __name__)]  # gzip, bz2, ...
+    open_files = [item for item in gc.get_objects() if issubclass(type(item), io.IOBase)]
+    buffers = [file for file in open_files if type(file) in (io.BufferedWriter, io.BufferedRandom)]
+    texts = [file for file in open_files if type(file) is io.TextIOWrapper]
+    others = [file for file in open_files if type(file).__module__ not in ("_io", __name__)]  # gzip, bz2, ...
     standard = (sys.stdin, sys.stdout, sys.stderr)
     for file in (*texts, *others, *buffers):
         if file not in standard:

@@ -27,7 +27,7 @@ def cache_folder() -> str:
     return os.path.join(cache, "lab", "recorder")
 
 
-def sources() -> list[str]:
+def list_sources() -> list[str]:
     """Paths of the C++ files."""
     return sorted(os.path.join(_HERE, name) for name in os.listdir(_HERE) if name.endswith((".cpp", ".hpp")))
 
@@ -35,7 +35,7 @@ def sources() -> list[str]:
 def source_hash() -> str:
     """A short fingerprint of the C++ files and of how they are compiled."""
     digest = hashlib.sha256(" ".join(_FLAGS).encode())
-    for path in sources():
+    for path in list_sources():
         with open(path, "rb") as file:
             digest.update(os.path.basename(path).encode() + b"\0" + file.read())
     return digest.hexdigest()[:12]
@@ -46,7 +46,7 @@ def file_name(torch_version: str) -> str:
     return f"recorder-torch{torch_version}-{sys.implementation.cache_tag}-{platform.machine()}-{source_hash()}.so"
 
 
-def build(folder: str) -> str:
+def build_recorder(folder: str) -> str:
     """Compile, and return the path of the result.
 
     Raises:
@@ -64,7 +64,7 @@ def build(folder: str) -> str:
         *(os.environ.get("CXX", "g++"), *_FLAGS),
         *(f"-I{path}" for path in include),
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
-        *(path for path in sources() if path.endswith(".cpp")),
+        *(path for path in list_sources() if path.endswith(".cpp")),
         *(f"-L{os.path.join(home, 'lib')}", "-ltorch_python", "-ltorch_cpu", "-lc10", "-o", partial),
     ]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
@@ -76,6 +76,6 @@ def build(folder: str) -> str:
 
 if __name__ == "__main__":
     try:
-        print(build(sys.argv[1] if len(sys.argv) > 1 else cache_folder()))
+        print(build_recorder(sys.argv[1] if len(sys.argv) > 1 else cache_folder()))
     except (OSError, RuntimeError, ImportError) as failure:
         sys.exit(f"the compiled recorder cannot be built: {failure}")

@@ -18,7 +18,7 @@ why = "not looked for yet"
 
 
 @cache
-def load() -> Any | None:
+def load_recorder() -> Any | None:
     """The compiled recorder for exactly this torch, Python and source; None where there is none. Never raises.
 
     The agent loads it once, before it forks workers, so that a run pays nothing for it.

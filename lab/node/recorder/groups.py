@@ -12,14 +12,14 @@ from types import ModuleType
 from typing import Any
 
 from ..hooks import hooks
-from . import marks
+from . import phases
 from .journal import journal, source
-from .patching import replace, wraps
+from .patching import replace_function, wraps_function
 
 _LONGEST_REASON = 300
 
 
-def watch(module: ModuleType, compiled: Any) -> None:
+def watch_groups(module: ModuleType, compiled: Any) -> None:
     """Have the groups recorded that `torch.distributed.distributed_c10d` makes and destroys.
 
     Args:
@@ -27,9 +27,9 @@ def watch(module: ModuleType, compiled: Any) -> None:
         compiled: the compiled recorder; None where Python records calls.
     """
     making = partial(_making, module, compiled)
-    replace(module, "_new_process_group_helper", making)
-    replace(module, "split_group", making)
-    replace(module, "destroy_process_group", partial(_destroying, module))
+    replace_function(module, "_new_process_group_helper", making)
+    replace_function(module, "split_group", making)
+    replace_function(module, "destroy_process_group", partial(_destroying, module))
 
 
 def _making(module: ModuleType, compiled: Any, make: Any) -> Any:
@@ -46,7 +46,7 @@ def _making(module: ModuleType, compiled: Any, make: Any) -> Any:
             _describe(module, group, ranks, default)
         return made
 
-    @wraps(make)
+    @wraps_function(make)
     def wrapper(*arguments: Any, **named: Any) -> Any:
         if not journal.on:
             return make(*arguments, **named)
@@ -54,17 +54,17 @@ def _making(module: ModuleType, compiled: Any, make: Any) -> Any:
         if make.__name__ == "split_group" or not ranks:  # the default group, which init_process_group's mark is about
             return described(ranks, arguments, named)
         name = _argument(5, "group_name", arguments, named)
-        marks.begin_phase("new_group", g=str(name), ranks=[int(rank) for rank in ranks])
+        phases.begin_phase("new_group", g=str(name), ranks=[int(rank) for rank in ranks])
         try:
             return described(ranks, arguments, named)
         finally:
-            marks.end_phase("new_group")
+            phases.end_phase("new_group")
 
     return wrapper
 
 
 def _destroying(module: ModuleType, destroy: Any) -> Any:
-    @wraps(destroy)
+    @wraps_function(destroy)
     def wrapper(*arguments: Any, **named: Any) -> Any:
         if not journal.on:
             return destroy(*arguments, **named)
@@ -72,18 +72,18 @@ def _destroying(module: ModuleType, destroy: Any) -> Any:
         if group is module.GroupMember.WORLD:
             for finish in hooks("recorder_stop"):
                 finish()  # what was trained is mostly still there, which it is not when the script has ended
-        marks.begin_phase("destroy_process_group", g=str(getattr(group, "group_name", "")))
+        phases.begin_phase("destroy_process_group", g=str(getattr(group, "group_name", "")))
         del group  # else it would be kept: its peers are to notice its end
         try:
             return destroy(*arguments, **named)
         finally:
-            marks.end_phase("destroy_process_group")
+            phases.end_phase("destroy_process_group")
 
     return wrapper
 
 
-def _argument(place: int, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    return arguments[place] if len(arguments) > place else named.get(name)
+def _argument(index: int, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    return arguments[index] if len(arguments) > index else named.get(name)
 
 
 def _describe(module: ModuleType, group: Any, ranks: Any, default: bool) -> None:
@@ -102,19 +102,19 @@ def _describe(module: ModuleType, group: Any, ranks: Any, default: bool) -> None
 
 def watch_stores(module: ModuleType) -> None:
     """Have the stores recorded that `torch.distributed.rendezvous` makes for init_process_group."""
-    replace(module, "_create_c10d_store", _looking_for_store)
+    replace_function(module, "_create_c10d_store", _looking_for_store)
 
 
 def _looking_for_store(create: Any) -> Any:
     names = list(inspect.signature(create).parameters)
 
-    @wraps(create)
+    @wraps_function(create)
     def wrapper(*arguments: Any, **named: Any) -> Any:
         if not journal.on:
             return create(*arguments, **named)
-        given = {**dict(zip(names, arguments)), **named}
+        bound = {**dict(zip(names, arguments)), **named}
         asked = {"host": "hostname", "port": "port", "rank": "rank", "world": "world_size"}
-        journal.add("store", e=0, at=source.line(), **{key: given.get(name) for key, name in asked.items()})
+        journal.add("store", e=0, at=source.line(), **{key: bound.get(name) for key, name in asked.items()})
         try:
             store = create(*arguments, **named)
         except BaseException as error:

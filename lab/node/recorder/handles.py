@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from .journal import OWN_CODE, journal, source
-from .patching import after, replace_methods, wraps
+from .patching import call_before, replace_methods, wraps_function
 
 _WAITS = ("wait", "get_future", "result", "synchronize", "block_current_stream")
 _ASKS = ("is_completed", "is_success")
@@ -31,11 +31,11 @@ _watched_classes: set[Any] = set()
 _libraries: list[str] = []
 """Folders whose files are no scripts, beside torch's."""
 _threads_recorded = False
-_given: weakref.WeakKeyDictionary[Any, tuple[int, list[tuple[Any, int]]]] = weakref.WeakKeyDictionary()
+_pending: weakref.WeakKeyDictionary[Any, tuple[int, list[tuple[Any, int]]]] = weakref.WeakKeyDictionary()
 """Of handles that were not waited for yet: when their call began, and its tensors with the version of each."""
 
 
-def watch(module: ModuleType) -> None:
+def watch_handles(module: ModuleType) -> None:
     """Have waits for handles recorded, where `torch.distributed.distributed_c10d` hands out those of its class Work."""
     watch_class(module.Work)
     watch_group(module.ProcessGroup)
@@ -44,7 +44,7 @@ def watch(module: ModuleType) -> None:
 def watch_group(kind: Any) -> None:
     """Have the threads that call groups of this class watched, and the tensors of calls with a handle remembered."""
     replace_methods(kind, _CALLS, _remembering)
-    replace_methods(kind, _OTHER_CALLS, after(_record_threads))
+    replace_methods(kind, _OTHER_CALLS, call_before(_record_threads))
 
 
 def add_library(folder: str) -> None:
@@ -61,7 +61,7 @@ def _record_threads(*_: Any, **__: Any) -> None:
 
 
 def _remembering(method: Any) -> Any:
-    @wraps(method)
+    @wraps_function(method)
     def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
         _record_threads()
         if not (journal.on and arguments and getattr(arguments[-1], "asyncOp", False)):
@@ -69,7 +69,7 @@ def _remembering(method: Any) -> Any:
         began = time.monotonic_ns()
         work = method(self, *arguments, **named)
         try:
-            _given[work] = began, [(weakref.ref(tensor), tensor._version) for tensor in _tensors(arguments[:-1])]
+            _pending[work] = began, [(weakref.ref(tensor), tensor._version) for tensor in _tensors(arguments[:-1])]
             if type(work) not in _watched_classes and not type(work).__module__.startswith("torch."):  # a library's own
                 watch_class(type(work))
         except (RuntimeError, TypeError):
@@ -99,11 +99,11 @@ def watch_class(work: Any) -> None:
 
 
 def _waiting(method: Any) -> Any:
-    @wraps(method)
+    @wraps_function(method)
     def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
         if not journal.on or not _is_called_by_script():
             return method(self, *arguments, **named)
-        began, tensors = _given.pop(self, (0, []))  # a change counts for the first wait only
+        began, tensors = _pending.pop(self, (0, []))  # a change counts for the first wait only
         now = [(of(), version) for of, version in tensors]
         changed = any(one is not None and one._version != version for one, version in now)
         journal.add("wait", e=0, at=source.line(), **({"changed": began} if changed else {}))
@@ -116,7 +116,7 @@ def _waiting(method: Any) -> Any:
 
 
 def _asking(method: Any) -> Any:
-    @wraps(method)
+    @wraps_function(method)
     def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
         done = method(self, *arguments, **named)
         if done and journal.on and _is_called_by_script():

@@ -12,9 +12,9 @@ from typing import Any
 from ..hooks import FEATURES, hooks
 from ..trace_file import LIMIT_BYTES
 from . import compiled as compiled_recorder
-from . import groups, handles, marks
+from . import groups, handles, phases
 from .journal import journal, source
-from .patching import patch
+from .patching import patch_module
 
 DEFAULT_VALUES = 256
 """At most this many elements of one side of a call are kept as they are, unless a number is given."""
@@ -35,7 +35,7 @@ def use_python() -> None:
     _needs_python = True
 
 
-def start(rank: int, fd: int, folder: str, values: int | None) -> None:
+def start_recording(rank: int, fd: int, folder: str, values: int | None) -> None:
     """Record this process from now on, or from when it imports torch.distributed. Never raises.
 
     Args:
@@ -58,21 +58,21 @@ def start(rank: int, fd: int, folder: str, values: int | None) -> None:
         if os.getpid() == pid:
             _open(module, "python" if _needs_python else choice, rank, fd, folder, limit)
 
-    patch("torch.distributed.distributed_c10d", open_trace)
+    patch_module("torch.distributed.distributed_c10d", open_trace)
     _patch()
 
 
 @cache
 def _patch() -> None:
     """Have recorded what belongs to a training step; once in a process and its forks."""
-    marks.watch()
-    patch("torch.distributed.rendezvous", groups.watch_stores)
-    patch("torch._dynamo.trace_rules", _hide_from_dynamo)
+    phases.watch_training_steps()
+    patch_module("torch.distributed.rendezvous", groups.watch_stores)
+    patch_module("torch._dynamo.trace_rules", _hide_from_dynamo)
     for begin in hooks("recorder"):
         begin()
 
 
-def stop() -> None:
+def stop_recording() -> None:
     """End the recording: the script is over."""
     if journal.on:
         for finish in hooks("recorder_stop"):
@@ -91,7 +91,7 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
     global _begin_again
     torch: Any = sys.modules["torch"]
     refused = next((why for refuse in hooks("refuse_compiled") if (why := refuse(torch))), "")
-    compiled = compiled_recorder.load() if choice in ("auto", "compiled") and not refused else None
+    compiled = compiled_recorder.load_recorder() if choice in ("auto", "compiled") and not refused else None
 
     def begin(to: int, who: int) -> None:
         kind = "python" if compiled is None else "compiled"
@@ -111,7 +111,7 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
         journal.cut(f"there is no compiled recorder: {refused or compiled_recorder.why}")
         return
     if compiled is not None:
-        marks.write_with(compiled.mark)
+        phases.write_with(compiled.mark)
     for act in hooks("recording"):
         act(compiled)
     if compiled is not None:
@@ -123,6 +123,6 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
         handles.watch_class(RecordedWork)
         for watch in hooks("group_class"):
             watch(RecordedGroup)
-    groups.watch(module, compiled)
-    handles.watch(module)
+    groups.watch_groups(module, compiled)
+    handles.watch_handles(module)
     _begin_again = begin

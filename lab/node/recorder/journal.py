@@ -117,28 +117,32 @@ class Source:
         self.folder = os.path.join(folder, "")
         self.hidden = ("<", *(os.path.join(path, "") for path in hidden))
 
-    def place(self) -> dict[str, str]:
+    def locate(self) -> dict[str, str]:
         """The innermost line in the script's folder, else the innermost one that is not hidden: `at`, `fn`, `via`."""
         frame: FrameType | None = sys._getframe(1)
-        found: dict[str, str] = {}
+        location: dict[str, str] = {}
         via = ""
         while frame is not None:
             code, path = frame.f_code, frame.f_code.co_filename
             if not path.startswith(OWN_CODE):
                 if path and not path.startswith(self.hidden):
                     in_script = path[0] != "/" or path.startswith(self.folder)  # the working folder is the script's
-                    if in_script or not found:
+                    if in_script or not location:
                         shown = path.removeprefix(self.folder).removeprefix("./")
-                        found = {"at": f"{shown}:{frame.f_lineno}", "fn": code.co_name, **({"via": via} if via else {})}
+                        location = {
+                            "at": f"{shown}:{frame.f_lineno}",
+                            "fn": code.co_name,
+                            **({"via": via} if via else {}),
+                        }
                     if in_script:
                         break
                 via = _readable_name(code) or via
             frame = frame.f_back
-        return found
+        return location
 
     def line(self) -> str:
         """The `at` of that place; empty where there is none."""
-        return self.place().get("at", "")
+        return self.locate().get("at", "")
 
 
 def _readable_name(code: CodeType) -> str:

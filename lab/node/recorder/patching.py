@@ -58,7 +58,7 @@ def when_imported(name: str, action: Action) -> None:
         sys.meta_path.insert(0, finder)
 
 
-def patch(name: str, action: Action) -> None:
+def patch_module(name: str, action: Action) -> None:
     """Change a module of PyTorch once it is imported; what goes wrong then ends the recording, and not the script."""
 
     def attempt(module: ModuleType) -> None:
@@ -70,7 +70,7 @@ def patch(name: str, action: Action) -> None:
     when_imported(name, attempt)
 
 
-def wraps(function: Function) -> Callable[[Function], Function]:
+def wraps_function(function: Function) -> Callable[[Function], Function]:
     """Make a function of the recorder look like the one that it wraps, and warnings pass over it.
 
     They point at the line of the script, then: Python counts the frames of its own import system out, which it knows
@@ -85,11 +85,11 @@ def wraps(function: Function) -> Callable[[Function], Function]:
     return decorate
 
 
-def after(action: Function) -> Callable[[Function], Function]:
+def call_before(action: Function) -> Callable[[Function], Function]:
     """Have `action` called with the same arguments before each call of a function."""
 
     def make(function: Function) -> Function:
-        @wraps(function)
+        @wraps_function(function)
         def wrapper(*arguments: Any, **named: Any) -> Any:
             action(*arguments, **named)
             return function(*arguments, **named)
@@ -99,7 +99,7 @@ def after(action: Function) -> Callable[[Function], Function]:
     return make
 
 
-def inlined(wrapper: Function, function: Function) -> Function:
+def inline_for_compile(wrapper: Function, function: Function) -> Function:
     """Have torch.compile put what `function` does in the place of `wrapper`.
 
     Other marked functions end a graph and are called as they are. Nearly all of them end one without the recorder, too;
@@ -109,11 +109,11 @@ def inlined(wrapper: Function, function: Function) -> Function:
     return wrapper
 
 
-def nothing(*_: Any) -> None:
+def do_nothing(*_: Any) -> None:
     """What a hook of the recorder is to torch.compile."""
 
 
-def replace(module: ModuleType, name: str, make: Callable[[Function], Function]) -> None:
+def replace_function(module: ModuleType, name: str, make: Callable[[Function], Function]) -> None:
     """Put another function in the place of one of a module, also where torch.distributed has it by this name."""
     old = getattr(module, name, None)
     if old is not None:

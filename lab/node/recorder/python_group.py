@@ -24,12 +24,12 @@ from torch._C._distributed_c10d import Work
 
 from ..hooks import hooks
 from .journal import journal, source
-from .patching import nothing
+from .patching import do_nothing
 
 _LONGEST_REASON = 300
 _numbers = itertools.count(1)
 Tensors = Sequence[torch.Tensor]
-_start_time = next(iter(hooks("stream_time")), nothing)
+_start_time = next(iter(hooks("stream_time")), do_nothing)
 _HOLDS = hooks("hold_call")
 _MOST = 4096
 """A tensor of more elements is summarised from a sample, taken in evenly spread blocks, as by the compiled recorder."""
@@ -68,10 +68,10 @@ class Call:
         self._stream: Any = _start_time((*(inputs or ()), *(outputs or ())))
         self._most_values = journal.values if self._stream is None else 0  # reading what is on a GPU waits for it
         if inputs is not None:
-            facts.update(_shapes("in", inputs), **contents("i", inputs, self._most_values))
+            facts.update(_shapes("in", inputs), **describe_contents("i", inputs, self._most_values))
         if outputs is not None:
             facts.update(_shapes("out", outputs))
-        facts.update(source.place())
+        facts.update(source.locate())
         for hold in _HOLDS:
             hold(self._number, facts)
         journal.add("begin", i=self._number, **facts)
@@ -82,7 +82,7 @@ class Call:
             return
         self._open, now = False, time.monotonic_ns()
         if error is None:
-            facts.update(contents("o", self._results, self._most_values))
+            facts.update(describe_contents("o", self._results, self._most_values))
         else:
             facts["err"] = (str(error).partition("\n")[0] or type(error).__name__)[:_LONGEST_REASON]
         journal.add("end", t=now, i=self._number, **facts)
@@ -119,7 +119,7 @@ def _shapes(side: str, tensors: Tensors) -> dict[str, Any]:
 
 
 # -- what is in a tensor, as JSON can say it: its elements, or a summary of them
-def contents(side: str, tensors: Sequence[torch.Tensor], limit: int) -> dict[str, Any]:
+def describe_contents(side: str, tensors: Sequence[torch.Tensor], limit: int) -> dict[str, Any]:
     """`iv` or `ov`: the elements of tensors, if they are no more than the limit; else `is` or `os`: summaries of each.
 
     Nothing where none can be read, or the limit is 0.
@@ -128,11 +128,11 @@ def contents(side: str, tensors: Sequence[torch.Tensor], limit: int) -> dict[str
     if not limit or not any(readable):
         return {}
     whole = sum(tensor.numel() for tensor, ok in zip(tensors, readable) if ok) <= limit
-    read = elements if whole else summary
+    read = list_elements if whole else summarize_tensor
     return {side + ("v" if whole else "s"): [read(tensor) if ok else None for tensor, ok in zip(tensors, readable)]}
 
 
-def elements(tensor: torch.Tensor) -> list[Any]:
+def list_elements(tensor: torch.Tensor) -> list[Any]:
     """All elements in order."""
     flat = tensor.detach().reshape(-1)
     if flat.is_complex():
@@ -141,13 +141,13 @@ def elements(tensor: torch.Tensor) -> list[Any]:
     return _shorten(flat.tolist(), flat.dtype)
 
 
-def summary(tensor: torch.Tensor) -> dict[str, Any]:
+def summarize_tensor(tensor: torch.Tensor) -> dict[str, Any]:
     """`n`, `norm`, `min`, `max` and `hash`, and `sampled` where they are those of a sample.
 
     Of complex numbers it is their absolute values that are compared.
     """
     flat = tensor.detach().contiguous()
-    count, dtype, data = flat.numel(), flat.dtype, sample(flat)
+    count, dtype, data = flat.numel(), flat.dtype, sample_memory(flat)
     facts: dict[str, Any] = {"n": count}
     if count:
         code: Any = _CODES.get(dtype)
@@ -167,7 +167,7 @@ def summary(tensor: torch.Tensor) -> dict[str, Any]:
     return facts
 
 
-def sample(flat: torch.Tensor) -> Any:
+def sample_memory(flat: torch.Tensor) -> Any:
     """The memory of all elements, as long as the tensor is there; of a large one, a copy of some."""
     count, size = flat.numel(), flat.element_size()
     memory = memoryview((ctypes.c_char * (count * size)).from_address(flat.data_ptr()))
@@ -256,7 +256,7 @@ _adopt(
 
 
 # -- groups
-class _LooksPlain(type(PlainGroup)):  # type: ignore[misc]
+class _PlainGroupMeta(type(PlainGroup)):  # type: ignore[misc]
     """Where torch asks whether something is a process group, a plain one is one, too."""
 
     def __instancecheck__(cls, instance: object) -> bool:
@@ -266,7 +266,7 @@ class _LooksPlain(type(PlainGroup)):  # type: ignore[misc]
         return issubclass(subclass, PlainGroup)
 
 
-class RecordedGroup(PlainGroup, metaclass=_LooksPlain):
+class RecordedGroup(PlainGroup, metaclass=_PlainGroupMeta):
     """A process group whose calls are on record."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -279,7 +279,7 @@ class RecordedGroup(PlainGroup, metaclass=_LooksPlain):
         return str(self._plain.name())
 
 
-def recorded(
+def record_method(
     op: str, plain_method: Any, plain_of: Callable[[Any], Any], begin: Callable[..., Call] = Call
 ) -> Callable[..., Any]:
     """A method of a group whose calls are written down; `plain_of` gives what it is then called with."""
@@ -290,7 +290,7 @@ def recorded(
         if not journal.on:
             return plain_method(plain, *arguments, **named)
         try:
-            facts, inputs, outputs = describe(op, (*arguments, *named.values()))
+            facts, inputs, outputs = describe_call(op, (*arguments, *named.values()))
             message, waits = "peer" in facts, facts.get("async") is False
             number = {} if message else {"seq": next(vars(self).setdefault("_recorded_sequence", itertools.count(1)))}
             late = {} if message or waits else {"late": 1}
@@ -313,25 +313,25 @@ def recorded(
     return method
 
 
-def describe(op: str, given: tuple[Any, ...]) -> tuple[dict[str, Any], Any, Any]:
+def describe_call(op: str, arguments: tuple[Any, ...]) -> tuple[dict[str, Any], Any, Any]:
     """What a begin line says of a call with these arguments, tensors that it takes, tensors that it fills."""
-    options = given[-1] if given else None
+    options = arguments[-1] if arguments else None
     facts: dict[str, Any] = {"async": bool(getattr(options, "asyncOp", op != "monitored_barrier"))}
     if "reduce" in op:
         reduction = getattr(options, "reduceOp", options)
         facts["red"] = getattr(getattr(reduction, "op", reduction), "name", None) or "SUM"
     if op in ("broadcast", "reduce", "gather", "scatter"):
         facts["root"] = getattr(options, "rootRank", 0)
-    if op == "all_to_all_single" and len(given) > 3 and (given[2] or given[3]):
-        facts["split"] = [list(given[2]), list(given[3])]
+    if op == "all_to_all_single" and len(arguments) > 3 and (arguments[2] or arguments[3]):
+        facts["split"] = [list(arguments[2]), list(arguments[3])]
     if op in ("send", "recv"):
-        facts = {"peer": given[1] if len(given) > 2 else -1, "tag": options}
-        return (facts, _flat(given[0]), []) if op == "send" else (facts, [], _flat(given[0]))
+        facts = {"peer": arguments[1] if len(arguments) > 2 else -1, "tag": options}
+        return (facts, _flat(arguments[0]), []) if op == "send" else (facts, [], _flat(arguments[0]))
     if op in ("barrier", "monitored_barrier"):
         return facts, None, None
     if op in ("all_reduce", "all_reduce_coalesced", "broadcast", "reduce"):  # in place
-        return facts, _flat(given[0]), None
-    return facts, _flat(given[1]), _flat(given[0])
+        return facts, _flat(arguments[0]), None
+    return facts, _flat(arguments[1]), _flat(arguments[0])
 
 
 def _flat(value: Any) -> list[torch.Tensor]:
@@ -350,7 +350,7 @@ def _done_to_both(name: str) -> Callable[..., Any]:
 
 
 def _recorded(op: str, name: str) -> Callable[..., Any]:
-    return recorded(op, getattr(PlainGroup, name), lambda self: self._plain)
+    return record_method(op, getattr(PlainGroup, name), lambda self: self._plain)
 
 
 for _op, _methods in OPERATIONS.items():

@@ -38,7 +38,7 @@ def _load_the_other() -> None:
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]
 if "LAB_LAUNCHED" in os.environ:
     sys.path.append(os.path.dirname(_PACKAGE))
-    __import__(os.path.basename(_PACKAGE) + ".node.launched", fromlist=["attach"]).attach()
+    __import__(os.path.basename(_PACKAGE) + ".node.launched", fromlist=["attach_worker"]).attach_worker()
     sys.path.pop()
 if SETTINGS in os.environ and "LAB_WORKER_SPEC" not in os.environ:
     sys.path.append(os.path.dirname(_PACKAGE))  # as workers have it, for `import lab`

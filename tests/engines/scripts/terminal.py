@@ -35,12 +35,12 @@ def writes_what_acts():
 def asks_without_taking():
     """Says over and over that it is at a breakpoint, and has left it, and takes nothing of what it is given."""
     from labnode.node.messages.agent import Breakpoint, Continued
-    from labnode.node.rank.note import send
+    from labnode.node.rank.note import send_statement
     from labnode.node.statement import SOCKET_VARIABLE
 
     for number in range(5_000):
-        send(os.environ[SOCKET_VARIABLE], Breakpoint(0, float(number), at="\x1b[2Jx.py:1"))
-        send(os.environ[SOCKET_VARIABLE], Continued(0, float(number)))
+        send_statement(os.environ[SOCKET_VARIABLE], Breakpoint(0, float(number), at="\x1b[2Jx.py:1"))
+        send_statement(os.environ[SOCKET_VARIABLE], Continued(0, float(number)))
 
 
 def asks():

@@ -14,7 +14,7 @@ import pytest
 from lab.features.faults import on_node
 from lab.features.faults.on_node import actions
 from lab.features.faults.on_node.actions import Actions
-from lab.node.messages.agent import Do, Done
+from lab.node.messages.agent import ActionRequest, ActionResult
 from tests.golden import golden
 
 
@@ -22,9 +22,9 @@ class Listener:
     """The other end of an agent's connection."""
 
     def __init__(self) -> None:
-        self.heard: list[Done] = []
+        self.heard: list[ActionResult] = []
 
-    def send(self, message: Done) -> None:
+    def send(self, message: ActionResult) -> None:
         self.heard.append(message)
 
 
@@ -37,12 +37,12 @@ def deed(monkeypatch: pytest.MonkeyPatch, *, apart: bool = False, **functions: o
     monkeypatch.setattr(on_node, "SLOW", ("test",) if apart else ())
 
 
-def answers(*asked: Do) -> list[Done]:
+def answers(*asked: ActionRequest) -> list[ActionResult]:
     client = Listener()
     agent: Any = types.SimpleNamespace(connections=[client], run=None)
     mine = Actions(agent)
     for one in asked:
-        mine.take(client, one)  # type: ignore[arg-type]
+        mine.handle(client, one)  # type: ignore[arg-type]
     answered(mine, client, len(asked))
     assert mine.pids == set()
     return client.heard
@@ -66,39 +66,45 @@ def test_a_deed_is_done_undone_and_looked_at(monkeypatch: pytest.MonkeyPatch, *,
     def tell(what: str) -> object:
         return lambda context, said: {"what": what, **said, "here": os.getpid()}
 
-    deed(monkeypatch, apart=apart, apply=tell("done"), undo=tell("undone"), look=tell("seen"))
+    deed(monkeypatch, apart=apart, apply=tell("done"), undo=tell("undone"), inspect=tell("seen"))
     heard = answers(
-        Do("1", "faults.apply_test", {"a": 1}), Do("2", "faults.undo_test", {}), Do("3", "faults.look_test", {})
+        ActionRequest("1", "faults.apply_test", {"a": 1}),
+        ActionRequest("2", "faults.undo_test", {}),
+        ActionRequest("3", "faults.inspect_test", {}),
     )
     heard.sort(key=lambda done: done.id)
-    assert [(done.id, done.found["what"], done.wrong) for done in heard] == [
+    assert [(done.id, done.facts["what"], done.error) for done in heard] == [
         ("1", "done", ""),
         ("2", "undone", ""),
         ("3", "seen", ""),
     ]
-    assert heard[0].found["a"] == 1
-    assert (heard[0].found["here"] == os.getpid()) is not apart
+    assert heard[0].facts["a"] == 1
+    assert (heard[0].facts["here"] == os.getpid()) is not apart
 
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_what_cannot_be_done_is_answered_with_a_sentence(monkeypatch: pytest.MonkeyPatch, *, apart: bool) -> None:
     deed(monkeypatch, apart=apart, apply=fails, undo=lambda context, said: said["missing"])
-    asked = Do("1", "faults.apply_test", {}), Do("2", "faults.undo_test", {}), Do("3", "faults.apply_fly", {})
+    asked = (
+        ActionRequest("1", "faults.apply_test", {}),
+        ActionRequest("2", "faults.undo_test", {}),
+        ActionRequest("3", "faults.apply_fly", {}),
+    )
     assert sorted(answers(*asked), key=lambda done: done.id) == [
-        Done("1", {}, "no such interface"),
-        Done("2", {}, "KeyError: 'missing'"),
-        Done("3", {}, golden(1)),
+        ActionResult("1", {}, "no such interface"),
+        ActionResult("2", {}, "KeyError: 'missing'"),
+        ActionResult("3", {}, golden(1)),
     ]
 
 
 def test_a_process_that_is_killed_is_answered_for(monkeypatch: pytest.MonkeyPatch) -> None:
     deed(monkeypatch, apart=True, apply=lambda context, said: os.kill(os.getpid(), 9))
-    (done,) = answers(Do("1", "faults.apply_test", {}))
-    assert golden(1) in done.wrong
+    (done,) = answers(ActionRequest("1", "faults.apply_test", {}))
+    assert golden(1) in done.error
 
 
 def test_a_process_that_takes_too_long_is_killed_and_answered_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actions, "DEADLINE_S", 1)
     deed(monkeypatch, apart=True, apply=lambda context, said: time.sleep(60))
-    (done,) = answers(Do("1", "faults.apply_test", {}))
-    assert golden(1) in done.wrong
+    (done,) = answers(ActionRequest("1", "faults.apply_test", {}))
+    assert golden(1) in done.error

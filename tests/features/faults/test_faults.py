@@ -114,7 +114,7 @@ def test_a_rank_that_is_held_is_let_go_once_the_fault_is_in_force_and_others_at_
     result = run(engine, Fault(what=Kill(node="node1"), when=When(note="step", equals=2)))
     assert result.faults[0]["rank"] in (0, 1)
     told = [one for agent in engine.agents.values() for one in agent.heard if isinstance(one, Release)]
-    assert sorted((one.rank, json.loads(one.line)["deed"] == {}) for one in told) == [(0, True)] * 3 + [(1, True)] * 3
+    assert sorted((one.rank, json.loads(one.line)["action"] == {}) for one in told) == [(0, True)] * 3 + [(1, True)] * 3
 
 
 def test_after_some_time_a_fault_is_done_too() -> None:

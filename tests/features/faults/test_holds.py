@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from lab.features.faults.on_node import holds as subject
-from lab.features.faults.on_node.holds import AFTER, BEFORE, CALL, Holds, Point, brought
-from lab.node.recorder import marks
+from lab.features.faults.on_node.holds import AFTER, BEFORE, CALL, Holds, Point, describe_tensors
+from lab.node.recorder import phases
 from tests.golden import golden
 
 Told = list[tuple[int, int, int, Any]]
@@ -30,7 +30,9 @@ def armed(pipe: tuple[int, int]) -> Callable[..., tuple[Holds, Told]]:
 
         def tell(hold: int, point: Point, nth: int, value: Any, _brought: Any) -> None:
             told.append((hold, point.trigger, nth, value))
-            os.write(pipe[1], json.dumps({"hold": hold, "deed": (deeds or {}).get(point.trigger, {})}).encode() + b"\n")
+            os.write(
+                pipe[1], json.dumps({"hold": hold, "action": (deeds or {}).get(point.trigger, {})}).encode() + b"\n"
+            )
 
         holds = Holds()
         holds.arm(triggers, pipe[0], 1, tell)
@@ -82,9 +84,9 @@ def test_whoever_is_held_waits_for_an_answer_to_its_own_hold(pipe: tuple[int, in
     thread = threading.Thread(target=lambda: (holds.reach(CALL, "send", 1, BEFORE), passed.set()))
     thread.start()
     assert told.wait(10)
-    os.write(pipe[1], b'{"hold": 9, "deed": {}}\nno JSON\n[]\n{"hold": 1, ')
+    os.write(pipe[1], b'{"hold": 9, "action": {}}\nno JSON\n[]\n{"hold": 1, ')
     assert not passed.wait(0.05)
-    os.write(pipe[1], b'"deed": {}}\n')
+    os.write(pipe[1], b'"action": {}}\n')
     thread.join(10)
     assert passed.is_set()
 
@@ -114,11 +116,11 @@ def test_phases_within_each_other_end_in_turn(
         {"trigger": 2, "phase": "zero_grad", "count": 1, "edge": "after"},
     )
     seen: list[tuple[bytes, bool]] = []
-    for name in ("_mark", "_write", "_watchers"):
-        monkeypatch.setattr(marks, name, {})
-    marks.write_with(lambda name, ended: seen.append((name, ended)))
-    marks.watch_phases(["zero_grad"], holds.begin_phase, holds.end_phase)
-    marks.marked(b"zero_grad", marks.marked(b"zero_grad", lambda: None))()
+    for name in ("_emit", "_write", "_watchers"):
+        monkeypatch.setattr(phases, name, {})
+    phases.write_with(lambda name, ended: seen.append((name, ended)))
+    phases.watch_phases(["zero_grad"], holds.begin_phase, holds.end_phase)
+    phases.wrap_phase(b"zero_grad", phases.wrap_phase(b"zero_grad", lambda: None))()
     assert [trigger for _, trigger, *_ in told] == [0, 1, 2]
     assert seen == [(b"zero_grad", False)] * 2 + [(b"zero_grad", True)] * 2
 
@@ -166,7 +168,7 @@ def test_one_element_becomes_nan_wherever_it_lies(layout: str) -> None:
         "transposed": torch.zeros(4, 3).t(),
         "strided": torch.zeros(6, 8)[::2, ::2],
     }[layout].requires_grad_()
-    subject.perform({"nan": {"element": 5}}, [torch.zeros(0), tensor], 0)
+    subject.perform_action({"nan": {"element": 5}}, [torch.zeros(0), tensor], 0)
     places = [tuple(place) for place in torch.isnan(tensor).nonzero().tolist()]
     assert places == [(1, 1)]
     assert tensor._version == 0
@@ -177,21 +179,21 @@ def test_a_flipped_bit_is_that_one_and_flipped_twice_is_none(dtype: torch.dtype)
     for bit in (0, torch.zeros(1, dtype=dtype).element_size() * 8 - 1):
         tensor = torch.ones(2, 2, dtype=dtype).t()
         before = tensor.clone()
-        subject.perform({"flip": {"element": 2, "bit": bit}}, [tensor], 0)
+        subject.perform_action({"flip": {"element": 2, "bit": bit}}, [tensor], 0)
         assert (tensor != before).sum() == 1
         assert tensor[1, 0] != before[1, 0]
-        subject.perform({"flip": {"element": 2, "bit": bit}}, [tensor], 0)
+        subject.perform_action({"flip": {"element": 2, "bit": bit}}, [tensor], 0)
         assert tensor.equal(before)
 
 
 def test_the_exponent_of_a_float_is_where_its_bit_30_is() -> None:
     tensor = torch.ones(1)
-    subject.perform({"flip": {"element": 0, "bit": 30}}, [tensor], 0)
+    subject.perform_action({"flip": {"element": 0, "bit": 30}}, [tensor], 0)
     assert tensor.item() == math.inf
 
 
 def test_what_a_call_brings_is_told_so_that_what_does_not_fit_can_be_refused() -> None:
-    told = brought([torch.zeros(2, dtype=torch.int32), torch.zeros(3, 1, dtype=torch.complex64)])
+    told = describe_tensors([torch.zeros(2, dtype=torch.int32), torch.zeros(3, 1, dtype=torch.complex64)])
     assert told == (
         {"elements": 2, "dtype": "int32", "bits": 32},
         {"elements": 3, "dtype": "complex64", "bits": 32},
@@ -210,7 +212,7 @@ def test_what_a_call_brings_is_told_so_that_what_does_not_fit_can_be_refused() -
 def test_what_cannot_be_changed_is_said_and_left(
     deed: dict[str, Any], tensors: list[torch.Tensor], why: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    subject.perform(deed, tensors, 3)
+    subject.perform_action(deed, tensors, 3)
     number = next(iter(deed.values()))["element"]
     said = capfd.readouterr().err
     assert golden(1, number) in said
@@ -231,7 +233,7 @@ def test_no_other_thread_runs_while_a_hang_has_the_lock() -> None:
     sys.setswitchinterval(60)  # nobody is asked to give the lock away
     try:
         before = ticks
-        subject.perform({"hang": {"for_s": 0.1, "lock": True}}, (), 0)
+        subject.perform_action({"hang": {"for_s": 0.1, "lock": True}}, (), 0)
         assert ticks == before
     finally:
         sys.setswitchinterval(interval)

@@ -21,7 +21,7 @@ import pytest
 
 from lab.features.faults.on_node import filters, links
 from lab.features.faults.on_node.shaping import Shaped, Shaping
-from lab.node.netlink import device
+from lab.node.netlink import find_device
 from tests.golden import golden
 from tests.rates import reaches
 
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 def knows_netem() -> bool:
     try:
-        return Shaping(1).knows("netem")
+        return Shaping(1).supports("netem")
     except OSError:
         return False
 
@@ -183,11 +183,11 @@ def rate_of_tcp(pair: tuple[Namespace, Namespace], size: int) -> float:
 
 def least_round_trip_s(end: Namespace) -> float:
     """Of several: a machine with other things to do makes them longer, never shorter."""
-    return min(end.deed(links.look_link_probe, peer=B)["round_trip_s"] for _ in range(8))
+    return min(end.deed(links.inspect_link_probe, peer=B)["round_trip_s"] for _ in range(8))
 
 
 def left_for(end: Namespace, peer: str) -> Shaped:
-    return end.do(lambda: Shaping(device(end.address)).counted(peer))
+    return end.do(lambda: Shaping(find_device(end.address)).read_counters(peer))
 
 
 def near_share(count: int, of: int, share: float) -> bool:
@@ -201,7 +201,7 @@ def test_a_rate_is_kept_and_measured(pair: tuple[Namespace, Namespace]) -> None:
     a.deed(links.apply_links, to={B: {"rate_bits_per_s": 4e7}})
 
     assert reaches(lambda: rate_of_tcp(pair, 4_000_000), 4e7)
-    assert reaches(lambda: a.deed(links.look_link_probe, peer=B).get("bits_per_s", 0.0), 4e7)
+    assert reaches(lambda: a.deed(links.inspect_link_probe, peer=B).get("bits_per_s", 0.0), 4e7)
     assert left_for(a, B).bytes > 2_000_000
 
 
@@ -220,11 +220,11 @@ def test_a_rate_is_changed_in_place_and_gone_after_the_last_undo(pair: tuple[Nam
     a.deed(links.apply_links, part="other", to={B: {"rate_bits_per_s": 5e7}})
 
     a.deed(links.undo_links)
-    assert a.deed(links.look_links)["parts"] == ["other"]
+    assert a.deed(links.inspect_links)["parts"] == ["other"]
     assert reaches(lambda: rate_of_tcp(pair, 5_000_000), 5e7)
     a.deed(links.undo_links, part="other")
 
-    found = a.deed(links.look_links)
+    found = a.deed(links.inspect_links)
     assert (found["parts"], found["shaped"], found["filtered"]) == ([], False, False)
     assert max(rate_of_tcp(pair, 20_000_000) for _ in range(3)) > 1e8
 
@@ -236,7 +236,7 @@ def test_loss_is_as_asked_and_counted(pair: tuple[Namespace, Namespace]) -> None
     arrived = sent_across(pair, 4000)
 
     assert near_share(len(arrived), 4000, 0.8)
-    met = b.deed(links.look_links)["met"]
+    met = b.deed(links.inspect_links)["met"]
     assert met[f"loss {A}"] == 4000 - len(arrived)
     assert met[f"from {A}"] >= 4000
     b.deed(links.undo_links)
@@ -259,7 +259,7 @@ def test_dropped_packets_do_not_arrive_and_are_counted(pair: tuple[Namespace, Na
     b.deed(links.apply_links, **{"from": {A: {"drop": 1}}})
 
     assert sent_across(pair, 100) == []
-    assert b.deed(links.look_links)["met"][f"drop {A}"] >= 100
+    assert b.deed(links.inspect_links)["met"][f"drop {A}"] >= 100
     b.deed(links.undo_links)
     assert len(sent_across(pair, 100)) == 100
 
@@ -297,19 +297,19 @@ def test_names_are_refused_at_once(pair: tuple[Namespace, Namespace]) -> None:
     with pytest.raises(PermissionError):
         asking.send(b"who is node0")
 
-    assert a.deed(links.look_links)["met"][filters.NAMES] == 1
+    assert a.deed(links.inspect_links)["met"][filters.NAMES] == 1
     asking.close()
 
 
 def test_what_the_kernel_refuses_leaves_all_as_it_was(pair: tuple[Namespace, Namespace]) -> None:
     a, _ = pair
     a.deed(links.apply_links, to={B: {"rate_bits_per_s": 1e6}})
-    before = a.deed(links.look_links)
+    before = a.deed(links.inspect_links)
 
     with pytest.raises(ValueError, match=golden(1)):
         a.deed(links.apply_links, part="other", address="10.77.0.99", no_names=True)
 
-    assert a.deed(links.look_links) == before
+    assert a.deed(links.inspect_links) == before
 
 
 def test_without_its_device_a_node_forgets_all_the_same(pair: tuple[Namespace, Namespace]) -> None:
@@ -319,8 +319,8 @@ def test_without_its_device_a_node_forgets_all_the_same(pair: tuple[Namespace, N
 
     a.deed(links.undo_links)
 
-    assert a.deed(links.look_links)["parts"] == []
-    assert not a.deed(links.look_links)["filtered"]
+    assert a.deed(links.inspect_links)["parts"] == []
+    assert not a.deed(links.inspect_links)["filtered"]
 
 
 @pytest.mark.skipif(knows_netem(), reason="needs kernel without netem")
@@ -328,7 +328,7 @@ def test_without_netem_a_delay_is_refused_in_a_sentence(pair: tuple[Namespace, N
     a, _ = pair
     with pytest.raises(ValueError, match=golden(1)):
         a.deed(links.apply_links, to={B: {"delay_s": 0.1}})
-    assert not a.deed(links.look_links)["shaped"]
+    assert not a.deed(links.inspect_links)["shaped"]
 
 
 @late
@@ -386,12 +386,12 @@ def test_delay_and_rate_of_several_peers_hold_together(pair: tuple[Namespace, Na
     a.deed(links.apply_links, to={B: {"rate_bits_per_s": 1e7, "delay_s": 0.05}})
 
     assert least_round_trip_s(a) == pytest.approx(0.1, rel=0.15)
-    assert a.deed(links.look_link_probe, peer=B).get("bits_per_s", 1e7) == pytest.approx(1e7, rel=0.1)
+    assert a.deed(links.inspect_link_probe, peer=B).get("bits_per_s", 1e7) == pytest.approx(1e7, rel=0.1)
     assert left_for(a, B).waiting < 2 * 0.1 * 1e7 / 8 / 1400  # nobody waits long behind what measured
     assert rate_of_tcp(pair, 2_000_000) < 1.1e7
     a.deed(links.undo_links)
     a.deed(links.undo_links, part="more")
-    assert not a.deed(links.look_links)["shaped"]
+    assert not a.deed(links.inspect_links)["shaped"]
 
 
 SUMS = """
@@ -448,4 +448,4 @@ def test_a_link_that_is_faster_than_this_machine_is_left_unmeasured_in_time(
     monkeypatch.setattr(links, "_FASTEST", 1e15)
     a.deed(links.apply_links, to={B: {"rate_bits_per_s": 300e9}})
 
-    assert a.deed(links.look_link_probe, peer=B) == {}
+    assert a.deed(links.inspect_link_probe, peer=B) == {}

@@ -140,8 +140,8 @@ def test_a_signal_is_sent_where_the_rank_is_and_its_effect_is_read_back() -> Non
     said = {"rank": 1, "name": "SIGSTOP"}
     assert target.asked == [
         ("node1", "apply_signal", said),
-        ("node1", "look_signal", said),
-        ("node1", "look_signal", said),
+        ("node1", "inspect_signal", said),
+        ("node1", "inspect_signal", said),
         ("node1", "undo_signal", said),
     ]
     target.asked.clear()
@@ -155,8 +155,8 @@ def test_a_rank_that_no_run_has_is_a_sentence() -> None:
         with pytest.raises(ValueError, match=golden(1)):
             function(context, {"rank": 1, "name": "SIGKILL", "worker": 0})
     actions.undo_signal(context, {"rank": 1})
-    assert actions.look_signal(context, {"rank": 1, "name": "SIGKILL"}) == {"in_force": True, "state": "ended"}
-    assert not actions.look_signal(context, {"rank": 1, "name": "SIGSTOP"})["in_force"]
+    assert actions.inspect_signal(context, {"rank": 1, "name": "SIGKILL"}) == {"in_force": True, "state": "ended"}
+    assert not actions.inspect_signal(context, {"rank": 1, "name": "SIGSTOP"})["in_force"]
 
 
 def test_whoever_does_not_run_it_asks_the_nodes_that_run_for_the_rank() -> None:

@@ -11,7 +11,7 @@ from lab.features.faults.fault import PHASES
 
 def test_phases_are_those_that_the_recorder_marks() -> None:
     folder = Path(lab.node.__path__[0])
-    modules = ("recorder/marks", "recorder/groups", "../features/training/on_node/ddp")
+    modules = ("recorder/phases", "recorder/groups", "../features/training/on_node/ddp")
     text = "".join((folder / f"{name}.py").read_text() for name in modules)
-    marked = re.findall(r'(?:marked, |marked\(|begin_phase\(|_mark\(|_mark_function\()b?"([^"]+)"', text)
+    marked = re.findall(r'(?:wrap_phase, |wrap_phase\(|begin_phase\(|_emit\(|_wrap_function\()b?"([^"]+)"', text)
     assert set(marked) == set(PHASES)

@@ -41,31 +41,31 @@ def notice(identity: int, number: int, *arguments: int) -> bytes:
 
 
 def test_a_write_is_done_while_nothing_is_broken(server: Server, answers: list[Any]) -> None:
-    server.take(notice(1, WRITE, 7))
+    server.handle(notice(1, WRITE, 7))
     assert answers == [(1, *DONE)]
 
 
 def test_a_full_disk_refuses_files_only_and_what_takes_room_only(server: Server, answers: list[Any]) -> None:
-    server.obey({"full": True})
+    server.apply({"full": True})
     for identity, (number, *arguments) in enumerate(
         [(WRITE, 7), (WRITE, 1), (COPY, 1, 0, 7), (COPY, 7, 0, 1), (FSYNC, 7)]
     ):
-        server.take(notice(identity, number, *arguments))
-    server.obey({})
-    server.take(notice(9, WRITE, 7))
+        server.handle(notice(identity, number, *arguments))
+    server.apply({})
+    server.handle(notice(9, WRITE, 7))
     assert answers == [(0, *FULL), (1, *DONE), (2, *FULL), (3, *DONE), (4, *DONE), (9, *DONE)]
 
 
 def test_a_slow_disk_has_writes_wait_until_it_is_slow_no_more(server: Server, answers: list[Any]) -> None:
-    server.obey({"delay_s": 500.0})
+    server.apply({"delay_s": 500.0})
     for identity, number in ((1, WRITE), (2, FSYNC)):
-        server.take(notice(identity, number, 7))
-    server.take(notice(3, WRITE, 2))
-    server.let_go()
+        server.handle(notice(identity, number, 7))
+    server.handle(notice(3, WRITE, 2))
+    server.release_due()
     assert answers == [(3, *DONE)]
     assert 400 < server.patience_s() <= 500
-    server.obey({})
-    server.let_go()
+    server.apply({})
+    server.release_due()
     assert answers[1:] == [(1, *DONE), (2, *DONE)]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lab.node.lent import Lender, Lent
+from lab.node.shipped_modules import ShippedModule, ShippedModuleFinder
 
 FILES = {"lent_pkg/__init__.py": "from lent_pkg.inner import two\n", "lent_pkg/inner.py": "def two():\n    return 2\n"}
 
@@ -16,11 +16,11 @@ FILES = {"lent_pkg/__init__.py": "from lent_pkg.inner import two\n", "lent_pkg/i
 def asked() -> Iterator[list[str]]:
     asked: list[str] = []
 
-    def ask(name: str) -> Lent | None:
+    def ask(name: str) -> ShippedModule | None:
         asked.append(name)
-        return Lent(name, FILES, {"lent_pkg/inner.py": "src/inner.py"}) if name == "lent_pkg" else None
+        return ShippedModule(name, FILES, {"lent_pkg/inner.py": "src/inner.py"}) if name == "lent_pkg" else None
 
-    lender = Lender(ask)
+    lender = ShippedModuleFinder(ask)
     sys.meta_path.append(lender)
     yield asked
     sys.meta_path.remove(lender)

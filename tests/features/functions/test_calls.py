@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lab.features.functions.calling import CallLine
-from lab.node.messages.agent import ANSWERS, CALLED, Exited, Input, Output, Taken
+from lab.node.messages.agent import ANSWERS, CALLED, Exited, Input, InputDelivered, Output
 
 KIB = 1 << 10
 
@@ -86,7 +86,7 @@ def test_no_more_is_under_way_than_an_agent_holds(line: CallLine, agents: Agents
     line.send(bytes(1000 * KIB))
     agents.attend()
     assert len(agents.given(0)) == 256 * KIB
-    line.handle_message(Taken("r", 0, 100 * KIB))
+    line.handle_message(InputDelivered("r", 0, 100 * KIB))
     assert len(agents.given(0)) == 356 * KIB
     assert len(agents.given(1)) == 256 * KIB
 
@@ -97,7 +97,7 @@ def test_ranks_are_told_that_nothing_follows_only_after_all_that_was_sent(line: 
     line.hang_up()
     agents.attend()
     assert agents.told_last() == set()
-    line.handle_message(Taken("r", 0, 256 * KIB))
+    line.handle_message(InputDelivered("r", 0, 256 * KIB))
     assert agents.told_last() == {0}
     assert len(agents.given(0)) == 300 * KIB
 

@@ -8,8 +8,8 @@ import pytest
 
 from lab.errors import RanksFailed
 from lab.features.functions.answers import build_error, rebuild_error
-from lab.features.functions.on_node.calls import describe
-from lab.features.functions.on_node.messages import Failure, Place
+from lab.features.functions.on_node.calls import describe_failure
+from lab.features.functions.on_node.messages import Failure, Frame
 from tests.golden import golden
 
 HERE = Path(__file__)
@@ -19,7 +19,7 @@ def failure_of(action: Any, *args: Any) -> Failure:
     try:
         action(*args)
     except Exception as error:  # noqa: BLE001 - whatever it is
-        return describe(error)
+        return describe_failure(error)
     raise AssertionError("nothing was raised")
 
 
@@ -79,9 +79,9 @@ def test_an_exception_of_any_class_can_be_raised(module: str, kind: str, told: s
 @pytest.mark.parametrize(
     "place",
     [
-        Place("/dev/zero", 1, "f", 1, {}, {}),
-        Place("/etc/passwd", 1, "f", 1, {}, {}),
-        Place(
+        Frame("/dev/zero", 1, "f", 1, {}, {}),
+        Frame("/etc/passwd", 1, "f", 1, {}, {}),
+        Frame(
             "a\0b.py",
             -5,
             "f\0\x1b[2J",
@@ -89,10 +89,10 @@ def test_an_exception_of_any_class_can_be_raised(module: str, kind: str, told: s
             {"not a name": "1", "class": "2", "__debug__": "3", "x": "\x1b]0;", "\uff58": "4"},
             {},
         ),
-        Place("", 1 << 70, "", 0, {"__frame__": "x", "__tracebackhide__": "y"}, {"x": "1"}, hidden=True),
+        Frame("", 1 << 70, "", 0, {"__frame__": "x", "__tracebackhide__": "y"}, {"x": "1"}, hidden=True),
     ],
 )
-def test_places_that_nobody_would_send_are_shown_harmlessly(place: Place) -> None:
+def test_places_that_nobody_would_send_are_shown_harmlessly(place: Frame) -> None:
     error = rebuild_error(Failure("builtins", "ValueError", "no\x1b[2J", (place, place)), {}, header="")
     text = "".join(traceback.format_exception(error))
     assert "root:" not in text

@@ -127,7 +127,7 @@ def test_what_is_too_large_is_refused_and_the_limit_is_said() -> None:
         ('["fields","subprocess","Popen",{"args":"id"}]', "no class of plain data"),
         ('["fields","antigravity","X",{}]', "not known here"),
         ('["enum","os","path.x","a"]', "not known here"),
-        ('["fields","lab.node.strays","Strays",{"_x":1}]', "not known here|no dataclass"),
+        ('["fields","lab.node.leftovers","Leftovers",{"_x":1}]', "not known here|no dataclass"),
         ('["__init__",1]', "not a kind"),
         ('["value",1]', "not a kind"),
         ('{"a":1}', "a mapping stands"),

@@ -12,7 +12,7 @@ from lab.engine.doctor import Wanted, explain_missing_gpus, refuse_missing
 from lab.engine.doctor import gpu_checks as checks_of_feature
 from lab.errors import MachineLacks
 from lab.features.gpu import self_test as gpu_test
-from lab.features.gpu.checks import GpuFacts, gpu_checks, look_for_gpus, read_steps
+from lab.features.gpu.checks import GpuFacts, find_gpus, gpu_checks, read_steps
 from tests.golden import golden
 
 ALL = GpuFacts(driver="NVRM version 550", devices=4, toolkit=True, runtime=True)
@@ -46,14 +46,14 @@ def test_nodes_that_have_to_share_gpus_are_a_warning() -> None:
 def test_of_another_machine_only_what_its_engine_says_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "ssh://elsewhere")
 
-    assert levels(look_for_gpus({"runc": {}, "nvidia": {}})) == {"gpu runtime": "ok"}
+    assert levels(find_gpus({"runc": {}, "nvidia": {}})) == {"gpu runtime": "ok"}
     assert explain_missing_gpus(8) == ""
 
 
 def test_local_nodes_need_neither_toolkit_nor_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DOCKER_HOST", raising=False)
 
-    assert levels(look_for_gpus(None)).keys() == {"gpu driver", "gpus"}
+    assert levels(find_gpus(None)).keys() == {"gpu driver", "gpus"}
 
 
 def test_what_this_machine_lacks_is_refused_in_words_that_begin_with_what_it_needs(

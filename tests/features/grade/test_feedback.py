@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 from lab.diagnosis.facts import RunFacts
-from lab.features.grade.grades import Grades, grade_of, without_run
+from lab.features.grade.grades import Grades, grade_run, grade_without_run
 from lab.features.grade.keys import Grading
 from lab.features.grade.view import grades_csv, grades_text, progress_line, write_grades
 from lab.record.result import Culprit, Expectation, RankResult, Result
@@ -37,7 +37,7 @@ def ran(name: str, *, right: bool = True, reason: str = "all 2 ranks ended as ex
         expectations=expectations,
         culprit=None if right else Culprit(rank=0, traceback=f"Traceback\n{EVIL}\n" * 40),
     )
-    return grade_of(name, result, RunFacts(ranks=[]), ASSIGNMENT)
+    return grade_run(name, result, RunFacts(ranks=[]), ASSIGNMENT)
 
 
 GRADES = Grades(
@@ -47,8 +47,8 @@ GRADES = Grades(
     grades=(
         ran("alice"),
         ran("=cmd|' /C calc'!A0", right=False, reason=EVIL),
-        without_run("carol", f"there is no ring.py in it; it holds {EVIL}", ASSIGNMENT, "failed"),
-        without_run("dave", "the nodes were lost", ASSIGNMENT, "error"),
+        grade_without_run("carol", f"there is no ring.py in it; it holds {EVIL}", ASSIGNMENT, "failed"),
+        grade_without_run("dave", "the nodes were lost", ASSIGNMENT, "error"),
     ),
 )
 
@@ -64,7 +64,7 @@ def test_points_verdicts_and_their_mean_are_those_of_who_is_graded() -> None:
 
 
 def test_a_name_is_one_line_of_plain_text() -> None:
-    for grade in (ran("a\n\x1b[2J\u202eb"), without_run("a\n\x1b[2J\u202eb", "", ASSIGNMENT, "failed")):
+    for grade in (ran("a\n\x1b[2J\u202eb"), grade_without_run("a\n\x1b[2J\u202eb", "", ASSIGNMENT, "failed")):
         assert grade.name == "a \\x1b[2J\\u202eb"
 
 

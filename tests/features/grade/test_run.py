@@ -47,8 +47,15 @@ def test_a_check_that_broke_off_is_made_once_more(
     rank = RankFacts(rank=0, started=0.0, ended=0.5, code=0)
     facts = iter([RunFacts(ranks=[rank], check=check) for check in checks])
     monkeypatch.setattr(run, "read_facts", lambda _: next(facts))
-    monkeypatch.setattr(run, "open_isolating", lambda *_, **__: "docker")
-    how: Any = {"trust": False, "asked": {}, "options": RunOptions(), "jobs": 1, "announce": print, "graded": print}
+    monkeypatch.setattr(run, "open_isolating_engine", lambda *_, **__: "docker")
+    how: Any = {
+        "trust": False,
+        "requested": {},
+        "options": RunOptions(),
+        "jobs": 1,
+        "announce": print,
+        "on_graded": print,
+    }
     grader = Grader(tmp_path / "in", tmp_path / "a.yaml", "auto", **how)
     slot: Any = Slot()
 

@@ -13,8 +13,16 @@ import pytest
 
 from lab.errors import UsageError
 from lab.features.grade import submissions as stage
-from lab.features.grade.grades import plain
-from lab.features.grade.submissions import ROOM, Room, Submission, find_submissions, own_folder, staged, unzip
+from lab.features.grade.grades import flatten_text
+from lab.features.grade.submissions import (
+    SUBMISSION_LIMITS,
+    SizeLimits,
+    Submission,
+    find_submissions,
+    stage_submission,
+    temporary_folder,
+    unzip_file,
+)
 from lab.spec.load import load_scenario
 from lab.spec.scenario import Scenario
 from tests.golden import golden
@@ -47,7 +55,7 @@ def zipped(path: Path, **files: str) -> Path:
 
 def shipped(path: Path, assignment: Scenario) -> tuple[dict[str, str], tuple[str, ...]]:
     """What a submission is run with, and what is told of it."""
-    with staged(Submission(name="x", path=path), assignment) as (script, told):
+    with stage_submission(Submission(name="x", path=path), assignment) as (script, told):
         folder = script.parent
         found = {str(one.relative_to(folder)): one.read_text() for one in folder.rglob("*") if one.is_file()}
     assert not folder.exists()
@@ -69,13 +77,13 @@ def test_submissions_are_files_folders_and_zips_by_name(tmp_path: Path) -> None:
     put(tmp_path / "__MACOSX" / "ring.py")
     found = find_submissions(tmp_path)
     assert [one.name for one in found] == ["Jane Doe_123", "alice", "bob", "carol", "dan", "dan.py"]
-    assert not any(one.refused for one in found)
+    assert not any(one.refusal for one in found)
 
 
 def test_links_are_refused_and_names_that_are_no_text_are_shown(tmp_path: Path) -> None:
     (tmp_path / "eve.py").symlink_to("/etc/passwd")
     put(Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\n.py")))
-    names = {one.name: one.refused for one in find_submissions(tmp_path)}
+    names = {one.name: one.refusal for one in find_submissions(tmp_path)}
     assert names == {"eve": golden(1), "\\xff": ""}
 
 
@@ -158,7 +166,7 @@ def test_a_zip_file_names_nothing_outside_of_itself(tmp_path: Path, name: str) -
     path = zipped(tmp_path / "a.zip", **{name: "x"})
     (tmp_path / "out").mkdir()
     with pytest.raises(UsageError, match=golden(1)):
-        unzip(path, tmp_path / "out", ROOM)
+        unzip_file(path, tmp_path / "out", SUBMISSION_LIMITS)
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -168,7 +176,7 @@ def test_links_in_a_zip_file_are_left_out(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr(entry, "/etc/passwd")
     (tmp_path / "out").mkdir()
-    assert unzip(tmp_path / "a.zip", tmp_path / "out", ROOM) == [golden(1)]
+    assert unzip_file(tmp_path / "a.zip", tmp_path / "out", SUBMISSION_LIMITS) == [golden(1)]
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -184,11 +192,11 @@ def test_a_zip_bomb_is_given_up_when_it_is_larger_than_allowed(tmp_path: Path) -
         out = tmp_path / f"{name}-out"
         out.mkdir()
         with pytest.raises(UsageError, match=why):
-            unzip(tmp_path / f"{name}.zip", out, Room(bytes=1 << 20, files=10))
+            unzip_file(tmp_path / f"{name}.zip", out, SizeLimits(bytes=1 << 20, files=10))
         assert sum(path.stat().st_size for path in out.rglob("*")) <= 1 << 20
     many = zipped(tmp_path / "many.zip", **{str(number): "" for number in range(11)})
     with pytest.raises(UsageError, match="more than 10 files"):
-        unzip(many, out, Room(bytes=1 << 20, files=10))
+        unzip_file(many, out, SizeLimits(bytes=1 << 20, files=10))
 
 
 def test_what_is_no_zip_file_or_damaged_is_refused(tmp_path: Path) -> None:
@@ -198,11 +206,11 @@ def test_what_is_no_zip_file_or_damaged_is_refused(tmp_path: Path) -> None:
     for name, data in damaged.items():
         (tmp_path / name).write_bytes(data)
         with pytest.raises(UsageError, match=golden(1)):
-            unzip(tmp_path / name, tmp_path / "out", ROOM)
+            unzip_file(tmp_path / name, tmp_path / "out", SUBMISSION_LIMITS)
     with zipfile.ZipFile(tmp_path / "lzma.zip", "w", zipfile.ZIP_LZMA) as archive:
         archive.writestr("a", "x")
     with pytest.raises(UsageError, match="not taken"):
-        unzip(tmp_path / "lzma.zip", tmp_path / "out", ROOM)
+        unzip_file(tmp_path / "lzma.zip", tmp_path / "out", SUBMISSION_LIMITS)
 
 
 def test_what_is_too_large_is_refused_before_it_is_read(tmp_path: Path, assignment: Scenario) -> None:
@@ -211,7 +219,7 @@ def test_what_is_too_large_is_refused_before_it_is_read(tmp_path: Path, assignme
     with pytest.raises(UsageError, match=golden(1)):
         shipped(huge, assignment)
     many = tmp_path / "many"
-    for number in range(ROOM.files + 1):
+    for number in range(SUBMISSION_LIMITS.files + 1):
         put(many / f"{number}")
     with pytest.raises(UsageError, match="more than 1,000 files"):
         shipped(many, assignment)
@@ -226,7 +234,7 @@ def test_what_a_dead_process_left_is_removed_and_nothing_else(tmp_path: Path, mo
     names = {f"lab-grade-{child}-x": False, f"lab-grade-{os.getppid()}-x": True, "lab-grade-notes-x": True}
     for name in names:
         (tmp_path / name / "work").mkdir(parents=True)
-    with own_folder() as own:
+    with temporary_folder() as own:
         assert own.is_dir()
         assert {name: (tmp_path / name).exists() for name in names} == names
     assert not own.exists()
@@ -238,8 +246,8 @@ def test_a_folder_that_its_owner_removes_meanwhile_is_passed_over(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     left = tmp_path / "lab-grade-1234-x"
     left.mkdir()
-    monkeypatch.setattr(stage, "_lives", lambda pid: left.rmdir())
-    with own_folder() as own:
+    monkeypatch.setattr(stage, "_is_alive", lambda pid: left.rmdir())
+    with temporary_folder() as own:
         assert own.is_dir()
     assert not left.exists()
 
@@ -269,15 +277,15 @@ def test_no_two_names_read_alike_and_who_is_called_otherwise_is_told(tmp_path: P
 
     found = find_submissions(tmp_path)
 
-    shown = [unicodedata.normalize("NFKC", plain(one.name)).casefold() for one in found]
+    shown = [unicodedata.normalize("NFKC", flatten_text(one.name)).casefold() for one in found]
     assert len(set(shown)) == len(names), shown
-    assert all(one.name == plain(one.name) and one.name.isprintable() for one in found)
-    assert any(repr(one.name) in one.told for one in found)
+    assert all(one.name == flatten_text(one.name) and one.name.isprintable() for one in found)
+    assert any(repr(one.name) in one.message for one in found)
     again = find_submissions(tmp_path)
     assert again == found
 
 
 def test_whose_name_is_taken_is_told_on_their_page(tmp_path: Path, assignment: Scenario) -> None:
-    one = Submission(name="a", path=put(tmp_path / "a.py"), told="2 submissions have names that read alike")
-    with staged(one, assignment) as (_, told):
+    one = Submission(name="a", path=put(tmp_path / "a.py"), message="2 submissions have names that read alike")
+    with stage_submission(one, assignment) as (_, told):
         assert told == (golden(1),)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.diagnosis.explain import explain
-from lab.features.html.page import with_pages, write_report
+from lab.features.html.page import attempts_with_pages, write_report
 from lab.features.watch.now import Follower, Now
 from lab.features.watch.verb import follow
 from lab.node.messages.agent import STARTER, Exited, Note, Output, Started, Trace
@@ -424,7 +424,7 @@ def test_many_attempts_keep_few_files_open_and_are_told_briefly(run: Launched) -
     assert Record(path=run.writer.path).attempt(0).log(0) == b"attempt 0\nlate\n"
     assert golden(1) in result.reason
     assert [one.number for one in result.attempts] == list(range(24))
-    assert [one.number for one in with_pages(Record(path=run.writer.path))] == list(range(3, 23))
+    assert [one.number for one in attempts_with_pages(Record(path=run.writer.path))] == list(range(3, 23))
 
 
 def test_what_a_lost_node_had_not_sent_is_not_told_as_if_it_had_not_happened(run: Launched) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.html.contents import MOST_FILES, ShownFile, shown_files
+from lab.features.html.contents import MOST_FILES, ShownFile, collect_shown_files
 from lab.features.html.page import write_report
 from lab.record.layout import OUTPUTS, RESULT
 from lab.record.read import Record
@@ -20,7 +20,7 @@ SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 
 
 def shown(record: Record) -> dict[str, ShownFile]:
-    return {file.path: file for file in shown_files(record.result())}
+    return {file.path: file for file in collect_shown_files(record.result())}
 
 
 def test_pictures_are_shown_texts_begin_and_others_are_named(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_record_of_a_stranger_shows_no_file_from_elsewhere(tmp_path: Path, pat
     data["outputs"].append({"path": path, "ranks": [0], "bytes": 6})
     data["outputs_folder"] = "/"
     (record.path / RESULT).write_text(json.dumps(data))
-    plain, other = shown_files(record.result())
+    plain, other = collect_shown_files(record.result())
     assert plain.text == "plain"
     assert (other.text, other.picture) == (None, "")
     assert other.note.startswith("not shown: ")
@@ -74,7 +74,7 @@ def test_what_was_put_elsewhere_is_only_named(tmp_path: Path) -> None:
     (record.path / OUTPUTS).rename(tmp_path / "elsewhere")
     data = json.loads((record.path / RESULT).read_text())
     (record.path / RESULT).write_text(json.dumps({**data, "outputs_folder": str(tmp_path / "elsewhere")}))
-    [file] = shown_files(record.result())
+    [file] = collect_shown_files(record.result())
     assert (file.text, file.note) == (None, golden(1))
 
 

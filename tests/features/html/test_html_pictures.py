@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.html.page import choose
+from lab.features.html.page import choose_steps
 from lab.features.pictures.model import picture_of, unrecorded_ranks
 from lab.features.pictures.svg import svg_of
 from lab.trace.read import read_trace
@@ -20,7 +20,7 @@ def test_a_wrong_result_among_many_right_ones_gets_a_picture(tmp_path: Path) -> 
         total = 4.0 if number == 250 else 3.0
         for rank in range(2):
             made.call(rank, "all_reduce", number, number + 0.5, [[1.0 + rank]], [[total]], red="SUM")
-    chosen = choose(match(read_trace(made.record())), most=20)
+    chosen = choose_steps(match(read_trace(made.record())), limit=20)
     assert 251 in [step.number for step in chosen]
     assert len(chosen) == 20
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from lab.cli.main import main
-from lab.features.html.contents import MOST_LINES, cite, log_lines, sources
-from lab.features.html.page import choose, stand_ins, write_report
-from lab.features.html.timelines import Line, Names, call_lines, columns, moments, run_data, step_lines
+from lab.features.html.contents import MOST_LINES, link_citations, read_log_lines, read_sources
+from lab.features.html.page import choose_steps, find_stand_ins, write_report
+from lab.features.html.timelines import Line, Names, call_lines, list_moments, run_data, step_lines, to_columns
 from lab.record.layout import EVENTS, INDEX, LOGS, PLAN, RESULT, SCENARIO, TRACE, rank_log, rank_trace
 from lab.record.read import Record
 from lab.trace.read import read_trace
@@ -104,9 +104,9 @@ def test_a_rank_that_never_enters_is_waited_for_without_end(tmp_path: Path):
 def test_columns_hold_differences_of_times_and_indices_of_words() -> None:
     names = Names()
     lines = [{"begin": 5, "op": "send"}, {"begin": 9, "op": "recv"}, {"begin": 7, "op": "send"}]
-    assert columns(lines, names) == {"begin": [5, 4, -2], "op": [0, 1, 0]}
+    assert to_columns(lines, names) == {"begin": [5, 4, -2], "op": [0, 1, 0]}
     assert list(names) == ["send", "recv"]
-    assert columns([], names) == {"begin": []}
+    assert to_columns([], names) == {"begin": []}
 
 
 # ----------------------------------------------------------------------------------------------------------- pictures
@@ -120,10 +120,10 @@ def test_what_went_wrong_and_every_kind_of_call_get_pictures_first(tmp_path: Pat
             maker.call(rank, "all_reduce", 10 + number, 10.5 + number, [[1.0]], [[2.0]], at=at)
     maker.call(0, "all_reduce", 90, None, [[1.0]])
     steps = match(read_trace(maker.record(stop=False)))
-    chosen = [step.number for step in choose(steps, 3)]
+    chosen = [step.number for step in choose_steps(steps, 3)]
     assert chosen == [1, 21, 31]
-    assert stand_ins(steps, [steps[0], steps[20], steps[30]])[:3] == [1, 1, 1]
-    assert stand_ins(steps, [steps[0]])[20] == 0
+    assert find_stand_ins(steps, [steps[0], steps[20], steps[30]])[:3] == [1, 1, 1]
+    assert find_stand_ins(steps, [steps[0]])[20] == 0
 
 
 # --------------------------------------------------------------------------------------------------------------- logs
@@ -134,7 +134,7 @@ def test_lines_are_put_together_from_pieces_and_cleaned_of_escapes(tmp_path: Pat
     print_lines(
         maker.path, 0, (1, b"hel"), (2, b"\x1b[31mred\x1b[0m\n"), (1, b"lo\n10%\r20%\rdone\n"), (1, b"\xff no newline")
     )
-    lines, left_out = log_lines(maker.record())
+    lines, left_out = read_log_lines(maker.record())
     assert [(line.stream, line.text) for line in lines] == [
         (1, "hello"), (2, "red"), (1, "done"), (1, "\\xff no newline"),
     ]  # fmt: skip
@@ -145,7 +145,7 @@ def test_lines_are_put_together_from_pieces_and_cleaned_of_escapes(tmp_path: Pat
 def test_of_a_long_log_the_beginning_and_the_end_are_kept_and_it_says_so(tmp_path: Path):
     maker = TraceMaker(tmp_path / "run", 1)
     print_lines(maker.path, 0, *((1, b"".join(b"line %d\n" % (100 * i + k) for k in range(100))) for i in range(1000)))
-    lines, left_out = log_lines(maker.record())
+    lines, left_out = read_log_lines(maker.record())
     texts = [line.text for line in lines]
     assert len(lines) <= MOST_LINES + 1
     assert texts[0] == "line 0"
@@ -158,7 +158,7 @@ def test_of_a_long_log_the_beginning_and_the_end_are_kept_and_it_says_so(tmp_pat
 def test_a_line_of_a_megabyte_is_cut(tmp_path: Path):
     maker = TraceMaker(tmp_path / "run", 1)
     print_lines(maker.path, 0, (1, b"x" * 300_000 + b"\n"))
-    [line], _ = log_lines(maker.record())
+    [line], _ = read_log_lines(maker.record())
     assert len(line.text) < 2100
     assert line.text.endswith("(300000 characters)")
 
@@ -169,12 +169,12 @@ def test_a_line_of_a_megabyte_is_cut(tmp_path: Path):
 def test_lines_of_known_scripts_become_links_and_nothing_else_becomes_markup(tmp_path: Path):
     maker = TraceMaker(tmp_path / "run", 1)
     (maker.path / "train.py").write_text("import torch\n\n\nx = '<b>'\n")
-    known = sources(maker.record())
+    known = read_sources(maker.record())
     assert len(known[0].lines) == 4
     assert "<b>" not in str(known[0].lines[3])
-    assert cite(golden(1), known) == golden(2)
-    assert cite(golden(3), known).count("<a ") == 1
-    assert cite("other.py:4", known) == "other.py:4"
+    assert link_citations(golden(1), known) == golden(2)
+    assert link_citations(golden(3), known).count("<a ") == 1
+    assert link_citations("other.py:4", known) == "other.py:4"
 
 
 # ------------------------------------------------------------------------------------------------------------ moments
@@ -189,7 +189,7 @@ def test_a_fault_lasts_until_it_is_healed(tmp_path: Path):
         {"event": "exited", "rank": 0, "code": None, "signal": "SIGKILL", "time": ORIGIN + 4},
     ]
     (maker.path / EVENTS).write_text("".join(json.dumps(fact) + "\n" for fact in facts))
-    lives, _, faults = moments(maker.record(), ORIGIN)
+    lives, _, faults = list_moments(maker.record(), ORIGIN)
     assert faults == [
         {"t": 1_000_000, "until": 3_000_000, "ranks": [1], "text": golden(1)},
         {"t": 2_000_000, "until": None, "ranks": [0], "text": golden(2)},

@@ -20,14 +20,14 @@ ONE = [1.0]
 
 def test_an_axis_runs_evenly_to_both_ends() -> None:
     axis = Axis(1.0, 3.0)
-    left, middle, right = map(axis.place, (1.0, 2.0, 3.0))
+    left, middle, right = map(axis.position, (1.0, 2.0, 3.0))
     assert middle == (left + right) / 2
-    assert (axis.place(-1.0), axis.place(500.0)) == (left, right)
+    assert (axis.position(-1.0), axis.position(500.0)) == (left, right)
     assert [moment for _, moment in axis.ticks()] == ["1.0 s", "1.5 s", "2.0 s", "2.5 s", "3.0 s"]
 
 
 def test_an_axis_of_one_moment_has_a_place_for_it() -> None:
-    assert Axis(2.0, 2.0).place(2.0) == Axis(1.0, 3.0).place(1.0)
+    assert Axis(2.0, 2.0).position(2.0) == Axis(1.0, 3.0).position(1.0)
 
 
 def drawn(maker: TraceMaker, lanes: list[list[int]] | None = None) -> tuple[str, Trace, list[Step]]:

@@ -69,7 +69,7 @@ def test_the_context_is_an_archive_that_tar_reads(wheels: Path):
         dockerfile = archive.extractfile("Dockerfile")
         assert dockerfile is not None
         assert dockerfile.read() == find_dockerfile().read_bytes()
-    recorder = {f"lab/node/recorder/{Path(path).name}" for path in (build.__file__, *build.sources())}
+    recorder = {f"lab/node/recorder/{Path(path).name}" for path in (build.__file__, *build.list_sources())}
     assert recorder > {"lab/node/recorder/build.py", "lab/node/recorder/native.cpp"}
     mpi = {name for name in members if name.startswith("mpi/")}
     assert {name: members[name] for name in members.keys() - recorder - mpi} == {
@@ -105,7 +105,7 @@ def test_the_recipe_changes_with_what_goes_into_the_image_and_with_nothing_else(
 
 def test_the_recipe_changes_with_the_source_of_the_recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     source = tmp_path / "native.cpp"
-    monkeypatch.setattr(build, "sources", lambda: [str(source)])
+    monkeypatch.setattr(build, "list_sources", lambda: [str(source)])
     source.write_text("int first;")
     first = recipe_of(plan_build(environ={}))
     source.write_text("int other;")

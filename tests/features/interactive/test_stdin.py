@@ -19,8 +19,8 @@ from lab.node.messages.agent import (
     Continued,
     Exited,
     Input,
+    InputDelivered,
     Release,
-    Taken,
     Window,
 )
 from tests.golden import golden
@@ -219,11 +219,11 @@ def test_what_is_piped_in_is_sent_no_faster_than_it_is_taken(pipe: tuple[int, in
         os.write(write, b"x" * 65536)
         agents.actions[read]()
     assert agents.actions == {}
-    fed.handle_message(Taken("r", 0, 1))
+    fed.handle_message(InputDelivered("r", 0, 1))
     os.write(write, b"y")
     agents.actions[read]()
     assert agents.actions == {}
-    fed.handle_message(Taken("r", 0, 1000))
+    fed.handle_message(InputDelivered("r", 0, 1000))
     os.close(write)
     agents.actions[read]()
     assert agents.said[-2:] == [("node0", Input("r", 0, b"y")), ("node0", Input("r", 0, b"", last=True))]
@@ -234,7 +234,7 @@ def test_nothing_is_read_that_nobody_takes(pipe: tuple[int, int]) -> None:
     fed, agents = FedStdin(plan(), pipe[0]), Agents()
     fed.start_reading(agents)  # type: ignore[arg-type]
     read = agents.actions[pipe[0]]
-    fed.handle_message(Taken("r", 0, 0, closed=True))
+    fed.handle_message(InputDelivered("r", 0, 0, closed=True))
     read()
     fed.stop_reading()
     assert (agents.actions, agents.said) == ({}, [])

@@ -14,7 +14,7 @@ import pytest
 from lab.cli.main import main
 from lab.engine import select
 from lab.errors import EngineAbsent
-from lab.features.lessons.question import prediction_of
+from lab.features.lessons.question import read_prediction
 from lab.record.read import find_record
 from lab.report.style import Style
 from tests.fake_engine import FakeEngine, exits, notes
@@ -78,7 +78,7 @@ def test_a_lesson_asks_runs_and_says_whether_the_prediction_held(lab: Lab):
     assert golden(2) in after
     assert golden(3) in after
     assert after.endswith(golden(4))
-    kept = prediction_of(find_record(None))
+    kept = read_prediction(find_record(None))
     assert kept is not None
     assert (kept.lesson, kept.prediction, kept.answer, kept.right) == ("one", "3", "3", True)
 

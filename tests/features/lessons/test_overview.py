@@ -6,9 +6,9 @@ from pathlib import Path
 
 from lab.features.lessons.progress import (
     Attempt,
-    Kept,
     LearningPath,
-    learning_path,
+    Progress,
+    load_learning_path,
     path_json,
     path_text,
     summary_json,
@@ -21,10 +21,10 @@ PATH = LearningPath(chapters={"First": ("a", "b"), "Then": ("c", "d")})
 PLAIN = Style(colour=False)
 
 
-def kept(person: str, **right: bool | None) -> Kept:
+def kept(person: str, **right: bool | None) -> Progress:
     said = {True: "yes", False: "no", None: ""}
     made = (Attempt(lesson=name, prediction=said[held], right=held) for name, held in right.items())
-    return Kept(person=person, attempts=tuple(made))
+    return Progress(person=person, attempts=tuple(made))
 
 
 def test_the_path_shows_what_is_done_and_what_comes_next() -> None:
@@ -76,13 +76,13 @@ def test_the_next_lesson_is_the_first_behind_this_one_that_is_not_done() -> None
     assert PATH.next_after("d", {"d"}) == "a"
     assert PATH.next_after("not on it", {"a"}) == "b"
     assert PATH.next_after("d", {"a", "b", "c", "d"}) == ""
-    assert PATH.place("c") == "lesson 3 of 4, Then"
-    assert PATH.place("not on it") == ""
+    assert PATH.describe_position("c") == "lesson 3 of 4, Then"
+    assert PATH.describe_position("not on it") == ""
 
 
 def test_a_folder_without_a_path_has_its_scenarios_in_one_chapter(tmp_path: Path) -> None:
     for name in ("b-one.yaml", "a.yaml"):
         (tmp_path / name).touch()
-    assert learning_path(tmp_path).chapters == {"Lessons": ("a", "b_one")}
+    assert load_learning_path(tmp_path).chapters == {"Lessons": ("a", "b_one")}
     (tmp_path / "learning-path.txt").write_text("# All\nb-one.yaml\nnot there.yaml\n")
-    assert learning_path(tmp_path).chapters == {"All": ("b_one",)}
+    assert load_learning_path(tmp_path).chapters == {"All": ("b_one",)}

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from lab.errors import LabError, UsageError
-from lab.features.lessons.progress import Attempt, keep, kept_of, kept_of_all, person_of, progress_folder
+from lab.features.lessons.progress import (
+    Attempt,
+    progress_folder,
+    read_all_progress,
+    read_progress,
+    record_attempt,
+    resolve_person,
+)
 from tests.golden import golden
 
 
@@ -26,41 +33,41 @@ def attempt(lesson: str, prediction: str = "", right: bool | None = None) -> Att
 def test_what_is_kept_is_read_again_in_its_order(folder: Path) -> None:
     made = [attempt("scatter", "[0.0]", False), attempt("scatter", "[20.0]", True), attempt("gather")]
     for one in made:
-        keep("anna", one)
-    kept = kept_of("anna")
+        record_attempt("anna", one)
+    kept = read_progress("anna")
     assert (kept.attempts, kept.problem) == (tuple(made), "")
     assert [path.name for path in folder.iterdir()] == ["anna.jsonl"]
-    assert kept_of("ben").attempts == ()
+    assert read_progress("ben").attempts == ()
 
 
 def test_what_counts_is_the_first_prediction() -> None:
     for one in (attempt("a"), attempt("a", "x", False), attempt("a", "y", True), attempt("b")):
-        keep("anna", one)
-    kept = kept_of("anna")
-    assert {name: one.right for name, one in kept.standing.items()} == {"a": False, "b": None}
+        record_attempt("anna", one)
+    kept = read_progress("anna")
+    assert {name: one.right for name, one in kept.counted_attempts.items()} == {"a": False, "b": None}
     assert (kept.count(True), kept.count(False), kept.count(None)) == (0, 1, 1)
 
 
 def test_a_class_on_one_machine_shares_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kept_of_all() == []
+    assert read_all_progress() == []
     monkeypatch.setenv("LAB_PROGRESS", str(tmp_path / "class"))
     assert progress_folder() == tmp_path / "class"
     for person in ("ben", "anna"):
-        keep(person, attempt("scatter"))
+        record_attempt(person, attempt("scatter"))
     (tmp_path / "class" / "notes.txt").write_text("not ours")
     (tmp_path / "class" / "-x.jsonl").write_text("no name")
-    assert [kept.person for kept in kept_of_all()] == ["anna", "ben"]
+    assert [kept.person for kept in read_all_progress()] == ["anna", "ben"]
 
 
 @pytest.mark.parametrize(
     "damage", ["{", '{"prediction": "x"}', "[1]", "null", '{"lesson": 3}', "\x00\ufffd", "[" * 9999]
 )
 def test_damage_is_a_sentence_and_costs_no_other_line(folder: Path, damage: str) -> None:
-    keep("anna", attempt("scatter", "x", True))
+    record_attempt("anna", attempt("scatter", "x", True))
     with (folder / "anna.jsonl").open("a") as file:
         file.write(damage)  # without an end of line, as of somebody who was killed
-    keep("anna", attempt("gather"))
-    kept = kept_of("anna")
+    record_attempt("anna", attempt("gather"))
+    kept = read_progress("anna")
     assert [one.lesson for one in kept.attempts] == ["scatter", "gather"]
     assert kept.problem == golden(1, folder)
     assert damage in (folder / "anna.jsonl").read_text()
@@ -71,13 +78,13 @@ def test_damage_is_a_sentence_and_costs_no_other_line(folder: Path, damage: str)
 )
 def test_a_name_that_could_leave_the_folder_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match=golden(1)):
-        person_of(name)
+        resolve_person(name)
 
 
 def test_a_name_is_that_of_the_user_unless_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert person_of("Anna.B-2_c") == "Anna.B-2_c"
+    assert resolve_person("Anna.B-2_c") == "Anna.B-2_c"
     monkeypatch.setenv("LOGNAME", "DOMAIN\\anna b")
-    assert person_of(None) == "DOMAIN-anna-b"
+    assert resolve_person(None) == "DOMAIN-anna-b"
 
 
 def test_somebody_elses_link_or_pipe_is_neither_followed_nor_waited_for(folder: Path, tmp_path: Path) -> None:
@@ -86,11 +93,11 @@ def test_somebody_elses_link_or_pipe_is_neither_followed_nor_waited_for(folder: 
     (folder / "anna.jsonl").symlink_to(tmp_path / "secret")
     os.mkfifo(folder / "ben.jsonl")
     for person in ("anna", "ben"):
-        kept = kept_of(person)
+        kept = read_progress(person)
         assert kept.attempts == ()
         assert "cannot be read" in kept.problem
     with pytest.raises(LabError, match=golden(1)):
-        keep("anna", attempt("scatter"))
+        record_attempt("anna", attempt("scatter"))
     assert (tmp_path / "secret").read_text() == "mine\n"
 
 
@@ -98,6 +105,6 @@ def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path: Path, monkeypatch:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("LAB_PROGRESS", str(tmp_path / "file" / "below"))
     with pytest.raises(LabError, match="set LAB_PROGRESS") as refusal:
-        keep("anna", attempt("scatter"))
+        record_attempt("anna", attempt("scatter"))
     assert refusal.value.message.startswith(golden(1))
-    assert "cannot be read" in kept_of("anna").problem
+    assert "cannot be read" in read_progress("anna").problem

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lab.errors import UsageError
-from lab.features.lessons.question import Noted, Question, Size
+from lab.features.lessons.question import NoteReference, Question, RunSize
 
-SIZE = Size(nnodes=3, nproc_per_node=2)
+SIZE = RunSize(nnodes=3, nproc_per_node=2)
 NOTES = {"received": [["10.0 * rank"]], "sum": "sum(range(world_size))", "said": "yes", "first": {0: 7}}
 WORDS = Question(ask="?", choices=("rank 0 waits", "nobody", "rank 1 raises"), answer="nobody")
 NUMBERS = Question(ask="?", choices=("3", "8", "24"), answer="24")
@@ -39,7 +39,7 @@ OPEN = Question(ask="?")
     ],
 )
 def test_a_reply_is_a_choice_a_number_or_free(question: Question, reply: str, meant: str) -> None:
-    assert question.understand(reply) == meant
+    assert question.parse_reply(reply) == meant
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_reply_is_a_choice_a_number_or_free(question: Question, reply: str, me
 )
 def test_another_reply_is_refused_with_what_is_allowed(question: Question, reply: str, allowed: str) -> None:
     with pytest.raises(UsageError) as refusal:
-        question.understand(reply)
+        question.parse_reply(reply)
     assert refusal.value.message == f"found {reply!r}; allowed: {allowed}"
 
 
@@ -71,19 +71,23 @@ def test_another_reply_is_refused_with_what_is_allowed(question: Question, reply
         (OPEN, "", False),
         (Question(ask="?", answer="24"), "24", False),
         (Question(ask="?", answer="world_size ** 2"), "36", True),
-        (Question(ask="?", answer=Noted(note="sum")), "15", True),
-        (Question(ask="?", answer=Noted(note="received", rank=2)), "20", True),
-        (Question(ask="?", choices=("[[10]]", "[[20.0]]"), answer=Noted(note="received", rank=2)), "[[20.0]]", True),
-        (Question(ask="?", choices=("no", "yes"), answer=Noted(note="said")), "yes", True),
+        (Question(ask="?", answer=NoteReference(note="sum")), "15", True),
+        (Question(ask="?", answer=NoteReference(note="received", rank=2)), "20", True),
+        (
+            Question(ask="?", choices=("[[10]]", "[[20.0]]"), answer=NoteReference(note="received", rank=2)),
+            "[[20.0]]",
+            True,
+        ),
+        (Question(ask="?", choices=("no", "yes"), answer=NoteReference(note="said")), "yes", True),
         (Question(ask="?", choices=("5", "6"), answer="world_size"), "6", True),
         (Question(ask="?", choices=("world_size", "rank"), answer="world_size"), "world_size", False),
-        (Question(ask="?", answer=Noted(note="first", rank=1)), "", True),
-        (Question(ask="?", answer=Noted(note="sum", rank=6)), "", True),
-        (Question(ask="?", choices=("1", "2"), answer=Noted(note="sum")), "", True),
+        (Question(ask="?", answer=NoteReference(note="first", rank=1)), "", True),
+        (Question(ask="?", answer=NoteReference(note="sum", rank=6)), "", True),
+        (Question(ask="?", choices=("1", "2"), answer=NoteReference(note="sum")), "", True),
     ],
 )
 def test_what_is_right_is_stated_or_computed(question: Question, right: str, computed: bool) -> None:
-    assert (question.right_answer(NOTES, SIZE), question.computed) == (right, computed)
+    assert (question.compute_answer(NOTES, SIZE), question.is_computed) == (right, computed)
 
 
 @pytest.mark.parametrize(
@@ -102,4 +106,4 @@ def test_what_is_right_is_stated_or_computed(question: Question, right: str, com
     ],
 )
 def test_a_prediction_holds_or_not(question: Question, said: str, right: str, held: bool | None) -> None:
-    assert question.holds(said, right) is held
+    assert question.is_right(said, right) is held

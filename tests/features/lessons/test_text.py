@@ -6,8 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from lab.features.lessons.lesson import (
+    LessonResult,
+    judgment_text,
+    learn,
+    lesson_result_text,
+    list_code_lines,
+    question_text,
+)
 from lab.features.lessons.question import Prediction
-from lab.features.lessons.take import Taken, code_of, judged_text, learn, question_text, taken_text
 from lab.record.result import Expectation, RankResult, Result
 from lab.report.style import Style
 from lab.spec.load import load_scenario
@@ -53,13 +60,13 @@ def result_with(*expectations: Expectation, verdict: str = "passed", **more: obj
     return Result(verdict=verdict, expectations=expectations, **{**known, **more})  # type: ignore[arg-type]
 
 
-def taken(result: Result, **prediction: object) -> Taken:
+def taken(result: Result, **prediction: object) -> LessonResult:
     told = Prediction(**{"insight": "It gives three.", **prediction})  # type: ignore[arg-type]
-    return Taken(result=result, prediction=told, script=Path("/there/give.py"), next="")
+    return LessonResult(result=result, prediction=told, script=Path("/there/give.py"), next="")
 
 
 def test_before_the_run_a_script_is_shown_without_what_it_says_of_itself(lesson_file: Path) -> None:
-    shown = code_of(load_scenario(lesson_file))
+    shown = list_code_lines(load_scenario(lesson_file))
     assert [(number, line) for number, line in shown if line] == [
         (4, "import torch"),
         (7, "class Thing:"),
@@ -72,7 +79,7 @@ def test_before_the_run_a_script_is_shown_without_what_it_says_of_itself(lesson_
 
 def test_what_python_cannot_read_is_shown_as_it_is(lesson_file: Path) -> None:
     lesson_file.with_name("give.py").write_text("def (:  # 3\n")
-    assert code_of(load_scenario(lesson_file)) == [(1, "def (:  # 3")]
+    assert list_code_lines(load_scenario(lesson_file)) == [(1, "def (:  # 3")]
 
 
 def test_the_question_stands_before_the_insight(lesson_file: Path) -> None:
@@ -88,7 +95,7 @@ def test_a_lesson_about_calls_shows_what_ranks_called(tmp_path: Path) -> None:
         maker.call(rank, "all_reduce", rank, 5, [[1.0]], [[2.0]], red="SUM")
     stated = Expectation(what="calls", rank=0, expected="as stated", got="as stated: 1 call", met=True)
 
-    text = taken_text(taken(result_with(stated, path=maker.record().path)), PLAIN)
+    text = lesson_result_text(taken(result_with(stated, path=maker.record().path)), PLAIN)
 
     assert golden(1) in text
     assert "all_reduce #1" in text
@@ -99,7 +106,7 @@ def test_a_picture_that_would_fill_the_screen_is_named(tmp_path: Path) -> None:
     maker = TraceMaker(tmp_path / "run", 12)
     for rank in range(12):
         maker.call(rank, "all_gather", rank, 15, [[1.0] * 8], [[1.0] * 8 for _ in range(12)])
-    text = taken_text(taken(result_with(path=maker.record().path)), PLAIN)
+    text = lesson_result_text(taken(result_with(path=maker.record().path)), PLAIN)
     assert golden(1) in text
 
 
@@ -108,7 +115,7 @@ def test_ranks_that_noted_the_same_share_a_row() -> None:
     other = Expectation(what="note y", rank=2, expected=[2], got=[3], met=False)
     ranks = (RankResult(rank=0, notes={"x": 1, "z": "more"}),)
 
-    lines = taken_text(taken(result_with(*noted, other, ranks=ranks)), PLAIN).splitlines()
+    lines = lesson_result_text(taken(result_with(*noted, other, ranks=ranks)), PLAIN).splitlines()
 
     assert "0-3   x     1      1         ✔" in lines
     assert "2     y     [3]    [2]       ✘" in lines
@@ -128,9 +135,9 @@ def test_ranks_that_noted_the_same_share_a_row() -> None:
 )
 def test_it_is_said_whether_a_prediction_held(prediction: dict[str, object], verdict: str, told: list[str]) -> None:
     result = result_with(verdict=verdict)
-    assert judged_text(Prediction(**prediction), result, PLAIN) == told  # type: ignore[arg-type]
+    assert judgment_text(Prediction(**prediction), result, PLAIN) == told  # type: ignore[arg-type]
 
 
 def test_a_run_that_came_out_otherwise_judges_nothing() -> None:
-    (told,) = judged_text(Prediction(prediction="3"), result_with(verdict="failed"), PLAIN)
+    (told,) = judgment_text(Prediction(prediction="3"), result_with(verdict="failed"), PLAIN)
     assert told.startswith(golden(1))

@@ -23,11 +23,11 @@ def test_what_a_scenario_says_counts_too(tmp_path: Path):
         scenario = Scenario(name="s", script=tmp_path / "none.py", extra={"needs": (need.name,)})
         for backend in BACKENDS:
             reason = find_lacking(scenario, backend)
-            assert bool(reason) == (backend in need.lacking)
-            assert need.lacking.get(backend, "") in reason
+            assert bool(reason) == (backend in need.missing)
+            assert need.missing.get(backend, "") in reason
 
 
 def test_every_need_is_one_that_some_backend_lacks():
     for need in NEEDS.values():
-        assert need.lacking, need.name
-        assert need.lacking.keys() <= set(BACKENDS)
+        assert need.missing, need.name
+        assert need.missing.keys() <= set(BACKENDS)

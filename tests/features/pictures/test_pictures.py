@@ -67,8 +67,8 @@ def test_one_wrong_element_is_found_in_every_operation(name: str, tmp_path: Path
     picture = picture_of(step)
 
     assert picture.check == "wrong"
-    assert [rank.rank for rank in picture.ranks if rank.wrong] == [call.rank]
-    assert picture.rank(call.rank).after[0].wrong == (0,)
+    assert [rank.rank for rank in picture.ranks if rank.has_mismatch] == [call.rank]
+    assert picture.rank(call.rank).after[0].mismatches == (0,)
     assert "✘-77" in picture_text(picture, PLAIN)
     assert "✘-77" in svg_boxes(step)
 
@@ -115,7 +115,7 @@ def test_sums_in_another_order_are_right_and_other_sums_are_not(tmp_path: Path) 
     assert picture_of(step).check == "right"
 
     step.calls[1].outputs = (dataclasses.replace(step.calls[1].outputs[0], values=[200.0]),)
-    assert picture_of(step).rank(1).after[0].wrong == (0,)
+    assert picture_of(step).rank(1).after[0].mismatches == (0,)
 
 
 def test_calls_that_do_not_fit_are_not_compared(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_large_tensors_are_blocks_with_their_summary(tmp_path: Path) -> None:
     assert "norm 12.5" in text
     assert "from -1.0 to 2.0" in text
     assert golden(1) in text
-    assert [rank.wrong for rank in picture.ranks] == [False, True]
+    assert [rank.has_mismatch for rank in picture.ranks] == [False, True]
     assert "9,000 elements" in svg_boxes(step)
 
 
@@ -343,7 +343,7 @@ def test_what_ranks_got_though_another_brought_a_tensor_of_another_size_is_compa
     picture = picture_of(step)
 
     assert picture.check == "wrong"
-    assert [rank.wrong for rank in picture.ranks] == [True, False, False]
+    assert [rank.has_mismatch for rank in picture.ranks] == [True, False, False]
     assert "✘2.0" in svg_boxes(step)
     text = picture_text(picture, PLAIN)
     assert golden(1) in text
@@ -382,7 +382,7 @@ def test_what_was_seen_too_late_is_neither_drawn_nor_called_wrong(tmp_path: Path
     picture = picture_of(steps_of(maker)[0])
 
     assert picture.check == "partly"
-    assert [rank.wrong for rank in picture.ranks] == [False, False]
+    assert [rank.has_mismatch for rank in picture.ranks] == [False, False]
     text = picture_text(picture, PLAIN)
     assert "seen too late" in text
     assert "10.0" not in text

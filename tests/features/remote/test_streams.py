@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.remote.streams import TlsEnd, carry
+from lab.features.remote.streams import TlsEnd, connect_locally
 
 Serve = Callable[[Callable[[ssl.SSLSocket], None]], socket.socket]
 MUCH = os.urandom(3_000_000)
@@ -38,7 +38,9 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 
         threads.append(threading.Thread(target=run, daemon=True))
         threads[-1].start()
-        opened.append(carry(TlsEnd(f"https://localhost:{listener.getsockname()[1]}", certificate, None, 20.0)))
+        opened.append(
+            connect_locally(TlsEnd(f"https://localhost:{listener.getsockname()[1]}", certificate, None, 20.0))
+        )
         opened[-1].settimeout(20.0)
         return opened[-1]
 

@@ -9,7 +9,7 @@ import pytest
 
 from lab.engine.select import select_engine
 from lab.errors import EngineAbsent, EngineUnavailable
-from lab.features.slurm.command import ask, environment, last_word
+from lab.features.slurm.command import clean_environment, last_error_line, query_slurm
 from tests.golden import golden
 
 
@@ -33,12 +33,12 @@ def test_without_slurms_commands_the_engine_is_absent(tmp_path: Path, monkeypatc
 
 def test_what_a_command_prints_is_the_answer(folder: Path):
     program(folder, 'echo "$@"')
-    assert ask("squeue", "--noheader") == "--noheader\n"
+    assert query_slurm("squeue", "--noheader") == "--noheader\n"
 
 
 def test_a_job_that_slurm_does_not_know_any_more_is_no_failure(folder: Path):
     program(folder, "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
-    assert ask("squeue") == ""
+    assert query_slurm("squeue") == ""
 
 
 @pytest.mark.parametrize(
@@ -52,13 +52,13 @@ def test_a_job_that_slurm_does_not_know_any_more_is_no_failure(folder: Path):
 def test_another_failure_means_that_slurm_does_not_answer(folder: Path, text: str, why: str):
     program(folder, text)
     with pytest.raises(EngineUnavailable, match=why):
-        ask("squeue", deadline_s=0.2 if "sleep" in text else 20.0)
+        query_slurm("squeue", deadline_s=0.2 if "sleep" in text else 20.0)
 
 
 def test_the_allocation_that_this_process_may_run_in_is_none_of_the_clusters(monkeypatch: pytest.MonkeyPatch):
     for name in ("SLURM_JOB_ID", "SLURM_CONF"):
         monkeypatch.setenv(name, "1")
-    assert {name for name in environment() if name.startswith("SLURM_")} == {"SLURM_CONF"}
+    assert {name for name in clean_environment() if name.startswith("SLURM_")} == {"SLURM_CONF"}
 
 
 @pytest.mark.parametrize(
@@ -70,5 +70,5 @@ def test_the_allocation_that_this_process_may_run_in_is_none_of_the_clusters(mon
     ],
 )
 def test_the_last_word_is_the_error(said: str, word: str):
-    assert last_word(said).startswith(word)
-    assert bool(last_word(said)) is bool(word)
+    assert last_error_line(said).startswith(word)
+    assert bool(last_error_line(said)) is bool(word)

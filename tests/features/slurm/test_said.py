@@ -13,7 +13,7 @@ from lab.features.slurm.command import (
     is_idle,
     is_well,
     least_machine,
-    pairs,
+    parse_pairs,
     read_fate,
     read_hosts,
     read_jobs,
@@ -37,7 +37,7 @@ def fate(state: str, reason: str = "None", preempted: str = "None") -> Fate:
 
 
 def test_values_may_hold_blanks():
-    assert pairs(golden(1)) == {"A": "1", "OS": "Linux 6.18 #1 SMP", "B:C/D": "x"}
+    assert parse_pairs(golden(1)) == {"A": "1", "OS": "Linux 6.18 #1 SMP", "B:C/D": "x"}
 
 
 def test_machines_have_an_address_and_what_slurm_says_is_wrong_with_them():
@@ -80,7 +80,7 @@ def test_jobs_are_the_labs_where_their_comment_holds_its_labels():
     ],
 )
 def test_what_became_of_a_job_is_told_in_slurms_words(became: Fate, told: str):
-    assert (became.over, became.told) == (True, told)
+    assert (became.over, became.description) == (True, told)
 
 
 @pytest.mark.parametrize("state", ["PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING"])

@@ -25,7 +25,7 @@ Said = tuple[int, int, int, int, str]
 def run_of(workers: int, *joined: Said) -> RunFacts:
     facts = RunFacts(ranks=[RankFacts(rank=rank, node=f"node{rank}", started=0.0) for rank in range(workers)])
     for when, (worker, nth, rank, size, place) in enumerate(joined):
-        said = {"pid": 100 + when, "said": rank, "world_size": size, "meeting": place}
+        said = {"pid": 100 + when, "claimed_rank": rank, "world_size": size, "meeting": place}
         facts.add(Joined(number_of(worker, nth), float(when), f"node{worker}", **said))
     return facts
 

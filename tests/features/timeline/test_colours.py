@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from lab.features.timeline.svg import RANK_COLOURS, luminance, operation_tones, rank_colour
+from lab.features.timeline.svg import RANK_COLOURS, compute_luminance, operation_tones, rank_colour
 from lab.operations import OPERATIONS, get_operation
 
 pytestmark = pytest.mark.unit
@@ -28,7 +28,7 @@ Lab = tuple[float, float, float]
 
 def contrast(one: str, other: str) -> float:
     """As WCAG defines it."""
-    least, most = sorted((luminance(one), luminance(other)))
+    least, most = sorted((compute_luminance(one), compute_luminance(other)))
     return (most + 0.05) / (least + 0.05)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lab.diagnosis.finding import Finding, FindingKind
 from lab.features.export.tracks import make_tracks
-from lab.features.html.timelines import Axis, call_lines, make_rows
+from lab.features.html.timelines import Axis, call_lines, lay_out_bars
 from lab.features.timeline.lanes import MOST_ROWS, lanes_of, lay_rows
 from lab.record.result import Culprit
 from lab.report.table import MANY
@@ -40,7 +40,7 @@ def test_what_finds_no_room_stands_on_the_last_row() -> None:
 
 
 def test_a_span_that_the_first_row_does_not_take_goes_to_the_next() -> None:
-    assert lay_rows([(0, 1), (2, 3), (4, 5)], first_takes=lambda index: index != 1) == [0, 1, 0]
+    assert lay_rows([(0, 1), (2, 3), (4, 5)], allows_first_row=lambda index: index != 1) == [0, 1, 0]
 
 
 def test_picture_page_and_exports_agree_on_rows(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_picture_page_and_exports_agree_on_rows(tmp_path: Path) -> None:
     trace = read_trace(record)
     steps = match(trace)
     page = [line["row"] for line in call_lines(trace, steps)]
-    rows = make_rows(trace.ranks[0], Axis(0.0, 0.07))
+    rows = lay_out_bars(trace.ranks[0], Axis(0.0, 0.07))
     picture = {call.index: number for number, row in enumerate(rows) for bar in row for call in bar.calls}
     tracks = make_tracks(record, trace, steps)
     export = {one.call.index: number for number, of in enumerate(tracks) for one in of.slices if one.call is not None}

@@ -38,7 +38,7 @@ def start(started: list[subprocess.Popen], text: str) -> subprocess.Popen:
     ("end", "code"), [("os._exit(7)", 7), ("os._exit(0)", 0), ("os.kill(os.getpid(), signal.SIGKILL)", 137)]
 )
 def test_it_says_that_it_waits_and_ends_as_the_agent_does(started: list[subprocess.Popen], end: str, code: int):
-    process = start(started, _BLOCK + _AGENT.format(end) + TEXT + "\nserve([])")
+    process = start(started, _BLOCK + _AGENT.format(end) + TEXT + "\nsupervise_agent([])")
     assert process.stdout is not None
     assert process.stdout.readline() == first.WAITS
     assert process.wait(30) == code
@@ -47,7 +47,7 @@ def test_it_says_that_it_waits_and_ends_as_the_agent_does(started: list[subproce
 def test_it_ends_with_no_other_process_and_passes_on_that_it_should_end(started: list[subprocess.Popen]):
     other = "import os\nif os.fork() == 0: os._exit(3)\n"
     waits = "signal.signal(signal.SIGTERM, lambda *_: os._exit(5)); os.write(1, b'agent'); signal.pause()"
-    process = start(started, _BLOCK + other + _AGENT.format(waits) + TEXT + "\nserve([])")
+    process = start(started, _BLOCK + other + _AGENT.format(waits) + TEXT + "\nsupervise_agent([])")
     assert process.stdout is not None
     said = b""
     while not {b"agent", first.WAITS} <= {part for part in (b"agent", first.WAITS) if part in said}:
@@ -58,19 +58,19 @@ def test_it_ends_with_no_other_process_and_passes_on_that_it_should_end(started:
 
 def test_without_a_zygote_it_starts_the_agent_itself_which_reads_what_it_has_left(started: list[subprocess.Popen]):
     plain = ["/bin/sh", "-c", 'read line; echo "$0 $line"; exit 6', "config"]
-    process = start(started, f"{TEXT}\nserve({plain!r})")
+    process = start(started, f"{TEXT}\nsupervise_agent({plain!r})")
     assert process.communicate(b"for the agent\n", timeout=30)[0] == first.WAITS + b"config for the agent\n"
     assert process.returncode == 6
 
 
 def test_who_speaks_to_an_agent_that_was_never_sent_hears_that_the_node_ends(started: list[subprocess.Popen]):
-    process = start(started, f"{TEXT}\nserve(['/bin/false'])")
+    process = start(started, f"{TEXT}\nsupervise_agent(['/bin/false'])")
     assert process.communicate(b"hello\n", timeout=30)[0] == first.WAITS
     assert process.returncode == 1
 
 
 def test_what_comes_when_the_agent_has_come_is_for_the_agent(started: list[subprocess.Popen]):
-    process = start(started, _BLOCK + _AGENT.format("os._exit(len(os.read(0, 100)))") + TEXT + "\nserve([])")
+    process = start(started, _BLOCK + _AGENT.format("os._exit(len(os.read(0, 100)))") + TEXT + "\nsupervise_agent([])")
     assert process.stdin is not None
     process.stdin.write(b"for the agent")
     process.stdin.flush()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from lab.features.zygote.on_node.entering import Enter, Entered
-from lab.node.messages.wire import LineReader, Malformed, encode
+from lab.node.messages.wire import LineReader, Malformed, encode_message
 
 
 def test_messages_arrive_in_whatever_pieces_and_what_is_none_is_skipped():
     asked = [Enter(12, "c" * 64), Enter(13, "d" * 64)]
-    data = b"noise\n" + encode(asked[0]) + b'{"pid": 1}\n[]\n' + encode(asked[1])
+    data = b"noise\n" + encode_message(asked[0]) + b'{"pid": 1}\n[]\n' + encode_message(asked[1])
     for size in (1, 7, len(data)):
         reader = LineReader()
         pieces = [data[at : at + size] for at in range(0, len(data), size)]
@@ -17,4 +17,4 @@ def test_messages_arrive_in_whatever_pieces_and_what_is_none_is_skipped():
 
 
 def test_an_answer_without_a_problem_says_that_the_agent_is_there():
-    assert list(LineReader().feed(encode(Entered("a")))) == [Entered("a", "")]
+    assert list(LineReader().feed(encode_message(Entered("a")))) == [Entered("a", "")]

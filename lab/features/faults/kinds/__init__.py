@@ -254,7 +254,7 @@ class AgentFault(FaultKind):
 
     def read_back(self, target: ClusterTarget) -> ReadBack:
         """Have the agent inspect it."""
-        found = {**target.ask(self.node_in(target), f"look_{self.by_agent}", self.arguments)}
+        found = {**target.ask(self.node_in(target), f"inspect_{self.by_agent}", self.arguments)}
         return ReadBack(found.pop("in_force"), found)
 
 

@@ -76,7 +76,7 @@ class LinkFault(FaultKind):
         """
         told = self._told(target)
         late = any(how.get(name) for _, one in told for how in one["to"].values() for name in LATE)
-        if late and not target.ask(told[0][0], "look_links", {"address": told[0][1]["address"]})["netem"]:
+        if late and not target.ask(told[0][0], "inspect_links", {"address": told[0][1]["address"]})["netem"]:
             raise MachineLacks(f"{self} cannot be done: {told[0][0]}: {NO_NETEM}", _HINT)
 
     def renew(self, target: ClusterTarget) -> None:
@@ -87,7 +87,7 @@ class LinkFault(FaultKind):
 
     def met(self, target: ClusterTarget) -> Mapping[str, Any]:
         """What was dropped, lost, reset and sent twice."""
-        return count_met([target.ask(node, "look_links", told) for node, told in self._told(target)])
+        return count_met([target.ask(node, "inspect_links", told) for node, told in self._told(target)])
 
     def undo(self, target: ClusterTarget) -> None:
         """Have every node that runs take it back."""
@@ -98,7 +98,7 @@ class LinkFault(FaultKind):
     def read_back(self, target: ClusterTarget) -> ReadBack:
         """Whether it is in force on every node that runs, what it has met by now, and what packets meet."""
         told = self._told(target)
-        states = [target.ask(node, "look_links", one) for node, one in told]
+        states = [target.ask(node, "inspect_links", one) for node, one in told]
         if not all(str(self) in state["parts"] for state in states):
             return ReadBack(in_force=False)
         return ReadBack(True, {**count_met(states), **self._measured(target, told)})
@@ -110,7 +110,7 @@ class LinkFault(FaultKind):
                 rate = min(filter(None, (how.get("rate_bits_per_s"), one.get("rate_bits_per_s"))), default=None)
                 aims = {"asked_rate_bits_per_s": rate, "asked_delay_s": how.get("delay_s")}
                 if wanted := {name: aim for name, aim in aims.items() if aim}:
-                    measured = target.ask(node, "look_link_probe", {"address": one["address"], "peer": peer})
+                    measured = target.ask(node, "inspect_link_probe", {"address": one["address"], "peer": peer})
                     other = next(name for name, address in target.addresses.items() if address == peer)
                     return {**wanted, **measured, "measured": f"{node} -> {other}"}
         return {}

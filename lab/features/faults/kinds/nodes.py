@@ -111,7 +111,7 @@ class Stop(PowerLost):
         """Whether it has begun, or is over."""
         with suppress(LabError):
             if target.running(self.node):
-                return ReadBack(**target.ask(self.node, "look_shutdown", {}))
+                return ReadBack(**target.ask(self.node, "inspect_shutdown", {}))
         return super().read_back(target)
 
 

@@ -30,7 +30,7 @@ class RankFault(FaultKind):
         if self.rank in target.ranks:
             return target.ranks[self.rank]
         running = [node for node in target.addresses if target.running(node)]
-        own = (node for node in running if target.ask(node, "look_signal", {"rank": self.rank})["state"] != "ended")
+        own = (node for node in running if target.ask(node, "inspect_signal", {"rank": self.rank})["state"] != "ended")
         return next(own, next(iter([*running, *target.addresses])))
 
 

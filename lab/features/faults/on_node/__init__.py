@@ -15,7 +15,7 @@ ACTIONS: dict[str, str] = {
 """By the name of each action: the module with its functions."""
 HOOKS = {
     "agent": "actions:Actions",
-    "worker": "holds:arm",
+    "worker": "holds:arm_holds",
     "noted": "holds:noted",
     "recording": "holds:hold_compiled_calls",
     "group_class": "holds:hold_python_calls",

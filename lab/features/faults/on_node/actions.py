@@ -1,9 +1,10 @@
 """Fault actions: what an agent does to its node, undoes, or inspects, when the lab asks for it.
 
-The module of the action NAME, which `ACTIONS` names, has `apply_NAME(actions, said)`, `undo_NAME` and `look_NAME`; one
-that is missing has nothing to do. Each returns plain data, and raises ValueError or OSError, with a sentence, where it
-cannot; done twice it is no error. What `look_NAME` returns says by `in_force` whether it is. Those in `SLOW` are done
-by a process that is forked for it: the agent has one thread, and many to serve.
+The module of the action NAME, which `ACTIONS` names, has the functions `apply_NAME(actions, parameters)`, `undo_NAME`,
+and `inspect_NAME`. A function that is missing has nothing to do. Each returns plain data. It raises ValueError or
+OSError, with a sentence, where it cannot act. A repeated action is no error. What `inspect_NAME` returns says by
+`in_force` whether the fault is in effect. The agent forks a process for each action in `SLOW`: it has one thread, and
+many clients.
 
 - `signal`: the worker of a rank gets one, and is looked at.
 - `loader`: a process that loads data for a rank is killed.
@@ -30,7 +31,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ....node import processes
 from ....node.messages import wire
-from ....node.messages.agent import Do, Done
+from ....node.messages.agent import ActionRequest, ActionResult
 from ....node.messages.wire import Connection
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 DEADLINE_S = 30
 """A process that has not finished an action by then is killed."""
-Said = Mapping[str, Any]
+Parameters = Mapping[str, Any]
 Answer = dict[str, Any]
 
 
@@ -51,8 +52,8 @@ class Actions:
         self._agent = agent
         self.hogs: set[int] = set()
         """Processes that eat memory, whatever runs come and go."""
-        self.actions = {Do: self.take}
-        self._slow: dict[int, tuple[int, Connection, Do]] = {}
+        self.actions = {ActionRequest: self.handle}
+        self._slow: dict[int, tuple[int, Connection, ActionRequest]] = {}
         """By where its answer is read: a process that does what this connection asks for."""
 
     @property
@@ -65,10 +66,10 @@ class Actions:
         """The processes that do something."""
         return self.hogs | {pid for pid, *_ in self._slow.values()}
 
-    def take(self, connection: Connection, asked: Do) -> None:
+    def handle(self, connection: Connection, asked: ActionRequest) -> None:
         """Do what is asked for, or have it done, and answer."""
         package: Any = sys.modules[__package__]
-        if asked.deed.partition("_")[2] not in package.SLOW:
+        if asked.action.partition("_")[2] not in package.SLOW:
             self._answer(connection, self._perform(asked))
             return
         answer_r, answer_w = os.pipe2(os.O_CLOEXEC)
@@ -76,9 +77,9 @@ class Actions:
         def work() -> None:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(DEADLINE_S)
-            os.write(answer_w, wire.encode(self._perform(asked)))
+            os.write(answer_w, wire.encode_message(self._perform(asked)))
 
-        pid = processes.fork_beside(work, keep=(answer_w,))
+        pid = processes.fork_helper(work, keep=(answer_w,))
         os.close(answer_w)
         self._slow[answer_r] = pid, connection, asked
 
@@ -92,29 +93,29 @@ class Actions:
         for answer_r in self._slow.keys() & ready:
             pid, connection, asked = self._slow.pop(answer_r)
             with open(answer_r, "rb") as answer:
-                done = wire.decode(answer.read())
+                done = wire.decode_message(answer.read())
             os.waitpid(pid, 0)
             killed = f"the process that was to do it was killed, or took longer than {DEADLINE_S} s"
-            self._answer(connection, done if isinstance(done, Done) else Done(asked.id, {}, killed))
+            self._answer(connection, done if isinstance(done, ActionResult) else ActionResult(asked.id, {}, killed))
 
-    def _perform(self, asked: Do) -> Done:
+    def _perform(self, asked: ActionRequest) -> ActionResult:
         """Return what the action found, and what was wrong."""
         package: Any = sys.modules[__package__]
-        feature, _, function = asked.deed.rpartition(".")
+        feature, _, function = asked.action.rpartition(".")
         module = package.ACTIONS.get(function.partition("_")[2])
-        answer, wrong = Answer(), ""
+        answer, problem = Answer(), ""
         if feature != "faults" or module is None:
-            return Done(asked.id, {}, f"an agent knows no deed {asked.deed!r}")
+            return ActionResult(asked.id, {}, f"an agent knows no deed {asked.action!r}")
         try:
             act = getattr(import_module(f".{module}", __package__), function, lambda *_: None)
-            answer = act(self, asked.said) or {}
+            answer = act(self, asked.parameters) or {}
         except (ValueError, OSError) as error:
-            wrong = getattr(error, "strerror", None) or str(error)
+            problem = getattr(error, "strerror", None) or str(error)
         except Exception as error:
-            wrong = f"{type(error).__name__}: {error}"
-        return Done(asked.id, answer, wrong)
+            problem = f"{type(error).__name__}: {error}"
+        return ActionResult(asked.id, answer, problem)
 
-    def _answer(self, connection: Connection, done: Done) -> None:
+    def _answer(self, connection: Connection, done: ActionResult) -> None:
         if connection in self._agent.connections:
             connection.send(done)
 
@@ -126,26 +127,26 @@ STATES = {"SIGKILL": "", "SIGSTOP": "T"}
 """The state of the process that the kernel sees to, whatever the script thinks of the signal; empty: it has ended."""
 
 
-def apply_signal(actions: Actions, said: Said) -> Answer:
+def apply_signal(actions: Actions, parameters: Parameters) -> Answer:
     """Send it."""
-    worker = worker_of(actions, said["rank"])
-    os.kill(worker.pid, signal.Signals[said["name"]])
+    worker = worker_of(actions, parameters["rank"])
+    os.kill(worker.pid, signal.Signals[parameters["name"]])
     return {"pid": worker.pid}
 
 
-def undo_signal(actions: Actions, said: Said) -> Answer:
+def undo_signal(actions: Actions, parameters: Parameters) -> Answer:
     """Let the worker go on, if it is there."""
     with suppress(ValueError, ProcessLookupError):
-        os.kill(worker_of(actions, said["rank"]).pid, signal.SIGCONT)
+        os.kill(worker_of(actions, parameters["rank"]).pid, signal.SIGCONT)
     return {}
 
 
-def look_signal(actions: Actions, said: Said) -> Answer:
+def inspect_signal(actions: Actions, parameters: Parameters) -> Answer:
     """The state of its process as the kernel has it, such as `S` or `T`; empty: it has ended."""
     state = ""
     with suppress(ValueError):
-        state = _state(worker_of(actions, said["rank"]).pid)
-    return {"in_force": STATES.get(said.get("name", ""), state) == state, "state": state or "ended"}
+        state = _state(worker_of(actions, parameters["rank"]).pid)
+    return {"in_force": STATES.get(parameters.get("name", ""), state) == state, "state": state or "ended"}
 
 
 def worker_of(actions: Actions, rank: int) -> Worker:
@@ -185,9 +186,9 @@ _HELPERS = (b"resource_tracker", b"forkserver")
 _GONE_S = 1.0
 
 
-def apply_loader(actions: Actions, said: Said) -> Answer:
+def apply_loader(actions: Actions, parameters: Parameters) -> Answer:
     """Kill one."""
-    rank, number = said["rank"], said["worker"]
+    rank, number = parameters["rank"], parameters["worker"]
     loaders = _loaders(worker_of(actions, rank).pid)
     if not loaders:
         raise ValueError(f"rank {rank} has no process that loads data now")
@@ -200,10 +201,10 @@ def apply_loader(actions: Actions, said: Said) -> Answer:
     return {"pid": loaders[number]}
 
 
-def look_loader(actions: Actions, said: Said) -> Answer:
+def inspect_loader(actions: Actions, parameters: Parameters) -> Answer:
     """How many there are; the one was seen to be gone when it was killed."""
     with suppress(ValueError):
-        return {"in_force": True, "left": len(_loaders(worker_of(actions, said["rank"]).pid))}
+        return {"in_force": True, "left": len(_loaders(worker_of(actions, parameters["rank"]).pid))}
     return {"in_force": True, "left": 0}
 
 
@@ -218,7 +219,7 @@ def _loaders(worker: int) -> list[int]:
         """When it was started, in ticks; its pid where that is the same."""
         return int((_stat(pid)[19:20] or [b"0"])[0]), pid
 
-    running = [pid for pid in processes.descendants(worker) if _state(pid)]
+    running = [pid for pid in processes.list_descendants(worker) if _state(pid)]
     named = [pid for pid in running if _read(pid, "comm").strip() == _LOADER_NAME]
     if not named:  # a torch that does not name them
         python = [pid for pid in running if program(pid) == program(worker)]
@@ -229,23 +230,23 @@ def _loaders(worker: int) -> list[int]:
 # -- shutdown
 
 
-def apply_shutdown(actions: Actions, said: Said) -> Answer:
+def apply_shutdown(actions: Actions, parameters: Parameters) -> Answer:
     """Begin with it; the timer is not taken over by those that are forked."""
     signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-    signal.setitimer(signal.ITIMER_REAL, float(said["grace_s"]))
+    signal.setitimer(signal.ITIMER_REAL, float(parameters["grace_s"]))
     for worker in actions.run.workers if actions.run is not None else ():
         if worker.is_running:
             processes.signal_session(worker.pid, signal.SIGTERM)
     return {}
 
 
-def undo_shutdown(actions: Actions, said: Said) -> Answer:
+def undo_shutdown(actions: Actions, parameters: Parameters) -> Answer:
     """Call it off; what has ended has ended."""
     signal.setitimer(signal.ITIMER_REAL, 0)
     return {}
 
 
-def look_shutdown(actions: Actions, said: Said) -> Answer:
+def inspect_shutdown(actions: Actions, parameters: Parameters) -> Answer:
     """Whether it has begun."""
     return {"in_force": signal.getitimer(signal.ITIMER_REAL)[0] > 0}
 
@@ -265,16 +266,16 @@ _CGROUPS = (
 """Files of a cgroup, version 2 and 1: its limit, what is used of it, and for what."""
 
 
-def apply_hog(actions: Actions, said: Said) -> Answer:
+def apply_hog(actions: Actions, parameters: Parameters) -> Answer:
     """Begin to eat; `leave_bytes` says what to leave."""
     if left_bytes() is None:
         raise ValueError("its memory has no limit of its own that could be eaten up")
-    undo_hog(actions, said)
-    actions.hogs.add(processes.fork_beside(lambda: _eat(said["leave_bytes"])))
+    undo_hog(actions, parameters)
+    actions.hogs.add(processes.fork_helper(lambda: _eat(parameters["leave_bytes"])))
     return {}
 
 
-def undo_hog(actions: Actions, said: Said) -> Answer:
+def undo_hog(actions: Actions, parameters: Parameters) -> Answer:
     """Give everything back."""
     for pid in actions.hogs:
         with suppress(OSError):
@@ -284,10 +285,10 @@ def undo_hog(actions: Actions, said: Said) -> Answer:
     return {}
 
 
-def look_hog(actions: Actions, said: Said) -> Answer:
+def inspect_hog(actions: Actions, parameters: Parameters) -> Answer:
     """Whether something eats and as little is left as asked for, and what is left."""
     left = left_bytes() or 0
-    return {"in_force": bool(actions.hogs) and left < said["leave_bytes"] + _SLACK_BYTES, "left_bytes": left}
+    return {"in_force": bool(actions.hogs) and left < parameters["leave_bytes"] + _SLACK_BYTES, "left_bytes": left}
 
 
 def left_bytes() -> int | None:
@@ -332,7 +333,7 @@ _routes: dict[str, list[tuple[bytes, ...]]] = {}
 """Routes over a gateway, which the kernel forgets, of each interface that went down here: where to, gateway, mask."""
 
 
-def apply_cable(actions: Actions, said: Said) -> Answer:
+def apply_cable(actions: Actions, parameters: Parameters) -> Answer:
     """Take every interface but the loopback down.
 
     Raises:
@@ -341,7 +342,7 @@ def apply_cable(actions: Actions, said: Said) -> Answer:
     return _switch_interfaces(up=False)
 
 
-def undo_cable(actions: Actions, said: Said) -> Answer:
+def undo_cable(actions: Actions, parameters: Parameters) -> Answer:
     """Take every interface up that is down, with its routes.
 
     Raises:
@@ -350,7 +351,7 @@ def undo_cable(actions: Actions, said: Said) -> Answer:
     return _switch_interfaces(up=True)
 
 
-def look_cable(actions: Actions, said: Said) -> Answer:
+def inspect_cable(actions: Actions, parameters: Parameters) -> Answer:
     """Whether all are down."""
     return _switch_interfaces(up=None)
 

@@ -25,13 +25,13 @@ _BEFORE_OTHERS = -150
 _DNS = 53
 _RST = b"\x04"
 _UNREACHABLE, _RESET = 0, 1
-_COUNT = nf.part("counter")
-_DROP = nf.verdict(nf.DROP)
-_NO_RESET = [nf.load(nf.TRANSPORT, nf.TCP_FLAGS, 1), nf.mask(_RST), nf.compare(b"\0")]
+_COUNT = nf.encode_expression("counter")
+_DROP = nf.set_verdict(nf.DROP)
+_NO_RESET = [nf.load_bytes(nf.TRANSPORT, nf.TCP_FLAGS, 1), nf.mask_loaded(_RST), nf.compare_loaded(b"\0")]
 """Not itself the reset of a connection: that one has to arrive."""
 
 
-def replace(arriving: Mapping[str, Mapping[str, float]], leaving: Mapping[str, float], *, names: bool) -> None:
+def replace_rules(arriving: Mapping[str, Mapping[str, float]], leaving: Mapping[str, float], *, names: bool) -> None:
     """Have these rules and no others; without any, no table.
 
     Args:
@@ -44,26 +44,26 @@ def replace(arriving: Mapping[str, Mapping[str, float]], leaving: Mapping[str, f
     """
     rules = []
     for address, asked in arriving.items():
-        sent_by = nf.address(nf.SOURCE, nf.EQUAL, address)
+        sent_by = nf.match_address(nf.SOURCE, nf.EQUAL, address)
         if asked.get("reset"):
-            parts = [*sent_by, *nf.protocol(socket.IPPROTO_TCP), *_NO_RESET, _COUNT, nf.reject(_RESET)]
+            parts = [*sent_by, *nf.match_protocol(socket.IPPROTO_TCP), *_NO_RESET, _COUNT, nf.reject_packet(_RESET)]
             rules.append(nf.Rule(_ARRIVES, parts, f"reset {address}"))
         if asked.get("drop"):
             rules.append(nf.Rule(_ARRIVES, [*sent_by, _COUNT, _DROP], f"drop {address}"))
         elif asked.get("loss"):
             rules.append(nf.Rule(_ARRIVES, [*sent_by, _COUNT], f"from {address}"))
-            parts = [*sent_by, *nf.by_chance(asked["loss"]), _COUNT, _DROP]
+            parts = [*sent_by, *nf.match_randomly(asked["loss"]), _COUNT, _DROP]
             rules.append(nf.Rule(_ARRIVES, parts, f"loss {address}"))
     for address, share in leaving.items():
-        sent_to = nf.address(nf.DESTINATION, nf.EQUAL, address)
+        sent_to = nf.match_address(nf.DESTINATION, nf.EQUAL, address)
         rules.append(nf.Rule(_LEAVES, [*sent_to, _COUNT], f"to {address}"))
-        parts = [*sent_to, *nf.by_chance(share), _COUNT, *nf.duplicate(address)]
+        parts = [*sent_to, *nf.match_randomly(share), _COUNT, *nf.duplicate_packet(address)]
         rules.append(nf.Rule(_LEAVES, parts, f"duplicate {address}"))
     if not names:
-        asks = [nf.load(nf.TRANSPORT, nf.PORT, 2), nf.compare(_DNS.to_bytes(2, "big")), _COUNT]
+        asks = [nf.load_bytes(nf.TRANSPORT, nf.PORT, 2), nf.compare_loaded(_DNS.to_bytes(2, "big")), _COUNT]
         for protocol, answer in ((socket.IPPROTO_UDP, _UNREACHABLE), (socket.IPPROTO_TCP, _RESET)):
-            rules.append(nf.Rule(_LEAVES, [*nf.protocol(protocol), *asks, nf.reject(answer)], NAMES))
-    if rules or stands():
+            rules.append(nf.Rule(_LEAVES, [*nf.match_protocol(protocol), *asks, nf.reject_packet(answer)], NAMES))
+    if rules or has_rules():
         chains = [nf.Chain(_ARRIVES, nf.INPUT, _BEFORE_OTHERS), nf.Chain(_LEAVES, nf.OUTPUT, _BEFORE_OTHERS)]
         nf.replace_table(nf.IPV4, NAME, chains, rules)
 
@@ -73,7 +73,7 @@ def count_packets() -> dict[str, int]:
     return nf.count_packets(nf.IPV4, NAME)
 
 
-def stands() -> bool:
+def has_rules() -> bool:
     """Whether there are any rules."""
     return nf.has_table(nf.IPV4, NAME)
 
@@ -102,12 +102,14 @@ def reset_connections(peers: Collection[str]) -> int:
     for family, prefix in ((socket.AF_INET, b""), (socket.AF_INET6, _MAPPED)):
         ends = tuple(prefix + socket.inet_aton(peer) for peer in peers)
         head = _REQUEST.pack(family, socket.IPPROTO_TCP, 0, 0, _OPEN)
-        question = netlink.message(_BY_FAMILY, netlink.DUMP, head + bytes(_ID.stop - _ID.start))
-        names = [found[_ID] for found in netlink.send(netlink.SOCK_DIAG, [question])]
+        question = netlink.encode_request(_BY_FAMILY, netlink.DUMP, head + bytes(_ID.stop - _ID.start))
+        names = [answer[_ID] for answer in netlink.send_requests(netlink.SOCK_DIAG, [question])]
         for name in names:
             if name[_PEER:].startswith(ends):
                 try:
-                    netlink.send(netlink.SOCK_DIAG, [netlink.message(_DESTROY, netlink.ACK, head + name)])
+                    netlink.send_requests(
+                        netlink.SOCK_DIAG, [netlink.encode_request(_DESTROY, netlink.ACK, head + name)]
+                    )
                     count += 1
                 except OSError as error:
                     if error.errno != errno.ENOENT:  # else it has just ended

@@ -24,33 +24,33 @@ from typing import Any, NamedTuple
 
 from ....node.messages.agent import Reached
 from ....node.rank import note
-from ....node.recorder import marks
+from ....node.recorder import phases
 
 _FOR_GOOD_S = 30 * 86400.0
 
 
-def perform(deed: Mapping[str, Any], tensors: Sequence[Any], rank: int) -> None:
+def perform_action(action: Mapping[str, Any], tensors: Sequence[Any], rank: int) -> None:
     """Do what a deed says, by its one key; nothing where it has none.
 
     Raises:
         BaseException: the deed is to raise that.
     """
-    for name, said in deed.items():
+    for name, parameters in action.items():
         if name == "raise":
-            raise getattr(builtins, said["error"])(said["message"])
+            raise getattr(builtins, parameters["error"])(parameters["message"])
         if name == "hang":
-            hang(said.get("for_s") or _FOR_GOOD_S, with_lock=said["lock"])
+            hang_thread(parameters.get("for_s") or _FOR_GOOD_S, with_lock=parameters["lock"])
         elif name == "pauses":
-            begin_pauses(said, rank)
+            begin_pauses(parameters, rank)
         elif name in ("nan", "flip"):
             try:
-                _change_element(int(said["element"]), said.get("bit"), tensors)
+                _change_element(int(parameters["element"]), parameters.get("bit"), tensors)
             except (ValueError, RuntimeError, NotImplementedError) as error:
                 why = str(error).partition("\n")[0]
-                print(f"lab: element {said['element']} of rank {rank} was not changed: {why}", file=sys.stderr)
+                print(f"lab: element {parameters['element']} of rank {rank} was not changed: {why}", file=sys.stderr)
 
 
-def hang(seconds: float, *, with_lock: bool) -> None:
+def hang_thread(seconds: float, *, with_lock: bool) -> None:
     """Do nothing, in a wait that no signal ends; with the interpreter's lock, no other thread runs Python meanwhile."""
     libc = (ctypes.PyDLL if with_lock else ctypes.CDLL)(None)
     mutex = ctypes.create_string_buffer(128)  # zeros are a mutex that nobody has
@@ -60,15 +60,15 @@ def hang(seconds: float, *, with_lock: bool) -> None:
     libc.pthread_mutex_timedlock(mutex, due)  # its own thread has it
 
 
-def begin_pauses(said: Mapping[str, Any], rank: int) -> threading.Thread:
+def begin_pauses(parameters: Mapping[str, Any], rank: int) -> threading.Thread:
     """Have the whole interpreter stand still again and again, as while a collector looks through a large heap."""
-    draw = random.Random(f"{said['seed']}-{rank}")
-    until = time.monotonic() + (said.get("for_s") or _FOR_GOOD_S)
+    draw = random.Random(f"{parameters['seed']}-{rank}")
+    until = time.monotonic() + (parameters.get("for_s") or _FOR_GOOD_S)
 
     def pause() -> None:
         while time.monotonic() < until:
-            time.sleep(draw.uniform(0.5, 1.5) * said["every_s"])
-            hang(said["last_s"], with_lock=True)
+            time.sleep(draw.uniform(0.5, 1.5) * parameters["every_s"])
+            hang_thread(parameters["last_s"], with_lock=True)
 
     thread = threading.Thread(target=pause, name="pauses", daemon=True)
     thread.start()
@@ -87,8 +87,8 @@ def _change_element(index: int, bit: int | None, tensors: Sequence[Any]) -> None
         raise ValueError("it brings fewer elements")
     one = tensor.data  # whose version nobody watches
     for size in reversed(tensor.shape):
-        index, place = divmod(index, size)
-        one = one.select(-1, place)
+        index, position = divmod(index, size)
+        one = one.select(-1, position)
     with torch.no_grad():
         if bit is None:
             one.fill_(float("nan"))
@@ -201,7 +201,7 @@ class Holds:
         """
         for point in self._points.get((what, name), ()) if nth else ():
             if point.nth in (0, nth) and point.edge == edge:
-                perform(self._hold(point, nth, value, tensors), tensors, self._rank)
+                perform_action(self._hold(point, nth, value, tensors), tensors, self._rank)
 
     def begin_phase(self, name: str) -> None:
         """A phase is about to begin."""
@@ -262,7 +262,7 @@ class Holds:
             hold = next(self._holds)
             if self.armed:
                 try:
-                    self._report(hold, point, nth, value if is_scalar else None, brought(tensors))
+                    self._report(hold, point, nth, value if is_scalar else None, describe_tensors(tensors))
                 except OSError:  # the agent has gone
                     self.forget()
             while hold not in self._answers and self.armed:
@@ -279,10 +279,10 @@ class Holds:
         for line in whole:
             with suppress(ValueError, TypeError, KeyError):
                 answer = json.loads(line)
-                self._answers[int(answer["hold"])] = dict(answer["deed"])
+                self._answers[int(answer["hold"])] = dict(answer["action"])
 
 
-def brought(tensors: Sequence[Any]) -> tuple[dict[str, Any], ...]:
+def describe_tensors(tensors: Sequence[Any]) -> tuple[dict[str, Any], ...]:
     """What tensors a call brings, as `Reached` has it."""
     return tuple(
         {
@@ -306,12 +306,12 @@ def _wait_ahead(work: Any) -> None:
             work.ahead = result, failure
 
 
-def _tensors(op: str, given: tuple[Any, ...]) -> tuple[Any, Any]:
+def _tensors(op: str, arguments: tuple[Any, ...]) -> tuple[Any, Any]:
     """The tensors that a call takes, and those that it fills."""
-    from ....node.recorder.python_group import describe
+    from ....node.recorder.python_group import describe_call
 
     try:
-        _, inputs, outputs = describe(op, given)
+        _, inputs, outputs = describe_call(op, arguments)
     except Exception:  # arguments that nobody thought of
         return (), ()
     return inputs or (), (inputs if outputs is None else outputs) or ()
@@ -322,7 +322,7 @@ holds = Holds()
 os.register_at_fork(after_in_child=holds.forked)
 
 
-def arm(spec: Mapping[str, Any]) -> None:
+def arm_holds(spec: Mapping[str, Any]) -> None:
     """Arm the holds of a worker, which reports to the agent by its socket for notes."""
     if spec.get("hold_fd") is None:
         return
@@ -330,10 +330,10 @@ def arm(spec: Mapping[str, Any]) -> None:
 
     def report(hold: int, point: Point, nth: int, value: Any, tensors: tuple[dict[str, Any], ...]) -> None:
         reached = Reached(rank, time.time(), hold=hold, trigger=point.trigger, heals=point.heals)
-        note.send(spec["note_socket"], reached._replace(call=nth, value=value, brought=tensors))
+        note.send_statement(spec["note_socket"], reached._replace(call=nth, value=value, tensors=tensors))
 
     holds.arm(spec["triggers"], spec["hold_fd"], rank, report)
-    marks.watch_phases(holds.points(PHASE), holds.begin_phase, holds.end_phase)
+    phases.watch_phases(holds.points(PHASE), holds.begin_phase, holds.end_phase)
 
 
 noted, hold_compiled_calls, hold_python_calls = holds.noted, holds.hold_compiled_calls, holds.hold_calls

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ....node.netlink import device
+from ....node.netlink import find_device
 from . import LATE, NO_NETEM, filters, merge_parts
 from .shaping import Shaped, Shaping
 
@@ -32,21 +32,21 @@ def _make(address: str) -> None:
     Raises:
         OSError, ValueError: the kernel cannot.
     """
-    asked, queues = in_force(), Shaping(device(address))
+    asked, queues = in_force(), Shaping(find_device(address))
     to, cable = asked["to"], asked["rate_bits_per_s"]
     shaped = {
         peer: how for peer, how in to.items() if cable or any(how.get(name) for name in ("rate_bits_per_s", *LATE))
     }
-    if shaped and not device(address):
+    if shaped and not find_device(address):
         raise ValueError(f"no device of it has the address {address}: is its cable out?")
-    if any(how.get(name) for how in shaped.values() for name in LATE) and not queues.knows("netem"):
+    if any(how.get(name) for how in shaped.values() for name in LATE) and not queues.supports("netem"):
         raise ValueError(NO_NETEM)
     queues.make(shaped, cable)
     twice = {peer: how["duplicate"] for peer, how in to.items() if how.get("duplicate")}
-    filters.replace(asked["from"], twice, names=not asked["no_names"])
+    filters.replace_rules(asked["from"], twice, names=not asked["no_names"])
 
 
-def apply_links(actions: Actions, said: Mapping[str, Any]) -> dict[str, Any]:
+def apply_links(actions: Actions, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Have one more condition in force, or another in the place of one of its name; returns what is.
 
     Args:
@@ -57,49 +57,49 @@ def apply_links(actions: Actions, said: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         OSError, ValueError: the kernel cannot; then everything is as it was before.
     """
-    name, before = str(said["part"]), dict(_parts)
-    _parts[name] = said
+    name, before = str(parameters["part"]), dict(_parts)
+    _parts[name] = parameters
     try:
-        _make(said["address"])
+        _make(parameters["address"])
     except (OSError, ValueError):
         _parts.clear()
         _parts.update(before)
         with suppress(OSError, ValueError):  # what was before may not be possible any more either
-            _make(said["address"])
+            _make(parameters["address"])
         raise
-    peers = [peer for peer, how in said.get("from", {}).items() if how.get("reset")]
+    peers = [peer for peer, how in parameters.get("from", {}).items() if how.get("reset")]
     if peers:
         with suppress(OSError):  # whoever uses a connection is told all the same
             _were_reset[name] = _were_reset.get(name, 0) + filters.reset_connections(peers)
-    return look_links(actions, said)
+    return inspect_links(actions, parameters)
 
 
-def undo_links(actions: Actions, said: Mapping[str, Any]) -> dict[str, Any]:
+def undo_links(actions: Actions, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Take one back; returns what is in force now.
 
     Raises:
         OSError: the kernel cannot.
     """
-    _parts.pop(said["part"], None)
-    _were_reset.pop(said["part"], None)
-    _make(said["address"])
-    return look_links(actions, said)
+    _parts.pop(parameters["part"], None)
+    _were_reset.pop(parameters["part"], None)
+    _make(parameters["address"])
+    return inspect_links(actions, parameters)
 
 
-def look_links(_: Actions, said: Mapping[str, Any]) -> dict[str, Any]:
+def inspect_links(_: Actions, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """What the kernel says is in force, with its counters, and what it can.
 
     Raises:
         OSError: it does not say.
     """
-    queues = Shaping(device(said["address"]))
+    queues = Shaping(find_device(parameters["address"]))
     return {
         "parts": sorted(_parts),
-        "shaped": queues.stands(),
-        "filtered": filters.stands(),
+        "shaped": queues.exists(),
+        "filtered": filters.has_rules(),
         "met": filters.count_packets(),
         "were_reset": sum(_were_reset.values()),
-        "netem": queues.knows("netem"),
+        "netem": queues.supports("netem"),
     }
 
 
@@ -127,13 +127,13 @@ _ROUND_TRIPS, _ROUND_TRIPS_S = 5, 0.2
 _BETWEEN_S = 0.004
 
 
-def look_link_probe(_: Actions, said: Mapping[str, Any]) -> dict[str, Any]:
+def inspect_link_probe(_: Actions, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """What packets to `peer` meet now: `round_trip_s`, and `bits_per_s` where the rate is limited.
 
     Raises:
         OSError: the kernel does not say.
     """
-    peer, asked, measured = str(said["peer"]), in_force(), dict[str, Any]()
+    peer, asked, measured = str(parameters["peer"]), in_force(), dict[str, Any]()
     how = asked["to"].get(peer, {})
     if asked["from"].get(peer):  # an answer may be lost
         return {}
@@ -142,7 +142,7 @@ def look_link_probe(_: Actions, said: Mapping[str, Any]) -> dict[str, Any]:
         measured["round_trip_s"] = _round_trip_s(peer)
     if rate <= _FASTEST:
         late_s = how.get("delay_s", 0.0) + how.get("jitter_s", 0.0)
-        measured["bits_per_s"] = _rate(peer, rate, late_s, Shaping(device(said["address"])))
+        measured["bits_per_s"] = _rate(peer, rate, late_s, Shaping(find_device(parameters["address"])))
     return {name: value for name, value in measured.items() if value is not None}
 
 
@@ -181,11 +181,11 @@ def _rate(peer: str, asked: float, late_s: float, queues: Shaping) -> float | No
             with suppress(OSError):
                 sending.setsockopt(socket.SOL_SOCKET, option, int(waiting * _IN_THE_KERNEL_BYTES / 2))  # it doubles it
         until = time.monotonic() + _PATIENCE * lasts_s + late_s
-        before, at, sure = _looked(queues, peer)
+        before, at, sure = _read_counters(queues, peer)
         while took_s < lasts_s and at < until:
             _fill(sending, peer, until, most=int(late + waiting - before.waiting))
             time.sleep(_BETWEEN_S)
-            now, later, sure_now = _looked(queues, peer)
+            now, later, sure_now = _read_counters(queues, peer)
             if min(before.waiting, now.waiting) > late and moves and sure and sure_now:
                 sent, took_s = sent + now.bytes - before.bytes, took_s + later - at
             moves = moves or now.bytes > before.bytes
@@ -193,12 +193,12 @@ def _rate(peer: str, asked: float, late_s: float, queues: Shaping) -> float | No
     return sent * 8 / took_s if took_s >= lasts_s / 2 else None
 
 
-def _looked(queues: Shaping, peer: str) -> tuple[Shaped, float, bool]:
+def _read_counters(queues: Shaping, peer: str) -> tuple[Shaped, float, bool]:
     """What has left for a peer, when that was, and whether that is known well."""
     began = time.monotonic()
-    found = queues.counted(peer)
+    counters = queues.read_counters(peer)
     ended = time.monotonic()
-    return found, (began + ended) / 2, ended - began < _BETWEEN_S / 4
+    return counters, (began + ended) / 2, ended - began < _BETWEEN_S / 4
 
 
 def _fill(sending: socket.socket, peer: str, until: float, most: int) -> None:

@@ -21,11 +21,11 @@ from ....node.netlink import (
     EXCLUSIVE,
     REPLACE,
     ROUTE,
-    attribute,
-    message,
-    nested,
+    encode_attribute,
+    encode_nested,
+    encode_request,
     read_attributes,
-    send,
+    send_requests,
 )
 from . import LATE
 
@@ -86,10 +86,10 @@ class Shaping:
             OSError: the kernel cannot.
         """
         if not peers:
-            if self.stands():
+            if self.exists():
                 self._do(_DELETE_QUEUE, _HTB, _ROOT)
             return
-        root = nested(_OPTIONS, attribute(2, struct.pack("=5I", _HTB_VERSION, _UNLIMITED, 0, 0, 0)))
+        root = encode_nested(_OPTIONS, encode_attribute(2, struct.pack("=5I", _HTB_VERSION, _UNLIMITED, 0, 0, 0)))
         self._do(_NEW_QUEUE, _HTB, _ROOT, "htb", root, flags=EXCLUSIVE, unless=errno.EEXIST)
         cable = cable_bits_per_s or _NO_LIMIT
         self._class(_CABLE, _HTB, cable, cable)
@@ -99,7 +99,9 @@ class Shaping:
             self._class(number, _HTB | _CABLE, min(most, cable / len(peers)), most)
             self._netem(number, asked, there=(_NETEM + number) << 16 in queues)
             key = struct.pack("=BBBxHHhhIIIii", 1, 0, 1, 0, 0, 0, 0, 0, _ALL_OF_THEM, _packed(address), _DESTINATION, 0)
-            options = nested(_OPTIONS, attribute(1, struct.pack("=I", _HTB | number)), attribute(5, key))
+            options = encode_nested(
+                _OPTIONS, encode_attribute(1, struct.pack("=I", _HTB | number)), encode_attribute(5, key)
+            )
             self._do(
                 _NEW_FILTER, _FILTERS | number, _HTB, "u32", options, flags=EXCLUSIVE, info=_INFO, unless=errno.EEXIST
             )
@@ -109,23 +111,23 @@ class Shaping:
                 self._do(_DELETE_FILTER, _FILTERS | handle & 0xFFFF, _HTB, info=_INFO, unless=errno.ENOENT)
                 self._do(_DELETE_CLASS, handle, 0, unless=errno.ENOENT)
 
-    def stands(self) -> bool:
+    def exists(self) -> bool:
         """Whether the root is there."""
         return any(handle == _HTB and kind == b"htb\0" for handle, kind, _ in self._dumped(_QUEUES))
 
-    def counted(self, peer: str) -> Shaped:
+    def read_counters(self, peer: str) -> Shaped:
         """What has left for a peer since its class was made.
 
         Raises:
             OSError: there is none.
         """
-        for handle, _, told in self._dumped(_CLASSES):
+        for handle, _, attributes in self._dumped(_CLASSES):
             if handle == _HTB | _number(peer):
-                stats = dict(read_attributes(told[_STATS]))
+                stats = dict(read_attributes(attributes[_STATS]))
                 return Shaped(struct.unpack_from("=Q", stats[1])[0], struct.unpack_from("=I", stats[3])[0])
         raise OSError(errno.ENOENT, f"nothing shapes what leaves for {peer}")
 
-    def knows(self, kind: str) -> bool:
+    def supports(self, kind: str) -> bool:
         """Whether the kernel has queues of this kind; asked so that nothing is changed."""
         probe = Shaping(_LOOPBACK)
         try:
@@ -140,9 +142,11 @@ class Shaping:
             struct.pack("=BBHhHI", 0, _ETHERNET, 0, 0, 0, min(int(bits / 8), _ALL_OF_THEM)) for bits in (rate, most)
         ]
         bursts = [int(max(_BURST_S, _LEAST_BURST_BYTES * 8 / bits) * 1e9 / _TICK_NS) for bits in (rate, most)]
-        whole = [attribute(kind, struct.pack("=Q", int(bits / 8))) for kind, bits in ((_RATE, rate), (_MOST, most))]
-        options = attribute(1, b"".join(rates) + struct.pack("=5I", *bursts, _QUANTUM_BYTES, 0, 0))
-        self._do(_NEW_CLASS, _HTB | number, parent, "htb", nested(_OPTIONS, options, *whole))
+        whole = [
+            encode_attribute(kind, struct.pack("=Q", int(bits / 8))) for kind, bits in ((_RATE, rate), (_MOST, most))
+        ]
+        options = encode_attribute(1, b"".join(rates) + struct.pack("=5I", *bursts, _QUANTUM_BYTES, 0, 0))
+        self._do(_NEW_CLASS, _HTB | number, parent, "htb", encode_nested(_OPTIONS, options, *whole))
 
     def _netem(self, number: int, asked: Mapping[str, float], *, there: bool) -> None:
         handle, parent = (_NETEM + number) << 16, _HTB | number
@@ -154,10 +158,10 @@ class Shaping:
         delay_s = max(asked.get("delay_s", 0.0), _LEAST_DELAY_S if reorder else 0.0)
         options = struct.pack("=6I", 0, _LONGEST_QUEUE, 0, 1 if reorder else 0, 0, 0)
         for kind, share in ((_REORDER, reorder), (_CORRUPT, corrupt)):  # what is not said stays as it was
-            options += attribute(kind, struct.pack("=2I", round(share * _ALL_OF_THEM), 0))
+            options += encode_attribute(kind, struct.pack("=2I", round(share * _ALL_OF_THEM), 0))
         for kind, seconds in ((_DELAY_NS, delay_s), (_JITTER_NS, asked.get("jitter_s", 0.0))):
-            options += attribute(kind, struct.pack("=q", round(seconds * 1e9)))
-        self._do(_NEW_QUEUE, handle, parent, "netem", attribute(_OPTIONS, options), flags=REPLACE)
+            options += encode_attribute(kind, struct.pack("=q", round(seconds * 1e9)))
+        self._do(_NEW_QUEUE, handle, parent, "netem", encode_attribute(_OPTIONS, options), flags=REPLACE)
 
     def _do(
         self,
@@ -172,10 +176,10 @@ class Shaping:
         unless: int = 0,
     ) -> None:
         """Make, change or remove a queue, class or filter; refused for the reason `unless`, that is as well."""
-        named = attribute(_KIND, kind.encode() + b"\0") + options if kind else b""
+        named = encode_attribute(_KIND, kind.encode() + b"\0") + options if kind else b""
         body = _HEAD.pack(0, 0, self._index, handle, parent, info) + named
         try:
-            send(ROUTE, [message(request, ACK | flags | (CREATE if kind else 0), body)])
+            send_requests(ROUTE, [encode_request(request, ACK | flags | (CREATE if kind else 0), body)])
         except OSError as refused:
             if refused.errno != unless:
                 raise
@@ -183,11 +187,11 @@ class Shaping:
     def _dumped(self, kind: int) -> list[tuple[int, bytes, dict[int, bytes]]]:
         """The handle, the kind and all attributes of each queue or class of the device."""
         dumped = []
-        for body in send(ROUTE, [message(kind, DUMP, _HEAD.pack(0, 0, self._index, 0, 0, 0))]):
+        for body in send_requests(ROUTE, [encode_request(kind, DUMP, _HEAD.pack(0, 0, self._index, 0, 0, 0))]):
             _, _, index, handle, _, _ = _HEAD.unpack_from(body)
-            told = dict(read_attributes(body[_HEAD.size :]))
+            attributes = dict(read_attributes(body[_HEAD.size :]))
             if index == self._index:
-                dumped.append((handle, told[_KIND], told))
+                dumped.append((handle, attributes[_KIND], attributes))
         return dumped
 
 

@@ -57,22 +57,22 @@ def start_serving(uid: int, gid: int, channel: socket.socket) -> tuple[int, int]
     Returns:
         Its pid, and where it is told what to do with writes.
     """
-    told_r, told_w = os.pipe2(os.O_CLOEXEC)
+    commands_r, commands_w = os.pipe2(os.O_CLOEXEC)
     agent = os.getpid()
 
     def work() -> None:
         processes.drop_privileges(uid, gid)
         processes.die_with_parent(agent)  # dropping them took that back
-        _serve(channel, told_r)
+        _serve(channel, commands_r)
 
-    pid = processes.fork_beside(work, keep=(channel.fileno(), told_r))
+    pid = processes.fork_helper(work, keep=(channel.fileno(), commands_r))
     channel.close()
-    os.close(told_r)
-    os.set_blocking(told_w, False)
-    return pid, told_w
+    os.close(commands_r)
+    os.set_blocking(commands_w, False)
+    return pid, commands_w
 
 
-def install(listener: socket.socket) -> None:
+def install_filter(listener: socket.socket) -> None:
     """In a worker: have its writes seen from now on. Where the kernel refuses that, nobody serves them."""
     with listener:
         fd = _listen()
@@ -86,12 +86,12 @@ def _listen() -> int:
     machine, calls = kernel.this_machine(), _CALLS.get(os.uname().machine)
     if machine is None or calls is None:
         return -1
-    seen = (*calls.writes, *calls.syncs)
-    checks = [(kernel.EQUAL, len(seen) - index, 0, number) for index, number in enumerate(seen)]
+    watched = (*calls.writes, *calls.syncs)
+    checks = [(kernel.EQUAL, len(watched) - index, 0, number) for index, number in enumerate(watched)]
     program = [
         *(
             (kernel.LOAD, 0, 0, kernel.MACHINE_AT),
-            (kernel.EQUAL, 0, len(seen) + 1, machine.machine),
+            (kernel.EQUAL, 0, len(watched) + 1, machine.machine),
             (kernel.LOAD, 0, 0, kernel.NUMBER_AT),
         ),
         *(*checks, (kernel.RETURN, 0, 0, kernel.ALLOW), (kernel.RETURN, 0, 0, kernel.NOTIFY)),
@@ -99,7 +99,7 @@ def _listen() -> int:
     return kernel.set_filter(machine, program, kernel.NEW_LISTENER)
 
 
-def _serve(channel: socket.socket, told: int) -> NoReturn:
+def _serve(channel: socket.socket, commands: int) -> NoReturn:
     """Answer every write until nobody is left that could make one, or the agent has gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _, fds, _, _ = socket.recv_fds(channel, 1, 1)
@@ -113,24 +113,24 @@ def _serve(channel: socket.socket, told: int) -> NoReturn:
 
     server, poll = Server(_CALLS[os.uname().machine], send), select.poll()
     poll.register(listener, select.POLLIN)
-    poll.register(told, select.POLLIN)
+    poll.register(commands, select.POLLIN)
     while True:
         ready = dict(poll.poll(server.patience_s() * 1000))
-        if told in ready:
-            said = os.read(told, 4096)
-            if not said:
+        if commands in ready:
+            chunk = os.read(commands, 4096)
+            if not chunk:
                 os._exit(0)
-            *lines, rest = (rest + said).split(b"\n")
+            *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
-                server.obey(json.loads(line))
+                server.apply(json.loads(line))
         if ready.get(listener, 0) & select.POLLIN:
             notice = bytearray(_NOTICE.size)
             with suppress(OSError):  # whoever wrote has ended
                 fcntl.ioctl(listener, _RECEIVE, notice)
-                server.take(bytes(notice))
+                server.handle(bytes(notice))
         elif listener in ready:
             os._exit(0)
-        server.let_go()
+        server.release_due()
 
 
 class Server:
@@ -149,18 +149,18 @@ class Server:
         self._waiting: list[tuple[float, int]] = []
         """Monotonic time at which one may go on, and its identity."""
 
-    def obey(self, said: dict[str, object]) -> None:
+    def apply(self, state: dict[str, object]) -> None:
         """Do this with writes from now on; what waits goes on where nothing is slow any more."""
-        self._full, self._delay_s = bool(said.get("full")), float(str(said.get("delay_s", 0.0)))
+        self._full, self._delay_s = bool(state.get("full")), float(str(state.get("delay_s", 0.0)))
         if not self._delay_s:
             self._waiting = [(0.0, identity) for _, identity in self._waiting]
 
-    def take(self, notice: bytes) -> None:
+    def handle(self, notice: bytes) -> None:
         """Answer a write, or make it wait."""
         identity, pid, _, number, _, _, *arguments = _NOTICE.unpack(notice)
-        place = self._calls.writes.get(number)
-        on_disk = (self._full or self._delay_s > 0) and is_on_disk(pid, arguments[place or 0] & 0xFFFFFFFF)
-        if on_disk and self._full and place is not None:
+        position = self._calls.writes.get(number)
+        on_disk = (self._full or self._delay_s > 0) and is_on_disk(pid, arguments[position or 0] & 0xFFFFFFFF)
+        if on_disk and self._full and position is not None:
             self._send(_ANSWER.pack(identity, 0, -errno.ENOSPC, 0))
         elif on_disk and self._delay_s:
             self._waiting.append((time.monotonic() + self._delay_s, identity))
@@ -172,7 +172,7 @@ class Server:
         now = time.monotonic()
         return max(0.0, min((due - now for due, _ in self._waiting), default=_LONGEST_S))
 
-    def let_go(self) -> None:
+    def release_due(self) -> None:
         """Let those go on whose time has come."""
         now, waiting, self._waiting = time.monotonic(), self._waiting, []
         for due, identity in waiting:
@@ -193,41 +193,41 @@ def is_on_disk(pid: int, fd: int) -> bool:
         return False
 
 
-def apply_disk(actions: Actions, said: Mapping[str, Any]) -> dict[str, Any]:
+def apply_disk(actions: Actions, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """`{"full": true}` or `{"delay_s": 0.1}`, beside what there is already."""
     if actions.run is None:
         raise ValueError("no run goes on whose ranks would write")
     running = [worker for worker in actions.run.workers if worker.rank >= 0 and worker.is_running]
     if not any("sidecar" in worker.ends for worker in running):
         raise ValueError("what ranks write is seen only in a run whose scenario has a fault of a disk")
-    actions.run.disk.update(said)
-    if not _tell(running, actions.run.disk):
+    actions.run.disk.update(parameters)
+    if not _send_state(running, actions.run.disk):
         actions.run.disk.clear()
         raise ValueError("the kernel does not let writes of its ranks be seen: it refuses seccomp's user notification")
     return {}
 
 
-def undo_disk(actions: Actions, said: Mapping[str, Any]) -> dict[str, Any]:
+def undo_disk(actions: Actions, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """That is so no more."""
     if actions.run is not None:
-        for key in said:
+        for key in parameters:
             actions.run.disk.pop(key, None)
-        _tell(actions.run.workers, actions.run.disk)
+        _send_state(actions.run.workers, actions.run.disk)
     return {}
 
 
-def look_disk(actions: Actions, said: Mapping[str, Any]) -> dict[str, Any]:
+def inspect_disk(actions: Actions, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """What writes meet now."""
     now = {} if actions.run is None else actions.run.disk
-    return {"in_force": said.items() <= now.items(), **now}
+    return {"in_force": parameters.items() <= now.items(), **now}
 
 
-def _tell(workers: Iterable[Worker], said: Mapping[str, Any]) -> bool:
+def _send_state(workers: Iterable[Worker], state: Mapping[str, Any]) -> bool:
     """Tell the processes that serve workers what to do with writes; whether each of them hears."""
-    heard = True
+    delivered = True
     for worker in workers:
         try:
-            os.write(worker.ends.get("sidecar", -1), json.dumps(said).encode() + b"\n")
+            os.write(worker.ends.get("sidecar", -1), json.dumps(state).encode() + b"\n")
         except OSError:
-            heard = False
-    return heard
+            delivered = False
+    return delivered

@@ -22,22 +22,22 @@ from types import TracebackType
 from typing import Any
 
 from ....node import warm
-from ....node.lent import Lender, Lent
-from ....node.messages.typed import read
-from . import call_assertions, called, messages
-from .messages import Failure, Pieces, Place, Unsendable
+from ....node.messages.typed import read_typed
+from ....node.shipped_modules import ShippedModule, ShippedModuleFinder
+from . import call_assertions, call_channels, messages
+from .messages import Failure, Frame, Pieces, Unsendable
 
 _READ_BYTES = 1 << 18
 
 
-def serve() -> None:
+def serve_calls() -> None:
     """Take calls until the caller hangs up."""
-    if called.ends is None:
+    if call_channels.ends is None:
         raise RuntimeError("nobody calls this process")
     import torch.distributed as dist  # which looks for modules that nobody has
 
-    caller = Caller(*called.ends)
-    lender = Lender(caller.lend)
+    caller = Caller(*call_channels.ends)
+    lender = ShippedModuleFinder(caller.request_module)
     sys.meta_path.append(lender)
 
     surroundings: Surroundings | None = None
@@ -49,7 +49,7 @@ def serve() -> None:
             surroundings = Surroundings()
             caller.send(messages.READY, "{}.{}".format(*sys.version_info).encode())
         elif kind == messages.MODULE:
-            lender.keep(read(Lent, json.loads(body)))
+            lender.add(read_typed(ShippedModule, json.loads(body)))
         elif kind == messages.CALL and surroundings is not None:
             _answer(caller, body, surroundings)
     with suppress(Exception):  # whatever it was, all calls were answered
@@ -81,26 +81,26 @@ class Caller:
 
     def send(self, kind: bytes, body: bytes) -> None:
         """Send it a message."""
-        view = memoryview(messages.pack(kind, body))
+        view = memoryview(messages.pack_piece(kind, body))
         while view:
             view = view[os.write(self._answers, view) :]
 
-    def lend(self, name: str) -> Lent | None:
+    def request_module(self, name: str) -> ShippedModule | None:
         """Ask it for a module."""
         if os.getpid() != self._pid:
             return None  # a fork must not take what is said to its parent
         with self._lock:
             self.send(messages.MODULE, name.encode())
             earlier: list[tuple[bytes, bytes]] = []
-            lent = None
-            while lent is None and (message := self.receive()) is not None:
-                answer = read(Lent, json.loads(message[1])) if message[0] == messages.MODULE else None
+            module = None
+            while module is None and (message := self.receive()) is not None:
+                answer = read_typed(ShippedModule, json.loads(message[1])) if message[0] == messages.MODULE else None
                 if answer is not None and answer.name == name:
-                    lent = answer
+                    module = answer
                 else:  # sent before the caller was asked
                     earlier.append(message)
             self._waiting[:0] = earlier
-        return lent if lent is not None and lent.files else None
+        return module if module is not None and module.files else None
 
 
 def _answer(caller: Caller, body: bytes, surroundings: Surroundings) -> None:
@@ -118,15 +118,15 @@ def _answer(caller: Caller, body: bytes, surroundings: Surroundings) -> None:
             arguments, named = fill_arguments(function, {name: known[name] for name in filled}, arguments, named)
         value = function(*arguments, **named)
     except BaseException as error:
-        _let_prints_arrive()
-        caller.send(messages.FAILURE, _json(describe(error, variables=variables)))
+        _flush_prints()
+        caller.send(messages.FAILURE, _json(describe_failure(error, variables=variables)))
         raise
     try:
         kind, answer = messages.VALUE, messages.write_value(value if wanted else None, messages.LIMIT_BYTES)
     except Unsendable as error:
         kind, answer = messages.KEPT, str(error).encode("utf-8", "replace")
     del value, function, arguments, named
-    _let_prints_arrive()
+    _flush_prints()
     groups = surroundings.groups
     caller.send(messages.STATE, _json(messages.State(surroundings.renew(), groups)))
     caller.send(kind, answer)
@@ -146,7 +146,7 @@ def fill_arguments(
     return whole.args, whole.kwargs
 
 
-def _let_prints_arrive() -> None:
+def _flush_prints() -> None:
     """What it printed is heard before its answer."""
     from ....node.rank.worker import wait_until_read
 
@@ -241,7 +241,9 @@ _DEEPEST = 5
 """So many exceptions in a chain."""
 
 
-def describe(error: BaseException, *, variables: bool = False, seen: tuple[BaseException, ...] = ()) -> Failure:
+def describe_failure(
+    error: BaseException, *, variables: bool = False, chain: tuple[BaseException, ...] = ()
+) -> Failure:
     """An exception, with its traceback and what it came from.
 
     Args:
@@ -249,11 +251,11 @@ def describe(error: BaseException, *, variables: bool = False, seen: tuple[BaseE
         variables: whether local variables are told as well as arguments.
         seen: the exceptions that came from it.
     """
-    seen = (*seen, error)
+    chain = (*chain, error)
 
     def describe_origin(other: BaseException | None) -> Failure | None:
-        is_told = other is None or len(seen) >= _DEEPEST or any(other is one for one in seen)
-        return None if other is None or is_told else describe(other, variables=variables, seen=seen)
+        is_described = other is None or len(chain) >= _DEEPEST or any(other is one for one in chain)
+        return None if other is None or is_described else describe_failure(other, variables=variables, chain=chain)
 
     try:
         text = _clip(str(error), _LONGEST_TEXT)
@@ -264,22 +266,22 @@ def describe(error: BaseException, *, variables: bool = False, seen: tuple[BaseE
         module=str(type(error).__module__),
         kind=type(error).__qualname__,
         text=text,
-        places=tuple(_places(error.__traceback__, variables)),
+        frames=tuple(_frames(error.__traceback__, variables)),
         notes=tuple([_clip(str(note), _LONGEST_TEXT) for note in getattr(error, "__notes__", ())][:10]),
         cause=cause,
         context=None if cause or error.__suppress_context__ else describe_origin(error.__context__),
     )
 
 
-def _places(traceback: TracebackType | None, variables: bool) -> list[Place]:
-    places = []
+def _frames(traceback: TracebackType | None, variables: bool) -> list[Frame]:
+    frames = []
     while traceback is not None:
         code, values = traceback.tb_frame.f_code, traceback.tb_frame.f_locals
         if not code.co_filename.startswith((_OWN, "<frozen importlib")):
             arguments = [name for name in code.co_varnames[: code.co_argcount] if name in values]
             others = [name for name in values if name not in arguments and name.isidentifier()] if variables else []
-            places.append(
-                Place(
+            frames.append(
+                Frame(
                     file=code.co_filename,
                     line=traceback.tb_lineno or code.co_firstlineno,
                     function=code.co_name,
@@ -291,7 +293,7 @@ def _places(traceback: TracebackType | None, variables: bool) -> list[Place]:
             )
         traceback = traceback.tb_next
     half = _MOST_PLACES // 2
-    return places if len(places) <= _MOST_PLACES else [*places[:half], *places[-half:]]
+    return frames if len(frames) <= _MOST_PLACES else [*frames[:half], *frames[-half:]]
 
 
 def _shown(value: Any) -> str:

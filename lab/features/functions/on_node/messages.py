@@ -15,7 +15,7 @@ from pathlib import PurePath
 from typing import Any, NamedTuple, Optional
 
 
-class Place(NamedTuple):
+class Frame(NamedTuple):
     """A frame of a traceback."""
 
     file: str
@@ -38,7 +38,7 @@ class Failure(NamedTuple):
     kind: str
     """Qualified name of its class."""
     text: str
-    places: tuple[Place, ...]
+    frames: tuple[Frame, ...]
     """Outermost first."""
     notes: tuple[str, ...] = ()
     cause: Optional[Failure] = None
@@ -83,7 +83,7 @@ class TooLong(ValueError):
     """A piece is longer than anything that is allowed."""
 
 
-def pack(kind: bytes, body: bytes) -> bytes:
+def pack_piece(kind: bytes, body: bytes) -> bytes:
     """A piece as bytes."""
     return _HEAD.pack(kind, len(body)) + body
 
@@ -141,7 +141,7 @@ def write_value(value: Any, limit_bytes: int) -> bytes:
     """
     writer = _Writer(limit_bytes)
     text = json.dumps(writer.plain(value, "", 0), separators=(",", ":")).encode("utf-8", "surrogatepass")
-    writer.take_room(len(text))
+    writer.reserve(len(text))
     if len(text) > MOST_PLAIN_BYTES:
         raise Unsendable(f"more than {MOST_PLAIN_BYTES:,} bytes besides tensors and arrays: return them as a tensor")
     return b"".join((HEAD.pack(len(text)), text, *writer.blobs))
@@ -153,13 +153,13 @@ class _Writer:
         self._bytes = 0
         self.blobs: list[bytes] = []
 
-    def take_room(self, size: int) -> None:
+    def reserve(self, size: int) -> None:
         self._bytes += size
         if self._bytes > self._limit_bytes:
             raise Unsendable(f"more than {self._limit_bytes:,} bytes, which is the most that a function may return")
 
     def _blob(self, data: bytes) -> int:
-        self.take_room(len(data))
+        self.reserve(len(data))
         self.blobs.append(data)
         return len(data)
 
@@ -174,8 +174,8 @@ class _Writer:
         if depth >= DEEPEST:
             raise Unsendable(f"containers that lie more than {DEEPEST} deep in each other (or in themselves)")
 
-        def inner(item: Any, place: str) -> Any:
-            return self.plain(item, f"{where}{place}", depth + 1)
+        def inner(item: Any, suffix: str) -> Any:
+            return self.plain(item, f"{where}{suffix}", depth + 1)
 
         name = [kind.__module__, kind.__qualname__]
         if kind in CONTAINERS:

@@ -87,9 +87,9 @@ def _meet_beyond_loopback() -> None:
     if getattr(create, "__module__", "") == __name__:
         return
 
-    def create_device(hostname: str = "", interface: str = "", **more: Any) -> Any:
+    def create_device(hostname: str = "", interface: str = "", **options: Any) -> Any:
         if interface == "lo" or hostname in ("localhost", "127.0.0.1"):
             return gloo.create_default_device()
-        return create(hostname=hostname, interface=interface, **more)
+        return create(hostname=hostname, interface=interface, **options)
 
     gloo.create_device = staticmethod(create_device)

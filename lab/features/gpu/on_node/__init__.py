@@ -3,5 +3,5 @@
 HOOKS = {
     "refuse_compiled": "streams:refuse_compiled",
     "stream_time": "streams:start_time",
-    "recorder_stop": "streams:finish",
+    "recorder_stop": "streams:finish_events",
 }

@@ -40,7 +40,7 @@ class Watcher:
                 self._thread.start()
             self._changed.notify()
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Act on those events that were passed, in their order; returns whether any still waits."""
         with self._changed:
             passed = [one for one in self._waiting if one[0].query()]
@@ -53,7 +53,7 @@ class Watcher:
     def finish(self) -> None:
         """Wait a moment for what is still to come: the process ends."""
         end = time.monotonic() + _LAST_PATIENCE_S
-        while self.look() and time.monotonic() < end:
+        while self.poll() and time.monotonic() < end:
             time.sleep(_PAUSE_S)
 
     def _run(self) -> None:
@@ -61,7 +61,7 @@ class Watcher:
             with self._changed:
                 while not self._waiting:
                     self._changed.wait()
-            self.look()
+            self.poll()
             time.sleep(_PAUSE_S)
 
 
@@ -70,7 +70,7 @@ watcher = Watcher()
 os.register_at_fork(after_in_child=watcher.forget)
 
 
-def finish() -> None:
+def finish_events() -> None:
     """Wait a moment for what is still to come: the recording ends."""
     watcher.finish()
 
@@ -80,14 +80,14 @@ class StreamTime:
 
     def __init__(self, tensor: Any) -> None:
         self._device = tensor.device
-        self._begin = self._mark()
+        self._begin = self._record_event()
 
     def end(self, action: Callable[[int], object]) -> None:
         """Call `action` with the nanoseconds between both marks, once the stream has come to the second: now."""
-        last = self._mark()
+        last = self._record_event()
         watcher.when_passed(last, lambda: action(int(self._begin.elapsed_time(last) * 1e6)))
 
-    def _mark(self) -> Event:
+    def _record_event(self) -> Event:
         import torch
 
         with torch.cuda.device(self._device):

@@ -59,14 +59,14 @@ def read_output(
     name = os.fsdecode(path)
     name = os.path.normpath(os.path.relpath(name, top) if os.path.isabs(name) else name)
     if name.split("/")[0] == ".." or "\0" in name:
-        raise OutputError(f"{files.printable(name)!r} is not below the folder of the ranks")
+        raise OutputError(f"{files.escape_path(name)!r} is not below the folder of the ranks")
     try:
         data = _read(top, name, max_bytes)
         return data if kind == "bytes" else _decode(data) if kind == "text" else parse_json(_decode(data))
     except (MemoryError, RecursionError) as error:
-        raise OutputError(f"{files.printable(name)} cannot be read: {type(error).__name__}") from None
+        raise OutputError(f"{files.escape_path(name)} cannot be read: {type(error).__name__}") from None
     except OutputError as error:
-        raise OutputError(f"{files.printable(name)} {error}") from None
+        raise OutputError(f"{files.escape_path(name)} {error}") from None
 
 
 def _read(top: str, path: str, max_bytes: int) -> bytes:
@@ -92,7 +92,7 @@ def _why_not_there(path: str) -> str:
     if listed:
         with open(listed, encoding="utf-8") as file:
             left_out = json.load(file)
-        parts = files.printable(path).split("/")
+        parts = files.escape_path(path).split("/")
         for end in range(len(parts), 0, -1):
             why = left_out.get("/".join(parts[:end]))
             if why:

@@ -79,18 +79,18 @@ class _Debugging:
                 if self._deep > 1:
                     yield
                     return
-                note.send(self._socket, Breakpoint(self.rank, time.time(), at=self.at(frame)[-300:]))
+                note.send_statement(self._socket, Breakpoint(self.rank, time.time(), at=self.at(frame)[-300:]))
                 if not os.read(self._granted, 1):
                     raise RuntimeError(f"rank {self.rank} waited at {self.at(frame)} for a terminal that is gone")
-                with self._in_place_of_streams():
+                with self._terminal_as_streams():
                     yield
             finally:
                 self._deep -= 1
                 if not self._deep:
-                    note.send(self._socket, Continued(self.rank, time.time()))
+                    note.send_statement(self._socket, Continued(self.rank, time.time()))
 
     @contextmanager
-    def _in_place_of_streams(self) -> Iterator[None]:
+    def _terminal_as_streams(self) -> Iterator[None]:
         saved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 100) for fd in (0, 1, 2)]
         streams, kind = (sys.stdin, sys.__stdin__), os.environ.get("TERM")
         with suppress(OSError):  # it has it already
@@ -111,7 +111,7 @@ class _Debugging:
                 os.environ["TERM"] = kind
 
 
-def prepare(spec: dict[str, Any]) -> None:
+def prepare_debugger(spec: dict[str, Any]) -> None:
     """Have breakpoints do in this process what there is a terminal for; with one of its own, they work as ever."""
     if spec["stdin"] in (OWN, ANOTHERS):
         # Ranks wait for one that a person talks with, unless the script says how long they do.
@@ -135,14 +135,14 @@ def _patch(pdb: Any, debugging: _Debugging) -> None:
     def set_trace(*, header: str | None = None, commands: Any = None) -> None:
         debugging.stop(sys._getframe(1), "pdb.set_trace()", header, commands)
 
-    def interaction(self: Any, frame: FrameType | None, *more: Any) -> None:
+    def interaction(self: Any, frame: FrameType | None, *rest: Any) -> None:
         if not self.use_rawinput:  # it speaks over streams of its own
-            plain(self, frame, *more)
+            plain(self, frame, *rest)
             return
         debugging.refuse(frame, "its debugger")
         self.skip = {*(self.skip or ()), _OWN_MODULES}
         with debugging.terminal(frame):
-            plain(self, frame, *more)
+            plain(self, frame, *rest)
 
     plain = pdb.Pdb.interaction
     pdb.Pdb.interaction = interaction

@@ -15,12 +15,12 @@ from torch._C._distributed_c10d import ProcessGroup as PlainGroup
 
 from ....node.hooks import hooks
 from ....node.recorder import handles
-from ....node.recorder.python_group import OPERATIONS, Call, RecordedGroup, RecordedWork, Tensors, recorded
+from ....node.recorder.python_group import OPERATIONS, Call, RecordedGroup, RecordedWork, Tensors, record_method
 
 _known: set[type] = {PlainGroup, RecordedGroup}
 
 
-def record(group: Any, compiled: Any = None) -> None:
+def record_group(group: Any, compiled: Any = None) -> None:
     """Have the calls of all groups of this one's class recorded; by the compiled recorder where it is given."""
     kind = type(group)
     if kind in _known:
@@ -31,7 +31,7 @@ def record(group: Any, compiled: Any = None) -> None:
         for name in names:
             method = _own_method(kind, name)
             if method is not None:
-                setattr(kind, name, recorded(op, method, lambda self: self, begin))
+                setattr(kind, name, record_method(op, method, lambda self: self, begin))
     library = sys.modules[kind.__module__].__file__
     if library:
         handles.add_library(os.path.join(os.path.dirname(library), ""))

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-HOOKS = {"network": "network:confine"}
+HOOKS = {"network": "network:confine_network"}

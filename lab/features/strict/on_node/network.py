@@ -31,12 +31,12 @@ _BEFORE_FLOWS_ARE_KNOWN = -300
 _SYN, _SYN_OR_ACK = b"\x02", b"\x12"
 _OVER_LIMIT = 1
 _REMOVE_ROUTE, _MAIN_TABLE, _ANY_SCOPE = 25, 254, 255
-_ACCEPT = [nf.part("notrack"), nf.verdict(nf.ACCEPT)]
+_ACCEPT = [nf.encode_expression("notrack"), nf.set_verdict(nf.ACCEPT)]
 """Accept a packet without a place in the namespace's own table of flows."""
-_ON_LOOPBACK = [nf.meta(nf.DEVICE), nf.compare(struct.pack("=I", _LOOPBACK)), *_ACCEPT]
+_ON_LOOPBACK = [nf.load_meta(nf.DEVICE), nf.compare_loaded(struct.pack("=I", _LOOPBACK)), *_ACCEPT]
 
 
-def confine(peers: Sequence[str]) -> None:
+def confine_network(peers: Sequence[str]) -> None:
     """Close the network of this node for all but its peers, or end this process, which is to become its agent.
 
     Args:
@@ -68,31 +68,31 @@ def close_network(first: str, last: str) -> None:
 
 def _rules(first: str, last: str) -> list[list[bytes]]:
     """What becomes of a packet that leaves; one that no rule accepts is dropped."""
-    opens = [nf.load(nf.TRANSPORT, nf.TCP_FLAGS, 1), nf.mask(_SYN_OR_ACK), nf.compare(_SYN)]
-    too_many, datagrams = _over_limit(CONNECTIONS_PER_S), _over_limit(DATAGRAMS_PER_S)
+    opens = [nf.load_bytes(nf.TRANSPORT, nf.TCP_FLAGS, 1), nf.mask_loaded(_SYN_OR_ACK), nf.compare_loaded(_SYN)]
+    connections, datagrams = _over_limit(CONNECTIONS_PER_S), _over_limit(DATAGRAMS_PER_S)
     return [
-        [*nf.address(nf.DESTINATION, nf.EQUAL, _RESOLVER), nf.verdict(nf.DROP)],
+        [*nf.match_address(nf.DESTINATION, nf.EQUAL, _RESOLVER), nf.set_verdict(nf.DROP)],
         _ON_LOOPBACK,
-        [*nf.protocol(socket.IPPROTO_TCP), *opens, too_many, nf.verdict(nf.DROP)],
-        [*nf.protocol(socket.IPPROTO_TCP, nf.UNEQUAL), datagrams, nf.verdict(nf.DROP)],
+        [*nf.match_protocol(socket.IPPROTO_TCP), *opens, connections, nf.set_verdict(nf.DROP)],
+        [*nf.match_protocol(socket.IPPROTO_TCP, nf.UNEQUAL), datagrams, nf.set_verdict(nf.DROP)],
         [
-            *nf.address(nf.DESTINATION, nf.AT_LEAST, first),
-            *nf.address(nf.DESTINATION, nf.AT_MOST, last),
+            *nf.match_address(nf.DESTINATION, nf.AT_LEAST, first),
+            *nf.match_address(nf.DESTINATION, nf.AT_MOST, last),
             *_ACCEPT,
         ],
     ]
 
 
 def _over_limit(per_s: int) -> bytes:
-    rate, unit = (netlink.attribute(kind, struct.pack(">Q", value)) for kind, value in ((1, per_s), (2, 1)))
-    return nf.part("limit", rate, unit, AT_ONCE, 0, _OVER_LIMIT)
+    rate, unit = (netlink.encode_attribute(kind, struct.pack(">Q", value)) for kind, value in ((1, per_s), (2, 1)))
+    return nf.encode_expression("limit", rate, unit, AT_ONCE, 0, _OVER_LIMIT)
 
 
 def _make_table(family: int, leaving: Sequence[Sequence[bytes]]) -> None:
     """Make the table of one protocol."""
     arrives = nf.Chain("arrives", nf.BEFORE_ROUTING, _BEFORE_FLOWS_ARE_KNOWN)
     leaves = nf.Chain("leaves", nf.OUTPUT, _BEFORE_FLOWS_ARE_KNOWN, nf.DROP)
-    rules = [nf.Rule("arrives", [nf.part("notrack")]), *(nf.Rule("leaves", parts) for parts in leaving)]
+    rules = [nf.Rule("arrives", [nf.encode_expression("notrack")]), *(nf.Rule("leaves", parts) for parts in leaving)]
     nf.replace_table(family, TABLE, [arrives, leaves], rules)
 
 
@@ -100,7 +100,7 @@ def _remove_default_route() -> None:
     """Have the kernel refuse other addresses at once, where it would ask for a gateway that does not exist."""
     route = struct.pack("=BBBBBBBBI", socket.AF_INET, 0, 0, 0, _MAIN_TABLE, 0, _ANY_SCOPE, 0, 0)
     try:
-        netlink.send(netlink.ROUTE, [netlink.message(_REMOVE_ROUTE, netlink.ACK, route)])
+        netlink.send_requests(netlink.ROUTE, [netlink.encode_request(_REMOVE_ROUTE, netlink.ACK, route)])
     except OSError as error:
         if error.errno != errno.ESRCH:
             raise

@@ -9,9 +9,9 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
-from ....node.recorder import marks
+from ....node.recorder import phases
 from ....node.recorder.journal import journal, source
-from ....node.recorder.patching import patch, wraps
+from ....node.recorder.patching import patch_module, wraps_function
 from . import replicas
 
 _numbers = itertools.count(1)
@@ -37,13 +37,13 @@ _described: list[int] = []
 """The numbers of all modules that there were."""
 
 
-def record() -> None:
+def record_training() -> None:
     """Have modules of DDP and steps of optimizers recorded in this process."""
-    patch("torch.nn.parallel.distributed", _watch)
-    patch("torch.optim.optimizer", replicas.watch)
+    patch_module("torch.nn.parallel.distributed", _watch)
+    patch_module("torch.optim.optimizer", replicas.watch_optimizers)
 
 
-def finish() -> None:
+def finish_training() -> None:
     """Write what is known at the end of the default group, or of the script.
 
     That is of buckets that were rebuilt in a last forward pass, and of norms after the last steps.
@@ -53,7 +53,7 @@ def finish() -> None:
             with suppress(AttributeError, RuntimeError):
                 module.logger.set_runtime_stats_and_log()
                 _write_rebuilt(module, known)
-    replicas.finish()
+    replicas.write_last_norms()
 
 
 def _watch(module: ModuleType) -> None:
@@ -64,9 +64,9 @@ def _watch(module: ModuleType) -> None:
 
 
 def _watched_init(construct: Any, distributed: Any) -> Any:
-    marked = marks.marked(b"DDP()", construct)
+    wrapped = phases.wrap_phase(b"DDP()", construct)
 
-    @wraps(construct)
+    @wraps_function(construct)
     def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807 - PyTorch's name
         if not journal.on:
             construct(self, *arguments, **named)
@@ -81,7 +81,7 @@ def _watched_init(construct: Any, distributed: Any) -> Any:
 
         distributed._compute_bucket_assignment_by_size = compute_and_keep
         try:
-            marked(self, *arguments, **named)
+            wrapped(self, *arguments, **named)
         except BaseException:
             _describe_failed(self)
             raise
@@ -94,15 +94,15 @@ def _watched_init(construct: Any, distributed: Any) -> Any:
 
 
 def _watched_forward(forward: Any) -> Any:
-    marked = marks.marked(b"forward", forward)
+    wrapped = phases.wrap_phase(b"forward", forward)
 
-    @wraps(forward)
+    @wraps_function(forward)
     def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
         known = _modules.get(self)
         try:
             if journal.on:
                 _announce(self, known)
-            return marked(self, *arguments, **named)
+            return wrapped(self, *arguments, **named)
         finally:
             # DDP tells its rebuilt buckets in the forward pass after the one that rebuilt them.
             if known is not None and known.is_awaited and getattr(self, "_has_rebuilt_buckets", False):
@@ -132,7 +132,7 @@ def _describe(module: Any, parameters: list[Any], result: Any) -> None:
         _write_parameters(module, number, parameters, buckets)
         _modules[module] = _Module(number)
         _described.append(number)
-        replicas.add(module, number, parameters)
+        replicas.add_module(module, number, parameters)
 
 
 def _describe_failed(module: Any) -> None:

@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from ....node.recorder.journal import journal, source
-from ....node.recorder.patching import inlined, nothing
+from ....node.recorder.patching import do_nothing, inline_for_compile
 
 
 class _Trained:
@@ -65,7 +65,7 @@ _stepping: list[weakref.ref[Any]] = []
 """The optimizer whose step goes on: one that others step inside of counts as a whole."""
 
 
-def add(module: Any, number: int, parameters: list[Any]) -> None:
+def add_module(module: Any, number: int, parameters: list[Any]) -> None:
     """Watch a DDP module that has been constructed; its parameters are in DDP's order."""
     references = [weakref.ref(parameter) for parameter in parameters]
 
@@ -75,11 +75,11 @@ def add(module: Any, number: int, parameters: list[Any]) -> None:
     _modules.append((_Trained("norms", "d", number, module, read), set(map(id, parameters))))
 
 
-def watch(module: ModuleType) -> None:
+def watch_optimizers(module: ModuleType) -> None:
     """Have the steps of all optimizers of `torch.optim.optimizer` watched, and the garbage collector."""
-    module.register_optimizer_step_pre_hook(inlined(_before_step, nothing))
-    module.register_optimizer_step_post_hook(inlined(_write_usage, nothing))
-    module.register_optimizer_step_post_hook(inlined(_after_step, nothing))
+    module.register_optimizer_step_pre_hook(inline_for_compile(_before_step, do_nothing))
+    module.register_optimizer_step_post_hook(inline_for_compile(_write_usage, do_nothing))
+    module.register_optimizer_step_post_hook(inline_for_compile(_after_step, do_nothing))
     if _on_collection not in gc.callbacks:
         gc.callbacks.append(_on_collection)
 
@@ -104,7 +104,7 @@ def _after_step(optimizer: Any, *_: Any) -> None:
         one.step()
 
 
-def finish() -> None:
+def write_last_norms() -> None:
     """Write the norms after the last steps, of what is still there: the default group ends, or the script."""
     for one in (*(module for module, _ in _modules), *_optimizers.values()):
         one.write()
@@ -124,14 +124,14 @@ def _norm(tensor: Any) -> Any:
     """The norm of the elements, or of the sample that a summary would be of; None where it cannot be read."""
     import torch
 
-    from ....node.recorder.python_group import is_readable, sample
+    from ....node.recorder.python_group import is_readable, sample_memory
 
     if tensor is None or not is_readable(tensor) or tensor.is_complex():
         return None
     flat = tensor.detach().contiguous()
     if not flat.numel():
         return 0.0
-    length = torch.linalg.vector_norm(torch.frombuffer(sample(flat), dtype=flat.dtype).double()).item()
+    length = torch.linalg.vector_norm(torch.frombuffer(sample_memory(flat), dtype=flat.dtype).double()).item()
     return float(f"{length:.9g}") if length - length == 0 else str(length)
 
 
@@ -155,8 +155,8 @@ def _write_usage(*_: Any) -> None:
             others = [_read_times(thread) for thread in os.listdir("/proc/self/task") if thread != here]
         except (OSError, ValueError):  # the kernel does not count them, or a thread has just ended
             return
-        beside, beside_queued = sum(one for one, _ in others), sum(one for _, one in others)
-        journal.add("cpu", ran=ran, queued=queued, beside=beside, beside_queued=beside_queued)
+        others_ran, others_queued = sum(one for one, _ in others), sum(one for _, one in others)
+        journal.add("cpu", ran=ran, queued=queued, beside=others_ran, beside_queued=others_queued)
 
 
 def _read_times(thread: str) -> tuple[int, int]:

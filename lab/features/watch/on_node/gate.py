@@ -30,12 +30,12 @@ class Gate:
         with self._lock:
             while self.closed and self._allowed < call:
                 try:
-                    said = os.read(self._fd, 4096)
+                    chunk = os.read(self._fd, 4096)
                 except OSError:  # the script has closed it
-                    said = b""
-                *whole, self._rest = (self._rest + said).split(b"\n")
+                    chunk = b""
+                *whole, self._rest = (self._rest + chunk).split(b"\n")
                 self._allowed = max([self._allowed, *(int(word) for word in whole if word.isdigit())])
-                self.closed = bool(said)
+                self.closed = bool(chunk)
 
 
 gate = Gate()

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from contextlib import closing, suppress
 from typing import NoReturn
 
-from ....node import agent, strays, warm
+from ....node import agent, leftovers, warm
 from ....node.messages import typed, wire
 from ....node.messages.agent import Config
 from . import entering
@@ -39,8 +39,8 @@ def main(archive: bytes) -> NoReturn:
     files = _content(archive)
     own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     warm.import_torch()
-    warm.prepare_many_forks()  # once for all nodes, and not by each after the first script that needs it
-    open_on_image, reader = strays.open_on_image(), wire.LineReader()
+    warm.prepare_for_forks()  # once for all nodes, and not by each after the first script that needs it
+    open_on_image, reader = leftovers.open_on_image(), wire.LineReader()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who has forked an agent is gone at once: its node would see it
     while chunk := os.read(0, _CHUNK_BYTES):
         for asked in [one for one in reader.feed(chunk) if isinstance(one, Enter)]:
@@ -60,7 +60,7 @@ def main(archive: bytes) -> NoReturn:
 
 def _answer(stream: int, answer: Entered) -> None:
     with suppress(OSError):
-        os.write(stream, wire.encode(answer._replace(problem=answer.problem[:_LONGEST_PROBLEM])))
+        os.write(stream, wire.encode_message(answer._replace(problem=answer.problem[:_LONGEST_PROBLEM])))
 
 
 def _enter(first: FirstProcess, files: Mapping[str, bytes], open_on_image: tuple[str, ...]) -> NoReturn:
@@ -72,9 +72,9 @@ def _enter(first: FirstProcess, files: Mapping[str, bytes], open_on_image: tuple
     stream = 1
     try:
         first.join_groups()
-        wanted = entering.privileges(first.read("status"))
+        wanted = entering.read_privileges(first.read("status"))
         filters = entering.filters_of(_FIRST_PID) if wanted["Seccomp"] != "0" else []
-        config = typed.read(Config, json.loads(first.read("cmdline").split("\0")[-2]))
+        config = typed.read_typed(Config, json.loads(first.read("cmdline").split("\0")[-2]))
         config = config._replace(forked=True, open_on_image=open_on_image)
         environment, streams = first.environment(), first.streams()
         first.enter()
@@ -88,7 +88,7 @@ def _enter(first: FirstProcess, files: Mapping[str, bytes], open_on_image: tuple
         os.closerange(4, os.sysconf("SC_OPEN_MAX"))
         os.environ.clear()
         os.environ.update(environment)
-        entering.take_over(wanted, filters)
+        entering.adopt_privileges(wanted, filters)
         _write(files, config.import_root)
         os.kill(_FIRST_PID, _ARRIVED)
     except BaseException as error:
@@ -96,7 +96,7 @@ def _enter(first: FirstProcess, files: Mapping[str, bytes], open_on_image: tuple
         os._exit(1)
     _answer(stream, Entered(first.container))
     os.close(stream)
-    agent.serve(config)
+    agent.serve_node(config)
     os._exit(1)
 
 

@@ -36,7 +36,7 @@ class Unlike(Exception):
     """A process cannot be made what another one is; the message says why."""
 
 
-def privileges(status: str) -> dict[str, str]:
+def read_privileges(status: str) -> dict[str, str]:
     """What a process may do, from the text of /proc/PID/status."""
     pairs = (line.partition(":")[::2] for line in status.splitlines())
     return {name: value.strip() for name, value in pairs if name in _SAME}
@@ -55,20 +55,20 @@ def filters_of(pid: int) -> list[bytes]:
     try:
         _ptrace(_PTRACE_INTERRUPT, pid)
         os.waitpid(pid, _WALL)
-        found: list[bytes] = []
+        programs: list[bytes] = []
         while True:
             try:
-                length = _ptrace(_PTRACE_SECCOMP_GET_FILTER, pid, len(found))
+                length = _ptrace(_PTRACE_SECCOMP_GET_FILTER, pid, len(programs))
             except FileNotFoundError:
-                return found[::-1]
+                return programs[::-1]
             program = ctypes.create_string_buffer(length * _INSTRUCTION_BYTES)
-            _ptrace(_PTRACE_SECCOMP_GET_FILTER, pid, len(found), ctypes.addressof(program))
-            found.append(program.raw)
+            _ptrace(_PTRACE_SECCOMP_GET_FILTER, pid, len(programs), ctypes.addressof(program))
+            programs.append(program.raw)
     finally:
         _ptrace(_PTRACE_DETACH, pid)
 
 
-def take_over(wanted: dict[str, str], filters: list[bytes]) -> None:
+def adopt_privileges(wanted: dict[str, str], filters: list[bytes]) -> None:
     """Give up all that a process with these privileges has not; for good.
 
     Args:
@@ -91,7 +91,7 @@ def take_over(wanted: dict[str, str], filters: list[bytes]) -> None:
         program = _Program(len(each) // _INSTRUCTION_BYTES, each)
         _prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(program))
     with open("/proc/self/status") as file:
-        became = privileges(file.read())
+        became = read_privileges(file.read())
     for name, value in wanted.items():
         if became.get(name) != value:
             raise Unlike(f"its agent would have {name} {became.get(name)}, not {value} as its first process has")

@@ -22,12 +22,12 @@ def main() -> None:
     except (OSError, ValueError):
         sys.exit(NOT_THERE)
     if what == "kill":
-        processes.kill(processes.descendants(first))
+        processes.kill_processes(processes.list_descendants(first))
     elif what == "pause":
-        sys.exit(WILL_NOT if processes.stand_still(lambda: processes.descendants(first), _DEADLINE_S) else 0)
+        sys.exit(WILL_NOT if processes.stop_processes(lambda: processes.list_descendants(first), _DEADLINE_S) else 0)
     elif what == "resume":
-        processes.go_on(processes.descendants(first))
+        processes.continue_processes(processes.list_descendants(first))
     elif what == "memory":
-        print(sum(processes.held_bytes(processes.descendants(first)).values()))
+        print(sum(processes.held_bytes(processes.list_descendants(first)).values()))
     else:
         sys.exit(2)

@@ -1,6 +1,6 @@
-"""What a node's first Python is asked: whether it has torch, and which interface has the node's address.
+"""Check a node's first Python: whether it has torch, and which interface has the node's address.
 
-Its text is run there as it is: the standard library of Python 3.9 is all that it may use. Prints the interface.
+Its text runs as it is, so it may use only the standard library of Python 3.9. It prints the interface.
 """
 
 import fcntl
@@ -13,7 +13,7 @@ _ASK_ADDRESS = 0x8915
 
 
 def main() -> None:
-    """Print it; the last argument is the address."""
+    """Print the interface; the last argument is the address."""
     if not importlib.util.find_spec("torch"):
         sys.exit(1)
     wanted = sys.argv[-1]
@@ -25,10 +25,10 @@ def _has(interface: str, wanted: str) -> bool:
         return interface == "lo"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         try:
-            found = fcntl.ioctl(asking.fileno(), _ASK_ADDRESS, struct.pack("256s", interface.encode()[:15]))
-        except OSError:  # it has none
+            reply = fcntl.ioctl(asking.fileno(), _ASK_ADDRESS, struct.pack("256s", interface.encode()[:15]))
+        except OSError:  # it has no address
             return False
-    return socket.inet_ntoa(found[20:24]) == wanted
+    return socket.inet_ntoa(reply[20:24]) == wanted
 
 
 if __name__ == "__main__":

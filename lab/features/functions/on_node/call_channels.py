@@ -9,7 +9,7 @@ ends: tuple[int, int] | None = None
 """Where calls arrive, and where answers go; None: nobody calls."""
 
 
-def prepare(spec: dict[str, Any]) -> None:
+def prepare_calls(spec: dict[str, Any]) -> None:
     """Take them from what the worker was started with."""
     global ends
     if spec.get("calls_fd", -1) >= 0:
@@ -17,4 +17,4 @@ def prepare(spec: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    importlib.import_module("labnode.features.functions.on_node.calls").serve()
+    importlib.import_module("labnode.features.functions.on_node.calls").serve_calls()

@@ -16,7 +16,7 @@ from .messages.agent import Files
 from .users import Users
 
 
-def clear(root: str) -> None:
+def clear_folders(root: str) -> None:
     """Make the folder of an agent, without what a run left there that ended with its node."""
     os.makedirs(root, exist_ok=True)
     for folder in _folders(root):
@@ -28,7 +28,7 @@ def _folders(root: str) -> tuple[str, str]:
     return os.path.join(root, "run"), os.path.join(root, "own")
 
 
-class Workplace:
+class RunFolders:
     """Where a run works; made empty."""
 
     def __init__(self, root: str, users: Users) -> None:
@@ -48,13 +48,13 @@ class Workplace:
             if not remove_tree(folder):
                 raise OSError(f"{folder} holds something that cannot be removed")
         os.makedirs(self._own)
-        for folder in (self.home, self.folder, self.home_beside(self.folder)):
+        for folder in (self.home, self.folder, self.make_home_path(self.folder)):
             os.mkdir(folder)
-            if users.many:
-                users.give(folder, 0)
+            if users.are_separate:
+                users.assign(folder, 0)
                 os.chmod(folder, 0o775)
 
-    def take(self, files: Files) -> None:
+    def receive(self, files: Files) -> None:
         """Take a piece of the compressed tar of the scenario's folder; unpack it after the last piece.
 
         What is for the check is kept until it begins.
@@ -65,7 +65,7 @@ class Workplace:
                 self.shipped.update(self._unpack(self._archive, self.folder))
             self.shipped_at = _now(self._own)
 
-    def home_beside(self, folder: str) -> str:
+    def make_home_path(self, folder: str) -> str:
         """A folder for what whoever works in another one makes without being asked: caches, temporary files."""
         return os.path.join(os.path.dirname(folder), "home")
 
@@ -74,10 +74,10 @@ class Workplace:
         folder = os.path.join(self._own, "run", "work")  # ends as the workers' folder does, which stacks leave out
         os.makedirs(folder)
         self._unpack(self._archive_of_check or self._archive, folder)
-        home = self.home_beside(folder)
+        home = self.make_home_path(folder)
         os.mkdir(home)
-        if self._users.many:
-            self._users.give(home, -1)
+        if self._users.are_separate:
+            self._users.assign(home, -1)
         return folder
 
     @property
@@ -89,7 +89,7 @@ class Workplace:
         """Where the socket for the notes of a worker is, of which no two have the same number."""
         return os.path.join(self._own, f"notes{number}")
 
-    def keep(self, name: str, text: str) -> str:
+    def write_file(self, name: str, text: str) -> str:
         """Write a file that everybody may read and only the agent may change; returns its path."""
         path = os.path.join(self._own, name)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
@@ -97,16 +97,16 @@ class Workplace:
             file.write(text)
         return path
 
-    def remove(self, tell: Callable[[], object]) -> list[str]:
+    def remove(self, on_progress: Callable[[], object]) -> list[str]:
         """Remove both folders and what is in them; returns those that stay. `tell` is called while that goes on."""
-        return [folder for folder in (self.home, self._own) if not remove_tree(folder, tell)]
+        return [folder for folder in (self.home, self._own) if not remove_tree(folder, on_progress)]
 
     def _unpack(self, pieces: list[bytes], folder: str) -> list[str]:
         """Unpack an archive; returns the paths of what was in it."""
         data = zlib.decompress(b"".join(pieces))
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
             for entry in archive:
-                if self._users.many:  # what its owner may do with it, all workers may
+                if self._users.are_separate:  # what its owner may do with it, all workers may
                     entry.mode |= (entry.mode & 0o700) >> 3
                 archive.extract(entry, folder)
             return archive.getnames()

@@ -8,29 +8,38 @@ from types import ModuleType
 from typing import Any
 
 from .journal import journal, source
-from .patching import Action, Function, inlined, nothing, patch, replace, replace_methods, wraps
+from .patching import (
+    Action,
+    Function,
+    do_nothing,
+    inline_for_compile,
+    patch_module,
+    replace_function,
+    replace_methods,
+    wraps_function,
+)
 
-Mark = Callable[[bytes, bool], None]
+PhaseWriter = Callable[[bytes, bool], None]
 
 
-def _python_mark(name: bytes, ended: bool) -> None:
+def _write_phase(name: bytes, ended: bool) -> None:
     if journal.on:
         journal.add("mark", n=name.decode(), e=int(ended), **({} if ended else {"at": source.line()}))
 
 
-_write: Mark = _python_mark
+_write: PhaseWriter = _write_phase
 """What writes a mark."""
-_mark: Mark = _python_mark
+_emit: PhaseWriter = _write_phase
 """What is done at a mark: mostly only that."""
 _watchers: dict[str, tuple[Callable[[str], None], Callable[[str], None]]] = {}
 """By phase: what is called before it begins, and after it has ended."""
 
 
-def write_with(mark: Mark) -> None:
+def write_with(write: PhaseWriter) -> None:
     """Have another function write the marks: the compiled recorder's takes a third of the time."""
-    global _write, _mark
-    _write = mark
-    _mark = _watched_mark if _watchers else mark
+    global _write, _emit
+    _write = write
+    _emit = _write_watched_phase if _watchers else write
 
 
 def watch_phases(names: Iterable[str], begin: Callable[[str], None], end: Callable[[str], None]) -> None:
@@ -41,19 +50,19 @@ def watch_phases(names: Iterable[str], begin: Callable[[str], None], end: Callab
 
 def begin_phase(name: str, **facts: Any) -> None:
     """Write that a phase begins of which there is more to say."""
-    _watchers.get(name, (nothing, nothing))[0](name)
+    _watchers.get(name, (do_nothing, do_nothing))[0](name)
     journal.add("mark", n=name, e=0, at=source.line(), **facts)
 
 
 def end_phase(name: str) -> None:
     """Write that such a phase has ended."""
     journal.add("mark", n=name, e=1)
-    _watchers.get(name, (nothing, nothing))[1](name)
+    _watchers.get(name, (do_nothing, do_nothing))[1](name)
 
 
-def _watched_mark(name: bytes, ended: bool) -> None:
+def _write_watched_phase(name: bytes, ended: bool) -> None:
     phase = name.decode()
-    begin, end = _watchers.get(phase, (nothing, nothing))
+    begin, end = _watchers.get(phase, (do_nothing, do_nothing))
     if not ended:
         begin(phase)
     _write(name, ended)
@@ -61,44 +70,44 @@ def _watched_mark(name: bytes, ended: bool) -> None:
         end(phase)
 
 
-def marked(name: bytes, function: Function) -> Function:
+def wrap_phase(name: bytes, function: Function) -> Function:
     """A function that marks its beginning and its end."""
 
-    @wraps(function)
+    @wraps_function(function)
     def wrapper(*arguments: Any, **named: Any) -> Any:
-        _mark(name, False)
+        _emit(name, False)
         try:
             return function(*arguments, **named)
         finally:
-            _mark(name, True)
+            _emit(name, True)
 
     return wrapper
 
 
-def watch() -> None:
+def watch_training_steps() -> None:
     """Have phases recorded in this process."""
-    patch("torch.distributed.distributed_c10d", _mark_function("init_process_group"))
-    patch("torch.nn.modules.loss", _on_loss)
-    patch("torch.nn.modules.module", lambda module: replace_methods(module.Module, *_ZERO_GRAD))
-    patch("torch.autograd", _mark_function("backward"))  # Tensor.backward calls this one
-    patch("torch.optim.optimizer", _on_optimizer)
+    patch_module("torch.distributed.distributed_c10d", _wrap_function("init_process_group"))
+    patch_module("torch.nn.modules.loss", _on_loss)
+    patch_module("torch.nn.modules.module", lambda module: replace_methods(module.Module, *_ZERO_GRAD))
+    patch_module("torch.autograd", _wrap_function("backward"))  # Tensor.backward calls this one
+    patch_module("torch.optim.optimizer", _on_optimizer)
 
 
-def _mark_function(name: str) -> Action:
+def _wrap_function(name: str) -> Action:
     """Marks a function of a module."""
-    return lambda module: replace(module, name, partial(marked, name.encode()))
+    return lambda module: replace_function(module, name, partial(wrap_phase, name.encode()))
 
 
-_ZERO_GRAD = ("zero_grad",), partial(marked, b"zero_grad")
+_ZERO_GRAD = ("zero_grad",), partial(wrap_phase, b"zero_grad")
 
 
 def _on_loss(module: ModuleType) -> None:
     loss = module._Loss
     if "__call__" not in vars(loss):  # it is inherited from Module: the loss gets one of its own
-        loss.__call__ = inlined(marked(b"loss", loss.__call__), loss.__call__)
+        loss.__call__ = inline_for_compile(wrap_phase(b"loss", loss.__call__), loss.__call__)
 
 
 def _on_optimizer(module: ModuleType) -> None:
     replace_methods(module.Optimizer, *_ZERO_GRAD)
-    module.register_optimizer_step_pre_hook(inlined(lambda *_: _mark(b"step", False), nothing))
-    module.register_optimizer_step_post_hook(inlined(lambda *_: _mark(b"step", True), nothing))
+    module.register_optimizer_step_pre_hook(inline_for_compile(lambda *_: _emit(b"step", False), do_nothing))
+    module.register_optimizer_step_post_hook(inline_for_compile(lambda *_: _emit(b"step", True), do_nothing))

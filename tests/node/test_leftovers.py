@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.node import strays
+from lab.node import leftovers
 from lab.node.users import User
 
 
@@ -36,7 +36,7 @@ def test_a_tree_is_removed_however_deep_and_whatever_is_in_it(tmp_path: Path):
         at = below
     os.close(at)
 
-    strays.remove_tree(str(top))
+    leftovers.remove_tree(str(top))
 
     assert os.listdir(tmp_path) == ["kept"]
     assert (tmp_path / "kept" / "file").read_text() == "stays"
@@ -46,8 +46,8 @@ def test_a_link_is_removed_and_what_it_names_stays(tmp_path: Path):
     (tmp_path / "kept").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "kept")
 
-    strays.remove_tree(str(tmp_path / "link"))
-    strays.remove_tree(str(tmp_path / "never-made"))
+    leftovers.remove_tree(str(tmp_path / "link"))
+    leftovers.remove_tree(str(tmp_path / "never-made"))
 
     assert os.listdir(tmp_path) == ["kept"]
 
@@ -56,7 +56,7 @@ def test_a_folder_is_emptied_and_stays(tmp_path: Path):
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "c").write_text("x")
 
-    strays.empty(str(tmp_path))
+    leftovers.empty_folder(str(tmp_path))
 
     assert os.listdir(tmp_path) == []
 
@@ -72,7 +72,7 @@ def test_folders_and_files_that_can_be_changed_are_found_but_not_below_those_tha
     (tmp_path / "closed" / "link").symlink_to("open-file")
 
     kept, top = {str(tmp_path / "kept")}, tmp_path
-    found = dict(strays.find_below(str(top), kept, lambda facts: bool(facts.st_mode & 0o002), files=True))
+    found = dict(leftovers.find_below(str(top), kept, lambda facts: bool(facts.st_mode & 0o002), files=True))
 
     assert found == {str(top / "closed/open"): True, str(top / "open"): True, str(top / "closed/open-file"): False}
 
@@ -90,10 +90,10 @@ def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).chmod(0o777)
 
     def find(kept, user=None, *, files, known=None):
-        return dict(strays.find_below(str(tmp_path), kept, lambda facts: bool(facts.st_mode & 0o002), files=files))
+        return dict(leftovers.find_below(str(tmp_path), kept, lambda facts: bool(facts.st_mode & 0o002), files=files))
 
-    monkeypatch.setattr(strays, "find_writable", find)
-    monkeypatch.setattr(strays, "remove_system_v", lambda: None)
+    monkeypatch.setattr(leftovers, "find_writable", find)
+    monkeypatch.setattr(leftovers, "remove_system_v", lambda: None)
     return tmp_path
 
 
@@ -110,8 +110,8 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("what", [*CHANGES])
 def test_what_a_run_changed_in_an_image_is_told(image: Path, what: str):
-    left = strays.Strays([], foreign=True)
-    left.remember(User(20000, 20000))
+    left = leftovers.Leftovers([], foreign=True)
+    left.begin_run(User(20000, 20000))
     CHANGES[what](image)
 
     assert left.remove(lambda: None) == [f"{image / what} changed"]
@@ -119,20 +119,20 @@ def test_what_a_run_changed_in_an_image_is_told(image: Path, what: str):
 
 def test_what_a_run_left_that_ended_with_its_node_is_removed_when_that_starts_again(image: Path, tmp_path: Path):
     journal = str(tmp_path.with_name("journal"))
-    strays.Strays([], foreign=True, journal=journal).remember(User(20000, 20000))
+    leftovers.Leftovers([], foreign=True, journal=journal).begin_run(User(20000, 20000))
     (image / "tmp/mine").write_text("x")
     (image / "etc/settings").write_text("y")
 
-    again = strays.Strays([], foreign=True, journal=journal)
-    assert again.take_up() == f"{image / 'etc/settings'} changed"
+    again = leftovers.Leftovers([], foreign=True, journal=journal)
+    assert again.remove_interrupted() == f"{image / 'etc/settings'} changed"
     assert os.listdir(image / "tmp") == []
-    assert again.take_up() == ""
+    assert again.remove_interrupted() == ""
 
 
 def test_what_a_run_left_beside_is_removed_and_the_node_is_as_it_was(image: Path):
-    left = strays.Strays([], foreign=True)
+    left = leftovers.Leftovers([], foreign=True)
     for _ in range(2):
-        left.remember(User(20000, 20000))
+        left.begin_run(User(20000, 20000))
         (image / "open/mine/deep").mkdir(parents=True)
         (image / "tmp/mine").write_text("x")
         (image / "open/program/main.py").read_text()
@@ -144,12 +144,12 @@ def test_what_a_run_left_beside_is_removed_and_the_node_is_as_it_was(image: Path
 
 def test_what_is_known_of_an_image_is_not_looked_for_again_but_what_is_mounted_is(monkeypatch: pytest.MonkeyPatch):
     looked: list[str] = []
-    monkeypatch.setattr(strays, "_mount_points", lambda: {"/shared", "/dev/shm"})
-    monkeypatch.setattr(strays, "find_below", lambda top, *_, files: looked.append(top) or ())
+    monkeypatch.setattr(leftovers, "_mount_points", lambda: {"/shared", "/dev/shm"})
+    monkeypatch.setattr(leftovers, "find_below", lambda top, *_, files: looked.append(top) or ())
     known = ["/tmp", "/shared", "/shared/below", "/sharedlike"]
 
-    found = strays.find_writable({"/shared"}, files=False, known=known)
+    found = leftovers.find_writable({"/shared"}, files=False, known=known)
 
     assert ([*found], looked) == (["/tmp", "/sharedlike"], ["/dev/shm"])
-    strays.find_writable({"/shared"}, files=False)
+    leftovers.find_writable({"/shared"}, files=False)
     assert looked[1:] == ["/", "/dev/shm"]

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lab.node.joiners import Joiners
+from lab.node.joined_processes import JoinedProcesses
 from lab.node.limits import Limits
 from lab.node.messages import wire
 from lab.node.messages.agent import (
@@ -36,8 +36,8 @@ from lab.node.messages.agent import (
     worker_of,
 )
 from lab.node.messages.wire import Sender
-from lab.node.rank.note import send
-from lab.node.statement import bind_notes, waiting_statements
+from lab.node.rank.note import send_statement
+from lab.node.statement import bind_notes, receive_statements
 from lab.node.users import Users
 
 Send = Callable[..., None]
@@ -75,9 +75,9 @@ def limits_of(send: Sender) -> Limits:
 
 
 @pytest.fixture
-def joiners(told: list[wire.Message]) -> Iterator[Joiners]:
+def joiners(told: list[wire.Message]) -> Iterator[JoinedProcesses]:
     send = Sender("run", "node1", Client(told))  # type: ignore[arg-type]
-    joiners = Joiners(send, limits_of(send))
+    joiners = JoinedProcesses(send, limits_of(send))
     yield joiners
     joiners.end()
 
@@ -95,14 +95,14 @@ def join(path: str, rank: int = 1, world_size: int = 2, fds: list[int] | None = 
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
         channel.connect(path)
         socket.send_fds(
-            channel, [wire.encode(Joining(rank, time.time(), world_size=world_size, meeting="29500"))], files
+            channel, [wire.encode_message(Joining(rank, time.time(), world_size=world_size, meeting="29500"))], files
         )
     for fd in files:
         os.close(fd)
 
 
-def take(joiners: Joiners, notes: socket.socket) -> list[bool]:
-    return [joiners.handle(WORKER, letter) for letter in waiting_statements(notes)]
+def take(joiners: JoinedProcesses, notes: socket.socket) -> list[bool]:
+    return [joiners.handle(WORKER, letter) for letter in receive_statements(notes)]
 
 
 def test_a_number_says_whose_process_it_is_and_which() -> None:
@@ -113,12 +113,12 @@ def test_a_number_says_whose_process_it_is_and_which() -> None:
 
 
 def test_a_process_that_joins_is_read_to_its_end(
-    joiners: Joiners, notes: socket.socket, path: str, told: list[wire.Message]
+    joiners: JoinedProcesses, notes: socket.socket, path: str, told: list[wire.Message]
 ) -> None:
     join(path)
-    send(path, Note(rank=0, time=1.0, name="loss", value=2))
-    send(path, Raised(1, time.time() + 1e6, error="ValueError: no", traceback="the traceback"))
-    send(path, Leaving(1, 1.0, code=3))
+    send_statement(path, Note(rank=0, time=1.0, name="loss", value=2))
+    send_statement(path, Raised(1, time.time() + 1e6, error="ValueError: no", traceback="the traceback"))
+    send_statement(path, Leaving(1, 1.0, code=3))
 
     assert take(joiners, notes) == [True] * 4
     joiners.end()
@@ -126,7 +126,7 @@ def test_a_process_that_joins_is_read_to_its_end(
     number = number_of(WORKER, 0)
     joined, note, trace, exited = told
     assert isinstance(joined, Joined)
-    assert (joined.rank, joined.said, joined.world_size, joined.pid) == (number, 1, 2, os.getpid())
+    assert (joined.rank, joined.claimed_rank, joined.world_size, joined.pid) == (number, 1, 2, os.getpid())
     assert isinstance(note, Note)
     assert (note.rank, note.name, note.node) == (number, "loss", "node1")
     assert trace == Trace("run", number, b'{"k":"start"}\n')
@@ -137,7 +137,7 @@ def test_a_process_that_joins_is_read_to_its_end(
 
 
 def test_what_is_no_file_in_memory_or_no_rank_is_refused_and_closed(
-    joiners: Joiners, notes: socket.socket, path: str, told: list[wire.Message]
+    joiners: JoinedProcesses, notes: socket.socket, path: str, told: list[wire.Message]
 ) -> None:
     before = open_descriptors()
     pipe, plain = os.pipe(), [os.open("/dev/zero", os.O_RDWR) for _ in range(2)]
@@ -153,7 +153,9 @@ def test_what_is_no_file_in_memory_or_no_rank_is_refused_and_closed(
     assert open_descriptors() == before
 
 
-def test_a_process_joins_once(joiners: Joiners, notes: socket.socket, path: str, told: list[wire.Message]) -> None:
+def test_a_process_joins_once(
+    joiners: JoinedProcesses, notes: socket.socket, path: str, told: list[wire.Message]
+) -> None:
     join(path)
     take(joiners, notes)
     held = open_descriptors()
@@ -164,9 +166,11 @@ def test_a_process_joins_once(joiners: Joiners, notes: socket.socket, path: str,
     assert open_descriptors() == held
 
 
-def test_what_others_say_is_left_to_whoever_knows_them(joiners: Joiners, notes: socket.socket, path: str) -> None:
-    send(path, Note(rank=WORKER, time=1.0, name="loss", value=2))
-    send(path, Leaving(1, 1.0, code=3))
+def test_what_others_say_is_left_to_whoever_knows_them(
+    joiners: JoinedProcesses, notes: socket.socket, path: str
+) -> None:
+    send_statement(path, Note(rank=WORKER, time=1.0, name="loss", value=2))
+    send_statement(path, Leaving(1, 1.0, code=3))
 
     assert take(joiners, notes) == [False, True]
 
@@ -174,8 +178,8 @@ def test_what_others_say_is_left_to_whoever_knows_them(joiners: Joiners, notes: 
 def test_an_end_that_nobody_told_of_is_seen(notes: socket.socket, path: str) -> None:
     told: list[wire.Message] = []
     send = Sender("run", "node1", Client(told))  # type: ignore[arg-type]
-    joiners = Joiners(send, limits_of(send))
-    code = "import sys; from tests.node.test_joined import join; join(sys.argv[1]); sys.stdin.read()"
+    joiners = JoinedProcesses(send, limits_of(send))
+    code = "import sys; from tests.node.test_joined_processes import join; join(sys.argv[1]); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.PIPE) as process:
         deadline = time.monotonic() + 60
         while not told and time.monotonic() < deadline:
@@ -183,7 +187,7 @@ def test_an_end_that_nobody_told_of_is_seen(notes: socket.socket, path: str) -> 
         process.kill()
         pidfds = {one.pidfd for one in joiners}
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert joiners.see_ends(pidfds)
+        assert joiners.detect_ends(pidfds)
         joiners.report_ends()
         assert process.wait() == -signal.SIGKILL, "its end is left to whoever waits for it, as for a worker"
     joiners.end()
@@ -199,11 +203,11 @@ def test_all_that_a_worker_starts_have_as_much_together_as_a_worker(
     send_message = Sender("run", "node1", Client(told))  # type: ignore[arg-type]
     limits = limits_of(send_message)
     monkeypatch.setattr(limits, "_most_bytes", {"notes": 300, "trace": 20})
-    joiners = Joiners(send_message, limits)
+    joiners = JoinedProcesses(send_message, limits)
 
     def note() -> None:
         join(path)
-        send(path, Note(rank=1, time=1.0, name="n", value="x" * 150))
+        send_statement(path, Note(rank=1, time=1.0, name="n", value="x" * 150))
 
     for _ in range(3):
         child = os.fork()

@@ -14,7 +14,7 @@ from .limits import Limits
 from .messages import agent as messages
 from .messages.wire import Sender
 from .rank_process import JoinedProcess
-from .statement import Letter
+from .statement import Datagram
 
 _MOST_AT_A_TIME = 256
 """So many of a node are read at a time: each takes three descriptors."""
@@ -24,7 +24,7 @@ _STATUS_PATIENCE_S = 0.5
 """So long it may take whoever started a process to wait for it."""
 
 
-class Joiners:
+class JoinedProcesses:
     """Processes of one run on this node that workers started, and that joined a process group.
 
     Args:
@@ -48,12 +48,12 @@ class Joiners:
             if process.is_running:
                 selector.register(process.pidfd, selectors.EVENT_READ)
 
-    def handle(self, worker: int, letter: Letter, attempt: str = "") -> bool:
+    def handle(self, worker: int, datagram: Datagram, attempt: str = "") -> bool:
         """Handle what such a process stated, or one that becomes such a process by it; False: somebody else did."""
-        statement, process = letter.told, self._by_pid.get(letter.pid)
+        statement, process = datagram.statement, self._by_pid.get(datagram.pid)
         if isinstance(statement, messages.Joining):
             if process is None:
-                self._begin(worker, statement, letter, attempt)
+                self._admit(worker, statement, datagram, attempt)
             return True
         if process is None or not process.is_running:
             return isinstance(statement, messages.Leaving)
@@ -62,31 +62,33 @@ class Joiners:
         elif isinstance(statement, messages.Leaving):
             process.leaving = statement
         elif isinstance(statement, messages.Note):
-            if self._count(process, "notes", letter.bytes) == letter.bytes:
+            if self._count(process, "notes", datagram.bytes) == datagram.bytes:
                 self._send(statement._replace(rank=process.rank, attempt=process.attempt))
         else:
             return False
         return True
 
-    def _begin(self, worker: int, joining: messages.Joining, letter: Letter, attempt: str) -> None:
+    def _admit(self, worker: int, joining: messages.Joining, datagram: Datagram, attempt: str) -> None:
         """Read a process from now on, if there is nothing wrong with what it sent; its descriptors are ours then."""
         nth, sane = self._counts[worker], worker >= 0 and 0 <= joining.rank < joining.world_size <= _MOST_RANKS
         capacity = nth < messages.MOST_OF_A_WORKER and len(self._by_pid) < _MOST_AT_A_TIME
-        if not (sane and capacity and len(letter.fds) == 2 and all(map(_is_in_memory, letter.fds))):
+        if not (sane and capacity and len(datagram.fds) == 2 and all(map(_is_in_memory, datagram.fds))):
             return
         try:
-            pidfd = os.pidfd_open(letter.pid)
+            pidfd = os.pidfd_open(datagram.pid)
         except (OSError, AttributeError):  # it has ended, or this system has none
             return
         self._counts[worker] += 1
-        trace, stack = letter.fds
-        letter.fds.clear()
-        process = JoinedProcess(messages.number_of(worker, nth), letter.pid, attempt, trace, stack, pidfd)
-        self._by_pid[letter.pid] = process
-        joined = messages.Joined(process.rank, time.time(), pid=letter.pid, said=joining.rank, attempt=attempt)
+        trace, stack = datagram.fds
+        datagram.fds.clear()
+        process = JoinedProcess(messages.number_of(worker, nth), datagram.pid, attempt, trace, stack, pidfd)
+        self._by_pid[datagram.pid] = process
+        joined = messages.Joined(
+            process.rank, time.time(), pid=datagram.pid, claimed_rank=joining.rank, attempt=attempt
+        )
         self._send(joined._replace(world_size=joining.world_size, meeting=joining.meeting[:300]))
 
-    def see_ends(self, ready: Collection[int]) -> bool:
+    def detect_ends(self, ready: Collection[int]) -> bool:
         """Note which have ended, of those whose descriptors are ready; returns whether there are any."""
         ended = [process for process in self if process.is_running and process.pidfd in ready]
         for process in ended:

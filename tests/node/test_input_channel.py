@@ -6,14 +6,14 @@ import termios
 
 import pytest
 
-from lab.node.channels import Inlet, open_channels
+from lab.node.channels import InputChannel, open_channels
 from lab.node.messages.agent import ANOTHERS, FED, NOTHING, ON_REQUEST, OWN, WorkerSettings, WorkerStart
 
 pytestmark = pytest.mark.unit
 COMMON = {"out", "err", "stack", "gate"}
 
 
-def open_inlet(kind: str) -> tuple[Inlet, dict[str, int], int]:
+def open_inlet(kind: str) -> tuple[InputChannel, dict[str, int], int]:
     """The inlet of a worker of this kind, what the worker reads, and the agent's end of its terminal."""
     mine, theirs = open_channels(WorkerStart(0, 0, {}, [], stdin=kind), WorkerSettings("", ""))
     for ends in mine, theirs:
@@ -21,7 +21,7 @@ def open_inlet(kind: str) -> tuple[Inlet, dict[str, int], int]:
             os.close(ends.pop(name))
     for fd in mine.values():
         os.set_blocking(fd, False)
-    return Inlet(mine), theirs, mine.get("terminal", -1)
+    return InputChannel(mine), theirs, mine.get("terminal", -1)
 
 
 def close(ends: dict[str, int]) -> None:
@@ -33,14 +33,14 @@ def close(ends: dict[str, int]) -> None:
 def test_a_worker_that_reads_nothing_is_given_nothing(kind: str) -> None:
     inlet, ends, _ = open_inlet(kind)
     assert ends == {}
-    assert inlet.put(b"x", last=False) == (0, True)
+    assert inlet.write(b"x", last=False) == (0, True)
     assert inlet.waiting is None
 
 
 def test_what_is_fed_arrives_as_the_worker_takes_it_and_then_the_end() -> None:
     inlet, ends, _ = open_inlet(FED)
     data, got = os.urandom(300_000), b""
-    given, closed = inlet.put(data, last=True)
+    given, closed = inlet.write(data, last=True)
     assert 0 < given < len(data)
     assert not closed
     while not closed:
@@ -58,8 +58,8 @@ def test_what_is_fed_arrives_as_the_worker_takes_it_and_then_the_end() -> None:
 def test_it_is_told_when_nobody_reads() -> None:
     inlet, ends, _ = open_inlet(FED)
     close(ends)
-    assert inlet.put(b"x", last=False) == (0, True)
-    assert inlet.put(b"x", last=True) == (0, True)
+    assert inlet.write(b"x", last=False) == (0, True)
+    assert inlet.write(b"x", last=True) == (0, True)
 
 
 @pytest.mark.parametrize("kind", [ON_REQUEST, OWN])
@@ -67,7 +67,7 @@ def test_a_terminal_takes_lines_and_shows_them(kind: str) -> None:
     inlet, ends, terminal = open_inlet(kind)
     inlet.resize(24, 81)
     assert os.get_terminal_size(ends["terminal"]) == (81, 24)
-    assert inlet.put(b"ab\x7fc\r", last=False) == (5, False)
+    assert inlet.write(b"ab\x7fc\r", last=False) == (5, False)
     assert os.read(ends["terminal"], 100) == b"ac\n"
     assert os.read(terminal, 100).startswith(b"ab")
     assert termios.tcgetattr(ends["terminal"])[6][termios.VSUSP] == b"\0"
@@ -93,4 +93,4 @@ def test_sizes_that_no_terminal_has_do_no_harm() -> None:
     os.close(terminal)
     close(ends)
     inlet.close()
-    Inlet({}).resize(1, 1)
+    InputChannel({}).resize(1, 1)

@@ -35,21 +35,23 @@ def open_on_image() -> tuple[str, ...]:
     return tuple(path for path, _ in find_below("/", (), _may_change, files=False))
 
 
-def prepare_container(config: Config) -> Strays:
+def prepare_container(config: Config) -> Leftovers:
     """Let users who may do nothing work in this container, and find out where they can leave something."""
     os.setgroups([])
     for path in (sys.executable, os.path.realpath(sys.executable), os.__file__, sys.modules["torch"].__file__ or "/"):
         open_the_way_to(path)
     journal = os.path.join(config.root, "before.json")
-    left = Strays((*config.kept, config.root), foreign=config.foreign, journal=journal, known=config.open_on_image)
-    left.unclean = left.take_up()
-    left.open_to_all()
+    leftovers = Leftovers(
+        (*config.kept, config.root), foreign=config.foreign, journal=journal, known=config.open_on_image
+    )
+    leftovers.unclean = leftovers.remove_interrupted()
+    leftovers.open_to_all()
     if os.path.isdir("/shared"):
         os.chmod("/shared", 0o777)
-    return left
+    return leftovers
 
 
-class Strays:
+class Leftovers:
     """The places of a container where a run can leave something, and what was there before it.
 
     Args:
@@ -68,7 +70,7 @@ class Strays:
         self._open = find_writable(self._kept, files=foreign, known=known)
         self._owned: dict[User, dict[str, bool]] = {}
         """What an image lets users do who are no workers of the lab's; looked for once such a user comes."""
-        self._places = self._open
+        self._writable = self._open
         self._before: dict[str, tuple[int, ...]] = {}
         self.unclean = ""
         """What a run before the last power cut left that cannot be removed, or changed."""
@@ -76,7 +78,7 @@ class Strays:
     @property
     def folders(self) -> list[str]:
         """Where the present run can write; before the first one, where any can."""
-        return [path for path, is_folder in self._places.items() if is_folder]
+        return [path for path, is_folder in self._writable.items() if is_folder]
 
     def open_to_all(self) -> None:
         """Let workers of one node replace one another's files in these folders, as they could if they were one user.
@@ -87,41 +89,41 @@ class Strays:
             with suppress(OSError):  # read-only
                 os.chmod(folder, 0o777)
 
-    def remember(self, user: User) -> None:
+    def begin_run(self, user: User) -> None:
         """A run begins, whose workers are this user, or others whom no image knows."""
-        self._places = self._open
+        self._writable = self._open
         if user.uid not in MADE_UP:
             if user not in self._owned:
                 self._owned[user] = find_writable(self._kept, user, files=self._foreign)
-            self._places = self._owned[user]
+            self._writable = self._owned[user]
         self._before = self._list()
         with suppress(OSError):
             if self._journal:
                 with open(f"{self._journal}.new", "w") as file:
-                    json.dump((self._places, self._before), file)
+                    json.dump((self._writable, self._before), file)
                 os.rename(file.name, self._journal)
 
-    def remove(self, tell: Callable[[], object]) -> list[str]:
+    def remove(self, on_progress: Callable[[], object]) -> list[str]:
         """A run is over, and no process of it is left: remove what is there now and was not before it.
 
         `tell` is called while that goes on. Returns what cannot be removed, and what the run changed for good: a phrase
         each.
         """
-        return self._remove(tell, slice(None))
+        return self._remove(on_progress, slice(None))
 
-    def take_up(self) -> str:
+    def remove_interrupted(self) -> str:
         """As `remove`, of a run whose end this node did not see because its power was cut; empty: there was none."""
         try:
             with open(self._journal) as file:
-                self._places, before = json.load(file)
+                self._writable, before = json.load(file)
         except (OSError, ValueError):
             return ""
         self._before = {path: tuple(identity) for path, identity in before.items()}
         return ", ".join(self._remove(lambda: None, slice(1, None)))  # a new mount may number its files anew
 
-    def _remove(self, tell: Callable[[], object], compared: slice) -> list[str]:
+    def _remove(self, on_progress: Callable[[], object], compared: slice) -> list[str]:
         now = self._list()
-        stays = [path for path in now.keys() - self._before.keys() if not remove_tree(path, tell)]
+        stays = [path for path in now.keys() - self._before.keys() if not remove_tree(path, on_progress)]
         remove_system_v()
         changed = [path for path, was in self._before.items() if now.get(path, ())[compared] != was[compared]]
         with suppress(OSError):
@@ -131,14 +133,14 @@ class Strays:
     def _list(self) -> dict[str, tuple[int, ...]]:
         """What is there now: by path, what tells a file from another one of this name."""
         entries: dict[str, tuple[int, ...]] = {}
-        for place, is_folder in self._places.items():
+        for candidate, is_folder in self._writable.items():
             with suppress(OSError):  # gone meanwhile
                 if not is_folder:
-                    facts = os.lstat(place)
-                    entries[place] = (*_identify(facts), facts.st_ctime_ns)
+                    facts = os.lstat(candidate)
+                    entries[candidate] = (*_identify(facts), facts.st_ctime_ns)
                     continue
-                for name in os.listdir(place):
-                    path = os.path.join(place, name)
+                for name in os.listdir(candidate):
+                    path = os.path.join(candidate, name)
                     with suppress(OSError):
                         entries[path] = _identify(os.lstat(path))
         return entries
@@ -167,11 +169,11 @@ def find_writable(
     def is_kept(path: str) -> bool:
         return any(path == folder or path.startswith(f"{folder}/") for folder in kept)
 
-    found = {path: True for path in known or () if not is_kept(path)}
+    writable = {path: True for path in known or () if not is_kept(path)}
     for top in (*(["/"] if known is None else []), *sorted(_mount_points())):
         if not is_kept(top):
-            found.update(find_below(top, kept, partial(_may_change, user=user), files=files))
-    return found
+            writable.update(find_below(top, kept, partial(_may_change, user=user), files=files))
+    return writable
 
 
 def _mount_points() -> set[str]:
@@ -206,7 +208,7 @@ def find_below(
                     yield entry.path, is_folder
 
 
-def empty(folder: str) -> None:
+def empty_folder(folder: str) -> None:
     """Remove everything in a folder, but not the folder."""
     for name in os.listdir(folder):
         remove_tree(os.path.join(folder, name))

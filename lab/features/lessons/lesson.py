@@ -1,0 +1,360 @@
+"""A lesson: its question, a prediction, the run, and whether the prediction held, as text and as HTML."""
+
+from __future__ import annotations
+
+import io
+import re
+import textwrap
+import time
+from collections.abc import Sequence
+from html import escape
+from itertools import dropwhile
+from pathlib import Path
+from tokenize import COMMENT, INDENT, NEWLINE, NL, STRING, TokenError, TokenInfo, generate_tokens
+from typing import Any
+
+from lab.cluster import Cluster
+from lab.diagnosis.evidence import Evidence, read_evidence
+from lab.diagnosis.explain import explain
+from lab.errors import LabError, UsageError
+from lab.features.calls.notation import calls_text
+from lab.features.html.notebook import result_html
+from lab.features.lessons.progress import (
+    Attempt,
+    LearningPath,
+    lesson_name,
+    load_learning_path,
+    read_progress,
+    record_attempt,
+    resolve_person,
+)
+from lab.features.lessons.question import LETTERS, Prediction, Question, RunSize, scenario_question
+from lab.features.pictures.model import picture_of, unrecorded_ranks
+from lab.features.pictures.text import picture_text
+from lab.frozen import Frozen
+from lab.record.read import Record
+from lab.record.result import Result
+from lab.report.style import Style
+from lab.report.table import group_equal, table_text
+from lab.report.verdict import verdict_text
+from lab.run.collect import Observer
+from lab.run.options import RunOptions
+from lab.spec.load import find_lesson, open_scenario
+from lab.spec.scenario import Scenario
+from lab.trace.steps import Step
+from lab.words import format_count, format_value, rank_spans
+
+
+class LessonResult(Frozen):
+    """A lesson that was run."""
+
+    result: Result
+    prediction: Prediction
+    script: Path
+    next: str
+    """The next lesson; empty when all are done."""
+    problem: str = ""
+    """A sentence that says why the result was not stored; empty if it was."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result of the run as plain data, with question, prediction, insight, and the next lesson."""
+        return {**self.result.to_json(), **self.prediction.to_json(), "next": self.next, "problem": self.problem}
+
+    def __str__(self) -> str:
+        return lesson_result_text(self, Style(colour=False))
+
+    def _repr_html_(self) -> str:
+        lines = [
+            *judgment_text(self.prediction, self.result, Style(colour=False)),
+            self.prediction.insight,
+            self.problem,
+        ]
+        next_lesson = f'Next: lab.learn("{self.next}")' if self.next else ""
+        return f"<div>{result_html(self.result)}{_preformatted([*lines, next_lesson])}</div>"
+
+
+class Lesson(Frozen):
+    """A lesson to run."""
+
+    name: str
+    scenario: Scenario
+    person: str
+    """The person whose progress is stored."""
+    path: LearningPath
+
+    @property
+    def question(self) -> Question:
+        """The question of the lesson; its text is empty if the lesson asks nothing."""
+        return scenario_question(self.scenario)
+
+    def run(
+        self, reply: str, cluster: Cluster, *, observer: Observer | None = None, options: RunOptions | None = None
+    ) -> LessonResult:
+        """Run the lesson, compare the run with the prediction, and store the result.
+
+        Args:
+            said: what the person predicts, as `Question.understand` gives it; empty for nothing.
+            cluster: where to run it.
+            observer: watches the run.
+            options: how to run it.
+
+        Raises:
+            LabError: the run could not start.
+        """
+        result = cluster.run(self.scenario, observer=observer, options=options)
+        right = self._compute_answer(result)
+        prediction = Prediction(
+            lesson=self.name,
+            question=self.question.ask,
+            choices=self.question.choices,
+            prediction=reply,
+            answer=right,
+            right=self.question.is_right(reply, right),
+            insight=self.scenario.learn,
+        )
+        problem = ""
+        try:
+            if result.path is not None:
+                prediction.write(result.path)
+            if result.passed:  # a run that did not pass did not show what the lesson teaches
+                now = round(time.time(), 3)
+                record_attempt(self.person, Attempt(self.name, reply, prediction.right, result.run, now))
+        except LabError as error:
+            problem = str(error)
+        next_lesson = self.path.next_after(self.name, {*read_progress(self.person).counted_attempts, self.name})
+        return LessonResult(
+            result=result, prediction=prediction, script=self.scenario.script, next=next_lesson, problem=problem
+        )
+
+    def _compute_answer(self, result: Result) -> str:
+        """Return the answer that the run shows to be right.
+
+        It is empty if the run did not pass, or if it had another size and the answer holds only for the lesson's own
+        size.
+        """
+        nnodes = len({rank.node for rank in result.ranks})
+        if not result.passed or not nnodes:
+            return ""
+        size = RunSize(nnodes=nnodes, nproc_per_node=len(result.ranks) // nnodes)
+        lesson_size = RunSize(nnodes=self.scenario.nodes or nnodes, nproc_per_node=self.scenario.nproc_per_node or 1)
+        if self.question.is_open or (size != lesson_size and not self.question.is_computed):
+            return ""
+        return self.question.compute_answer(self.scenario.expect.notes, size)
+
+    def answer(self, reply: str | float = "", *, engine: str = "auto", **options: Any) -> LessonResult:
+        """Answer the question, run the lesson, and return what it showed.
+
+        Args:
+            reply: one of the choices, a number, or any text, as the question wants.
+            engine: `auto`, `docker` or `local`.
+            options: the options of `Cluster.run`.
+
+        Raises:
+            UsageError: the question does not allow this reply.
+            LabError: the run could not start.
+        """
+        reply = self.question.parse_reply(str(reply))
+        return self.run(reply, Cluster(engine=engine), options=RunOptions(**options))
+
+    def __str__(self) -> str:
+        return question_text(self, Style(colour=False))
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return _preformatted([str(self), "", 'lesson.answer("…") runs it'])
+
+
+def _preformatted(lines: Sequence[str]) -> str:
+    return f'<pre style="font-size:12px;white-space:pre-wrap">{escape(chr(10).join(lines))}</pre>'
+
+
+def learn(name: str | Path, *, person: str | None = None, folder: Path | None = None) -> Lesson:
+    """Load a lesson by its name, such as `scatter`, or by its file.
+
+    Args:
+        name: the name of the lesson, or the file of a scenario.
+        person: the person whose progress is stored; by default the user.
+        folder: the folder with the lesson; by default `scenarios`, then the lessons that come with the lab.
+
+    Raises:
+        UsageError: no lesson has that name, or the scenario has no key `learn`.
+        ScenarioError: the scenario is not valid.
+    """
+    person_name, file = resolve_person(person), Path(name)
+    file = file if file.suffix else find_lesson(str(name), [folder] if folder else None)
+    scenario = open_scenario(file)
+    if not scenario.learn:
+        raise UsageError(f"{scenario.name} is not a lesson", "add `learn:` and `predict:` to it")
+    return Lesson(name=lesson_name(file), scenario=scenario, person=person_name, path=load_learning_path(folder))
+
+
+_WIDTH = 88
+_LONGEST_VALUE = 46
+_MOST_NOTES = 16
+_MOST_SENTENCES = 3
+_TALLEST = 50
+"""A picture with more lines than this is not printed."""
+
+
+def question_text(lesson: Lesson, style: Style) -> str:
+    """Render the position on the path, the script, and the question with its choices."""
+    scenario, question = lesson.scenario, lesson.question
+    size = ""
+    if scenario.nodes is not None:
+        ranks = scenario.nproc_per_node or 1
+        size = format_count(scenario.nodes, "node") + (f", {format_count(ranks, 'rank')} on each" if ranks > 1 else "")
+    position = " · ".join(part for part in (lesson.path.describe_position(lesson.name), size) if part)
+    head = f"{style.paint(scenario.name, 'bold')}  {style.paint(position, 'dim')}".rstrip()
+    numbered = (f"{style.paint(f'{number:>4}', 'dim')}  {line}" for number, line in list_code_lines(scenario))
+    parts = [head, f"{style.paint(scenario.script.name, 'bold')}\n" + "\n".join(numbered)]
+    if question.ask:
+        choices = [f"  {letter}) {choice}" for letter, choice in zip(LETTERS, question.choices, strict=False)]
+        parts.append("\n".join([style.paint(wrap_text(f"Predict: {question.ask}"), "yellow"), *choices]))
+    return "\n\n".join(parts)
+
+
+def list_code_lines(scenario: Scenario) -> list[tuple[int, str]]:
+    """Return the numbered lines of the script, without comments and docstrings, which often give away the answer."""
+    text = scenario.script.read_text(encoding="utf-8", errors="replace").rstrip()
+    lines, removed, previous = dict(enumerate(text.split("\n"), 1)), list[TokenInfo](), NEWLINE
+    try:
+        for token in generate_tokens(io.StringIO(text).readline):
+            is_docstring = token.type == STRING and previous in (NEWLINE, INDENT)
+            removed += [token] if token.type == COMMENT or is_docstring else []
+            previous = previous if token.type in (COMMENT, NL) else token.type
+    except (SyntaxError, TokenError):
+        return list(lines.items())
+    for token in removed:
+        (row, column), (end, _) = token.start, token.end
+        lines[row] = lines[row][:column].rstrip()
+        for at in range(row + bool(lines[row]), end + 1):
+            del lines[at]
+    return list(dropwhile(lambda line: not line[1].strip(), lines.items()))
+
+
+def lesson_result_text(outcome: LessonResult, style: Style) -> str:
+    """Render what the run showed in numbers, as a picture, and in words; then the prediction and the insight."""
+    result = outcome.result
+    parts = [verdict_text(result, style), *_notes(result, style)]
+    if result.path is not None and result.path.is_dir():
+        parts += _record_parts(result, Record(path=result.path), style)
+    script, here = outcome.script, Path.cwd()
+    script = script.relative_to(here) if script.is_relative_to(here) else script
+    script_hint = style.paint(f"the script with its comments: {script}", "dim")
+    parts.append(
+        "\n".join(
+            [*judgment_text(outcome.prediction, result, style), wrap_text(outcome.prediction.insight), script_hint]
+        )
+    )
+    if outcome.problem:
+        parts.append(style.paint(outcome.problem, "yellow"))
+    return "\n\n".join(parts)
+
+
+def judgment_text(prediction: Prediction, result: Result, style: Style) -> list[str]:
+    """Render whether the prediction held; empty without a prediction and without a right answer."""
+    prediction_text, answer = prediction.prediction, prediction.answer
+    if not result.passed:
+        message = "The run did not come out as the lesson wants it, so nothing is held against your prediction."
+        return [style.paint(wrap_text(message), "yellow")] if prediction_text else []
+    if prediction.right is None:
+        answer_line = [f"Right is: {answer}"] if answer else []
+        predicted = [f"You predicted: {prediction_text}"] if prediction_text else []
+        return [style.paint(wrap_text(line), "bold") for line in (*predicted, *answer_line)]
+    if prediction.right:
+        return [style.paint(wrap_text(f"✔ Your prediction held: {prediction_text}"), "green", "bold")]
+    return [
+        style.paint(wrap_text(f"✘ You predicted: {prediction_text}"), "red", "bold"),
+        wrap_text(f"Right is: {answer}"),
+    ]
+
+
+def _notes(result: Result, style: Style) -> list[str]:
+    """Render the notes of ranks next to what was expected; ranks with the same notes share a row."""
+    checked = [
+        (one.rank, (one.what[5:], _format_note(one.got), _format_note(one.expected), "✔" if one.met else "✘"))
+        for one in result.expectations
+        if one.what.startswith("note ") and one.rank is not None
+    ]
+    expected = {cells[0] for _, cells in checked}
+    notes = [(rank.rank, name, value) for rank in result.ranks for name, value in rank.notes.items()]
+    unexpected_notes = [(rank, (name, _format_note(value))) for rank, name, value in notes if name not in expected]
+    return [
+        *_notes_table(("rank", "note", "holds", "expected", ""), checked, style),
+        *_notes_table(("rank", "note", "holds"), unexpected_notes, style),
+    ]
+
+
+def _notes_table(head: Sequence[str], noted: Sequence[tuple[int, tuple[str, ...]]], style: Style) -> list[str]:
+    """Render a table in the order in which notes first occur; empty without notes."""
+    groups = group_equal(noted)
+    names = [*dict.fromkeys(cells[0] for _, cells in groups)]
+    groups.sort(key=lambda group: names.index(group[1][0]))
+    rows = [[", ".join(rank_spans(ranks)), *cells] for ranks, cells in groups]
+    if not rows:
+        return []
+    rest = f"\n… and {len(rows) - _MOST_NOTES} more: lab show" if len(rows) > _MOST_NOTES else ""
+    # The end of a line matters most, so no line is cut.
+    return [table_text(head, rows[:_MOST_NOTES], style._replace(width=None)) + rest]
+
+
+def _record_parts(result: Result, record: Record, style: Style) -> list[str]:
+    """Render what the record adds: the calls if the lesson is about them, a picture, and what happened."""
+    evidence = read_evidence(record)
+    parts = []
+    if any(one.what == "calls" for one in result.expectations):
+        calls = calls_text(evidence.trace)
+        parts.append(calls.replace("calls:", style.paint("what ranks called", "bold"), 1))
+    step = choose_step(evidence.steps, result.scenario)
+    if step is not None:
+        picture = picture_of(step, result.expectations, len(result.ranks), unrecorded_ranks(evidence.trace))
+        drawn = picture_text(picture, style, len(evidence.steps))
+        hint = f"the picture of step {step.number} is long: lab show --step {step.number}"
+        parts.append(drawn if drawn.count("\n") < _TALLEST else style.paint(hint, "dim"))
+    sentences = select_sentences(result, record, evidence)
+    if sentences:
+        lines = [textwrap.fill(one, _WIDTH, initial_indent="  - ", subsequent_indent="    ") for one in sentences]
+        parts.append("\n".join([style.paint("what happened", "bold"), *lines]))
+    return parts
+
+
+def select_sentences(result: Result, record: Record, evidence: Evidence) -> list[str]:
+    """Return the first sentences of the explanation that neither repeat the verdict nor hold for every run.
+
+    The finding about time counts only if there is a straggler.
+    """
+    all_findings = explain(record, evidence).findings
+    new_findings = [one for one in all_findings if any(one.words[1:]) or one.to_json() not in result.findings]
+    slow = any(one.kind == "straggler" for one in new_findings)
+    relevant = [
+        one for one in new_findings if not ("usual" in one.kind.properties or (one.kind == "time" and not slow))
+    ]
+    relevant = relevant or [one for one in new_findings if one.kind == "account"]
+    return [one.sentence for one in relevant[:_MOST_SENTENCES]]
+
+
+def choose_step(steps: Sequence[Step], lesson: str) -> Step | None:
+    """Return the step whose picture shows most of a lesson.
+
+    A step that never ended comes first, then a step that the lesson is named after, then a step that moved data. The
+    script's own calls come before those that DDP makes internally.
+    """
+    unfinished = [step for step in steps if step.state != "completed"]
+    words = {*re.split("[-_]", lesson)}
+    moving = [step for step in steps if step.operation.moves_data]
+    phases = {step.number: next(iter(step.calls.values())).phase for step in moving}
+    script_calls = [step for step in moving if not phases[step.number].startswith("DDP(")]
+    named_after = [step for step in script_calls if {*step.op.split("_")} <= words]
+    training = [step for step in script_calls if phases[step.number] == "backward"]
+    collectives = [step for step in script_calls if not step.message]
+    return next(iter([*unfinished, *named_after, *training, *collectives, *moving, *steps]), None)
+
+
+def wrap_text(text: str) -> str:
+    """Wrap each paragraph to a readable width."""
+    return "\n".join(textwrap.fill(paragraph, _WIDTH) for paragraph in text.strip().splitlines())
+
+
+def _format_note(value: Any) -> str:
+    return format_value(value, _LONGEST_VALUE)
