@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Remove it; what a killed command left behind goes with it."""
+    """Remove the cluster, including what a killed command left."""
     engines, silent = available_engines(arguments.engine)
     if not engines:
         select_engine(arguments.engine)  # says why
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _report_unreachable(silent: Mapping[str, EngineUnavailable], cluster: str, removed: Removed) -> None:
-    """Say that something may be left on an engine that does not answer; an error where nothing else was removed."""
+    """Warn that an engine that does not answer can still have a cluster; raise if nothing else was removed."""
     for engine, why in silent.items():
         if isinstance(why, EngineAbsent) and not was_used(engine, cluster):
             continue

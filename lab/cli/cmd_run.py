@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run them; the exit code is that of the worst verdict."""
+    """Run the scenarios; return the exit code of the worst verdict."""
     scenarios, options, shape = read_arguments(arguments)
     if arguments.dry_run:
         return _dry_run(scenarios, options, arguments, shape)
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def read_arguments(arguments: argparse.Namespace) -> tuple[list[Scenario], RunOptions, dict[str, Any]]:
-    """What to run, how, and the shape of the cluster that is asked for."""
+    """Return the scenarios, the options, and the requested shape of the cluster."""
     shape = shared.shape_arguments(arguments)
     env = shape.pop("env")  # that of the run, whatever the cluster was given
     scenarios = named_scenarios(arguments.scenarios, arguments.rest, env)

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List them, the latest last."""
+    """List the runs, the latest last."""
     records = list_records(arguments.runs)[-(arguments.last or 0) :]
     entries = [(record, record.result_or_refusal(), record.size_bytes()) for record in records]
     return print_answer(

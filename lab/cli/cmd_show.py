@@ -26,7 +26,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show it; needs no engine."""
+    """Show the result; needs no engine."""
     record = open_record(arguments)
     result = record.result()
     return print_answer(
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _extra_lines(record: Record, style: Style) -> str:
-    """What else there is to see."""
+    """Return lines about other backends in use and recorded steps."""
     from lab.diagnosis.facts import read_facts
 
     named = read_facts(record).named
@@ -47,12 +47,12 @@ def _extra_lines(record: Record, style: Style) -> str:
 
 
 def is_traced(record: Record) -> bool:
-    """Whether the calls of a run were recorded."""
+    """Return whether the calls of a run were recorded."""
     return bool(list_names(record.path, TRACE))
 
 
 def read_steps(record: Record) -> tuple[Trace, list[Step]]:
-    """The trace of a run, and its calls put together.
+    """Read the trace of a run, and match its calls into steps.
 
     Raises:
         RecordError: nothing was recorded.

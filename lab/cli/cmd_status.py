@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show every cluster, or the one of that name."""
+    """Show each cluster, or the one of that name."""
     engines, silent = available_engines(arguments.engine)
     clusters = [(engine, info) for engine in engines for info in engine.find(arguments.name)]
     states = [(info, _memory(engine, info), read_holder(info)) for engine, info in clusters]
@@ -43,7 +43,7 @@ def _nothing(name: str | None, engines: list[Engine], silent: dict[str, EngineUn
 
 
 def _memory(engine: Engine, info: ClusterInfo) -> dict[str, int | None]:
-    """What each node uses; several are asked at once, for whoever answers waits most of the time."""
+    """Return the memory use of each node, measured in parallel because each measurement mostly waits."""
     if not isinstance(engine, MemoryMeter):
         return {node.name: None for node in info.nodes}
     from concurrent.futures import ThreadPoolExecutor

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Start it, or say that it is there."""
+    """Start the cluster, or say that it is up."""
     began = time.monotonic()
     with Progress(quiet=arguments.quiet) as progress:
         cluster = Cluster(

@@ -12,7 +12,7 @@ FEATURE = Feature(
     },
     on_node="lab.features.functions.on_node",
     exports={
-        "distributed": "lab.features.functions.distributed:make_distributed",
+        "distributed": "lab.features.functions.distributed:distributed",
         "testing.cases": "lab.features.functions.distributed",
     },
 )

@@ -66,9 +66,9 @@ def provide_clusters(provided: Provided) -> Iterator[None]:
 
 
 @overload
-def make_distributed(function: F, /) -> F: ...
+def distributed(function: F, /) -> F: ...
 @overload
-def make_distributed(
+def distributed(
     *,
     nodes: int | None = None,
     nproc_per_node: int | None = None,
@@ -80,7 +80,7 @@ def make_distributed(
 ) -> Callable[[F], F]: ...
 
 
-def make_distributed(
+def distributed(
     function: Callable[..., Any] | None = None,
     /,
     *,

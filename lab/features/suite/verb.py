@@ -1,4 +1,4 @@
-"""`lab test`: run many scenarios on warm clusters side by side, and say what came of them, to people and machines."""
+"""`lab test`: run many scenarios on parallel warm clusters, and report the outcomes to people and machines."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run them; the exit code is the worst of all."""
+    """Run the suite; return the worst exit code."""
     asked = _asked(arguments)
     if arguments.list:
         return _list(make_cases(asked, arguments.engine, seed=asked.seed), arguments)
@@ -128,5 +128,5 @@ def _list(cases: Sequence[Case], arguments: argparse.Namespace) -> int:
 
 
 def _comma_separated(one: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
-    """Values that are separated by commas."""
+    """Parse values that are separated by commas."""
     return lambda words: tuple(map(one, words.split(",")))

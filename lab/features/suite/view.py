@@ -1,4 +1,4 @@
-"""A suite as it is shown: lines as it goes on, a table of all, JUnit XML, Markdown, a page."""
+"""Show a suite: progress lines, a table, JUnit XML, Markdown, and a page."""
 
 from __future__ import annotations
 
@@ -25,60 +25,60 @@ from lab.run.cluster_slot import RunAttempt
 from lab.words import NONE, capitalize_first, clip_end, format_count, format_duration, join_words, name_ranks
 
 _MOST_ROWS = 60
-"""Of a longer suite only what did not simply pass stands in the table."""
+"""In a larger suite, the table lists only cases that did not simply pass."""
 _MOST_UNMET = 3
 _MOST_SEEDS = 5
 _LONGEST_REASON = 100
 _LONGEST_IN_MARKDOWN = 300
 _LONGEST_TRACEBACK = 3000
 _MOST_REPORTED = 50
-"""A job page holds 1 MiB: it shows the tracebacks of so many failures."""
+"""Most tracebacks on a job page, which can hold 1 MiB."""
 _LAST_LINES = 20
 _MOST_BYTES = 1 << 16
-"""So much of the end of a log is looked at."""
+"""Bytes at the end of a log that are read."""
 
 
 class Watcher:
-    """Watches a suite; every method returns quickly, and here does nothing."""
+    """Observe a suite; each method must return quickly, and does nothing here."""
 
     def begins(self, why: str, cases: int, clusters: int) -> None:
-        """So many cases are about to run, on so many clusters at most."""
+        """The suite begins: the number of cases, and of clusters at most."""
 
     def announce(self, worker: int, text: str) -> None:
-        """Something is being done that takes a moment."""
+        """A worker does something that takes a moment."""
 
     def working(self, worker: int, activity: str, case: Case | None) -> None:
-        """What a worker does from now on, in a word or two; with its case, if it runs one."""
+        """A worker begins an activity, with its case if it runs one."""
 
     def again(self, case: Case, attempt: int, attempts: int, failed: RunAttempt) -> None:
-        """A case that has failed is tried again."""
+        """A failed case will be retried."""
 
     def ended(self, outcome: Outcome, done: int) -> None:
-        """A case has ended; so many have."""
+        """A case ended; `done` cases have ended."""
 
     def tick(self) -> None:
-        """The suite goes on; called some times a second."""
+        """The suite continues; called several times a second."""
 
 
 # -- on a terminal
 
 
 def outcome_line(outcome: Outcome, done: int, planned: int, style: Style) -> str:
-    """One case that has ended: `[ 3/61] ✔ passed  scatter[nodes=5]  5 ranks  72 ms`."""
+    """Format one case that ended: `[ 3/61] ✔ passed  scatter[nodes=5]  5 ranks  72 ms`."""
     size = f"{format_count(outcome.case.world_size, 'rank')}  {format_duration(outcome.took_s)}"
     text = size if outcome.status == "passed" else outcome.reason
     return ended_line(done, planned, outcome.status, outcome.case.id, text, style)
 
 
 def again_line(case: Case, attempt: int, attempts: int, failed: RunAttempt, style: Style) -> str:
-    """A case that is tried again."""
+    """Format a case that will be retried."""
     reason = clip_end(next(iter(failed.result.reason.splitlines()), ""), _LONGEST_REASON)
     verdict = style.verdict(failed.result.verdict)
     return f"{verdict}  {style.paint(case.id, 'bold')}  {reason}; attempt {attempt + 1} of {attempts} follows"
 
 
 def suite_text(result: SuiteResult, style: Style, *, brief: bool = False) -> str:
-    """Failures in short, then rates or a table, then how many came to which end; `brief`: without the table."""
+    """Format failures, then rates or a table, then the counts; `brief`: without the table."""
     parts = ["\n".join(failure_lines(outcome, style)) for outcome in result.listed_failures]
     if result.repeated:
         parts.append("\n".join(line for rate in compute_rates(result.outcomes) for line in rate_lines(rate, style)))
@@ -89,7 +89,7 @@ def suite_text(result: SuiteResult, style: Style, *, brief: bool = False) -> str
 
 
 def failure_lines(outcome: Outcome, style: Style) -> Iterator[str]:
-    """Why a case did not simply pass, who is to blame, and where the record is."""
+    """Explain why a case did not simply pass, name the culprit, and locate the record."""
     yield f"{style.verdict(outcome.status)}  {style.paint(outcome.case.id, 'bold')}  {outcome.reason}"
     attempt, result = outcome.decisive, outcome.decisive.result
     if result.culprit is not None and result.culprit.error:
@@ -107,7 +107,7 @@ def failure_lines(outcome: Outcome, style: Style) -> Iterator[str]:
 
 
 def rate_lines(rate: Rate, style: Style) -> Iterator[str]:
-    """How often a repeated case failed, and in which ways."""
+    """Format how often a repeated case failed, and in which ways."""
     yield f"{style.paint(rate.name, 'bold')}  {rate_text(rate)}"
     for kind in rate.kinds:
         yield f"  {kind.count} x {style.verdict(kind.status)}  {kind.reason}"
@@ -118,7 +118,7 @@ def rate_lines(rate: Rate, style: Style) -> Iterator[str]:
 
 
 def rate_text(rate: Rate) -> str:
-    """`3 of 100 did not pass (3%, in the long run between 1% and 8.5%, with 95% confidence)`."""
+    """Format a rate: `3 of 100 did not pass (3%, in the long run between 1% and 8.5%, with 95% confidence)`."""
     low, high = rate.bounds
     between = (
         f"between {format_percent(low)} and {format_percent(high)}" if low > 0 else f"at most {format_percent(high)}"
@@ -128,12 +128,12 @@ def rate_text(rate: Rate) -> str:
 
 
 def format_percent(part: float) -> str:
-    """`3%`, `8.5%`, `0.12%`."""
+    """Format a part as `3%`, `8.5%`, `0.12%`."""
     return f"{100 * part:.2g}%" if part < 0.1 else f"{100 * part:.3g}%"
 
 
 def suite_rows(outcomes: Sequence[Outcome]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of the table of all cases; of very many, those that did not simply pass."""
+    """Return head and rows of the table of all cases; of very many, those that did not simply pass."""
     shown = outcomes if len(outcomes) <= _MOST_ROWS else [one for one in outcomes if not one.good]
 
     def row(one: Outcome) -> list[str]:
@@ -157,18 +157,18 @@ def _end(result: SuiteResult, style: Style) -> Iterator[str]:
 
 
 _LASTING = ("warning", "using", "removed", "interrupted")
-"""What is told like this stays to be read."""
+"""Announcements with such a beginning stay on the screen."""
 _REDRAW_S = 0.2
 
 
 class SuiteDisplay(Watcher):
-    """Shows a suite; a watcher of one, and a context manager.
+    """Show a suite; a watcher and a context manager.
 
     Args:
-        out: where cases that have ended are told.
-        status: where the rest goes.
-        quiet: tell nothing but what did not pass.
-        machine: `out` is for data: a line of JSON for each case that has ended.
+        out: stream for cases that ended.
+        status: stream for the rest.
+        quiet: show only what did not pass.
+        machine: use `out` for data: a line of JSON for each case that ended.
     """
 
     def __init__(self, out: IO[str], status: IO[str], *, quiet: bool = False, machine: bool = False) -> None:
@@ -187,28 +187,28 @@ class SuiteDisplay(Watcher):
         self._bottom.wipe()
 
     def begins(self, why: str, cases: int, clusters: int) -> None:
-        """Say how many clusters there are and why, and show what they do from now on."""
+        """Print the number of clusters and its reason."""
         self._planned = cases
         if not self._quiet:
             self._print(self._style.paint(why, "dim"))
 
     def announce(self, worker: int, text: str) -> None:
-        """Show what a worker is doing; elsewhere than on a terminal, only what matters later."""
+        """Show what a worker does; on other streams than a terminal, only what matters later."""
         if text.startswith(_LASTING):
             self._print(self._style.paint(sanitize_text(text), "yellow"))
         elif worker:
             self._workers[worker] = (sanitize_text(text), time.monotonic())
 
     def working(self, worker: int, activity: str, case: Case | None) -> None:
-        """Show what a worker does."""
+        """Show the activity of a worker."""
         self._workers[worker] = (f"{activity} {case.id}" if case else activity, time.monotonic())
 
     def again(self, case: Case, attempt: int, attempts: int, failed: RunAttempt) -> None:
-        """Tell that a case is tried again."""
+        """Print that a case will be retried."""
         self._print(again_line(case, attempt, attempts, failed, self._style))
 
     def ended(self, outcome: Outcome, done: int) -> None:
-        """Tell what came of a case."""
+        """Print the outcome of a case."""
         self._done = done
         self._bad += not outcome.good
         if not (self._quiet and outcome.good):
@@ -217,7 +217,7 @@ class SuiteDisplay(Watcher):
             print(json.dumps(outcome.to_json()), file=self._data, flush=True)
 
     def tick(self) -> None:
-        """Draw what every worker does, and how many cases have ended."""
+        """Draw the activity of each worker, and how many cases ended."""
         now = time.monotonic()
         if self._bottom.is_terminal and now - self._drawn > _REDRAW_S:
             self._drawn = now
@@ -233,7 +233,7 @@ class SuiteDisplay(Watcher):
             self._bottom.show([*lines[: rows - 1], fit_columns(ended, columns)])
 
     def _print(self, text: str) -> None:
-        """A line that stays, above what changes."""
+        """Print a line that stays, above the status area."""
         self._bottom.wipe()
         print(sanitize_text(text), file=self._out, flush=True)
         self._drawn = 0.0
@@ -243,7 +243,7 @@ class SuiteDisplay(Watcher):
 
 
 def suite_markdown(result: SuiteResult, compared: Baseline | None = None) -> str:
-    """The whole page: the sum, what did not pass and why, a table, and what is worse than before."""
+    """Format the page: the counts, the failures with reasons, a table, and what is worse than the baseline."""
     return "\n\n".join([*_suite_blocks(result), *_compared_blocks(compared)]) + "\n"
 
 
@@ -296,13 +296,13 @@ def _failure_blocks(outcome: Outcome) -> Iterator[str]:
 
 
 def kind_text(kind: Kind) -> str:
-    """One way in which repetitions failed: `2 x failed: rank 1 raised ValueError (seeds 3, 7)`."""
+    """Format one kind of failure: `2 x failed: rank 1 raised ValueError (seeds 3, 7)`."""
     text = f"{kind.count} x {kind.status}: {clip_end(kind.reason, _LONGEST_IN_MARKDOWN)}"
     return f"{text} ({seeds_text(kind)})" if kind.seeds else text
 
 
 def seeds_text(kind: Kind) -> str:
-    """`seeds 3, 7`, and how many more there are."""
+    """Format seeds: `seeds 3, 7`, with the number of omitted ones."""
     hidden = f" and {len(kind.seeds) - _MOST_SEEDS} more" if len(kind.seeds) > _MOST_SEEDS else ""
     return f"seed{'s' * (len(kind.seeds) > 1)} {', '.join(map(str, kind.seeds[:_MOST_SEEDS]))}{hidden}"
 
@@ -314,7 +314,7 @@ def seeds_text(kind: Kind) -> str:
 
 
 def junit_xml(result: SuiteResult, compared: Baseline | None = None) -> str:
-    """The whole file; `compared` is a suite of its own."""
+    """Format a JUnit XML file; the comparison is a separate suite."""
     counts, worse = result.counts, [case.worse for case in compared.cases] if compared is not None else []
     failures, errors = counts.get("failed", 0) + counts.get("hung", 0), counts.get("error", 0)
     time_s, tests = f"{result.duration_s:.3f}", len(result.outcomes)
@@ -351,7 +351,7 @@ def junit_xml(result: SuiteResult, compared: Baseline | None = None) -> str:
 
 
 def _add(parent: Element, tag: str, lines: Sequence[str] = (), **attributes: object) -> Element:
-    """Add an element, without what XML cannot hold, or what acts where it is shown."""
+    """Add an element, without characters that XML cannot hold or that act where it is shown."""
     clean = {name: sanitize_text(str(value), colours=False) for name, value in attributes.items()}
     element = SubElement(parent, tag, clean)
     element.text = sanitize_text("\n".join(lines), colours=False) or None
@@ -388,21 +388,21 @@ def _add_failure(case: Element, tag: str, attempt: RunAttempt) -> None:
 
 
 class LastLines(NamedTuple):
-    """The end of what a rank printed, or of ranks whose ends are alike but for numbers."""
+    """The last lines of a rank, or of ranks whose last lines differ only in numbers."""
 
     who: str
     """`rank 0 on node0`."""
     others: str
-    """`, as ranks 1-7`; empty: there are none."""
+    """`, as ranks 1-7`; empty: no other ranks."""
     lines: Sequence[str]
     cut: bool
-    """Whether there are others before."""
+    """Whether there are earlier lines."""
 
 
 def last_printed(
     result: Result, most: int, read_lines: Callable[[RankResult], Sequence[str]]
 ) -> tuple[list[LastLines], int]:
-    """The last lines of each rank of a run, as `read_lines` has them; of many ranks, once what is alike.
+    """Return the last lines of each rank, from `read_lines`; of many ranks, similar ones once.
 
     Returns:
         At most `MANY` of them, and how many ranks are left out.
@@ -423,7 +423,7 @@ def last_printed(
 
 
 def last_lines(result: Result, most: int = _LAST_LINES) -> Iterator[str]:
-    """The end of what each rank printed, each under its name; of many ranks, once what is alike but for its numbers."""
+    """Yield the last lines of each rank, each under its name; of many ranks, similar ones once."""
 
     def read_lines(rank: RankResult) -> list[str]:
         return "\n".join(read_tail(rank.log_path, _MOST_BYTES)).splitlines()
@@ -434,7 +434,7 @@ def last_lines(result: Result, most: int = _LAST_LINES) -> Iterator[str]:
 
 
 def read_tail(log: Path | None, most_bytes: int) -> list[str]:
-    """The lines at the end of a log; none where there is no such file, or nothing in it."""
+    """Return the lines at the end of a log; none if the file is missing or empty."""
     if log is None:
         return []
     try:
@@ -453,10 +453,10 @@ def read_tail(log: Path | None, most_bytes: int) -> list[str]:
 def write_files(
     result: SuiteResult, compared: Baseline | None, *, junit: Path | None, markdown: Path | None, html: Path | None
 ) -> None:
-    """Write those that were asked for, and say which; `compared`: what these runs do worse than earlier ones.
+    """Write the requested files, and print their names; `compared`: these runs compared with the baseline.
 
     Raises:
-        LabError: one cannot be written.
+        LabError: a file cannot be written.
     """
     if junit is not None:
         _write(junit, junit_xml(result, compared))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lab.features.functions.distributed import mark_distributed, to_fill
+from lab.features.functions.distributed import distributed, to_fill
 from lab.features.functions.on_node.calls import fill_arguments
 from tests.golden import golden
 
@@ -59,4 +59,4 @@ def test_what_is_given_by_position_is_for_the_parameters_that_ranks_do_not_fill_
 
 def test_what_a_function_does_not_take_is_said_before_anything_is_sent() -> None:
     with pytest.raises(TypeError, match=golden(1)):
-        mark_distributed(first)()
+        distributed(first)()
