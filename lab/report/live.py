@@ -173,7 +173,7 @@ class LiveOutput(Observer):
         self._print_kept()
         if message and self._status is not None:
             print(self._status_style.paint(sanitize_text(message), "bold"), file=self._status, flush=True)
-        self._shared.take(rank, raw=raw)
+        self._shared.assign(rank, raw=raw)
 
     def tick(self, elapsed_s: float, running: int, where: Callable[[float, int], str]) -> None:
         """Show in the status area that the run continues, and after a while where its ranks are."""

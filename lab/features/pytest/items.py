@@ -22,7 +22,7 @@ from lab.engine.protocol import Engine
 from lab.engine.select import CHOICES
 from lab.errors import LabError, MachineLacks, RanksFailed, UsageError
 from lab.feature import find_hook
-from lab.features.faults.fault import all_faults, beyond
+from lab.features.faults.fault import all_faults, explain_unsupported
 from lab.features.faults.kinds.links import network_of
 from lab.features.functions.distributed import Provided, provide_clusters
 from lab.features.functions.pack import CallOptions
@@ -209,7 +209,7 @@ def run_warm(item: pytest.Item, scenario: Scenario, options: RunOptions, at_leas
     try:
         shape, nodes = wanted_by(item), options.nodes or scenario.nodes
         refuse_missing(max(scenario.resources.gpus, shape.get("gpus", 0)))
-        if problem := beyond(all_faults(scenario, shape.get("network")), engine_for(item, shape).name):
+        if problem := explain_unsupported(all_faults(scenario, shape.get("network")), engine_for(item, shape).name):
             pytest.skip(f"{scenario.name} is to {problem}")
         if has_wishes(scenario):
             shape["nodes"] = nodes or shape.get("nodes", DEFAULT_NODES)
