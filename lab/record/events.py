@@ -153,8 +153,8 @@ class Fault(NamedTuple):
     """The operation, or phase, at which its rank was held."""
     call: int | None = None
     """The how-manieth of that rank's calls of the operation, or of its phases of that name, from 1."""
-    found: dict[str, Any] | None = None
-    """What was read back where it was done, by what it is."""
+    measured: dict[str, Any] | None = None
+    """Measurements where it was injected, by name; its key in the record is `found`."""
 
 
 class FaultFailed(NamedTuple):
@@ -213,7 +213,8 @@ def by_lab_clock(event: Event, ahead: Mapping[str, float]) -> Event:
 
 def event_line(event: Event) -> bytes:
     """An event as the line that it takes in the file."""
-    data = {"event": _NAMES[type(event)], **event._asdict()}
+    fields = {"found" if name == "measured" else name: value for name, value in event._asdict().items()}
+    data = {"event": _NAMES[type(event)], **fields}
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
 
 
@@ -223,7 +224,8 @@ def read_event(data: Any) -> Event | None:
     if not isinstance(kind, str) or kind not in _KINDS:
         return None
     try:
-        event: Event = read_typed(_KINDS[kind], data, lenient=True)
+        fields = {"measured" if name == "found" else name: value for name, value in data.items()}
+        event: Event = read_typed(_KINDS[kind], fields, lenient=True)
     except Misfit:
         return None
     moments = [event.time, *((event.offset_s, event.error_s, event.monotonic_s) if isinstance(event, Clock) else ())]

@@ -12,7 +12,7 @@ from lab import Cluster
 from lab.cli.main import main
 from lab.engine.select import engine_names
 from lab.features.faults.kinds import fault_kinds
-from lab.features.faults.verbs import cannot
+from lab.features.faults.verbs import unsupported_engines
 
 Typed = Callable[..., Any]
 
@@ -50,7 +50,7 @@ def test_what_is_broken_for_a_while_is_healed_by_the_same_command(typed: Typed) 
 @pytest.mark.parametrize("engine", ["local"], indirect=True)
 def test_all_kinds_are_told_with_the_engines_that_cannot_do_them(typed: Typed) -> None:
     told = {one["kind"]: one["cannot"] for one in typed("kinds")}
-    assert told == {name: cannot(kind) for name, kind in fault_kinds().items()}
+    assert told == {name: unsupported_engines(kind) for name, kind in fault_kinds().items()}
     assert {engine for whys in told.values() for engine in whys} == {"local", "slurm"} <= {*engine_names()}
 
 

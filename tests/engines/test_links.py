@@ -139,13 +139,13 @@ def test_what_links_are_asked_to_do_is_done_and_ends(called: Cluster) -> None:
     with called.fault("rate", "node0 -> node1 40mbit") as slow:
         assert reaches(lambda: called.call(rate, there, 3_000_000)[1], 4e7)
         assert called.call(undone, here)[0] == errno.EPERM
-    assert slow.found.get("bits_per_s", 4e7) == pytest.approx(4e7, rel=0.1)
+    assert slow.measured.get("bits_per_s", 4e7) == pytest.approx(4e7, rel=0.1)
     assert max(called.call(rate, there, 10_000_000)[1] for _ in range(3)) > 6e7
 
     with called.fault("loss", "node0 -> node1 20%") as lossy:
         arrived = called.call(across, there, 1000)[0]
         assert abs(arrived - 800) < 5 * (1000 * 0.2 * 0.8) ** 0.5
-        assert lossy.what.met(lossy.target)["lost_packets"] >= 1000 - arrived
+        assert lossy.what.count_effects(lossy.target)["lost_packets"] >= 1000 - arrived
     assert called.call(across, there, 200)[0] == 200
 
     with called.fault("duplicate", "node0 -> node1 30%"):
@@ -157,7 +157,7 @@ def test_what_links_are_asked_to_do_is_done_and_ends(called: Cluster) -> None:
         assert called.call(tried, 0, third, 0.5)[0] == "TimeoutError"
         assert called.call(tried, 2, here, 0.5)[2] == "TimeoutError"
         assert called.call(tried, 0, there)[0] == "ConnectionRefusedError"
-        assert cut.what.met(cut.target)["dropped_packets"] >= 2
+        assert cut.what.count_effects(cut.target)["dropped_packets"] >= 2
     assert called.call(tried, 0, third)[0] == "ConnectionRefusedError"
 
     with called.fault("dns", "node1"):

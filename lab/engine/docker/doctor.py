@@ -61,7 +61,7 @@ def _inside(connection: Connection, image: str) -> list[Check]:
     }
     archive = make_tar({f"{_FOLDER.strip('/')}/{path}": content for path, content in node_files().items()})
     can = json.loads(connection.run_container(body, archive)[1] or "{}")
-    return [_recorder(image, built=can.get("recorder", False)), *(extra_probe.checks(can) if extra_probe else ())]
+    return [_recorder(image, built=can.get("recorder", False)), *(extra_probe.link_checks(can) if extra_probe else ())]
 
 
 def _recorder(image: str, *, built: bool) -> Check:

@@ -18,7 +18,13 @@ FEATURE = Feature(
         "expect.detected_within": f"{_HOME}.fault:DetectionKeys",
     },
     options={"run": f"{_HOME}.verbs:RUN_OPTIONS"},
-    cluster={name: f"{_HOME}.injection:{name}" for name in ("fault", "faults", "heal", "stop", "start")},
+    cluster={
+        "fault": f"{_HOME}.injection:inject_by_name",
+        "faults": f"{_HOME}.injection:list_faults",
+        "heal": f"{_HOME}.injection:heal_faults",
+        "stop": f"{_HOME}.injection:stop_nodes",
+        "start": f"{_HOME}.injection:start_nodes",
+    },
     views={
         "broken": f"{_HOME}.detection:broken_in",
         "detections": f"{_HOME}.detection:find_detections",
@@ -27,7 +33,7 @@ FEATURE = Feature(
     hooks={
         "as_broken": f"{_HOME}.injection:as_broken",
         "beyond": f"{_HOME}.fault:beyond_engine",
-        "fault_names": f"{_HOME}.verbs:names",
+        "fault_names": f"{_HOME}.verbs:list_fault_words",
         "doctor_probe": f"{_HOME}.doctor",
         "heal": f"{_HOME}.injection:heal_all",
         "rerun": f"{_HOME}.fault:plan_rerun",

@@ -16,7 +16,7 @@ from lab.diagnosis.expectations import Searches, TooLong, equal
 from lab.errors import LabError
 from lab.features.faults.detection import check_detected, facts_of, find_detections, with_detections
 from lab.features.faults.fault import START, Fault, When, detected_within, fault_data, fault_sentence
-from lab.features.faults.injection import InForce, inject
+from lab.features.faults.injection import InForce, inject_fault
 from lab.features.faults.target import ClusterTarget
 from lab.node.messages.agent import Output, Reached, Release, Started
 from lab.record import events
@@ -40,7 +40,7 @@ _LONGEST_SHOWN = 100
 _LONGEST_NOTE = 60
 
 
-def triggers(faults: Sequence[Fault]) -> tuple[dict[str, Any], ...]:
+def list_triggers(faults: Sequence[Fault]) -> tuple[dict[str, Any], ...]:
     """The points at which ranks are held, as `Prepare` has them; and whether their writes have to be seen."""
     points: list[dict[str, Any]] = []
     if any(fault.what.of_writes for fault in faults):
@@ -49,8 +49,8 @@ def triggers(faults: Sequence[Fault]) -> tuple[dict[str, Any], ...]:
         for event, heals in fault.events():
             if event.exact:
                 names = ("rank", "note", "op", "phase", "count", "edge")
-                said = {name: getattr(event, name) for name in names if getattr(event, name) is not None}
-                points.append({"trigger": index, "heals": heals, **said})
+                fields = {name: getattr(event, name) for name in names if getattr(event, name) is not None}
+                points.append({"trigger": index, "heals": heals, **fields})
     return tuple(points)
 
 
@@ -99,7 +99,7 @@ class Armed:
     """What set it off."""
     measured: Mapping[str, Any] = field(default_factory=dict)
     """What was read back."""
-    wrong: str = ""
+    failure: str = ""
     """Why it could not be done, or not waited for."""
 
     def awaits(self, *, heals: bool) -> bool:
@@ -121,7 +121,7 @@ class Armed:
     def event(self) -> events.Fault:
         """That it is in force."""
         event = events.Fault(self.at or time.time(), str(self.fault), self.cause.rank, self.node, self.cause.why)
-        return event._replace(number=self.index, begun=self.begun, found=dict(self.measured) or None, **self.point)
+        return event._replace(number=self.index, begun=self.begun, measured=dict(self.measured) or None, **self.point)
 
     def to_result(self, began: float | None) -> dict[str, Any]:
         """As results have it; `began`: Unix time at which the workers were let go."""
@@ -138,14 +138,14 @@ class Armed:
             "healed_s": since_begin(self.healed),
             "why": self.cause.why,
             "found": dict(self.measured),
-            "failed": self.wrong,
+            "failed": self.failure,
         }
 
     def expectation(self) -> Expectation:
         """As something that had to come."""
         when = fault_sentence(fault_data(self.fault)).removeprefix(f"{self.fault} ")
-        got = f"({self.wrong})" if self.wrong else self.cause.why or when
-        return Expectation(what=f"fault {self.fault}", expected=when, got=got, met=not self.wrong)
+        got = f"({self.failure})" if self.failure else self.cause.why or when
+        return Expectation(what=f"fault {self.fault}", expected=when, got=got, met=not self.failure)
 
 
 _HEAL_S = 120.0
@@ -170,7 +170,7 @@ class Faults(Companion):
     def __init__(
         self, part: FaultsPart, plan: Plan, engine: Engine, cluster: ClusterInfo, *, removed: bool = False
     ) -> None:
-        self.triggers = triggers(part.faults)
+        self.triggers = list_triggers(part.faults)
         self._removed = removed
         self._target = ClusterTarget(engine, cluster)
         self._target.addresses = {node.name: node.address for node in cluster.nodes[: plan.nnodes]}
@@ -229,13 +229,13 @@ class Faults(Companion):
     def handle_message(self, message: Any) -> None:
         """See whether what an agent says of its ranks sets something off."""
         if isinstance(message, Reached):
-            self._hear_reached(message)
+            self._handle_reached(message)
         elif isinstance(message, Started):
             self._target.ranks = {**self._target.ranks, message.rank: message.node}
         elif isinstance(message, Output) and message.rank >= 0:
-            self._hear_lines(message)
+            self._handle_output(message)
 
-    def _hear_reached(self, reached: Reached) -> None:
+    def _handle_reached(self, reached: Reached) -> None:
         """A rank is held: it is let go once what it waits for is done, or at once where it waits for nothing."""
         if not self._held:
             self._held_since = time.monotonic()
@@ -247,7 +247,7 @@ class Faults(Companion):
         if not comes:
             self._release(reached)
 
-    def _hear_lines(self, output: Output) -> None:
+    def _handle_output(self, output: Output) -> None:
         waiting = [
             (one, event.log, heals)
             for one, event, heals in self._events
@@ -262,7 +262,7 @@ class Faults(Companion):
             try:
                 match = Searches().find((whole + newline).decode("utf-8", "replace"), pattern, re.MULTILINE)
             except (TooLong, OSError) as error:
-                one.state, one.wrong = FAILED, str(error)
+                one.state, one.failure = FAILED, str(error)
                 continue
             if match is not None:
                 why = f"rank {output.rank} printed {format_value(match, _LONGEST_SHOWN)}"
@@ -285,7 +285,7 @@ class Faults(Companion):
         one.at = time.time()
         self._report_in_force(one)
         if cause.reached is not None:
-            self._release(cause.reached, one.fault.deed)
+            self._release(cause.reached, one.fault.worker_actions)
         return True
 
     def _come_after(self, seconds: float, one: Armed, *, heals: bool) -> None:
@@ -293,7 +293,7 @@ class Faults(Companion):
         self._timers.append((time.monotonic() + seconds, due))
 
     def _fail(self, one: Armed, why: str) -> None:
-        one.state, one.wrong = FAILED, why
+        one.state, one.failure = FAILED, why
         self._record(events.FaultFailed(time.time(), str(one.fault), one.node, why))
 
     def _heal(self, one: Armed, cause: Cause) -> bool:
@@ -312,13 +312,13 @@ class Faults(Companion):
 
     def _apply(self, one: Armed) -> None:
         until = time.time() + one.fault.for_s if one.fault.for_s is not None else None
-        one.in_force = inject(self._target, one.fault.what, self._run, until)
-        one.at, one.measured = time.time(), one.in_force.found
+        one.in_force = inject_fault(self._target, one.fault.what, self._run, until)
+        one.at, one.measured = time.time(), one.in_force.measured
 
     def _undo(self, one: Armed) -> None:
         if one.in_force is not None:
             with suppress(LabError):  # it is undone all the same
-                one.measured = {**one.measured, **one.fault.what.met(self._target)}
+                one.measured = {**one.measured, **one.fault.what.count_effects(self._target)}
             one.in_force.heal()
             one.healed = time.time()
 
@@ -364,13 +364,13 @@ class Faults(Companion):
         """For how long ranks have been held, all in all: so much longer the run may take."""
         return self._held_before_s + (time.monotonic() - self._held_since if self._held else 0.0)
 
-    def _release(self, reached: Reached, deed: Mapping[str, Any] | None = None) -> None:
+    def _release(self, reached: Reached, actions: Mapping[str, Any] | None = None) -> None:
         held_s = self.held_s
         self._held.remove(reached)
         if not self._held:
             self._held_before_s = held_s
         if self._agents is not None:
-            line = json.dumps({"hold": reached.hold, "action": dict(deed or {})})
+            line = json.dumps({"hold": reached.hold, "action": dict(actions or {})})
             self._agents.send(reached.node, Release(self._agents.run, reached.rank, "hold", line))
 
     # -- its end
@@ -395,7 +395,7 @@ class Faults(Companion):
         """The run is over: what has not come never does."""
         for one in self._armed:
             if one.state == WAITING:
-                one.wrong = one.wrong or "it never came"
+                one.failure = one.failure or "it never came"
 
     def close(self) -> None:
         """End its thread; what still is in force is in the journal."""

@@ -42,7 +42,7 @@ class Detection(Frozen):
     """As it was told: `kill node2`."""
     time: float
     """Unix time since when it was in force."""
-    seen: tuple[Fact, ...] = ()
+    notices: tuple[Fact, ...] = ()
     """What showed it to each who noticed, the first first; empty: nothing showed it."""
     why: str = ""
     """What had set it off; empty: it was done before the run began."""
@@ -52,7 +52,7 @@ class Detection(Frozen):
     @property
     def first(self) -> Fact | None:
         """What showed it first; None: nothing did."""
-        return self.seen[0] if self.seen else None
+        return self.notices[0] if self.notices else None
 
     @property
     def after_s(self) -> float | None:
@@ -88,14 +88,14 @@ def find_detections(facts: Iterable[events.Event]) -> list[Detection]:
 
 
 def _detection(fault: events.Fault, notices: Sequence[Fact], known: Sequence[events.Event]) -> Detection:
-    since, seen = (fault.begun or fault.time) - _CLOCK_S, dict[str, Fact]()
+    since, notice_of = (fault.begun or fault.time) - _CLOCK_S, dict[str, Fact]()
     for fact in notices:
         if fact.time >= since:
-            seen.setdefault(fact.by, fact)
+            notice_of.setdefault(fact.by, fact)
     healed = (one for one in known if isinstance(one, events.FaultHealed) and one.fault == fault.fault)
     ends = (one.time for one in healed if one.number in (None, fault.number) and one.time >= fault.time)
-    first = tuple(seen.values())[:_MOST_KEPT]
-    return Detection(fault=fault.fault, time=fault.time, seen=first, why=fault.why, healed=next(ends, None))
+    first = tuple(notice_of.values())[:_MOST_KEPT]
+    return Detection(fault=fault.fault, time=fault.time, notices=first, why=fault.why, healed=next(ends, None))
 
 
 def _notice(fact: events.Event, *, timed_out: bool) -> list[Fact]:
@@ -126,9 +126,11 @@ def _notice(fact: events.Event, *, timed_out: bool) -> list[Fact]:
     return [Fact(time=time, by=by, what=what)] if what else []
 
 
-def with_detections(faults: Sequence[Mapping[str, Any]], found: Sequence[Detection]) -> tuple[Mapping[str, Any], ...]:
+def with_detections(
+    faults: Sequence[Mapping[str, Any]], detections: Sequence[Detection]
+) -> tuple[Mapping[str, Any], ...]:
     """Faults as results have them, each with when it was noticed and by whom."""
-    left, results = list(found), []
+    left, results = list(detections), []
     for fault in faults:
         mine = [one for one in left if one.fault == fault["fault"] and not fault["failed"]][:1]
         left = [one for one in left if one not in mine]
@@ -137,22 +139,22 @@ def with_detections(faults: Sequence[Mapping[str, Any]], found: Sequence[Detecti
     return tuple(results)
 
 
-def check_detected(within_s: float, found: Sequence[Detection]) -> Expectation:
+def check_detected(within_s: float, detections: Sequence[Detection]) -> Expectation:
     """Whether every fault that was in force was noticed in time; not met where nothing was broken."""
-    late = [one for one in found if one.after_s is None or one.after_s > within_s]
-    got = "; ".join(one.sentence() for one in late or found) or "(nothing was broken)"
-    met = bool(found) and not late
+    late = [one for one in detections if one.after_s is None or one.after_s > within_s]
+    got = "; ".join(one.sentence() for one in late or detections) or "(nothing was broken)"
+    met = bool(detections) and not late
     return Expectation(what="detected_within", expected=format_duration(within_s), got=got, met=met)
 
 
 # -- in words
 
 
-def found_words(found: Any) -> str:
+def render_measured(facts: Any) -> str:
     """`asked 100 Mbit/s, got 99.8 Mbit/s (node0 -> node1); 12 packets dropped`; empty where nothing was measured."""
-    if not isinstance(found, Mapping):
+    if not isinstance(facts, Mapping):
         return ""
-    numbers = {name: float(value) for name, value in found.items() if type(value) in (int, float)}
+    numbers = {name: float(value) for name, value in facts.items() if type(value) in (int, float)}
     measured = []
     if rate := numbers.get("asked_rate_bits_per_s"):
         got = numbers.get("bits_per_s")
@@ -162,7 +164,7 @@ def found_words(found: Any) -> str:
         got = numbers.get("round_trip_s")
         reached = "no answer" if got is None else f"{format_duration(got)} there and back"
         measured.append(f"asked {format_duration(delay_s)} one way, got {reached}")
-    way = f" ({found['measured']})" if measured and isinstance(found.get("measured"), str) else ""
+    way = f" ({facts['measured']})" if measured and isinstance(facts.get("measured"), str) else ""
     counts = []
     for name, number in numbers.items():
         word, _, what = name.partition("_")
@@ -174,26 +176,26 @@ def found_words(found: Any) -> str:
 def describe_fault(fault: Mapping[str, Any]) -> str:
     """What was broken on purpose, and when, or the network that the whole run had: `network wan-40ms; asked 20 ms`."""
     name, at, why, noticed, by = (fault.get(name) for name in ("fault", "at_s", "why", "detected_s", "by"))
-    measured = found_words(fault.get("found"))
+    measured = render_measured(fault.get("found"))
     if str(name).startswith("network ") and not why and not fault.get("failed"):
         return "; ".join(filter(None, (name, measured)))
     when = f"after {format_duration(at)}" if isinstance(at, float) else "before the run"
-    told = f"broken on purpose: {name or 'a fault'} {when}{f', when {why}' if why else ''}"
+    text = f"broken on purpose: {name or 'a fault'} {when}{f', when {why}' if why else ''}"
     if fault.get("failed"):
-        return f"{told}; it could not be done: {fault['failed']}"
-    seen = f"noticed after {format_duration(noticed)} by {by}" if isinstance(noticed, float) and by else ""
-    return "; ".join(filter(None, (told, measured, seen)))
+        return f"{text}; it could not be done: {fault['failed']}"
+    noticed_text = f"noticed after {format_duration(noticed)} by {by}" if isinstance(noticed, float) and by else ""
+    return "; ".join(filter(None, (text, measured, noticed_text)))
 
 
-_MOST_SEEN = 6
+_MOST_NOTICES = 6
 
 
 def broken_in(record: Record) -> list[dict[str, Any]]:
     """Each fault of a run with its times and a sentence or two."""
-    return tell_broken(facts_of(record))
+    return report_faults(facts_of(record))
 
 
-def tell_broken(facts: Sequence[events.Event]) -> list[dict[str, Any]]:
+def report_faults(facts: Sequence[events.Event]) -> list[dict[str, Any]]:
     """Each fault with its times and a sentence or two, from the facts of a run."""
     began = min((fact.time for fact in facts if isinstance(fact, Started)), default=0.0)
     return [
@@ -203,7 +205,9 @@ def tell_broken(facts: Sequence[events.Event]) -> list[dict[str, Any]]:
             "at_s": _since(began, one.time),
             "healed_s": None if one.healed is None else _since(began, one.healed),
             **one.to_result(),
-            "seen": [{"after_s": _since(one.time, fact.time), "by": fact.by, "what": fact.what} for fact in one.seen],
+            "seen": [
+                {"after_s": _since(one.time, fact.time), "by": fact.by, "what": fact.what} for fact in one.notices
+            ],
             "sentence": _sentence(one, began),
         }
         for one in find_detections(facts)
@@ -217,10 +221,12 @@ def _since(begin: float, time: float) -> float:
 def _sentence(one: Detection, began: float) -> str:
     when = f"after {format_duration(_since(began, one.time))}, when {one.why}" if one.why else "before the run began"
     healed = f"; healed {format_duration(_since(one.time, one.healed))} later" if one.healed is not None else ""
-    seen = [f"{fact.by} {fact.what} (after {format_duration(_since(one.time, fact.time))})" for fact in one.seen]
-    more = f"; {len(seen) - _MOST_SEEN} more" if len(seen) > _MOST_SEEN else ""
-    noticed = capitalize_first("; then ".join(seen[:_MOST_SEEN])) or "Nobody noticed"
-    return f"Broken on purpose: {one.fault}, {when}{healed}. {noticed}{more}."
+    sentences = [
+        f"{fact.by} {fact.what} (after {format_duration(_since(one.time, fact.time))})" for fact in one.notices
+    ]
+    hidden = f"; {len(sentences) - _MOST_NOTICES} more" if len(sentences) > _MOST_NOTICES else ""
+    noticed = capitalize_first("; then ".join(sentences[:_MOST_NOTICES])) or "Nobody noticed"
+    return f"Broken on purpose: {one.fault}, {when}{healed}. {noticed}{hidden}."
 
 
 class Injected(Frozen):
@@ -275,8 +281,8 @@ def pairs_of(what: FaultKind, nodes: Sequence[str]) -> set[frozenset[str]]:
         cut = what.nodes if "cut_off" in what.shown_as else ()
         return {frozenset((node, peer)) for node in cut for peer in nodes if peer != node}
     pairs, tables = set(), what.tables({node: node for node in nodes})
-    for node, told in tables.items():
-        peers = {peer for side in ("to", "from") for peer, condition in told.get(side, {}).items() if condition}
-        whole = any(value for name, value in told.items() if name not in ("to", "from", "address"))
-        pairs |= {frozenset((node, peer)) for peer in (nodes if whole else peers) if peer != node}
+    for node, table in tables.items():
+        peers = {peer for side in ("to", "from") for peer, condition in table.get(side, {}).items() if condition}
+        is_whole_cable = any(value for name, value in table.items() if name not in ("to", "from", "address"))
+        pairs |= {frozenset((node, peer)) for peer in (nodes if is_whole_cable else peers) if peer != node}
     return pairs

@@ -28,7 +28,7 @@ _NEEDED = (
 """What the program finds out, its name, what works with it, what is lost without it, the module that has it."""
 
 
-def checks(can: Mapping[str, bool]) -> list[Check]:
+def link_checks(can: Mapping[str, bool]) -> list[Check]:
     """What links of nodes can be made to do."""
     return [
         Check.judge(

@@ -106,7 +106,7 @@ _EVENTS = ("at_s", "log", "note", "op", "phase")
 START = When()
 
 
-def event() -> Kind:
+def event_kind() -> Kind:
     """An event."""
     allowed = (
         f"{_BEFORE_THE_RUN}, or a mapping such as {{at: 2s}}, {{rank: 2, op: all_reduce, count: 3}}, "
@@ -131,26 +131,26 @@ def when_sentence(data: Any) -> str:
     """An event that a file or a record says, in words: `when rank 0 notes step = 3`."""
     if not isinstance(data, Mapping):
         return "before the run begins"
-    said = {name: clip_end(str(value), _LONGEST_SHOWN) for name, value in data.items()}
+    fields = {name: clip_end(str(value), _LONGEST_SHOWN) for name, value in data.items()}
     who = f"rank {data['rank']}" if "rank" in data else "a rank"
-    if "at" in said:
-        return f"after {said['at']}"
-    if "log" in said:
-        return f"when {who} prints /{said['log']}/"
-    if what := said.get("op") or said.get("phase"):
+    if "at" in fields:
+        return f"after {fields['at']}"
+    if "log" in fields:
+        return f"when {who} prints /{fields['log']}/"
+    if what := fields.get("op") or fields.get("phase"):
         verb = "has done" if data.get("edge") == "after" else "comes to"
         return f"when {who} {verb} {what} {data.get('count', 1)}"
     value = f" = {format_value(data['equals'], _LONGEST_SHOWN)}" if "equals" in data else ""
-    return f"when {who} notes {said.get('note')}{value}"
+    return f"when {who} notes {fields.get('note')}{value}"
 
 
 class Fault(Frozen):
     """What is broken, and when; without an end it is healed when the run is over."""
 
     what: FaultKind
-    when: When = key_field(MISSING, event(), "when: {rank: 2, op: all_reduce, count: 3}")
+    when: When = key_field(MISSING, event_kind(), "when: {rank: 2, op: all_reduce, count: 3}")
     """The event that sets it off; `start`: before the run begins."""
-    until: When | None = key_field(None, event(), "until: {rank: 0, note: step, equals: 5}", "the end of the run")
+    until: When | None = key_field(None, event_kind(), "until: {rank: 0, note: step, equals: 5}", "the end of the run")
     """The event that heals it."""
     for_s: float | None = key_field(
         None, kinds.duration_kind(_LONGEST_S), "for: 3s", "until the end of the run", name="for"
@@ -182,8 +182,8 @@ class Fault(Frozen):
         if self.until is not None:
             raise UsageError(f"{self} is done by the rank itself, which hears of no event", "say `for`, or neither")
         operation = OPERATIONS.get(self.when.op or "")
-        brings = operation is not None and operation.moves_data and not operation.receives
-        if self.what.of_call and not (brings and self.when.edge == "before"):
+        sends_data = operation is not None and operation.moves_data and not operation.receives
+        if self.what.of_call and not (sends_data and self.when.edge == "before"):
             raise UsageError(
                 f"{self} is done to what a call brings",
                 "set it off before a call of an operation that takes tensors, such as {op: all_reduce}",
@@ -194,9 +194,9 @@ class Fault(Frozen):
         return [(self.when, False), *([(self.until, True)] if self.until is not None else [])]
 
     @property
-    def deed(self) -> Mapping[str, Any]:
+    def worker_actions(self) -> Mapping[str, Any]:
         """What the worker does itself, and for how long."""
-        return {name: {**said, "for_s": self.for_s} for name, said in self.what.deed.items()}
+        return {name: {**amounts, "for_s": self.for_s} for name, amounts in self.what.worker_actions.items()}
 
     @property
     def kind(self) -> str:
@@ -241,8 +241,8 @@ def one_fault() -> Kind:
         if len(data) < len(named):  # what is wrong with one of its keys has been said
             return None
         if len(chosen) != 1:
-            found = " and ".join(chosen) or "none of them"
-            raise value.problem(f"a fault is one of {names}, and this is {found}; make each its own")
+            chosen_names = " and ".join(chosen) or "none of them"
+            raise value.problem(f"a fault is one of {names}, and this is {chosen_names}; make each its own")
         what = data.pop(f"{chosen[0]}_")  # a name may be a word of Python's own
         return None if what is None else make_or_refuse(value, lambda: Fault(what=what, **data))
 
@@ -415,33 +415,33 @@ def plan_faults(
 
 
 def all_faults(
-    scenario: Scenario, network: str | Mapping[str, Any] | None = None, more: Sequence[Fault] = ()
+    scenario: Scenario, network: str | Mapping[str, Any] | None = None, extra_faults: Sequence[Fault] = ()
 ) -> tuple[Fault, ...]:
     """What is broken in a run, after its network: like a fault, that is made, read back and taken back.
 
     Raises:
         ScenarioError: what is asked for is no network.
     """
-    said = broken_in(scenario)
-    like = said.network if network is None else network_of(network)
-    first = [] if like is None else [Fault(what=like, when=START)]
-    return (*first, *said.faults, *more)
+    declared = broken_in(scenario)
+    network_condition = declared.network if network is None else network_of(network)
+    first = [] if network_condition is None else [Fault(what=network_condition, when=START)]
+    return (*first, *declared.faults, *extra_faults)
 
 
-def beyond(faults: Sequence[Fault], engine: str) -> str:
+def explain_unsupported(faults: Sequence[Fault], engine: str) -> str:
     """Why an engine cannot do what is to be broken, as a sentence that begins with the fault; empty where it can."""
     return next((f"{fault}, which {why}" for fault in faults if (why := fault.what.why_not(engine))), "")
 
 
 def beyond_engine(scenario: Scenario, engine: str) -> str:
     """Why an engine cannot do what is to be broken in a scenario; empty where it can."""
-    return beyond(all_faults(scenario), engine)
+    return explain_unsupported(all_faults(scenario), engine)
 
 
 def plan_rerun(scenario: Scenario, options: RunOptions) -> tuple[Scenario, RunOptions] | None:
     """A scenario without its faults, and options without any, where it says that it is run once more; else None."""
-    said = broken_in(scenario)
-    if not (said.rerun and said.faults):
+    declared = broken_in(scenario)
+    if not (declared.rerun and declared.faults):
         return None
     return with_faults(scenario, ()), replace(options, faults=(), fresh=False)
 
@@ -466,8 +466,8 @@ def refuse_faults(
         UsageError: the engine cannot do one, or it is of a node or rank that does not take part.
     """
     nodes = [f"node{rank}" for rank in range(nnodes)]
-    if wrong := beyond(faults, engine):
-        raise UsageError(f"{name} is to {wrong}")
+    if refusal := explain_unsupported(faults, engine):
+        raise UsageError(f"{name} is to {refusal}")
     for fault in faults:
         is_to, events = f"{name} is to {fault}", [event for event, _ in fault.events()]
         if strict and fault.what.strict_cannot:
@@ -478,9 +478,9 @@ def refuse_faults(
                 "record the run, or set the fault off by a note, a line or a time",
             )
         if absent := [node for node in fault.what.nodes if node not in nodes]:
-            takes = "does" if len(absent) == 1 else "do"
+            verb = "does" if len(absent) == 1 else "do"
             there = " to ".join(dict.fromkeys(("node0", nodes[-1])))
-            raise UsageError(f"{is_to}, and {join_words(absent)} {takes} not take part", f"the run has {there}")
+            raise UsageError(f"{is_to}, and {join_words(absent)} {verb} not take part", f"the run has {there}")
         for number in (*fault.what.ranks, *(event.rank or 0 for event in events)):
             if number >= world_size:
                 raise UsageError(f"{is_to}, and rank {number} does not take part: world_size is {world_size}")

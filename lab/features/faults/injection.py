@@ -36,7 +36,7 @@ class Standing(Frozen):
     id: str
     what: FaultKind | None
     """None: another version of the lab did it."""
-    said: str
+    description: str
     """As a sentence has it: `kill node2`."""
     by: str
     """The run that did it, or `lab fault`."""
@@ -48,7 +48,8 @@ class Standing(Frozen):
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
-        return {**vars(self), "what": kind_data(self.what) if self.what is not None else None}
+        data = {"said" if name == "description" else name: value for name, value in vars(self).items()}
+        return {**data, "what": kind_data(self.what) if self.what is not None else None}
 
 
 class FaultJournal:
@@ -103,7 +104,8 @@ def _standing(identity: str, entry: Mapping[str, Any]) -> Standing:
     what = None
     with suppress(LabError, ValueError, TypeError, AttributeError, KeyError):
         what = kind_of(entry["what"])
-    return Standing(id=identity, **{**entry, "what": what})
+    fields = {"description" if name == "said" else name: value for name, value in entry.items()}
+    return Standing(id=identity, **{**fields, "what": what})
 
 
 _PATIENCE_S = 90.0
@@ -130,7 +132,7 @@ class InForce:
     id: str
     """What the journal calls it."""
     what: FaultKind
-    found: Mapping[str, Any] = field(default_factory=dict)
+    measured: Mapping[str, Any] = field(default_factory=dict)
     """What was read back where it was injected."""
 
     def heal(self) -> None:
@@ -141,9 +143,9 @@ class InForce:
         """
         with nodes_lock(self.target.engine, self.target.cluster).held(f"healing {self.what}", _PATIENCE_S):
             if any(one.id == self.id for one in _journal_of(self.target).standing()):
-                self.take_back()
+                self.undo()
 
-    def take_back(self) -> None:
+    def undo(self) -> None:
         """Take it back; the caller holds the lock of the nodes."""
         journal = _journal_of(self.target)
         journal.write(self.id, state=HEALING)
@@ -157,7 +159,7 @@ class InForce:
         self.heal()
 
 
-def inject(target: ClusterTarget, what: FaultKind, by: str = BY_HAND, until: float | None = None) -> InForce:
+def inject_fault(target: ClusterTarget, what: FaultKind, by: str = BY_HAND, until: float | None = None) -> InForce:
     """Inject a fault, and read back that it is in force; what could be done in part only is undone.
 
     Args:
@@ -180,14 +182,14 @@ def inject(target: ClusterTarget, what: FaultKind, by: str = BY_HAND, until: flo
                 raise LabError(f"{what} was done, and is not in force")
         except (LabError, OSError):
             with suppress(LabError, OSError):  # what cannot be undone stays in the journal
-                one.take_back()
+                one.undo()
             raise
         journal.write(one.id, state=IN_FORCE)
-    return replace(one, found=state.found)
+    return replace(one, measured=state.measured)
 
 
 def heal_all(
-    engine: Engine, name: str, info: ClusterInfo | None, tell: Callable[[str], object], *, by_hand: bool = True
+    engine: Engine, name: str, info: ClusterInfo | None, announce: Callable[[str], object], *, by_hand: bool = True
 ) -> list[Standing]:
     """Undo what was broken on purpose, what came last first, and say so in a line; returns what was undone.
 
@@ -195,7 +197,7 @@ def heal_all(
         engine: of the cluster.
         name: the cluster's.
         info: None where there is none: then nothing is broken any more.
-        tell: called with that line, and with what could not be undone.
+        announce: called with that line, and with what could not be undone.
         by_hand: undo also what `lab fault` did.
     """
     journal = FaultJournal(engine.name, name)
@@ -207,16 +209,18 @@ def heal_all(
         if one.by == BY_HAND and not by_hand:
             continue
         if one.what is None:
-            tell(f"warning: {one.said} was done by another version of the lab: remove the cluster with `lab down`")
+            announce(
+                f"warning: {one.description} was done by another version of the lab: remove the cluster with `lab down`"
+            )
             continue
         try:
             InForce(target, one.id, one.what).heal()
         except (LabError, OSError) as error:
-            tell(f"warning: {one.said} could not be taken back: {getattr(error, 'message', error)}")
+            announce(f"warning: {one.description} could not be taken back: {getattr(error, 'message', error)}")
         else:
             healed.append(one)
     if healed:
-        tell(f"healed what was broken on purpose: {join_words(one.said for one in reversed(healed))}")
+        announce(f"healed what was broken on purpose: {join_words(one.description for one in reversed(healed))}")
     return healed
 
 
@@ -236,7 +240,7 @@ def as_broken(info: ClusterInfo) -> ClusterInfo:
 # -- methods of `Cluster`
 
 
-def stop(self: Cluster, *nodes: str) -> ClusterInfo:
+def stop_nodes(self: Cluster, *nodes: str) -> ClusterInfo:
     """Stop nodes as a power cut would, also while a run goes on; they stay so until they are started.
 
     Args:
@@ -250,13 +254,13 @@ def stop(self: Cluster, *nodes: str) -> ClusterInfo:
         ClusterUnfit: there is no cluster.
         ClusterBusy: somebody makes it, changes it or removes it.
     """
-    with nodes_lock(self.engine.name, self.name).held("lab stop"), _beside_runs(self, "lab stop"):
+    with nodes_lock(self.engine.name, self.name).held("lab stop"), _hold_cluster(self, "lab stop"):
         running = [node for node in self.existing().named(*nodes) if node.state != STOPPED]
         require_capability(self.engine, PowerControl).stop(running)
         return self.existing()
 
 
-def start(self: Cluster, *nodes: str) -> ClusterInfo:
+def start_nodes(self: Cluster, *nodes: str) -> ClusterInfo:
     """Start nodes that do not run, and wait until they can take part in a run; one that goes on may take them in.
 
     Args:
@@ -271,7 +275,7 @@ def start(self: Cluster, *nodes: str) -> ClusterInfo:
         ClusterBusy: somebody makes it, changes it or removes it.
         ClusterError: a node does not start; the message says why.
     """
-    with nodes_lock(self.engine.name, self.name).held("lab start"), _beside_runs(self, "lab start"):
+    with nodes_lock(self.engine.name, self.name).held("lab start"), _hold_cluster(self, "lab start"):
         info = self.existing()
         wanted = info.named(*nodes) if nodes else [node for node in info.nodes if node.state == STOPPED]
         down = [node for node in wanted if node.state != RUNNING]
@@ -280,7 +284,7 @@ def start(self: Cluster, *nodes: str) -> ClusterInfo:
 
 
 @contextmanager
-def _beside_runs(cluster: Cluster, purpose: str) -> Iterator[None]:
+def _hold_cluster(cluster: Cluster, purpose: str) -> Iterator[None]:
     """Hold the cluster where nobody has it; not beside those who make, change or remove it."""
     with ExitStack() as stack:
         try:
@@ -291,7 +295,7 @@ def _beside_runs(cluster: Cluster, purpose: str) -> Iterator[None]:
         yield
 
 
-def fault(self: Cluster, what: str | FaultKind, *words: str, for_s: float | None = None) -> InForce:
+def inject_by_name(self: Cluster, what: str | FaultKind, *words: str, for_s: float | None = None) -> InForce:
     """Break something, also while a run goes on; it stays so until it is healed, or the next run begins or ends.
 
     Args:
@@ -310,29 +314,29 @@ def fault(self: Cluster, what: str | FaultKind, *words: str, for_s: float | None
     """
     wanted = fault_of(what, *words) if isinstance(what, str) else what
     _refuse_by_worker(type(wanted))
-    with _beside_runs(self, "lab fault"):
+    with _hold_cluster(self, "lab fault"):
         info = self.existing()
         info.named(*wanted.nodes)
         cannot = wanted.why_not(self.engine.name) or (wanted.strict_cannot if info.shape.strict else "")
         if cannot:
             raise UsageError(f"cluster {info.name} cannot have {wanted}, which {cannot}")
         until = time.time() + for_s if for_s is not None else None
-        return inject(ClusterTarget(self.engine, info), wanted, until=until)
+        return inject_fault(ClusterTarget(self.engine, info), wanted, until=until)
 
 
-def faults(self: Cluster) -> list[Standing]:
+def list_faults(self: Cluster) -> list[Standing]:
     """What is broken on purpose now, in its order."""
     return FaultJournal(self.engine.name, self.name).standing()
 
 
-def heal(self: Cluster) -> list[Standing]:
+def heal_faults(self: Cluster) -> list[Standing]:
     """Take back everything that is broken on purpose, what came last first; returns what was.
 
     What cannot be taken back is announced, and stands.
     """
-    if not faults(self):
+    if not list_faults(self):
         return []
-    with _beside_runs(self, "lab fault"):
+    with _hold_cluster(self, "lab fault"):
         return heal_all(self.engine, self.name, self.info(), self.announce)
 
 

@@ -54,9 +54,7 @@ def rate_kind(lowest: float, highest: float) -> kinds.Kind:
     bounds = f"from {lowest / 1e3:g}kbit to {highest / 1e9:g}gbit"
     schema = {"type": "string", "pattern": f"{kinds.QUANTITY}[kKmMgG]?[bB][iI][tT] *$"}
     limits = (lowest, highest)
-    return kinds.quantity_kind(
-        parse_rate, RATES_ALLOWED, bounds, limits, schema, lambda found: f"{found / 1e6:.12g}mbit"
-    )
+    return kinds.quantity_kind(parse_rate, RATES_ALLOWED, bounds, limits, schema, lambda rate: f"{rate / 1e6:.12g}mbit")
 
 
 def share_kind() -> kinds.Kind:
@@ -64,7 +62,7 @@ def share_kind() -> kinds.Kind:
     bounds = "more than 0 and at most 100%"
     schema = {"type": ["string", "number"], "pattern": f"{kinds.QUANTITY}%? *$", "exclusiveMinimum": 0, "maximum": 1}
     return kinds.quantity_kind(
-        parse_share, SHARES_ALLOWED, bounds, (0, 1), schema, lambda found: f"{found * 100:.12g}%"
+        parse_share, SHARES_ALLOWED, bounds, (0, 1), schema, lambda share: f"{share * 100:.12g}%"
     )
 
 
@@ -83,7 +81,7 @@ class Condition(Frozen):
     """The share of packets that is lost, by chance."""
 
 
-def asked(condition: Condition) -> dict[str, float]:
+def condition_fields(condition: Condition) -> dict[str, float]:
     """What a condition says, by name."""
     values = {one.name: getattr(condition, one.name) for one in fields(Condition)}
     return {name: value for name, value in values.items() if value is not None}
@@ -142,18 +140,18 @@ def link_at_start(text: str) -> tuple[str, str]:
     return (text.strip()[: match.end()], text.strip()[match.end() :].strip()) if match else ("", text)
 
 
-def link() -> kinds.Kind:
+def link_kind() -> kinds.Kind:
     """Some links of a run."""
 
     def read(value: Value) -> Link:
         text, nodes = kinds.read_text(value, LINK_ALLOWED), World.of(value.reading).nodes
         try:
-            found = parse_link(text)
+            parsed = parse_link(text)
         except UsageError:
             raise value.refused(LINK_ALLOWED) from None
-        if nodes and any(int(name.removeprefix("node")) >= nodes for name in found.nodes):
+        if nodes and any(int(name.removeprefix("node")) >= nodes for name in parsed.nodes):
             raise value.refused(f"nodes from node0 to node{nodes - 1}")
-        return found
+        return parsed
 
     return kinds.Kind(
         LINK_ALLOWED, read, {"type": "string", "pattern": f"^ *{re.sub(r'[?]P<[a-z]+>', '', _LINK)} *$"}, str
@@ -250,8 +248,8 @@ def _drops_of(shape: str, nodes: Sequence[str]) -> Drops:
     if word == "ring":  # each sees its neighbours
         count = len(nodes)
         return {
-            own: tuple(other for at, other in enumerate(nodes) if (at - place) % count not in (0, 1, count - 1))
-            for place, own in enumerate(nodes)
+            own: tuple(other for at, other in enumerate(nodes) if (at - index) % count not in (0, 1, count - 1))
+            for index, own in enumerate(nodes)
         }
     rest = [node for node in nodes if node not in named]
     middle = (len(rest) + 1) // 2

@@ -19,7 +19,7 @@ from lab.plan.cluster import ClusterInfo, Node
 
 ANSWER_S = DEADLINE_S + 5.0
 """An agent that has not answered by then does not."""
-_LOOK_S = 1.0
+_POLL_S = 1.0
 
 
 class ClusterTarget:
@@ -86,7 +86,7 @@ class ClusterTarget:
         allowed = require_capability(self._engine, LimitControl).throttle(self._node(node))
         return {"cpus": allowed.cpus, "memory_bytes": allowed.memory_bytes}[name]
 
-    def ask(self, node: str, function: str, said: Mapping[str, Any]) -> dict[str, Any]:
+    def ask(self, node: str, function: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Have the agent of a node do, undo or inspect something (see `on_node.actions`); returns what it found.
 
         Raises:
@@ -94,7 +94,7 @@ class ClusterTarget:
         """
         if self.paused(node):
             raise ClusterError(f"{node} stands still, its agent too", "heal that first: `lab fault heal`")
-        done = self._send(node, ActionRequest(os.urandom(8).hex(), f"faults.{function}", dict(said)))
+        done = self._send(node, ActionRequest(os.urandom(8).hex(), f"faults.{function}", dict(arguments)))
         if done.error:
             raise ClusterError(f"{node}: {done.error}")
         return done.facts
@@ -106,7 +106,7 @@ class ClusterTarget:
             channel.send(wire.encode_message(request))
             poll.register(channel.fileno(), select.POLLIN)
             while (left_s := until - time.monotonic()) > 0:
-                if not poll.poll(min(left_s, _LOOK_S) * 1000) and not self.running(node):
+                if not poll.poll(min(left_s, _POLL_S) * 1000) and not self.running(node):
                     break  # a stream to a container that has just ended does not end
                 data = channel.receive()
                 if data == b"":

@@ -50,7 +50,7 @@ def _fault(arguments: argparse.Namespace) -> int:
     return _SHOWN[arguments.what](arguments)
 
 
-def names() -> set[str]:
+def list_fault_words() -> set[str]:
     """What may follow `lab fault`, for shells that complete a word."""
     return {*_SHOWN, *(name for name, kind in fault_kinds().items() if not kind.by_worker)}
 
@@ -68,7 +68,7 @@ def _break(arguments: argparse.Namespace) -> int:
             time.sleep(arguments.for_s)
         sentence = f"cluster {cluster.name}: {wanted} is healed"
     healed = {"healed": arguments.for_s is not None}
-    data = {"fault": str(wanted), "found": dict(fault.found), "cluster": cluster.name, **healed}
+    data = {"fault": str(wanted), "found": dict(fault.measured), "cluster": cluster.name, **healed}
     return shared.print_answer(arguments, lambda: data, lambda _: sentence)
 
 
@@ -76,7 +76,10 @@ def _list(arguments: argparse.Namespace) -> int:
     standing, now = _cluster(arguments).faults(), time.time()
 
     def text(style: Style) -> str:
-        rows = [[one.said, one.state, one.by, f"{format_duration(max(0.0, now - one.since))} ago"] for one in standing]
+        rows = [
+            [one.description, one.state, one.by, f"{format_duration(max(0.0, now - one.since))} ago"]
+            for one in standing
+        ]
         return table_text(["fault", "state", "done by", "since"], rows, style) if rows else "nothing is broken"
 
     return shared.print_answer(arguments, lambda: [one.to_json() for one in standing], text)
@@ -85,9 +88,9 @@ def _list(arguments: argparse.Namespace) -> int:
 def _heal(arguments: argparse.Namespace) -> int:
     cluster = _cluster(arguments, announced=False)
     healed = cluster.heal()
-    if left := join_words(one.said for one in cluster.faults()):
+    if left := join_words(one.description for one in cluster.faults()):
         raise UsageError(f"{left} could not be undone", "`lab down` removes the cluster with all of it")
-    names = join_words(one.said for one in reversed(healed))
+    names = join_words(one.description for one in reversed(healed))
     sentence = f"healed {format_count(len(healed), 'fault')}: {names}" if healed else "nothing is broken"
     data = [one.to_json() for one in healed]
     return shared.print_answer(arguments, lambda: data, lambda _: f"cluster {cluster.name}: {sentence}")
@@ -111,7 +114,7 @@ def _kinds(arguments: argparse.Namespace) -> int:
             "allowed": kind.value().allowed,
             "example": kind.example,
             "by_rank": kind.by_worker,
-            "cannot": cannot(kind),
+            "cannot": unsupported_engines(kind),
         }
         for name, kind in kinds.items()
     ]
@@ -120,7 +123,7 @@ def _kinds(arguments: argparse.Namespace) -> int:
         rows = [[name, *(engine_cell(kind, engine) for engine in engines), kind.does] for name, kind in kinds.items()]
         reasons: dict[tuple[str, str], list[str]] = {}
         for name, kind in kinds.items():
-            for reason in cannot(kind).items():
+            for reason in unsupported_engines(kind).items():
                 reasons.setdefault(reason, []).append(name)
         lines = [f"not on {engine}: {join_words(names)}, which {why}" for (engine, why), names in reasons.items()]
         return "\n".join([table_text(["fault", *engines, "what it breaks"], rows, style), *lines])
@@ -128,7 +131,7 @@ def _kinds(arguments: argparse.Namespace) -> int:
     return shared.print_answer(arguments, lambda: data, text)
 
 
-def cannot(kind: type[FaultKind]) -> dict[str, str]:
+def unsupported_engines(kind: type[FaultKind]) -> dict[str, str]:
     """The engines that cannot do a kind, and why not."""
     return {engine: why for engine in engine_names() if (why := kind.why_not(engine))}
 

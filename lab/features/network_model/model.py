@@ -94,7 +94,7 @@ def _by_size(steps: Iterable[Step]) -> list[Timing]:
     return [Timing(ranks=ranks, bytes=size, seconds=median(took), count=len(took)) for ranks, size, took in kept]
 
 
-def fit(timings: Sequence[Timing]) -> list[Model]:
+def fit_models(timings: Sequence[Timing]) -> list[Model]:
     """A model for each number of ranks of which there are two sizes or more.
 
     The squares of relative errors are made least, as small tensors tell alpha and large ones the bandwidth. Nothing is
@@ -112,13 +112,13 @@ def _fit(ranks: int, timings: Sequence[Timing]) -> Model | None:
     line = line_through(rounds, sizes, [one.seconds for one in timings])
     if not line.inverse:
         return None
-    told = len(timings) > 2
+    is_overdetermined = len(timings) > 2
     return Model(
         ranks=ranks,
         alpha_s=line.alpha_s,
         bandwidth=1 / line.inverse,
-        error=line.error if told else None,
-        worst=max(map(abs, line.errors)) if told else None,
+        error=line.error if is_overdetermined else None,
+        worst=max(map(abs, line.errors)) if is_overdetermined else None,
         timings=tuple(timings),
     )
 
@@ -211,7 +211,7 @@ class Pace(Frozen):
 
 def pace_of(trace: Trace, steps: Sequence[Step]) -> Pace:
     """The figures of a run."""
-    models = fit(timings_of(steps))
+    models = fit_models(timings_of(steps))
     step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
     by_ranks = {model.ranks: model for model in models}
     periods = [one for rank in trace.ranks.values() for one in _periods(rank, step_of, by_ranks)]
@@ -233,7 +233,7 @@ def _periods(
 
     Seconds: of all of it, of own work, with calls in flight, of these hidden, and what the model says of all_reduces.
     """
-    ends = sorted(mark.end for mark in rank.marks if mark.name == _STEP and mark.end is not None)
+    ends = sorted(phase.end for phase in rank.marks if phase.name == _STEP and phase.end is not None)
     spans = blocked_spans(rank)
     for begin, end in pairwise(ends):
         calls = [call for call in calls_within(rank.calls, begin, end) if call.end is not None]
@@ -242,8 +242,8 @@ def _periods(
         flying = length((call.begin, min(call.end or end, end)) for call in calls)
         reduces = [(call, step_of.get((rank.rank, call.index))) for call in calls if call.op == _OP]
         known = ((call, models.get(len(step.group.ranks))) for call, step in reduces if step is not None)
-        told = [model.seconds(call.bytes) for call, model in known if model is not None]
-        modelled = sum(told) if told and len(told) == len(reduces) else None
+        estimates = [model.seconds(call.bytes) for call, model in known if model is not None]
+        modelled = sum(estimates) if estimates and len(estimates) == len(reduces) else None
         yield end - begin, end - begin - held, flying, max(0.0, flying - held), modelled
 
 
@@ -274,13 +274,13 @@ def _overview(paces: Paces, style: Style) -> str:
     rows = []
     for run, pace in paces.items():
         between = " to ".join(map(format_duration, pace.bounds_s)) if pace.bounds_s else NONE
-        told, busbw = [NONE] * 4, NONE
+        cells, busbw = [NONE] * 4, NONE
         if pace.models:
             model = pace.models[-1]
-            told = [format_duration(model.alpha_s), format_rate(model.bandwidth)]
-            told += map(_percent, (model.error, model.worst))
+            cells = [format_duration(model.alpha_s), format_rate(model.bandwidth)]
+            cells += map(_percent, (model.error, model.worst))
             busbw = format_rate(model.timings[-1].busbw)
-        rows.append([run, *told, format_duration(pace.step_s), between, _percent(pace.overlap), busbw])
+        rows.append([run, *cells, format_duration(pace.step_s), between, _percent(pace.overlap), busbw])
     return table_text(header, rows, style)
 
 
@@ -344,8 +344,8 @@ def _steps(shapes: Shapes, paces: Paces, top: float) -> float:
             low, high = (left + width * bound / longest for bound in pace.bounds_s)
             ends = f"M{low:g} {y - 2:g}v{_ROW - 4:g}M{low:g} {y + 7:g}H{high:g}M{high:g} {y - 2:g}v{_ROW - 4:g}"
             shapes.add(render_element("path", d=ends, stroke="#222"))
-        told = f"{format_duration(pace.step_s)}, overlap {_percent(pace.overlap)}"
-        draw_text(shapes, _WIDTH - _RIGHT + 10, y + 13, told, size=11)
+        label = f"{format_duration(pace.step_s)}, overlap {_percent(pace.overlap)}"
+        draw_text(shapes, _WIDTH - _RIGHT + 10, y + 13, label, size=11)
     return top + len(paces) * _ROW
 
 

@@ -28,8 +28,8 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     from lab.features.records.records import earlier_records
 
     record = open_record(arguments)
-    together = earlier_records(record.run, record.path.parent) if record.run_of_attempt is None else [record]
-    traced = [one for one in together if is_traced(one)] or [record]
+    records = earlier_records(record.run, record.path.parent) if record.run_of_attempt is None else [record]
+    traced = [one for one in records if is_traced(one)] or [record]
     paces = {one.run: pace_of(*read_steps(one)) for one in traced}
     if arguments.svg is not None:
         write_text(arguments.svg, network_svg(paces))

@@ -91,7 +91,7 @@ def test_a_fault_is_healed_after_its_time_or_at_its_event_and_in_a_journal_meanw
     class Watched(Powered):
         def kill(self, node: Any) -> None:
             super().kill(node)
-            seen.append([one.said for one in FaultJournal(self.name, "c").standing()])
+            seen.append([one.description for one in FaultJournal(self.name, "c").standing()])
 
     ends: list[dict[str, Any]] = [{"for_s": 0.01}, {"until": When(rank=1, note="step", equals=2)}]
     for end in ends:
@@ -131,7 +131,7 @@ def test_what_a_killed_command_broke_is_healed_by_the_next_run_unless_it_is_to_b
     cluster = Cluster(2, name="c", engine=engine)
     cluster.up()
     cluster.fault("kill", "node1")
-    assert [one.said for one in cluster.faults()] == ["kill node1"]
+    assert [one.description for one in cluster.faults()] == ["kill node1"]
     cluster.run("s.py", keep_faults=True)
     assert engine.power == ["kill node1"]
     cluster.run("s.py")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lab.features.faults.detection import found_words
+from lab.features.faults.detection import render_measured
 
 
 @pytest.mark.parametrize(
@@ -33,4 +33,4 @@ from lab.features.faults.detection import found_words
     ],
 )
 def test_what_was_found_is_told_in_words(found: dict[str, Any], words: str) -> None:
-    assert found_words(found) == words
+    assert render_measured(found) == words

@@ -114,9 +114,9 @@ def test_what_a_call_does_not_bring_cannot_be_changed(fault: RankFault, why: str
 
 
 def test_a_worker_is_told_what_to_do_and_for_how_long() -> None:
-    assert Fault(what=Hang(rank=1), when=AT_A_CALL).deed == {"hang": {"lock": True, "for_s": None}}
-    assert Fault(what=Hang(rank=1), when=AT_A_CALL, for_s=2.5).deed == {"hang": {"lock": True, "for_s": 2.5}}
-    assert Fault(what=Signal(rank=1), when=AT_A_CALL).deed == {}
+    assert Fault(what=Hang(rank=1), when=AT_A_CALL).worker_actions == {"hang": {"lock": True, "for_s": None}}
+    assert Fault(what=Hang(rank=1), when=AT_A_CALL, for_s=2.5).worker_actions == {"hang": {"lock": True, "for_s": 2.5}}
+    assert Fault(what=Signal(rank=1), when=AT_A_CALL).worker_actions == {}
 
 
 @pytest.mark.parametrize("why", ["its calls are not recorded", "LAB_RECORDER is off"])
@@ -135,7 +135,7 @@ def test_a_signal_is_sent_where_the_rank_is_and_its_effect_is_read_back() -> Non
     target: Any = RanksOfARun()
     stop = Signal(rank=1, name="SIGSTOP")
     stop.apply(target)
-    assert stop.read_back(target).found == {"state": "T"}
+    assert stop.read_back(target).measured == {"state": "T"}
     stop.undo(target)
     said = {"rank": 1, "name": "SIGSTOP"}
     assert target.asked == [

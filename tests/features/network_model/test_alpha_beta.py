@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.network_model.model import Timing, fit, network_json, network_svg, network_text, pace_of, timings_of
+from lab.features.network_model.model import (
+    Timing,
+    fit_models,
+    network_json,
+    network_svg,
+    network_text,
+    pace_of,
+    timings_of,
+)
 from lab.report.style import Style
 from lab.trace.read import read_trace
 from lab.trace.steps import match
@@ -28,7 +36,7 @@ def timing(ranks: int, size: int, factor: float = 1.0) -> Timing:
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])
 def test_times_that_the_model_made_are_fitted_without_an_error(ranks: int) -> None:
-    (model,) = fit([timing(ranks, size) for size in SIZES])
+    (model,) = fit_models([timing(ranks, size) for size in SIZES])
     assert model.alpha_s == pytest.approx(ALPHA_S)
     assert model.bandwidth == pytest.approx(BANDWIDTH)
     assert model.error == pytest.approx(0, abs=1e-9)
@@ -37,13 +45,13 @@ def test_times_that_the_model_made_are_fitted_without_an_error(ranks: int) -> No
 
 
 def test_each_number_of_ranks_has_a_model_of_its_own() -> None:
-    models = fit([timing(ranks, size) for ranks in (2, 3) for size in SIZES])
+    models = fit_models([timing(ranks, size) for ranks in (2, 3) for size in SIZES])
     assert [model.ranks for model in models] == [2, 3]
 
 
 def test_the_error_says_how_far_times_are_from_the_model() -> None:
     factors = (1.1, 0.9, 1.1)
-    (model,) = fit([timing(2, size, factor) for size, factor in zip(SIZES, factors, strict=True)])
+    (model,) = fit_models([timing(2, size, factor) for size, factor in zip(SIZES, factors, strict=True)])
     assert model.error is not None
     assert 0.02 < model.error < 0.1
     assert model.worst is not None
@@ -51,17 +59,17 @@ def test_the_error_says_how_far_times_are_from_the_model() -> None:
 
 
 def test_two_sizes_leave_no_error_to_tell_and_one_size_no_model() -> None:
-    (model,) = fit([timing(2, size) for size in SIZES[:2]])
+    (model,) = fit_models([timing(2, size) for size in SIZES[:2]])
     assert (model.error, model.worst) == (None, None)
-    assert fit([timing(2, SIZES[0])]) == []
-    assert fit([]) == []
+    assert fit_models([timing(2, SIZES[0])]) == []
+    assert fit_models([]) == []
 
 
 def test_alpha_is_never_below_nothing_and_a_time_that_shrinks_with_size_has_no_model() -> None:
     steep = [Timing(ranks=2, bytes=size, seconds=1e-12 * size**1.5, count=1) for size in SIZES]
-    (model,) = fit(steep)
+    (model,) = fit_models(steep)
     assert model.alpha_s == 0
-    assert fit([Timing(ranks=2, bytes=size, seconds=1 / size, count=1) for size in SIZES]) == []
+    assert fit_models([Timing(ranks=2, bytes=size, seconds=1 / size, count=1) for size in SIZES]) == []
 
 
 def record_of(folder: Path) -> TraceMaker:

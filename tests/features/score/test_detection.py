@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.features.faults.detection import Detection, check_detected, find_detections, tell_broken, with_detections
+from lab.features.faults.detection import Detection, check_detected, find_detections, report_faults, with_detections
 from lab.node.messages.agent import Connections, Exited, Halted, Started
 from lab.record.events import Clock, Event, Fault, FaultHealed, NodeLost, NodeTroubled, TimedOut
 from tests.golden import golden
@@ -69,9 +69,9 @@ def test_everybody_who_notices_is_told_once_and_when_it_was_healed() -> None:
         FaultHealed(_AT + 3, "kill node2", number=0),
     ]
     [found] = find_detections(facts)
-    assert [(fact.by, round(fact.time - _AT, 3)) for fact in found.seen] == [(golden(1), 0.6), ("rank 0", 2)]
+    assert [(fact.by, round(fact.time - _AT, 3)) for fact in found.notices] == [(golden(1), 0.6), ("rank 0", 2)]
     assert found.healed == _AT + 3
-    [told] = tell_broken([Started(0, _AT - 1, "node0"), *facts])
+    [told] = report_faults([Started(0, _AT - 1, "node0"), *facts])
     assert told["sentence"] == (golden(2))
 
 

@@ -47,7 +47,7 @@ class ReadBack:
     """The state of a fault, measured where it was injected."""
 
     in_force: bool
-    found: Mapping[str, Any] = field(default_factory=dict)
+    measured: Mapping[str, Any] = field(default_factory=dict)
     """What was measured, by what it is, with its unit in the name: `{"asked_bits_per_s": 1e8}`."""
 
 
@@ -60,12 +60,12 @@ class FaultKind(Frozen, ABC):
     """Its key and value, as a file writes them: `kill: node2`. A class with an example is a kind of its own."""
     main_key: ClassVar[str] = ""
     """The key that says all in short; empty: the first one."""
-    says: ClassVar[str] = "{key} {node}"
+    template: ClassVar[str] = "{key} {node}"
     """What it is in words, with the values of its attributes: `kill node2`."""
     shown_as: ClassVar[tuple[str, ...]]
     """Causes of a culprit, or kinds of findings, that are right for it; empty: it breaks nothing."""
     by_worker: ClassVar[bool] = False
-    """Whether the worker itself does it, as `deed` says: only where its call, phase or note holds it."""
+    """Whether the worker itself does it, as `worker_actions` says: only where its call, phase or note holds it."""
     of_writes: ClassVar[bool] = False
     """Whether it acts on what ranks write to files: that has to be seen from their start."""
     of_call: ClassVar[bool] = False
@@ -89,8 +89,8 @@ class FaultKind(Frozen, ABC):
         name = cls.main_key or next(iter(keys_of(cls)))
         if required_keys(cls) not in ([], [name]):
             return None
-        main = keys_of(cls)[name].kind
-        return Kind(main.allowed, lambda value: cls(**{name: main.read(value)}), main.schema)
+        main, kind = keys_of(cls)[name].attribute, keys_of(cls)[name].kind
+        return Kind(kind.allowed, lambda value: cls(**{main: kind.read(value)}), kind.schema)
 
     @classmethod
     def value(cls) -> Kind:
@@ -153,7 +153,7 @@ class FaultKind(Frozen, ABC):
         return f"{kind} '{value}'" if " " in value else f"{kind} {value}"
 
     def __str__(self) -> str:
-        return self.says.format(key=key_of(type(self)), **vars(self))
+        return self.template.format(key=key_of(type(self)), **vars(self))
 
     @property
     def amounts(self) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class FaultKind(Frozen, ABC):
         return {one.attribute: getattr(self, one.attribute) for one in others}
 
     @property
-    def deed(self) -> Mapping[str, Any]:
+    def worker_actions(self) -> Mapping[str, Any]:
         """What the worker does itself: the values of all keys but the rank, see `on_node.holds`."""
         return {key_of(type(self)): self.amounts} if self.by_worker else {}
 
@@ -184,7 +184,7 @@ class FaultKind(Frozen, ABC):
         """
         return
 
-    def unfit(self, _brought: Sequence[Mapping[str, Any]]) -> str:
+    def unfit(self, _tensors: Sequence[Mapping[str, Any]]) -> str:
         """Why it cannot be done to a call that brings these tensors (see `Reached`); empty: it can."""
         return ""
 
@@ -200,7 +200,7 @@ class FaultKind(Frozen, ABC):
         """Inject it once more, where a node has come back that knows nothing of it, maybe with another address."""
         return
 
-    def met(self, _: ClusterTarget) -> Mapping[str, Any]:
+    def count_effects(self, _: ClusterTarget) -> Mapping[str, Any]:
         """What it has done by now, by what that is: `{"dropped_packets": 12}`; asked just before it is undone."""
         return {}
 
@@ -254,8 +254,8 @@ class AgentFault(FaultKind):
 
     def read_back(self, target: ClusterTarget) -> ReadBack:
         """Have the agent inspect it."""
-        found = {**target.ask(self.node_in(target), f"inspect_{self.by_agent}", self.arguments)}
-        return ReadBack(found.pop("in_force"), found)
+        measured = {**target.ask(self.node_in(target), f"inspect_{self.by_agent}", self.arguments)}
+        return ReadBack(measured.pop("in_force"), measured)
 
 
 def required_keys(kind: type[FaultKind]) -> list[str]:

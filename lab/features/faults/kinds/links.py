@@ -23,11 +23,11 @@ from lab.features.faults.network import (
     Condition,
     Layer,
     Link,
-    asked,
     checked_partition,
+    condition_fields,
     find_drops,
-    link,
     link_at_start,
+    link_kind,
     rate_kind,
     share_kind,
     tables_of,
@@ -55,15 +55,15 @@ class LinkFault(FaultKind):
         """What each node is told, of nodes with these addresses."""
         raise NotImplementedError
 
-    def _told(self, target: ClusterTarget) -> list[tuple[str, dict[str, Any]]]:
+    def _node_tables(self, target: ClusterTarget) -> list[tuple[str, dict[str, Any]]]:
         parts = self.tables(target.addresses)
-        return [(node, {**told, "part": str(self)}) for node, told in parts.items() if target.running(node)]
+        return [(node, {**tables, "part": str(self)}) for node, tables in parts.items() if target.running(node)]
 
     def apply(self, target: ClusterTarget) -> None:
         """Tell every node that runs."""
         try:
-            for node, told in self._told(target):
-                target.ask(node, "apply_links", told)
+            for node, tables in self._node_tables(target):
+                target.ask(node, "apply_links", tables)
         except LabError as error:
             why = f"{self} cannot be done: {error.message}"
             raise (MachineLacks(why, _HINT) if NO_NETEM in error.message else LabError(why)) from None
@@ -74,20 +74,20 @@ class LinkFault(FaultKind):
         Raises:
             MachineLacks: it has not.
         """
-        told = self._told(target)
-        late = any(how.get(name) for _, one in told for how in one["to"].values() for name in LATE)
-        if late and not target.ask(told[0][0], "inspect_links", {"address": told[0][1]["address"]})["netem"]:
-            raise MachineLacks(f"{self} cannot be done: {told[0][0]}: {NO_NETEM}", _HINT)
+        tables = self._node_tables(target)
+        late = any(how.get(name) for _, one in tables for how in one["to"].values() for name in LATE)
+        if late and not target.ask(tables[0][0], "inspect_links", {"address": tables[0][1]["address"]})["netem"]:
+            raise MachineLacks(f"{self} cannot be done: {tables[0][0]}: {NO_NETEM}", _HINT)
 
     def renew(self, target: ClusterTarget) -> None:
         """Tell every node that runs, but for those that stand still."""
-        for node, told in self._told(target):
+        for node, tables in self._node_tables(target):
             if not target.paused(node):
-                target.ask(node, "apply_links", told)
+                target.ask(node, "apply_links", tables)
 
-    def met(self, target: ClusterTarget) -> Mapping[str, Any]:
+    def count_effects(self, target: ClusterTarget) -> Mapping[str, Any]:
         """What was dropped, lost, reset and sent twice."""
-        return count_met([target.ask(node, "inspect_links", told) for node, told in self._told(target)])
+        return count_met([target.ask(node, "inspect_links", tables) for node, tables in self._node_tables(target)])
 
     def undo(self, target: ClusterTarget) -> None:
         """Have every node that runs take it back."""
@@ -97,15 +97,15 @@ class LinkFault(FaultKind):
 
     def read_back(self, target: ClusterTarget) -> ReadBack:
         """Whether it is in force on every node that runs, what it has met by now, and what packets meet."""
-        told = self._told(target)
-        states = [target.ask(node, "inspect_links", one) for node, one in told]
+        tables = self._node_tables(target)
+        states = [target.ask(node, "inspect_links", one) for node, one in tables]
         if not all(str(self) in state["parts"] for state in states):
             return ReadBack(in_force=False)
-        return ReadBack(True, {**count_met(states), **self._measured(target, told)})
+        return ReadBack(True, {**count_met(states), **self._measured(target, tables)})
 
-    def _measured(self, target: ClusterTarget, told: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    def _measured(self, target: ClusterTarget, tables: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
         """What packets of one node to one other meet, where a rate or a delay is asked for."""
-        for node, one in told:
+        for node, one in tables:
             for peer, how in one["to"].items():
                 rate = min(filter(None, (how.get("rate_bits_per_s"), one.get("rate_bits_per_s"))), default=None)
                 aims = {"asked_rate_bits_per_s": rate, "asked_delay_s": how.get("delay_s")}
@@ -120,9 +120,9 @@ def count_met(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What nodes have dropped, lost, reset and sent twice by now, all together."""
     packets = Counter[str]()
     for state in states:
-        for name, met in state["met"].items():
+        for name, count in state["met"].items():
             if word := _MET.get(name.partition(" ")[0]):
-                packets[f"{word}_packets"] += met
+                packets[f"{word}_packets"] += count
     were_reset = sum(state.get("were_reset", 0) for state in states)
     return {**packets, **({"reset_connections": were_reset} if were_reset else {})}
 
@@ -133,7 +133,7 @@ class OnLink(LinkFault):
     Each key beside the link sets the attribute of `Broken` that has the name of its own attribute.
     """
 
-    link: Link = key_field(MISSING, link(), "link: node2 -> node0")
+    link: Link = key_field(MISSING, link_kind(), "link: node2 -> node0")
     """Which links: a node, one way, both ways, or all."""
 
     def condition(self) -> Mapping[str, float]:
@@ -173,14 +173,14 @@ def _as_mapping(value: Value, names: Sequence[str], allowed: str) -> Value:
     from yaml.nodes import MappingNode, ScalarNode
 
     def scalar(word: str) -> ScalarNode:
-        return ScalarNode("tag:yaml.org,2002:str", word, value.mark, value.mark)
+        return ScalarNode("tag:yaml.org,2002:str", word, value.start, value.start)
 
     where, rest = link_at_start(read_text(value, allowed))
     words = ["link", where, *names[:1], *rest.split()] if rest else ["link", where]
     if not where or len(words) % 2 or (rest and not names):
         raise value.refused(allowed)
     pairs = [(scalar(name), scalar(word)) for name, word in zip(words[::2], words[1::2], strict=True)]
-    node = MappingNode("tag:yaml.org,2002:map", pairs, value.mark, value.mark)
+    node = MappingNode("tag:yaml.org,2002:map", pairs, value.start, value.start)
     return Value(node, value.field, value.reading)
 
 
@@ -305,7 +305,7 @@ def _mapping(allowed: str, name: Kind, one: Kind) -> Kind:
 
 _LINKS = _mapping(
     f"a mapping: for each link ({LINK_ALLOWED}) its rate, delay, jitter and loss",
-    link(),
+    link_kind(),
     Kind("", lambda value: Condition(**read_keys(value, Condition)), mapping_schema(Condition), dump_keys),
 )
 _RACKS = _mapping(
@@ -350,15 +350,19 @@ class Network(Condition, LinkFault):
 
     def _layers(self, names: Sequence[str]) -> list[Layer]:
         """All conditions, the least exact first."""
-        layers = [(Link(ALL), asked(self))]
+        layers = [(Link(ALL), condition_fields(self))]
         if self.profile is not None:
             profile, middle = PROFILES[self.profile], (len(names) + 1) // 2
-            layers.insert(0, (Link(ALL), asked(profile.every)))
+            layers.insert(0, (Link(ALL), condition_fields(profile.every)))
             racks = [members for _, members in self.racks] or [tuple(names[:middle]), tuple(names[middle:])]
-            home = {name: place for place, members in enumerate(racks) for name in members}
-            apart = [pair for pair in combinations(names, 2) if home.get(pair[0]) != home.get(pair[1])]
-            layers += [(Link(one, "-", other), asked(profile.between)) for one, other in apart if profile.between]
-        own = [(where, asked(condition)) for where, condition in self.links]
+            home = {name: rack for rack, members in enumerate(racks) for name in members}
+            cross_rack_pairs = [pair for pair in combinations(names, 2) if home.get(pair[0]) != home.get(pair[1])]
+            layers += [
+                (Link(one, "-", other), condition_fields(profile.between))
+                for one, other in cross_rack_pairs
+                if profile.between
+            ]
+        own = [(where, condition_fields(condition)) for where, condition in self.links]
         return [*layers, *sorted(own, key=lambda one: one[0].exactness)]
 
     def __str__(self) -> str:
@@ -375,8 +379,8 @@ def network_of(data: str | Mapping[str, Any]) -> Network:
     """
     from lab.spec.document import read_value  # imports yaml
 
-    found: Network = read_value(Network.value(), json.dumps(data), "network", "network")
-    return found
+    network: Network = read_value(Network.value(), json.dumps(data), "network", "network")
+    return network
 
 
 def _network_words(data: Mapping[str, Any]) -> str:
@@ -413,7 +417,9 @@ class Partition(LinkFault):
     example = "partition: isolate node2"
     shown_as = ("cut_off", "node_disconnected")
 
-    said: str | Mapping[str, tuple[str, ...]] = key_field(MISSING, _partition(), "partition: isolate node2")
+    shape: str | Mapping[str, tuple[str, ...]] = key_field(
+        MISSING, _partition(), "partition: isolate node2", name="said"
+    )
     """Its shape, or each node with those whose packets it drops."""
 
     @classmethod
@@ -423,16 +429,16 @@ class Partition(LinkFault):
             return None
         node = chance.one_of(chance.nodes)
         other = chance.one_of([name for name in chance.nodes if name != node])
-        return cls(said=chance.one_of((f"isolate {node}", f"one-way {node} -> {other}")))
+        return cls(shape=chance.one_of((f"isolate {node}", f"one-way {node} -> {other}")))
 
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """What each node is told."""
-        drops = find_drops(self.said, list(addresses))
+        drops = find_drops(self.shape, list(addresses))
         ways = [Link(sender, "->", node) for node, senders in drops.items() for sender in senders]
         return tables_of([(way, {"drop": 1.0}) for way in ways], addresses)
 
     def __str__(self) -> str:
         """`partition node0,node1 / node2`."""
-        if isinstance(self.said, str):
-            return f"partition {self.said}"
-        return "partition " + "; ".join(f"{node} drops {', '.join(names)}" for node, names in self.said.items())
+        if isinstance(self.shape, str):
+            return f"partition {self.shape}"
+        return "partition " + "; ".join(f"{node} drops {', '.join(names)}" for node, names in self.shape.items())

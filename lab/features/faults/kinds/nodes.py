@@ -187,7 +187,7 @@ class Cpu(LimitFault):
 
     does = "a node gets so many cores of the processor and no more, as beside a greedy neighbour"
     example = "cpu: {node: node1, cores: 0.2}"
-    says = "cpu of {cores:g} cores for {node}"
+    template = "cpu of {cores:g} cores for {node}"
     shown_as = ("straggler", "late")
     harm = "slows"
     limited = "cpus"
@@ -248,7 +248,7 @@ class DiskSlow(AgentFault, NodeFault):
     does = "each write of a rank of a node to a file, and each fsync, takes longer"
     example = "disk_slow: {node: node2, by: 50ms}"
     shown_as = ("straggler", "late", "never_came", "never_entered")
-    says = "{key} {node} by {by_s:g}s"
+    template = "{key} {node} by {by_s:g}s"
     harm = "slows"
     of_writes = True
     draws = None

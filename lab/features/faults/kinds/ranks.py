@@ -46,7 +46,7 @@ class Signal(RankFault, AgentFault):
 
     does = "the worker of a rank gets a signal; one that SIGSTOP stopped goes on when it is healed"
     example = "signal: {rank: 2, name: SIGSTOP}"
-    says = "signal rank {rank} with {name}"
+    template = "signal rank {rank} with {name}"
     shown_as = ("killed", "stopped")
     by_agent = "signal"
     patience_s = 2.0
@@ -65,7 +65,7 @@ class Loader(RankFault, AgentFault):
 
     does = "a worker process of a rank's DataLoader is killed"
     example = "loader: 1"
-    says = "loader {worker} of rank {rank}"
+    template = "loader {worker} of rank {rank}"
     shown_as = ("loader_killed",)
     by_agent = "loader"
     worker: int = key_field(0, whole_number(0, 1023), "loader: {rank: 1, worker: 2}")
@@ -93,7 +93,7 @@ class Raise(WorkerFault):
 
     does = "a rank raises an exception, out of the call, phase or note that sets it off"
     example = "raise: {rank: 1, error: ValueError}"
-    says = "raise {error} in rank {rank}"
+    template = "raise {error} in rank {rank}"
     shown_as = ("exception",)
     error: str = key_field("RuntimeError", choice_kind(_ERRORS), "raise: {rank: 1, error: OSError}")
     """Its class."""
@@ -121,7 +121,7 @@ class Pauses(WorkerFault):
 
     does = "a rank's interpreter stands still every so often, as in pauses of a garbage collector"
     example = "pauses: {rank: 1, every: 200ms, last: 50ms}"
-    says = "pauses of {last_s:g}s every {every_s:g}s in rank {rank}"
+    template = "pauses of {last_s:g}s every {every_s:g}s in rank {rank}"
     shown_as = ("straggler", "late")
     harm = "slows"
     every_s: float = key_field(0.5, duration_kind(3600), "pauses: {rank: 1, every: 200ms}", name="every")
@@ -140,10 +140,10 @@ class ChangedData(WorkerFault):
     element: int = key_field(0, whole_number(0, 2**40), "element: 5")
     """Which one, over all tensors of the call, counted from 0."""
 
-    def unfit(self, brought: Sequence[Mapping[str, Any]]) -> str:
+    def unfit(self, tensors: Sequence[Mapping[str, Any]]) -> str:
         """That the call brings no such element, or one that cannot be changed so."""
         first = 0
-        for tensor in brought:
+        for tensor in tensors:
             if self.element < first + tensor["elements"]:
                 return self.unfit_number(str(tensor["dtype"]), int(tensor["bits"]))
             first += tensor["elements"]
@@ -159,7 +159,7 @@ class Nan(ChangedData):
 
     does = "one element of what a rank brings to a call becomes NaN"
     example = "nan: 1"
-    says = "nan in element {element} of rank {rank}"
+    template = "nan in element {element} of rank {rank}"
     shown_as = ("nonfinite", "not_a_number")
 
     def unfit_number(self, dtype: str, bits: int) -> str:
@@ -172,7 +172,7 @@ class Flip(ChangedData):
 
     does = "one bit of what a rank brings to a call is flipped: silent data corruption"
     example = "flip: {rank: 1, bit: 30}"
-    says = "flip bit {bit} of element {element} of rank {rank}"
+    template = "flip bit {bit} of element {element} of rank {rank}"
     shown_as = ("outlier", "nonfinite", "not_a_number", "diverged", "wrong_result")
     bit: int = key_field(30, whole_number(0, 63), "flip: {rank: 1, bit: 22}")
     """Which bit of it, from the lowest; 30 is the highest of a float32's exponent."""
