@@ -73,6 +73,7 @@ def keys_of(declared: type) -> dict[str, Key]:
     return found
 
 
+@cache
 def all_keys_of(declared: type) -> dict[str, Key]:
     """The keys that a dataclass declares, and those that features add to it."""
     found, place = dict(keys_of(declared)), _place(declared)
