@@ -173,14 +173,14 @@ def _as_mapping(value: Value, names: Sequence[str], allowed: str) -> Value:
     from yaml.nodes import MappingNode, ScalarNode
 
     def scalar(word: str) -> ScalarNode:
-        return ScalarNode("tag:yaml.org,2002:str", word, value.mark, value.mark)
+        return ScalarNode("tag:yaml.org,2002:str", word, value.start, value.start)
 
     where, rest = link_at_start(read_text(value, allowed))
     words = ["link", where, *names[:1], *rest.split()] if rest else ["link", where]
     if not where or len(words) % 2 or (rest and not names):
         raise value.refused(allowed)
     pairs = [(scalar(name), scalar(word)) for name, word in zip(words[::2], words[1::2], strict=True)]
-    node = MappingNode("tag:yaml.org,2002:map", pairs, value.mark, value.mark)
+    node = MappingNode("tag:yaml.org,2002:map", pairs, value.start, value.start)
     return Value(node, value.field, value.reading)
 
 
