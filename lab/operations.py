@@ -1,8 +1,8 @@
-"""The one table of operations: who gives what to whom, whether it is reduced, how it is called and drawn.
+"""Define the table of operations: who sends what to whom, whether it is reduced, its spelling, and its colour.
 
-Scenarios, traces, explanations, pictures, traffic and the page take all they know of an operation from here. A new one
-is a line here, a scenario, and a rule in `lab.features.values.expected` unless its line already says where its results
-come from.
+Scenarios, traces, explanations, pictures, traffic, and the page read all facts about an operation here. A new
+operation is a line here, a scenario, and, if its line does not say where its results come from, a rule in
+`lab.features.values.expected`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cached_property
 
 
 class Who(Enum):
-    """Whose data an operation takes, or who gets it."""
+    """Say whose data an operation sends, or who receives it."""
 
     ALL = "every rank of the group"
     ROOT = "the one rank that is named"
@@ -23,7 +23,7 @@ class Who(Enum):
 
 
 class Cut(Enum):
-    """What of its tensors a giver has for each taker."""
+    """Say which part of its tensors a sender has for each receiver."""
 
     WHOLE = "all of every tensor"
     TENSORS = "the i-th tensor for the i-th rank"
@@ -34,10 +34,10 @@ class Cut(Enum):
 
 @dataclass(frozen=True)
 class Operation:
-    """What there is to know of an operation."""
+    """Describe an operation."""
 
     name: str
-    """As traces and scenarios have it."""
+    """The name in traces and scenarios."""
     c10d: str = ""
     """PyTorch's `OpType`, as its messages spell it."""
     giver: Who = Who.ALL
@@ -48,13 +48,13 @@ class Operation:
     """A sentence, with `{root}` and `{red}` for the root and the reduction."""
     reduces: bool = False
     joined: bool = False
-    """Whether what comes from several ranks is put into one tensor, rather than into one tensor for each."""
+    """Whether data of several ranks ends up in one tensor, not in one tensor for each rank."""
     dumped: str = ""
-    """As flight recorder dumps spell it, where that is not its name."""
+    """The spelling in flight recorder dumps, if it is not the name."""
 
     @cached_property
     def rooted(self) -> bool:
-        """Whether a root is named."""
+        """Whether the call names a root."""
         return Who.ROOT in (self.giver, self.taker)
 
     @cached_property
@@ -137,17 +137,17 @@ _ROWS = (
 OPERATIONS = {row.name: row for row in _ROWS}
 """By name."""
 MESSAGE = "send"
-"""What a send and its receive are called together."""
+"""The common name of a send and its receive."""
 
 
 def get_operation(name: str) -> Operation:
-    """The line of an operation; of one that is not in the table, what can be said of any collective."""
+    """Return the row of an operation; for an unknown one, what holds for any collective."""
     return OPERATIONS.get(name) or Operation(name)
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """How elements are reduced."""
+    """Describe how elements are reduced."""
 
     noun: str
     """The rest of `Every rank gets the ...`."""
@@ -169,5 +169,5 @@ REDUCTIONS = {
 
 
 def get_reduction(name: str) -> Reduction:
-    """The line of a reduction, or what is said of one that is not known."""
+    """Return the row of a reduction, or a generic one if it is unknown."""
     return REDUCTIONS.get(name) or Reduction("reduction")

@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the log; one rank's as it is, several merged with a prefix."""
+    """Print the log: one rank's as it is, several merged with a prefix."""
     record = _record(arguments)
     if arguments.launcher:
         return _print_launchers(record, arguments)
@@ -75,12 +75,12 @@ def run(arguments: argparse.Namespace) -> int:
         if not arguments.follow or (over and index.position == before):
             live.finish()
             return 0
-        live.settle()
+        live.flush_due()
         time.sleep(_POLL_S)
 
 
 def _print_launchers(record: Record, arguments: argparse.Namespace) -> int:
-    """Print what starters printed, a line each with its node."""
+    """Print the output of launcher processes, each line with its node."""
     logs = {node: log for node, log in record.launcher_logs().items() if node in (arguments.node or [node])}
     for node, log in logs.items():
         for line in log.decode("utf-8", "backslashreplace").splitlines():
@@ -94,7 +94,7 @@ def _print_launchers(record: Record, arguments: argparse.Namespace) -> int:
 
 
 def _print_one(log: BinaryIO, *, raw: bool) -> None:
-    """Print a log line by line, and a long line in parts: so no log takes much memory."""
+    """Print a log line by line, and a long line in parts, so that memory use is limited."""
     decoder = getincrementaldecoder("utf-8")("backslashreplace")
     while line := log.readline(_LONGEST_PART):
         data = line if raw else sanitize_text(decoder.decode(line), output=True).encode()

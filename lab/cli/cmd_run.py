@@ -48,15 +48,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run them; the exit code is that of the worst verdict."""
+    """Run the scenarios; return the exit code of the worst verdict."""
     scenarios, options, shape = read_arguments(arguments)
     if arguments.dry_run:
         return _dry_run(scenarios, options, arguments, shape)
-    many = len(scenarios) > 1
-    options = replace(options, terminal=not (many or arguments.json or arguments.quiet or options.stdin))
+    is_batch = len(scenarios) > 1
+    options = replace(options, terminal=not (is_batch or arguments.json or arguments.quiet or options.stdin))
     if options.interactive is not None and (require_terminal := find_hook("require_terminal")):
         require_terminal()
-    if many and (options.stdin or options.interactive is not None):
+    if is_batch and (options.stdin or options.interactive is not None):
         raise UsageError(
             f"{len(scenarios)} scenarios cannot share the terminal or standard input",
             "run the one that --interactive or --stdin is for",
@@ -65,12 +65,12 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stderr if arguments.json else sys.stdout,
         sys.stderr,
         quiet=arguments.quiet or arguments.json,
-        lines=not many,
+        lines=not is_batch,
         raw=arguments.raw,
     )
     cluster = Cluster(name=arguments.name, engine=arguments.engine, announce=live.progress, **shape)
-    if many:
-        return _run_many(cluster, scenarios, options, live, arguments)
+    if is_batch:
+        return _run_all(cluster, scenarios, options, live, arguments)
     try:
         result = cluster.run(scenarios[0], observer=live, options=options)
     finally:
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def read_arguments(arguments: argparse.Namespace) -> tuple[list[Scenario], RunOptions, dict[str, Any]]:
-    """What to run, how, and the shape of the cluster that is asked for."""
+    """Return the scenarios, the options, and the requested shape of the cluster."""
     shape = shared.shape_arguments(arguments)
     env = shape.pop("env")  # that of the run, whatever the cluster was given
     scenarios = named_scenarios(arguments.scenarios, arguments.rest, env)
@@ -94,7 +94,7 @@ def read_arguments(arguments: argparse.Namespace) -> tuple[list[Scenario], RunOp
     return scenarios, options, shape
 
 
-def _run_many(
+def _run_all(
     cluster: Cluster, scenarios: list[Scenario], options: RunOptions, live: LiveOutput, arguments: argparse.Namespace
 ) -> int:
     from lab.report.verdict import progress_line, summary_text

@@ -1,4 +1,4 @@
-"""Entry point of `lab`: says what verbs there are, or calls one."""
+"""Entry point of `lab`: show the overview, or run a verb."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def main(argv: list[str] | tuple[str, ...] | None = None) -> int:
     """Run the command line and return its exit code.
 
     Args:
-        argv: the words after `lab`; None: those of this process, which then ends.
+        argv: the words after `lab`; None: those of this process, which ends afterwards.
     """
     try:
         return _main(list(sys.argv[1:] if argv is None else argv))
@@ -45,7 +45,7 @@ def main(argv: list[str] | tuple[str, ...] | None = None) -> int:
 
 
 def run_program() -> None:
-    """The program `lab`: `main`, then an end without the 40 ms that the interpreter takes to dismantle itself."""
+    """Run the program `lab`, then exit at once: the interpreter's own shutdown would take 40 ms."""
     gc.set_threshold(100_000)  # a command is over before looking for garbage pays
     sys.stdout = sys.stdout or open(os.devnull, "w")  # it may be closed
     sys.stderr = sys.stderr or open(os.devnull, "w")
@@ -71,7 +71,7 @@ def _not_written(error: OSError) -> int:
 
 
 def make_printable(stream: Any) -> None:
-    """Let a stream take any text: what its encoding lacks becomes `?`, if nobody said otherwise."""
+    """Let a stream take any text: replace what its encoding lacks, unless the user chose how to handle errors."""
     if stream.errors not in ("strict", "backslashreplace", "surrogateescape"):
         return
     is_utf_8 = stream.encoding.lower() in ("utf-8", "utf8")

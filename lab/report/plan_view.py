@@ -76,24 +76,24 @@ def plan_text(plan: Plan, style: Style) -> str:
 def _worker_rows(workers: Sequence[WorkerPlan]) -> list[list[str]]:
     """A row for each worker; of many, one for all that differ in their place only."""
 
-    def told(one: WorkerPlan) -> tuple[str, ...]:
+    def describe(one: WorkerPlan) -> tuple[str, ...]:
         return (*(one.env[name] for name in _SHOWN[2:]), " ".join(one.argv))
 
     rows = []
-    for ours in group_by_kind(workers, told):
+    for ours in group_by_kind(workers, describe):
         locals_ = spans_text({int(one.env["LOCAL_RANK"]) for one in ours})
         nodes, ranks = name_nodes(one.node for one in ours), spans_text(one.rank for one in ours)
-        rows.append([nodes, ranks, locals_, *told(ours[0])])
+        rows.append([nodes, ranks, locals_, *describe(ours[0])])
     return rows
 
 
 def _starter_rows(starters: Sequence[Starter]) -> list[list[str]]:
     """A row for each starter; of many that differ in numbers only, the first ones and the last."""
-    told = [" ".join(one.argv) for one in starters]
+    commands = [" ".join(one.argv) for one in starters]
     if len(starters) <= MANY:
-        return [[one.node, words] for one, words in zip(starters, told, strict=True)]
-    shown = collapse_similar(group_equal(enumerate(told)), mask_numbers)
+        return [[one.node, words] for one, words in zip(starters, commands, strict=True)]
+    shown = collapse_similar(group_equal(enumerate(commands)), mask_numbers)
     return [
-        [name_nodes(starters[at].node for at in places), f"… {more} more like these" if more else words]
-        for places, words, more in shown
+        [name_nodes(starters[at].node for at in numbers), f"… {hidden} more like these" if hidden else words]
+        for numbers, words, hidden in shown
     ]

@@ -1,8 +1,7 @@
 """The data of a scenario: frozen, validated where it enters (`lab.spec.load`), trusted afterwards.
 
-Each key of a scenario file is declared here, once, and nowhere else: the data that it becomes, its default, what it may
-be, and, under it, the line that the reference and the JSON Schema say of it (`lab.spec.declare`). After a change,
-`dev/reference` writes both.
+Each key of a scenario file is declared here, and only here: its data, its default, its allowed values, and below it
+its line in the reference and the JSON Schema (`lab.spec.declare`). After a change, `dev/reference` writes both.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from lab.spec.launching import Launching
 
 Verdict = Literal["passed", "failed", "error", "hung"]
 MAX_NODES = 1024
-"""Most nodes, and most workers on one node, that a scenario may ask for."""
+"""Most nodes, and most workers on one node, that a scenario can ask for."""
 MAX_TIMEOUT_S = 720 * 3600
 MAX_TRACE_VALUES = 1_000_000
-"""Most elements of one side of a call that a trace may keep as they are."""
+"""Most elements of one side of a call that a trace can store exactly."""
 MIN_MEMORY_BYTES = 64 * 1024**2
-"""Least memory of a node: below this no Python with torch starts."""
+"""Least memory of a node: with less, no Python with torch starts."""
 
 _COUNT = kinds.whole_number(1, MAX_NODES)
 _CORES = kinds.number_kind("a number of cores, more than 0, at most 1024", above=0, high=1024)
@@ -50,7 +49,7 @@ class Tracing(Frozen):
     """Whether and how the collectives of a run are recorded."""
 
     on: bool = True
-    """Whether they are."""
+    """Whether they are recorded."""
     values: int | None = key_field(None, kinds.whole_number(0, MAX_TRACE_VALUES), "values: 1000", "`256`")
     """Up to this many elements of one side of a call are recorded as they are, larger ones as a summary; 0: neither."""
 
@@ -95,8 +94,8 @@ class Expect(Frozen):
 
     @property
     def by_rank(self) -> list[Mapping[int, Any]]:
-        """What is expected of ranks by their number, without notes."""
-        of_features = [said for said in self.extra.values() if isinstance(said, Mapping)]
+        """Expectations by rank, except notes."""
+        of_features = [value for value in self.extra.values() if isinstance(value, Mapping)]
         return [self.exit, self.logs, *of_features]
 
 
@@ -168,6 +167,6 @@ class Scenario(Frozen):
 
     @property
     def requirements(self) -> tuple[str, ...]:
-        """Packages that the script needs besides what its nodes have; see `lab.spec.load`."""
+        """Packages that the script needs in addition to those of its nodes; see `lab.spec.load`."""
         named: tuple[str, ...] = self.extra.get("requirements", ())
         return named

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.errors import LabError, RanksFailed, RanksHung, UsageError
-from lab.features.functions.answers import Misread, all_lost_a_peer, raised, read_value
+from lab.features.functions.answers import Misread, all_lost_a_peer, build_error, read_value
 from lab.features.functions.on_node import call_channels, messages
 from lab.features.functions.on_node.messages import Failure, State
-from lab.features.functions.pack import How, Packed, is_own, lend, pack_call
+from lab.features.functions.pack import CallOptions, Packed, is_own, pack_call, pack_module
 from lab.node.messages.agent import ANSWERS, CALLED, Exited, Input, InputDelivered, Output, WorkerStart
 from lab.node.messages.typed import Misfit, read_typed
 from lab.record.result import Result
@@ -67,15 +67,15 @@ class CallLine(Stdin):
         ended: told that a rank has ended; both are called by the thread that drives the run, and return quickly.
     """
 
-    def __init__(self, heard: Callable[[int, bytes], None], ended: Callable[[int], None]) -> None:
-        self._heard, self._ended = heard, ended
+    def __init__(self, on_answer: Callable[[int, bytes], None], on_exit: Callable[[int], None]) -> None:
+        self._on_answer, self._on_exit = on_answer, on_exit
         self.timeout_s = 0.0
         """How long the plan of the run allows it to take; the line says how much more that is."""
         self._lock = threading.Lock()
         self._peers: dict[int, _Peer] = {}
         self._to_all = bytearray()
         """What was sent to all before the run began."""
-        self._given_up = False
+        self._is_aborted = False
         self._agents: AgentChannels | None = None
         self._began: float | None = None
         self._call: tuple[float, float] | None = None
@@ -96,7 +96,7 @@ class CallLine(Stdin):
         self._call = (time.monotonic(), timeout_s)
         self.send(data)
 
-    def rest(self) -> None:
+    def set_idle(self) -> None:
         """Nothing is under way: time does not count."""
         self._call = None
 
@@ -115,9 +115,9 @@ class CallLine(Stdin):
             self._peers[rank].last = True
         self._ring()
 
-    def give_up(self) -> None:
+    def abort(self) -> None:
         """Have the run end at once, as if somebody had interrupted it."""
-        self._given_up = True
+        self._is_aborted = True
         self._ring()
 
     def close(self) -> None:
@@ -173,14 +173,14 @@ class CallLine(Stdin):
         if peer is None:
             return
         if isinstance(message, Output) and message.stream == ANSWERS:
-            self._heard(rank, message.data)
+            self._on_answer(rank, message.data)
         elif isinstance(message, InputDelivered):
             peer.underway_bytes = max(0, peer.underway_bytes - message.bytes)
             peer.hung_up |= message.closed
             self._feed()
         elif isinstance(message, Exited):
             peer.hung_up = True
-            self._ended(rank)
+            self._on_exit(rank)
 
     def stop_reading(self) -> None:
         """The ranks have ended, or are about to; those that wait for a call are told that none follows."""
@@ -192,7 +192,7 @@ class CallLine(Stdin):
     def _attend(self) -> None:
         with suppress(BlockingIOError):
             self._bell.recv(4096)
-        if self._given_up:
+        if self._is_aborted:
             raise KeyboardInterrupt
         self._feed()
 
@@ -243,7 +243,7 @@ class Session(Observer):
         how: how it is called; without a `backend` the ranks have no process group.
     """
 
-    def __init__(self, cluster: Cluster, function: Callable[..., Any], how: How) -> None:
+    def __init__(self, cluster: Cluster, function: Callable[..., Any], how: CallOptions) -> None:
         path = Path(getattr(sys.modules.get(getattr(function, "__module__", "")), "__file__", None) or "<none>")
         is_file = path.suffix == ".py" and path.is_file() and is_own(str(path))
         self._cluster, self.backend = cluster, how.backend
@@ -255,15 +255,15 @@ class Session(Observer):
             outputs=None,
         )
         self.packed = Packed(os.fspath(path.resolve().parent if is_file else Path.cwd()))
-        self.line = CallLine(self._receive, self._end_idle)
+        self.line = CallLine(self._receive, self._close_idle)
         self.result: Result | None = None
         """Of the run, once it is over."""
-        self.worn = ""
+        self.unusable_reason = ""
         """Why no other call should be made here; empty where one may."""
         self._pieces: defaultdict[int, messages.Pieces] = defaultdict(messages.Pieces)
         self._wanted = Counter[int]()
         """How many modules each rank has asked for."""
-        self._lend = cache(lambda name: messages.pack_piece(messages.MODULE, lend(name, self.packed)))
+        self._lend = cache(lambda name: messages.pack_piece(messages.MODULE, pack_module(name, self.packed)))
         self._answers = Answers()
         self._ending = False
         """Whether a rank has failed, or ended."""
@@ -285,7 +285,7 @@ class Session(Observer):
         """Whether the ranks have ended."""
         return self._started and not self._thread.is_alive()
 
-    def call(self, call: bytes, how: How) -> list[Any]:
+    def call(self, call: bytes, how: CallOptions) -> list[Any]:
         """Call what is packed on every rank; returns what each returned.
 
         Raises:
@@ -305,13 +305,13 @@ class Session(Observer):
                 while not (self.over or answers.complete(self.line.ranks)):
                     self._changed.wait(1.0)
         except BaseException:
-            self.give_up()
+            self.abort()
             raise
         if not answers.complete(self.line.ranks) or self._problem:
             raise self._failure(answers, how)
-        self.line.rest()
+        self.line.set_idle()
         if len(set(answers.groups.values())) > 1:
-            self.worn = "its ranks have not made the same process groups"
+            self.unusable_reason = "its ranks have not made the same process groups"
         if answers.kept:
             rank, why = min(answers.kept.items())
             raise LabError(f"rank {rank} returned {why}", "return numbers, tensors or containers of them; or nothing")
@@ -320,7 +320,7 @@ class Session(Observer):
             for _, value in sorted(answers.values.items()):
                 values.append(read_value(value, self.packed.classes))
         except Misread as error:
-            self.give_up()  # whoever answered so may not be done
+            self.abort()  # whoever answered so may not be done
             raise LabError(f"what rank {len(values)} returned cannot be read: {error}") from None
         return values
 
@@ -330,13 +330,13 @@ class Session(Observer):
             self.line.hang_up()
             self._thread.join(_END_DEADLINE_S)
             if self._thread.is_alive():
-                self.give_up()
+                self.abort()
         return self.result
 
-    def give_up(self) -> None:
+    def abort(self) -> None:
         """Have the ranks end at once."""
-        self.worn = "it was given up"
-        self.line.give_up()
+        self.unusable_reason = "it was given up"
+        self.line.abort()
         if self._started:
             self._thread.join(_END_DEADLINE_S)
 
@@ -348,7 +348,7 @@ class Session(Observer):
             for line in data.decode("utf-8", "replace").splitlines():
                 print(f"rank {rank}: {sanitize_text(line)}", file=sys.stderr if stream == 2 else sys.stdout)
 
-    def _failure(self, answers: Answers, how: How) -> BaseException:
+    def _failure(self, answers: Answers, how: CallOptions) -> BaseException:
         """What kept a call from coming to its end."""
         self._thread.join(_END_DEADLINE_S)
         if self._error is not None:
@@ -360,7 +360,7 @@ class Session(Observer):
         culprit = result.culprit.rank if result is not None and result.culprit is not None else None
         failures = answers.failures
         if failures and not (culprit not in (None, *failures) and all_lost_a_peer(failures)):
-            return raised(failures, self.packed.shown, classes=self.packed.classes, record=record, write=how.write)
+            return build_error(failures, self.packed.shown, classes=self.packed.classes, record=record, write=how.write)
         if result is not None and result.verdict == "hung":
             return RanksHung(result.reason, where, record=record)
         if result is not None and not result.passed:
@@ -396,14 +396,14 @@ class Session(Observer):
                 self._handle(rank, kind, body)
         except (messages.TooLong, Misfit, Misread, ValueError, RecursionError) as error:
             self._problem = f"rank {rank} answered what cannot be read: {error}"[:300]
-            self.line.give_up()
-        self._end_idle()
+            self.line.abort()
+        self._close_idle()
 
     def _handle(self, rank: int, kind: bytes, body: bytes) -> None:
         answers = self._answers
         if kind == messages.STATE:
             state = read_typed(State, json.loads(body))
-            self.worn = self.worn or state.used_up
+            self.unusable_reason = self.unusable_reason or state.used_up
             answers.groups[rank] = state.groups
         elif kind == messages.VALUE:
             answers.values[rank] = body
@@ -426,11 +426,11 @@ class Session(Observer):
                     f"the nodes have Python {python[:20]}, and this is {here}",
                     f"functions travel as bytecode, which is of one version: {hint}",
                 )
-                self.line.give_up()
+                self.line.abort()
         else:
             raise Misread(f"a piece of the kind {kind!r}")
 
-    def _end_idle(self, ended: int | None = None) -> None:
+    def _close_idle(self, ended: int | None = None) -> None:
         """Once a rank has failed or ended, and will not answer, those that have answered wait for nothing."""
         self._ending |= ended is not None
         if self._ending and (idle := {*self._answers.values, *self._answers.kept}):
@@ -482,10 +482,10 @@ class Calls(Cluster):
         """
         __tracebackhide__ = True
 
-        return self.call_as(function, args, kwargs, How(timeout_s=timeout_s, fresh=fresh))
+        return self.call_as(function, args, kwargs, CallOptions(timeout_s=timeout_s, fresh=fresh))
 
     def call_as(
-        self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], how: How
+        self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], how: CallOptions
     ) -> list[Any]:
         """As `call`, in a way that has more to it."""
         __tracebackhide__ = True
@@ -498,7 +498,13 @@ class Calls(Cluster):
         ranks = ranks_of(self)
         with ranks.turn:
             session = ranks.session
-            if session is None or session.backend != how.backend or session.over or session.worn or how.fresh:
+            if (
+                session is None
+                or session.backend != how.backend
+                or session.over
+                or session.unusable_reason
+                or how.fresh
+            ):
                 self.end_calls()
                 session = ranks.session = Session(self, function, how)
             call = pack_call(session.packed, function, arguments, named, how)

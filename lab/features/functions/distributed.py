@@ -13,8 +13,8 @@ from inspect import Parameter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from lab.errors import LabError, RanksFailed, UsageError
-from lab.features.functions.answers import at_function
-from lab.features.functions.pack import IN_NODE, ORIGINAL, How
+from lab.features.functions.answers import point_at_function
+from lab.features.functions.pack import IN_NODE, ORIGINAL, CallOptions
 from lab.frozen import Frozen
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def to_fill(signature: inspect.Signature) -> tuple[str, ...]:
     return tuple(one.name for one in needed if one.name in FILLED)
 
 
-def without(signature: inspect.Signature, filled: Sequence[str]) -> inspect.Signature:
+def remove_parameters(signature: inspect.Signature, filled: Sequence[str]) -> inspect.Signature:
     """What is left for the caller to give."""
     return signature.replace(parameters=[one for name, one in signature.parameters.items() if name not in filled])
 
@@ -48,7 +48,7 @@ class Provided(Frozen):
     """The cluster of a shape, as keywords that were given."""
     test: object
     """The test's own function, whose values nobody wants, or what other decorators made of it."""
-    how: How
+    how: CallOptions
     """How functions are called, besides what they say themselves."""
 
 
@@ -56,7 +56,7 @@ _provided: list[Provided] = []
 
 
 @contextmanager
-def provide(provided: Provided) -> Iterator[None]:
+def provide_clusters(provided: Provided) -> Iterator[None]:
     """Have functions take their clusters from a test runner, until the block is done."""
     _provided.append(provided)
     try:
@@ -108,16 +108,16 @@ def distributed(
         fresh: start new ranks for it.
         shape: what else `Cluster` takes.
     """
-    said = {"nodes": nodes, "nproc_per_node": nproc_per_node, "engine": engine, **shape}
-    said = {name: value for name, value in said.items() if value is not None}
-    own = How(backend=backend, timeout_s=timeout_s, fresh=fresh)
+    shape_fields = {"nodes": nodes, "nproc_per_node": nproc_per_node, "engine": engine, **shape}
+    shape_fields = {name: value for name, value in shape_fields.items() if value is not None}
+    own = CallOptions(backend=backend, timeout_s=timeout_s, fresh=fresh)
 
     def decorate(original: Callable[..., Any]) -> Callable[..., Any]:
         if not inspect.isfunction(original) or inspect.iscoroutinefunction(original):
             raise UsageError(f"@lab.distributed: {original!r} is no plain function", "decorate a `def`")
         signature = inspect.signature(original)
         filled = to_fill(signature)
-        wanted = without(signature, filled)
+        wanted = remove_parameters(signature, filled)
         how = replace(own, filled=filled)
 
         @functools.wraps(original)
@@ -127,7 +127,7 @@ def distributed(
                 wanted.bind(*arguments, **{name: value for name, value in named.items() if name not in filled})
             except TypeError as error:
                 raise TypeError(f"{original.__name__}(): {error}") from None
-            return call_on_ranks(original, arguments, named, said, how, test=on_ranks, shown=original)
+            return call_on_ranks(original, arguments, named, shape_fields, how, test=on_ranks, shown=original)
 
         vars(on_ranks)["__signature__"] = wanted
         vars(on_ranks)[ORIGINAL] = original
@@ -140,8 +140,8 @@ def call_on_ranks(
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
     named: Mapping[str, Any],
-    said: Mapping[str, Any],
-    how: How,
+    shape_fields: Mapping[str, Any],
+    how: CallOptions,
     *,
     test: object,
     shown: Callable[..., Any],
@@ -165,16 +165,16 @@ def call_on_ranks(
         is_test = None not in (test, provided.test) and names[0] == names[1]  # decorators keep its name
         how = replace(how, wanted=how.wanted and not is_test, **of_session)
         try:
-            cluster = provided.cluster(said)
+            cluster = provided.cluster(shape_fields)
             values = cluster.call_as(function, arguments, named, how)
         except RanksFailed as error:
-            raise (error if error.shown_inside else at_function(error, shown)) from error.__cause__
+            raise (error if error.shown_inside else point_at_function(error, shown)) from error.__cause__
         except LabError as error:
-            raise at_function(error, shown) from None
+            raise point_at_function(error, shown) from None
         return values if how.wanted else None
     from lab.cluster import DEFAULT_NODES, Cluster
 
-    own = Cluster(**{"nodes": DEFAULT_NODES, **said})
+    own = Cluster(**{"nodes": DEFAULT_NODES, **shape_fields})
     try:
         answers: list[Any] = own.call_as(function, arguments, named, how)
         return answers
@@ -200,8 +200,8 @@ class MultiProcessTestCase(unittest.TestCase):
     timeout_s: ClassVar[float] = 60.0
     """How long a test may take before it is hung."""
 
-    def __init_subclass__(cls, **more: Any) -> None:
-        super().__init_subclass__(**more)
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
         for name, method in list(vars(cls).items()):
             if name.startswith("test") and callable(method):
                 setattr(cls, name, _on_ranks(method))
@@ -226,9 +226,9 @@ def _on_ranks(method: Callable[..., Any]) -> Callable[..., Any]:
     def on_ranks(self: MultiProcessTestCase) -> None:
         __tracebackhide__ = True
         arguments = (type(self), method.__name__, f"store-{os.urandom(8).hex()}")
-        said: dict[str, Any] = {"nodes": self.world_size, **({"engine": self.engine} if self.engine else {})}
-        how = How(timeout_s=self.timeout_s, backend="", wanted=False)
-        call_on_ranks(_run_case, arguments, {}, said, how, test=None, shown=method)
+        shape_fields: dict[str, Any] = {"nodes": self.world_size, **({"engine": self.engine} if self.engine else {})}
+        how = CallOptions(timeout_s=self.timeout_s, backend="", wanted=False)
+        call_on_ranks(_run_case, arguments, {}, shape_fields, how, test=None, shown=method)
 
     vars(on_ranks)[ORIGINAL] = method
     return on_ranks

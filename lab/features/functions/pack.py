@@ -41,7 +41,7 @@ _SKIPPED = {"__pycache__", "node_modules"}
 _TEXT = (".py", ".pyi", ".txt", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".csv")
 
 
-def lend(name: str, packed: Packed) -> bytes:
+def pack_module(name: str, packed: Packed) -> bytes:
     """Encode a module with all that is below it, if it may be lent; nothing is imported for that.
 
     The result is a `lab.node.shipped_modules.ShippedModule` as JSON.
@@ -51,15 +51,15 @@ def lend(name: str, packed: Packed) -> bytes:
         packed: says where the caller's code is; notes where files are.
     """
     files, own, size = dict[str, str](), dict[str, str](), 0
-    place = _find(name) if name.isidentifier() else None
-    if place is not None and (is_own(str(place)) or name in LENT_PACKAGES):
-        for path in _files(place):
-            below = path.relative_to(place.parent).as_posix()
+    location = _find(name) if name.isidentifier() else None
+    if location is not None and (is_own(str(location)) or name in LENT_PACKAGES):
+        for path in _files(location):
+            below = path.relative_to(location.parent).as_posix()
             if path.name not in _PARTS.get(posixpath.dirname(below), (path.name,)):
                 continue
             files[below] = path.read_text(encoding="utf-8", errors="replace")
             if is_own(str(path)):
-                own[below] = called(str(path), packed.folder) if path.is_relative_to(packed.folder) else below
+                own[below] = source_name(str(path), packed.folder) if path.is_relative_to(packed.folder) else below
             packed.shown[own.get(below, f"<lent>/{below}")] = str(path)
             size += len(files[below])
             if size > _LIMIT_BYTES:
@@ -68,13 +68,13 @@ def lend(name: str, packed: Packed) -> bytes:
     return json.dumps({"name": name, "files": files, "own": own}, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def called(path: str, folder: str) -> str:
+def source_name(path: str, folder: str) -> str:
     """What ranks call a source file of this machine: its path below a folder, or below the current one."""
     if path.startswith("<") or not os.path.isabs(path):
         return path
-    for place in (folder, os.getcwd(), os.path.dirname(os.path.dirname(path))):
-        if path.startswith(os.path.join(place, "")):
-            return os.path.relpath(path, place)
+    for base in (folder, os.getcwd(), os.path.dirname(os.path.dirname(path))):
+        if path.startswith(os.path.join(base, "")):
+            return os.path.relpath(path, base)
     return os.path.basename(path)
 
 
@@ -107,14 +107,14 @@ def _find(name: str) -> Path | None:
     return Path(file) if isinstance(file, str) and file.endswith(".py") else None
 
 
-def _files(place: Path) -> list[Path]:
-    if place.is_file():
-        return [place]
-    found = []
-    for folder, folders, names in os.walk(place):
+def _files(root: Path) -> list[Path]:
+    if root.is_file():
+        return [root]
+    paths = []
+    for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if name not in _SKIPPED and not name.startswith("."))
-        found += [Path(folder, name) for name in sorted(names) if name.endswith(_TEXT)]
-    return [path for path in found if path.is_file() and not path.is_symlink()]
+        paths += [Path(folder, name) for name in sorted(names) if name.endswith(_TEXT)]
+    return [path for path in paths if path.is_file() and not path.is_symlink()]
 
 
 ORIGINAL = "__lab_function__"
@@ -147,12 +147,12 @@ class Packed:
         """What ranks call a source file of this machine."""
         if not is_own(path):
             return path
-        name = called(path, self.folder)
+        name = source_name(path, self.folder)
         self.shown[name] = path
         return name
 
 
-class How(Frozen):
+class CallOptions(Frozen):
     """How a function is called."""
 
     timeout_s: float = 60.0
@@ -174,7 +174,7 @@ class How(Frozen):
 
 
 def pack_call(
-    packed: Packed, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], how: How
+    packed: Packed, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], how: CallOptions
 ) -> bytes:
     """A call for `labnode.features.functions.on_node.calls`.
 
@@ -193,9 +193,9 @@ def pack_call(
         body = _dumps(packed, [module, *map(_module_of, arguments)], (function, tuple(arguments), dict(named)))
     except Exception as error:
         name = getattr(function, "__qualname__", repr(function))
-        culprit = _that_cannot_be_sent(packed, function, arguments, named)
-        told = f"{name} cannot be sent to the ranks{culprit}: {type(error).__name__}: {error}"
-        raise UsageError(told[:600], f"allowed: {_FUNCTIONS}") from error
+        culprit = _name_unsendable_argument(packed, function, arguments, named)
+        message = f"{name} cannot be sent to the ranks{culprit}: {type(error).__name__}: {error}"
+        raise UsageError(message[:600], f"allowed: {_FUNCTIONS}") from error
     path = _file_of(module) or str(getattr(getattr(function, "__code__", None), "co_filename", ""))
     sources = {}
     if is_own(path) and os.path.isfile(path):
@@ -212,7 +212,7 @@ def pack_call(
     return head + body
 
 
-def _that_cannot_be_sent(
+def _name_unsendable_argument(
     packed: Packed, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]
 ) -> str:
     """The first argument that cannot be, as a part of a sentence; empty: it is not one of them."""

@@ -40,7 +40,7 @@ def list_expectations(expect: Expect) -> list[str]:
 
 def _points() -> Kind:
     """Return the kind of the key `points`: a mapping from expectations to points."""
-    points_kind = number_kind(f"a number_kind of points from 0 to {MOST_POINTS:,}", low=0, high=MOST_POINTS)
+    points_kind = number_kind(f"a number of points from 0 to {MOST_POINTS:,}", low=0, high=MOST_POINTS)
 
     def read(value: Value) -> dict[str, float]:
         known = list_expectations(value.reading.known.get("expect") or Expect())

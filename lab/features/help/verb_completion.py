@@ -11,7 +11,7 @@ from lab.cli.overview import list_all_verbs
 from lab.engine.ownership import default_name
 from lab.errors import UsageError
 from lab.feature import hooks, options_of
-from lab.features.help.verb import topics
+from lab.features.help.verb import list_topics
 from lab.plan.cluster import ClusterInfo
 from lab.spec.load import SIGN, list_lessons
 
@@ -40,7 +40,7 @@ NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
     "runs": _runs,
     "clusters": lambda: [info.name for info in _clusters()],
     "nodes": _nodes,
-    "topics": lambda: {*topics(), *list_all_verbs()},
+    "topics": lambda: {*list_topics(), *list_all_verbs()},
     "faults": lambda: [name for names in hooks("fault_names") for name in names()],
 }
 """Kind of names -> those that there are now."""

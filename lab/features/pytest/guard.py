@@ -96,7 +96,7 @@ def remove_orphan(engine: Engine, cluster: str, keeper: int | None = None) -> bo
     try:
         with lock.held("removing what a dead process kept"):
             engine.remove(cluster, settle=True)
-            forget(engine.name, cluster)
+            remove_locks(engine.name, cluster)
     except ClusterBusy:
         if keeper is None or (lock.holder() or {}).get("pid") != keeper:
             return False
@@ -104,7 +104,7 @@ def remove_orphan(engine: Engine, cluster: str, keeper: int | None = None) -> bo
     return True
 
 
-def forget(engine: str, cluster: str) -> None:
+def remove_locks(engine: str, cluster: str) -> None:
     """Take away the locks of a cluster that is gone and whose name nobody will use again; by who holds its keeper's."""
     for lock in (ClusterLock(engine, cluster), nodes_lock(engine, cluster), keeper_lock(engine, cluster)):
         lock.path.unlink(missing_ok=True)

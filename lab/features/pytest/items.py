@@ -24,10 +24,10 @@ from lab.errors import LabError, MachineLacks, RanksFailed, UsageError
 from lab.feature import find_hook
 from lab.features.faults.fault import all_faults, explain_unsupported
 from lab.features.faults.kinds.links import network_of
-from lab.features.functions.distributed import Provided, provide
-from lab.features.functions.pack import How
+from lab.features.functions.distributed import Provided, provide_clusters
+from lab.features.functions.pack import CallOptions
 from lab.features.pytest.pool import WarmCluster, pool_of
-from lab.features.pytest.stash import SAID
+from lab.features.pytest.stash import SUMMARY_LINES
 from lab.features.suite import SUITE_REPORT
 from lab.features.suite.view import last_printed, read_tail
 from lab.plan.plan import has_wishes
@@ -76,7 +76,7 @@ def wanted_by(item: pytest.Item) -> dict[str, Any]:
     return checked_shape(marker.kwargs, MARKER) if marker is not None else {}
 
 
-def refuse_wrong_marker(definition: pytest.Item) -> None:
+def refuse_invalid_marker(definition: pytest.Item) -> None:
     """Refuse a marker that says what it may not, while tests are collected."""
     try:
         wanted_by(definition)
@@ -84,7 +84,7 @@ def refuse_wrong_marker(definition: pytest.Item) -> None:
         raise pytest.Collector.CollectError(f"{definition.nodeid}: {sanitize_text(str(error))}") from None
 
 
-def checked_shape(said: Mapping[str, Any], where: str) -> dict[str, Any]:
+def checked_shape(keywords: Mapping[str, Any], where: str) -> dict[str, Any]:
     """What somebody says of a cluster, as `Pool.cluster` takes it; what is None is left out.
 
     Args:
@@ -94,11 +94,11 @@ def checked_shape(said: Mapping[str, Any], where: str) -> dict[str, Any]:
     Raises:
         UsageError: there is no such keyword, or it may not have that value.
     """
-    for name in said:
+    for name in keywords:
         if name not in _SHAPE:
             meant = did_you_mean(name, _SHAPE)
             raise UsageError(f"{where}: there is no keyword {name!r}{meant}; allowed: {join_words(_SHAPE)}")
-    shape = {name: value for name, value in said.items() if value is not None}
+    shape = {name: value for name, value in keywords.items() if value is not None}
     for name in _COUNTS:
         value = shape.get(name, 1)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -152,9 +152,9 @@ def engine_for(item: pytest.Item, shape: Mapping[str, Any]) -> Engine:
         EngineUnavailable: it does not answer.
         pytest.skip.Exception: this session was told to use another one.
     """
-    needed, told = shape.get("engine", "auto"), item.config.getoption("lab_engine")
-    if "auto" not in (needed, told) and needed != told:
-        pytest.skip(f"needs the {needed} engine, and this session is told to use {told} (--lab-engine)")
+    needed, chosen = shape.get("engine", "auto"), item.config.getoption("lab_engine")
+    if "auto" not in (needed, chosen) and needed != chosen:
+        pytest.skip(f"needs the {needed} engine, and this session is told to use {chosen} (--lab-engine)")
     return pool_of(item.config).engine(needed)[0]
 
 
@@ -209,11 +209,11 @@ def run_warm(item: pytest.Item, scenario: Scenario, options: RunOptions, at_leas
     try:
         shape, nodes = wanted_by(item), options.nodes or scenario.nodes
         refuse_missing(max(scenario.resources.gpus, shape.get("gpus", 0)))
-        if wrong := explain_unsupported(all_faults(scenario, shape.get("network")), engine_for(item, shape).name):
-            pytest.skip(f"{scenario.name} is to {wrong}")
+        if problem := explain_unsupported(all_faults(scenario, shape.get("network")), engine_for(item, shape).name):
+            pytest.skip(f"{scenario.name} is to {problem}")
         if has_wishes(scenario):
             shape["nodes"] = nodes or shape.get("nodes", DEFAULT_NODES)
-            with pool_of(item.config).apart(**shape) as own:
+            with pool_of(item.config).standalone(**shape) as own:
                 return own.run(scenario, options=options)
         needed = max(nodes or 1, shape.get("nodes", at_least))
         return cluster_for(item, {**shape, "nodes": needed}).run(scenario, options=options)
@@ -240,8 +240,8 @@ class ScenarioFile(pytest.File):
 class ScenarioItem(pytest.Item):
     """A scenario as a test."""
 
-    def __init__(self, *, scenario: Scenario, **more: Any) -> None:
-        super().__init__(**more)
+    def __init__(self, *, scenario: Scenario, **keywords: Any) -> None:
+        super().__init__(**keywords)
         self.scenario = scenario
         self.add_marker(pytest.mark.lab)
 
@@ -268,16 +268,16 @@ class ScenarioItem(pytest.Item):
 def provided_for(item: pytest.Item) -> AbstractContextManager[None]:
     """What functions that are called while a test runs get from its session."""
 
-    def cluster(said: Mapping[str, Any]) -> WarmCluster:
+    def cluster(keywords: Mapping[str, Any]) -> WarmCluster:
         with _turn:
-            return cluster_for(item, {**wanted_by(item), **checked_shape(said, "@lab.distributed")})
+            return cluster_for(item, {**wanted_by(item), **checked_shape(keywords, "@lab.distributed")})
 
     def write(error: BaseException) -> str:
         return str(pytest.ExceptionInfo.from_exception(error).getrepr(style="long", abspath=False))
 
     showlocals = bool(item.config.getoption("showlocals", False))
-    how = How(settings=lambda: _assertion_settings(item.config), variables=showlocals, write=write)
-    return provide(Provided(cluster=cluster, test=getattr(item, "function", None), how=how))
+    how = CallOptions(settings=lambda: _assertion_settings(item.config), variables=showlocals, write=write)
+    return provide_clusters(Provided(cluster=cluster, test=getattr(item, "function", None), how=how))
 
 
 def _assertion_settings(config: pytest.Config) -> dict[str, Any]:
@@ -298,12 +298,12 @@ def _assertion_settings(config: pytest.Config) -> dict[str, Any]:
 def before_report(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
     """Tell where the runs of a test are on record, and leave out of an error of the lab how it came about inside."""
     for result in pool_of(item.config).session.of_test:
-        told = (RECORD, str(result.path))
-        if result.path is not None and told not in item.user_properties:
-            item.user_properties.append(told)
+        record_property = (RECORD, str(result.path))
+        if result.path is not None and record_property not in item.user_properties:
+            item.user_properties.append(record_property)
     error = call.excinfo.value if call.excinfo is not None else None
     if isinstance(error, LabError) and not (isinstance(error, RanksFailed) and error.shown_inside):
-        call.excinfo = _as_seen_from_outside(error)
+        call.excinfo = _hide_internal_frames(error)
 
 
 def after_report(item: pytest.Item, report: pytest.TestReport) -> pytest.TestReport:
@@ -329,7 +329,7 @@ def failure_text(result: Result) -> str:
     return sanitize_text("\n".join(filter(None, (verdict_text(result, Style(colour=False)), last_lines_text(result)))))
 
 
-def _as_seen_from_outside(error: LabError) -> pytest.ExceptionInfo[LabError]:
+def _hide_internal_frames(error: LabError) -> pytest.ExceptionInfo[LabError]:
     """The error without the frames of the lab, by which it came about below the last line of somebody else."""
     frames = list(traceback.walk_tb(error.__traceback__))
     foreign = [not Path(frame.f_code.co_filename).is_relative_to(_OWN) for frame, _ in frames]
@@ -344,13 +344,13 @@ def _as_seen_from_outside(error: LabError) -> pytest.ExceptionInfo[LabError]:
 
 def last_lines_text(result: Result) -> str:
     """The last lines of each rank, of a traceback its last; the one that the verdict shows is left out."""
-    told = result.culprit.rank if result.culprit is not None and result.culprit.traceback else None
+    culprit_rank = result.culprit.rank if result.culprit is not None and result.culprit.traceback else None
 
     def read_lines(rank: RankResult) -> list[str]:
         lines = [line.rstrip() for line in read_tail(rank.log_path, _TAIL_BYTES)]
         begin = next((at for at in reversed(range(len(lines))) if _TRACEBACK.match(lines[at])), None)
         if begin is not None:
-            lines[begin:] = [] if rank.rank == told else lines[-1:]
+            lines[begin:] = [] if rank.rank == culprit_rank else lines[-1:]
         return [clip_end(line, _LONGEST_LINE) for line in lines]
 
     shown, left = last_printed(result, _LINES, read_lines)
@@ -377,14 +377,14 @@ def engine_text(config: pytest.Config) -> str:
 
 def close_pool(config: pytest.Config) -> None:
     """Remove the clusters of this process; what is to be said of them is said at the end of the session."""
-    said: list[str] = []
+    lines: list[str] = []
     with suppress(KeyboardInterrupt):  # it is done by then, and the session ends anyway
         kept = pool_of(config).close()
-        said = [f"kept for the next session; to remove it: lab down --name {name}" for name in kept]
+        lines = [f"kept for the next session; to remove it: lab down --name {name}" for name in kept]
     if hasattr(config, "workeroutput"):  # of pytest-xdist: only its controller has a terminal
-        config.workeroutput["lab_said"] = [engine_text(config), *said]
+        config.workeroutput["lab_summary_lines"] = [engine_text(config), *lines]
     else:
-        config.stash.setdefault(SAID, []).extend(said)
+        config.stash.setdefault(SUMMARY_LINES, []).extend(lines)
 
 
 class PageOfRuns:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lab.engine.select import CHOICES
-from lab.features.pytest.stash import DEADLINE, POOL, SAID
+from lab.features.pytest.stash import DEADLINE, POOL, SUMMARY_LINES
 
 if TYPE_CHECKING:
     from lab.features.pytest.pool import WarmCluster
@@ -87,16 +87,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marker = metafunc.definition.get_closest_marker("lab")
     ours = {"cluster", "lab_run"} & {*metafunc.fixturenames} or hasattr(metafunc.function, "__lab_function__")
     if marker is not None and (ours or not marker.args):
-        from lab.features.pytest.items import refuse_wrong_marker
+        from lab.features.pytest.items import refuse_invalid_marker
 
-        refuse_wrong_marker(metafunc.definition)
+        refuse_invalid_marker(metafunc.definition)
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
     """Say which engine the tests of the lab get, and why."""
     markers = (item.get_closest_marker("lab") for item in items)
-    marked = any(marker is not None and not marker.args for marker in markers)
-    if marked or any("lab_run" in getattr(item, "fixturenames", ()) for item in items):
+    has_marker = any(marker is not None and not marker.args for marker in markers)
+    if has_marker or any("lab_run" in getattr(item, "fixturenames", ()) for item in items):
         from lab.features.pytest.items import engine_text
 
         return [f"lab: {engine_text(config)}"]
@@ -106,8 +106,8 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 # -- fixtures
 
 
-@pytest.fixture
-def cluster(request: pytest.FixtureRequest) -> WarmCluster:
+@pytest.fixture(name="cluster")
+def warm_cluster(request: pytest.FixtureRequest) -> WarmCluster:
     """The warm cluster that the test's marker `lab` asks for, up and whole; without one, of three nodes."""
     from lab.features.pytest.items import cluster_of, keep_snapshots
 
@@ -196,12 +196,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Take over what a worker of pytest-xdist has to say at the end."""
-    said = getattr(node, "workeroutput", {}).get("lab_said", ())
-    lines = node.config.stash.setdefault(SAID, [])
-    lines += [line for line in said if line not in lines]
+    reported = getattr(node, "workeroutput", {}).get("lab_summary_lines", ())
+    lines = node.config.stash.setdefault(SUMMARY_LINES, [])
+    lines += [line for line in reported if line not in lines]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say what there is to say at the end."""
-    for line in config.stash.setdefault(SAID, []):
+    for line in config.stash.setdefault(SUMMARY_LINES, []):
         terminalreporter.write_line(f"lab: {line}")

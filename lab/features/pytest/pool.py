@@ -27,7 +27,7 @@ from lab.engine.protocol import Engine
 from lab.engine.select import select_engine
 from lab.errors import ClusterBusy, ImageError, Interrupted, LabError, RanksFailed
 from lab.features.functions.calling import Calls
-from lab.features.pytest.guard import forget, keeper_lock, start_guard
+from lab.features.pytest.guard import keeper_lock, remove_locks, start_guard
 from lab.features.pytest.stash import DEADLINE, POOL
 from lab.plan.limits import Machine
 from lab.record.layout import RUNS
@@ -38,7 +38,7 @@ from lab.run.options import RunOptions, suite_name
 from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:
-    from lab.features.functions.pack import How
+    from lab.features.functions.pack import CallOptions
 
 _WAIT_S = 10.0
 """How long a test waits for a cluster that somebody else uses."""
@@ -116,7 +116,7 @@ class Session:
         usable_s = left_s - min(_ENDING_S, left_s / 2)
         return min(own_s, max(usable_s, 0.1))
 
-    def take(self, result: Result) -> Result:
+    def record_result(self, result: Result) -> Result:
         """Keep what came out of a run.
 
         Raises:
@@ -136,8 +136,8 @@ class WarmCluster(Calls, Cluster):
         more: what `Cluster` takes.
     """
 
-    def __init__(self, session: Session, **more: Any) -> None:
-        super().__init__(**more)
+    def __init__(self, session: Session, **settings: Any) -> None:
+        super().__init__(**settings)
         self._named = False  # nobody chose the name, who could have meant another one
         self._session = session
         self.keeping = ExitStack()
@@ -155,18 +155,18 @@ class WarmCluster(Calls, Cluster):
 
     def run(self, scenario: Scenario | str | Path, **how: Any) -> Result:
         """Run a scenario, or a plain script, on this cluster; see `Cluster.run`."""
-        return self._session.take(super().run(scenario, **how))
+        return self._session.record_result(super().run(scenario, **how))
 
     def run_all(self, scenarios: Sequence[Scenario], **how: Any) -> list[Result | LabError]:
         """Run many scenarios one after the other; see `Cluster.run_all`."""
         outcomes = super().run_all(scenarios, **how)
         for outcome in outcomes:
             if isinstance(outcome, Result):
-                self._session.take(outcome)
+                self._session.record_result(outcome)
         return outcomes
 
     def call_as(
-        self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], how: How
+        self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], how: CallOptions
     ) -> list[Any]:
         """Call a function on every rank, in time for the test; see `Cluster.call`."""
         __tracebackhide__ = True
@@ -248,7 +248,7 @@ class Pool:
         return cluster
 
     @contextmanager
-    def apart(self, *, engine: str = "auto", **shape: Any) -> Iterator[WarmCluster]:
+    def standalone(self, *, engine: str = "auto", **shape: Any) -> Iterator[WarmCluster]:
         """A cluster that is not up: a run on it makes one for itself, and removes it.
 
         Args:
@@ -264,13 +264,13 @@ class Pool:
         try:
             yield cluster
         finally:
-            forget(where.name, cluster.name)
+            remove_locks(where.name, cluster.name)
             cluster.keeping.close()
 
     def _make(self, engine: Engine, key: str, shape: dict[str, Any]) -> WarmCluster:
         if key in self._impossible:
             raise self._impossible[key].with_traceback(None)
-        self._make_room(engine, shape["nodes"], _memory_bytes(shape))
+        self._evict_unused(engine, shape["nodes"], _memory_bytes(shape))
         lasting = f"{self._readable}-{short_digest(f'{self.project} {key} {__version__}')}"
         is_kept = self.keep or keeper_lock(engine.name, lasting).path.exists()
         cluster = self._kept[key] = self._keep(engine, shape, lasting if is_kept else "")
@@ -305,15 +305,15 @@ class Pool:
         cluster.keeping = keeping
         return cluster
 
-    def _make_room(self, engine: Engine, nodes: int, memory_bytes: int) -> None:
+    def _evict_unused(self, engine: Engine, nodes: int, memory_bytes: int) -> None:
         """Remove what was not used for longest, while there is no room for one more on the machine."""
         machine = self._machine(engine.name)
         most_bytes = machine.memory_bytes * _PART_OF_MEMORY / self.workers
         most_nodes = machine.cores * _NODES_PER_CORE / self.workers
         for key, cluster in list(self._kept.items()):
             asked = [one.slot.asked for one in self._kept.values() if one.engine.name == engine.name]
-            has_room = sum(one["nodes"] for one in asked) + nodes <= most_nodes
-            if has_room and sum(map(_memory_bytes, asked)) + memory_bytes <= most_bytes:
+            nodes_fit = sum(one["nodes"] for one in asked) + nodes <= most_nodes
+            if nodes_fit and sum(map(_memory_bytes, asked)) + memory_bytes <= most_bytes:
                 return
             if cluster.engine.name == engine.name and cluster.name not in self.in_use:
                 with defer_interrupts():
@@ -330,7 +330,7 @@ class Pool:
                 f"warning: cluster {cluster.name} is still there ({error.message}): `lab down --name {cluster.name}`"
             )
             return
-        forget(cluster.engine.name, cluster.name)
+        remove_locks(cluster.engine.name, cluster.name)
         cluster.keeping.close()
 
     def close(self) -> list[str]:

@@ -10,5 +10,5 @@ POOL: pytest.StashKey[Any] = pytest.StashKey()
 """The warm clusters of this process; there as soon as a test asks for one."""
 DEADLINE: pytest.StashKey[float | None] = pytest.StashKey()
 """The monotonic time at which pytest-timeout ends the test that runs now."""
-SAID: pytest.StashKey[list[str]] = pytest.StashKey()
+SUMMARY_LINES: pytest.StashKey[list[str]] = pytest.StashKey()
 """Lines for the end of the session."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.cli.main import main
-from lab.features.chaos.search import Found, Schedule, Trial
+from lab.features.chaos.search import Schedule, SearchResult, Trial
 from lab.features.chaos.trials import summary_text, trial_text
 from lab.report.style import Style
 from tests.features.chaos.test_draw import pool
@@ -63,10 +63,12 @@ def test_each_trial_is_a_line_with_its_faults_and_what_they_broke() -> None:
 
 def test_the_summary_says_what_was_found_and_where_it_is() -> None:
     schedule = drawn()
-    nothing = Found(trials=[Trial(schedule=schedule, ended="passed")])
+    nothing = SearchResult(trials=[Trial(schedule=schedule, ended="passed")])
     assert golden(1) in summary_text(nothing, Path("c.yaml"), 1.0, PLAIN)
-    found = Found(trials=[Trial(schedule=schedule, ended="failed")], schedule=schedule, broken="it hung", proofs=3)
+    found = SearchResult(
+        trials=[Trial(schedule=schedule, ended="failed")], schedule=schedule, broken="it hung", proofs=3
+    )
     told = summary_text(found, Path("c.yaml"), 1.0, PLAIN)
     assert golden(2) in told
     assert "c.yaml" in told
-    assert "not every time" in summary_text(Found(**{**vars(found), "proofs": 1}), Path("c.yaml"), 1.0, PLAIN)
+    assert "not every time" in summary_text(SearchResult(**{**vars(found), "proofs": 1}), Path("c.yaml"), 1.0, PLAIN)
