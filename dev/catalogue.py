@@ -44,20 +44,15 @@ def catalogue_text(folder: Path, scenarios: Mapping[Path, Scenario], chapters: M
     more = {"More" if chapters else "All": rest} if rest else {}
     for chapter, names in {**chapters, **more}.items():
         rows = [_row(folder, name, by_name[name]) for name in names if name in by_name]
-        lines += [
-            f"## {escape_markdown(chapter)}",
-            "",
-            "| Lesson | Ranks | What it teaches |",
-            "|---|---|---|",
-            *rows,
-            "",
-        ]
+        lines += [f"## {escape_markdown(chapter)}", "", *rows, ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _row(folder: Path, name: str, scenario: Scenario) -> str:
     nodes = str(scenario.nodes or "any")
     size = nodes if (scenario.nproc_per_node or 1) == 1 else f"{nodes}x{scenario.nproc_per_node}"
-    outcome = f"*{capital(scenario.expect.verdict)} on purpose.* " if scenario.expect.verdict != "passed" else ""
-    link = f"[{in_markdown(scenario.name)}](../{quote(folder.name)}/{quote(name)})"
-    return " ".join(f"- {link} ({size}): {outcome}{in_markdown(scenario.learn, code=True)}".split())
+    outcome = (
+        f"*{capitalize_first(scenario.expect.verdict)} on purpose.* " if scenario.expect.verdict != "passed" else ""
+    )
+    link = f"[{escape_markdown(scenario.name)}](../{quote(folder.name)}/{quote(name)})"
+    return " ".join(f"- {link} ({size}): {outcome}{escape_markdown(scenario.learn, code=True)}".split())

@@ -173,7 +173,7 @@ SHORT = {
     r"a size such as .*?, or bytes; from \S+ to \w+": "size",
     r"a rate such as [^;]*; from \S+ to \w+": "rate",
     r"a share such as [^;]*; more than 0 and at most 100%": "share",
-    r"a node \(node2: all that it sends and gets\), one way \(node2 -> node0\), both ways \(node2 - node0\), or all": "link",
+    r"a node \(node2: all that .*?\), one way \(.*?\), both ways \(.*?\), or all": "link",
     r"the name of a node, such as node2": "node",
     r"a rank, 0 or more": "rank",
     r"a whole number from 0 to \d{7,}": "number",
