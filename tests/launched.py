@@ -77,7 +77,7 @@ class Launched:
 
     def over(self) -> Result:
         self.collector.fact(Over(self._now(), 5.0))
-        self.collector.attempts.end()
+        self.collector.attempts.finish()
         return judge_run(
             Job(self.plan, self.cluster, FakeEngine(), self.writer, Observer(), RunOptions()), self.facts, self.outputs
         )
