@@ -1,4 +1,4 @@
-"""Where things are in a record."""
+"""Names of files and folders in a record."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ ATTEMPTS = "attempts"
 OUTPUTS = "files"
 CHECK_LOG = "check.log"
 MOST_RANKS = 1 << 20
-"""No run has more: a rank from here on is damage."""
+"""No run has more ranks: a larger number is damage."""
 MOST_SHOWN_RANKS = 1 << 12
-"""Ranks of one record that views show: tables of bytes from rank to rank grow with their square."""
+"""Most ranks of a record that views show: tables of bytes between ranks grow with the square."""
 
 FILES = {
     README: "this list",
@@ -49,12 +49,15 @@ FILES = {
     f"{TRACE}/worker<N>.jsonl": "what a worker called that is no rank, because its script started those",
     f"{TRACE}/process<N>.<M>.jsonl": "what the Mth process of those called that worker N started, where it is no rank",
 }
-"""What each file of a record is, in the order in which to look at them: for whoever opens the folder, and the docs.
-Features add files later; they describe those in their `record_files`."""
+"""Description of each file of a record, in the order in which to read them: for users who open the folder, and the
+docs.
+
+Features add files later; they describe those in their `record_files`.
+"""
 
 
 def render_readme() -> str:
-    """The list of files that lies in every record."""
+    """Return the list of files that every record contains."""
     files = "".join(f"{name}\n    {what}\n" for name, what in FILES.items())
     later = "Other verbs add files later, such as `lab report`: `lab help record` lists these too.\n"
     return (
@@ -63,17 +66,17 @@ def render_readme() -> str:
 
 
 def rank_log(rank: int) -> str:
-    """Name of a rank's log; rank -1 is the scenario's own check."""
+    """Return the name of a rank's log; rank -1 is the scenario's own check."""
     return f"rank{rank}.log" if rank >= 0 else CHECK_LOG
 
 
 def launcher_log(node: str) -> str:
-    """Name of the log of a launcher's own process on a node; it is that of all attempts."""
+    """Return the name of the log of a launcher's process on a node, for all attempts."""
     return f"launcher-{node}.log"
 
 
 def rank_trace(rank: int) -> str:
-    """Name of a rank's trace, or of one of a process that a script started and that is no rank."""
+    """Return the name of the trace of a rank, or of a process that a script started and that is no rank."""
     if is_joined(rank):
         return f"process{worker_of(rank)}.{nth_of(rank)}.jsonl"
     return f"rank{rank}.jsonl"

@@ -17,7 +17,7 @@ from lab import Cluster, LabError
 from lab.engine.packages import Prepared, package_store
 from lab.engine.select import select_engine
 from lab.errors import ClusterUnfit
-from lab.features.packages.stores import store
+from lab.features.packages.stores import store_folder
 from lab.features.packages.wheels import Target, ask_python, check_wheels
 from tests.engines.conftest import scenario_of, written
 from tests.wheel_files import make_wheel
@@ -275,7 +275,7 @@ def test_a_damaged_wheel_is_refused_and_nothing_is_left(
     assert NAME in error.value.message
     assert error.value.message.isprintable()
     assert prepared() == []
-    assert not [*(store() / "fetching").iterdir()]
+    assert not [*(store_folder() / "fetching").iterdir()]
 
 
 def test_modes_of_a_wheel_do_not_reach_this_machine(
