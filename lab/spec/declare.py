@@ -78,6 +78,7 @@ def keys_of(declared: type) -> dict[str, Key]:
     return keys
 
 
+@cache
 def all_keys_of(declared: type) -> dict[str, Key]:
     """Return the keys that a dataclass declares, and those that features add to it."""
     keys, prefix = dict(keys_of(declared)), _feature_prefix(declared)
