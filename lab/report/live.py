@@ -80,7 +80,7 @@ class LineMerger:
     def __init__(self, *, whole: bool) -> None:
         self._whole = whole
         self._held: list[tuple[int, tuple[str, int]]] = []
-        """Rank, line, and how often the rank had printed that before."""
+        """Rank, line, and how often the rank printed that line before."""
         self._counts: Counter[tuple[int, str]] = Counter()
         self._since = self._held_since = 0.0
 
@@ -154,7 +154,7 @@ class LiveOutput(Observer):
         """By rank and stream."""
         self._nodes: dict[int, str] = {}
         self._shared: Any = None
-        """A terminal that ranks may have, see `lab.features.interactive`; None: none has had one."""
+        """A terminal that a rank can use, see `lab.features.interactive`; None: no rank has used one."""
         self._silent_ticks = 0
         self._merger = LineMerger(whole=whole)
 

@@ -68,7 +68,7 @@ class Trials:
     scenario: Scenario
     options: RunOptions
     again: bool = False
-    """Whether the scenario passes on what it left in the shared folder too, so that it can be run after another run."""
+    """Whether the scenario also passes on its own leftovers in the shared folder, so that it can follow another run."""
 
     def undisturbed(self) -> Result:
         """Run it without faults; it must pass, and its duration determines when later runs count as hung.

@@ -1,4 +1,4 @@
-"""`lab completion`: a completion script for a shell, and the names that it asks for."""
+"""`lab completion`: print a shell's completion script, and the names that the script requests."""
 
 from __future__ import annotations
 

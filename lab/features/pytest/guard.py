@@ -1,6 +1,6 @@
-"""Removes clusters whose keeper is gone: a process of its own that outlives whoever keeps them, however that ends.
+"""Remove clusters whose keeper died: a separate process that outlives the keepers, however they end.
 
-What a keeper keeps stands in the locks that it holds. When it is gone, what is left of these clusters is removed.
+A keeper holds a lock for each cluster that it keeps. When the keeper is gone, the guard removes these clusters.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from lab.run.lock import ClusterLock, nodes_lock
 
 
 def start_guard() -> subprocess.Popen[bytes]:
-    """Start the guard of what this process keeps; at the end of its input it does its work.
+    """Start the guard of this process's clusters; it begins to remove them at the end of its input.
 
-    It is in a session of its own, which no Ctrl-C reaches, and has nothing of ours that it could hold.
+    It has its own session, so Ctrl-C does not reach it, and inherits no file that it could keep open.
     """
     own = str(Path(__file__).parents[3])  # before a folder `lab` of somebody else
     path = [own, *map(os.path.abspath, sys.path)]
@@ -39,7 +39,7 @@ def start_guard() -> subprocess.Popen[bytes]:
 
 
 def main(keeper: int) -> None:
-    """Wait for the end of the keeper, or of the input, then remove the clusters that the keeper has not let go."""
+    """Wait for the end of the keeper, or of the input, then remove the clusters that the keeper has not released."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     waiting = [0]
@@ -59,18 +59,18 @@ _KEEPER = ".keeper"
 
 
 def keeper_lock(engine: str, cluster: str) -> ClusterLock:
-    """The lock that a keeper holds from before a cluster is made until it is removed, or is to stay."""
+    """Return the lock that a keeper holds until its cluster is removed, or is released to stay."""
     return ClusterLock(engine, f"{cluster}{_KEEPER}")
 
 
 def is_orphan(engine: str, cluster: str) -> bool:
-    """Whether a cluster had a keeper that died before it removed it."""
+    """Return whether the keeper of a cluster died before it removed the cluster."""
     is_kept, left = keeper_lock(engine, cluster).inspect()
     return bool(left) and not is_kept
 
 
 def remove_orphans(engine: Engine, clusters: Iterable[str], announce: Announce) -> list[str]:
-    """Remove those of some clusters that have lost their keeper and that nobody uses; returns all that have."""
+    """Remove unused clusters that have lost their keeper; return all that have lost theirs."""
     orphans = [name for name in clusters if is_orphan(engine.name, name)]
     for name in orphans:
         try:
@@ -82,12 +82,12 @@ def remove_orphans(engine: Engine, clusters: Iterable[str], announce: Announce) 
 
 
 def remove_orphan(engine: Engine, cluster: str, keeper: int | None = None) -> bool:
-    """Remove a cluster whose keeper is dead, and what tells of it; says whether it was, for somebody may keep it now.
+    """Remove a cluster whose keeper died, and its locks; return False if it has a new keeper.
 
     Args:
-        engine: where it is.
+        engine: engine of the cluster.
         cluster: its name.
-        keeper: the dead process, where that is known for sure: what it has forked may still hold its locks.
+        keeper: the dead process, if known: its forked children can still hold its locks.
 
     Raises:
         LabError: it cannot be removed.
@@ -105,6 +105,6 @@ def remove_orphan(engine: Engine, cluster: str, keeper: int | None = None) -> bo
 
 
 def remove_locks(engine: str, cluster: str) -> None:
-    """Take away the locks of a cluster that is gone and whose name nobody will use again; by who holds its keeper's."""
+    """Remove the locks of a cluster that is gone for good; the caller holds its keeper's lock."""
     for lock in (ClusterLock(engine, cluster), nodes_lock(engine, cluster), keeper_lock(engine, cluster)):
         lock.path.unlink(missing_ok=True)

@@ -236,7 +236,7 @@ class _Suite:
 
     def __post_init__(self) -> None:
         self.attempts: dict[int, list[RunAttempt]] = {number: [] for number in self.queue}
-        """Of every case that can run, by its number."""
+        """Attempts of each case that can run, by its number."""
         self.outcomes = {number: Outcome(case=case) for number, case in enumerate(self.cases) if case.skipped}
 
     def run(self, why: str) -> SuiteResult:
