@@ -206,24 +206,23 @@ SHOWING: list[Words] = [
 ]  # fmt: skip
 
 
-def doing(lab: Lab, script: str) -> list[tuple[Words, int]]:
-    """Verbs that do something, and their exit codes where all goes well."""
-    where = ("--engine", "local", "--name", lab.name)
+def every_verb(lab: Lab) -> list[tuple[Words, int]]:
+    """Verbs that do something, and then those that show it, and their exit codes where all goes well."""
+    where, script = ("--engine", "local", "--name", lab.name), lab.script(FAILS)
     return [
         (("up", "--nodes", "1", *where), 0),
         (("run", script, *where), 1),
         (("run", script, "--json", *where), 1),
         (("run", script, script, *where), 1),
         (("test", script, "--engine", "local"), 1),
+        *((tuple(script if word == "script.py" else word for word in words), 0) for words in SHOWING),
         (("down", *where), 0),
     ]
 
 
 def test_every_verb_says_that_its_output_cannot_be_written(local_lab: Lab, with_output: Outputs) -> None:
-    script = local_lab.script(FAILS)
-    assert local_lab("run", script, "--nodes", "1").code == 1
-    for words in (*SHOWING, *(words for words, _ in doing(local_lab, script))):
-        code, said = with_output(tuple(script if word == "script.py" else word for word in words), "/dev/full")
+    for words, _ in every_verb(local_lab):
+        code, said = with_output(words, "/dev/full")
         assert code == 1, (words, said)
         assert said.endswith(golden(1)), (words, said)
         assert_is_a_sentence(said)
@@ -233,10 +232,8 @@ def test_every_verb_says_that_its_output_cannot_be_written(local_lab: Lab, with_
 
 
 def test_every_verb_keeps_its_exit_code_when_nobody_reads_its_output(local_lab: Lab, with_output: Outputs) -> None:
-    script = local_lab.script(FAILS)
-    assert local_lab("run", script, "--nodes", "1").code == 1
-    for words, expected in (*((words, 0) for words in SHOWING), *doing(local_lab, script)):
-        code, said = with_output(tuple(script if word == "script.py" else word for word in words), NOBODY)
+    for words, expected in every_verb(local_lab):
+        code, said = with_output(words, NOBODY)
         assert code == expected, (words, said)
         assert not any(told in said for told in NOT_FORESEEN), (words, said)
         assert "lab: " not in said, (words, said)
