@@ -99,7 +99,7 @@ class Cluster:
             announce(why)
         self.lock = ClusterLock(self.engine.name, self.name)
         self.before_use: list[Callable[[], object]] = []
-        """What features have to end before anybody else uses the cluster."""
+        """Functions that end what features run on the cluster, called before anything else uses it."""
         asked: dict[str, Any] = {
             "nodes": nodes,
             "nproc_per_node": nproc_per_node,

@@ -61,7 +61,7 @@ def fit_columns(text: str, columns: int) -> str:
     text = re.sub(_COLOUR, "", text).expandtabs()
     if text.isascii():
         return text if len(text) <= columns else f"{text[: columns - 1]}…"
-    from rich.cells import cell_len, set_cell_size  # most lines do without
+    from rich.cells import cell_len, set_cell_size  # few lines need it
 
     return text if cell_len(text) <= columns else f"{set_cell_size(text, columns - 1)}…"
 
@@ -80,7 +80,7 @@ class LineMerger:
     def __init__(self, *, whole: bool) -> None:
         self._whole = whole
         self._held: list[tuple[int, tuple[str, int]]] = []
-        """Rank, line, and how often the rank had printed that before."""
+        """Rank, line, and how often the rank printed that line before."""
         self._counts: Counter[tuple[int, str]] = Counter()
         self._since = self._held_since = 0.0
 
@@ -154,7 +154,7 @@ class LiveOutput(Observer):
         """By rank and stream."""
         self._nodes: dict[int, str] = {}
         self._shared: Any = None
-        """A terminal that ranks may have, see `lab.features.interactive`; None: none has had one."""
+        """A terminal that a rank can use, see `lab.features.interactive`; None: no rank has used one."""
         self._silent_ticks = 0
         self._merger = LineMerger(whole=whole)
 
@@ -293,9 +293,7 @@ class LiveOutput(Observer):
             for rank, streams in sorted(self._rows.items())
             for row in (row for rows in streams.values() for row in rows.open)
         ]
-        for same in group_by_kind(
-            rows, lambda row: mask_numbers(row[1])
-        ):  # of what differs in numbers only, the first rank's
+        for same in group_by_kind(rows, lambda row: mask_numbers(row[1])):  # of similar lines, only the first rank's
             ranks, text = [rank for rank, _ in same], same[0][1]
             name = self._name(*ranks)
             yield f"{self._style.rank(max(ranks[0], 0), name)} {fit_columns(text, columns - len(name) - 1)}"

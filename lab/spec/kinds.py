@@ -73,7 +73,7 @@ class Kind(NamedTuple):
     """Describe the values that a key can have."""
 
     allowed: str
-    """What it may be, in words."""
+    """The allowed values, in words."""
     read: Callable[[Value], Any]
     """Converts a value of the file to data; raises `InvalidError` if it is not allowed."""
     schema: Mapping[str, Any]

@@ -149,7 +149,7 @@ def test_the_watch_page_shows_what_would_act(tmp_path: Path) -> None:
     run.made.call(0, "all_reduce", 10, None, [[1.0]], red="SUM", at=f"train.py{printable()}:3")
     run.write()
     follower = Follower(run.record)
-    now, _ = follower.look(ORIGIN + 2)
+    now, _ = follower.poll(ORIGIN + 2)
     server = Server(page_of(printable()))
     sent: list[bytes] = []
     try:

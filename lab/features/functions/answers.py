@@ -1,4 +1,4 @@
-"""Reads what a function returned or raised on ranks; nothing that their bytes name is called, whatever they are."""
+"""Read what a function returned or raised on ranks, without calling anything that the bytes name."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ from lab.words import name_ranks
 
 
 class Misread(ValueError):
-    """Bytes are no value, or one that is not taken here; the message says why."""
+    """The bytes are not a value, or a value that is not accepted here; the message says why."""
 
 
 Classes = Mapping[tuple[str, str], "type | None"]
-"""Those that were sent by value, by module and name; None: there are two."""
+"""Classes that were sent by value, by module and name; None: there are two."""
 
 
 def known_class(module: str, name: str, sent: Classes | None = None) -> type:
-    """A class that was sent, or of a module that is imported already; nothing is imported or run to find it.
+    """Return a class that was sent, or of an imported module; import and run nothing to find it.
 
     Args:
-        module: where it is.
+        module: its module.
         name: its qualified name.
-        sent: those that were sent.
+        sent: classes that were sent.
 
     Raises:
-        Misread: there is none, or one that does something when its objects end.
+        Misread: there is none, or it has a `__del__`, which would run code.
     """
     candidate: Any = (sent or {}).get((module, name))
     if candidate is None:
@@ -62,14 +62,14 @@ def known_class(module: str, name: str, sent: Classes | None = None) -> type:
 
 
 def read_value(data: bytes, classes: Classes | None = None) -> Any:
-    """The value that bytes stand for; nothing that they name is called.
+    """Read the value that bytes encode, without calling anything that they name.
 
     Args:
-        data: from `write_value`, or from somebody who would like to harm.
-        classes: those that were sent.
+        data: from `write_value`, or from an attacker.
+        classes: classes that were sent.
 
     Raises:
-        Misread: they are none.
+        Misread: they are not a value.
     """
     try:
         (length,) = HEAD.unpack_from(data)
@@ -202,12 +202,12 @@ def _as_it_was(tensor: Any, how: Any) -> Any:
 _MADE_IN_PYTHON = 1 << 9
 """The flag of classes that are not part of the interpreter."""
 _SHADOWED = ("message", "hint", "ranks", "record", "shown_inside")
-"""Attributes of RanksFailed, which may be read-only properties of the other class."""
+"""Attributes of RanksFailed that can be read-only properties of the other class."""
 _OF_SYSTEM = re.compile(r"\[Errno (\d+)\] (.*?)(?:: ('.*'|\".*\"))?", re.DOTALL)
 
 
 def known_exception(module: str, name: str, classes: Classes | None = None) -> type[BaseException] | None:
-    """A class of exceptions that was sent, or is imported here already, see `known_class`; None: there is none."""
+    """Return an exception class that was sent or is imported, see `known_class`; None if there is none."""
     with suppress(Misread):
         kind = known_class(module, name, classes)
         return kind if issubclass(kind, BaseException) else None
@@ -215,9 +215,9 @@ def known_exception(module: str, name: str, classes: Classes | None = None) -> t
 
 
 def caught_as(kind: type[BaseException] | None) -> type[RanksFailed]:
-    """RanksFailed that is also caught as another exception; RanksFailed itself where nothing can be both.
+    """Return a class that is caught as RanksFailed and as another exception; RanksFailed if that is impossible.
 
-    Nothing of the other class is called to make an object of it: nobody can say with what.
+    Making an object calls nothing of the other class, because its arguments are unknown.
     """
     if kind is None or not issubclass(kind, Exception):
         return RanksFailed
@@ -239,9 +239,9 @@ def caught_as(kind: type[BaseException] | None) -> type[RanksFailed]:
 
 
 def fill_in(error: RanksFailed, text: str) -> None:
-    """Give an exception what those of Python say besides their text, as far as the text tells it."""
+    """Set the standard attributes of an exception, such as `errno`, as far as its text has them."""
     with suppress(Exception):
-        _native(type(error)).__init__(error, error.message)  # some are shown by what they take here
+        _native(type(error)).__init__(error, error.message)  # some exceptions print their arguments
     match = _OF_SYSTEM.fullmatch(text) if isinstance(error, OSError) else None
     if match is not None and isinstance(error, OSError):
         number, error.strerror, file = match.groups()
@@ -251,7 +251,7 @@ def fill_in(error: RanksFailed, text: str) -> None:
 
 
 def _native(kind: type[BaseException]) -> Any:
-    """The class of the interpreter that one is made from."""
+    """Return the interpreter's class that an exception class derives from."""
     return next(base for base in kind.__mro__ if not base.__flags__ & _MADE_IN_PYTHON)
 
 
@@ -259,9 +259,9 @@ _Error = TypeVar("_Error", bound=LabError)
 _LAST_LINE = 1_000_000
 _ADDRESS = re.compile(r"\[[0-9a-f.:]+\](?::\d+)?")
 _MOST_REPORTED = 5
-"""So many failures are told at length."""
+"""Most failures that are shown in full."""
 _OUTCOMES = {"Skipped": "_pytest.outcomes", "XFailed": "_pytest.outcomes", "SkipTest": "unittest.case"}
-"""Exceptions that are no failures, and where they are; pytest says that its own are builtins."""
+"""Exceptions that are not failures, with their modules; pytest claims that its own are builtins."""
 
 
 def build_error(
@@ -272,14 +272,14 @@ def build_error(
     record: Path | None,
     write: Callable[[BaseException], str] | None = None,
 ) -> BaseException:
-    """The exception to raise for what ranks raised.
+    """Build the exception to raise for the failures of ranks.
 
     Args:
         failures: by rank.
-        shown: paths of source files here, by what ranks call them.
-        classes: those that were sent.
-        record: of the run.
-        write: writes an exception with its traceback; None: as Python does.
+        shown: paths of source files here, by their names on ranks.
+        classes: classes that were sent.
+        record: record of the run.
+        write: formats an exception with its traceback; None: as Python does.
     """
     own = {rank: failure for rank, failure in failures.items() if not _lost_a_peer(failure)} or failures
     distinct = [(ranks, own[ranks[0]]) for ranks, _ in group_equal((rank, _form_of(own[rank])) for rank in sorted(own))]
@@ -287,7 +287,7 @@ def build_error(
     if all(
         other.module in ("builtins", _OUTCOMES.get(other.kind)) and other.kind in _OUTCOMES for _, other in distinct
     ):
-        kind = known_exception(_OUTCOMES[failure.kind], failure.kind)  # a test that is skipped, or expected to fail
+        kind = known_exception(_OUTCOMES[failure.kind], failure.kind)  # a skipped test, or an expected failure
         outcome = kind(failure.text) if kind is not None else RanksFailed(f"{failure.kind}: {failure.text}")
         return outcome.with_traceback(traceback_of(failure, shown))
     again = partial(rebuild_error, shown=shown, classes=classes)
@@ -306,18 +306,18 @@ def build_error(
 
 
 def _form_of(failure: Failure) -> tuple[object, ...]:
-    """What failures of several ranks have in common that are one failure."""
+    """Return what failures of several ranks have in common if they are the same failure."""
     positions = tuple((one.file, one.line) for one in failure.frames)
     return failure.module, failure.kind, _ADDRESS.sub("", failure.text), positions
 
 
 def all_lost_a_peer(failures: Mapping[int, Failure]) -> bool:
-    """Whether each of some failures says that it is because of another rank."""
+    """Return whether each of the failures says that another rank caused it."""
     return all(map(_lost_a_peer, failures.values()))
 
 
 def _lost_a_peer(failure: Failure | None) -> bool:
-    """Whether a failure says of itself, or of what it came from, that another rank was lost."""
+    """Return whether a failure, or its cause, says that another rank was lost."""
     if failure is None:
         return False
     by_torch = failure.kind == "RuntimeError" or failure.module.startswith("torch.distributed")
@@ -333,9 +333,9 @@ def rebuild_error(
     ranks: Sequence[int] = (),
     record: Path | None = None,
 ) -> RanksFailed:
-    """An exception as it was raised on a rank: of its class where that is known here, and of RanksFailed.
+    """Rebuild an exception as a rank raised it: of its class if that is known here, and of RanksFailed.
 
-    Its `__init__` is not called: nobody can say with what.
+    Its `__init__` is not called, because its arguments are unknown.
     """
     kind, text = caught_as(known_exception(failure.module, failure.kind, classes)), failure.text
     if kind is RanksFailed:
@@ -363,7 +363,7 @@ def _add_notes(error: BaseException, notes: Sequence[str]) -> None:
 
 
 def point_at_function(error: _Error, function: Callable[..., Any]) -> _Error:
-    """An error whose traceback leads to a function, not to where the lab found out."""
+    """Make the traceback of an error lead to a function, not to the lab's code."""
     code = function.__code__
     position = Frame(code.co_filename, code.co_firstlineno, code.co_name, code.co_firstlineno, {}, {})
     path = {code.co_filename: code.co_filename}
@@ -373,7 +373,7 @@ def point_at_function(error: _Error, function: Callable[..., Any]) -> _Error:
 
 
 class _Shown:
-    """A value of a rank, as it was shown there."""
+    """A value of a rank, with the repr from there."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -383,7 +383,7 @@ class _Shown:
 
 
 def traceback_of(failure: Failure, shown: Mapping[str, str]) -> TracebackType | None:
-    """A traceback that leads through the same lines, with the arguments as they were shown."""
+    """Build a traceback through the same lines, with the arguments as the rank showed them."""
     chain: TracebackType | None = None
     for position in reversed(failure.frames):
         chain = TracebackType(chain, _frame(position, _path(position.file, shown)), -1, _line(position.line))
@@ -391,7 +391,7 @@ def traceback_of(failure: Failure, shown: Mapping[str, str]) -> TracebackType | 
 
 
 def _path(file: str, shown: Mapping[str, str]) -> str:
-    """Where a file of a rank is here; a name that no file has, where that is not known."""
+    """Return the local path of a rank's file, or a name that no file has if it is not known."""
     file = file.replace("\0", "")
     if file in shown:
         return shown[file]
@@ -409,12 +409,12 @@ def _line(number: int) -> int:
 
 
 def _frame(position: Frame, path: str) -> FrameType:
-    """The frame of a function of that name, place and variables, which did nothing else."""
+    """Build a frame of a function with this name, position, and variables."""
     values = {
         name: shown
         for name, shown in {**position.arguments, **position.variables}.items()
         if name.isidentifier() and not name.startswith("__") and not keyword.iskeyword(name)
-        if unicodedata.normalize("NFKC", name) == name  # as the parser has it
+        if unicodedata.normalize("NFKC", name) == name  # as the parser normalizes names
     }
     hidden = ["__tracebackhide__"] if position.hidden else []
     arguments = [name for name in values if name in position.arguments]

@@ -30,12 +30,8 @@ def list_expectations(expect: Expect) -> list[str]:
         "restarts": expect.restarts is not None,
         "reason": expect.reason,
     }
-    exit_names = ["exit"] if expect.verdict == "passed" or expect.exit else []
-    return [
-        *exit_names,
-        *(f"note {name}" for name in expect.notes),
-        *(what for what, stated in is_stated.items() if stated),
-    ]
+    exits = ["exit"] if expect.verdict == "passed" or expect.exit else []
+    return [*exits, *(f"note {name}" for name in expect.notes), *(what for what, stated in is_stated.items() if stated)]
 
 
 def _points() -> Kind:
