@@ -1,16 +1,16 @@
-"""A trace as Chakra execution traces, one of each rank, as simulators read them: ASTRA-sim's `<prefix>.<rank>.et`.
+"""A trace as Chakra execution traces, one per rank, as simulators read them: ASTRA-sim's `<prefix>.<rank>.et`.
 
 The schema is `schema/protobuf/et_def.proto` of https://github.com/mlcommons/chakra, version 0.0.4 of its metadata. A
-file is messages, each behind its length: one of `GlobalMetadata`, then one of `Node` for each
+file is a sequence of messages with their lengths: one of `GlobalMetadata`, then one of `Node` for each
 
 - stretch of a rank's own work between calls (`COMP_NODE`, with its duration),
-- collective that a simulator can do (`COMM_COLL_NODE`): all_reduce, all_gather, reduce_scatter, all_to_all,
-- message (`COMM_SEND_NODE`, `COMM_RECV_NODE`); and of what simulators cannot do: a broadcast or scatter is messages
-  from its root, a reduce or gather messages to it, a barrier a message from all to the first rank and back.
+- collective that simulators support (`COMM_COLL_NODE`): all_reduce, all_gather, reduce_scatter, all_to_all,
+- message (`COMM_SEND_NODE`, `COMM_RECV_NODE`). Other collectives become messages: a broadcast or scatter becomes
+  messages from its root, a reduce or gather messages to it, a barrier a message from all to the first rank and back.
 
-Nodes depend on what the rank had behind it: a call on the work before it, work on the calls that had held the rank up,
-and collectives of a group on one another. A step that did not end well on all its ranks is left out: a simulator would
-wait for it for ever.
+A node depends on the rank's previous nodes: a call on the work before it, work on the calls that blocked the rank, and
+collectives of a group on one another. A step that did not complete on all its ranks is left out: a simulator would wait
+for it forever.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""A trace as flight recorder dumps, one of each rank, which PyTorch's `torchfrtrace` reads.
+"""A trace as flight recorder dumps, one per rank, which PyTorch's `torchfrtrace` reads.
 
-What a record does not know is left out (`timeout_ms`, threads); what `torchfrtrace` can only understand if it is told
-otherwise than PyTorch tells it is told so that its verdict is right:
+Unknown values are left out (`timeout_ms`, threads). Where `torchfrtrace` would misread the values that PyTorch writes,
+the dump differs from PyTorch's, so that the verdict is right:
 
-- It takes calls of a group for one call where their numbers are the same, messages too, and then looks for every
-  member of the group. So each two ranks that send each other messages have a group of their own for them, in which the
-  two ends of a message have the same number.
-- It compares the sizes of the first tensor only, so tensors for all ranks are told as one, as gloo's dumps do.
+- It matches calls of a group by their numbers, messages too, and then expects every member of the group. So each two
+  ranks that send each other messages have a group of their own for them, in which the two ends of a message have the
+  same number.
+- It compares the sizes of the first tensor only. So tensors for all ranks are written as one, as in gloo's dumps.
 """
 
 from __future__ import annotations

@@ -304,7 +304,7 @@ def encode_delimited(body: bytes) -> bytes:
 
 _SEQUENCE = 1
 _BOOT_TIME, _REAL_TIME = 6, 1
-"""`BuiltinClock`; the times of a trace are said to be those of the first."""
+"""`BuiltinClock`; the times of a trace are declared as times of the first."""
 _START_NS = 1_000_000_000
 """The time of the first line of the run: a viewer reads time 0 as a missing time."""
 

@@ -41,7 +41,7 @@ _LONGEST_S = 720 * 3600
 
 
 def _scalar() -> Kind:
-    """A number, text or a boolean."""
+    """Return the kind of numbers, texts, and booleans."""
     allowed = "a number, text, true or false"
 
     def read(value: Value) -> Any:
@@ -53,7 +53,7 @@ def _scalar() -> Kind:
 
 
 class When(Frozen):
-    """The event; where nothing is said, the time before the run begins."""
+    """The event; by default, the time before the run begins."""
 
     rank: int | None = key_field(None, rank_kind(), "when: {rank: 1, note: step}", "whichever comes first")
     """The rank whose call, phase, note or line it is."""
@@ -78,10 +78,10 @@ class When(Frozen):
     """`before`: it is about to begin; `after`: it has just ended."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no event.
+        """Refuse an invalid event.
 
         Raises:
-            UsageError: it names several events, or none and yet something of one.
+            UsageError: it names several events, or fields of an event that it does not name.
         """
         names = [name for name in _EVENTS if getattr(self, name) is not None]
         is_counted = names in (["op"], ["phase"])
@@ -210,7 +210,7 @@ class Fault(Frozen):
 
 @cache
 def _declared() -> type:
-    """The keys of a fault in a file: one for each kind, and those that say when."""
+    """Return the keys of a fault in a file: one for each kind, and those of its events."""
     named = []
     for name, kind in fault_kinds().items():
         when = "{rank: 1, op: all_reduce}" if kind.by_worker else "start"
@@ -238,12 +238,12 @@ def one_fault() -> Kind:
         chosen = [name for name in named if name in fault_kinds()]
         if "when" not in named:
             raise value.refused(allowed, " without when")
-        if len(data) < len(named):  # what is wrong with one of its keys has been said
+        if len(data) < len(named):  # the problems of its keys have been reported
             return None
         if len(chosen) != 1:
             chosen_names = " and ".join(chosen) or "none of them"
             raise value.problem(f"a fault is one of {names}, and this is {chosen_names}; make each its own")
-        what = data.pop(f"{chosen[0]}_")  # a name may be a word of Python's own
+        what = data.pop(f"{chosen[0]}_")  # the name of a kind may be a keyword of Python
         return None if what is None else make_or_refuse(value, lambda: Fault(what=what, **data))
 
     one_of = [{"required": [name]} for name in fault_kinds()]

@@ -286,7 +286,7 @@ def write_report(record: Record, output: Path | None = None) -> Report:
 
 
 def _page(record: Record, evidence: Evidence, path: Path) -> tuple[bytes, dict[str, Any]]:
-    """Return the page as it is at its path, and the counts for the report."""
+    """Return the page for this path, and the counts for the report."""
     result, trace, steps = record.result(), evidence.trace, evidence.steps
     explanation, drawn, files = explain(record, evidence), choose_steps(steps), collect_shown_files(result)
     ranks = sorted({*trace.ranks, *record.ranks()})

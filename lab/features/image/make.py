@@ -193,7 +193,7 @@ class EngineLog:
         return clip_end(" ".join(step[2].split()), 100)
 
     def _read_layer(self, layer: str, status: str, event: Event) -> str:
-        """How many layers and bytes are there, where an event is about a layer that is pulled."""
+        """Return the numbers of layers and bytes, if an event is about a layer that is pulled."""
         if status not in _OF_A_LAYER:
             return ""
         known, detail = self._bytes.setdefault(layer, (0, 0)), event.get("progressDetail") or {}

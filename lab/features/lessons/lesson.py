@@ -90,10 +90,10 @@ class Lesson(Frozen):
         """Run the lesson, compare the run with the prediction, and store the result.
 
         Args:
-            said: what the person predicts, as `Question.understand` gives it; empty for nothing.
-            cluster: where to run it.
+            reply: the prediction, as `Question.parse_reply` returns it; empty for none.
+            cluster: the cluster to run it on.
             observer: watches the run.
-            options: how to run it.
+            options: the options of the run.
 
         Raises:
             LabError: the run could not start.

@@ -209,7 +209,7 @@ _MEANINGS = ("predicted right", "predicted wrong", "done", "to do")
 
 
 def path_json(path: LearningPath, progress: Progress, next_lesson: str) -> dict[str, Any]:
-    """Return the path with what is done, as plain data."""
+    """Return the path and the completed lessons, as plain data."""
     counted = progress.counted_attempts
     lessons = [
         {"lesson": name, "chapter": chapter, "done": name in counted, **_attempt_json(counted.get(name))}
@@ -225,7 +225,7 @@ def _attempt_json(attempt: Attempt | None) -> dict[str, Any]:
 
 
 def path_text(path: LearningPath, progress: Progress, next_lesson: str, style: Style) -> str:
-    """Render the path with what is done, and what comes next."""
+    """Render the path, the completed lessons, and the next lesson."""
     counted, parts = progress.counted_attempts, []
     column = max(map(len, path.names), default=0) + 4
     per_line = max(1, (min(_WIDTH, style.width or _WIDTH) - 2) // column)

@@ -45,7 +45,7 @@ def typed_value(value: Any, dtype: str) -> Any:
 
 
 def number_text(value: Any, digits: int = 4) -> str:
-    """Render a recorded value with so many digits: `0.25`, `3.0`, `1.5e+06`, `True`, `1+2j`."""
+    """Render a recorded value with this many digits: `0.25`, `3.0`, `1.5e+06`, `True`, `1+2j`."""
     if value is None:
         return "?"
     if isinstance(value, (list, tuple)):

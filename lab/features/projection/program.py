@@ -94,7 +94,7 @@ def lane_of(step: Step) -> str:
 
 
 WARMUP = 1
-"""Steps that are left out after the first optimizer step, where there are enough: caches fill, DDP cuts its buckets."""
+"""Steps to leave out after the first optimizer step, if there are enough: caches fill, DDP builds its buckets."""
 OPTIMIZER = "step"
 
 
@@ -304,15 +304,15 @@ class Growth(NamedTuple):
         return transfer.size * (factor if pattern_of(get_operation(transfer.op)) in _GROWING else 1.0)
 
     def work(self, phase: str, factor: float) -> float:
-        """By what own work is multiplied: the optimizer has only its shard."""
+        """Return the factor for own work: with sharding, the optimizer has only its shard."""
         return 1 / factor if self.sharded and phase == OPTIMIZER else 1.0
 
 
 def growth_of(program: Program, trace: Trace) -> Growth:
-    """What grows when a run gets more ranks.
+    """Return what grows when a run gets more ranks.
 
     Raises:
-        LabError: nothing of it is data parallel, and it is no pipeline either.
+        LabError: the run has no data parallel group, and is not a pipeline.
     """
     by_group: dict[str, list[Transfer]] = defaultdict(list)
     patterns: dict[str, set[Pattern]] = defaultdict(set)
@@ -342,7 +342,7 @@ def growth_of(program: Program, trace: Trace) -> Growth:
         )
     kept, sharded = by_group.keys() - grown, sharded & grown
     replica = 1
-    if kept or messages or world != grown:  # all that one rank of each growing group does not count
+    if kept or messages or world != grown:  # one rank of each growing group is not the whole replica
         sizes = [len(call.ranks) for name in grown for call in by_group[name] if len(call.ranks) < program.ranks]
         replica = program.ranks // max(sizes, default=1)
     titles = sorted({trace.groups[name].label if name in trace.groups else name for name in grown})
@@ -371,7 +371,7 @@ Order = list[tuple[str, int]]
 
 
 def one_forward_one_backward(stage: int, stages: int, batches: int) -> Order:
-    """1F1B: as many forwards as there are stages behind, then one of each in turn, then the backwards that are left."""
+    """Return the order of 1F1B: a forward for each later stage, then one of each in turn, then the other backwards."""
     ahead = min(batches, stages - 1 - stage)
     order = [(FORWARD, number) for number in range(ahead)]
     for number in range(batches - ahead):
@@ -380,7 +380,7 @@ def one_forward_one_backward(stage: int, stages: int, batches: int) -> Order:
 
 
 def all_forwards_first(_stage: int, _stages: int, batches: int) -> Order:
-    """GPipe."""
+    """Return the order of GPipe."""
     return [(kind, number) for kind in (FORWARD, BACKWARD) for number in range(batches)]
 
 
@@ -388,10 +388,10 @@ SCHEDULES = {"1F1B": one_forward_one_backward, "GPipe": all_forwards_first}
 
 
 def schedule_of(program: Program) -> tuple[str, int]:
-    """The schedule of a pipeline, and the number of its micro-batches.
+    """Return the schedule of a pipeline, and the number of its micro-batches.
 
     Raises:
-        LabError: its ranks send messages otherwise than a pipeline does whose schedule is known.
+        LabError: its ranks exchange messages in another order than the known schedules.
     """
     ranks = sorted(program.turns)
     batches = sum(one.ranks == (*ranks[:2],) for one in program.transfers.values())
@@ -409,7 +409,7 @@ def schedule_of(program: Program) -> tuple[str, int]:
 def _messages(
     actions: Iterable[Action], transfers: Mapping[Key, Transfer], ranks: Sequence[int]
 ) -> list[tuple[int, ...]]:
-    """The stages that send and receive what a stage sends and receives, in order."""
+    """Return the sender and receiver of each message of a stage, in order, as stages."""
     begun = (transfers[action.key] for action in actions if isinstance(action, Begin))
     return [tuple(map(ranks.index, transfer.ranks)) for transfer in begun]
 
@@ -417,7 +417,7 @@ def _messages(
 def with_stages(
     program: Program, schedule: str, batches: int, stages: int
 ) -> tuple[dict[int, list[list[Action]]], dict[Key, Transfer]]:
-    """The programs and transfers of a pipeline with so many stages: steps by stage, as `Program.turns` has them."""
+    """Return the programs and transfers of a pipeline with `stages` stages; steps by stage, as in `Program.turns`."""
     sample = next(iter(program.transfers.values()))
     transfers: dict[Key, Transfer] = {}
 
@@ -444,23 +444,23 @@ def with_stages(
 
     turns, ranks = {}, sorted(program.turns)
     last = len(ranks) - 1
-    for stage in range(stages):  # each is like one on record: in the middle, if none is on record, like the first
+    for stage in range(stages):  # each copies a recorded stage; without a recorded middle stage, the first
         model = 0 if stage == 0 else last if stage == stages - 1 else 1 + (stage - 1) % (last - 1) if last > 1 else 0
         turns[stage] = [step_of(stage, recorded) for recorded in program.turns[ranks[model]]]
     return turns, transfers
 
 
 def _work_of(actions: Sequence[Action], batches: int) -> tuple[dict[str, Work], bool]:
-    """What a stage on record took for what in one step, and whether it waits for a message that it sends at once.
+    """Return the work of a recorded stage in one step by kind, and whether it waits for a message right after the send.
 
-    Of forward and backward, what a micro-batch takes on average.
+    Forward and backward are averages of the micro-batches.
     """
     sums = {FORWARD: Work(0.0, ""), BACKWARD: Work(0.0, ""), OPTIMIZER: Work(0.0, OPTIMIZER)}
     for action in actions:
         if isinstance(action, Work):
             kind = BACKWARD if action.phase == "backward" else OPTIMIZER if action.phase in _ENDS else FORWARD
             sums[kind] = sums[kind].plus(action)
-    if not sums[BACKWARD].whole_s:  # no mark tells it; it takes about twice as long as forward
+    if not sums[BACKWARD].whole_s:  # no phase was recorded; backward takes about twice as long as forward
         sums[FORWARD], sums[BACKWARD] = sums[FORWARD].times(1 / 3), sums[FORWARD].times(2 / 3)
     waited = {(one.key, type(other)) for one, other in pairwise(actions) if isinstance(one, Begin)}
     is_blocking = bool(waited) and all((key, Wait) in waited for key, _ in waited)

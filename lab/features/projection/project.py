@@ -1,4 +1,4 @@
-"""`lab project`: what a training step of a recorded run would take on larger worlds, and over other networks."""
+"""`lab project`: what a training step of a recorded run would take on larger worlds and over other networks."""
 
 from __future__ import annotations
 
@@ -42,15 +42,17 @@ from lab.trace.steps import match
 from lab.words import NONE, format_bytes, format_count, format_duration, format_rate, join_words
 
 PLAYERS = 32
-"""So many ranks are replayed at most; where there are more, each stands for several."""
+"""At most this many ranks are replayed; in larger worlds each stands for several."""
 WORLDS = (8, 64, 512, 4096)
-"""Where nobody says which."""
+"""Default sizes of worlds."""
 _MOST_WANTED = 2.0
-"""Cores that a rank may want while data is on its way: a thread that carries it, and one that reduces it."""
+"""Cores that a rank may want while data is in flight: one for a thread that carries it, one for a thread that reduces
+it.
+"""
 _PROFILE_ERROR = 0.25
-"""By what part transfers may take longer or shorter over a network that nobody has measured."""
+"""Relative error of transfers over a network that was not measured."""
 _WIDENING = 0.25
-"""By what part of itself an interval is wider for each doubling of the ranks on record."""
+"""An interval widens by this share for each doubling of the recorded ranks."""
 
 
 # -- what a record shows of its network
@@ -160,7 +162,7 @@ def _separate_costs(samples: Sequence[Sample]) -> bool:
     return max(amounts) > 1.5 * min(amounts) or pattern_of(get_operation(samples[0].op)) is Pattern.BARRIER
 
 
-# -- a run as it is projected from
+# -- the source of a projection
 
 
 class Source(NamedTuple):
@@ -423,7 +425,7 @@ class _Network(NamedTuple):
         return Call(op=op, ranks=ranks, bytes=size, algorithm=algorithm, seconds=seconds)
 
     def call(self, op: str, ranks: int, size: float, grown: bool) -> Call:
-        """How long one takes, and by what algorithm: the fastest that its library has."""
+        """Return the duration and the algorithm of a call: the fastest that its library has."""
         if self.target is None:
             return self.recorded_call(op, ranks, size)
         layout = Layout(ranks, min(self.target.racks, ranks) if grown else 1)
@@ -434,7 +436,7 @@ class _Network(NamedTuple):
 
 
 def _grow(source: Source, ranks: int, network: _Network) -> tuple[World, list[Call]]:
-    """The world of so many ranks, and what is called in it."""
+    """Return the world with `ranks` ranks, and its calls."""
     program, growth, factor = source.program, source.growth, ranks / source.program.ranks
     transfers, turns = program.transfers, program.turns
     copies, weight = 1, 1.0
@@ -477,7 +479,7 @@ def _grow(source: Source, ranks: int, network: _Network) -> tuple[World, list[Ca
 
 
 def _row(source: Source, ranks: int, network: _Network, machines: Sequence[Machine], off: float = 0.0) -> Row:
-    """Replay one world: as it is, with faster and slower transfers, and with other programs as they may be."""
+    """Replay one world: with expected, faster, and slower transfers, and with fewer and more other programs."""
     world, calls = _grow(source, ranks, network)
     world = replace(world, machine=machines[0] if machines else None)
     replayed = replay_world(world)
@@ -491,7 +493,7 @@ def _row(source: Source, ranks: int, network: _Network, machines: Sequence[Machi
     steps_s = source.program.steps_s
     middle = median(steps_s)
     distances = sorted(abs(one - middle) / middle for one in steps_s)
-    varied = distances[min(len(distances) - 1, math.ceil(0.68 * len(distances)) - 1)]  # two in three keep within it
+    varied = distances[min(len(distances) - 1, math.ceil(0.68 * len(distances)) - 1)]  # two in three stay within it
     doublings = max(0.0, math.log2(ranks / source.program.ranks))
     wide = (1 + _WIDENING * doublings) * math.sqrt(moved**2 + crowding**2 + off**2 + varied**2)
     return Row(
@@ -505,13 +507,13 @@ def _row(source: Source, ranks: int, network: _Network, machines: Sequence[Machi
 
 
 _FEW = 0.1
-"""Fewer other programs are not worth a word."""
+"""Fewer other programs are not mentioned."""
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP = 760.0, 320.0, 92.0, 30.0, 50.0
 _OWN, _HELD, _BAND = "#4474b0", "#d9822b", "#c9d6ea"
 
 
 def projection_json(projection: Projection) -> dict[str, Any]:
-    """All of it as plain data."""
+    """Return the projection as plain data."""
     data = asdict(projection)
     data["runs"] = [{"run": run, "ranks": ranks} for run, ranks in projection.runs]
     data["fits"] = [
@@ -530,7 +532,7 @@ def projection_json(projection: Projection) -> dict[str, Any]:
 
 
 def projection_text(projection: Projection, style: Style) -> str:
-    """The step times, and what they rest on."""
+    """Render the step times, and the tables that they are based on."""
     worlds, calls, checks, fits = [], [], [], []
     for row in projection.rows:
         between = f"{format_duration(row.low_s)} to {format_duration(row.high_s)}"
@@ -607,7 +609,7 @@ def _percent(part: float | None) -> str:
 
 
 def projection_svg(projection: Projection) -> str:
-    """Step time by ranks: projected (line) with its interval (band), and measured (rings)."""
+    """Draw the step time by ranks: projected (line) with its interval (band), and measured (rings)."""
     shapes = Shapes()
     rows, measured = projection.rows, projection.checks
     ranks = [row.ranks for row in (*rows, *measured)]
@@ -688,7 +690,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def parse_ranks(text: str) -> tuple[int, ...]:
-    """Numbers with commas between them."""
+    """Parse integers that are separated by commas."""
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() and int(word) > 1 for word in words):
         raise argparse.ArgumentTypeError(f"found {text!r}; allowed: numbers of ranks, 2 or more, such as 8,64,512")
@@ -696,7 +698,7 @@ def parse_ranks(text: str) -> tuple[int, ...]:
 
 
 def parse_others(text: str) -> float:
-    """So many programs, perhaps not all of the time."""
+    """Parse a number of programs, which may be fractional."""
     try:
         number = float(text)
     except ValueError:

@@ -24,7 +24,7 @@ class Key(NamedTuple):
     """Which collective or message of a training step it is."""
 
     lane: str
-    """The group, or sender, receiver and tag of a message: what is in one lane goes one after the other."""
+    """The group, or sender, receiver, and tag of a message: transfers in one lane run one after the other."""
     number: int
     """From 0."""
 
@@ -333,7 +333,7 @@ class _Replay:
         heapq.heappush(self.jobs, (self.clock + seconds, next(self.numbers), weight, done))
 
     def _live(self, player: Player) -> Iterator[None]:
-        """Go through all training steps."""
+        """Run through all training steps."""
         state, world = self.states[player], self.world
         turns, order = world.turns[player.rank], self.orders[player.copy]
         for state.step in range(self.steps):
@@ -361,7 +361,7 @@ class _Replay:
         yield
 
     def _change(self, player: Player, moves: int = 0) -> None:
-        """What a player did until now is counted."""
+        """Count the time of a player until now."""
         state = self.states[player]
         if _SETTLED <= state.step < self.steps:
             self.spent[state.held is not None, state.moves > 0] += self.now - state.since
@@ -377,7 +377,7 @@ class _Replay:
         self._begin_next(move.lane)
 
     def _begin_next(self, lane: tuple[int, str]) -> None:
-        """Begin the next transfers of a lane, if all whom they need are there and have a thread for them."""
+        """Begin the next transfers of a lane, if their players are there and have a free thread."""
         queue = self.lanes[lane]
         while queue:
             move = queue[0]
@@ -395,7 +395,7 @@ class _Replay:
                 self._start_job(seconds, wanting, partial(self._end, move, player))
 
     def _end(self, move: _Move, player: Player) -> None:
-        """A transfer is over for one of its players."""
+        """Complete a transfer for one of its players."""
         move.left.add(player)
         self.in_flight[move.lane, player] -= 1
         self._change(player, moves=-1)
@@ -406,10 +406,10 @@ class _Replay:
         self._begin_next(move.lane)
 
     def _part(self, move: _Move, player: Player, chance: float) -> float:
-        """What a transfer takes there, as a part of what it ought to take: what it was in the step that is replayed.
+        """Return the duration of a transfer relative to the expected one, as in the recorded step that is replayed.
 
-        One in which several copies take part takes for all what it took in the step of one of them, who take turns: as
-        its ranks wait for one another within it, its time varies for all alike.
+        If several copies take part, all use the step of one copy, and copies take turns. The ranks of a collective wait
+        for one another, so its duration varies for all of them alike.
         """
         if recorded := self.world.parts.get(move.key):
             copy = move.step % self.world.copies if move.key.lane in self.world.common else player.copy

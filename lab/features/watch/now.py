@@ -213,7 +213,7 @@ class Follower:
         self.happened.sort(key=lambda happening: happening.time_s)
         return now, is_behind
 
-    # -- what is new
+    # -- news
 
     def _read(self, record: Record) -> bool:
         """Read new events and output; return whether there were any."""
@@ -280,7 +280,7 @@ class Follower:
     def _report(self, time: float, what: str, rank: int | None, text: str, /, **facts: Any) -> None:
         self.happened.append(Happening(self._since(time), what, rank, text, facts))
 
-    # -- what is now
+    # -- the current state
 
     def _now(self, clock: float, step_of: Mapping[int, Step], *, over: bool) -> Now:
         result = self._result

@@ -195,7 +195,7 @@ class Server:
         """Whether only this machine can reach the page."""
         return ipaddress.ip_address(self.host).is_loopback
 
-    # -- what is shown
+    # -- state
 
     def show(self, now: Now, follower: Follower) -> None:
         """Push the state to every browser."""

@@ -299,7 +299,7 @@ class Screen:
 
 
 _SOON_S, _LATE_S = 0.4, 1.5
-"""So late traces may come of a run that is watched from its start, and of one that somebody else has started."""
+"""Maximum delay of traces, in seconds: of a run that this command starts, and of any other run."""
 _DELIVERY_S = 5.0
 """Seconds that browsers have to receive the end of a run without a terminal."""
 

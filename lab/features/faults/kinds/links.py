@@ -357,11 +357,8 @@ class Network(Condition, LinkFault):
             racks = [members for _, members in self.racks] or [tuple(names[:middle]), tuple(names[middle:])]
             home = {name: rack for rack, members in enumerate(racks) for name in members}
             cross_rack_pairs = [pair for pair in combinations(names, 2) if home.get(pair[0]) != home.get(pair[1])]
-            layers += [
-                (Link(one, "-", other), condition_fields(profile.between))
-                for one, other in cross_rack_pairs
-                if profile.between
-            ]
+            between = condition_fields(profile.between) if profile.between else {}
+            layers += [(Link(one, "-", other), between) for one, other in cross_rack_pairs if between]
         own = [(where, condition_fields(condition)) for where, condition in self.links]
         return [*layers, *sorted(own, key=lambda one: one[0].exactness)]
 
