@@ -24,7 +24,7 @@ class LabError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, hint: str = "") -> None:
-        Exception.__init__(self, message)  # not that of another class that it may be of, which takes who knows what
+        Exception.__init__(self, message)  # another base class can have other arguments
         self.message = message
         self.hint = hint
 
@@ -134,7 +134,7 @@ def wrap_internal_error(error: Exception) -> LabError:
         ) as file:
             file.write("".join(traceback.format_exception(error)))
         hint = f"please report it with {file.name}; {hint}"
-    except OSError:  # there is no room for it either
+    except OSError:  # the disk can be full
         pass
     return LabError(f"something went wrong that should not: {type(error).__name__}: {first}", hint)
 

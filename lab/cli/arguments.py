@@ -74,7 +74,7 @@ def positive_float(word: str) -> float:
 @_converter
 def volume_argument(word: str) -> Volume:
     """Parse a host folder and its path in nodes: `HOST:NODE[:ro]`."""
-    from lab.spec.keys import parse_volume  # few commands mount any
+    from lab.spec.keys import parse_volume  # few commands mount volumes
 
     try:
         return parse_volume(word, Path.cwd())
@@ -245,9 +245,9 @@ def add_options(container: argparse._ActionsContainer, *names: str, complete: st
         kind = known.pop("complete", complete)
         argument = container.add_argument(*((name, "-q") if name == "--quiet" else (name,)), **{**known, **how})
         if kind:
-            vars(argument)["complete"] = kind  # `lab completion` makes of it what shtab wants
+            vars(argument)["complete"] = kind  # `lab completion` converts it for shtab
         if name == "--engine":
-            argument.choices, argument.metavar = CHOICES, None  # not at once: argparse would ask for all that there are
+            argument.choices, argument.metavar = CHOICES, None  # set later, because argparse would list all engines
 
 
 def shape_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -334,7 +334,7 @@ class Progress:
     """Show on standard error what the lab does: the latest line in a terminal's status area, elsewhere a line each."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        from lab.report.live import Bottom  # few verbs take long
+        from lab.report.live import Bottom  # few verbs need progress
 
         self._quiet = quiet
         self._bottom = Bottom(None if quiet else sys.stderr)

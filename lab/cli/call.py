@@ -73,7 +73,7 @@ def guarded_output(verb: str) -> Iterator[list[OSError]]:
         _drop_rest(out)
         if verb in ENDS_WITH_READER:
             raise error if isinstance(error, BrokenPipeError) else OutputLost(error.errno, error.strerror)
-        if not isinstance(error, BrokenPipeError):  # whoever reads no more has seen enough
+        if not isinstance(error, BrokenPipeError):  # a closed pipe is not an error
             lost.append(error)
 
     guarded: Any = Output(out, lose_output), Output(err, lambda _: _drop_rest(err))
@@ -90,7 +90,7 @@ def guarded_output(verb: str) -> Iterator[list[OSError]]:
 
 def _drop_rest(stream: Any) -> None:
     """Send what a stream holds, and what follows, to the null device."""
-    with suppress(OSError, ValueError):  # it is no file
+    with suppress(OSError, ValueError):  # it is not a file
         nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
@@ -170,7 +170,7 @@ def run_verb(words: list[str]) -> int:
     own, rest = split_rest(words[1:], parser)
     run = module.run
     if not all(map(parser.knows, own)):
-        for options in reversed(options_of(verb)):  # those of a feature see the arguments before those of who needs it
+        for options in reversed(options_of(verb)):  # options of a feature run before those of features that need it
             options.add_arguments(parser)
             run = partial(options.run, verb=run)
         own, rest = split_rest(words[1:], parser)
@@ -225,7 +225,7 @@ def run_guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Na
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return 130
-    except (BrokenPipeError, OutputLost):  # for whoever called
+    except (BrokenPipeError, OutputLost):  # the caller handles them
         raise
     except Exception as error:
         if os.environ.get("LAB_DEBUG") and not isinstance(error, LabError):

@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Remove the cluster, including what a killed command left."""
     engines, silent = available_engines(arguments.engine)
     if not engines:
-        select_engine(arguments.engine)  # says why
+        select_engine(arguments.engine)  # raises the reason
     clusters = [] if arguments.all else [Cluster(name=arguments.name, engine=engine) for engine in engines]
     removed = Removed()
     if arguments.all:
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
             for name in gone.clusters:
                 forget_faults(engine.name, name)
             removed += gone
-    for cluster in [one for one in clusters if one.info()] or clusters:  # or else what is left without any node
+    for cluster in [one for one in clusters if one.info()] or clusters:  # else remains without nodes
         holder = cluster.busy()
         if holder:
             sys.stderr.write(f"{cluster.name} is busy with {holder.get('purpose')}: removing it anyway\n")

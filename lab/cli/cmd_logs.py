@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     while True:
         over = not record.in_progress
-        while number < record.number:  # the workers were begun anew
+        while number < record.number:  # the workers were restarted
             show_rest(record.attempt(number))
             live.finish()
             index, number, workers = IndexReader(), number + 1, {}
@@ -107,7 +107,9 @@ def _print_one(log: BinaryIO, *, raw: bool) -> None:
 def _record(arguments: argparse.Namespace) -> Record:
     if arguments.run or not arguments.name:
         return open_record(arguments)
-    by_cluster = {one.readable_plan().cluster: one for one in list_records(arguments.runs)}  # the latest of each
+    by_cluster = {
+        one.readable_plan().cluster: one for one in list_records(arguments.runs)
+    }  # the latest run of each cluster
     if arguments.name not in by_cluster:
         meant = did_you_mean(arguments.name, by_cluster)
         raise UsageError(f"there are no runs on cluster {arguments.name} in {arguments.runs}{meant}")
@@ -117,7 +119,7 @@ def _record(arguments: argparse.Namespace) -> Record:
 def _wanted(arguments: argparse.Namespace, workers: dict[int, str], record: Record) -> set[int]:
     ranks, nodes = arguments.rank or [*workers, -1], arguments.node
     for rank in arguments.rank or ():
-        record.open_log(rank).close()  # refuses a rank that the run does not have
+        record.open_log(rank).close()  # raises for an unknown rank
     for node in nodes or ():
         if node not in workers.values():
             raise UsageError(f"run {record.run} has no node {node!r}", f"it has {name_nodes(workers.values())}")

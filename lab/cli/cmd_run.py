@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(result.to_json()))
     else:
         if result.exit_code == Interrupted.exit_code and sys.stdout.isatty():
-            print()  # the terminal has shown ^C
+            print()  # the terminal shows ^C
         print_sanitized(verdict_text(result, style_for(sys.stdout)))
     arguments.results = [result]
     return result.exit_code
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
 def read_arguments(arguments: argparse.Namespace) -> tuple[list[Scenario], RunOptions, dict[str, Any]]:
     """Return the scenarios, the options, and the requested shape of the cluster."""
     shape = shared.shape_arguments(arguments)
-    env = shape.pop("env")  # that of the run, whatever the cluster was given
+    env = shape.pop("env")  # environment of the run, not of the cluster
     scenarios = named_scenarios(arguments.scenarios, arguments.rest, env)
     options = RunOptions(**shared.field_values(RunOptions, arguments))
     return scenarios, options, shape
@@ -140,7 +140,7 @@ def _dry_run(
 
     try:
         runs = Cluster(name=arguments.name, engine=arguments.engine, **shape).dry_run(scenarios, options)
-    except EngineUnavailable:  # then nobody can say how a cluster would be made, but what would run is known
+    except EngineUnavailable:  # the cluster is unknown, but not what would run
         asked = {name: value for name, value in shape.items() if value}
         runs = [DryRun(plan=plan) for plan, _ in plan_all(scenarios, options, asked)]
     return print_answer(

@@ -61,7 +61,7 @@ def fit_columns(text: str, columns: int) -> str:
     text = re.sub(_COLOUR, "", text).expandtabs()
     if text.isascii():
         return text if len(text) <= columns else f"{text[: columns - 1]}…"
-    from rich.cells import cell_len, set_cell_size  # most lines do without
+    from rich.cells import cell_len, set_cell_size  # few lines need it
 
     return text if cell_len(text) <= columns else f"{set_cell_size(text, columns - 1)}…"
 
@@ -293,9 +293,7 @@ class LiveOutput(Observer):
             for rank, streams in sorted(self._rows.items())
             for row in (row for rows in streams.values() for row in rows.open)
         ]
-        for same in group_by_kind(
-            rows, lambda row: mask_numbers(row[1])
-        ):  # of what differs in numbers only, the first rank's
+        for same in group_by_kind(rows, lambda row: mask_numbers(row[1])):  # of similar lines, only the first rank's
             ranks, text = [rank for rank, _ in same], same[0][1]
             name = self._name(*ranks)
             yield f"{self._style.rank(max(ranks[0], 0), name)} {fit_columns(text, columns - len(name) - 1)}"

@@ -57,7 +57,7 @@ def plan_text(plan: Plan, style: Style) -> str:
         f"= {format_count(plan.world_size, 'rank')}, "
         f"{'cold' if plan.cold else 'warm'}, {backend}hung after {format_duration(plan.timeout_s)}"
     )
-    whole = style._replace(width=None)  # a command line that is cut says nothing
+    whole = style._replace(width=None)  # a truncated command line is useless
     tail = [f"packages: {', '.join(plan.scenario.requirements)}"] if plan.scenario.requirements else []
     tail += [f"data: {name} is {folder}" for name, folder in plan.scenario.data.items()]
     tail += [f"also in the environment: {name}={value}" for name, value in sorted(plan.scenario.env.items())]

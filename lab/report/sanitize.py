@@ -18,7 +18,7 @@ _ACTING = (
     r"\u2028\u2029"  # line and paragraph separator
     r"\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0"
     r"\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # Default_Ignorable_Code_Point, and annotations
-    r"\ud800-\udfff\ufffe\uffff"  # no characters
+    r"\ud800-\udfff\ufffe\uffff"  # noncharacters
 )
 _JOINED = r"\u0600-\u06ff\u0900-\u0dff\u2600-\u27bf\ufe0f\U0001f000-\U0001faff"
 _JOINER = rf"(?<=[{_JOINED}])[\u200c\u200d](?=[{_JOINED}])"
@@ -44,7 +44,7 @@ def sanitize_text(text: str, *, output: bool = False, colours: bool = True) -> s
         output: it is what a rank printed, whose carriage returns stay.
         colours: it is for a terminal, where colours pass; pages and files have none.
     """
-    if text.replace("\n", "").isprintable() and not _has_blank_letters(text):  # as most text is
+    if text.replace("\n", "").isprintable() and not _has_blank_letters(text):  # the common case
         return text
     shown = _harmful(output, colours).sub(_shown, text)
     return "\n".join(map(_closed, shown.split("\n"))) if colours and "\x1b" in shown else shown
@@ -77,7 +77,7 @@ def escape_markdown(text: str, *, code: bool = False) -> str:
 def _escaped(line: str) -> str:
     line = _MARKUP.sub(r"\\\1", sanitize_text(line, colours=False))
     line = _ADDRESS.sub(lambda match: f"{match[0][:-1]}\\{match[0][-1]}", line)
-    return _MENTION.sub(lambda match: f"`{match[1][-1]}`", line)  # a page looks for mentions after escapes, not in code
+    return _MENTION.sub(lambda match: f"`{match[1][-1]}`", line)  # pages find mentions after escapes, but not in code
 
 
 def sanitize_line_editing(text: str) -> str:

@@ -178,7 +178,7 @@ _SOURCE = re.compile(r"\b[\w./-]+\.py:\d+\b")
 
 def explanation_text(explanation: Explanation, style: Style, broken: Sequence[str] = ()) -> str:
     """Format the explanation, wrapped at the terminal's width or 80 columns, and the injected faults."""
-    import textwrap  # not on the way of `lab run`
+    import textwrap  # `lab run` does not need it
 
     width = max(40, min(_WIDTH, style.width or _WIDTH))
 

@@ -38,7 +38,7 @@ def compute_expression(tree: ast.Expression, variables: Mapping[str, int], funct
         return _plain(_Evaluator(variables, functions).eval("", previously_parsed=tree.body))
     except OverflowError:
         raise TooMuchError("the number is too large") from None
-    except RecursionError:  # of whoever called, too
+    except RecursionError:  # the caller's frames count too
         raise TooMuchError("it is nested too deep") from None
     except (TypeError, ValueError, LookupError, simpleeval.InvalidExpression) as error:
         raise ArithmeticError(str(error)) from None
@@ -63,7 +63,7 @@ class _Evaluator(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]
         return value
 
     def _check_disallowed_items(self, item: Any) -> None:
-        # In place of simpleeval's, which walks every list again: functions are the only objects within reach.
+        # Replaces simpleeval's check, which walks each list again: only functions are reachable objects.
         if callable(item):
             raise simpleeval.FeatureNotAvailable("a function without a call is not a value")
 

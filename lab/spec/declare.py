@@ -131,7 +131,7 @@ def section_kind(declared: type) -> Kind:
             if one.default is MISSING and all(name.raw != one.name for name, _ in value.pairs(allowed)):
                 raise value.refused(_allowed(declared, keys_of(declared)), f" without the key {one.name!r}")
             if one.default is MISSING:
-                data.setdefault(one.attribute, "")  # its problem is noted
+                data.setdefault(one.attribute, "")  # the problem is noted already
         return declared(**data)
 
     def dump(data: Any) -> Any:
@@ -187,7 +187,7 @@ def dump_keys(data: Any) -> dict[str, Any]:
     values = [(key, getattr(data, key.attribute)) for key in keys_of(data.__class__).values()]
     prefix = _feature_prefix(data.__class__)
     if prefix is not None:
-        known = [*KEYS, *data.extra]  # in the order of the reference, whatever that of the file
+        known = [*KEYS, *data.extra]  # in the order of the reference, not of the file
         names = sorted(data.extra, key=known.index)
         values += [(keys_of(find_entry("keys", f"{prefix}{name}"))[name], data.extra[name]) for name in names]
     return {key.name: key.kind.dump(value) for key, value in values if key.always or value != key.default}

@@ -104,7 +104,7 @@ def _parse(text: str, loader: Any) -> Node | None:
 def _check_bounds(events: Iterable[Any]) -> None:
     """Refuse tags, and too many or too deeply nested values, before the parser makes nodes of them."""
     count = 0
-    opened: list[tuple[str | None, int]] = []  # anchor, values before it
+    opened: list[tuple[str | None, int]] = []  # anchor, number of values before it
     sizes: dict[str | None, int] = {}
     for event in events:
         if isinstance(event, CollectionEndEvent):
@@ -151,7 +151,7 @@ def _parse_or_explain(text: str) -> Node | None:
 
 def _syntax_problem(error: yaml.MarkedYAMLError, text: str) -> InvalidError:
     problem = error.problem or str(error)
-    unclosed = problem.endswith(_ENDS)  # then it is the opening that a person looks for
+    unclosed = problem.endswith(_ENDS)  # then the opening character is the useful position
     location = (error.context_mark if unclosed else None) or error.problem_mark
     where = Position.of(location) if location else _START
     if problem == "but found another document":
@@ -221,7 +221,7 @@ def _decode(data: bytes) -> str:
         before = error.object[: error.start].decode("utf-8", errors="replace")
         where = _position_in(before, len(before))
         raise InvalidError(where, f"found the byte 0x{error.object[error.start]:02x}; allowed: UTF-8 text") from None
-    nul = text.find("\0")  # PyYAML would take it for the end of the file
+    nul = text.find("\0")  # PyYAML treats it as the end of the file
     if nul >= 0:
         raise InvalidError(_position_in(text, nul), "found a NUL character; allowed: printable text")
     return text

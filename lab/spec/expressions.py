@@ -144,7 +144,7 @@ def _parse(text: str) -> ast.Expression | None:
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # such as an invalid escape in what turns out to be a literal
+            warnings.simplefilter("ignore")  # such as an invalid escape in a literal
             return ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None

@@ -63,7 +63,7 @@ def check_kind() -> Kind:
         file, colon, function = text.partition(":")
         if not colon or not file.endswith(".py") or not function.isidentifier():
             raise value.refused(_CHECK)
-        if "script" not in value.reading.known:  # a problem of its own
+        if "script" not in value.reading.known:  # which is a separate problem
             return text
         folder = value.reading.known["script"].parent
         path = resolve_inside(value, file, folder, _CHECK)

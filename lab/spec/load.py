@@ -251,7 +251,7 @@ def _add_script_requirements(script: Path, extra: Mapping[str, Any]) -> Mapping[
     try:
         with open(script, "rb") as file:
             names_any = b"# /// script" in file.read(_SCRIPT_HEAD_BYTES)
-    except OSError:  # whoever ships it says why
+    except OSError:  # shipping the script reports why
         names_any = False
     named = read_requirements("requirements_of_script", script) if names_any else ()
     return {**extra, KEY: merge_requirements(named, extra.get(KEY, ()))} if named else extra

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from lab.errors import ScenarioError
 from lab.words import clip_end
 
-if TYPE_CHECKING:  # a plain script is run without YAML
+if TYPE_CHECKING:  # a plain script does not need YAML
     from yaml.nodes import Node
 
 
@@ -90,7 +90,7 @@ def find_near_match(word: str, choices: Iterable[str], likeness: float = 0.6) ->
     """Return the choice that `word` probably means, ignoring case; None if no choice is similar enough."""
     if len(word) > _LONGEST_WORD:
         return None
-    from difflib import get_close_matches  # only needed when something is wrong
+    from difflib import get_close_matches  # only errors need it
 
     by_folded = {choice.casefold(): choice for choice in choices}
     return next((by_folded[one] for one in get_close_matches(word.casefold(), by_folded, 1, likeness)), None)
@@ -124,7 +124,7 @@ def missing_file(what: str, path: Path, *endings: str) -> str:
 
 def describe_space(character: str) -> str:
     """Describe a Unicode space that stands where a plain one is required."""
-    from unicodedata import name  # only needed when something is wrong
+    from unicodedata import name  # only errors need it
 
     return f"found a {name(character, 'strange space').lower()} (U+{ord(character):04X}); allowed: a plain space"
 

@@ -114,12 +114,12 @@ class Trials:
         began, trial = time.monotonic(), Trial(schedule=schedule, step=step, ended="error")
         try:
             result = self._run(with_faults(self.scenario, schedule), fresh=True)
-            done = {str(one["fault"]) for one in result.faults}  # one that failed may have been done in part
+            done = {str(one["fault"]) for one in result.faults}  # a failed one can be partly applied
             broken = broken_by(result, [fault.what.harm for fault in schedule if str(fault) in done])
             trial = replace(trial, ended=result.verdict, reason=result.reason, broken=broken, run=result.run)
             if not broken and self.again and anybody_failed(result):
                 following = self._run(self.scenario, fresh=False)
-                if not following.passed:  # on what the one before had left
+                if not following.passed:  # because of leftovers of the previous run
                     broken = f"the next run, without faults, {following.verdict}: {following.reason}"
                 trial = replace(trial, broken=broken, after=following.run)
         except (Interrupted, EngineUnavailable):
@@ -229,7 +229,7 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
     if len(scenarios) != 1:
         raise UsageError(f"a search is of one scenario, not of {len(scenarios)}")
     scenario, seed, began, runs = scenarios[0], arguments.seed or 0, time.monotonic(), schedules
-    if str(options.runs).isdecimal():  # with --chaos, that is the number of schedules
+    if str(options.runs).isdecimal():  # with --chaos, --runs is the number of schedules
         options, runs = replace(options, runs=RUNS), int(str(options.runs))
     path = choose_scenario_path(scenario, seed, arguments.out)
     name = check_name(arguments.name) if arguments.name else default_name()

@@ -241,7 +241,7 @@ def caught_as(kind: type[BaseException] | None) -> type[RanksFailed]:
 def fill_in(error: RanksFailed, text: str) -> None:
     """Set the standard attributes of an exception, such as `errno`, as far as its text has them."""
     with suppress(Exception):
-        _native(type(error)).__init__(error, error.message)  # some are shown by what they take here
+        _native(type(error)).__init__(error, error.message)  # some exceptions print their arguments
     match = _OF_SYSTEM.fullmatch(text) if isinstance(error, OSError) else None
     if match is not None and isinstance(error, OSError):
         number, error.strerror, file = match.groups()
@@ -287,7 +287,7 @@ def build_error(
     if all(
         other.module in ("builtins", _OUTCOMES.get(other.kind)) and other.kind in _OUTCOMES for _, other in distinct
     ):
-        kind = known_exception(_OUTCOMES[failure.kind], failure.kind)  # a test that is skipped, or expected to fail
+        kind = known_exception(_OUTCOMES[failure.kind], failure.kind)  # a skipped test, or an expected failure
         outcome = kind(failure.text) if kind is not None else RanksFailed(f"{failure.kind}: {failure.text}")
         return outcome.with_traceback(traceback_of(failure, shown))
     again = partial(rebuild_error, shown=shown, classes=classes)
@@ -414,7 +414,7 @@ def _frame(position: Frame, path: str) -> FrameType:
         name: shown
         for name, shown in {**position.arguments, **position.variables}.items()
         if name.isidentifier() and not name.startswith("__") and not keyword.iskeyword(name)
-        if unicodedata.normalize("NFKC", name) == name  # as the parser has it
+        if unicodedata.normalize("NFKC", name) == name  # as the parser normalizes names
     }
     hidden = ["__tracebackhide__"] if position.hidden else []
     arguments = [name for name in values if name in position.arguments]

@@ -126,7 +126,7 @@ class CallLine(Stdin):
         self._button.close()
 
     def _ring(self) -> None:
-        with suppress(OSError):  # it rings already, or the run is over
+        with suppress(OSError):  # a byte is already waiting, or the run is over
             self._button.send(b".")
 
     # -- for the run
@@ -320,7 +320,7 @@ class Session(Observer):
             for _, value in sorted(answers.values.items()):
                 values.append(read_value(value, self.packed.classes))
         except Misread as error:
-            self.abort()  # whoever answered so may not be done
+            self.abort()  # that rank can still be running
             raise LabError(f"what rank {len(values)} returned cannot be read: {error}") from None
         return values
 
@@ -528,7 +528,7 @@ class Calls(Cluster):
 
 def ranks_of(cluster: Cluster) -> _Ranks:
     """Return the ranks of a cluster that take calls, or will."""
-    if "_ranks" not in vars(cluster):  # threads may do so at once
+    if "_ranks" not in vars(cluster):  # several threads can get here at the same time
         cluster.before_use.append(cluster.end_calls)
     ranks: _Ranks = vars(cluster).setdefault("_ranks", _Ranks())
     return ranks

@@ -162,7 +162,7 @@ def call_on_ranks(
         provided = _provided[-1]
         of_session = {name: getattr(provided.how, name) for name in ("settings", "variables", "write")}
         names = [[getattr(one, name, None) for name in _NAMES] for one in (test, provided.test)]
-        is_test = None not in (test, provided.test) and names[0] == names[1]  # decorators keep its name
+        is_test = None not in (test, provided.test) and names[0] == names[1]  # decorators keep the name
         how = replace(how, wanted=how.wanted and not is_test, **of_session)
         try:
             cluster = provided.cluster(shape_fields)

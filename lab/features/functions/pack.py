@@ -217,7 +217,7 @@ def _name_unsendable_argument(
 ) -> str:
     """Name the first argument that cannot be sent, as part of a sentence; empty if it is none of them."""
     values = {**{f"number {number}": value for number, value in enumerate(arguments, 1)}, **named}
-    with suppress(TypeError, ValueError):  # not every function tells its parameters
+    with suppress(TypeError, ValueError):  # not every function has a signature
         values = inspect.signature(function).bind(*arguments, **named).arguments
     for name, value in values.items():
         try:
@@ -259,7 +259,7 @@ def _dumps(packed: Packed, modules: Sequence[ModuleType | None], value: object) 
             kind = type(item)
             if kind is CodeType:
                 make, parts, *rest = reduce_code(item)
-                # the name of the file is the first text; cloudpickle 3.1.3 leaves it out
+                # the file name is the first string; cloudpickle 3.1.3 omits it
                 at = next(number for number, part in enumerate(parts) if isinstance(part, str))
                 return make, (*parts[:at], packed.name(item.co_filename), *parts[at + 1 :]), *rest
             if isinstance(item, type | FunctionType) and IN_NODE in vars(item):
@@ -271,11 +271,11 @@ def _dumps(packed: Packed, modules: Sequence[ModuleType | None], value: object) 
                 return importlib.import_module, (_ASSERTIONS,)
             if test_case is not None and isinstance(item, test_case):
                 return _without_its_runner(item)
-            if kind.__module__.startswith("_pytest.mark"):  # marks say nothing to ranks
+            if kind.__module__.startswith("_pytest.mark"):  # ranks do not need marks
                 return list, ()
             reduced = super().reducer_override(item)
             if isinstance(item, type) and reduced is not NotImplemented:
-                for name in {item.__name__, item.__qualname__}:  # cloudpickle keeps the one or the other
+                for name in {item.__name__, item.__qualname__}:  # cloudpickle uses one or the other
                     key = item.__module__, name
                     packed.classes[key] = item if packed.classes.get(key, item) is item else None
             return reduced

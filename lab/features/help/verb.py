@@ -116,10 +116,10 @@ def run(arguments: argparse.Namespace) -> int:
     how = "\n`lab help TOPIC` shows one, `lab help VERB` how a verb is used.\n"
     text = "".join(["topics:\n", *lines, how]) if name is None else text_of(known[name])
     style = style_for(sys.stdout)
-    if name is None or style.width is None:  # no terminal: as it is written, which reads well
+    if name is None or style.width is None:  # not a terminal: print the Markdown
         print(text, end="")
     else:
-        os.environ.setdefault("LESS", "FRX")  # what fits is left on the screen, colours are colours
+        os.environ.setdefault("LESS", "FRX")  # less keeps short text on the screen, and shows colours
         pydoc.pager(_rendered(text, style))
     return 0
 

@@ -30,7 +30,7 @@ def _clusters() -> list[ClusterInfo]:
 
 def _nodes() -> Iterable[str]:
     clusters = _clusters()
-    own = [info for info in clusters if info.name == default_name()]  # the one that is meant without --name
+    own = [info for info in clusters if info.name == default_name()]  # the default cluster
     return {node.name for info in own or clusters for node in info.nodes}
 
 
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the script, or names."""
     if arguments.names:
         names = filter(re.compile(r"[A-Za-z0-9_.@+-]+").fullmatch, NAMES[arguments.names]())
-        print("\n".join(sorted(names)))  # none that a shell would make something else of
+        print("\n".join(sorted(names)))  # none with characters that a shell interprets
         return 0
     if not arguments.shell:
         raise UsageError("a completion script is for a shell", f"name one of {', '.join(SHELLS)}")

@@ -25,11 +25,11 @@ def start_guard() -> subprocess.Popen[bytes]:
 
     It has its own session, so Ctrl-C does not reach it, and inherits no file that it could keep open.
     """
-    own = str(Path(__file__).parents[3])  # before a folder `lab` of somebody else
+    own = str(Path(__file__).parents[3])  # before any other folder `lab`
     path = [own, *map(os.path.abspath, sys.path)]
     program = f"import sys; sys.path[:] = {path!r}; from lab.features.pytest.guard import main; main({os.getpid()})"
     return subprocess.Popen(
-        [sys.executable, "-S", "-c", program],  # its path is ours: no need to look for it
+        [sys.executable, "-S", "-c", program],  # it gets our path, so `site` is not needed
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -43,15 +43,15 @@ def main(keeper: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     waiting = [0]
-    with suppress(AttributeError, OSError):  # no such call here, or it is dead already
-        waiting.append(os.pidfd_open(keeper))  # what it forked may hold the pipe open for longer than it lives
+    with suppress(AttributeError, OSError):  # not supported here, or it is dead already
+        waiting.append(os.pidfd_open(keeper))  # its children can keep the pipe open after its end
     select.select(waiting, [], [])
     for path in (state_folder() / "locks").glob(f"*{_KEEPER}.lock"):
         engine, _, cluster = path.name.removesuffix(f"{_KEEPER}.lock").partition("-")
         if keeper_lock(engine, cluster).inspect()[1].get("pid") == keeper:
             from lab.engine.select import open_engine
 
-            with suppress(Exception):  # nobody is there to be told: whoever makes a cluster next tries again
+            with suppress(Exception):  # the next command that makes a cluster tries again
                 remove_orphan(open_engine(engine), cluster, keeper)
 
 
@@ -76,7 +76,7 @@ def remove_orphans(engine: Engine, clusters: Iterable[str], announce: Announce) 
         try:
             if ClusterLock(engine.name, name).holder() is None and remove_orphan(engine, name):
                 announce(f"removed cluster {name}: whoever kept it is dead")
-        except LabError as error:  # the new cluster is another one
+        except LabError as error:  # the new cluster is not affected
             announce(f"warning: cluster {name}, left by a dead command, is still there: {error.message}")
     return orphans
 

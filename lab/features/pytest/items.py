@@ -164,13 +164,13 @@ def keep_snapshots(request: pytest.FixtureRequest) -> None:
     if keep is not None:
         item = request.node
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", item.nodeid.partition("::")[2]).strip("-")
-        update = True if item.config.getoption("lab_update") else None  # None: those that are missing, none in CI
+        update = True if item.config.getoption("lab_update") else None  # None: write missing ones, but not in CI
         request.addfinalizer(keep(item.path, name, "`pytest --lab-update`", update))
 
 
 def lab_run_for(item: pytest.Item) -> Callable[..., Result]:
     """Return the function that runs scenarios and scripts for one test."""
-    pool_of(item.config)  # which has to do with what its report shows
+    pool_of(item.config)  # create it, because the report of the test uses it
 
     def lab_run(scenario: str | Path | Scenario, *, args: Sequence[str] = (), **options: Any) -> Result:
         """Run one on a warm cluster, as `Cluster.run` does.
@@ -284,7 +284,7 @@ def _assertion_settings(config: pytest.Config) -> dict[str, Any]:
     """Return the settings that explain assertions; see `labnode.features.functions.on_node.call_assertions`."""
     settings: dict[str, Any] = dict.fromkeys(_INI)
     for name in _INI:
-        with suppress(KeyError, ValueError):  # another version of pytest has no such option
+        with suppress(KeyError, ValueError):  # not every version of pytest has the option
             settings[name] = config.getini(name)
     kind = getattr(pytest.Config, "VERBOSITY_ASSERTIONS", None)
     verbosity = config.get_verbosity(kind) if kind is not None else config.getoption("verbose")
@@ -309,12 +309,12 @@ def before_report(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
 def after_report(item: pytest.Item, report: pytest.TestReport) -> pytest.TestReport:
     """Add a section to the report for each run of the test that explains something."""
     pool = pool_of(item.config)
-    if report.failed and not isinstance(item, ScenarioItem):  # which says it all itself
+    if report.failed and not isinstance(item, ScenarioItem):  # its own failure is complete
         for result in pool.session.of_test:
             if not result.passed or result is pool.session.of_test[-1]:
                 section = (f"lab: run of {result.scenario}", failure_text(result))
                 longrepr: Any = report.longrepr
-                if hasattr(longrepr, "addsection"):  # a JUnit file has it too
+                if hasattr(longrepr, "addsection"):  # JUnit files contain it too
                     longrepr.addsection(*section)
                 else:
                     report.sections.append(section)
@@ -378,10 +378,10 @@ def engine_text(config: pytest.Config) -> str:
 def close_pool(config: pytest.Config) -> None:
     """Remove the clusters of this process; keep the messages for the end of the session."""
     lines: list[str] = []
-    with suppress(KeyboardInterrupt):  # it is done by then, and the session ends anyway
+    with suppress(KeyboardInterrupt):  # the pool is closed by then, and the session ends anyway
         kept = pool_of(config).close()
         lines = [f"kept for the next session; to remove it: lab down --name {name}" for name in kept]
-    if hasattr(config, "workeroutput"):  # of pytest-xdist: only its controller has a terminal
+    if hasattr(config, "workeroutput"):  # in pytest-xdist, only the controller has a terminal
         config.workeroutput["lab_summary_lines"] = [engine_text(config), *lines]
     else:
         config.stash.setdefault(SUMMARY_LINES, []).extend(lines)
@@ -406,7 +406,7 @@ class PageOfRuns:
         hint = "hint: write the option last, or as --lab-report=DIR with a folder of its own"
         if not folder.is_dir():
             raise pytest.UsageError(f"--lab-report: {folder} is not a folder\n  {hint}")
-        for path in folder.iterdir():  # pytest takes the word after the option for it, whatever was meant
+        for path in folder.iterdir():  # pytest reads any word after the option as its value
             if path.name != SUITE_REPORT and not path.name.startswith(".") and not (path / LOGS).is_dir():
                 what = f"holds other things than runs, such as {path.name}"
                 raise pytest.UsageError(f"--lab-report: {folder} {what}\n  {hint}")

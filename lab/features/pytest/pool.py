@@ -86,7 +86,7 @@ class Session:
     def announce(self, text: str) -> None:
         """Show a line of progress once something takes long; show a warning at once."""
         if threading.current_thread() is not threading.main_thread():
-            return  # the terminal is that of whoever waits
+            return  # only the main thread uses the terminal
         terminal: Any = self.config.pluginmanager.get_plugin("terminalreporter")
         capture: Any = self.config.pluginmanager.get_plugin("capturemanager")
         is_long = time.monotonic() - self._began > _LONG_S
@@ -138,7 +138,7 @@ class WarmCluster(Calls, Cluster):
 
     def __init__(self, session: Session, **settings: Any) -> None:
         super().__init__(**settings)
-        self._named = False  # nobody chose the name, who could have meant another one
+        self._named = False  # users did not choose the name, so no near match helps
         self._session = session
         self.keeping = ExitStack()
         """Holds the lock of its keeper."""
@@ -227,10 +227,10 @@ class Pool:
         """
         where = self.engine(engine)[0]
         shape = {"nodes": DEFAULT_NODES, **shape}
-        network = shape.pop("network", None)  # that of each run, not of the cluster
+        network = shape.pop("network", None)  # it belongs to each run, not to the cluster
         if self.workers > 1 and where.traits.divides_cores and "cpus" not in shape:
             cores = self._machine(where.name).cores
-            share = max(1.0, cores / self.workers / shape["nodes"])  # with less than a core a node is only slower
+            share = max(1.0, cores / self.workers / shape["nodes"])  # less than a core only makes a node slower
             shape |= {"cpus": share} if share < cores else {}
         self.session.begin()
         key = f"{where.name} {sorted(shape.items())!r}"
@@ -240,7 +240,7 @@ class Pool:
         else:
             self._kept[key] = cluster
             holder = cluster.busy()
-            if holder is None or holder["pid"] != self._process:  # else this very test has ranks there
+            if holder is None or holder["pid"] != self._process:  # else this test has ranks there
                 cluster.up(wait_s=_WAIT_S)
         cluster.fresh |= cluster.name not in self.in_use
         self.in_use.add(cluster.name)
@@ -299,7 +299,7 @@ class Pool:
             name = lasting or name
         except ClusterBusy:
             keeping.enter_context(keeper_lock(engine.name, name).held(purpose))
-        if self._guard is None or self._guard.poll() is not None:  # somebody ended it
+        if self._guard is None or self._guard.poll() is not None:  # it was killed
             self._guard = start_guard()
         cluster = WarmCluster(self.session, name=name, engine=engine, announce=self.session.announce, **shape)
         cluster.keeping = keeping

@@ -61,7 +61,7 @@ def _new(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{name!r} cannot name a scenario", "use lower-case letters, digits, - and _")
     folder = arguments.folder or (OWN_FOLDER if OWN_FOLDER.is_dir() else Path())
     texts = with_schema(_copied(find_lesson(lesson), name) if lesson else new_scenario(name), folder)
-    own = list(texts)[:2]  # the scenario and its script; what these need may be there, from another lesson
+    own = list(texts)[:2]  # scenario and script; their imports can exist from another lesson
     for file, text in texts.items():
         path = folder / file
         if path.exists() and (file in own or path.read_bytes() != text):

@@ -309,7 +309,7 @@ def parse_filter(expression: str) -> Callable[[Case], bool]:
         UsageError: it is not such an expression.
     """
     text = " ".join(expression.lower().split())
-    # words hold any characters: Python reads names of the same lengths in their places
+    # words can have any characters, so Python parses names of equal length
     names = re.sub(r"[^\s()]+", lambda word: word[0] if word[0] in ("and", "or", "not") else "x" * len(word[0]), text)
     tree, where = None, ""
     try:
@@ -419,7 +419,7 @@ def make_cases(
         if case.skipped and repetition > 1:
             continue
         one = replace(case, repetition=repetition, repetitions=1 if case.skipped else asked.repeat)
-        if seed is not None:  # what its scenario says itself of these variables stays
+        if seed is not None:  # the scenario's own values win
             own = seed + repetition - 1
             is_fresh = asked.options.cold or case.scenario.cold
             env = {_SEED: str(own), **({_HASH_SEED: str(own % 2**32)} if is_fresh else {})}
@@ -457,7 +457,7 @@ def _impossible(scenario: Scenario, world_size: int, cell: Mapping[str, Any], en
     find_lacking = find_hook("lacking") if backend else None
     if find_lacking and (missing := find_lacking(scenario, backend)):
         return str(missing)
-    beyond = find_hook("beyond") if scenario.extra else None  # few scenarios break anything
+    beyond = find_hook("beyond") if scenario.extra else None  # few scenarios have faults
     if beyond and (problem := beyond(scenario, engine)):
         return f"it is to {problem}"
     expect = scenario.expect

@@ -53,7 +53,7 @@ def execute_suite(asked: SuiteRequest, watcher: Watcher | None = None) -> SuiteR
         LabError: no worker could begin; later errors are in the outcomes.
     """
     watcher = watcher or Watcher()
-    if asked.matrix.image:  # whoever calls named them, not a scenario
+    if asked.matrix.image:  # the user named them, not a scenario
         asked = replace(asked, options=replace(asked.options, pull=True))
     name = check_name(asked.name) if asked.name else default_name()
     engine, why = select_engine(asked.engine, name) if isinstance(asked.engine, str) else (asked.engine, "")
@@ -178,7 +178,7 @@ def known_durations(runs: Path, scenarios: Iterable[str]) -> dict[str, float]:
         scenario = next((one for one in match.groups() if one in missing), None) if match else None
         if scenario is not None:
             duration_s = Record(path=runs / name).result_or_refusal().duration_s
-            if duration_s and duration_s > 0:  # it came to an end
+            if duration_s and duration_s > 0:  # it is complete
                 durations_s[scenario] = duration_s + _AROUND_S
                 missing.remove(scenario)
     return durations_s
@@ -250,7 +250,7 @@ class _Suite:
         if self.failure is not None and not any(outcome.attempts for outcome in self.outcomes.values()):
             raise self.failure
         for number, attempts in self.attempts.items():
-            if attempts and number not in self.outcomes:  # it was to be tried again
+            if attempts and number not in self.outcomes:  # it waited for a retry
                 self._close_case(number)
         return SuiteResult(
             suite=self.suite,
@@ -294,7 +294,7 @@ class _Suite:
         with self.pool.turn:
             self.watcher.announce(worker.number, text)
             if self.pool.stopping and worker.case is not None and not worker.since:
-                raise KeyboardInterrupt  # a cluster that is being made is not waited for
+                raise KeyboardInterrupt  # do not wait until the cluster is made
 
     def _run(self, worker: _Worker, warm_cluster: WarmCluster) -> None:
         """Run the current case of a worker; an error before the run is its outcome too."""
@@ -333,7 +333,7 @@ class _Suite:
             while (number := None if worker.over else self._next_for(worker)) is None:
                 if worker.over or worker.cluster is not None or all(one.case is None for one in self.workers):
                     return None
-                self.pool.turn.wait(_POLL_S)  # a further cluster may be worth making later
+                self.pool.turn.wait(_POLL_S)  # another cluster can be worth making later
             case = self.cases[number]
             self.queue.remove(number)
             worker.case, worker.since, worker.used = number, 0.0, True
@@ -379,7 +379,7 @@ class _Suite:
         self._count_attempt(number, attempt, final=no_cluster or worker.over)
         if worker.over:
             self._stop(result.reason, result.exit_code)
-        elif no_cluster:  # nor would there be one for the others that could share it
+        elif no_cluster:  # other cases that need the same cluster fail too
             for other in [one for one in self.queue if self.cases[one].cluster_key == case.cluster_key]:
                 self.queue.remove(other)
                 self._count_attempt(other, replace(attempt, took_s=0.0), final=True)

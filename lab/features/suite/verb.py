@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _asked(arguments: argparse.Namespace) -> SuiteRequest:
     shape = shared.shape_arguments(arguments)
-    env = shape.pop("env")  # that of the runs, whatever a cluster was given
+    env = shape.pop("env")  # environment of the runs, not of the cluster
     images = tuple(filter(None, (shape.pop("image") or "").split(",")))
     values = shared.field_values(RunOptions, arguments)
     dimensions = {name: values.pop(name) for name in ("nodes", "nproc_per_node", "backend")}
@@ -113,7 +113,7 @@ def _list(cases: Sequence[Case], arguments: argparse.Namespace) -> int:
         {
             "id": case.id,
             "scenario": str(case.scenario.source or case.scenario.script),
-            "nodes": case.nodes if arguments.nodes or case.scenario.nodes else None,  # as many as a cluster that is up
+            "nodes": case.nodes if arguments.nodes or case.scenario.nodes else None,  # else as many as the cluster has
             "nproc_per_node": case.nproc_per_node,
             "image": case.scenario.image,
             "seed": case.seed,

@@ -309,8 +309,8 @@ def seeds_text(kind: Kind) -> str:
 
 # -- JUnit XML
 #
-# The elements and attributes are those of Jenkins' `junit-10.xsd` and no others. There a test case has no properties:
-# so the records stand in those of the suite, by the name of the case, and again where its output begins.
+# The file uses only elements and attributes of Jenkins' `junit-10.xsd`. There a test case has no properties, so the
+# records are properties of the suite, by the name of the case, and also the first line of the case's output.
 
 
 def junit_xml(result: SuiteResult, compared: Baseline | None = None) -> str:
@@ -336,7 +336,7 @@ def junit_xml(result: SuiteResult, compared: Baseline | None = None) -> str:
             _add(properties, "property", name=name, value=value)
     for outcome in result.outcomes:
         _add_case(suite, outcome)
-    if compared is not None:  # what is worse than before, as tests that failed
+    if compared is not None:  # regressions become failed tests
         title = f"compared with {compared.name}"
         suite = _add(whole, "testsuite", name=title, errors=0, tests=len(worse), failures=sum(worse))
         for case in compared.cases:
@@ -462,7 +462,7 @@ def write_files(
         _write(junit, junit_xml(result, compared))
     if markdown is not None:
         _write(markdown, suite_markdown(result, compared))
-    if html is not None:  # one page of all runs, which leads to the report of each
+    if html is not None:  # one page with all runs and links to their reports
         from lab.features.records.records import Suite
         from lab.features.suite.page import write_suite
         from lab.record.read import Record
