@@ -166,7 +166,7 @@ class TestOnDocker:
         finally:
             docker_engine.images.remove(name)
 
-    @pytest.fixture
+    @pytest.fixture(scope="class")
     def image_with_programs(self, node_image: str, docker_engine: docker.DockerClient) -> Iterator[str]:
         """An image that keeps programs where others have none."""
         name = f"lab-test-programs-{os.getpid()}"
