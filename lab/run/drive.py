@@ -265,10 +265,8 @@ class Driver:
             waited = f"waited {format_duration(_ANSWER_DEADLINE_S)} for {missing} to prepare the run"
             raise NodeLost(waited, "see `lab status` and `lab doctor`")
         gone = [(lost.node, lost.how) for lost in self.facts.lost_nodes]
-        for node, how in (
-            *gone,
-            *((node, self.agents.troubles[node].how) for node in sorted(self.agents.silent_nodes)),
-        ):
+        silent = [(node, self.agents.troubles[node].how) for node in sorted(self.agents.silent_nodes)]
+        for node, how in (*gone, *silent):
             raise NodeLost(f"{node} {how} before the run began", "make a new cluster with `lab down` and `lab up`")
 
     def _cannot_begin(self) -> bool:

@@ -387,7 +387,7 @@ def _draw_lane(trace: Trace, rank: RankTrace, axis: Axis, step_of: Mapping[tuple
         "error": error_s,
         "top": top,
         "end": top + _PHASE_BAR + _BAR * max(1, len(rows)) + _GAP,
-        "marks": [(phase, axis.position(phase.begin), axis.position(end)) for phase, end in phases],
+        "phases": [(phase, axis.position(phase.begin), axis.position(end)) for phase, end in phases],
         "bars": bars,
     }
 

@@ -86,10 +86,8 @@ def plan_build(
         "PIP_EXTRA_INDEX_URL": extra_index_url or environ.get("PIP_EXTRA_INDEX_URL"),
         "PIP_TRUSTED_HOST": environ.get("PIP_TRUSTED_HOST"),
     }
-    build_args = {name: value for name, value in args.items() if value}
-    return BuildContext(
-        dockerfile=find_dockerfile(), sources=_find_sources(), wheels=wheel_files, build_args=build_args
-    )
+    values = {name: value for name, value in args.items() if value}
+    return BuildContext(dockerfile=find_dockerfile(), sources=_find_sources(), wheels=wheel_files, build_args=values)
 
 
 def find_dockerfile() -> Path:

@@ -92,14 +92,12 @@ class SlurmEngine(agent_holder.HolderEngine):
 
     def read_cluster(self, folder: Path) -> ClusterInfo | None:
         """Return the cluster in a folder; None if there is none, or it has no machines yet."""
-        description = agent_holder.read_description(folder)
-        if "port" not in description:
+        data = agent_holder.read_description(folder)
+        if "port" not in data:
             return None
-        locations = zip(description["addresses"], description["hosts"], strict=True)
+        locations = zip(data["addresses"], data["hosts"], strict=True)
         folders = {name: str(create.shared_folder(self.home, folder.name) / name) for name in ("shared", "data")}
-        return self.make_info(
-            folder, description, locations, gpus="engine", master_port=int(description["port"]), **folders
-        )
+        return self.make_info(folder, data, locations, gpus="engine", master_port=int(data["port"]), **folders)
 
     def read_state(self, node: Node) -> str:
         """Return the state of a node."""
