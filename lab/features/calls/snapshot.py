@@ -504,7 +504,7 @@ class RecordedCalls(dict[int, tuple[str, ...]]):
         """Hold them against a file; one that is missing is written, except in CI.
 
         Args:
-            path: the file; None: beside the script of the run or, in a test, beside the test.
+            path: the file; None: next to the script of the run or, in a test, beside the test.
             update: True: write it anew; False: not even one that is missing.
 
         Returns:
