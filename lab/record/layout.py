@@ -33,8 +33,8 @@ FILES = {
     PLAN: "node, rank, environment, and arguments of each worker",
     EVENTS: "one fact per line: starts and exits of workers, notes, errors, clocks",
     f"{LOGS}/rank<N>.log": "everything that a rank printed; only the last state of lines that it rewrote",
-    INDEX: "[rank, stream, offset, bytes, time] of each piece of output in order of arrival; stream 2 is standard error, "
-    "3 the terminal; rank -1 is the check",
+    INDEX: "[rank, stream, offset, bytes, time] of each piece of output as it arrived; stream 2 is standard error, 3 the "
+    "terminal; rank -1 is the check",
     LOCK: "locked during the run",
     f"{LOGS}/{CHECK_LOG}": "output of the scenario's check",
     f"{LOGS}/launcher-<node>.log": "output of torchrun or mpirun on a node, in all attempts",
