@@ -33,13 +33,13 @@ FILES = {
     PLAN: "node, rank, environment, and arguments of each worker",
     EVENTS: "one fact per line: starts and exits of workers, notes, errors, clocks",
     f"{LOGS}/rank<N>.log": "everything that a rank printed; only the last state of lines that it rewrote",
-    INDEX: "[rank, stream, offset, bytes, time] of each piece of output as it arrived; stream 2 is standard error, 3 the "
-    "terminal; rank -1 is the check",
+    INDEX: "[rank, stream, offset, bytes, time] of each piece of output as it arrived; "
+    "stream 2 is standard error, 3 the terminal; rank -1 is the check",
     LOCK: "locked during the run",
     f"{LOGS}/{CHECK_LOG}": "output of the scenario's check",
     f"{LOGS}/launcher-<node>.log": "output of torchrun or mpirun on a node, in all attempts",
     f"{TRACE}/rank<N>.jsonl": "calls of a rank (docs/trace.md); absent with --no-trace",
-    f"{OUTPUTS}/...": f"files that ranks made or changed; once if several made the same, else below {OUTPUTS}/rank<N>",
+    f"{OUTPUTS}/...": f"files that ranks made or changed; once if equal on several ranks, else below {OUTPUTS}/rank<N>",
     f"{ATTEMPTS}/<N>/...": "the record of an earlier attempt, from 0; the other files are of the last one",
     STARTED: "which processes that scripts started are the ranks of the run",
     f"{TRACE}/worker<N>.jsonl": "calls of a worker whose script started the ranks",
