@@ -1,7 +1,6 @@
-"""What pytest loads of the lab: its plugin, or nothing where `lab` is a package of somebody else's.
+"""Load the lab's plugin for pytest, or nothing if `lab` is another package.
 
-That is so where a repository has a folder `lab` of its own in Python's path. pytest would not start there if it was
-told to load the plugin.
+A repository can have its own folder `lab` in Python's path. pytest would not start there if it had to load the plugin.
 """
 
 from importlib.util import find_spec

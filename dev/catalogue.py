@@ -36,30 +36,23 @@ def catalogue_text(folder: Path, scenarios: Mapping[Path, Scenario], chapters: M
         "",
         f"{len(by_name)} lessons, in the order of a learning path. Each is a YAML file and a script of plain PyTorch.",
         "`lab learn NAME` shows the script, asks for your prediction, runs it, and shows whether your prediction held.",
-        "`lab learn` alone shows your progress. `lab run @NAME` runs a lesson without the question.",
+        "`lab learn` alone shows your progress. `lab run @NAME` runs a lesson without the question. Numbers in",
+        "parentheses are nodes, or nodes x ranks per node.",
         "",
     ]
     rest = sorted(by_name.keys() - set(chain(*chapters.values())))
     more = {"More" if chapters else "All": rest} if rest else {}
     for chapter, names in {**chapters, **more}.items():
         rows = [_row(folder, name, by_name[name]) for name in names if name in by_name]
-        lines += [
-            f"## {escape_markdown(chapter)}",
-            "",
-            "| Lesson | Ranks | What it teaches |",
-            "|---|---|---|",
-            *rows,
-            "",
-        ]
+        lines += [f"## {escape_markdown(chapter)}", "", *rows, ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _row(folder: Path, name: str, scenario: Scenario) -> str:
     nodes = str(scenario.nodes or "any")
-    size = nodes if (scenario.nproc_per_node or 1) == 1 else f"{nodes} x {scenario.nproc_per_node}"
+    size = nodes if (scenario.nproc_per_node or 1) == 1 else f"{nodes}x{scenario.nproc_per_node}"
     outcome = (
         f"*{capitalize_first(scenario.expect.verdict)} on purpose.* " if scenario.expect.verdict != "passed" else ""
     )
     link = f"[{escape_markdown(scenario.name)}](../{quote(folder.name)}/{quote(name)})"
-    cells = (link, size, outcome + escape_markdown(scenario.learn, code=True))
-    return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"
+    return " ".join(f"- {link} ({size}): {outcome}{escape_markdown(scenario.learn, code=True)}".split())

@@ -146,15 +146,15 @@ def _table(declared: type, skip: tuple[str, ...] = ()) -> Iterator[str]:
             for section in reversed(path[:-1]):
                 example = f"{section}: {{{example}}}"
             said = re.sub("(?<=see )[A-Za-z ]+", lambda page: f"[{page[0]}]({LINKS[page[0]]})", said)
-            cells = [f"`{'.'.join(path)}`", said, _default(key), key.kind.allowed, f"`{example}`"]
+            cells = [f"`{'.'.join(path)}`", said, _default(key), _short(key.kind.allowed), f"`{example}`"]
             yield f"| {' | '.join(cells)} |"
 
 
 def _kinds_of_faults() -> Iterator[str]:
-    yield "| fault | what it breaks | allowed | example |"
-    yield "|---|---|---|---|"
+    yield "| fault | allowed | example |"
+    yield "|---|---|---|"
     for name, kind in fault_kinds().items():
-        yield f"| `{name}` | {kind.does} | {kind.value().allowed} | `{kind.example}` |"
+        yield f"| `{name}` | {_short(kind.value().allowed)} | `{kind.example}` |"
 
 
 def faults(page: str) -> str:
@@ -166,6 +166,30 @@ def faults(page: str) -> str:
         for name, kind in fault_kinds().items()
     ]
     return _with(page, {"kinds by engine": "\n".join([*head, *rows])})
+
+
+SHORT = {
+    r"a duration such as [^;]*; more than 0 and at most [\d.]+h": "duration",
+    r"a size such as .*?, or bytes; from \S+ to \w+": "size",
+    r"a rate such as [^;]*; from \S+ to \w+": "rate",
+    r"a share such as [^;]*; more than 0 and at most 100%": "share",
+    r"a node \(node2: all that .*?\), one way \(.*?\), both ways \(.*?\), or all": "link",
+    r"the name of a node, such as node2": "node",
+    r"a rank, 0 or more": "rank",
+    r"a whole number from 0 to \d{7,}": "number",
+    r"a whole number from (\d+) to (\d+)": r"\1 to \2",
+    r"a mapping with the keys? ": "mapping: ",
+    r"lan-1g, .*?, datacenter, or mapping: .*": "profile, or a mapping; see [networks](network.md)",
+    r"broadcast, all_reduce, .*, recv": "an operation, see [trace](trace.md#format)",
+    r"start, or a mapping such as .*": "`start`, or a mapping with the keys of `when`",
+}
+"""What the kinds of values are called in tables, by what messages say of them; the page explains the short names."""
+
+
+def _short(allowed: str) -> str:
+    for long, name in SHORT.items():
+        allowed = re.sub(long, name, allowed)
+    return allowed
 
 
 def _rows(declared: type, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Key, str]]:

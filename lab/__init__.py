@@ -42,7 +42,7 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         from lab.feature import find_entry
 
-        found = find_entry("exports", name)
-        if found is not None:
-            return found
+        export = find_entry("exports", name)
+        if export is not None:
+            return export
     raise AttributeError(f"module 'lab' has no attribute {name!r}")

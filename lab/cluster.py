@@ -99,7 +99,7 @@ class Cluster:
             announce(why)
         self.lock = ClusterLock(self.engine.name, self.name)
         self.before_use: list[Callable[[], object]] = []
-        """What features have to end before anybody else uses the cluster."""
+        """Functions that end what features run on the cluster, called before anything else uses it."""
         asked: dict[str, Any] = {
             "nodes": nodes,
             "nproc_per_node": nproc_per_node,
@@ -117,11 +117,11 @@ class Cluster:
             "data": checked_folders(data or {}),
             "requirements": read_requirements("checked_requirements", requirements) if requirements else (),
         }
-        said = {key: value for key, value in asked.items() if value not in (None, (), {})}
-        self.slot = ClusterSlot(engine=self.engine, name=self.name, asked=said, announce=announce)
+        requested = {key: value for key, value in asked.items() if value not in (None, (), {})}
+        self.slot = ClusterSlot(engine=self.engine, name=self.name, asked=requested, announce=announce)
 
     def __getattr__(self, name: str) -> Any:
-        """A method or property of a feature; see `Feature.cluster`."""
+        """Return a method or property of a feature; see `Feature.cluster`."""
         from lab.feature import find_entry
 
         member = None if name.startswith("_") else find_entry("cluster", name)
@@ -137,11 +137,11 @@ class Cluster:
         self.down()
 
     def info(self) -> ClusterInfo | None:
-        """The cluster as the engine sees it now; None if there is none."""
+        """Return the cluster as the engine sees it now; None if there is none."""
         return self.slot.find()
 
     def existing(self) -> ClusterInfo:
-        """The cluster as the engine sees it now, which has to be there.
+        """Return the cluster as the engine sees it now, which must exist.
 
         Raises:
             ClusterUnfit: it is not.
@@ -149,7 +149,7 @@ class Cluster:
         return self.slot.existing()
 
     def busy(self) -> dict[str, Any] | None:
-        """Who uses it now: `pid`, `purpose`, `since`; None if nobody does."""
+        """Return who uses it now: `pid`, `purpose`, `since`; None if nobody does."""
         return self.lock.holder()
 
     def up(self, *, wait_s: float = 0.0) -> tuple[ClusterInfo, bool]:
@@ -173,7 +173,7 @@ class Cluster:
             return self.slot.make(self._shape(before), run=None), True
 
     def dry_up(self) -> list[Request]:
-        """What `up` would ask of the engine; nothing where the cluster is there.
+        """Return what `up` would request from the engine; nothing if the cluster exists.
 
         Raises:
             ClusterError: a cluster of this name has another shape.
@@ -183,7 +183,7 @@ class Cluster:
         return self.engine.requests(self.name, self._shape(self.info()), run=None)
 
     def _shape(self, before: ClusterInfo | None) -> Shape:
-        """What was asked for, or else the shape of what is left of a cluster, or else the defaults."""
+        """Return the requested shape, else that of an incomplete cluster, else the defaults."""
         broken = vars(before.shape) if before is not None and before.run is None else {}
         return Shape(**{"nodes": DEFAULT_NODES, **broken, **self.slot.asked})
 
@@ -197,19 +197,19 @@ class Cluster:
                 return self.slot.remove(settle=True)
 
     def dry_run(self, scenarios: Sequence[Scenario], options: RunOptions | None = None) -> list[DryRun]:
-        """What `run` (of one scenario) or `run_all` (of several) would do; nothing is made, removed or run.
+        """Return what `run` (one scenario) or `run_all` (several) would do; make, remove, and run nothing.
 
         Raises:
             ClusterUnfit: the cluster is too small, or not as it was asked for.
         """
-        options, made, found = options or RunOptions(), list[ClusterInfo](), list[DryRun]()
+        options, made, dry_runs = options or RunOptions(), list[ClusterInfo](), list[DryRun]()
         for plan, cluster in plan_all(scenarios, options, self.slot.asked, self.slot.find_fitting(), self.name):
             new = not cluster.nodes and not any(cluster is earlier for earlier in made)
             made.append(cluster)
             run = None if options.keep else plan.run
             requests = self.engine.requests(cluster.name, cluster.shape, run=run) if new else ()
-            found.append(DryRun(plan=plan, requests=tuple(requests)))
-        return found
+            dry_runs.append(DryRun(plan=plan, requests=tuple(requests)))
+        return dry_runs
 
     def run(
         self,
@@ -218,7 +218,7 @@ class Cluster:
         args: Sequence[str] = (),
         observer: Observer | None = None,
         options: RunOptions | None = None,
-        **more: Any,
+        **fields: Any,
     ) -> Result:
         """Run a scenario, or a plain script, on this cluster.
 
@@ -239,7 +239,7 @@ class Cluster:
 
         scenario = scenario if isinstance(scenario, Scenario) else open_scenario(Path(scenario))
         scenario = replace(scenario, args=(*scenario.args, *args))
-        options = self.options_of(scenario, replace(options or RunOptions(), **more))
+        options = self.options_of(scenario, replace(options or RunOptions(), **fields))
         with self._held(f"a run of {scenario.name}", options.wait_s) as lock:
             return run_with_rerun(self.slot, self._usable(lock, options), scenario, options, observer or Observer())
 
@@ -297,17 +297,17 @@ class Cluster:
         return outcomes
 
     def options_of(self, scenario: Scenario, options: RunOptions) -> RunOptions:
-        """The options of the next run, where those that it is given are not all."""
+        """Return the options of the next run; features can add to them."""
         return options
 
     def _held(self, purpose: str, wait_s: float = 0.0, **how: bool) -> AbstractContextManager[ClusterLock]:
-        """The lock of the cluster, once what features hold it for has been ended."""
+        """Lock the cluster, after ending what features run on it."""
         for end in self.before_use:
             end()
         return self.lock.held(purpose, wait_s, **how)
 
     def run_for(self, purpose: str, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
-        """Run a scenario on this cluster, which is held for that purpose."""
+        """Run a scenario on this cluster, which stays locked for that purpose."""
         options = self.options_of(scenario, options)
         with self.lock.held(purpose, options.wait_s) as lock:
             return self.slot.run(self._usable(lock), scenario, options, observer)

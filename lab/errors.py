@@ -1,7 +1,7 @@
-"""Every error that the lab raises on purpose.
+"""Define each error that the lab raises on purpose.
 
-One root, `LabError`, carries the sentence a person reads, a hint that says what to do, and the exit code of the
-command line. There is a subclass for each thing that a caller would treat differently, and no more.
+The root, `LabError`, has a message for people, a hint that says what to do, and the exit code of the command line.
+There is a subclass for each error that callers handle differently, and no others.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 class LabError(Exception):
-    """What went wrong in one sentence, and what to do about it.
+    """An error with one sentence about what happened, and a hint about what to do.
 
     Args:
         message: what happened, to which node or rank.
-        hint: what to do; printed on a line of its own.
+        hint: what to do; printed on a separate line.
     """
 
     exit_code = 1
 
     def __init__(self, message: str, hint: str = "") -> None:
-        Exception.__init__(self, message)  # not that of another class that it may be of, which takes who knows what
+        Exception.__init__(self, message)  # another base class can have other arguments
         self.message = message
         self.hint = hint
 
@@ -33,31 +33,31 @@ class LabError(Exception):
 
 
 class UsageError(LabError):
-    """The command line or a call of the API asks for something that makes no sense."""
+    """The command line or a call of the API asks for something invalid."""
 
     exit_code = 2
 
 
 class ScenarioError(UsageError):
-    """A scenario is not valid; the message begins with `file:line:column:`."""
+    """A scenario is invalid; the message begins with `file:line:column:`."""
 
 
 class EngineUnavailable(LabError):
-    """No engine answers, or the one in use stopped answering."""
+    """No engine answers, or the current engine stopped answering."""
 
     exit_code = 3
 
 
 class EngineAbsent(EngineUnavailable):
-    """The engine is not on this machine at all, as far as one can see."""
+    """The engine seems not to be installed on this machine."""
 
 
 class ImageError(LabError):
-    """An image cannot be built, or the engine fails over it."""
+    """The image cannot be built, or the engine fails to handle it."""
 
 
 class ImageUnfit(ImageError):
-    """The image that was asked for is missing, or holds no Python with torch."""
+    """The requested image is missing, or has no Python with torch."""
 
     exit_code = 2
 
@@ -67,31 +67,31 @@ class ClusterError(LabError):
 
 
 class ClusterUnfit(ClusterError):
-    """The cluster that was asked for is missing, too small, of another shape, or impossible; nothing was run."""
+    """The requested cluster is missing, too small, of another shape, or impossible; nothing ran."""
 
     exit_code = 2
 
 
 class MachineLacks(ClusterUnfit):
-    """This machine lacks what is asked for, GPUs or a module of its kernel; nothing was run."""
+    """This machine lacks a requested resource, such as GPUs or a kernel module; nothing ran."""
 
 
 class ClusterBusy(ClusterUnfit):
-    """Another run or another command has the cluster."""
+    """Another run or command uses the cluster."""
 
 
 class NodeLost(LabError):
-    """A node went away while it was needed."""
+    """A node that was needed was lost."""
 
 
 class RanksFailed(LabError):
-    """A function that was called on every rank failed on some of them, or a rank ended in the midst of it.
+    """A function that was called on every rank failed on some ranks, or a rank ended during the call.
 
     Args:
-        message: which ranks, and with what.
-        hint: where more is to be seen.
-        ranks: those that failed in the way that is told.
-        record: the folder of the run.
+        message: which ranks failed, and how.
+        hint: where to find details.
+        ranks: the ranks with the failure that the message describes.
+        record: folder of the run.
     """
 
     def __init__(self, message: str, hint: str = "", ranks: tuple[int, ...] = (), record: Path | None = None) -> None:
@@ -99,11 +99,11 @@ class RanksFailed(LabError):
         self.ranks = ranks
         self.record = record
         self.shown_inside = False
-        """Whether its traceback leads through the function, as it ran on a rank."""
+        """Whether the traceback leads through the function as it ran on a rank."""
 
 
 class RanksHung(RanksFailed):
-    """A function that was called on every rank did not end in time; the message says who was waited for, and where."""
+    """A function called on every rank exceeded its deadline; the message names who was waited for, and where."""
 
     exit_code = 4
 
@@ -113,13 +113,13 @@ class RecordError(LabError):
 
 
 class Interrupted(LabError):
-    """The person pressed Ctrl-C or the process was asked to end."""
+    """The user pressed Ctrl-C, or the process received a request to end."""
 
     exit_code = 130
 
 
 def wrap_internal_error(error: Exception) -> LabError:
-    """What nobody foresaw, as a sentence; the traceback is kept in a file."""
+    """Wrap an unexpected exception in a `LabError`; write its traceback to a file."""
     import tempfile
     import traceback
 
@@ -134,7 +134,7 @@ def wrap_internal_error(error: Exception) -> LabError:
         ) as file:
             file.write("".join(traceback.format_exception(error)))
         hint = f"please report it with {file.name}; {hint}"
-    except OSError:  # there is no room for it either
+    except OSError:  # the disk can be full
         pass
     return LabError(f"something went wrong that should not: {type(error).__name__}: {first}", hint)
 
@@ -147,4 +147,4 @@ _OF_THE_MACHINE = {
     errno.EPERM: _RIGHTS, errno.ENOTDIR: _RIGHTS, errno.EMFILE: _FILES, errno.ENFILE: _FILES,
     errno.EIO: "the disk or the terminal does not work",
 }  # fmt: skip
-"""Errors of system calls that say what is wrong with this machine, not with the lab."""
+"""Error numbers of system calls that indicate a problem of this machine, not of the lab."""

@@ -1,8 +1,8 @@
-"""Features: what each adds to the kernel, which there are, and how the kernel finds what it does not know itself.
+"""Define what a feature adds to the kernel, list the features, and look up what the kernel does not know itself.
 
-A feature is a folder in `lab/features`, or a package of somebody else's that names its `Feature` as an entry point of
-the group `lab.features`. The kernel imports none of them: it reads their values only where it meets a name that is not
-its own (a verb, an option, an engine), so that they cost nothing where they are not used.
+A feature is a folder in `lab/features`, or another package that names its `Feature` as an entry point of the group
+`lab.features`. The kernel imports no feature. It reads a feature's values only when it meets a name that is not its
+own (a verb, an option, an engine), so that unused features cost nothing.
 """
 
 from __future__ import annotations
@@ -49,40 +49,40 @@ GROUP = "lab.features"
 
 
 class Feature:
-    """What one feature adds. A module is named as `package.module`, something in it as `package.module:attribute`."""
+    """Describe what a feature adds. Entries are `package.module`, or `package.module:attribute` for an object in it."""
 
     name: str
-    """That of its folder."""
+    """Name of the feature's folder."""
     needs: tuple[str, ...] = ()
-    """Other features, without which this one is not there either."""
+    """Other features; without them this one is unavailable."""
     verbs: Mapping[str, tuple[str, str]] = {}
-    """The modules of verbs, by name, each with the line that `lab --help` has for it; see `lab.cli.call.Verb`."""
+    """Modules of verbs, by name, each with its line in `lab --help`; see `lab.cli.call.Verb`."""
     options: Mapping[str, str] = {}
     """Modules that add options to verbs of others, by the name of the verb; see `lab.cli.call.Command`."""
     exports: Mapping[str, str] = {}
-    """What `import lab` offers of it, by name."""
+    """Objects that `import lab` offers, by name."""
     views: Mapping[str, str] = {}
-    """What others show of it where it is there, by what they ask for."""
+    """Functions that other features call to show something, by name."""
     cluster: Mapping[str, str] = {}
-    """Methods and properties that `Cluster` has of it, by name."""
+    """Methods and properties that the feature adds to `Cluster`, by name."""
     engines: Mapping[str, str] = {}
-    """What provides nodes, by the name that `--engine` takes: a class; see `lab.engine.protocol.Engine`."""
+    """Engine classes, by their name for `--engine`; see `lab.engine.protocol.Engine`."""
     launchers: Mapping[str, str] = {}
-    """What starts workers, by name: a class; see `lab.spec.launching.Launcher`."""
+    """Launcher classes, by name; see `lab.spec.launching.Launcher`."""
     keys: Mapping[str, str] = {}
-    """The dataclasses that declare the keys that it adds to scenarios, by key; see `lab.spec.declare`."""
+    """Dataclasses that declare the feature's scenario keys, by key; see `lab.spec.declare`."""
     findings: Mapping[str, str] = {}
-    """What it adds to diagnoses: `kinds`, an enumeration (`lab.diagnosis.finding.Kind`); and rules, by when they are
-    asked, see `lab.diagnosis.evidence`."""
+    """Additions to the diagnosis: `kinds`, an enumeration (`lab.diagnosis.finding.Kind`), and rules by the moment of
+    their evaluation, see `lab.diagnosis.evidence`."""
     hooks: Mapping[str, str] = {}
-    """Functions that the kernel, or another feature, calls where they are there, by name."""
+    """Functions that the kernel or another feature calls if they exist, by name."""
     record_files: Mapping[str, str] = {}
-    """What the files are that it adds to records, by name."""
+    """Descriptions of the files that the feature adds to records, by name."""
     parts: tuple[str, ...] = ()
-    """What makes a part of a plan of a scenario and options, if they ask for it; see `lab.plan.plan.Part`."""
+    """Functions that make a part of a plan from a scenario and options, if these need it; see `lab.plan.plan.Part`."""
     on_node: str = ""
-    """A package that nodes get as `labnode.features.NAME.on_node`, beside `lab.node`, which they get as `labnode.node`;
-    it imports that by relative imports, and needs Python 3.9, the standard library and torch."""
+    """A package that nodes get as `labnode.features.NAME.on_node`, beside `lab.node`, which they get as `labnode.node`.
+    It uses relative imports and needs only Python 3.9, the standard library, and torch."""
 
     def __init__(self, *, name: str, **parts: Any) -> None:
         if unknown := parts.keys() - Feature.__annotations__:
@@ -101,7 +101,7 @@ _installed_features: tuple[Feature, ...] | None = None
 
 
 def list_features() -> tuple[Feature, ...]:
-    """Every feature whose needs are there: those that come with the lab, then those of other packages by name."""
+    """Return each feature whose needs are available: those of the lab, then those of other packages by name."""
     global _all_features
     if _all_features is None:
         every = [*map(_in_tree, IN_TREE), *installed_features()]
@@ -113,7 +113,7 @@ def list_features() -> tuple[Feature, ...]:
 
 
 def import_entry(entry: str) -> Any:
-    """What an entry names: a module, or something in one."""
+    """Import the module, or the object in a module, that an entry names."""
     module, _, attributes = entry.partition(":")
     loaded: Any = import_module(module)
     for attribute in attributes.split(".") if attributes else ():
@@ -122,9 +122,9 @@ def import_entry(entry: str) -> Any:
 
 
 def find_entry(kind: str, name: str) -> Any:
-    """What the first feature has under a name in its `kind`, such as `engines`; None where none that is there does.
+    """Return the first feature's entry of this name in `kind`, such as `engines`; None if there is none.
 
-    Of a name whose feature is known, no other feature is loaded.
+    If the name belongs to a known feature of the lab, no other feature is imported.
     """
     home = KEYS.get(name) or LAUNCHERS.get(name)
     candidates = list_features() if home is None else [_in_tree(home)] if is_available(home) else []
@@ -133,62 +133,62 @@ def find_entry(kind: str, name: str) -> Any:
 
 
 def find_hook(name: str) -> Any:
-    """A function that some feature offers to others; None where none does."""
+    """Return a function that a feature offers to others; None if no feature does."""
     return find_entry("hooks", name)
 
 
 def hooks(name: str) -> list[Any]:
-    """The functions of all features under a name."""
+    """Return the functions of all features with this name."""
     return [import_entry(feature.hooks[name]) for feature in list_features() if name in feature.hooks]
 
 
 def find_view(name: str) -> Any:
-    """What shows something that another feature knows of; None where no feature does."""
+    """Return the function that shows something another feature knows; None if no feature has it."""
     return find_entry("views", name)
 
 
 def entry_names(kind: str) -> list[str]:
-    """The names that all features have in their `kind`."""
+    """List the names that all features have in `kind`."""
     return [name for feature in list_features() for name in getattr(feature, kind)]
 
 
 def list_verbs() -> dict[str, tuple[str, str]]:
-    """The verbs of all features: the module of each, and its line of help."""
+    """Return the verbs of all features: module and line of help, by name."""
     return {verb: entry for feature in list_features() for verb, entry in feature.verbs.items()}
 
 
 def record_files() -> dict[str, str]:
-    """What the files are that features add to records, by name."""
+    """Return descriptions of the files that features add to records, by name."""
     return {name: what for feature in list_features() for name, what in feature.record_files.items()}
 
 
 def options_of(verb: str) -> list[Any]:
-    """The modules that add options to a verb."""
+    """Import the modules that add options to a verb."""
     return [import_entry(feature.options[verb]) for feature in list_features() if verb in feature.options]
 
 
 def scenario_keys() -> dict[str, Any]:
-    """The dataclasses that declare the keys which features add to scenarios, by key, in the order of `KEYS`."""
+    """Return the dataclasses of the keys that features add to scenarios, by key, in the order of `KEYS`."""
     entries = {name: entry for feature in list_features() for name, entry in feature.keys.items()}
     return {name: import_entry(entries[name]) for name in dict.fromkeys([*KEYS, *entries]) if name in entries}
 
 
 def feature_findings(name: str) -> Iterable[Any]:
-    """What the features of the lab and others have under a name in `findings`."""
+    """Yield the entries of this name in `findings`, of the lab's features and of others."""
     for feature in (*map(_in_tree, filter(is_available, FINDINGS)), *installed_features()):
         if name in feature.findings:
             yield import_entry(feature.findings[name])
 
 
 def find_owners(keys: Collection[str]) -> list[Feature]:
-    """The features of keys that a scenario uses; no others of the lab are loaded."""
+    """Return the features of the keys that a scenario uses, without importing others of the lab."""
     homes = dict.fromkeys(KEYS[key] for key in keys if key in KEYS)
     others = () if all(key in KEYS for key in keys) else list_features()
     return [*map(_in_tree, filter(is_available, homes)), *(one for one in others if one.name not in IN_TREE)]
 
 
 def load_plan_parts(keys: Collection[str] | None) -> list[Any]:
-    """What makes parts of plans, of the features of these keys; None: of all."""
+    """Import the functions that make parts of plans, of the features of these keys; None: of all."""
     return [
         import_entry(entry)
         for feature in (list_features() if keys is None else find_owners(keys))
@@ -202,12 +202,12 @@ def _in_tree(name: str) -> Feature:
 
 
 def is_available(name: str) -> bool:
-    """Whether a feature of the lab is there, and so is all that it needs; loads no other."""
+    """Return whether a feature of the lab and all that it needs exist; import no other feature."""
     return name in IN_TREE and all(map(is_available, _in_tree(name).needs))
 
 
 def installed_features() -> tuple[Feature, ...]:
-    """The features of other packages, by name; this process searches for them once."""
+    """List the features of other packages by name; this process searches for them once."""
     global _installed_features
     if _installed_features is None:
         _installed_features = tuple(_find_installed_features())
@@ -215,7 +215,7 @@ def installed_features() -> tuple[Feature, ...]:
 
 
 def _find_installed_features() -> list[Feature]:
-    """Find them, by name; `importlib.metadata` takes ten times as long, and is asked if there is one."""
+    """Search for them; import `importlib.metadata`, which is ten times slower, only if there are any."""
     sought = f"[{GROUP}]".encode()
     for folder in sys.path:
         try:
@@ -236,9 +236,9 @@ def _find_installed_features() -> list[Feature]:
 
 
 def bundled_path(name: str) -> Path:
-    """Where something lies that comes with the lab beside its modules: lessons, pages of the docs, the Dockerfile.
+    """Return the path of a bundled file or folder: lessons, pages of the docs, the Dockerfile.
 
-    It is in the package when the lab is installed, in the root of a checkout otherwise.
+    It is in the package if the lab is installed, otherwise in the root of a checkout.
     """
     from pathlib import Path
 

@@ -147,7 +147,7 @@ def get_operation(name: str) -> Operation:
 
 @dataclass(frozen=True)
 class Reduction:
-    """How elements are reduced."""
+    """Describe how elements are reduced."""
 
     noun: str
     """Completes the sentence `Every rank gets the ...`."""

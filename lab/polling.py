@@ -1,4 +1,4 @@
-"""Waiting until something is so, which others bring about: the one place where the lab asks again and again."""
+"""Poll a condition until it holds or a deadline passes. The only place where the lab polls."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ T = TypeVar("T")
 
 
 def poll_until(ask: Callable[[], T], limit_s: float, every_s: float = 0.005, enough: Callable[[T], object] = bool) -> T:
-    """Ask until the answer is enough or the time is up; returns the last answer, which tells which of both it was.
+    """Call `ask` until its answer is enough or the time is up; return the last answer, which shows which it was.
 
     Args:
-        ask: returns an answer; what it raises ends the wait.
-        limit_s: how long to go on asking, in seconds; it is asked once at least.
-        every_s: how long to wait before asking again, in seconds.
-        enough: whether an answer ends the wait; by default, one that is true.
+        ask: returns an answer; an exception ends the polling.
+        limit_s: how long to poll, in seconds; `ask` is called at least once.
+        every_s: pause between two calls, in seconds.
+        enough: whether an answer ends the polling; by default, a true one.
     """
     end = time.monotonic() + limit_s
     while not enough(answer := ask()) and time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""How numbers, ranks and lists are written on terminal, page (`words.js` has the same rules) and in exports."""
+"""Format numbers, ranks, and lists for the terminal, for pages (`words.js` has the same rules), and for exports."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from itertools import groupby
 from typing import Any
 
 NONE = "–"
-"""What stands where there is no number."""
+"""Shown for a missing number."""
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 _MOST_SPANS = 8
-"""Of ranks that a sentence names; 16 ranks cannot have more."""
+"""Most spans of ranks in a sentence; 16 ranks cannot have more."""
 _ONE_RANK = re.compile(r"rank (\d+)(\W.*)", re.DOTALL)
 _MOST_ALIKE = 5
-"""So many ranks of which the same is said are told of in one sentence."""
+"""From this many ranks on, equal sentences about single ranks become one sentence."""
 _LONGEST_NUMBER = 10
-"""Digits of the number in the name of a node."""
+"""Most digits of the number in a node's name."""
 _LONGEST_S = 1e15
-"""Nothing takes longer; it may be infinite, or no number."""
+"""No duration is longer, but a value can be infinite or NaN."""
 
 
 def format_bytes(size: float | None) -> str:
-    """`512 B`, `1.5 kB`, `1 MB`: powers of 1000, as networks, disks and nccl-tests count; three digits."""
+    """Format a size with three digits: `512 B`, `1.5 kB`. Powers of 1000, as networks, disks, and nccl-tests use."""
     return NONE if size is None else _scaled(size, "B")
 
 
 def format_rate(bytes_per_s: float | None) -> str:
-    """`1.2 GB/s`."""
+    """Format a rate: `1.2 GB/s`."""
     return NONE if bytes_per_s is None else _scaled(bytes_per_s, "B/s")
 
 
 def format_bit_rate(bits_per_s: float | None) -> str:
-    """`100 Mbit/s`: rates of links are told in bits, as those who sell them do."""
+    """Format the rate of a link in bits, as vendors do: `100 Mbit/s`."""
     return NONE if bits_per_s is None else _scaled(bits_per_s, "bit/s")
 
 
 def format_limit(size: int) -> str:
-    """A limit as it was given: `1 GiB`, `700 MiB`; one that is no whole number of MiB as `512 MB`."""
+    """Format a limit as the user wrote it: `1 GiB`, `700 MiB`, or `512 MB` if it is not a whole number of MiB."""
     mebibytes, rest = divmod(size, 2**20)
     if rest:
         return format_bytes(size)
@@ -47,7 +47,7 @@ def format_limit(size: int) -> str:
 
 
 def format_duration(seconds: float | None) -> str:
-    """`12 µs`, `65.4 ms`, `3.25 s`, `2m 05s`, `1h 02m`; three digits."""
+    """Format a duration with three digits: `12 µs`, `65.4 ms`, `3.25 s`, `2m 05s`, `1h 02m`."""
     if seconds is None:
         return NONE
     if not abs(seconds) < _LONGEST_S:
@@ -67,7 +67,7 @@ def format_duration(seconds: float | None) -> str:
 
 
 def format_moment(seconds: float, distance_s: float) -> str:
-    """A moment on an axis, with as many digits as the distance of two ticks needs: `0`, `20 ms`, `1.5 s`."""
+    """Format a moment on an axis with the digits that the distance between ticks needs: `0`, `20 ms`, `1.5 s`."""
     if seconds == 0:
         return "0"
     unit, size = ("s", 1.0) if distance_s >= 0.1 else ("ms", 1e-3) if distance_s >= 1e-4 else ("µs", 1e-6)
@@ -85,18 +85,18 @@ def _scaled(number: float, unit: str) -> str:
 
 
 def _three_digits(number: float) -> str:
-    """Halves are rounded up, as JavaScript does; `%.3g` rounds them to even digits."""
+    """Round halves up, as JavaScript does; `%.3g` rounds them to even digits."""
     scale = 100 if number < 10 else 10 if number < 100 else 1
     return f"{math.floor(number * scale + 0.5) / scale:.10g}"
 
 
 def clip_end(text: str, longest: int) -> str:
-    """The text, cut off with an ellipsis where it is longer."""
+    """Cut text at the end, with an ellipsis, if it is longer."""
     return text if len(text) <= longest else f"{text[: longest - 1].rstrip()}…"
 
 
 def clip_middle(text: str, longest: int) -> str:
-    """The text, its middle left out where it is longer: an error often says last what it is about."""
+    """Cut text in the middle if it is longer, because errors often name the important thing last."""
     if len(text) <= longest:
         return text
     last = longest // 3
@@ -104,22 +104,22 @@ def clip_middle(text: str, longest: int) -> str:
 
 
 def format_value(value: Any, longest: int) -> str:
-    """A value of a record as one line of JSON, cut off where it is longer."""
+    """Format a value of a record as one line of JSON, cut if it is longer."""
     return clip_end(json.dumps(value, ensure_ascii=False, default=str), longest)
 
 
-def format_count(count: int, one: str, many: str = "") -> str:
-    """`1 call`, `3 calls`, `1,200 calls`."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+def format_count(count: int, singular: str, plural: str = "") -> str:
+    """Format a number with its noun: `1 call`, `3 calls`, `1,200 calls`."""
+    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
 
 
 def name_link(one: str, other: str) -> str:
-    """The link between two nodes, whichever is named first: `node0 - node2`."""
+    """Name the link between two nodes in sorted order: `node0 - node2`."""
     return " - ".join(sorted((one, other)))
 
 
 def name_ranks(ranks: Iterable[int]) -> str:
-    """`rank 3`, `ranks 0, 1 and 5`, `ranks 0-3 and 7`; of many, `ranks 0, 8, …, 248 (every 8th)` or the first ones."""
+    """Name ranks: `rank 3`, `ranks 0, 1 and 5`, `ranks 0-3 and 7`, `ranks 0, 8, …, 248 (every 8th)`."""
     ranks = sorted(ranks)
     return f"rank{'s' if len(ranks) > 1 else ''} {_few_spans(ranks)}" if ranks else "no rank"
 
@@ -135,17 +135,17 @@ def _few_spans(numbers: list[int]) -> str:
 
 
 def _first_spans(numbers: Sequence[int], prefix: str = "") -> list[str]:
-    """The spans of ranks; of many, the first ones and how many more ranks there are."""
+    """Return the spans of ranks; if there are many, the first ones and the number of the other ranks."""
     spans = rank_spans(numbers, prefix)
     if len(spans) <= _MOST_SPANS:
         return spans
-    told = spans[: _MOST_SPANS - 1]
-    until = int(told[-1].rpartition("-")[2].removeprefix(prefix))
-    return [*told, f"{sum(number > until for number in numbers):,} more"]
+    shown = spans[: _MOST_SPANS - 1]
+    until = int(shown[-1].rpartition("-")[2].removeprefix(prefix))
+    return [*shown, f"{sum(number > until for number in numbers):,} more"]
 
 
 def name_nodes(names: Iterable[str]) -> str:
-    """`node0, node2 and other`; neighbours put together: `node0-node255`."""
+    """Name nodes: `node0, node2 and other`; combine neighbours: `node0-node255`."""
     numbered: dict[str, list[int]] = {}
     others = []
     for name in dict.fromkeys(names):
@@ -159,15 +159,15 @@ def name_nodes(names: Iterable[str]) -> str:
 
 
 def merge_ranks(sentences: Iterable[str]) -> list[str]:
-    """Sentences that say the same of many ranks as one, at the place of the first: `ranks 0-6: no note x`."""
+    """Merge equal sentences about many ranks at the position of the first: `ranks 0-6: no note x`."""
     ranks: dict[str, list[str]] = {}
-    found = [(sentence, _ONE_RANK.match(sentence)) for sentence in sentences]
-    for _, of_rank in found:
+    matches = [(sentence, _ONE_RANK.match(sentence)) for sentence in sentences]
+    for _, of_rank in matches:
         if of_rank is not None:
             ranks.setdefault(of_rank[2], []).append(of_rank[1])
     names = {text: name_ranks(map(int, of)) for text, of in ranks.items() if len(of) >= _MOST_ALIKE}
     merged: dict[str, None] = {}
-    for sentence, of_rank in found:
+    for sentence, of_rank in matches:
         if of_rank is not None and of_rank[2] in names:
             rest = f" have{of_rank[2][4:]}" if of_rank[2].startswith(" has ") else of_rank[2]
             sentence = f"{names[of_rank[2]]}{rest}"
@@ -176,13 +176,13 @@ def merge_ranks(sentences: Iterable[str]) -> list[str]:
 
 
 def name_attempts(numbers: Iterable[int]) -> str:
-    """`attempt 2`, `attempts 0-2`."""
+    """Name attempts: `attempt 2`, `attempts 0-2`."""
     numbers = sorted(numbers)
     return f"attempt{'s' if len(numbers) > 1 else ''} {join_words(rank_spans(numbers))}"
 
 
 def rank_spans(ranks: Iterable[int], prefix: str = "") -> list[str]:
-    """Neighbours put together: `0-3`, `7`; with the prefix `r`: `r0-r3`, `r7`. Two neighbours stay two."""
+    """Combine neighbours: `0-3`, `7`, or with the prefix `r`: `r0-r3`, `r7`. Two neighbours stay separate."""
     spans = []
     for _, neighbours in groupby(enumerate(sorted(ranks)), key=lambda pair: pair[1] - pair[0]):
         span = [rank for _, rank in neighbours]
@@ -192,23 +192,23 @@ def rank_spans(ranks: Iterable[int], prefix: str = "") -> list[str]:
 
 
 def join_words(words: Iterable[str]) -> str:
-    """`a`, `a and b`, `a, b and c`; each once, in their order."""
+    """Join distinct words in their order: `a`, `a and b`, `a, b and c`."""
     words = list(dict.fromkeys(word for word in words if word))
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""
 
 
 def format_ordinal(number: int) -> str:
-    """`1st`, `2nd`, `11th`."""
+    """Format an ordinal: `1st`, `2nd`, `11th`."""
     last = 0 if number % 100 in (11, 12, 13) else number % 10
     suffix = {1: "st", 2: "nd", 3: "rd"}.get(last, "th")
     return f"{number}{suffix}"
 
 
 def was_or_were(subjects: Iterable[object]) -> str:
-    """`was` or `were`, as fits the number of ranks or other subjects."""
+    """Return `was` for one subject, else `were`."""
     return "was" if len(list(subjects)) == 1 else "were"
 
 
 def capitalize_first(sentence: str) -> str:
-    """The sentence with a capital letter."""
+    """Capitalize the first letter of a sentence."""
     return sentence[:1].upper() + sentence[1:]

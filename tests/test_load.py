@@ -19,7 +19,7 @@ from lab.features.faults.kinds.nodes import Kill
 from lab.features.faults.network import Condition, Link
 from lab.features.grade.keys import Grading
 from lab.features.launchers.launchers import Torchrun
-from lab.features.lessons.question import NoteReference, Question
+from lab.features.lessons.question import NoteRef, Question
 from lab.spec.declare import all_keys_of
 from lab.spec.keys import Volume
 from lab.spec.kinds import make_slug
@@ -165,7 +165,7 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
             "predict": Question(
                 ask=golden(2),
                 choices=("[10.0]", "[20.0]"),
-                answer=NoteReference(note="received", rank=2),
+                answer=NoteRef(note="received", rank=2),
             ),
             "grade": Grading(points={"note loss": 2.5, "check": 4}, files=("data",)),
         },

@@ -1,4 +1,4 @@
-"""What verbs share: arguments and their values, the records and scenarios that they name, answers, progress."""
+"""Share code between verbs: arguments and their values, the records and scenarios they name, answers, and progress."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class OncePerName(argparse.Action):
-    """Collects pairs of a name and a value; each name may be given once."""
+    """Collect pairs of a name and a value; refuse a name that is given twice."""
 
     def __call__(self, parser: object, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
         """Add one."""
@@ -39,7 +39,7 @@ class OncePerName(argparse.Action):
 
 
 def _converter(convert: Callable[[str], T]) -> Callable[[str], T]:
-    """The conversion as argparse wants it: an error is a sentence."""
+    """Turn a conversion into what argparse expects: its error becomes a sentence."""
 
     def converted(word: str) -> T:
         try:
@@ -61,7 +61,7 @@ def _whole_number(allowed: str, low: int, high: int = 10**9 - 1) -> Callable[[st
 
 @_converter
 def positive_float(word: str) -> float:
-    """A number above 0."""
+    """Parse a number above 0."""
     try:
         number = float(word)
     except ValueError:
@@ -73,8 +73,8 @@ def positive_float(word: str) -> float:
 
 @_converter
 def volume_argument(word: str) -> Volume:
-    """A host folder and its place in nodes: `HOST:NODE[:ro]`."""
-    from lab.spec.keys import parse_volume  # few commands mount any
+    """Parse a host folder and its path in nodes: `HOST:NODE[:ro]`."""
+    from lab.spec.keys import parse_volume  # few commands mount volumes
 
     try:
         return parse_volume(word, Path.cwd())
@@ -84,20 +84,20 @@ def volume_argument(word: str) -> Volume:
 
 @_converter
 def variable_argument(word: str) -> tuple[str, str]:
-    """A variable of the environment: `NAME=VALUE`."""
+    """Parse an environment variable: `NAME=VALUE`."""
     from lab.spec.keys import variable_problem
 
     name, equals, value = word.partition("=")
     if not equals:
         raise ValueError(f"found {word!r}; allowed: NAME=VALUE")
-    if wrong := variable_problem(name):
-        raise ValueError(wrong)
+    if problem := variable_problem(name):
+        raise ValueError(problem)
     return name, value
 
 
 @_converter
 def host_list(word: str) -> tuple[str, ...]:
-    """Names of hosts with commas between them."""
+    """Parse names of hosts that are separated by commas."""
     names = tuple(name.strip() for name in word.split(","))
     if "" in names or len({*names}) < len(names):
         raise ValueError(f"found {word!r}; allowed: names of hosts with commas between them, each once")
@@ -106,7 +106,7 @@ def host_list(word: str) -> tuple[str, ...]:
 
 @_converter
 def scheduler_option(word: str) -> tuple[str, str]:
-    """An option of a scheduler: `partition=gpu`."""
+    """Parse an option of a scheduler: `partition=gpu`."""
     name, equals, value = word.removeprefix("--").partition("=")
     if not equals or not name.replace("-", "").isalnum():
         raise ValueError(f"found {word!r}; allowed: NAME=VALUE, NAME the long name of an option of the scheduler")
@@ -115,7 +115,7 @@ def scheduler_option(word: str) -> tuple[str, str]:
 
 @_converter
 def data_folder(word: str) -> tuple[str, Path]:
-    """A folder of this machine, by name: `NAME=FOLDER`."""
+    """Parse a named folder of this machine: `NAME=FOLDER`."""
     from lab.spec.keys import checked_folders
 
     name, equals, folder = word.partition("=")
@@ -126,7 +126,7 @@ def data_folder(word: str) -> tuple[str, Path]:
 
 @_converter
 def requirements_file(word: str) -> tuple[str, ...]:
-    """The packages that a file names."""
+    """Read the packages that a file names."""
     from lab.spec.load import read_requirements
 
     return read_requirements("requirements_in", Path(word))
@@ -184,7 +184,7 @@ HELP = {
     "--volume": "a host folder for every node",
     "--wait": "wait this long for a cluster that is busy, e.g. 60s",
 }
-"""What `--help` says of the options of runs and clusters, and of others that several verbs have."""
+"""Help texts of the options of runs and clusters, and of others that several verbs share."""
 
 
 _HOW: dict[str, dict[str, Any]] = {
@@ -223,20 +223,20 @@ _HOW: dict[str, dict[str, Any]] = {
     },
     "--wait": {"dest": "wait_s", "type": duration, "default": 0.0, "metavar": "TIME"},
 }
-"""What argparse has to know of these options; others of `HELP` are flags."""
+"""Keyword arguments of `add_argument` for these options; other options of `HELP` are flags."""
 SHAPE = ("--image", "--requirements", "--data", "--cpus", "--memory", "--max-processes", "--disk", "--gpus", "--strict",
          "--volume", "--env", "--hosts", "--allocation")  # fmt: skip
-"""Everything that makes the shape of a cluster, except its size."""
+"""Options that define the shape of a cluster, except its size."""
 
 
 def add_options(container: argparse._ActionsContainer, *names: str, complete: str = "", **how: Any) -> None:
-    """Add arguments, with what `HELP` says of them; an option that is there already is not added again.
+    """Add arguments, with their help from `HELP`; skip options that the container already has.
 
     Args:
         container: a parser or a group.
-        names: of options that are in `HELP`, or of one other argument.
-        complete: the kind of names that shells complete it with, see `lab.features.help.verb_completion`.
-        how: what `add_argument` takes, over what is known of the option.
+        names: options from `HELP`, or one other argument.
+        complete: kind of names for shell completion, see `lab.features.help.verb_completion`.
+        how: keyword arguments of `add_argument`; they override the known ones.
     """
     for name in names:
         if name in container._option_string_actions:  # noqa: SLF001
@@ -245,32 +245,32 @@ def add_options(container: argparse._ActionsContainer, *names: str, complete: st
         kind = known.pop("complete", complete)
         argument = container.add_argument(*((name, "-q") if name == "--quiet" else (name,)), **{**known, **how})
         if kind:
-            vars(argument)["complete"] = kind  # `lab completion` makes of it what shtab wants
+            vars(argument)["complete"] = kind  # `lab completion` converts it for shtab
         if name == "--engine":
-            argument.choices, argument.metavar = CHOICES, None  # not at once: argparse would ask for all that there are
+            argument.choices, argument.metavar = CHOICES, None  # set later, because argparse would list all engines
 
 
 def shape_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What `add_shape` took, as `Cluster` wants it."""
+    """Return the values of `SHAPE` as arguments of `Cluster`."""
     names = ("image", "requirements", "data", "cpus", "memory_bytes", "processes", "disk_bytes", "gpus", "strict")
-    said = {name: getattr(arguments, name) for name in (*names, "hosts", "allocation")}
-    return {**said, "volumes": tuple(arguments.volumes), "env": dict(arguments.env)}
+    values = {name: getattr(arguments, name) for name in (*names, "hosts", "allocation")}
+    return {**values, "volumes": tuple(arguments.volumes), "env": dict(arguments.env)}
 
 
 def field_values(kind: Any, arguments: argparse.Namespace) -> dict[str, Any]:
-    """What the arguments say of the fields of a dataclass, as its constructor takes it."""
+    """Return the parsed arguments that are fields of a dataclass, as arguments of its constructor."""
     return {field.name: getattr(arguments, field.name) for field in fields(kind) if hasattr(arguments, field.name)}
 
 
 def add_record(parser: argparse.ArgumentParser) -> None:
-    """The name of a run, `--attempt`, `--runs` and `--json`: what every verb takes that shows what is on record."""
+    """Add the name of a run, `--attempt`, `--runs`, and `--json`, for each verb that shows a record."""
     about = "name of a run, or how it begins or ends (default: the latest)"
     add_options(parser, "run", nargs="?", help=about, complete="runs")
     add_options(parser, "--attempt", "--runs", "--json")
 
 
 def open_record(arguments: argparse.Namespace) -> Record:
-    """The record that was named.
+    """Open the record that the arguments name.
 
     Raises:
         RecordError: there is none, or it has no such attempt.
@@ -281,7 +281,7 @@ def open_record(arguments: argparse.Namespace) -> Record:
 
 
 def add_scenarios(parser: argparse.ArgumentParser, verb: str) -> None:
-    """Add the scenarios that a verb runs, and what follows -- for their scripts."""
+    """Add the scenarios that a verb runs, and the arguments after -- for their scripts."""
     parser.usage = f"lab {verb} SCENARIO.yaml | SCRIPT.py | FOLDER | @LESSON ... [options] [-- SCRIPT ARGUMENTS]"
     about = "scenarios (YAML), scripts, folders of scenarios, or lessons as @NAME, such as @scatter"
     add_options(parser, "scenarios", type=Path, nargs="+", help=about, complete="scenarios")
@@ -289,7 +289,7 @@ def add_scenarios(parser: argparse.ArgumentParser, verb: str) -> None:
 
 
 def named_scenarios(paths: Sequence[Path], args: Sequence[str], env: Mapping[str, str]) -> list[Scenario]:
-    """Every scenario of these files, folders and lessons; `args` and `env` come after its own.
+    """Load each scenario of these files, folders, and lessons; append `args` and `env` to its own.
 
     Raises:
         ScenarioError: one is not valid.
@@ -301,7 +301,7 @@ def named_scenarios(paths: Sequence[Path], args: Sequence[str], env: Mapping[str
 
 
 def print_answer(arguments: argparse.Namespace, data: Callable[[], Any], text: Callable[[Style], str]) -> int:
-    """Print the one that was asked for; returns the exit code 0."""
+    """Print the data as JSON with `--json`, else the text; return the exit code 0."""
     if arguments.json:
         print(json.dumps(data()))
     else:
@@ -310,12 +310,12 @@ def print_answer(arguments: argparse.Namespace, data: Callable[[], Any], text: C
 
 
 def print_sanitized(text: str) -> None:
-    """Print text, parts of which may come from scripts."""
+    """Print text, parts of which can come from scripts."""
     print(sanitize_text(text), flush=True)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file that was asked for.
+    """Write text to a file that the user named.
 
     Raises:
         LabError: it cannot be written.
@@ -327,14 +327,14 @@ def write_text(path: Path, text: str) -> None:
 
 
 _LASTING = ("warning", "using", "removed")
-"""Announcements that begin like this stay on the screen."""
+"""Announcements with such a beginning stay on the screen."""
 
 
 class Progress:
-    """Shows on standard error what is being done: the latest at the bottom of a terminal, elsewhere a line each."""
+    """Show on standard error what the lab does: the latest line in a terminal's status area, elsewhere a line each."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        from lab.report.live import Bottom  # few verbs take long
+        from lab.report.live import Bottom  # few verbs need progress
 
         self._quiet = quiet
         self._bottom = Bottom(None if quiet else sys.stderr)
@@ -347,17 +347,17 @@ class Progress:
         self._bottom.wipe()
 
     def announce(self, text: str) -> None:
-        """Show what begins now, once."""
+        """Show what begins now, unless it is the same as before."""
         if text == self._last:
             return
         self._last, is_lasting = text, text.startswith(_LASTING)
-        if self._bottom.there and not is_lasting:
+        if self._bottom.is_terminal and not is_lasting:
             self._bottom.show([clip_end(sanitize_text(text), self._bottom.size.columns)])
         else:
             self.line(style_for(sys.stderr).paint(sanitize_text(text), "yellow" if is_lasting else "dim"))
 
     def line(self, text: str) -> None:
-        """Show a line that stays, in its own colours."""
+        """Print a line that stays, with its own colours."""
         self._bottom.wipe()
         if not self._quiet:
             print(sanitize_text(text), file=sys.stderr, flush=True)

@@ -1,7 +1,7 @@
-"""Calls a verb: imports only what it needs, guards its output, turns errors into a sentence and an exit code.
+"""Run a verb: import only what it needs, guard its output, and turn errors into a sentence and an exit code.
 
-A verb that does something goes on to its end when its output cannot be written: a cluster is removed and a run is
-judged all the same. What only shows something ends then.
+A verb that does something continues when its output cannot be written: it still removes a cluster or judges a run.
+A verb that only shows something ends then.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from lab.cli.overview import VERBS, list_all_verbs
 from lab.feature import import_entry, list_verbs, options_of
 
 ENDS_WITH_READER = ("logs", "watch")
-"""Verbs that may print for ever."""
+"""Verbs that can print for ever."""
 
 
 class OutputLost(OSError):
-    """Standard output cannot be written, for another reason than that nobody reads it."""
+    """Standard output cannot be written, for another reason than a closed pipe."""
 
 
 class Output:
-    """A stream, text or binary, whose first error is kept.
+    """A stream, text or binary, that passes its errors to a callback.
 
     Args:
-        stream: where the text goes.
-        lose: called with an error; it may raise another one.
+        stream: where the data goes.
+        lose: called with each error; it can raise another one.
     """
 
     def __init__(self, stream: Any, lose: Callable[[OSError], object]) -> None:
@@ -40,7 +40,7 @@ class Output:
         self._lose = lose
 
     def write(self, data: Any) -> int:
-        """Write, or drop it where that cannot be done."""
+        """Write the data, or drop it after an error."""
         try:
             return int(self._stream.write(data))
         except OSError as error:
@@ -48,7 +48,7 @@ class Output:
             return len(data)
 
     def flush(self) -> None:
-        """The same for what was held back."""
+        """Flush the stream, or drop its buffer after an error."""
         try:
             self._stream.flush()
         except OSError as error:
@@ -56,7 +56,7 @@ class Output:
 
     @property
     def buffer(self) -> Output:
-        """The binary stream below."""
+        """The underlying binary stream."""
         return Output(self._stream.buffer, self._lose)
 
     def __getattr__(self, name: str) -> Any:
@@ -65,7 +65,7 @@ class Output:
 
 @contextmanager
 def guarded_output(verb: str) -> Iterator[list[OSError]]:
-    """Guard the standard streams while a verb runs; gives the errors of standard output that are to be reported."""
+    """Guard the standard streams while a verb runs; yield the errors of standard output to report."""
     lost: list[OSError] = []
     out, err = sys.stdout, sys.stderr
 
@@ -73,7 +73,7 @@ def guarded_output(verb: str) -> Iterator[list[OSError]]:
         _drop_rest(out)
         if verb in ENDS_WITH_READER:
             raise error if isinstance(error, BrokenPipeError) else OutputLost(error.errno, error.strerror)
-        if not isinstance(error, BrokenPipeError):  # whoever reads no more has seen enough
+        if not isinstance(error, BrokenPipeError):  # a closed pipe is not an error
             lost.append(error)
 
     guarded: Any = Output(out, lose_output), Output(err, lambda _: _drop_rest(err))
@@ -89,8 +89,8 @@ def guarded_output(verb: str) -> Iterator[list[OSError]]:
 
 
 def _drop_rest(stream: Any) -> None:
-    """Have what a stream holds back, and all that follows, go nowhere."""
-    with suppress(OSError, ValueError):  # it is no file
+    """Send what a stream holds, and what follows, to the null device."""
+    with suppress(OSError, ValueError):  # it is not a file
         nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
@@ -100,19 +100,18 @@ class Verb(Protocol):
     """A module that implements one verb."""
 
     def add_arguments(self, parser: Parser) -> None:
-        """Declare what the verb takes."""
+        """Declare the arguments of the verb."""
 
     def run(self, arguments: argparse.Namespace) -> int:
-        """Do it; returns the exit code."""
+        """Run the verb; return the exit code."""
 
 
 class Command(NamedTuple):
-    """A verb where a module has several, or options that a feature adds to a verb of others."""
+    """A verb of a module with several verbs, or options that a feature adds to another verb."""
 
     add_arguments: Callable[[Parser], None]
     run: Callable[..., int]
-    """Of options: is given the arguments, and as `verb` what runs the verb, which it calls unless an option asks for
-    something else."""
+    """Of options: also gets `verb`, a function that runs the verb; it calls that unless an option replaces the verb."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -121,32 +120,32 @@ class Parser(argparse.ArgumentParser):
     _views: argparse._MutuallyExclusiveGroup | None = None
 
     def one_of(self) -> argparse._MutuallyExclusiveGroup:
-        """The options that say what to show, of which only one is given at a time; the same for all who ask."""
+        """Return the shared group of options that select what to show; only one of them is allowed."""
         if self._views is None:
             self._views = self.add_mutually_exclusive_group()
         return self._views
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and end with 2."""
-        wrong = [word for word in message.split() if word.startswith("--") and "unrecognized" in message]
-        close = _near(wrong[0].split("=")[0], self._option_string_actions) if wrong else None
+        """Print the error and exit with 2."""
+        unknown_options = [word for word in message.split() if word.startswith("--") and "unrecognized" in message]
+        close = _near(unknown_options[0].split("=")[0], self._option_string_actions) if unknown_options else None
         hint = f"did you mean {close}?" if close else f"see `{self.prog} --help`"
         sys.stderr.write(f"{self.prog}: {message}\n  hint: {hint}\n")
         sys.exit(2)
 
     def ask_for_names(self, how: Callable[[str], object]) -> None:
-        """Put in the place of each argument's kind of names what says to a shell how to ask for them."""
+        """Replace each argument's kind of names by a shell's way to complete such names."""
         for action in self._actions:
             if "complete" in vars(action):
                 vars(action)["complete"] = how(vars(action)["complete"])
 
     def knows(self, word: str) -> bool:
-        """Whether a word is no option, or one of those that were declared; `--help` asks for all that there are."""
+        """Return whether a word is a declared option or no option; false for `--help`, which needs all options."""
         option = word.split("=", maxsplit=1)[0]
         return not option.startswith("-") or (option in self._option_string_actions and option not in ("-h", "--help"))
 
-    def takes_value(self, option: str) -> bool:
-        """Whether the word behind an option, which may be cut short, is its value."""
+    def expects_value(self, option: str) -> bool:
+        """Return whether the word after an option, which can be abbreviated, is its value."""
         meant = (action for name, action in self._option_string_actions.items() if name.startswith(option))
         action = next(meant, None)
         return action is not None and action.nargs != 0
@@ -171,7 +170,7 @@ def run_verb(words: list[str]) -> int:
     own, rest = split_rest(words[1:], parser)
     run = module.run
     if not all(map(parser.knows, own)):
-        for options in reversed(options_of(verb)):  # those of a feature see the arguments before those of who needs it
+        for options in reversed(options_of(verb)):  # options of a feature run before those of features that need it
             options.add_arguments(parser)
             run = partial(options.run, verb=run)
         own, rest = split_rest(words[1:], parser)
@@ -188,9 +187,9 @@ def run_verb(words: list[str]) -> int:
 
 
 def split_rest(words: Sequence[str], parser: Parser) -> tuple[list[str], list[str] | None]:
-    """The verb's own words, and those of a script or command, which follow `--`; None where there are none.
+    """Split words into the verb's own and those of a script or command after `--`; None if there is no such part.
 
-    Where the parser has a default `own_words`, the rest begins without `--` too, behind so many words of the verb.
+    If the parser has a default `own_words`, the rest also begins after that many of the verb's own words, without `--`.
     """
     left = parser.get_default("own_words")
     value_follows = False
@@ -200,7 +199,7 @@ def split_rest(words: Sequence[str], parser: Parser) -> tuple[list[str], list[st
         if value_follows or left is None:
             value_follows = False
         elif word.startswith("-"):
-            value_follows = parser.takes_value(word)
+            value_follows = parser.expects_value(word)
         elif left == 0:
             return list(words[:at]), list(words[at:])
         else:
@@ -209,7 +208,7 @@ def split_rest(words: Sequence[str], parser: Parser) -> tuple[list[str], list[st
 
 
 def load_verb(verb: str) -> Verb | None:
-    """The module of a verb; None if there is no such verb."""
+    """Import the module of a verb; return None if there is no such verb."""
     if verb in VERBS:
         return import_module(f"lab.cli.cmd_{verb}")
     module, _ = list_verbs().get(verb, ("", ""))
@@ -217,7 +216,7 @@ def load_verb(verb: str) -> Verb | None:
 
 
 def run_guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
-    """Run a verb; whatever a person can cause becomes a sentence, never a traceback."""
+    """Run a verb; turn each error that a user can cause into a sentence, without a traceback."""
     from lab.errors import LabError, wrap_internal_error
     from lab.report.sanitize import sanitize_plain
 
@@ -226,7 +225,7 @@ def run_guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Na
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return 130
-    except (BrokenPipeError, OutputLost):  # for whoever called
+    except (BrokenPipeError, OutputLost):  # the caller handles them
         raise
     except Exception as error:
         if os.environ.get("LAB_DEBUG") and not isinstance(error, LabError):

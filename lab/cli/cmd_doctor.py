@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look, and say; 1 if something failed, 3 if no engine answers."""
+    """Run the checks; return 1 if one failed, 3 if no engine answers."""
     wanted = Wanted(**shared.field_values(Wanted, arguments))
     if wanted.gpu_test:
         wanted = replace(wanted, gpus=wanted.gpus or 1)
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _leftovers(engine: Engine) -> Check:
-    """Clusters that nobody will come back for."""
+    """Check for clusters that no process uses or owns any more."""
     unused = (info for info in engine.find() if not info.stays and read_holder(info) is None)
     left = sorted({*engine.nodeless(), *(info.name for info in unused)})
     if left:

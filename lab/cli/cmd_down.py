@@ -26,10 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Remove it; what a killed command left behind goes with it."""
+    """Remove the cluster, including what a killed command left."""
     engines, silent = available_engines(arguments.engine)
     if not engines:
-        select_engine(arguments.engine)  # says why
+        select_engine(arguments.engine)  # raises the reason
     clusters = [] if arguments.all else [Cluster(name=arguments.name, engine=engine) for engine in engines]
     removed = Removed()
     if arguments.all:
@@ -39,17 +39,17 @@ def run(arguments: argparse.Namespace) -> int:
             for name in gone.clusters:
                 forget_faults(engine.name, name)
             removed += gone
-    for cluster in [one for one in clusters if one.info()] or clusters:  # or else what is left without any node
+    for cluster in [one for one in clusters if one.info()] or clusters:  # else remains without nodes
         holder = cluster.busy()
         if holder:
             sys.stderr.write(f"{cluster.name} is busy with {holder.get('purpose')}: removing it anyway\n")
         removed += cluster.down()
-    _tell_of_the_silent(silent, "" if arguments.all else clusters[0].name, removed)
+    _report_unreachable(silent, "" if arguments.all else clusters[0].name, removed)
     return print_answer(arguments, lambda: asdict(removed), lambda _: _sentence(removed, arguments.name, engines))
 
 
-def _tell_of_the_silent(silent: Mapping[str, EngineUnavailable], cluster: str, removed: Removed) -> None:
-    """Say that something may be left on an engine that does not answer; an error where nothing else was removed."""
+def _report_unreachable(silent: Mapping[str, EngineUnavailable], cluster: str, removed: Removed) -> None:
+    """Warn that an engine that does not answer can still have a cluster; raise if nothing else was removed."""
     for engine, why in silent.items():
         if isinstance(why, EngineAbsent) and not was_used(engine, cluster):
             continue

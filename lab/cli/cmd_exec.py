@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run it; the exit code is the command's."""
+    """Run the command; return its exit code."""
     if not arguments.rest:
         raise UsageError("there is no command to run", "write it after the node, as in `lab exec node0 hostname -i`")
     cluster = Cluster(name=arguments.name, engine=arguments.engine)
@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def find_node(info: ClusterInfo, name: str) -> Node:
-    """The node of a name or number, which has to run.
+    """Return the running node of this name or number.
 
     Raises:
         UsageError: there is none.

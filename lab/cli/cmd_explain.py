@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Explain it; needs no engine."""
+    """Explain the run; needs no engine."""
     from lab.diagnosis.explain import explain_run
     from lab.report.verdict import explanation_text
 

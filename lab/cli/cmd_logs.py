@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the log; one rank's as it is, several merged with a prefix."""
+    """Print the log: one rank's as it is, several merged with a prefix."""
     record = _record(arguments)
     if arguments.launcher:
         return _print_launchers(record, arguments)
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     while True:
         over = not record.in_progress
-        while number < record.number:  # the workers were begun anew
+        while number < record.number:  # the workers were restarted
             show_rest(record.attempt(number))
             live.finish()
             index, number, workers = IndexReader(), number + 1, {}
@@ -75,12 +75,12 @@ def run(arguments: argparse.Namespace) -> int:
         if not arguments.follow or (over and index.position == before):
             live.finish()
             return 0
-        live.settle()
+        live.flush_due()
         time.sleep(_POLL_S)
 
 
 def _print_launchers(record: Record, arguments: argparse.Namespace) -> int:
-    """Print what starters printed, a line each with its node."""
+    """Print the output of launcher processes, each line with its node."""
     logs = {node: log for node, log in record.launcher_logs().items() if node in (arguments.node or [node])}
     for node, log in logs.items():
         for line in log.decode("utf-8", "backslashreplace").splitlines():
@@ -94,7 +94,7 @@ def _print_launchers(record: Record, arguments: argparse.Namespace) -> int:
 
 
 def _print_one(log: BinaryIO, *, raw: bool) -> None:
-    """Print a log line by line, and a long line in parts: so no log takes much memory."""
+    """Print a log line by line, and a long line in parts, so that memory use is limited."""
     decoder = getincrementaldecoder("utf-8")("backslashreplace")
     while line := log.readline(_LONGEST_PART):
         data = line if raw else sanitize_text(decoder.decode(line), output=True).encode()
@@ -107,7 +107,9 @@ def _print_one(log: BinaryIO, *, raw: bool) -> None:
 def _record(arguments: argparse.Namespace) -> Record:
     if arguments.run or not arguments.name:
         return open_record(arguments)
-    by_cluster = {one.readable_plan().cluster: one for one in list_records(arguments.runs)}  # the latest of each
+    by_cluster = {
+        one.readable_plan().cluster: one for one in list_records(arguments.runs)
+    }  # the latest run of each cluster
     if arguments.name not in by_cluster:
         meant = did_you_mean(arguments.name, by_cluster)
         raise UsageError(f"there are no runs on cluster {arguments.name} in {arguments.runs}{meant}")
@@ -117,7 +119,7 @@ def _record(arguments: argparse.Namespace) -> Record:
 def _wanted(arguments: argparse.Namespace, workers: dict[int, str], record: Record) -> set[int]:
     ranks, nodes = arguments.rank or [*workers, -1], arguments.node
     for rank in arguments.rank or ():
-        record.open_log(rank).close()  # refuses a rank that the run does not have
+        record.open_log(rank).close()  # raises for an unknown rank
     for node in nodes or ():
         if node not in workers.values():
             raise UsageError(f"run {record.run} has no node {node!r}", f"it has {name_nodes(workers.values())}")

@@ -48,15 +48,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run them; the exit code is that of the worst verdict."""
+    """Run the scenarios; return the exit code of the worst verdict."""
     scenarios, options, shape = read_arguments(arguments)
     if arguments.dry_run:
         return _dry_run(scenarios, options, arguments, shape)
-    many = len(scenarios) > 1
-    options = replace(options, terminal=not (many or arguments.json or arguments.quiet or options.stdin))
+    is_batch = len(scenarios) > 1
+    options = replace(options, terminal=not (is_batch or arguments.json or arguments.quiet or options.stdin))
     if options.interactive is not None and (require_terminal := find_hook("require_terminal")):
         require_terminal()
-    if many and (options.stdin or options.interactive is not None):
+    if is_batch and (options.stdin or options.interactive is not None):
         raise UsageError(
             f"{len(scenarios)} scenarios cannot share the terminal or standard input",
             "run the one that --interactive or --stdin is for",
@@ -65,12 +65,12 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stderr if arguments.json else sys.stdout,
         sys.stderr,
         quiet=arguments.quiet or arguments.json,
-        lines=not many,
+        lines=not is_batch,
         raw=arguments.raw,
     )
     cluster = Cluster(name=arguments.name, engine=arguments.engine, announce=live.progress, **shape)
-    if many:
-        return _run_many(cluster, scenarios, options, live, arguments)
+    if is_batch:
+        return _run_all(cluster, scenarios, options, live, arguments)
     try:
         result = cluster.run(scenarios[0], observer=live, options=options)
     finally:
@@ -79,22 +79,22 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(result.to_json()))
     else:
         if result.exit_code == Interrupted.exit_code and sys.stdout.isatty():
-            print()  # the terminal has shown ^C
+            print()  # the terminal shows ^C
         print_sanitized(verdict_text(result, style_for(sys.stdout)))
     arguments.results = [result]
     return result.exit_code
 
 
 def read_arguments(arguments: argparse.Namespace) -> tuple[list[Scenario], RunOptions, dict[str, Any]]:
-    """What to run, how, and the shape of the cluster that is asked for."""
+    """Return the scenarios, the options, and the requested shape of the cluster."""
     shape = shared.shape_arguments(arguments)
-    env = shape.pop("env")  # that of the run, whatever the cluster was given
+    env = shape.pop("env")  # environment of the run, not of the cluster
     scenarios = named_scenarios(arguments.scenarios, arguments.rest, env)
     options = RunOptions(**shared.field_values(RunOptions, arguments))
     return scenarios, options, shape
 
 
-def _run_many(
+def _run_all(
     cluster: Cluster, scenarios: list[Scenario], options: RunOptions, live: LiveOutput, arguments: argparse.Namespace
 ) -> int:
     from lab.report.verdict import progress_line, summary_text
@@ -140,7 +140,7 @@ def _dry_run(
 
     try:
         runs = Cluster(name=arguments.name, engine=arguments.engine, **shape).dry_run(scenarios, options)
-    except EngineUnavailable:  # then nobody can say how a cluster would be made, but what would run is known
+    except EngineUnavailable:  # the cluster is unknown, but not what would run
         asked = {name: value for name, value in shape.items() if value}
         runs = [DryRun(plan=plan) for plan, _ in plan_all(scenarios, options, asked)]
     return print_answer(

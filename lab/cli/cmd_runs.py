@@ -22,13 +22,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List them, the latest last."""
+    """List the runs, the latest last."""
     records = list_records(arguments.runs)[-(arguments.last or 0) :]
-    found = [(record, record.result_or_refusal(), record.size_bytes()) for record in records]
+    entries = [(record, record.result_or_refusal(), record.size_bytes()) for record in records]
     return print_answer(
         arguments,
-        lambda: [_json(*one) for one in found],
-        lambda style: _table(found, style) if found else f"no runs in {arguments.runs}",
+        lambda: [_json(*one) for one in entries],
+        lambda style: _table(entries, style) if entries else f"no runs in {arguments.runs}",
     )
 
 
@@ -36,13 +36,15 @@ def _json(record: Record, result: Result, size_bytes: int) -> dict[str, Any]:
     return {**result.to_json(), "size_bytes": size_bytes, "in_progress": record.in_progress}
 
 
-def _table(found: list[tuple[Record, Result, int]], style: Style) -> str:
+def _table(entries: list[tuple[Record, Result, int]], style: Style) -> str:
     rows = []
-    for record, result, size_bytes in found:
+    for record, result, size_bytes in entries:
         ranks, took = str(len(result.ranks)), format_duration(result.duration_s)
         goes_on = record.in_progress
         verdict = "goes on" if goes_on else result.verdict
         reason = "" if goes_on else clip_end(result.reason, _LONGEST_REASON)
         rows.append([result.run, verdict, result.engine, ranks, took, format_bytes(size_bytes), reason])
-    rows.append(["", "", "", "", "", format_bytes(sum(size for _, _, size in found)), format_count(len(found), "run")])
+    rows.append(
+        ["", "", "", "", "", format_bytes(sum(size for _, _, size in entries)), format_count(len(entries), "run")]
+    )
     return table_text(["run", "verdict", "engine", "ranks", "time", "size", "reason"], rows, style)

@@ -26,31 +26,33 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show it; needs no engine."""
+    """Show the result; needs no engine."""
     record = open_record(arguments)
     result = record.result()
-    return print_answer(arguments, result.to_json, lambda style: result_text(result, style) + _further(record, style))
+    return print_answer(
+        arguments, result.to_json, lambda style: result_text(result, style) + _extra_lines(record, style)
+    )
 
 
-def _further(record: Record, style: Style) -> str:
-    """What else there is to see."""
+def _extra_lines(record: Record, style: Style) -> str:
+    """Return lines about other backends in use and recorded steps."""
     from lab.diagnosis.facts import read_facts
 
     named = read_facts(record).named
     find_named_backends = find_hook("named_backends") if named else None
-    more = [finding.sentence for finding in find_named_backends(named)] if find_named_backends else []
+    lines = [finding.sentence for finding in find_named_backends(named)] if find_named_backends else []
     if is_traced(record):
-        more.append(f"{format_count(len(read_steps(record)[1]), 'step')} recorded: lab show {record.run} --steps")
-    return "".join("\n" + style.paint(line, "dim") for line in more)
+        lines.append(f"{format_count(len(read_steps(record)[1]), 'step')} recorded: lab show {record.run} --steps")
+    return "".join("\n" + style.paint(line, "dim") for line in lines)
 
 
 def is_traced(record: Record) -> bool:
-    """Whether the calls of a run were recorded."""
+    """Return whether the calls of a run were recorded."""
     return bool(list_names(record.path, TRACE))
 
 
 def read_steps(record: Record) -> tuple[Trace, list[Step]]:
-    """The trace of a run, and its calls put together.
+    """Read the trace of a run, and match its calls into steps.
 
     Raises:
         RecordError: nothing was recorded.

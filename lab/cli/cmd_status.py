@@ -22,10 +22,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show every cluster, or the one of that name."""
+    """Show each cluster, or the one of that name."""
     engines, silent = available_engines(arguments.engine)
-    found = [(engine, info) for engine in engines for info in engine.find(arguments.name)]
-    states = [(info, _memory(engine, info), read_holder(info)) for engine, info in found]
+    clusters = [(engine, info) for engine in engines for info in engine.find(arguments.name)]
+    states = [(info, _memory(engine, info), read_holder(info)) for engine, info in clusters]
     return print_answer(
         arguments,
         lambda: [{**cluster_json(info), "memory_bytes": memory, "busy": busy} for info, memory, busy in states],
@@ -43,7 +43,7 @@ def _nothing(name: str | None, engines: list[Engine], silent: dict[str, EngineUn
 
 
 def _memory(engine: Engine, info: ClusterInfo) -> dict[str, int | None]:
-    """What each node uses; several are asked at once, for whoever answers waits most of the time."""
+    """Return the memory use of each node, measured in parallel because each measurement mostly waits."""
     if not isinstance(engine, MemoryMeter):
         return {node.name: None for node in info.nodes}
     from concurrent.futures import ThreadPoolExecutor

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Start it, or say that it is there."""
+    """Start the cluster, or say that it is up."""
     began = time.monotonic()
     with Progress(quiet=arguments.quiet) as progress:
         cluster = Cluster(
@@ -55,8 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
                 "notes": STRICT_NOTES_BYTES if info.shape.strict else NOTES_BYTES,
                 "trace": LIMIT_BYTES,
             }
-            told = ", ".join(f"{format_limit(limit)} of {what}" for what, limit in kept.items())
-            print(f"  each rank: {told}")
+            limits = ", ".join(f"{format_limit(limit)} of {what}" for what, limit in kept.items())
+            print(f"  each rank: {limits}")
     return 0
 
 

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check each; 2 if one is not valid."""
+    """Check each scenario; return 2 if one is invalid."""
     findings: list[dict[str, Any]] = []
     for path in find_scenarios(arguments.scenarios):
         try:

@@ -1,4 +1,4 @@
-"""Entry point of `lab`: says what verbs there are, or calls one."""
+"""Entry point of `lab`: show the overview, or run a verb."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def main(argv: list[str] | tuple[str, ...] | None = None) -> int:
     """Run the command line and return its exit code.
 
     Args:
-        argv: the words after `lab`; None: those of this process, which then ends.
+        argv: the words after `lab`; None: those of this process, which ends afterwards.
     """
     try:
         return _main(list(sys.argv[1:] if argv is None else argv))
@@ -33,20 +33,20 @@ def main(argv: list[str] | tuple[str, ...] | None = None) -> int:
         sys.stderr.write("interrupted\n")
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader of our output is gone
         return 0
-    except OSError as error:  # of standard output: verbs turn theirs into a sentence
+    except OSError as error:  # of standard output: verbs handle their own errors
         return _not_written(error)
     finally:
         if argv is None and "signal" in sys.modules:
             import signal
 
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C does not change how an ended command ended
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not change the exit code
 
 
 def run_program() -> None:
-    """The program `lab`: `main`, then an end without the 40 ms that the interpreter takes to dismantle itself."""
-    gc.set_threshold(100_000)  # a command is over before looking for garbage pays
+    """Run the program `lab`, then exit at once: the interpreter's own shutdown would take 40 ms."""
+    gc.set_threshold(100_000)  # commands are too short for garbage collection to pay
     sys.stdout = sys.stdout or open(os.devnull, "w")  # it may be closed
     sys.stderr = sys.stderr or open(os.devnull, "w")
     for stream in (sys.stdout, sys.stderr):
@@ -56,7 +56,7 @@ def run_program() -> None:
         try:
             stream.flush()
         except BrokenPipeError:
-            pass  # whoever read our output has seen enough
+            pass  # the reader of our output is gone
         except OSError as error:
             code = code or _not_written(error)
     os._exit(code)
@@ -71,7 +71,7 @@ def _not_written(error: OSError) -> int:
 
 
 def make_printable(stream: Any) -> None:
-    """Let a stream take any text: what its encoding lacks becomes `?`, if nobody said otherwise."""
+    """Let a stream take any text: replace what its encoding lacks, unless the user chose how to handle errors."""
     if stream.errors not in ("strict", "backslashreplace", "surrogateescape"):
         return
     is_utf_8 = stream.encoding.lower() in ("utf-8", "utf8")
@@ -89,7 +89,7 @@ def _main(words: list[str]) -> int:
         return 0
     from lab.engine.interrupts import raise_interrupts
 
-    with raise_interrupts():  # an interrupt while something is imported may be lost otherwise
+    with raise_interrupts():  # otherwise an interrupt during an import can be lost
         from lab.cli.call import run_verb
 
         return run_verb(words)

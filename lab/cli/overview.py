@@ -1,4 +1,4 @@
-"""What `lab --help` says; it imports next to nothing, so that it is there at once."""
+"""Render `lab --help`; imports almost nothing, so that it is fast."""
 
 from lab.feature import list_verbs
 
@@ -15,16 +15,16 @@ VERBS = {
     "validate": "check scenarios without running them",
     "doctor": "look at engine, image, kernel and machine",
 }
-"""The kernel's own verbs, with a line of help each."""
+"""The kernel's own verbs, each with its line of help."""
 
 
 def list_all_verbs() -> dict[str, str]:
-    """All verbs, those of features last, with a line of help each."""
+    """Return all verbs, those of features last, each with its line of help."""
     return {**VERBS, **{verb: text for verb, (_, text) in list_verbs().items()}}
 
 
 def render_overview() -> str:
-    """What there is."""
+    """Render the text of `lab --help`."""
     return f"""usage: lab VERB [options]
 
 A distributed-PyTorch laboratory.

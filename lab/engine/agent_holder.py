@@ -270,11 +270,11 @@ class HolderEngine(Engine, PowerControl, PauseControl):
     # -- finding
 
     def folders(self, cluster: str | None) -> list[Path]:
-        """The folder of the owner's cluster of this name, or of all, whole or half made."""
+        """Return the folder of the owner's cluster of this name, or all folders, complete or not."""
         return list(filter(is_cluster, [self.home / cluster] if cluster else sorted(self.home.glob("*"))))
 
     def find(self, cluster: str | None = None) -> list[ClusterInfo]:
-        """The owner's clusters that exist, wholly or in part."""
+        """Return the owner's existing clusters, complete or not."""
         return [info for folder in self.folders(cluster) if (info := self.read_cluster(folder)) is not None]
 
     def nodeless(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What an engine is: the core that every engine has, and optional capabilities."""
+"""The protocol of an engine: the core that every engine has, and optional capabilities."""
 
 from __future__ import annotations
 

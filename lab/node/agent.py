@@ -1,7 +1,8 @@
-"""The agent: lives in a node from `lab up` to `lab down`, imports torch once, forks the workers of each run.
+"""The agent: lives in a node from `lab up` to `lab down`, imports torch once, and forks the workers of each run.
 
-It has one thread, so that a fork is safe, and one loop. Messages come over standard input (a container) or over a
-Unix socket (the local engine); see `wire`. One run at a time; a run whose client has gone silent ends with its lease.
+It has one thread, so that a fork is safe, and one loop. Messages come over standard input (a container) or over a Unix
+socket (the local engine); see `wire`. It serves one run at a time. If the client sends nothing for the time of its
+lease, the agent ends the run.
 """
 
 from __future__ import annotations
@@ -40,25 +41,25 @@ class Agent:
     def __init__(self, config: Config, leftovers: leftovers.Leftovers | None = None) -> None:
         self.config = config
         self._leftovers = leftovers
-        """Where runs can leave something outside of their folders; None where that cannot be told."""
+        """Where runs can leave something outside of their folders; None: unknown."""
         self.connections: list[Connection] = []
         self._listener: socket.socket | None = None
         self.run: NodeRun | None = None
         self._unclean = leftovers.unclean if leftovers is not None else ""
-        """What a run left that could not be ended or removed: the node is none for another run."""
+        """What a run left that could not be ended or removed; with it the node refuses other runs."""
         self._outputs: outputs.Outputs | None = None
-        """What the run has made, between its end and the fetching."""
+        """The files that the run has made, between its end and the fetching."""
         self._heap: Heap | None = None
-        """What is gathered once a run has ended; not in agents that were forked, which share theirs."""
+        """Memory to gather once a run has ended; None in forked agents, which share that of their parent."""
         self._claimed_at = self._last_message_at = time.monotonic()
-        """Monotonic times of the claim, and of the last message about a run; at first, of the start."""
+        """Monotonic times of the claim and of the last message about a run; at first, of the start."""
         self._stacks_due: float | None = None
         self._traces_due = 0.0
-        """Monotonic time at which traces are sent next; 0: at once, because some were left when too much waited."""
+        """Monotonic time at which traces are sent next; 0: at once, because congestion stopped the last transfer."""
         self._store_ports: set[int] = set()
-        """Where stores of runs listened; each of their connections may keep that port, which keeps no store from it."""
+        """Ports of the stores of earlier runs. Their connections may keep a port, but a store can reuse it."""
         self._extensions: list[Any] = [extend(self) for extend in hooks("agent")]
-        """What features add, see `hooks`."""
+        """Extensions of features, see `hooks`."""
         self.actions: dict[type[Any], Callable[[Connection, Any], object]] = {
             messages.Hello: self._greet,
             messages.Claim: self._claim,
@@ -84,12 +85,12 @@ class Agent:
             ),
             messages.Release: NodeRun.release,
         }
-        """What is done for the run that this node takes part in."""
+        """Actions that need the current run of this node."""
         for extension in self._extensions:
             self.actions.update(extension.actions)
 
     def handle(self, connection: Connection, message: wire.Message | wire.Malformed) -> None:
-        """Act on one message; every error becomes an answer, never the end of the agent."""
+        """Act on one message; an error becomes an answer and never ends the agent."""
         if isinstance(message, wire.Malformed):
             connection.send(messages.Refused(message.run, message.what, message.reason))
             return
@@ -125,7 +126,7 @@ class Agent:
                 return
             self._end_run(f"run {claim.run} of the same owner took {self.config.node}")
         left = self._unclean
-        if not left and self.config.container:  # on the local engine, the network is this machine's
+        if not left and self.config.container:  # on the local engine, the network belongs to the machine
             left = tcp.describe_kept_ports(self._store_ports, strict=self.config.strict)
         try:
             if left:
@@ -167,7 +168,7 @@ class Agent:
         run.send(messages.Finished(run.run))
         self._outputs = None
         self._heap = self._heap or (Heap() if self.config.container and not self.config.forked else None)
-        if run.imported:  # the next script is likely to need it too, and then does not wait for it
+        if run.imported:  # the next script will probably need it, too
             warm.import_frozen(name for name in warm.missing_modules() if name in run.imported)
 
     def _clean(self, run: NodeRun) -> None:
@@ -176,7 +177,7 @@ class Agent:
         self.run = None
 
     def _end_run(self, why: str = "") -> None:
-        """End the run before its client asks for it, and tell it why where it may still be there."""
+        """End the run before its client asks for it, and send the reason if the client may still be there."""
         if self.run is None:
             return
         if why:
@@ -185,7 +186,7 @@ class Agent:
         self._clean(self.run)
 
     def _for_run(self, action: Callable[[NodeRun], object]) -> None:
-        """Do something for the run; whatever goes wrong is the end of that run, never of the agent."""
+        """Do something for the run; an error ends that run, but never the agent."""
         if self.run is None:
             return
         try:
@@ -195,7 +196,7 @@ class Agent:
             self._end_run(f"its agent met {type(error).__name__}: {error}")
 
     def serve(self) -> None:
-        """Work until the last client of a container is gone for good, or the process is killed."""
+        """Work until a container's client closes the connection for good, or the process is killed."""
         wake_r, wake_w = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -220,25 +221,25 @@ class Agent:
             self._step(ready, wake_r)
 
     def _patience_s(self) -> float | None:
-        """For how many seconds nothing has to be done; None: until somebody says something."""
+        """Return for how many seconds nothing is due; None: until a message comes."""
         if self._stacks_due is not None:
             return max(0.0, self._stacks_due - time.monotonic())
         if self.run is not None:
             return min(_MEMORY_TICK_S if self.config.memory_bytes else _RUN_TICK_S, self.run.traces_every_s)
-        return _TICK_S if self._heap is not None else None  # hundreds of nodes may be at rest on one machine
+        return _TICK_S if self._heap is not None else None  # hundreds of idle nodes may share one machine
 
     def _step(self, ready: set[int], wake_r: int) -> None:
         self._for_run(lambda run: run.pass_on(ready))
         for extension in self._extensions:
             extension.pass_on(ready)
-        if not ready and self.run is None and self._heap is not None:  # nobody has wanted anything for a second
+        if not ready and self.run is None and self._heap is not None:  # idle for a second
             self._heap.gather()
         if wake_r in ready:
             os.read(wake_r, 4096)
             self._for_run(NodeRun.reap)
             self._traces_due = 0.0
         if self._listener is not None and self._listener.fileno() in ready:
-            with suppress(OSError):  # whoever called has gone, or there are too many already
+            with suppress(OSError):  # the client has gone, or too many files are open
                 accepted, _ = self._listener.accept()
                 self.connections.append(Connection(accepted.fileno(), accepted.fileno(), accepted))
         for connection in list(self.connections):
@@ -255,7 +256,7 @@ class Agent:
             self._for_run(lambda run: run.report_stacks())
 
     def _send_traces(self, run: NodeRun, now: float) -> None:
-        """Send the traces as often as is asked for; what had to be left when too much waited, at once."""
+        """Send the traces at the requested interval, or at once if congestion stopped the last transfer."""
         if not run.send.congested and now >= self._traces_due:
             left = run.send_traces()
             self._traces_due = 0.0 if left else now + run.traces_every_s
@@ -263,7 +264,7 @@ class Agent:
     def _read(self, connection: Connection) -> None:
         chunk = connection.receive()
         if chunk == b"":
-            if connection.owner is None:  # a container's standard input: its engine is done with this node
+            if connection.owner is None:  # a container's standard input: the engine has closed it
                 self._leave()
             self.connections.remove(connection)
             if self.run is not None and self.run.send.client is connection:
@@ -279,7 +280,7 @@ class Agent:
 
 
 def main() -> None:
-    """Entry point in a container: the configuration is the last argument."""
+    """Run the agent of a container; the last argument is the configuration."""
     config = typed.read_typed(Config, json.loads(sys.argv[-1]))
     sys.argv = [""]
     serve_node(config)

@@ -1,6 +1,6 @@
-"""What a worker and its agent share: pipes for what it prints and reads, its trace, and the points at which it is held.
+"""What a worker and its agent share: pipes for output and input, the trace, and the points at which the worker is held.
 
-Who starts the worker opens them: the agent that forks it, or a process that a launcher started, see `launched`.
+The process that starts the worker opens them: the agent that forks it, or a process of a launcher, see `launched`.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from .messages.agent import CALLED, FED, ON_REQUEST, OWN, WorkerSettings, Worker
 from .statement import SOCKET_VARIABLE
 
 SPEC_VARIABLE = "LAB_WORKER_SPEC"
-"""Has what a worker in an interpreter of its own is started with."""
+"""Environment variable with the specification of a worker that is a new interpreter."""
 _MOST_WAITING_BYTES = 1 << 20
-"""The lab sends no more than a quarter of this before it is told that it was taken."""
+"""The lab sends no more than a quarter of this before the agent reports the delivery."""
 _VDISABLE = b"\0"
 _OUT_OF_THE_WAY = 100
-"""Descriptors from here on are far from those that scripts use."""
+"""Lowest descriptor for the lab: scripts use lower ones."""
 _STREAMS = ("in", "out", "err")
 
 
 class InputChannel:
-    """Takes what a worker is to read, and gives it to the worker as that takes it.
+    """Passes input on to a worker as fast as the worker reads it.
 
     Args:
-        ends: the agent's descriptors of the worker by name. It closes `input`, where what is read goes in, but not
-            `terminal`, the agent's end of a pseudo-terminal, which whoever reads it closes.
+        ends: the agent's descriptors of the worker by name. This closes `input`, to which the input is written, but not
+            `terminal`, the agent's end of a pseudo-terminal, which its reader closes.
     """
 
     def __init__(self, ends: Mapping[str, int]) -> None:
@@ -46,17 +46,17 @@ class InputChannel:
 
     @property
     def waiting(self) -> int | None:
-        """The descriptor that has to be writable for what waits; None where nothing does."""
+        """The descriptor that has to become writable for the queued input; None: nothing is queued."""
         return self._input if self._data else None
 
     def write(self, data: bytes, *, last: bool) -> tuple[int, bool]:
-        """Take what is to be read; as `flush`."""
+        """Queue input for the worker, and call `flush`."""
         self._data += data[: _MOST_WAITING_BYTES - len(self._data)]
         self._last |= last
         return self.flush()
 
     def flush(self) -> tuple[int, bool]:
-        """Give the worker what it takes now; returns how many bytes that were, and whether it takes no more."""
+        """Write what the worker accepts now; return the number of bytes, and whether the input is closed."""
         accepted = 0
         try:
             while self._data and self._input >= 0:
@@ -64,14 +64,14 @@ class InputChannel:
                 self._data, accepted = self._data[done:], accepted + done
         except BlockingIOError:
             return accepted, False
-        except OSError:  # nobody reads
+        except OSError:  # the worker has closed it
             self._last = True
         if self._last or self._input < 0:
             self.close()
         return accepted, self._input < 0
 
     def resize(self, rows: int, columns: int) -> None:
-        """Tell the worker how large its terminal is."""
+        """Set the size of the worker's terminal."""
         if self._terminal >= 0:
             size = (min(max(1, one), 0xFFFF) for one in (rows, columns))
             fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("4H", *size, 0, 0))
@@ -84,16 +84,16 @@ class InputChannel:
 
 
 def add_triggers(start: WorkerStart, triggers: Iterable[dict[str, Any]]) -> WorkerStart:
-    """Return a worker with those of the run's triggers that are its own, or any rank's."""
+    """Return a worker with the triggers of the run that apply to its rank, or to any rank."""
     own = tuple(one for one in triggers if start.rank >= 0 and one.get("rank") in (None, start.rank))
     return start._replace(triggers=own) if own else start
 
 
 def open_channels(start: WorkerStart, settings: WorkerSettings) -> tuple[dict[str, int], dict[str, int]]:
-    """Open what a worker and its agent share; returns the agent's descriptors, and the worker's, by name.
+    """Open what a worker and its agent share; return the agent's descriptors, and the worker's, by name.
 
     Raises:
-        OSError: there is no capacity for the pseudo-terminal that the worker is to have from its start.
+        OSError: no pseudo-terminal is available for a worker that needs one from its start.
     """
     mine: dict[str, int] = {}
     theirs: dict[str, int] = {}
@@ -123,7 +123,10 @@ def open_channels(start: WorkerStart, settings: WorkerSettings) -> tuple[dict[st
 
 
 def _open_terminal(kind: str, mine: dict[str, int], theirs: dict[str, int]) -> bool:
-    """Open a pseudo-terminal, if there is one; a worker that only may ask for one says at its breakpoints that not."""
+    """Open a pseudo-terminal if one is available.
+
+    A worker that may only ask for one reports the lack at its breakpoints.
+    """
     try:
         mine["terminal"], theirs["terminal"] = os.openpty()
     except OSError:
@@ -132,37 +135,38 @@ def _open_terminal(kind: str, mine: dict[str, int], theirs: dict[str, int]) -> b
         return False
     mine["input"] = os.dup(mine["terminal"])
     settings = termios.tcgetattr(theirs["terminal"])
-    settings[6][termios.VSUSP] = _VDISABLE  # nobody could let the rank go on
+    settings[6][termios.VSUSP] = _VDISABLE  # nothing could continue the rank after Ctrl-Z
     termios.tcsetattr(theirs["terminal"], termios.TCSANOW, settings)
     return True
 
 
 def sidecar_of(start: WorkerStart) -> str:
-    """Name the process that stands beside a worker, as FEATURE.MODULE; empty: none does."""
+    """Return the process next to a worker, as FEATURE.MODULE; empty: none."""
     return next((one["sidecar"] for one in start.triggers if one.get("sidecar")), "")
 
 
 def sidecar_module(start: WorkerStart) -> Any:
-    """Return the module of a feature that the process beside a worker runs.
+    """Return the module of a feature that the process next to a worker runs.
 
-    It has `start_serving(uid, gid, channel)` for the agent, which returns a pid and where the process is told what to
-    do, and `install(channel)` for the worker.
+    It has `start_serving(uid, gid, channel)` for the agent, which returns a pid and the descriptor for commands to the
+    process, and `install_filter(channel)` for the worker.
     """
     feature, _, module = sidecar_of(start).partition(".")
     return import_module(f"..features.{feature}.on_node.{module}", __package__)
 
 
 def relocate_descriptors(start: WorkerStart, worker: dict[str, int]) -> tuple[tuple[int, ...], dict[str, int]]:
-    """Return the streams of a worker, -1 where it has none, and its other descriptors, far from those of scripts."""
+    """Return the streams of a worker, -1 if missing, and its other descriptors, far from those of scripts."""
     streams = (worker["terminal"],) * 3 if start.stdin == OWN else tuple(worker.get(name, -1) for name in _STREAMS)
     others = {name: fd for name, fd in worker.items() if name not in _STREAMS}
     return streams, {name: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _OUT_OF_THE_WAY) for name, fd in others.items()}
 
 
 def await_gate(start: WorkerStart, settings: WorkerSettings, descriptors: Mapping[str, int]) -> dict[str, Any] | None:
-    """Wait in a worker until it may run its script, and install its sidecar.
+    """Wait in a worker until its gate opens, and install its sidecar.
 
-    Returns what `rank.worker` needs to know, where descriptors are NAME_fd; None: the agent does not want it.
+    Returns:
+        The specification for `rank.worker`, with descriptors as NAME_fd; None: the agent gave the worker up.
     """
     gate, sidecar = descriptors["gate"], descriptors.get("sidecar")
     wanted = os.read(gate, 1)
@@ -177,7 +181,7 @@ def await_gate(start: WorkerStart, settings: WorkerSettings, descriptors: Mappin
 
 
 def become_cold_worker(spec: dict[str, Any], import_root: str) -> NoReturn:
-    """Run a worker in an interpreter of its own."""
+    """Replace this process by a new interpreter that runs a worker."""
     for name, fd in spec.items():
         if name.endswith("_fd"):
             os.set_inheritable(fd, True)

@@ -1,4 +1,4 @@
-"""Files in folders where a script may have put links, pipes or devices: opened safely, and removed."""
+"""Open and remove files safely in folders where a script may have put links, pipes, or devices."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ KINDS = {
     stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFREG: "a file",
     stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
 }  # fmt: skip
-"""What a path is, by the format of its mode."""
+"""Descriptions of paths by the format of their mode."""
 
 
 class NotAFile(Exception):
-    """There is no regular file of this path; the text is the end of a sentence that begins with the path."""
+    """A path is no regular file; the text is the end of a sentence that begins with the path."""
 
 
 def describe_kind(mode: int) -> str:
-    """What a path is that is no regular file, such as `a pipe`; empty for a regular file."""
+    """Return what a path is, such as `a pipe`; empty for a regular file."""
     return "" if stat.S_ISREG(mode) else KINDS[stat.S_IFMT(mode)]
 
 
@@ -29,7 +29,7 @@ def open_folder(top: str, path: str = "") -> int:
     """Open a folder below another one, or that one; no part of the path below it may be a link.
 
     Raises:
-        OSError: there is none, it is a link, or it cannot be read.
+        OSError: it does not exist, is a link, or cannot be read.
     """
     here = os.open(top, _FOLDER)
     for part in path.split("/") if path else ():
@@ -42,11 +42,11 @@ def open_folder(top: str, path: str = "") -> int:
 
 
 def open_regular_file(top: str, path: str) -> int:
-    """Open a regular file below a folder for reading; nothing else is opened, so this never waits.
+    """Open a regular file below a folder for reading. Nothing else is opened, so this never blocks.
 
     Raises:
         NotAFile: it is something else.
-        OSError: there is none, or it cannot be read.
+        OSError: it does not exist, or cannot be read.
     """
     folders, _, name = path.rpartition("/")
     folder = open_folder(top, folders)
@@ -68,18 +68,18 @@ def walk_tree(
     enter: Callable[[str, os.stat_result], bool],
     failed: Callable[[str, OSError], object] = lambda *_: None,
 ) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the path and the status of everything below a folder; links are not followed.
+    """Yield the path and the status of everything below a folder; do not follow links.
 
     Args:
         top: the folder.
-        enter: whether to look into a folder below it.
+        enter: returns whether to enter a folder below it.
         failed: called with a folder that cannot be read, or vanishes meanwhile.
     """
     waiting = [""]
     for below in waiting:
         folder = os.path.join(top, below) if below else top
         try:
-            opened = open_folder(top, below)  # step by step: the whole path may be longer than the kernel takes
+            opened = open_folder(top, below)  # step by step: the whole path may exceed the kernel's limit
             try:
                 with os.scandir(opened) as entries:
                     for entry in entries:
@@ -94,16 +94,15 @@ def walk_tree(
 
 
 def escape_path(path: str) -> str:
-    r"""A path as text that any message can hold: bytes that are no text are written as `\xff`."""
+    r"""Return a path as text for messages: bytes that are not UTF-8 become `\xff`."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def remove_tree(path: str | os.PathLike[str], on_entry: Callable[[], object] = lambda: None) -> bool:
-    """Remove a folder with everything in it, or a file; links are not followed. Returns whether nothing is there now.
+    """Remove a file, or a folder with everything in it; do not follow links. Return whether the path is gone.
 
-    `tell` is called for everything on the way.
-
-    Neither the stack, nor the length of a path, nor the number of open files grows with the depth.
+    `on_entry` is called for each removed entry. Neither the stack, nor the length of a path, nor the number of open
+    files grows with the depth.
     """
     try:
         if not stat.S_ISDIR(os.lstat(path).st_mode):
@@ -126,10 +125,10 @@ def remove_tree(path: str | os.PathLike[str], on_entry: Callable[[], object] = l
 
 
 def _empty(top: int, on_entry: Callable[[], object]) -> None:
-    """Empty a folder. What lies in its folders is moved up into it, so that nothing is ever opened deep down."""
+    """Empty a folder. Its subfolders' contents are moved up into it, so that no deep path is ever opened."""
     waiting = _remove_inside(top, on_entry)
     for name in waiting:
-        with suppress(OSError):  # what cannot be opened or moved stays, and so does everything around it
+        with suppress(OSError):  # what cannot be opened or moved stays, with its parents
             inner = _open(name, top)
             try:
                 for deeper in _remove_inside(inner, on_entry):
@@ -142,7 +141,7 @@ def _empty(top: int, on_entry: Callable[[], object]) -> None:
 
 
 def _remove_inside(folder: int, on_entry: Callable[[], object]) -> list[str]:
-    """Remove every file and every empty folder; the names of the other folders, which can be opened now."""
+    """Remove every file and every empty folder; return the names of the other folders, which can be opened now."""
     with os.scandir(folder) as entries:
         listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
     left = []
@@ -166,6 +165,6 @@ def _open(path: str | os.PathLike[str], parent: int | None = None) -> int:
     except PermissionError:
         os.chmod(path, 0o700, dir_fd=parent)
         return os.open(path, _FOLDER, dir_fd=parent)
-    with suppress(OSError):  # whose folder this is not, may still be allowed to change it
+    with suppress(OSError):  # without ownership it may still be writable
         os.fchmod(folder, 0o700)
     return folder

@@ -17,19 +17,19 @@ from .rank_process import JoinedProcess
 from .statement import Datagram
 
 _MOST_AT_A_TIME = 256
-"""So many of a node are read at a time: each takes three descriptors."""
+"""Limit for those that a node's agent reads at a time: each needs three descriptors."""
 _MOST_RANKS = 1 << 12
 _F_GET_SEALS = 1034
 _STATUS_PATIENCE_S = 0.5
-"""So long it may take whoever started a process to wait for it."""
+"""Time for a process's parent to wait for it, which gives the wait status to the agent."""
 
 
 class JoinedProcesses:
-    """Processes of one run on this node that workers started, and that joined a process group.
+    """Processes of one run on this node that workers started and that joined a process group.
 
     Args:
         send: sends a message to the lab.
-        limits: counts what they note, and write into their traces: together as much as a worker may.
+        limits: counts their notes and traces; together they may have as much as a worker.
     """
 
     def __init__(self, send: Sender, limits: Limits) -> None:
@@ -37,7 +37,7 @@ class JoinedProcesses:
         self._limits = limits
         self._by_pid: dict[int, JoinedProcess] = {}
         self._counts: Counter[int] = Counter()
-        """How many there were of each worker."""
+        """Number of processes by rank of the worker."""
 
     def __iter__(self) -> Iterator[JoinedProcess]:
         return iter(list(self._by_pid.values()))
@@ -49,7 +49,7 @@ class JoinedProcesses:
                 selector.register(process.pidfd, selectors.EVENT_READ)
 
     def handle(self, worker: int, datagram: Datagram, attempt: str = "") -> bool:
-        """Handle what such a process stated, or one that becomes such a process by it; False: somebody else did."""
+        """Handle the statement of such a process, or of one that joins; return False if it is from another process."""
         statement, process = datagram.statement, self._by_pid.get(datagram.pid)
         if isinstance(statement, messages.Joining):
             if process is None:
@@ -69,7 +69,7 @@ class JoinedProcesses:
         return True
 
     def _admit(self, worker: int, joining: messages.Joining, datagram: Datagram, attempt: str) -> None:
-        """Read a process from now on, if there is nothing wrong with what it sent; its descriptors are ours then."""
+        """Begin to read a process if its message is valid; this takes over the descriptors."""
         nth, sane = self._counts[worker], worker >= 0 and 0 <= joining.rank < joining.world_size <= _MOST_RANKS
         capacity = nth < messages.MOST_OF_A_WORKER and len(self._by_pid) < _MOST_AT_A_TIME
         if not (sane and capacity and len(datagram.fds) == 2 and all(map(_is_in_memory, datagram.fds))):
@@ -89,14 +89,14 @@ class JoinedProcesses:
         self._send(joined._replace(world_size=joining.world_size, meeting=joining.meeting[:300]))
 
     def detect_ends(self, ready: Collection[int]) -> bool:
-        """Note which have ended, of those whose descriptors are ready; returns whether there are any."""
+        """Note which processes have ended, of those whose descriptors are ready; return whether there are any."""
         ended = [process for process in self if process.is_running and process.pidfd in ready]
         for process in ended:
             process.end()
         return bool(ended)
 
     def report_ends(self, *, last: bool = False) -> None:
-        """Report how those ended that have, and what they wrote; `last`: nobody is waited for."""
+        """Report the end of each process that has ended, and its trace; `last`: do not wait for a wait status."""
         for process in self:
             if process.is_running:
                 continue
@@ -109,21 +109,21 @@ class JoinedProcesses:
             process.close()
 
     def send_trace(self, process: JoinedProcess) -> bool:
-        """Pass on what one has written, see `RankProcess`."""
+        """Send the trace of a process, see `RankProcess`."""
         return process.send_trace(self._send, partial(self._count, process, "trace"))
 
     def _count(self, process: JoinedProcess, what: str, size: int) -> int:
         return self._limits.count(messages.worker_of(process.rank), process.attempt, what, size)
 
     def end(self) -> None:
-        """All of them are dead: report how they ended."""
+        """Report how the processes ended: all of them are dead."""
         for process in self:
             process.end()
         self.report_ends(last=True)
 
 
 def _is_in_memory(fd: int) -> bool:
-    """Whether a descriptor is a file in memory: reading it never waits for anybody, and takes no more than is there."""
+    """Return whether a descriptor is a file in memory: reading it never blocks and never returns more than its size."""
     try:
         fcntl.fcntl(fd, _F_GET_SEALS)
         os.pread(fd, 0, 0)

@@ -1,4 +1,4 @@
-"""How a worker, or starter, is started: a fork of the agent with pipes of its own, a user, an environment, a gate."""
+"""Start a worker or starter: a fork of the agent with its own pipes, user, and environment, and with a gate."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from .users import UMASK, Users
 _PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
 _HELD_BACK = (signal.SIGTERM, signal.SIGINT)
-"""Until a fork is no agent any more, whose handlers would remove the run."""
+"""Signals to block until a fork has left the agent's handlers behind, which would remove the run."""
 
 
 def start_worker(start: WorkerStart, settings: WorkerSettings, users: Users, config: Config) -> Worker:
-    """Fork a worker, or starter, that waits at its gate."""
+    """Fork a worker or starter that waits at its gate."""
     note_socket = start.env[statement.SOCKET_VARIABLE]
     mine, theirs = channels.open_channels(start, settings)
     for name in {"in", "out", "err", "terminal"} & theirs.keys():
         users.assign(theirs[name], start.local_rank)  # scripts open /dev/stdout
-    notes = statement.bind_notes(note_socket)  # no other rank can write there, where they are several users
+    notes = statement.bind_notes(note_socket)  # if ranks are separate users, no other rank can write there
     os.chmod(note_socket, 0o600)
     users.assign(note_socket, start.local_rank)
     agent = os.getpid()
@@ -57,7 +57,7 @@ def start_worker(start: WorkerStart, settings: WorkerSettings, users: Users, con
 
 
 def wrap_worker(start: WorkerStart, pid: int, notes: socket.socket, ends: dict[str, int], users: Users) -> Worker:
-    """Return a worker by the agent's ends of what it shares with it; its sidecar, if it has one, is started."""
+    """Return a worker by the agent's ends of its channels; start its sidecar if it has one."""
     for name in ("out", "err"):
         with suppress(OSError):  # a larger pipe is only faster
             fcntl.fcntl(ends[name], _F_SETPIPE_SZ, _PIPE_BYTES)
@@ -73,11 +73,11 @@ def wrap_worker(start: WorkerStart, pid: int, notes: socket.socket, ends: dict[s
 def _become_worker(
     start: WorkerStart, settings: WorkerSettings, users: Users, config: Config, far: dict[str, int], agent: int
 ) -> None:
-    """Return only if the agent wants no such worker any more."""
+    """Run the worker in this process; return only if the agent gave it up."""
     if start.stdin == OWN:
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C comes here
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that this process receives Ctrl-C
     os.chdir(settings.folder)
-    if config.strict:  # it may make none of the calls that take from tables of the whole machine
+    if config.strict:  # system calls that use tables of the whole machine are refused
         resource.setrlimit(resource.RLIMIT_NOFILE, (STRICT_OPEN_FILES, STRICT_OPEN_FILES))
     processes.drop_privileges(*users.worker(start.local_rank))
     if users.are_separate:
@@ -118,7 +118,7 @@ def check_starter(start: WorkerStart) -> None:
 
 
 def _find_program(program: str) -> str | None:
-    """Its path; what is installed beside the Python of the node counts first, whether or not PATH names that folder."""
+    """Return the path of a program; the folder of the node's Python comes first, whether or not it is on PATH."""
     bin_folder = os.path.dirname(sys.executable)
     return shutil.which(program, path=os.pathsep.join((bin_folder, os.environ.get("PATH", os.defpath))))
 

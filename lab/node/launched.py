@@ -1,8 +1,8 @@
-"""A process that torchrun or mpirun started becomes a worker on record: it tells the agent so before its script begins.
+"""A process that torchrun or mpirun started becomes a recorded worker, and reports to the agent before its script.
 
-Its start-up hook calls `attach`, see `startup`. The process forks: the child becomes the worker, in an interpreter of
-its own; the parent stays in its place, passes signals on, reports to the agent what becomes of the worker,
-and ends as it ends.
+Its start-up hook calls `attach_worker`, see `startup`. The process forks. The child becomes the worker, in a new
+interpreter. The parent stays: it passes signals on, reports the wait statuses of the worker to the agent, and ends as
+the worker ends.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from .messages.agent import Launch, Launched, WorkerStart
 from .rank import note
 
 VARIABLE = "LAB_LAUNCHED"
-"""Of a launcher's process: its pid and the path of a `Launch`. Its children become workers by it, and nobody else."""
+"""Variable of a launcher's process: its pid and the path of a `Launch`. Only its children become workers."""
 _RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "RANK")
 _LOCAL_RANKS = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK")
 _RESTARTS = "TORCHELASTIC_RESTART_COUNT"
-"""Who sets it may start workers several times, each time at a port of its own."""
+"""Variable of launchers that may restart workers, each time at another port."""
 _ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
-"""With these a launcher stops a worker."""
+"""Signals by which a launcher stops a worker."""
 
 
 def attach_worker() -> None:
-    """Become a worker, where this process is one that a launcher started for a script; then it never returns."""
+    """Become a worker if a launcher started this process for a script; then never return."""
     pid, _, path = os.environ.get(VARIABLE, "").partition(":")
     rank, local_rank = _number(_RANKS), _number(_LOCAL_RANKS)
     if pid != str(os.getppid()) or rank is None or sys.argv[0] in ("", "-c", "-m"):
@@ -50,7 +50,7 @@ def attach_worker() -> None:
 
 
 def _number(names: tuple[str, ...]) -> int | None:
-    """The first of these variables that is a number."""
+    """Return the first of these variables that is a number."""
     values = (os.environ.get(name, "") for name in names)
     return next((int(value) for value in values if value.isascii() and value.isdigit() and len(value) < 10), None)
 

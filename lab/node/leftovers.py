@@ -1,8 +1,8 @@
-"""What scripts leave in a container outside of the folders that they were given, and that none of it stays.
+"""What scripts leave in a container outside of their folders, and its removal.
 
-A worker has a user of its own that owns nothing in the image. So it can leave something only in folders that anybody
-may write to, which are found when the node starts, and in the kernel's System V objects. What an image lets them change
-besides cannot be made good: it is looked at after each run, and a node in which it was changed is not used again.
+A worker's user owns nothing in the image. So it can leave something only in folders that anybody may write to, which
+are listed when the node starts, and in the kernel's System V objects. If a run changes a file that its image leaves
+open to it, the lab cannot undo that. It compares these files after each run, and does not use the node again.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from .users import GROUP, MADE_UP, User, open_the_way_to
 _PSEUDO = frozenset(
     ("proc", "sysfs", "cgroup", "cgroup2", "devpts", "securityfs", "debugfs", "tracefs", "pstore", "bpf", "configfs")
 )
-"""File systems in which no file can be made."""
+"""File systems in which nobody can make a file."""
 _MOST_REPORTED = 3
 _IPC_RMID = 0
 _IPC_KINDS = ("shm", "sem", "msg")
 
 
 def open_on_image() -> tuple[str, ...]:
-    """The folders that anybody may write to on the file system of this container, which is as its image has it."""
+    """Return the folders that anybody may write to on the file system of this container, as its image has them."""
     return tuple(path for path, _ in find_below("/", (), _may_change, files=False))
 
 
 def prepare_container(config: Config) -> Leftovers:
-    """Let users who may do nothing work in this container, and find out where they can leave something."""
+    """Prepare this container for users without privileges, and find the folders where they can leave something."""
     os.setgroups([])
     for path in (sys.executable, os.path.realpath(sys.executable), os.__file__, sys.modules["torch"].__file__ or "/"):
         open_the_way_to(path)
@@ -52,13 +52,13 @@ def prepare_container(config: Config) -> Leftovers:
 
 
 class Leftovers:
-    """The places of a container where a run can leave something, and what was there before it.
+    """Files and folders that runs can change, and their state before the current run.
 
     Args:
         kept: folders whose files stay by design: the shared folder and mounted ones.
-        foreign: whether single files may be open to all, too. The lab's own image has none; looking takes time.
-        journal: keeps what was there before a run, until that is over; a node whose power was cut finds it there.
-        known: the folders that are open to all on the first file system; None: they are looked for.
+        foreign: whether single files may be open to all, too. The lab's own image has none, and the search takes time.
+        journal: file with the state before a run, until the run is over. After a power failure the node finds it there.
+        known: the open folders of the first file system; None: search for them.
     """
 
     def __init__(
@@ -69,28 +69,29 @@ class Leftovers:
         self._journal = journal
         self._open = find_writable(self._kept, files=foreign, known=known)
         self._owned: dict[User, dict[str, bool]] = {}
-        """What an image lets users do who are no workers of the lab's; looked for once such a user comes."""
+        """What users from an image, which are none of the lab's, may write to; listed when such a user comes."""
         self._writable = self._open
         self._before: dict[str, tuple[int, ...]] = {}
         self.unclean = ""
-        """What a run before the last power cut left that cannot be removed, or changed."""
+        """What a run before a power failure left and cannot be removed, or changed."""
 
     @property
     def folders(self) -> list[str]:
-        """Where the present run can write; before the first one, where any can."""
+        """Folders that the current run can write to; before the first run, those that any run can."""
         return [path for path, is_folder in self._writable.items() if is_folder]
 
     def open_to_all(self) -> None:
-        """Let workers of one node replace one another's files in these folders, as they could if they were one user.
+        """Let workers of a node replace one another's files in these folders, as if they were one user.
 
-        The sticky bit would keep them from it, and on most machines even from writing to a file that lets them.
+        With the sticky bit they could not, and on most machines they could not even write to a file that is open to
+        all.
         """
         for folder in self.folders:
             with suppress(OSError):  # read-only
                 os.chmod(folder, 0o777)
 
     def begin_run(self, user: User) -> None:
-        """A run begins, whose workers are this user, or others whom no image knows."""
+        """Save the state before a run, whose workers are this user, or invented users."""
         self._writable = self._open
         if user.uid not in MADE_UP:
             if user not in self._owned:
@@ -104,22 +105,22 @@ class Leftovers:
                 os.rename(file.name, self._journal)
 
     def remove(self, on_progress: Callable[[], object]) -> list[str]:
-        """A run is over, and no process of it is left: remove what is there now and was not before it.
+        """Remove what a run left; it is over, and has no process any more.
 
-        `tell` is called while that goes on. Returns what cannot be removed, and what the run changed for good: a phrase
-        each.
+        `on_progress` is called meanwhile. Returns a phrase for each thing that cannot be removed, or that the run
+        changed for good.
         """
         return self._remove(on_progress, slice(None))
 
     def remove_interrupted(self) -> str:
-        """As `remove`, of a run whose end this node did not see because its power was cut; empty: there was none."""
+        """Remove what a run left that a power failure ended; return the phrases of `remove`, or empty text."""
         try:
             with open(self._journal) as file:
                 self._writable, before = json.load(file)
         except (OSError, ValueError):
             return ""
         self._before = {path: tuple(identity) for path, identity in before.items()}
-        return ", ".join(self._remove(lambda: None, slice(1, None)))  # a new mount may number its files anew
+        return ", ".join(self._remove(lambda: None, slice(1, None)))  # a new mount may renumber its files
 
     def _remove(self, on_progress: Callable[[], object], compared: slice) -> list[str]:
         now = self._list()
@@ -131,7 +132,7 @@ class Leftovers:
         return [*stays, *(f"{path} changed" for path in sorted(changed)[:_MOST_REPORTED])]
 
     def _list(self) -> dict[str, tuple[int, ...]]:
-        """What is there now: by path, what tells a file from another one of this name."""
+        """Return by path an identity that tells a file from another one of this name."""
         entries: dict[str, tuple[int, ...]] = {}
         for candidate, is_folder in self._writable.items():
             with suppress(OSError):  # gone meanwhile
@@ -151,7 +152,7 @@ def _identify(facts: os.stat_result) -> tuple[int, ...]:
 
 
 def _may_change(facts: os.stat_result, user: User | None = None) -> bool:
-    """Whether workers may change a file or folder: anybody may, its image has such files, or they are theirs."""
+    """Return whether workers may change a file or folder: it is open to all, or belongs to them or their group."""
     mode, uid, gid = facts.st_mode, facts.st_uid, facts.st_gid
     owned = uid in MADE_UP or (user is not None and uid == user.uid)
     shared = gid == GROUP or (user is not None and gid == user.gid)
@@ -161,9 +162,9 @@ def _may_change(facts: os.stat_result, user: User | None = None) -> bool:
 def find_writable(
     kept: Collection[str], user: User | None = None, *, files: bool, known: Collection[str] | None = None
 ) -> dict[str, bool]:
-    """Every folder (and file) that can be changed, but for those that are kept and what is below them.
+    """Return every folder (and file) that can be changed, except for kept ones and their contents; true for folders.
 
-    Returns whether each is a folder. What is known of the first file system is not looked for.
+    Folders in `known` replace a search of the first file system.
     """
 
     def is_kept(path: str) -> bool:
@@ -185,7 +186,7 @@ def _mount_points() -> set[str]:
 def find_below(
     top: str, left_out: Collection[str], may_change: Callable[[os.stat_result], bool], *, files: bool
 ) -> Iterator[tuple[str, bool]]:
-    """Those on the file system of a folder that are in it or are it."""
+    """Yield the changeable entries on a folder's file system, the folder included."""
     try:
         facts = os.lstat(top)
     except OSError:
@@ -215,7 +216,7 @@ def empty_folder(folder: str) -> None:
 
 
 def remove_system_v() -> None:
-    """Remove all shared memory segments, semaphores and queues of this container, each as the user whose it is."""
+    """Remove all shared memory segments, semaphores, and queues of this container, each as its owner."""
     objects = [(owner, kind, number) for kind in _IPC_KINDS for owner, number in _system_v(kind)]
     for owner, kind, number in objects:
         control, rest = getattr(ctypes.CDLL(None), f"{kind}ctl"), (0, _IPC_RMID) if kind == "sem" else (_IPC_RMID, None)
@@ -223,7 +224,7 @@ def remove_system_v() -> None:
 
 
 def _system_v(kind: str) -> Iterator[tuple[int, int]]:
-    """Owner and number of each object of a kind."""
+    """Yield owner and number of each object of a kind."""
     names, *objects = [*read_words(f"/proc/sysvipc/{kind}")] or [[]]
     for known in (dict(zip(names, words)) for words in objects):
         yield int(known["uid"]), int(known["msqid" if kind == "msg" else f"{kind}id"])

@@ -1,4 +1,4 @@
-"""Limits that a run reaches in its node, and what no kernel looks after: local memory, the disk, traces that wait."""
+"""Limits of a run on its node. The agent enforces those that no kernel enforces: local memory, disk, unsent traces."""
 
 from __future__ import annotations
 
@@ -20,56 +20,56 @@ from .users import User, Users
 
 
 class Limits:
-    """Keeps a run within limits, and reports which it reaches: those of a rank once it has ended, others at the end.
+    """Keeps a run within limits, and reports those that it reaches: of a rank after its end, others after the run.
 
     Args:
-        claim: says what the limits of a rank are.
-        config: of the node; it has the others.
+        claim: has the limits of a rank.
+        config: of the node; has the other limits.
         send: sends a report.
-        users: who the workers are.
-        folders: where they can write, besides the folder that all nodes share.
+        users: the users of the workers.
+        folders: folders that they can write to, besides the folder that all nodes share.
     """
 
     def __init__(
         self, claim: Claim, config: Config, send: Callable[[Limited], None], users: Users, folders: Iterable[str]
     ) -> None:
         self._most_bytes = {"output": claim.output_bytes, "notes": config.notes_bytes, "trace": LIMIT_BYTES}
-        """What a worker and the processes that it started may have of each; its own trace has a limit of its own."""
+        """Limits by kind for a worker and the processes that it started; its own trace has a separate limit."""
         self._bytes: Counter[tuple[int, str, str]] = Counter()
-        """What a worker, of an attempt, had of it, with what was dropped."""
+        """Bytes by rank, attempt, and kind, dropped ones included."""
         self._config = config
         self._send = send
         self._users = users
         self._folders = (*folders, config.shared)
         self._disk: Disk | None = None
         self._unfilled: dict[int, str] = {}
-        """File systems with a limit of their own that are not full yet: a folder in each, by its device."""
+        """File systems with their own limit that are not full yet: a folder in each, by its device."""
         self._unfilled_due = 0.0
         self._reported: dict[tuple[int, str, str], int] = {}
         self._killed, self._refused = _oom_kills(), _forks_refused()
         self._reached_by: int | None = None
-        """Who reaches what limits the node from now on: its ranks, or the check, whose rank this is then."""
+        """Rank for limits of the node: None for its ranks, or the rank of the check."""
 
     def begin_check(self) -> None:
-        """All ranks have ended: report what they reached; the rest is reached by the check of the scenario."""
+        """Report what the ranks reached, which have ended; the check of the scenario reaches all later limits."""
         self.report_node()
         self._killed, self._refused, self._reached_by = _oom_kills(), _forks_refused(), CHECK
 
     def count(self, rank: int, attempt: str, what: str, size: int) -> int:
-        """Count bytes of a worker, or of a process that it started; returns how many of them are kept."""
+        """Count bytes of a worker, or of a process that it started; return how many of them are within the limit."""
         capacity = max(0, self._most_bytes[what] - self._bytes[rank, attempt, what])
         self._bytes[rank, attempt, what] += size
         return min(capacity, size)
 
     def is_new_kill(self) -> bool:
-        """Whether memory ran out and something was killed that nobody has asked about yet."""
+        """Return whether the kernel killed something because memory ran out, each kill once."""
         if _oom_kills() <= self._killed:
             return False
         self._killed += 1
         return True
 
     def report_worker(self, worker: Worker) -> None:
-        """Report how much of a worker's was dropped, if that is more than was reported before."""
+        """Report dropped bytes of a worker if there are more than in the last report."""
         rank, attempt = worker.rank, worker.attempt
         excess = {(what, most): self._bytes[rank, attempt, what] - most for what, most in self._most_bytes.items()}
         exceeded = {limit: size for limit, size in excess.items() if size > 0}
@@ -89,12 +89,12 @@ class Limits:
             self.report("memory", _read_cgroup("memory.max", "memory/memory.limit_in_bytes"), killed)
 
     def report(self, what: str, limit: int, excess: int, rank: int | None = None, attempt: str = "") -> None:
-        """Report a limit that was reached, see `Limited`."""
+        """Report a reached limit, see `Limited`."""
         rank = self._reached_by if rank is None else rank
         self._send(Limited(time.time(), rank=rank, what=what, limit=limit, excess=excess, attempt=attempt))
 
     def start(self, local_ranks: Collection[int]) -> None:
-        """The first workers are about to run, all in all these; what is there now is not theirs."""
+        """Start to measure the disk before the first workers run; existing files are not theirs."""
         folders = [folder for folder in self._folders if os.path.isdir(folder)]
         if self._config.strict:
             self._unfilled = {os.stat(folder).st_dev: folder for folder in folders}
@@ -103,7 +103,7 @@ class Limits:
             self._disk = Disk(self._config.disk_bytes, folders, users, alone=self._users.are_separate)
 
     def enforce(self, workers: Collection[Worker], store: int | None, joined: Iterable[RankProcess]) -> None:
-        """End what takes too much; `store` is the pid of one process that is spared."""
+        """End processes that exceed a limit; `store` is the pid of one process to spare."""
         files = [file for process in (*workers, *joined) for file in process.files]
         bound_held(files)
         if self._config.memory_bytes:
@@ -120,7 +120,7 @@ class Limits:
         self.report_full()
 
     def report_full(self, *, now: bool = False) -> None:
-        """Report places that are full, at times or `now`; the kernel refuses whoever would write more there."""
+        """Report full file systems, at intervals or `now`; the kernel refuses further writes to them."""
         if not now and time.monotonic() < self._unfilled_due:
             return
         self._unfilled_due = time.monotonic() + _PAUSE_S
@@ -131,7 +131,7 @@ class Limits:
                 self.report(f"{FILES_IN}{folder}", facts.f_blocks * facts.f_frsize, 1)
 
     def _free_disk(self, disk: Disk, written: Mapping[int, int], workers: Iterable[Worker], store: int | None) -> None:
-        """End the workers of the user who wrote the most, or all where nobody can be told."""
+        """End the workers of the user who wrote the most, or all workers if the user is unknown."""
         uid, size = max(written.items(), key=lambda one: one[1], default=(None, 0))
         guilty = [w for w in workers if uid in (None, self._users.worker(w.local_rank).uid)]
         ranks = [one for one in guilty if one.rank >= 0]
@@ -145,14 +145,14 @@ class Limits:
             if self._users.are_separate:
                 processes.kill_user_processes(*user)
             disk.forgive(user.uid)
-        if not self._users.are_separate:  # what has outlived its worker is below the agent
+        if not self._users.are_separate:  # orphans of workers are descendants of the agent
             processes.kill_processes(set(processes.list_descendants(os.getpid())) - {store})
 
 
 def what_to_kill(limit_bytes: int, running: Iterable[Worker], keep: int | None) -> tuple[Worker | None, int, set[int]]:
-    """What the kernel would kill in a container whose limit is reached: what holds the most, how much, and all of it.
+    """Return what the kernel would kill in a container at this limit: the largest worker, its memory, and its pids.
 
-    That is a worker with everything that it started, or what has outlived its worker; nothing below the limit.
+    That is a worker with all its descendants, or orphans (None for the worker). Below the limit there are no pids.
     """
     sizes = processes.sizes_over(limit_bytes, processes.list_descendants(os.getpid()))
     if not sizes:
@@ -169,17 +169,17 @@ def what_to_kill(limit_bytes: int, running: Iterable[Worker], keep: int | None) 
 
 
 def _oom_kills() -> int:
-    """How often the kernel has killed something in this cgroup because memory ran out; 0 where it does not say."""
+    """Return how often the kernel has killed a process of this cgroup because memory ran out; 0 if unknown."""
     return _read_cgroup("memory.events", "memory/memory.oom_control", key="oom_kill")
 
 
 def _forks_refused() -> int:
-    """How often something in this cgroup could not start a process or thread because of its limit."""
+    """Return how often the limit of this cgroup has refused a process or thread."""
     return _read_cgroup("pids.events", "pids/pids.events", key="max")
 
 
 def _read_cgroup(*names: str, key: str = "") -> int:
-    """The number in the first of these files that there is, in the line that begins with `key`; 0: it has none."""
+    """Return the number in the first existing file, in the line that begins with `key`; 0 without one."""
     lines = processes.read_words(*(f"/sys/fs/cgroup/{name}" for name in names))
     numbers = (words[-1] for words in lines if words[:-1] == ([key] if key else []))
     return next((int(number) for number in numbers if number.isdigit()), 0)
@@ -187,23 +187,23 @@ def _read_cgroup(*names: str, key: str = "") -> int:
 
 _PAUSE_S = 0.25
 _PART_OF_THE_TIME = 20
-"""Looking through folders takes no more than one part of so many."""
+"""Scanning folders may use one part of so many of the time."""
 _MOST_FILES = 1_000_000
-"""So many are looked at; who makes more has made few large ones."""
+"""Limit for the scanned files; more files than that are mostly small."""
 _NEARLY_FULL_BYTES = 1 << 30
 _CLOCK_OF_FILES = 5  # CLOCK_REALTIME_COARSE: what file systems take times from
 
 
 class Disk:
-    """What was written since a moment, the one at which this was made.
+    """Bytes written since this was made.
 
-    As long as the file systems have not lost more than the limit nothing is looked at but their free space.
+    While the free space of the file systems has shrunk by less than the limit, nothing else is measured.
 
     Args:
-        limit_bytes: what all users together may write.
-        folders: where the run can write.
-        users: whose files count.
-        alone: whether all processes of these users are of the run.
+        limit_bytes: limit for all users together.
+        folders: folders that the run can write to.
+        users: users whose files count.
+        alone: whether all processes of these users belong to the run.
     """
 
     def __init__(self, limit_bytes: int, folders: Iterable[str], users: Iterable[User], *, alone: bool) -> None:
@@ -216,10 +216,10 @@ class Disk:
         self._next = 0.0
 
     def excess(self) -> Mapping[int, int] | None:
-        """What each user wrote, where that is more than the limit; empty where it cannot be told who; None: no excess.
+        """Return bytes by user where they exceed the limit; empty if the users are unknown; None if there is no excess.
 
-        Nobody can be told where files have no name any more and their processes hide them; then there is an excess only
-        if the disk is nearly full.
+        The users are unknown where files have no name any more and their processes hide them. Then only a nearly full
+        disk is an excess.
         """
         now = time.monotonic()
         if now < self._next:
@@ -241,7 +241,7 @@ class Disk:
         return {} if min(free.values()) < _NEARLY_FULL_BYTES else None
 
     def forgive(self, uid: int) -> None:
-        """From now on leave out what a user wrote: its processes have been ended."""
+        """Ignore the files of a user from now on: its processes have been ended."""
         self._users = frozenset(user for user in self._users if user.uid != uid)
 
     def _written(self) -> dict[int, int]:
@@ -265,7 +265,7 @@ def _free_bytes(folder: str) -> int:
 
 
 def _everything_in(folders: Iterable[str]) -> Iterator[os.stat_result]:
-    """What is in folders and below them, each folder once; links are not followed."""
+    """Yield the status of everything in and below folders, each folder once; do not follow links."""
     visited: set[tuple[int, int]] = set()
 
     def is_new(_: str, facts: os.stat_result) -> bool:
@@ -282,7 +282,7 @@ def _everything_in(folders: Iterable[str]) -> Iterator[os.stat_result]:
 
 
 def _nameless_bytes(uid: int, devices: Collection[int]) -> int:
-    """What the processes of this user have open that has no name any more; only the user may look."""
+    """Return the bytes of open files without a name in processes of this user; only the user itself may read them."""
     sizes: dict[tuple[int, int], int] = {}
     for entry in os.listdir("/proc"):
         try:
@@ -293,6 +293,6 @@ def _nameless_bytes(uid: int, devices: Collection[int]) -> int:
                     facts = os.stat(descriptor.path)
                     if stat.S_ISREG(facts.st_mode) and not facts.st_nlink and facts.st_dev in devices:
                         sizes[facts.st_dev, facts.st_ino] = facts.st_blocks * 512
-        except OSError:  # it ended, or nobody may look into it
+        except OSError:  # it ended, or may not be read
             continue
     return sum(sizes.values())

@@ -1,7 +1,7 @@
-"""The parent of a local cluster's nodes: imports torch once, forks one agent a node, and says how each ended.
+"""The parent of a local cluster's nodes: imports torch once, forks one agent for each node, and reports their exits.
 
-Whoever has its folder may ask it over a Unix socket for the agent of a node that does not run: a line with the name of
-the node, answered by what is in the way, or nothing.
+Processes with access to its folder may ask over a Unix socket for the agent of a stopped node. They send a line with
+the name of the node; the answer is an error, or an empty line.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from .messages.agent import Config, ended_file
 _ASKED_TIMEOUT_S = 1.0
 _LONGEST_LINE = 1024
 _FILES, _FILES_OF_A_NODE = 512, 8
-"""That a rank, or the agent of several, may have open: its own, and a connection to each of the others."""
+"""Open files of a rank or agent, and of each node: its own, and a connection to each of the others."""
 _MANY = 16
-"""For more nodes than that it imports what their agents would else import by themselves, each for its next run, and
-gathers its memory: a fork and its end then take 5 ms instead of 18, of each node and later of each worker."""
+"""For more nodes than that it imports what their agents would import later, each for its next run, and gathers its
+memory. A fork and its end then take 5 ms instead of 18, for each node and later for each worker."""
 
 
 class Zygote:
-    """What holds the nodes of one cluster.
+    """Parent of the nodes of one cluster.
 
     Args:
         life: a file that is locked while this process lives.
-        control: where it is asked for agents.
-        configs: those of the agents.
+        control: path of the socket for requests.
+        configs: of the agents.
     """
 
     def __init__(self, life: str, control: str, configs: list[Config]) -> None:
@@ -42,13 +42,13 @@ class Zygote:
         fcntl.flock(self._life_fd, fcntl.LOCK_EX)
         self._configs = {config.node: config for config in configs}
         self._running: dict[int, Config] = {}
-        """By the pid of the agent."""
+        """Configurations by pid of the running agent."""
         self._own = [self._life_fd]
         """Descriptors that no agent keeps."""
         self._control = control
 
     def serve(self) -> NoReturn:
-        """Fork every agent, then wait for their ends and for who asks for one again."""
+        """Fork every agent, then wait for exits and requests."""
         for config in self._configs.values():
             self._fork(config)
         control = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -57,14 +57,14 @@ class Zygote:
         self._own.append(control.fileno())
         signal.signal(signal.SIGCHLD, self._reap)
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # the agents follow their parent
-        self._reap()  # who ended before that could be signalled
+        self._reap()  # agents that ended before the handler was set
         while True:
-            with suppress(OSError):  # whoever asks has gone
+            with suppress(OSError):  # the client has gone
                 self._answer(control.accept()[0])
 
     def _fork(self, config: Config, *own: int) -> None:
         """Fork an agent; `own` are more descriptors that it does not keep."""
-        me, held = os.getpid(), signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # until it is known
+        me, held = os.getpid(), signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # until it is registered
         pid = os.fork()
         if pid == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -89,13 +89,13 @@ class Zygote:
                 problem = "it runs already"
             else:
                 for path in (ended_file(config.socket), f"{config.socket}.new") if config.socket else ():
-                    with suppress(FileNotFoundError):  # what the agent before it had reported
+                    with suppress(FileNotFoundError):  # the report of the previous agent
                         os.unlink(path)
                 self._fork(config, connection.fileno())
             connection.sendall(f"{problem}\n".encode())
 
     def _reap(self, *_: Any) -> None:
-        """Write how every agent ended that has."""
+        """Write the exit status of every agent that has ended."""
         with suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -111,7 +111,11 @@ class Zygote:
 
 
 def main() -> None:
-    """Entry point: the last arguments are the file to hold and where to listen; on standard input come the agents."""
+    """Run the parent of a local cluster.
+
+    The last arguments are the file to lock and the path of the socket. Configurations of the agents come on standard
+    input.
+    """
     life, control = sys.argv[-2:]
     configs = [typed.read_typed(Config, config) for config in json.load(sys.stdin)]
     processes.set_streams([-1])

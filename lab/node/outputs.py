@@ -1,6 +1,6 @@
-"""Files that a run made: sent to whoever wants them back, and copied for the check of the scenario.
+"""Files that a run made: sent to a client that wants them, and copied for the check of the scenario.
 
-Both meet what a stranger may have left. So nothing follows a link, waits for a pipe, or reads more than it may.
+A stranger may have put anything there. So nothing follows a link, waits for a pipe, or exceeds a limit.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .messages.agent import SHARED, Finish, Made, MadeFile, Piece
 from .run_folders import RunFolders
 
 MOST_FILES = 2000
-"""So many are told of; of more, only the number."""
+"""Limit for the reported files; of all others only the number is reported."""
 MOST_KNOWN = 2000
-"""So many that are not copied are told of."""
+"""Limit for the reported files that are not copied."""
 _MOST_EXAMINED = 200_000
-"""Names of a folder that are looked at: a script can make millions of them."""
+"""Limit for the examined names of a folder: a script can make millions of them."""
 _DEEPEST = 64
 _PIECE_BYTES = 96 * 1024
 _CHUNK_BYTES = 1 << 20
@@ -31,12 +31,12 @@ _COPY = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Outputs:
-    """What a run made in its folder, and in the shared one where that is asked for.
+    """Files that a run made in its folder, and in the shared one if requested.
 
     Args:
-        asked: says what is wanted.
-        place: knows what was shipped.
-        ranks: uid -> the rank whose files those are.
+        asked: which files are wanted.
+        folders: knows which files were shipped.
+        ranks: rank by uid of its files.
     """
 
     def __init__(self, asked: Finish, folders: RunFolders, ranks: Mapping[int, int]) -> None:
@@ -46,7 +46,7 @@ class Outputs:
         self._reported: set[str] = set()
 
     def report(self) -> Made | None:
-        """Every file, the smallest first; None if there is none."""
+        """Return the report of every file, the smallest first; None without files."""
         made = sorted(self._made(), key=lambda file: file.bytes)
         sizes = accumulate(file.bytes for file in made)
         most = self._asked.outputs_bytes
@@ -58,7 +58,7 @@ class Outputs:
         return Made(self._asked.run, reported, len(made) - len(reported)) if made else None
 
     def pieces(self, paths: Iterable[str]) -> Iterator[Piece]:
-        """The contents of files that were reported, in pieces; of one that cannot be read, nothing or no last piece."""
+        """Yield reported files in pieces; an unreadable file has no piece, or no last one."""
         for path in self._reported.intersection(paths):
             with suppress(OSError, files.NotAFile):
                 for data, last in self._contents(path):
@@ -71,13 +71,13 @@ class Outputs:
         for folder, prefix in (folders.folder, ""), (self._asked.shared, SHARED):
             for below, facts in _wanted_files(folder, patterns) if folder else ():
                 old = facts.st_ctime_ns <= folders.shipped_at and (prefix or below in folders.shipped)
-                foreign = facts.st_nlink > 1 and facts.st_uid not in self._ranks  # a link to a file of the image
+                foreign = facts.st_nlink > 1 and facts.st_uid not in self._ranks  # a hard link to a file of the image
                 if not old and not foreign and _is_named(below, patterns):
                     rank = self._ranks.get(facts.st_uid, min(self._ranks.values()))
                     yield MadeFile(prefix + below, rank, facts.st_size, executable=bool(facts.st_mode & 0o100))
 
     def _fingerprint(self, path: str) -> str:
-        import hashlib  # loads OpenSSL: only where something was made
+        import hashlib  # loads OpenSSL: only if there are files
 
         digest = hashlib.sha256()
         with suppress(OSError, files.NotAFile):
@@ -92,7 +92,7 @@ class Outputs:
 
 
 def _contents(top: str, path: str, piece_bytes: int = _PIECE_BYTES) -> Iterator[tuple[bytes, bool]]:
-    """Pieces of a file, and whether each is the last; as long as it is when it is opened."""
+    """Yield pieces of a file, and whether each is the last; the size is that at the opening."""
     with open(files.open_regular_file(top, path), "rb", buffering=0) as file:
         left, last = os.fstat(file.fileno()).st_size, False
         while not last:
@@ -103,10 +103,10 @@ def _contents(top: str, path: str, piece_bytes: int = _PIECE_BYTES) -> Iterator[
 
 
 def _wanted_files(top: str, patterns: Sequence[str]) -> Iterator[tuple[str, os.stat_result]]:
-    """Every plain file below a folder, and what it is; not what lies too deep, or cannot be looked into.
+    """Yield every regular file below a folder and its status; skip what lies too deep, or cannot be read.
 
-    What programs leave unasked (caches, what is hidden) is passed over unless somebody says that it is wanted. Nothing
-    where a script has put a link in the place of the folder.
+    Caches and hidden files are skipped unless patterns name files. If a script has replaced the folder by a link, there
+    are no files.
     """
 
     def is_asked(path: str) -> bool:
@@ -123,24 +123,24 @@ def _wanted_files(top: str, patterns: Sequence[str]) -> Iterator[tuple[str, os.s
 
 
 def _is_named(below: str, patterns: Sequence[str]) -> bool:
-    """Whether a pattern names a file, by its name or path, or a folder that it is in."""
+    """Return whether a pattern matches a file, by its name or path, or a folder that it is in."""
     parts = below.split("/")
     names = [parts[-1], *("/".join(parts[:end]) for end in range(1, len(parts) + 1))]
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
 
 
 class StagingLimits(NamedTuple):
-    """How much a check is given."""
+    """Limits for the copies of a check."""
 
     file_bytes: int
     total_bytes: int
     files: int
     depth: int = 20
-    """Folders below one another."""
+    """Depth of nested folders."""
 
 
 STRICT = StagingLimits(file_bytes=32 << 20, total_bytes=64 << 20, files=2000)
-"""What fits beside what the ranks left, where every folder is in memory and has 256 MiB."""
+"""Fits next to what the ranks left where every folder is in memory and has 256 MiB."""
 USUAL = StagingLimits(file_bytes=512 << 20, total_bytes=1 << 30, files=20_000)
 
 
@@ -148,10 +148,10 @@ class Staging:
     """One copy of what the ranks of a node left, for the check of their scenario: regular files, within limits.
 
     Args:
-        place: has the folder of the ranks, of which no process is left, and says where the copies are to be.
-        owners: users whose files are copied: others are there by hard links. None: everybody's.
+        folders: has the folder of the ranks, which have no process any more, and the folder for the copies.
+        owners: users whose files are copied: other files are hard links to files of others. None: all users.
         limits: how much is copied.
-        tell: called now and then while it goes on.
+        on_progress: called at intervals meanwhile.
     """
 
     def __init__(
@@ -165,12 +165,12 @@ class Staging:
         self._owners, self._limits, self._on_progress = owners, limits, on_progress
         self._files = 0
         self.left_out: dict[str, str] = {}
-        """By path: why it was not copied; what lies highest comes first, and no more of it than `MOST_KNOWN`."""
+        """Reason by path for what was not copied, the highest folder first, at most `MOST_KNOWN`."""
         self.omitted = 0
-        """How much else was not copied."""
+        """Number of other paths that were not copied."""
 
     def copy(self) -> None:
-        """Copy what may be copied.
+        """Copy all permitted files.
 
         Raises:
             OSError: the target cannot be made.
@@ -197,7 +197,7 @@ class Staging:
             self.omitted += 1
 
     def _find(self) -> Iterator[tuple[int, int, str]]:
-        """Depth, size and path of every regular file that may be copied; what else there is, is left out."""
+        """Yield depth, size, and path of every regular file to copy; leave out everything else."""
 
         def fail(folder: str, error: OSError) -> None:
             self._leave_out(folder[len(self._source) + 1 :] or ".", f"it cannot be read: {error.strerror}")
@@ -219,7 +219,7 @@ class Staging:
                 yield below.count("/"), facts.st_size, below
 
     def _why_not(self, path: str, facts: os.stat_result) -> str:
-        """Why something is left out; empty where it is copied, or looked into."""
+        """Return why something is left out; empty if it is copied, or entered."""
         limits = self._limits
         if stat.S_ISDIR(facts.st_mode):
             too_deep = path.count("/", len(self._source) + 1) >= limits.depth
@@ -232,7 +232,7 @@ class Staging:
         return f"it is larger than {_mib(limits.file_bytes)}" if facts.st_size > limits.file_bytes else ""
 
     def _copy_file(self, path: str) -> None:
-        """Copy a file; only the agent may change the target, so no link leads anywhere."""
+        """Copy a file; only the agent may change the target, so no link leads elsewhere."""
         target = os.path.join(self._target, path)
         os.makedirs(os.path.dirname(target), 0o755, exist_ok=True)
         try:

@@ -1,4 +1,4 @@
-"""Modules that a node lacks and a caller has: asked for when they are imported, and kept in memory."""
+"""Modules that a node lacks and a caller has: requested when they are imported, and kept in memory."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import NamedTuple
 
 
 class ShippedModule(NamedTuple):
-    """From the caller: a module with all that is below it."""
+    """A module of the caller, with everything below it."""
 
     name: str
     files: dict[str, str]
-    """Text by path below the folder that the module is in; none: it is not lent."""
+    """Text by path, relative to the folder that contains the module; empty: the caller does not send it."""
     own: dict[str, str]
-    """Of those that are the caller's own code: where stacks say that it is. Others are in no place."""
+    """Paths to show in stacks, for the caller's own code among these files. Other files have no path."""
 
 
 class ShippedModuleFinder(importlib.abc.MetaPathFinder):
-    """Finds modules that nothing else finds.
+    """Finds modules that no other finder finds.
 
     Args:
-        ask: asks the caller for one by its name, which has no dot; None where that cannot be done now.
+        ask: requests one from the caller by its name, which has no dot; returns None if that is not possible now.
     """
 
     def __init__(self, ask: Callable[[str], ShippedModule | None]) -> None:
@@ -31,17 +31,17 @@ class ShippedModuleFinder(importlib.abc.MetaPathFinder):
         self._modules: dict[str, ShippedModule | None] = {}
 
     def add(self, module: ShippedModule) -> None:
-        """Have a module that the caller sent without being asked."""
+        """Add a module that the caller sent without a request."""
         self._modules[module.name] = module
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Where a module is, if the caller has it."""
+        """Return the spec of a module if the caller has it."""
         top = fullname.partition(".")[0]
         if top not in self._modules:
             if "." in fullname:
-                return None  # part of something that the node has
+                return None  # part of a package that the node has
             self._modules[top] = self._ask(top)
         module, base = self._modules[top], fullname.replace(".", "/")
         for below, package in ((f"{base}/__init__.py", True), (f"{base}.py", False)):
@@ -59,18 +59,18 @@ class ShippedModuleFinder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.SourceLoader):
-    """Loads one file of what was lent."""
+    """Loads one file of a shipped module."""
 
     def __init__(self, module: ShippedModule, below: str) -> None:
         self._module = module
         self._below = below
 
     def get_filename(self, fullname: str) -> str:
-        """Where stacks say that its code is."""
+        """Return the path that stacks show."""
         return self._module.own.get(self._below) or f"<lent>/{self._below}"
 
     def get_data(self, path: str | bytes) -> bytes:
-        """A file beside it, or itself."""
+        """Return the contents of this file, or of one next to it."""
         name = str(path)
         if name == self.get_filename(""):
             return self._module.files[self._below].encode()

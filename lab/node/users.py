@@ -1,7 +1,7 @@
-"""Who the processes of a run are in a node: users without any right, a different one for each rank of the node.
+"""Users of the processes of a run in a node: without privileges, and a different one for each rank of the node.
 
-In a container the agent is root, and nothing that a script starts is. On the local engine there is only whoever
-called: the agent and all workers are that user.
+In a container the agent is root, and nothing that a script starts is. On the local engine the agent and all workers run
+as the user who called the lab.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import NamedTuple
 from .messages.agent import CHECK, FIRST_UID, Claim
 
 GROUP = 20000
-"""The group that all ranks have in common: what one writes, the others may read and change, but for private files."""
+"""The group that all ranks share: they can read and change one another's files, except private ones."""
 _CHECK, _STORE = -1, -2
-"""Who else there is, counted from the first worker."""
+"""Offsets of the other users from the first worker's uid."""
 _A_RANGE, _RANGES = 64, 640
-"""All of them below 65,536, where a container's users often end."""
+"""All uids are below 65,536, where a container's user namespace often ends."""
 MADE_UP = range(FIRST_UID + _STORE, FIRST_UID + _A_RANGE * (_RANGES + 1))
-"""The users whom the lab makes up."""
+"""The uids that the lab invents."""
 UMASK = 0o002
-"""That of workers: the others can change what one makes, as they could if they were one user."""
+"""Of workers: the others can change one worker's files, as if all were one user."""
 
 
 def first_uid_of(cluster: str) -> int:
-    """Uid of the first worker of a cluster that has users of its own.
+    """Return the uid of the first worker of a cluster that has users of its own.
 
-    What the kernel counts for each user of the machine, such as watches of inotify, other clusters then do not share;
-    but for one in 640 whose name happens to give the same.
+    The kernel counts some resources by user of the machine, such as inotify watches. Clusters do not share these
+    counts, except for one in 640 whose name has the same hash.
     """
     return FIRST_UID + _A_RANGE * (1 + zlib.crc32(cluster.encode()) % _RANGES)
 
@@ -48,14 +48,14 @@ class Users:
 
     def __init__(self, claim: Claim, *, container: bool) -> None:
         self.are_separate = container and os.geteuid() == 0
-        """Whether processes of a run are other users than the agent."""
+        """Whether the processes of a run are other users than the agent."""
         self._first = claim.first_uid
         self._all = User(os.geteuid(), os.getegid()) if not self.are_separate else None
         if self.are_separate and claim.uid:  # never root, whoever asks
             self._all = User(claim.uid, claim.gid or GROUP)
 
     def worker(self, local_rank: int) -> User:
-        """The user of a worker; -1: of the scenario's check."""
+        """Return the user of a worker; -1: of the scenario's check."""
         if self._all is not None:
             return self._all
         check = self._first + _CHECK
@@ -68,13 +68,13 @@ class Users:
         return User(store, store) if self.are_separate else self.worker(0)
 
     def assign(self, what: str | int, local_rank: int) -> None:
-        """Give a file or folder, or what a descriptor stands for, to a worker."""
+        """Make a worker the owner of a file, a folder, or what a descriptor refers to."""
         if self.are_separate:
             os.chown(what, *self.worker(local_rank), follow_symlinks=isinstance(what, int))
 
     @contextmanager
     def files_of_workers(self) -> Iterator[None]:
-        """What is written meanwhile belongs to the first worker and the group of all; nothing has to be given then."""
+        """Within this context, new files belong to the first worker and the shared group."""
         user = self.worker(0)
         if not self.are_separate:
             yield
@@ -90,7 +90,7 @@ class Users:
             os.umask(mask)
 
     def variables(self, local_rank: int) -> dict[str, str]:
-        """Names for a user who has none in the image: libraries that name folders after the user ask for them."""
+        """Return names for a user that the image does not have: libraries use them in names of folders."""
         if not self.are_separate:
             return {}
         name = "check" if local_rank == CHECK else f"worker{max(local_rank, 0)}"
@@ -98,7 +98,7 @@ class Users:
 
 
 def open_the_way_to(path: str) -> None:
-    """Let every user of a container come to a path, which may be below the home of root; not look around on the way."""
+    """Let every user of a container reach a path, even below the home of root, but not list the folders on the way."""
     while path != os.path.dirname(path):
         path = os.path.dirname(path)
         with suppress(OSError):  # the file system may be read-only

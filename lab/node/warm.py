@@ -1,4 +1,4 @@
-"""What a fork of a warm agent must set right so that a script cannot tell it from a fresh interpreter."""
+"""Adjust a fork of a warm agent so that a script cannot tell it from a new interpreter."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REFUSED_PREFIXES = (
     *("LD_", "MALLOC_", "KMP_", "GOMP_", "OMP_", "MKL_", "OPENBLAS_", "VECLIB_", "BLIS_"),
     *("TORCHDYNAMO_", "TORCHINDUCTOR_", "TORCH_COMPILE_"),
 )
-"""Read when a native library is loaded, or a part of torch is imported."""
+"""Prefixes of variables that native libraries read when they are loaded, or parts of torch when they are imported."""
 REFUSED = (
     "ATEN_CPU_CAPABILITY", "GLIBC_TUNABLES", "NPY_DISABLE_CPU_FEATURES", "PYTHONASYNCIODEBUG",
     "PYTHONCASEOK", "PYTHONCOERCECLOCALE", "PYTHONDEVMODE", "PYTHONHASHSEED", "PYTHONHOME", "PYTHONIOENCODING",
@@ -23,11 +23,11 @@ REFUSED = (
     "PYTHONSAFEPATH", "PYTHONTRACEMALLOC", "PYTHONUTF8", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TORCH_CPP_LOG_LEVEL",
     "TORCH_DEVICE_BACKEND_AUTOLOAD",
 )  # fmt: skip
-"""Read when Python starts or torch is imported."""
+"""Variables that are read when Python starts or torch is imported."""
 
 
 def explain_refusal(name: str) -> str | None:
-    """Why a warm worker cannot honour an environment variable; None where it can."""
+    """Return why a warm worker cannot honour an environment variable; None if it can."""
     if name not in APPLIED and (name in REFUSED or name.startswith(REFUSED_PREFIXES)):
         return f"{name} is read when Python starts or torch is imported, and a warm worker is forked after that"
     return None
@@ -57,7 +57,7 @@ APPLIED: Mapping[str, Callable[[str], object]] = {
     "TORCH_LOGS": lambda _: import_module("torch._logging")._init_logs(),
     "TZ": lambda _: time.tzset(),
 }
-"""Variables that are read once at start and can be applied again."""
+"""Variables that are read once at the start, and can be applied again."""
 
 
 SLOW_MODULES = (
@@ -67,20 +67,20 @@ SLOW_MODULES = (
     "torch.distributed.optim",
     "torch.distributed.tensor.parallel",
 )
-"""Parts of torch that a script may import and that take a second or more."""
+"""Parts of torch that a script may import, and that take a second or more."""
 
 
 def missing_modules() -> list[str]:
-    """Those of `SLOW_MODULES` that are not imported in this process."""
+    """Return those of `SLOW_MODULES` that this process has not imported."""
     return [name for name in SLOW_MODULES if name not in sys.modules]
 
 
 def import_frozen(names: Iterable[str]) -> None:
-    """Import modules and make them cheap to fork; what cannot be imported is left to the scripts that want it.
+    """Import modules and make them cheap to fork; scripts report import errors themselves.
 
-    Without the garbage collector the import takes a tenth less; what it made is then set aside, so that no
-    collection in a worker touches, and so copies, its pages. Variables that an import sets, such as
-    TORCHINDUCTOR_CACHE_DIR for the user that the agent runs as, are not for the workers.
+    Without the garbage collector the import takes a tenth less. Freezing keeps collections in a worker from touching,
+    and so copying, these pages. Environment variables that an import sets, such as TORCHINDUCTOR_CACHE_DIR for the
+    agent's user, are removed again.
     """
     environment = dict(os.environ)
     gc.disable()
@@ -91,7 +91,7 @@ def import_frozen(names: Iterable[str]) -> None:
             print(f"cannot import {name}: {error!r}", file=sys.stderr)
     gc.freeze()
     gc.enable()
-    # Finalizers that importing torch registered would run at every worker's end, and take operator registrations back:
+    # At the end of every worker, finalizers that torch registered at import would undo operator registrations:
     # 80 ms of copied pages in a fork, in a process that is about to vanish.
     for entry in list(weakref.finalize._registry.values()):  # type: ignore[attr-defined]
         entry.atexit = False
@@ -101,13 +101,13 @@ def import_frozen(names: Iterable[str]) -> None:
 
 
 def apply_environment(changed: Mapping[str, str]) -> None:
-    """Give effect to variables, changed since the agent started, that an interpreter reads when it starts."""
+    """Apply variables, changed since the agent started, that an interpreter reads when it starts."""
     for name in changed.keys() & APPLIED.keys():
         APPLIED[name](changed[name])
 
 
 def renew_random_state() -> None:
-    """Seed what a fresh interpreter would have seeded; `random` does that after every fork without help."""
+    """Seed what a new interpreter would have seeded; Python reseeds `random` after every fork."""
     import torch
 
     torch.default_generator.seed()
@@ -116,7 +116,7 @@ def renew_random_state() -> None:
 
 
 def import_torch() -> None:
-    """Import what nearly every script imports, and make it cheap to fork, unless whom this was forked from did."""
+    """Import what nearly every script imports, and make it cheap to fork, unless the parent process has done so."""
     if "torch" in sys.modules:
         return
     gc.disable()
@@ -130,7 +130,7 @@ def import_torch() -> None:
 
 
 def prepare_for_forks() -> None:
-    """Import what scripts may need, and gather all memory: for a process of which many agents are forked."""
+    """Import what scripts may need, and gather all memory: for a process that forks many agents."""
     import_frozen(SLOW_MODULES)
     Heap().gather(math.inf)
 
@@ -140,14 +140,14 @@ def prepare_for_forks() -> None:
 _SIZE, _PAGE = 2 << 20, 4096
 _MADV_HUGEPAGE, _MADV_COLLAPSE = 14, 25
 _AT_A_TIME_S = 0.05
-"""How long whoever calls may have to wait for an agent that gathers."""
+"""How long callers may have to wait for an agent that gathers memory."""
 
 
 class Heap:
-    """Gathers what this process has allocated in pages of 2 MiB: its forks then copy one entry for each instead of 512.
+    """Gathers this process's memory in pages of 2 MiB: forks then copy one page table entry for each instead of 512.
 
-    That halves what a worker costs beside its script, 7 ms to begin and 7 to end. Where the kernel does not know how
-    (Linux before 6.1), nothing changes.
+    That halves what a worker costs besides its script, 7 ms to begin and 7 to end. Without kernel support (Linux before
+    6.1), it does nothing.
     """
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ class Heap:
                     self._scattered += range(-(-begin // _SIZE) * _SIZE, end // _SIZE * _SIZE, _SIZE)
 
     def gather(self, seconds: float = _AT_A_TIME_S) -> None:
-        """Gather for so long pieces that are not yet: pages that hold nothing would cost memory, so only full ones."""
+        """Gather memory for so many seconds: only full pages, because empty ones would cost memory."""
         # Not at the top: the command line reads this module.
         from ctypes import CDLL, c_size_t, c_void_p, create_string_buffer
 

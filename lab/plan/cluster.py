@@ -1,4 +1,4 @@
-"""What a cluster is: the shape that was asked for, and the nodes that exist."""
+"""A cluster: its requested shape, and its existing nodes."""
 
 from __future__ import annotations
 
@@ -19,57 +19,57 @@ from lab.words import format_limit, name_nodes
 State = Literal["ready", "partial", "dead"]
 GpuNumbers = Literal["node", "machine", "engine"]
 MASTER_PORT = 28411
-"""Neither PyTorch's usual 29500 nor another one that scripts are likely to choose for a store of their own."""
+"""Neither PyTorch's usual 29500 nor a port that scripts are likely to choose for their own store."""
 RUNNING = "running"
 STOPPED = "stopped"
-"""The state of a node that was stopped on purpose, and stays so until it is started."""
+"""The state of a node that was stopped on purpose, until it is started."""
 
 
 class Shape(Frozen):
-    """What `lab up` was asked for; travels in a label of every node, so a cluster can be understood without a file."""
+    """The request of `lab up`. A label of every node holds it, so that a cluster can be described without a file."""
 
     nodes: int
     nproc_per_node: int = 1
-    """Workers a node gets where a scenario does not say."""
+    """Workers on a node if a scenario does not set it."""
     image: str | None = None
-    """None: no image, as on the local engine."""
+    """None: the engine has no images, such as the local engine."""
     cpus: float | None = None
     memory_bytes: int | None = None
     processes: int | None = None
     """Processes and threads together."""
     disk_bytes: int | None = None
-    """What a run may write on a node."""
+    """Bytes that a run may write on a node."""
     gpus: int = 0
     strict: bool = False
-    """Whether nodes have no way out: an internal network, a read-only root, no volumes, tight limits."""
+    """Whether nodes are isolated: an internal network, a read-only root, no volumes, tight limits."""
     volumes: tuple[Volume, ...] = ()
     requirements: tuple[str, ...] = ()
-    """Packages besides those of the image, or on the local engine of the lab's own Python."""
+    """Packages in addition to those of the image, or of the lab's own Python on the local engine."""
     data: Mapping[str, Path] = field(default_factory=dict)
-    """Folders of this machine that every node reads, by name."""
+    """Folders of this machine that every node can read, by name."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment of every agent, and so of every worker."""
     hosts: tuple[str, ...] = ()
-    """Hosts that the nodes are spread over, as the engine names them; none: all that it has."""
+    """Hosts for the nodes, by the engine's names; empty: all hosts."""
     allocation: Mapping[str, str] = field(default_factory=dict)
-    """What a scheduler is told with the request, by the long names of its own options: `partition`, `time`."""
+    """Options for a scheduler by their long names: `partition`, `time`."""
 
     def to_json(self) -> str:
-        """The shape as one line of text."""
+        """Return the shape as one line of text."""
         return json.dumps(asdict(self), sort_keys=True, default=str)
 
     @property
     def limits(self) -> Limits:
-        """Those that were asked for."""
+        """The requested limits."""
         return Limits(memory_bytes=self.memory_bytes, processes=self.processes, disk_bytes=self.disk_bytes)
 
     @classmethod
     def from_json(cls, text: str) -> Shape:
-        """The inverse of `to_json`; what another version of the lab wrote otherwise is skipped."""
+        """Parse the output of `to_json`; skip fields of another version of the lab that do not fit."""
         return read_typed(cls, json.loads(text), lenient=True)
 
     def differences(self, other: Shape) -> list[str]:
-        """What differs, a phrase each: `nodes: 3, asked for 5`."""
+        """Return the differences, a phrase each: `nodes: 3, asked for 5`."""
         return [
             f"{name.removesuffix('_bytes')}: {_field_text(name, mine)}, asked for {_field_text(name, asked)}"
             for name, mine in vars(self).items()
@@ -78,7 +78,7 @@ class Shape(Frozen):
 
 
 def _field_text(name: str, value: Any) -> str:
-    """The value of a field of a shape, as a person would write it."""
+    """Return the value of a field of a shape in words."""
     if name == "memory_bytes" and value:
         return format_limit(value)
     if isinstance(value, Mapping):
@@ -91,46 +91,46 @@ def _field_text(name: str, value: Any) -> str:
 
 
 class Node(Frozen):
-    """One node that exists."""
+    """An existing node."""
 
     name: str
     """`node0`, `node1`, ...; also its name in DNS on the docker engine."""
     node_rank: int
     handle: str
-    """What the engine calls it: a container's id, or the path of an agent's socket."""
+    """The engine's name for it: a container's id, or the path of an agent's socket."""
     address: str
     """Its IP address on the cluster's network; empty if it has none now."""
     state: str = RUNNING
-    """`running`, `stopped`, or the engine's word for what else it is."""
+    """`running`, `stopped`, or the engine's word for another state."""
     host: str = ""
-    """The host that it runs on; empty where the engine has one only."""
+    """The host that it runs on; empty if the engine has only one."""
 
 
 class ClusterInfo(Frozen):
-    """A cluster that exists, wholly or in part."""
+    """An existing cluster, complete or not."""
 
     name: str
     engine: str
     shape: Shape
     nodes: tuple[Node, ...]
     owner: str
-    """`user@host` of whoever made it."""
+    """`user@host` of its creator."""
     run: str | None = None
-    """The run that it was made for and that will remove it; None for a cluster from `lab up`."""
+    """The run that it was created for and that will remove it; None for a cluster of `lab up`."""
     version: str = ""
-    """Version of the lab that made it."""
+    """Version of the lab that created it."""
     master_addr: str = "node0"
-    """What MASTER_ADDR is on this cluster."""
+    """MASTER_ADDR on this cluster."""
     master_port: int = MASTER_PORT
-    """What MASTER_PORT is: another one where nodes of several clusters may share an address."""
+    """MASTER_PORT on this cluster; differs if nodes of several clusters may share an address."""
     shared: str = "/shared"
-    """Where the nodes see their common volume."""
+    """Path of the shared volume on the nodes."""
     data: str = "/data"
-    """The folder in which the nodes see their data, each by its name."""
+    """Path of the folder with all data on the nodes."""
     gpus: GpuNumbers = "node"
-    """How GPUs are numbered: on each node from 0, on the machine of all nodes, or as the engine alone knows."""
+    """How GPUs are numbered: from 0 on each node, on the machine of all nodes, or as only the engine knows."""
     limits: Limits = Limits()  # a tuple
-    """What each node may use, whether asked for or not."""
+    """Limits of each node, requested or not."""
 
     @property
     def state(self) -> State:
@@ -148,14 +148,14 @@ class ClusterInfo(Frozen):
 
     @property
     def stays(self) -> bool:
-        """Whether it is intact and stays, and was not made for one run."""
+        """Whether it is intact and permanent, not created for one run."""
         return self.intact and self.run is None
 
     def named(self, *names: str) -> list[Node]:
-        """The nodes of these names or numbers, in order.
+        """Return the nodes with these names or numbers, in order.
 
         Raises:
-            UsageError: there is none of such a name; the message says which was probably meant.
+            UsageError: there is no such node; the message suggests a similar name.
         """
         known = {word: node for node in self.nodes for word in (node.name, str(node.node_rank))}
         there = [node.name for node in self.nodes]

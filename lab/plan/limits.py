@@ -1,4 +1,4 @@
-"""What a node may use, and whether a machine has the capacity for so many nodes and ranks. Pure."""
+"""Limits of a node, and whether a machine has the capacity for some nodes and ranks. Pure."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from lab.node.messages.typed import Misfit, read_typed
 from lab.words import format_bytes, format_count, format_limit
 
 _RANK_BYTES = 13_000_000
-"""Beyond what it shares with its agent: 11.4 MB of its own, and the kernel's tables and sockets for it."""
+"""Memory of a rank beyond what it shares with its agent: 11.4 MB of its own, and the kernel's tables and sockets."""
 _RANK_THREADS = 4
-"""Its own, and those of gloo and of the connection to the store."""
+"""Its main thread, and those of gloo and of the connection to the store."""
 _OWN_FILES = 64
 _MOST = 1 << 16
-"""Nodes that a machine is thought to hold at most."""
+"""Upper bound of the nodes on one machine."""
 FEW_RANKS = 16
-"""So many fit wherever one does, and are not worth a look."""
+"""Fewer ranks fit wherever one does, so the capacity is not checked."""
 
 
 class Capacity(NamedTuple):
-    """What a machine has left for nodes; None: it does not say."""
+    """What a machine has left for nodes; None: unknown."""
 
     memory_bytes: int | None = None
     threads: int | None = None
-    """Processes and threads that may still begin."""
+    """Processes and threads that may still start."""
     open_files: int | None = None
-    """Of one process: a rank has a connection to every other, and a run has two files for each."""
+    """Of one process: a rank has a connection to every other, and a run has two files for each rank."""
     all_open_files: int | None = None
     """Of all processes together."""
     addresses: int | None = None
-    """Of one network for nodes."""
+    """Of one network of nodes."""
 
 
 class NodeCost(NamedTuple):
-    """What one node of an engine takes at rest, and all together besides."""
+    """Resources of one idle node of an engine, and those that all nodes share."""
 
     node_bytes: int
     shared_bytes: int
@@ -44,14 +44,14 @@ class NodeCost(NamedTuple):
 
 
 def files_of_run(nodes: int, nproc_per_node: int) -> int:
-    """What a command has open that runs so many ranks: a channel for each node, a log and a trace for each rank."""
+    """Return the open files of a command that runs this many ranks: a channel per node, a log and a trace per rank."""
     return _OWN_FILES + nodes + 2 * nodes * nproc_per_node
 
 
 def _needs(nodes: int, nproc_per_node: int, cost: NodeCost) -> dict[str, int]:
-    """What so many nodes need of each field of `Capacity`.
+    """Return what this many nodes need of each field of `Capacity`.
 
-    A rank has a connection to each other rank; the process that needs most files is the command itself.
+    A rank has a connection to each other rank; the command itself needs the most files of one process.
     """
     ranks = nodes * nproc_per_node
     return {
@@ -73,10 +73,10 @@ _WORDS = {
 
 
 def refuse_excess_nodes(nodes: int, nproc_per_node: int, capacity: Capacity, cost: NodeCost) -> None:
-    """Refuse more nodes, each with so many ranks, than there is room for.
+    """Refuse more nodes, each with this many ranks, than the machine has capacity for.
 
     Raises:
-        ClusterUnfit: they need more of something than there is; the message says of what, and how many would fit.
+        ClusterUnfit: the capacity is too small; the message names the resource, and how many nodes would fit.
     """
     for name, needed in _needs(nodes, nproc_per_node, cost).items():
         has: int | None = getattr(capacity, name)
@@ -92,7 +92,7 @@ def refuse_excess_nodes(nodes: int, nproc_per_node: int, capacity: Capacity, cos
 
 
 _PART_FOR_ALL_NODES = 0.8
-"""Of the machine's memory."""
+"""Part of the machine's memory that all nodes may use together."""
 _LEAST_MEMORY_BYTES = 1 << 30
 _PROCESSES = 512
 _PROCESSES_PER_CORE = 256
@@ -100,48 +100,48 @@ _STRICT_MEMORY_BYTES = 2 << 30
 _STRICT_PROCESSES = 256
 _STRICT_DISK_BYTES = 256 << 20
 _PART_OF_THE_DISK = 0.5
-"""Of what is free when the cluster is made."""
+"""Part of the disk space that is free when the cluster is created."""
 _LEAST_DISK_BYTES = 1 << 30
 _DISK_BYTES = 16 << 30
-"""Where nobody says what is free."""
+"""Default limit if the free space is unknown."""
 _UNIT_BYTES = 256 << 20
-"""Defaults are multiples of it, which read well."""
+"""Default limits are multiples of it, which are easy to read."""
 
 
 class Machine(NamedTuple):
-    """What nodes run on."""
+    """The machine that nodes run on."""
 
     cores: int
     memory_bytes: int
     free_disk_bytes: int | None = None
-    """None: it does not say."""
+    """None: unknown."""
     capacity: Capacity = Capacity()
-    """What is left now of what nodes and ranks need."""
+    """Resources that are left for nodes and ranks."""
 
 
 class Limits(NamedTuple):
-    """What one node may use; None: as much as there is."""
+    """Limits of one node; None: no limit."""
 
     memory_bytes: int | None = None
     processes: int | None = None
     """Processes and threads together."""
     disk_bytes: int | None = None
-    """What one run may write, or on a strict cluster what there is room for in each place that can be written to."""
+    """Bytes that one run may write; on a strict cluster, the size of each writable folder."""
 
     def to_json(self) -> str:
-        """The limits as one line of text."""
+        """Return the limits as one line of text."""
         return json.dumps(self._asdict())
 
     @classmethod
     def from_json(cls, text: str) -> Limits:
-        """The inverse of `to_json`; what another version of the lab wrote otherwise is no limit."""
+        """Parse the output of `to_json`; a field from another version of the lab that does not fit is no limit."""
         try:
             return read_typed(cls, json.loads(text), lenient=True)
         except (ValueError, Misfit):
             return cls()
 
     def describe(self) -> str:
-        """The limits as a person reads them: `4 GiB of memory, 1,024 processes and threads, 8 GiB of disk`."""
+        """Return the limits in words: `4 GiB of memory, 1,024 processes and threads, 8 GiB of disk`."""
         memory = f"{format_limit(self.memory_bytes)} of memory" if self.memory_bytes else "no limit of memory"
         count = f"{self.processes:,} processes and threads" if self.processes else "no limit of processes"
         disk = f"{format_limit(self.disk_bytes)} of disk" if self.disk_bytes else "no limit of disk"
@@ -149,7 +149,7 @@ class Limits(NamedTuple):
 
 
 def limits_for(nodes: int, asked: Limits, machine: Machine, *, strict: bool = False) -> Limits:
-    """What each of some nodes may use: what was asked for, else its part of the machine that they run on."""
+    """Return the limits of each node: the requested ones, else its share of the machine."""
     part = int(machine.memory_bytes * _PART_FOR_ALL_NODES / nodes)
     memory = min(max(part, _LEAST_MEMORY_BYTES), machine.memory_bytes)
     processes = _PROCESSES + _PROCESSES_PER_CORE * machine.cores

@@ -1,4 +1,4 @@
-"""Scenario + cluster -> the size of a run, the cluster it needs, and what every worker is given. Pure."""
+"""Plan a run from a scenario and a cluster: its size, the cluster it needs, and each worker's environment. Pure."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ from lab.words import format_count, join_words, name_nodes
 
 
 class PlanOptions(Frozen):
-    """How a scenario is asked to run; None means what the scenario or the cluster says."""
+    """Options that override the scenario; None means the value of the scenario or the cluster."""
 
     nodes: int | None = None
     """Nodes that take part."""
     nproc_per_node: int | None = None
     """Workers on each node."""
     cold: bool = False
-    """Start fresh interpreters instead of forking the agents."""
+    """Start new interpreters instead of forking the agents."""
     timeout_s: float | None = None
     """Seconds after which the run is hung."""
     trace: bool = True
-    """Record the collectives, unless the scenario says not to."""
+    """Record the collectives, unless the scenario disables it."""
     output_bytes: int | None = None
-    """What each rank may print; the rest is dropped."""
+    """Most bytes that each rank may print; the rest is dropped."""
     backend: str | None = None
-    """What carries the bytes of all process groups, whatever backend the script names for them."""
+    """Carries the data of all process groups, whatever backend the script names for them."""
     one_user: bool = False
-    """Let the ranks of a node be one user, as under torchrun."""
+    """Run the ranks of a node as one user, as torchrun does."""
     fresh: bool = False
-    """Empty the shared folder before."""
+    """Empty the shared folder first."""
     trace_values: int | None = None
-    """Keep at most this many elements of one side of a call as they are; 0: neither them nor summaries."""
+    """Keep at most this many elements of one side of a call; 0: neither elements nor summaries."""
     interactive: int | None = None
-    """The rank that has the terminal of whoever runs it, from its start to its end."""
+    """The rank that has the user's terminal, from its start to its end."""
     launcher: str | None = None
-    """What starts the workers."""
+    """The program that starts the workers."""
     network: str | Mapping[str, Any] | None = None
-    """What the links between nodes are like, as the key `network` says it."""
+    """The links between nodes, as the key `network` describes them."""
     faults: Sequence[Any] = ()
-    """What is broken on purpose, beside what the scenario says."""
+    """Faults in addition to those of the scenario."""
 
     def size_of_run(self, scenario: Scenario, shape: Shape) -> tuple[int, int]:
-        """Nodes of a run, and workers on each, on a cluster of this shape."""
+        """Return the nodes of a run, and the workers on each, on a cluster of this shape."""
         return (
             self.nodes or scenario.nodes or shape.nodes,
             self.nproc_per_node or scenario.nproc_per_node or shape.nproc_per_node,
@@ -61,19 +61,19 @@ class PlanOptions(Frozen):
 
 
 _ADDED = ("requirements", "data")
-"""Of these a scenario may have its own, and what was asked for is added to them."""
+"""A scenario may have its own values of these fields; requested ones are added to them."""
 
 
 def has_wishes(scenario: Scenario) -> bool:
-    """Whether a scenario wants limits, an image, packages or folders that a cluster made for others lacks."""
+    """Return whether a scenario needs limits, an image, packages, or folders of its own."""
     wishes = (scenario.volumes, scenario.image, scenario.requirements, scenario.data)
     return scenario.resources != Resources() or any(wishes)
 
 
 def with_asked(scenario: Scenario, asked: Mapping[str, Any]) -> Scenario:
-    """The scenario with the image, packages and data that were asked for: they win over what it says itself.
+    """Return the scenario with the requested image, packages, and data, which take precedence.
 
-    Packages and data are added to its own; of the same name, those that were asked for are taken.
+    Packages and data are added to its own; the requested one of the same name wins.
     """
     requirements = merge_requirements(scenario.requirements, asked.get("requirements") or ())
     return replace(
@@ -85,12 +85,12 @@ def with_asked(scenario: Scenario, asked: Mapping[str, Any]) -> Scenario:
 
 
 def shape_for(scenario: Scenario, options: PlanOptions, asked: Mapping[str, Any]) -> Shape:
-    """The cluster that is made for one run.
+    """Return the shape of the cluster for one run.
 
     Args:
-        scenario: what runs on it; a size that nobody gives is 1.
-        options: how large the run is asked to be.
-        asked: fields of the shape that were asked for; they win over what the scenario says.
+        scenario: what runs on it; its default size is 1.
+        options: may override the size.
+        asked: requested fields of the shape; they take precedence over the scenario.
     """
     nodes, nproc_per_node = options.size_of_run(scenario, Shape(nodes=1))
     whole = with_asked(scenario, asked)
@@ -101,13 +101,13 @@ def shape_for(scenario: Scenario, options: PlanOptions, asked: Mapping[str, Any]
 
 
 def shape_for_all(scenarios: Sequence[Scenario], options: PlanOptions, asked: Mapping[str, Any]) -> Shape:
-    """The cluster that is made for many runs: as many nodes as the largest needs."""
+    """Return the shape of the cluster for several runs: as many nodes as the largest needs."""
     nodes = max(options.size_of_run(scenario, Shape(nodes=1))[0] for scenario in scenarios)
     return Shape(**{"nodes": nodes, **asked})
 
 
 def shape_fields_for_own(scenario: Scenario, asked: Mapping[str, Any], shared: Shape | None) -> dict[str, Any]:
-    """What the cluster that one scenario of many gets for itself has besides what the scenario says."""
+    """Return the fields of one scenario's own cluster that the scenario does not set itself."""
     own = {"nodes", *_wishes(scenario), *(["nproc_per_node"] if scenario.nproc_per_node else [])}
     as_shared = {name: value for name, value in (vars(shared) if shared else {}).items() if name not in _ADDED}
     return {name: value for name, value in {**as_shared, **asked}.items() if name not in own}
@@ -116,7 +116,7 @@ def shape_fields_for_own(scenario: Scenario, asked: Mapping[str, Any], shared: S
 def planned_clusters(
     scenarios: Sequence[Scenario], options: PlanOptions, asked: Mapping[str, Any], there: ClusterInfo | None, name: str
 ) -> list[ClusterInfo]:
-    """The cluster that each of these runs on: the one that is there, or one without nodes yet."""
+    """Return the cluster of each scenario: the existing one, or one without nodes yet."""
     if len(scenarios) == 1:
         return [there or unmade_cluster(shape_for(scenarios[0], options, asked), name)]
     shared = there or unmade_cluster(shape_for_all(scenarios, options, asked), name)
@@ -131,12 +131,12 @@ def planned_clusters(
 
 
 def own_name(name: str) -> str:
-    """What the cluster is called that one of many scenarios gets for itself."""
+    """Return the name of the cluster that one of several scenarios gets for itself."""
     return f"{name[:36]}-own"
 
 
 def unmade_cluster(shape: Shape, name: str) -> ClusterInfo:
-    """A cluster of this shape before it is made."""
+    """Return a cluster of this shape before it is created."""
     return ClusterInfo(name=name, engine="", shape=shape, nodes=(), owner="")
 
 
@@ -145,7 +145,7 @@ def _wishes(scenario: Scenario) -> dict[str, Any]:
 
 
 def refuse_unfit(cluster: ClusterInfo, scenario: Scenario, options: PlanOptions) -> None:
-    """Refuse a scenario that a cluster cannot run as asked.
+    """Refuse a scenario that a cluster cannot run as requested.
 
     Raises:
         ClusterUnfit: the cluster is too small, or has other limits than the scenario wants.
@@ -165,46 +165,46 @@ def refuse_unfit(cluster: ClusterInfo, scenario: Scenario, options: PlanOptions)
 
 
 class Part(Protocol):
-    """What one feature adds to a plan."""
+    """A feature's part of a plan."""
 
     name: str
     """Its key in `plan.json`."""
     companion: str
-    """What goes along with the run, as `module:class`; see `lab.run.options`."""
+    """The companion of the run, as `module:class`; see `lab.run.options`."""
 
     def data(self) -> Any:
-        """It as plain data."""
+        """Return the part as plain data."""
 
     def sentences(self) -> Iterable[str]:
-        """What `--dry-run` says of it, a line each."""
+        """Return its lines for `--dry-run`."""
 
     def before(self) -> Mapping[str, bool]:
-        """Nodes that it stops or starts before the run begins, and whether each runs then."""
+        """Return the nodes that it stops or starts before the run begins, and whether each then runs."""
 
     def stopping(self, nodes: Iterable[str]) -> list[str]:
-        """What of it stops any of these nodes before the run begins, in words."""
+        """Describe what stops any of these nodes before the run begins."""
 
     def starting(self) -> list[str]:
-        """What of it starts nodes while the run goes on, in words."""
+        """Describe what starts nodes during the run."""
 
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
 def visible_gpus(gpus: int, nproc_per_node: int, local_rank: int) -> range:
-    """The GPUs of one rank, where a node has so many: a part as large as that of any other, give or take one.
+    """Return the GPUs of one rank on a node with this many: an equal share for each rank, give or take one.
 
-    Where there are more ranks than GPUs, neighbours share one.
+    If there are more ranks than GPUs, neighbouring ranks share one.
     """
     first, end = (number * gpus // nproc_per_node for number in (local_rank, local_rank + 1))
     return range(first, max(end, first + 1))
 
 
 def gpu_variables(cluster: ClusterInfo, nproc_per_node: int, rank: int) -> dict[str, str]:
-    """What says so to a rank; nothing on a cluster without GPUs, or where the cluster says it itself.
+    """Return the variables that select a rank's GPUs; empty without GPUs, or if the cluster sets them itself.
 
-    A container numbers its GPUs from 0; local nodes have those of the machine, one node's after the other's. Slurm says
-    which a node has, by numbers that are known there only: its ranks see all of them, as under torchrun.
+    A container numbers its GPUs from 0; local nodes use those of the machine, one node after the other. Only Slurm
+    knows the numbers of a node's GPUs, so its ranks see all of them, as under torchrun.
     """
     gpus = cluster.shape.gpus
     if not gpus or VARIABLE in cluster.shape.env or cluster.gpus == "engine":
@@ -215,11 +215,11 @@ def gpu_variables(cluster: ClusterInfo, nproc_per_node: int, rank: int) -> dict[
 
 
 HOST = "node0"
-"""The node with the store at which all meet: nothing begins or goes on without it."""
+"""The node with the rendezvous store: no run begins or goes on without it."""
 
 
 def list_present_nodes(cluster: ClusterInfo, nnodes: int, parts: Sequence[Part]) -> list[str]:
-    """The nodes that run when it begins: not those that are stopped, and then what its own parts do before."""
+    """Return the nodes that run when the run begins: not stopped ones, after the actions of its parts."""
     there = {f"node{rank}": True for rank in range(nnodes)}
     there |= {node.name: node.state != STOPPED for node in cluster.nodes[:nnodes]}
     for part in parts:
@@ -228,11 +228,11 @@ def list_present_nodes(cluster: ClusterInfo, nnodes: int, parts: Sequence[Part])
 
 
 def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Launching, parts: Sequence[Part]) -> None:
-    """Refuse a run that cannot begin, or not with what is to be broken, because of nodes that do not run.
+    """Refuse a run that cannot begin, or not with its faults, because nodes do not run.
 
     Raises:
         ClusterUnfit: too many nodes are stopped.
-        UsageError: its own parts stop too many before it begins, or start one that nothing takes in.
+        UsageError: its own parts stop too many nodes before it begins, or start one that the launcher does not add.
     """
     least = launching.least_nodes(nnodes)
     needs = (
@@ -266,22 +266,22 @@ MAX_WORLD_SIZE = 4096
 
 
 class WorkerPlan(NamedTuple):
-    """What one worker will be given."""
+    """The plan of one worker."""
 
     rank: int
     local_rank: int = 0
     node_rank: int = 0
     node: str = ""
     env: Mapping[str, str] = {}
-    """What is added to the node's own environment."""
+    """Variables in addition to the node's own environment."""
     argv: tuple[str, ...] = ()
     """The script, relative to its folder, and its arguments."""
     expected_code: int = 0
-    """The exit code that is no failure."""
+    """The exit code that counts as no failure."""
 
 
 class Plan(Frozen):
-    """A run before it runs."""
+    """A planned run."""
 
     run: str
     scenario: Scenario
@@ -294,32 +294,32 @@ class Plan(Frozen):
     fresh: bool
     output_bytes: int
     backend: str | None
-    """What carries the bytes; None: what the script names, or PyTorch takes."""
+    """Carries the data; None: the backend that the script names, or PyTorch's default."""
     substituted: bool
-    """Whether that is so of process groups too for which the script names another backend."""
+    """Whether it also replaces other backends that the script names for process groups."""
     timeout_s: float
     trace: Tracing
     outputs: tuple[str, ...] | None
-    """Patterns that name the files that are brought back; empty: all that the run makes; None: none."""
+    """Patterns of the files to fetch; empty: all that the run creates; None: none."""
     interactive: int | None
     """The rank that has the terminal."""
     parts: tuple[Part, ...]
-    """What features add."""
+    """Parts of features."""
     workers: tuple[WorkerPlan, ...]
     launcher: Launching
-    """What starts the workers."""
+    """The program that starts the workers."""
     starters: tuple[Starter, ...]
-    """The processes that do; empty where the agents do."""
+    """Its processes; empty if the agents start the workers."""
     ranks_planned: bool
-    """Whether ranks are where `workers` have them, with their variables; else the starters decide."""
+    """Whether ranks run where `workers` has them, with their variables; otherwise the starters decide."""
 
     @property
     def world_size(self) -> int:
-        """Number of workers."""
+        """The number of workers."""
         return self.nnodes * self.nproc_per_node
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as plain data, as in `plan.json` and `--dry-run --json`."""
+        """Return the plan as plain data, as in `plan.json` and `--dry-run --json`."""
         own = {name: value for name, value in vars(self).items() if name != "parts"}
         return {
             **own,
@@ -336,11 +336,11 @@ class Plan(Frozen):
 
 
 def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanOptions) -> Plan:
-    """Assign ranks, node-major, and give every worker what torchrun would give it; the cluster may not be made yet.
+    """Assign ranks, node-major, and give every worker torchrun's variables; the cluster need not exist yet.
 
     Raises:
         ClusterUnfit: the cluster is too small, or has other limits than the scenario wants.
-        UsageError: the size makes no sense, or a variable cannot be honoured by warm workers.
+        UsageError: the size makes no sense, or warm workers do not support a variable.
     """
     refuse_unfit(cluster, scenario, options)
     nnodes, nproc_per_node = options.size_of_run(scenario, cluster.shape)
@@ -412,7 +412,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
 
 
 def _launching(scenario: Scenario, options: PlanOptions, backend: str | None) -> Launching:
-    """What starts the workers: what was asked for, else what the scenario says; or what its backend needs."""
+    """Return the launcher: the requested one, else the scenario's, or the one that the backend needs."""
     name = options.launcher or scenario.launcher.name
     find_launcher(name)
     needed = STARTED_BY.get(backend or "", name)
@@ -424,7 +424,7 @@ def _launching(scenario: Scenario, options: PlanOptions, backend: str | None) ->
 
 
 def _addresses(cluster: ClusterInfo, nnodes: int) -> tuple[str, ...]:
-    """By rank of the node, how the others call it: by its name where nodes have names in DNS."""
+    """Return the address of each node by node rank: its name if nodes have names in DNS."""
     nodes = cluster.nodes[:nnodes]
     if nodes and cluster.master_addr == nodes[0].address:
         return tuple(node.address for node in nodes)
@@ -434,7 +434,7 @@ def _addresses(cluster: ClusterInfo, nnodes: int) -> tuple[str, ...]:
 def _parts(
     scenario: Scenario, options: PlanOptions, cluster: ClusterInfo, nnodes: int, world_size: int
 ) -> tuple[Part, ...]:
-    """What features add; none is asked where nothing is said that would make one add something."""
+    """Return the parts of features; imports no feature if the scenario and the options need none."""
     keys = [*scenario.extra, *(f"expect.{name}" for name in scenario.expect.extra)]
     asked = bool(options.faults or options.network)
     if not (keys or asked):
@@ -446,7 +446,7 @@ def _parts(
 
 
 def _plan_worker(rank: int, nnodes: int, layout: Layout, cluster: ClusterInfo, expected_code: int) -> WorkerPlan:
-    """A worker with the variables of `torch/distributed/elastic/agent/server/local_elastic_agent.py`."""
+    """Plan a worker with the variables of `torch/distributed/elastic/agent/server/local_elastic_agent.py`."""
     node_rank, local_rank = divmod(rank, layout.nproc_per_node)
     world_size = str(nnodes * layout.nproc_per_node)
     env = {

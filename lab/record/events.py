@@ -1,6 +1,6 @@
-"""The facts of a run besides output and traces: one line each in `events.jsonl`, read and written as typed values.
+"""Facts of a run besides output and traces, as typed values: one line each in `events.jsonl`.
 
-What an agent says of a worker stands there as it was said.
+Messages of agents about workers are kept as received.
 """
 
 import json
@@ -14,50 +14,50 @@ from lab.node.statement import problem_with
 from lab.record.layout import MOST_RANKS
 
 _LATEST = 1e11
-"""Unix times beyond are damage."""
+"""Later Unix times are damage."""
 
 
 class Clock(NamedTuple):
-    """How far a node's clock is ahead of this machine's."""
+    """The offset of a node's clock from this machine's."""
 
     time: float
     node: str
     offset_s: float = 0.0
     error_s: float = 0.0
-    """How wrong the offset may be."""
+    """The uncertainty of the offset."""
     boot: str = ""
     """Identity of its clock: nodes with the same one share a monotonic clock."""
     address: str = ""
-    """By which other nodes reach it."""
+    """Its address for other nodes."""
     monotonic_s: float = 0.0
-    """What its monotonic clock showed at `time`; 0: it was not asked."""
+    """Its monotonic clock at `time`; 0: unknown."""
 
 
 class NodeLost(NamedTuple):
-    """A node went away in mid-run."""
+    """A node was lost during the run."""
 
     time: float
     node: str
     how: str = ""
-    """How it ended, as the end of a sentence that begins with its name."""
+    """How, as the end of a sentence that begins with its name."""
 
 
 class NodeCame(NamedTuple):
-    """A node was taken into the run in mid-run: it was late, or is back."""
+    """A node joined during the run: it was late, or is back."""
 
     time: float
     node: str
 
 
 class NodeTroubled(NamedTuple):
-    """Something keeps a node from working, as its engine sees it."""
+    """A node does not work, according to its engine."""
 
     time: float
     node: str
     how: str = ""
-    """What, as the end of a sentence that begins with its name; empty: it is over."""
+    """Why, as the end of a sentence that begins with its name; empty: it works again."""
     silent: bool = True
-    """Whether its agent cannot answer either; else it is its network that it lacks."""
+    """Whether its agent cannot answer either; otherwise it only lacks its network."""
 
 
 class EngineLost(NamedTuple):
@@ -69,7 +69,7 @@ class EngineLost(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """An agent would not start the run."""
+    """An agent refused to start the run."""
 
     time: float
     node: str = ""
@@ -81,33 +81,33 @@ class TimedOut(NamedTuple):
 
     time: float
     timeout_s: float | None = None
-    """How long that was, where the plan does not say."""
+    """The time limit, if the plan does not have it."""
     starting_s: float = 0.0
-    """How long launchers had taken to start the first rank, which does not count."""
+    """Seconds that launchers needed to start the first rank, which do not count."""
 
 
 class Cancelled(NamedTuple):
-    """Somebody interrupted the run."""
+    """The user interrupted the run."""
 
     time: float
 
 
 class Over(NamedTuple):
-    """No rank is running now."""
+    """No rank is running any more."""
 
     time: float
     duration_s: float = 0.0
-    """Seconds since the workers were let go."""
+    """Seconds since the workers started."""
 
 
 class Restarted(NamedTuple):
-    """The launcher began the workers anew: another attempt follows."""
+    """The launcher restarted the workers: another attempt follows."""
 
     time: float
 
 
 class Misunderstood(NamedTuple):
-    """An agent said something in mid-run that could not be read."""
+    """A message of an agent could not be parsed."""
 
     time: float
     node: str = ""
@@ -115,23 +115,23 @@ class Misunderstood(NamedTuple):
 
 
 class Dumped(NamedTuple):
-    """The run was not seen: what is known of it, its ranks had left in dumps while they ran."""
+    """The run was not observed: its ranks' dumps contain all that is known."""
 
     time: float
     lacks: tuple[str, ...] = ()
-    """What the dumps do not tell, a sentence each."""
+    """What the dumps do not contain, a sentence each."""
     messages: bool = True
-    """Whether they tell of messages between two ranks."""
+    """Whether they contain messages between two ranks."""
 
 
 class NotShipped(NamedTuple):
-    """A module that a rank did not find is a file on the machine from which the run was started."""
+    """A module that a rank did not find is a file on the machine that started the run."""
 
     time: float
     module: str = ""
     path: str = ""
     folder: str = ""
-    """What was shipped."""
+    """The shipped folder."""
 
 
 class Fault(NamedTuple):
@@ -140,25 +140,25 @@ class Fault(NamedTuple):
     time: float
     fault: str = "fault"
     rank: int | None = None
-    """Whose call, phase, note or line had set it off."""
+    """The rank whose call, phase, note, or line triggered it."""
     node: str = ""
-    """The node that it is done to, where that is one."""
+    """The node that it acts on, if it is one."""
     why: str = ""
-    """What had set it off: `rank 0 noted step = 3`; empty: it was done before the run began."""
+    """Its trigger: `rank 0 noted step = 3`; empty: it was injected before the run began."""
     number: int | None = None
-    """Its place in the plan, from 0."""
+    """Its index in the plan, from 0."""
     begun: float | None = None
-    """Unix time at which its event had come; a rank that was held for it has waited since."""
+    """Unix time of its trigger; a rank that was held for it has waited since."""
     op: str = ""
     """The operation, or phase, at which its rank was held."""
     call: int | None = None
-    """The how-manieth of that rank's calls of the operation, or of its phases of that name, from 1."""
+    """The number, from 1, of that rank's call of the operation, or of its phase of that name."""
     measured: dict[str, Any] | None = None
     """Measurements where it was injected, by name; its key in the record is `found`."""
 
 
 class FaultFailed(NamedTuple):
-    """A fault could not be applied."""
+    """A fault could not be injected."""
 
     time: float
     fault: str = "fault"
@@ -167,21 +167,21 @@ class FaultFailed(NamedTuple):
 
 
 class FaultHealed(NamedTuple):
-    """A fault was taken back."""
+    """A fault was undone."""
 
     time: float
     fault: str = "fault"
     number: int | None = None
-    """Its place in the plan, from 0."""
+    """Its index in the plan, from 0."""
     why: str = ""
-    """What had healed it: `rank 0 noted step = 5`, `after 3 s`, `the run ended`."""
+    """What ended it: `rank 0 noted step = 5`, `after 3 s`, `the run ended`."""
 
 
 _ByAgents = (
     agent.Started | agent.Note | agent.Named | agent.Stack | agent.Halted | agent.Exited | agent.Limited | agent.Joined
     | agent.LeftRunning | agent.Connections | agent.Staged
 )  # fmt: skip
-"""What agents say, by the clocks of their nodes."""
+"""Messages of agents, with times of their nodes' clocks."""
 Event = (
     _ByAgents | agent.ThreadRaised | Clock | NodeLost | NodeCame | NodeTroubled | EngineLost | Refusal | TimedOut
     | Cancelled | Over | Restarted | Misunderstood | Dumped | NotShipped | Fault | FaultFailed | FaultHealed
@@ -193,8 +193,8 @@ _OTHER_NAMES = {
     Refusal: "refused",
     Cancelled: "interrupted",
 }
-"""What events are called in a record, where that is not the name of their class, as in `timed out`: a class that gets
-another name keeps its old one here."""
+"""Names of events in a record that differ from their class, unlike `timed out`: a renamed class keeps its old name
+here."""
 _NAMES: dict[type[Any], str] = {
     kind: _OTHER_NAMES.get(kind) or re.sub(r"\B(?=[A-Z])", " ", kind.__name__).lower() for kind in get_args(Event)
 }
@@ -202,7 +202,7 @@ _KINDS = {name: kind for kind, name in _NAMES.items()}
 
 
 def by_lab_clock(event: Event, ahead: Mapping[str, float]) -> Event:
-    """The same with its times by the clock of the lab's machine; of each node it is said how far its own is ahead."""
+    """Return an event with its times by the clock of the lab's machine, given each node's clock offset in seconds."""
     if not ahead or not isinstance(event, _ByAgents) or not ahead.get(event.node):
         return event
     moved: dict[str, Any] = {"time": event.time - ahead[event.node]}
@@ -212,14 +212,14 @@ def by_lab_clock(event: Event, ahead: Mapping[str, float]) -> Event:
 
 
 def event_line(event: Event) -> bytes:
-    """An event as the line that it takes in the file."""
+    """Return an event as a line of the file."""
     fields = {"found" if name == "measured" else name: value for name, value in event._asdict().items()}
     data = {"event": _NAMES[type(event)], **fields}
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
 
 
 def read_event(data: Any) -> Event | None:
-    """The event on a line; None where it is damaged, or of a kind that is not known."""
+    """Return the event on a line; None if it is damaged, or of an unknown kind."""
     kind = data.get("event") if isinstance(data, dict) else None
     if not isinstance(kind, str) or kind not in _KINDS:
         return None

@@ -1,4 +1,4 @@
-"""Read records; one that was cut short still opens and says what is missing."""
+"""Read records. An interrupted record still opens, and reports what is missing."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ _LONGEST_LOG = 1 << 50
 _LONGEST_PIECE = 1 << 26
 _LONGEST_LINE = 1 << 12
 _LATEST = 1e11
-"""Indices, bytes and Unix times beyond these are damage."""
+"""Larger indices, sizes, and Unix times are damage."""
 _MOST_OPEN = 64
-"""Logs that are open at once: a run may have thousands of ranks."""
+"""Logs that are open at the same time: a run may have thousands of ranks."""
 
 
 class Piece(NamedTuple):
-    """Something that a rank printed at once."""
+    """A piece of a rank's output."""
 
     rank: int
     stream: int
-    """1: standard output, 2: standard error, 3: the terminal that the rank had."""
+    """1: standard output, 2: standard error, 3: the terminal of the rank."""
     time: float
     """Unix time at which the agent read it."""
     data: bytes
 
 
 class IndexEntry(NamedTuple):
-    """Where a piece of output stands in the log of its rank."""
+    """The position of a piece of output in the log of its rank."""
 
     rank: int
     stream: int
@@ -55,16 +55,16 @@ class IndexEntry(NamedTuple):
 
 
 class IndexReader:
-    """Reads the index of a record in parts. A line that names a part of a log again is damage."""
+    """Reads the index of a record in parts. A line that names the same part of a log again is damage."""
 
     def __init__(self, position: int = 0) -> None:
         self.position = position
-        """Where the next line of the index begins."""
+        """Offset of the next line of the index."""
         self._ends: dict[int, int] = {}
-        """By rank: how much of its log the lines so far have named."""
+        """By rank: the end of the named part of its log."""
 
     def read(self, index: BinaryIO) -> Iterator[IndexEntry]:
-        """The entries since the last one, of whole lines; without those that are damaged."""
+        """Yield new entries of complete lines, without damaged ones."""
         index.seek(self.position)
         for line in files.read_lines(index, _LONGEST_LINE):
             if not line.endswith(b"\n") and len(line) < _LONGEST_LINE:
@@ -79,7 +79,7 @@ class IndexReader:
 
 
 def _read_entry(line: bytes) -> IndexEntry | None:
-    """A line of the index of output; None where it is damaged."""
+    """Parse a line of the index; None if it is damaged."""
     try:
         rank, stream, offset, length, when = files.parse_line(line)
         entry = IndexEntry(int(rank), int(stream), int(offset), int(length), float(when))
@@ -90,7 +90,7 @@ def _read_entry(line: bytes) -> IndexEntry | None:
 
 
 def read_output(folder: Path, reader: IndexReader, most_bytes: float = math.inf) -> Iterator[Piece]:
-    """The pieces since the last one that the reader gave, about so many bytes of them.
+    """Yield new pieces of output, about this many bytes of them.
 
     Raises:
         RecordError: a file is refused.
@@ -114,7 +114,7 @@ def read_output(folder: Path, reader: IndexReader, most_bytes: float = math.inf)
 
 
 def _read_piece(folder: Path, logs: dict[int, BinaryIO], entry: IndexEntry) -> bytes:
-    """A piece of output, as far as it is there; by rank: the logs that are open."""
+    """Read a piece of output, as far as it exists; `logs` are open logs by rank."""
     with suppress(OSError):
         if entry.rank not in logs:
             if len(logs) >= _MOST_OPEN:
@@ -126,10 +126,10 @@ def _read_piece(folder: Path, logs: dict[int, BinaryIO], entry: IndexEntry) -> b
 
 
 class LineJoiner:
-    """Puts pieces of output together to lines, whose time is that of their first piece.
+    """Joins pieces of output to lines, whose time is that of their first piece.
 
     Args:
-        longest_bytes: what is longer is given in parts.
+        longest_bytes: longer lines are returned in parts.
     """
 
     def __init__(self, longest_bytes: float = math.inf) -> None:
@@ -138,7 +138,7 @@ class LineJoiner:
         """By rank and stream: the beginning of a line."""
 
     def join(self, piece: Piece) -> Iterator[Piece]:
-        """The lines that are whole with this piece, without their ends."""
+        """Yield the lines that this piece completes, without line ends."""
         begun = self._begun.pop(piece[:2], None)
         first, *others = piece.data.split(b"\n")
         line = piece._replace(data=first) if begun is None else begun._replace(data=begun.data + first)
@@ -151,28 +151,28 @@ class LineJoiner:
             self._begun[piece[:2]] = line
 
     def rest(self) -> list[Piece]:
-        """The beginnings of lines that are left when nothing more comes."""
+        """Return the remaining incomplete lines at the end."""
         begun, self._begun = self._begun, {}
         return [piece for _, piece in sorted(begun.items())]
 
 
 class Turn(Frozen):
-    """The place of a run among those that one command made, one after the other: a suite."""
+    """The position of a run in a suite: runs that one command made, one after the other."""
 
     suite: str = ""
-    """Name of the suite: when it began."""
+    """Name of the suite: the time at which it began."""
     number: int = 0
     """From 1."""
     of: int = 0
-    """How many runs there were to be."""
+    """The number of planned runs."""
     case: str = ""
-    """What `lab test` calls it, with its place in the matrix; empty of other suites."""
+    """The name that `lab test` gives it, with its position in the matrix; empty in other suites."""
     attempt: int = 1
-    """Above 1 where it had failed and was tried again."""
+    """Above 1 if it was retried after a failure."""
 
 
 class RecordedPlan(Frozen):
-    """`plan.json`; what is missing there, or damaged, has its default."""
+    """The content of `plan.json`; missing or damaged fields have their defaults."""
 
     scenario: str = ""
     script: str = ""
@@ -187,17 +187,17 @@ class RecordedPlan(Frozen):
     memory_bytes: int | None = None
     """Memory limit of a node."""
     stepped: bool = False
-    """Whether its ranks were held before each call, so that times of the run say nothing of it."""
+    """Whether its ranks were held before each call, so that its times are meaningless."""
     turn: Turn | None = None
-    """Its place in a suite; None of a run that was made alone."""
+    """Its position in a suite; None for a single run."""
     faults: tuple[dict[str, Any], ...] = ()
-    """What was to be broken on purpose, each as a scenario says it."""
+    """The planned faults, each as in a scenario."""
     workers: tuple[WorkerPlan, ...] = ()
-    """Empty where the record has no plan."""
+    """Empty if the record has no plan."""
 
 
 class StartedRank(Frozen):
-    """One rank, and the process that it is."""
+    """One rank, and its process."""
 
     rank: int
     node: str = ""
@@ -208,37 +208,37 @@ class StartedRank(Frozen):
 
 
 class Started(Frozen):
-    """`started.json`: which of the processes that scripts started are the ranks of the run.
+    """The content of `started.json`: which processes that scripts started are the ranks of the run.
 
-    Where there are no ranks, the workers are those of the run, and all of these processes are beside it.
+    Without such ranks, the workers are the ranks, and all of these processes are additional.
     """
 
     ranks: tuple[StartedRank, ...] = ()
     world_size: int = 0
-    """How many ranks they say that they are."""
+    """The world size that they report."""
     aside: tuple[int, ...] = ()
-    """Numbers of the processes that are no ranks of the run: they met in groups beside that of the ranks, or before."""
+    """Numbers of processes that are no ranks of the run: they met in other groups, or earlier."""
 
 
 class Record(Frozen):
-    """The folder of a run, which is that of its last attempt; or the folder of an earlier attempt, as whole."""
+    """The folder of a run, which is that of its last attempt; or the folder of an earlier attempt."""
 
     path: Path
 
     @property
     def run(self) -> str:
-        """Name of the run; of an earlier attempt `RUN/attempts/N`, by which it is found too."""
+        """Name of the run; for an earlier attempt `RUN/attempts/N`, which also finds it."""
         of = self.run_of_attempt
         return self.path.name if of is None else f"{of.path.absolute().name}/{ATTEMPTS}/{self.path.name}"
 
     @property
     def run_of_attempt(self) -> Record | None:
-        """The run that an earlier attempt is of; None where this is the run itself."""
+        """The run of an earlier attempt; None if this is the run itself."""
         below = self.path.parent.name == ATTEMPTS and self.path.name.isdecimal()
         return Record(path=self.path.parent.parent) if below else None
 
     def earlier_attempts(self) -> dict[int, Record]:
-        """Those before the last one, by number; empty of most runs. One is there from when it has an index."""
+        """Return the attempts before the last one, by number; an attempt exists once it has an index."""
         names: list[str] = []
         if self.run_of_attempt is None:
             with suppress(OSError):
@@ -249,14 +249,14 @@ class Record(Frozen):
 
     @property
     def number(self) -> int:
-        """Which attempt of its run it is; 0 is the first."""
+        """The number of this attempt; the first is 0."""
         return int(self.path.name) if self.run_of_attempt is not None else max(self.earlier_attempts(), default=-1) + 1
 
     def attempt(self, number: int | None) -> Record:
-        """The record of an attempt; without a number, this one.
+        """Return the record of an attempt; without a number, this one.
 
         Raises:
-            RecordError: there was no such attempt, or it is not on record any more.
+            RecordError: there was no such attempt, or its record no longer exists.
         """
         if number is None or number == self.number:
             return self
@@ -272,19 +272,19 @@ class Record(Frozen):
 
     @property
     def in_progress(self) -> bool:
-        """Whether somebody is still writing it; of an attempt, whether its run goes on."""
+        """Whether its run is still writing records."""
         return files.is_held((self.run_of_attempt or self).path)
 
     def began(self) -> float:
-        """The Unix time at which it began, as its files tell."""
+        """Return the Unix time at which it began, according to its files."""
         return _age(self.path)[0] / 1e9
 
     def size_bytes(self) -> int:
-        """What it takes on the disk, as far as it can be seen."""
+        """Return its size on the disk."""
         return files.measure_tree(self.path)
 
     def result(self) -> Result:
-        """The result; of a run that has none, what is known of it. What is damaged is left out."""
+        """Return the result; for a run without one, what is known of it. Damaged fields are left out."""
         data, plan = self.json(layout.RESULT, "ranks", "parents"), self.plan()
         facts = {"run": self.run, "scenario": plan.scenario, "engine": plan.engine, "cluster": plan.cluster}
         known: dict[str, Any] = {name: value for name, value in facts.items() if value}
@@ -300,7 +300,7 @@ class Record(Frozen):
             return self._without_result(reason, **known)
 
     def result_or_refusal(self) -> Result:
-        """The result, for a list of many records; of one that is refused, the reason says so."""
+        """Return the result, for a list of records; if the record is refused, the reason says so."""
         try:
             return self.result()
         except RecordError as error:
@@ -310,18 +310,18 @@ class Record(Frozen):
         return Result(verdict="error", reason=reason, **known, duration_s=None, exit_code=1, path=self.path)
 
     def plan(self) -> RecordedPlan:
-        """The plan; what is missing or damaged has its default."""
+        """Return the plan; missing or damaged fields have their defaults."""
         plan = read_typed(RecordedPlan, self.json(layout.PLAN, "workers") or {}, lenient=True)
         return replace(plan, workers=_possible(plan.workers))
 
     def readable_plan(self) -> RecordedPlan:
-        """The plan, for a search among many records; of one that is refused, the defaults."""
+        """Return the plan, for a search in several records; if the record is refused, the defaults."""
         with suppress(RecordError):
             return self.plan()
         return RecordedPlan()
 
     def started(self) -> Started | None:
-        """Which processes are ranks, without what is damaged; None where no script started one."""
+        """Return which processes are ranks, without damaged entries; None if no script started one."""
         data = self.json(layout.STARTED, "ranks")
         if data is None:
             return None
@@ -329,22 +329,22 @@ class Record(Frozen):
         return replace(started, ranks=_possible(started.ranks))
 
     def workers(self) -> dict[int, str]:
-        """The node of each worker; empty where the record has no plan."""
+        """Return the node of each worker; empty if the record has no plan."""
         return {worker.rank: worker.node for worker in self.plan().workers}
 
     def ranks(self) -> dict[int, str]:
-        """The node of each rank: of the workers, unless scripts started the ranks; empty where that is not known."""
+        """Return the node of each rank: of the workers, unless scripts started the ranks; empty if unknown."""
         started = self.started()
         return {one.rank: one.node for one in started.ranks} if started and started.ranks else self.workers()
 
     def scenario_text(self) -> str:
-        """The scenario as it was resolved; empty where it is missing."""
+        """Return the resolved scenario; empty if it is missing."""
         with suppress(OSError):
             return files.read_beginning(self.path, layout.SCENARIO)
         return ""
 
     def events(self) -> Iterator[Event]:
-        """Every fact in order; lines that are damaged or cut short are left out."""
+        """Iterate over the facts in order, without damaged lines."""
         try:
             stat = (self.path / layout.EVENTS).lstat()
         except OSError:
@@ -352,7 +352,7 @@ class Record(Frozen):
         return iter(_events(self.path, stat.st_ino, stat.st_size, stat.st_mtime_ns))
 
     def open_log(self, rank: int) -> BinaryIO:
-        """Open what a rank printed.
+        """Open the output of a rank.
 
         Raises:
             RecordError: the run had no such rank, or its log is refused.
@@ -373,12 +373,12 @@ class Record(Frozen):
         raise RecordError(f"run {self.run} has no rank {rank}; it has {known}")
 
     def log(self, rank: int) -> bytes:
-        """Everything that a rank printed; raises as `open_log`."""
+        """Return the output of a rank; raises as `open_log`."""
         with self.open_log(rank) as log:
             return log.read(files.MOST_LOG_BYTES)
 
     def launcher_logs(self) -> dict[str, bytes]:
-        """What starters printed, of all attempts, by node; empty where agents started the workers."""
+        """Return the output of starters in all attempts, by node; empty if agents started the workers."""
         run, logs = (self.run_of_attempt or self).path, dict[str, bytes]()
         for node in sorted(set(self.workers().values())):
             with suppress(OSError):
@@ -386,15 +386,15 @@ class Record(Frozen):
         return logs
 
     def output(self) -> Iterator[Piece]:
-        """Everything that all ranks printed, in the order of arrival."""
+        """Iterate over the output of all ranks, in the order of arrival."""
         return read_output(self.path, IndexReader())
 
     def json(self, name: str, *of_ranks: str) -> dict[str, Any] | None:
-        """The JSON object in a file of it; None where there is none. One that holds what no run writes is empty.
+        """Return the JSON object in a file of the record; None if there is none. An impossible object becomes empty.
 
         Args:
             name: of the file.
-            of_ranks: the lists in it that have an item for each rank.
+            of_ranks: names of its lists that have an item for each rank.
 
         Raises:
             RecordError: it is refused, or the lists are longer than any run has ranks.
@@ -412,7 +412,7 @@ class Record(Frozen):
 
 @lru_cache(maxsize=2)  # a view asks several times, and a comparison asks two records
 def _events(path: Path, *_version: int) -> tuple[Event, ...]:
-    """The facts in the file of a record as it is in this version; none if it cannot be read."""
+    """Return the facts in a file of this version; empty if it cannot be read."""
     events = list[Event]()
     ranks = set[int]()
     with suppress(OSError), files.open_file(path, layout.EVENTS, files.MOST_LINES_BYTES) as file:
@@ -428,17 +428,17 @@ def _events(path: Path, *_version: int) -> tuple[Event, ...]:
 
 
 def parse_event(line: bytes) -> Event | None:
-    """The event on a line; None where that is damaged."""
+    """Parse the event on a line; None if it is damaged."""
     return read_event(files.parse_line(line))
 
 
 def _possible(ranks: Any) -> Any:
-    """Those that have a number which a rank can have."""
+    """Return the items whose number is possible for a rank."""
     return tuple(one for one in ranks if 0 <= one.rank < MOST_RANKS)
 
 
 def list_records(runs: Path = RUNS) -> list[Record]:
-    """Every record in a folder of runs, oldest first; a link there is none."""
+    """Return every record in a folder of runs, oldest first; links are skipped."""
     if not runs.is_dir():
         return []
     paths = (path for path in runs.iterdir() if files.is_record(path) and not path.is_symlink())
@@ -453,10 +453,10 @@ def _age(path: Path) -> tuple[float, str]:
 
 
 def find_record(name: str | None, runs: Path = RUNS) -> Record:
-    """The record of that name, path or unique beginning; without a name, the latest.
+    """Find a record by its name, path, or unique prefix; without a name, the latest.
 
     Raises:
-        RecordError: there is none, or several begin like that.
+        RecordError: there is none, or several match.
     """
     records = list_records(runs)
     if name is None:

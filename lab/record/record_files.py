@@ -27,19 +27,19 @@ from lab.words import clip_middle, format_limit
 
 _MIB = 1 << 20
 MOST_JSON_BYTES = 256 * _MIB
-"""Of a document such as `result.json`, which has the notes of all ranks; one rank notes at most 64 MiB."""
+"""Of a document such as `result.json`, which contains the notes of all ranks; one rank notes at most 64 MiB."""
 MOST_JSON_VALUES = 4_000_000
-"""Values of one document or line: each takes up to 100 bytes of memory, and only 3 bytes of the file."""
+"""Of one document or line: each value takes up to 100 bytes of memory, and only 3 bytes of the file."""
 MOST_TEXT_BYTES = 16 * _MIB
-"""Of a scenario, which has at most 1 MiB before it is resolved, and of what is read of a script."""
+"""Of a scenario, which has at most 1 MiB before it is resolved, and of the part of a script that is read."""
 MOST_LOG_BYTES = 1024 * _MIB
-"""Of a log that is read whole; by default a rank prints at most 256 MiB."""
+"""Of a log that is read completely; by default a rank prints at most 256 MiB."""
 MOST_LINES_BYTES = 1024 * _MIB
 """Of the events, of the index of the output, and of a trace, whose recorder stops at 256 MiB."""
 LONGEST_LINE_BYTES = 64 * _MIB
 """Of events and traces; a longer line is damage."""
 _FEW_BYTES = 1 << 16
-"""So short a text cannot hold too many values."""
+"""A shorter text cannot contain too many values."""
 _LONGEST_SHOWN = 200
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -50,13 +50,13 @@ _NON_FINITE = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
 
 
 def open_file(folder: Path, name: str, most_bytes: int | None = None, *, append: bool = False) -> BinaryIO:
-    """Open a regular file of a record, to read it or to append to it; what else stands there is not even opened.
+    """Open a regular file of a record, to read or append; other kinds of files are not even opened.
 
     Args:
         folder: the record, or that of an earlier attempt.
         name: the path of the file below it, with `/` between its parts.
         most_bytes: refuse a larger file; None: the caller reads a bounded part of it.
-        append: whether to append to it; where it is not there, it is made, and so is the folder that it is in.
+        append: whether to append to it; a missing file and its folder are created.
 
     Raises:
         RecordError: it is no regular file, it is too large, or a part of its path is no folder.
@@ -72,7 +72,7 @@ def open_file(folder: Path, name: str, most_bytes: int | None = None, *, append:
         refuse_special()
         try:
             file = os.open(last, _APPEND if append else READ_FLAGS, 0o666, dir_fd=parent)
-        except OSError as error:  # somebody has put something else there since
+        except OSError as error:  # another process has replaced it since
             refuse_special()
             raise error
     try:
@@ -87,31 +87,31 @@ def open_file(folder: Path, name: str, most_bytes: int | None = None, *, append:
 
 
 def open_log(path: Path, most_bytes: int | None = None) -> BinaryIO:
-    """Open a log by its path, in a record or anywhere else; raises as `open_file`."""
+    """Open a log by its path, in a record or elsewhere; raises as `open_file`."""
     folder, name = (path.parent.parent, f"{LOGS}/{path.name}") if path.parent.name == LOGS else (path.parent, path.name)
     return open_file(folder, name, most_bytes)
 
 
 def read_file(folder: Path, name: str, most_bytes: int) -> bytes:
-    """The content of a file of a record; raises as `open_file`."""
+    """Return the content of a file of a record; raises as `open_file`."""
     with open_file(folder, name, most_bytes) as file:
         data = file.read(most_bytes + 1)
-    if len(data) > most_bytes:  # it has grown since
+    if len(data) > most_bytes:  # the file has grown since
         raise _too_large(folder, name, most_bytes)
     return data
 
 
 def read_beginning(folder: Path, name: str, most_bytes: int = MOST_TEXT_BYTES) -> str:
-    """The text at the beginning of a file of a record; raises as `open_file`."""
+    """Return the text at the beginning of a file of a record; raises as `open_file`."""
     with open_file(folder, name) as file:
         return file.read(most_bytes).decode("utf-8", "replace")
 
 
 def read_json(folder: Path, name: str) -> Any:
-    """The JSON document in a file of a record; numbers that JSON does not have are text.
+    """Parse the JSON document in a file of a record; numbers that JSON lacks become text.
 
     Raises:
-        RecordError: the file is refused, or holds too many values.
+        RecordError: the file is refused, or contains too many values.
         OSError: it is missing, or cannot be read.
         ValueError: it holds no JSON, or JSON that is nested too deep.
     """
@@ -125,12 +125,12 @@ def read_json(folder: Path, name: str) -> Any:
 
 
 def parse_line(line: bytes) -> Any:
-    """The JSON value on a line; None where the line is damaged, nested too deep, or holds too many values."""
+    """Parse the JSON value on a line; None if the line is damaged, nested too deep, or contains too many values."""
     if len(line) > _FEW_BYTES and _exceeds_value_limit(line):
         return None
     try:
         try:
-            text = line.decode("utf-8", "surrogatepass")  # as it was written: a rank's text may hold a lone surrogate
+            text = line.decode("utf-8", "surrogatepass")  # written so: a rank's text may contain a lone surrogate
         except UnicodeDecodeError:
             text = line.decode("utf-8", "replace")
         return json.loads(text)
@@ -139,7 +139,7 @@ def parse_line(line: bytes) -> Any:
 
 
 def read_lines(file: BinaryIO, longest: int = LONGEST_LINE_BYTES) -> Iterator[bytes]:
-    """The lines of an open file; of one that is too long, its beginning."""
+    """Yield the lines of an open file; of one that is too long, its beginning."""
     while line := file.readline(longest):
         yield line
         if not line.endswith(b"\n") and len(line) == longest:
@@ -158,14 +158,14 @@ def refuse_excess_ranks(folder: Path, name: str, count: int) -> None:
 
 
 def is_file(folder: Path, name: str) -> bool:
-    """Whether there is a regular file of that name in a record."""
+    """Return whether a record has a regular file of this name."""
     with suppress(OSError, RecordError), _opened_parent(folder, name) as (parent, last):
         return stat.S_ISREG(os.stat(last, dir_fd=parent, follow_symlinks=False).st_mode)
     return False
 
 
 def is_record(folder: Path) -> bool:
-    """Whether a folder looks like a record: it has logs. A link there counts, so that views refuse it by name."""
+    """Return whether a folder looks like a record: it has logs. A link counts too, so that views refuse it by name."""
     with suppress(OSError, ValueError):
         mode = os.lstat(folder / LOGS).st_mode
         return stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
@@ -173,7 +173,7 @@ def is_record(folder: Path) -> bool:
 
 
 def list_folder(folder: Path, name: str = "") -> dict[str, int]:
-    """The regular files of a folder of a record, with their sizes in bytes; empty where there is no such folder.
+    """Return the sizes in bytes of regular files in a folder of a record; empty if there is no such folder.
 
     Raises:
         RecordError: it is no folder.
@@ -183,7 +183,7 @@ def list_folder(folder: Path, name: str = "") -> dict[str, int]:
 
 
 def list_names(folder: Path, name: str = "") -> list[str]:
-    """The names of everything in a folder of a record, whatever it is; raises as `list_folder`."""
+    """Return the names of everything in a folder of a record; raises as `list_folder`."""
     return [one for one, _ in _entries(folder, name)]
 
 
@@ -197,7 +197,7 @@ def _entries(folder: Path, name: str) -> list[tuple[str, os.stat_result]]:
 
 
 def measure_tree(folder: Path) -> int:
-    """The bytes of all files below a folder, however deep; links are not followed."""
+    """Return the bytes of all files below a folder; links are not followed."""
     size = 0
     for inside, _, names in os.walk(folder):
         for name in names:
@@ -207,7 +207,7 @@ def measure_tree(folder: Path) -> int:
 
 
 def write_file(folder: Path, name: str, data: bytes, *, make_folders: bool = True) -> None:
-    """Write a file of a record, whole or not at all; what was there is replaced, and a link is not followed.
+    """Write a file of a record atomically; an existing file is replaced, and a link is not followed.
 
     Raises:
         RecordError: a part of its path is no folder.
@@ -218,7 +218,7 @@ def write_file(folder: Path, name: str, data: bytes, *, make_folders: bool = Tru
 
 
 def replace_file(parent: int, name: str, data: bytes) -> None:
-    """Write a file in an open folder, whole or not at all; nothing that lies there is followed.
+    """Write a file in an open folder atomically; no link is followed.
 
     Raises:
         OSError: it cannot be written.
@@ -237,7 +237,7 @@ def replace_file(parent: int, name: str, data: bytes) -> None:
 
 
 def move_file(folder: Path, name: str, target: Path, new_name: str = "") -> None:
-    """Move a file of a record to the folder of an attempt of it, or give it another name in its own folder.
+    """Move a file of a record to the folder of an attempt, or rename it in its own folder.
 
     Raises:
         RecordError: a part of a path is no folder.
@@ -249,7 +249,7 @@ def move_file(folder: Path, name: str, target: Path, new_name: str = "") -> None
 
 
 def _refuse_special(about: os.stat_result, folder: Path, name: str) -> None:
-    if stat.S_ISDIR(about.st_mode):  # damage like any other: it holds nothing, and leads nowhere
+    if stat.S_ISDIR(about.st_mode):  # ordinary damage: it is harmless
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
     if not stat.S_ISREG(about.st_mode):
         raise _refusal(about, folder, name, "a regular file")
@@ -270,12 +270,12 @@ def _shown(folder: Path, name: str) -> str:
 
 
 def _exceeds_value_limit(data: bytes) -> bool:
-    """Whether JSON may hold too many values: each stands behind a comma or a bracket."""
+    """Return whether JSON may contain too many values: each follows a comma or a bracket."""
     return len(data) > MOST_JSON_VALUES and data.count(b",") + data.count(b"[") + data.count(b"{") > MOST_JSON_VALUES
 
 
 def _split(folder: Path, name: str) -> tuple[Path, list[str]]:
-    """The folder that the user named, and the parts below it: an earlier attempt is below its run.
+    """Return the folder that the user named, and the parts of a path below it; an earlier attempt is below its run.
 
     Raises:
         RecordError: the name leads out of the record.
@@ -290,7 +290,7 @@ def _split(folder: Path, name: str) -> tuple[Path, list[str]]:
 
 @contextmanager
 def _opened_folder(folder: Path, name: str, *, make: bool = False) -> Iterator[int]:
-    """A folder of a record, open; where it is to be made, with those that it is in."""
+    """Open a folder of a record; with `make`, create it and its parents first."""
     top, parts = _split(folder, name)
     here = os.open(top, _FOLDER)
     try:
@@ -311,7 +311,7 @@ def _opened_folder(folder: Path, name: str, *, make: bool = False) -> Iterator[i
 
 @contextmanager
 def _opened_parent(folder: Path, name: str, *, make_folders: bool = False) -> Iterator[tuple[int, str]]:
-    """The folder of a file, open, and the file's own name."""
+    """Open the folder of a file; yield it with the file's own name."""
     above, _, last = name.rpartition("/")
     _split(folder, name)
     with _opened_folder(folder, above, make=make_folders) as parent:
@@ -319,8 +319,8 @@ def _opened_parent(folder: Path, name: str, *, make_folders: bool = False) -> It
 
 
 def lock_record(folder: Path) -> BinaryIO:
-    """Lock a record until the file is closed or this process is dead: so one can see that its run goes on."""
-    file = open_file(folder, f"{LOCK}.new", append=True)  # under this name nobody looks whether it is locked
+    """Lock a record until the file is closed or this process ends, which shows that its run goes on."""
+    file = open_file(folder, f"{LOCK}.new", append=True)  # no process checks the lock under this name
     with suppress(OSError):  # a file system without locks
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     move_file(folder, f"{LOCK}.new", folder, LOCK)
@@ -328,12 +328,12 @@ def lock_record(folder: Path) -> BinaryIO:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether somebody has locked the record in this folder: its run goes on."""
+    """Return whether a record is locked, because its run goes on."""
     try:
         with open_file(folder, LOCK) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except (OSError, RecordError):  # it has no lock, or nobody of the lab made that
+    except (OSError, RecordError):  # it has no lock, or no lock of the lab
         pass
     return False

@@ -1,4 +1,4 @@
-"""The outcome of a run, as `result.json` and `lab run --json` give it."""
+"""The result of a run, as `result.json` and `lab run --json` contain it."""
 
 from __future__ import annotations
 
@@ -20,21 +20,20 @@ from lab.words import clip_end
 
 
 class Culprit(Frozen):
-    """The rank, node or link that failed first; everything else followed from it."""
+    """The rank, node, or link that failed first and caused all other failures."""
 
     rank: int | None = None
-    """The rank; None where a whole node or the engine went away."""
+    """The rank; None if a whole node or the engine was lost."""
     node: str = ""
     """Name of the node, `node0`..."""
     link: str = ""
-    """The link between two nodes that broke by itself, `node0 - node2`: then neither of them is named."""
+    """The link between two nodes that broke by itself, `node0 - node2`; then no node is named."""
     error: str = ""
     """What happened, in one line."""
     traceback: str = ""
-    """Last lines of the traceback or of the Python stack; empty where there is none."""
+    """Last lines of the traceback or of the Python stack; empty if there is none."""
     cause: str = ""
-    """What sort of thing happened, in a word, such as `exception`, `killed` or `cut_off`; empty where that is not
-    known."""
+    """The kind of failure in one word, such as `exception`, `killed`, or `cut_off`; empty if unknown."""
 
     @property
     def who(self) -> str:
@@ -43,45 +42,45 @@ class Culprit(Frozen):
 
 
 class RankResult(Frozen):
-    """What became of one rank."""
+    """The result of one rank."""
 
     rank: int
     node: str = ""
     local_rank: int = 0
     exit_code: int | None = None
-    """None: it did not exit (it was stopped, killed by a signal, or its node went away)."""
+    """None: it did not exit (it was stopped, killed by a signal, or its node was lost)."""
     signal: str | None = None
-    """Name of the signal that killed it, such as `SIGSEGV`; None where it exited."""
+    """Name of the signal that killed it, such as `SIGSEGV`; None if it exited."""
     stopped: bool = False
-    """Whether the lab stopped it, because the run was over for another reason."""
+    """Whether the lab stopped it, because the run had ended for another reason."""
     error: str = ""
-    """Last line of what it raised, or why it was killed; empty if nothing went wrong."""
+    """Last line of its exception, or why it was killed; empty if it did not fail."""
     traceback: str = ""
-    """The traceback of what it raised."""
+    """The traceback of its exception."""
     stack: str = ""
-    """Its Python stack when the run was found hung."""
+    """Its Python stack when the run hung."""
     notes: Mapping[str, Any] = field(default_factory=dict)
-    """Value of each `lab.note`, by name; of one that was noted several times, the last."""
+    """Value of each `lab.note`, by name; the last one of repeated notes."""
     duration_s: float | None = None
     """Seconds from its start to its end."""
     log_path: Path | None = None
-    """Its log on the host; of a rank that a script started, that of its worker."""
+    """Its log on the host; for a rank that a script started, the log of its worker."""
     parent: int | None = None
-    """The worker whose script started it; None of a worker."""
+    """The worker whose script started it; None for a worker."""
 
     @property
     def ended(self) -> str:
-        """How it ended, in a word or two: `stopped`, `SIGSEGV`, `exit 1`; empty where that is not known."""
+        """How it ended, in a word or two: `stopped`, `SIGSEGV`, `exit 1`; empty if unknown."""
         if self.stopped:
             return "stopped"
         return self.signal or (f"exit {self.exit_code}" if self.exit_code is not None else "")
 
     @property
     def log(self) -> str:
-        """Everything that it printed, decoded as UTF-8 with bad bytes replaced.
+        """Its output, decoded as UTF-8 with invalid bytes replaced.
 
         Raises:
-            RecordError: its log is no regular file, or too large.
+            RecordError: the log is no regular file, or too large.
         """
         if self.log_path is None:
             return ""
@@ -93,37 +92,37 @@ class RankResult(Frozen):
 
 
 class Expectation(Frozen):
-    """One thing that had to come out, and whether it did."""
+    """One expected outcome, and whether it was met."""
 
     what: str = ""
     """`exit`, `log`, `calls`, `snapshot`, `check`, `verdict`, `culprit`, `detected_within`, `reason`, `note NAME`, or
     `fault WHAT`."""
     rank: int | None = None
-    """The rank that it is about; None for the whole run."""
+    """The rank that it concerns; None for the whole run."""
     expected: Any = None
     got: Any = None
     met: bool = False
 
     def sentence(self) -> str:
-        """The expectation as one line of text, for a person; the only place that words one."""
-        if self.what == "snapshot":  # what is got says who does what, and as a sentence
+        """Return the expectation as one line of text; only this method words it."""
+        if self.what == "snapshot":  # the value is already a sentence
             return f"{self.expected}: {self.got}"
         where = f"rank {self.rank}: " if self.rank is not None else ""
         return f"{where}{self.what}: expected {clip_end(repr(self.expected), 200)}, got {clip_end(repr(self.got), 200)}"
 
 
 class Output(Frozen):
-    """A file that a run made and that came back."""
+    """A file that a run created and that was fetched."""
 
     path: str
     """Below the folder of outputs."""
     ranks: tuple[int, ...] = ()
-    """Who made it; several, where theirs are alike."""
+    """Ranks that created it; several if their files are alike."""
     bytes: int = 0
 
 
 class Attempt(Frozen):
-    """Workers that met one another, until they ended or their launcher began them anew."""
+    """Workers that met one another, until they ended or their launcher restarted them."""
 
     number: int
     """From 0."""
@@ -131,33 +130,33 @@ class Attempt(Frozen):
     reason: str = ""
     """One sentence."""
     culprit: Culprit | None = None
-    """Who failed first in it; None where nobody did, or where nobody can be named."""
+    """The first failure in it; None if nothing failed, or if the cause is unknown."""
     summary: str = ""
-    """What ended it, in short, as a clause; empty: the reason says it."""
+    """What ended it, as a short clause; empty: the reason says it."""
     nodes: tuple[str, ...] = ()
-    """Name of the node of each of its ranks, in their order."""
+    """Name of the node of each of its ranks, in order of rank."""
     duration_s: float | None = None
-    """Seconds from its first worker's start to its last one's end."""
+    """Seconds from the first worker's start to the last one's end."""
     path: Path | None = None
     """Folder of its record."""
 
     @property
     def world_size(self) -> int:
-        """How many ranks it had."""
+        """The number of its ranks."""
         return len(self.nodes)
 
     @property
     def result(self) -> Result:
-        """The whole result of an earlier one; of the last one, that of the run.
+        """The whole result of an earlier attempt; for the last one, the result of the run.
 
         Raises:
-            RecordError: its record is not there any more.
+            RecordError: its record no longer exists.
         """
         return Result.load(self.path or "")
 
 
 class Result(Frozen):
-    """The outcome of one run; where its launcher began the workers anew, ranks and verdict of the last attempt."""
+    """The result of one run; after restarts, it has the ranks and the verdict of the last attempt."""
 
     verdict: Verdict
     reason: str = ""
@@ -169,27 +168,30 @@ class Result(Frozen):
     cluster: str = "?"
     culprit: Culprit | None = None
     findings: tuple[Mapping[str, Any], ...] = ()
-    """What the verdict rests on, the first cause first, each with `kind`, `facts` and `sentence`; see
-    `docs/result.schema.json`. What `lab explain` finds besides is not among them."""
+    """The findings behind the verdict, the first cause first, each with `kind`, `facts`, and `sentence`; see
+    `docs/result.schema.json`. Other findings of `lab explain` are not included."""
     ranks: tuple[RankResult, ...] = ()
     parents: tuple[RankResult, ...] = ()
-    """Workers that are no ranks, because those are processes that their scripts started; what these printed is in the
-    logs of their workers."""
+    """Workers that are no ranks, because their scripts started the ranks; their logs contain the output of those ranks.
+    """
     expectations: tuple[Expectation, ...] = ()
     duration_s: float | None = 0.0
-    """Seconds from the start of the first worker to the verdict; None where the record ends before that."""
+    """Seconds from the start of the first worker to the verdict; None if the record ends earlier."""
     faults: tuple[Mapping[str, Any], ...] = ()
-    """What was broken on purpose, in order: `fault`, `node`, `at_s` (since the workers were let go; null: before that),
-    `why` (what had set it off), `failed` (why it could not be done; empty where it was), `detected_s` (how long after
-    it was in force something showed it; null: nothing did), `by` (who noticed it first)."""
+    """Injected faults, in order:
+
+    `fault`, `node`, `at_s` (since the workers started; null: before that), `why` (its trigger), `failed` (why it could
+    not be injected; empty if it was), `detected_s` (seconds until something showed it; null: nothing did), `by` (who
+    noticed it first).
+    """
     outputs: tuple[Output, ...] = ()
-    """Files that it made and that came back."""
+    """Files that it created and that were fetched."""
     outputs_left_out: tuple[str, ...] = ()
-    """Files that did not, each with the reason."""
+    """Files that were not fetched, each with the reason."""
     outputs_folder: Path | None = None
-    """Where they are on the host; None where there are none."""
+    """Their folder on the host; None if there are none."""
     attempts: tuple[Attempt, ...] = ()
-    """All of them, the last one too, where the launcher began the workers anew; empty where there was but one."""
+    """All attempts, including the last, if the launcher restarted the workers; else empty."""
     exit_code: int = 0
     """Exit code of the command line for this verdict."""
     path: Path | None = None
@@ -202,7 +204,7 @@ class Result(Frozen):
 
     @property
     def restarts(self) -> int:
-        """How often its launcher began the workers anew."""
+        """How often its launcher restarted the workers."""
         return max(0, len(self.attempts) - 1)
 
     @property
@@ -212,15 +214,15 @@ class Result(Frozen):
 
     @property
     def unmet_by_script(self) -> list[Expectation]:
-        """The same without the faults that never came or could not be done: no script is to blame for those."""
+        """The same without faults that were never injected, for which no script is to blame."""
         return [one for one in self.unmet if not one.what.startswith("fault ")]
 
     @property
     def calls(self) -> Any:
-        """What its ranks called: `result.calls[0]`, `result.calls.matches_snapshot()`.
+        """The calls of its ranks: `result.calls[0]`, `result.calls.matches_snapshot()`.
 
         Raises:
-            LabError: the feature that reads them is not there.
+            LabError: the feature that reads them is missing.
         """
         recorded = find_hook("calls_of_result")
         if recorded is None:
@@ -229,10 +231,10 @@ class Result(Frozen):
 
     @classmethod
     def load(cls, folder: Path | str) -> Result:
-        """The result of a run on record, as the run returned it.
+        """Load the result of a recorded run, as the run returned it.
 
         Raises:
-            RecordError: the record ends before a result, or that is damaged.
+            RecordError: the record has no result, or a damaged one.
         """
         path = Path(folder)
         try:
@@ -246,10 +248,10 @@ class Result(Frozen):
 
     @classmethod
     def from_json(cls, data: Any, folder: Path, *, lenient: bool = False) -> Result:
-        """The inverse of `to_json`, for a record that may have been moved; what is damaged is left out if `lenient`.
+        """Parse the output of `to_json`, for a record that may have been moved; if `lenient`, skip damaged fields.
 
         Raises:
-            Misfit: something is missing or damaged; where `lenient`, the verdict.
+            Misfit: something is missing or damaged; if `lenient`, the verdict.
         """
         result = read_typed(cls, data, lenient=lenient)
 
@@ -270,7 +272,7 @@ class Result(Frozen):
         return shown(self) if shown else None
 
     def to_json(self) -> dict[str, Any]:
-        """The result as plain data, as in `result.json`."""
+        """Return the result as plain data, as in `result.json`."""
         return asdict(self, dict_factory=_without_paths)
 
 

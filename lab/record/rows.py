@@ -1,7 +1,7 @@
-r"""What is written to one stream, as the rows that a terminal would show: of one that is written over, what is last.
+r"""Convert a stream to the rows that a terminal would show; of a row that is overwritten, only the last state.
 
-Progress bars go back to the beginning of their row with a carriage return and write it again; where there are several,
-they go up by an escape sequence. What is no text is left as it is, byte for byte, and so are lines that end in `\r\n`.
+Progress bars go back to the beginning of their row with a carriage return and write it again. Several bars also move up
+by an escape sequence. Binary data is kept byte for byte, and so are lines that end in `\r\n`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ class _Row:
 
     def __init__(self, text: bytes = b"", *, begun: bool = False, end: bytes = b"") -> None:
         self.text = text
-        """What stands there."""
+        """Its visible text."""
         self.written = text
-        """Everything that was written to it, as far as it is remembered."""
+        """Everything that was written to it, as far as it is kept."""
         self.back = False
-        """Whether what comes next is written over what stands there."""
+        """Whether the next text overwrites the visible one."""
         self.bar = False
-        """Whether something was written over."""
+        """Whether text was overwritten."""
         self.begun = begun
-        """Whether its beginning is settled."""
+        """Whether its beginning was already released."""
         self.end = end
 
     @property
@@ -43,7 +43,7 @@ class _Row:
 
     @property
     def is_binary(self) -> bool:
-        """Whether what was written to it is no text."""
+        """Whether its data is no text."""
         try:
             codecs.getincrementaldecoder("utf-8")().decode(self.written)
         except UnicodeDecodeError:
@@ -61,7 +61,7 @@ class _Row:
         self.back = True
 
     def content(self) -> bytes:
-        """What is kept of it."""
+        """Return what to keep of it."""
         if not self.bar or self.is_binary:
             return self.written + self.end
         if self.is_blank:
@@ -70,13 +70,13 @@ class _Row:
 
 
 class Rows:
-    """The rows of one stream: those that are settled are given back, those that may still change are held.
+    """The rows of one stream: settled rows are released, rows that may still change are held.
 
-    A row is settled when it has its end; one that was written over, when the stream is too far below it to come back.
+    A row is settled at its end. An overwritten row is settled once the stream is too far below it to come back.
 
     Args:
-        longest_bytes: a row that is longer is settled in pieces.
-        over: whether a carriage return goes back; else every row stays as it is.
+        longest_bytes: a longer row is released in pieces.
+        over: whether a carriage return goes back; otherwise every row stays as it is.
     """
 
     def __init__(self, longest_bytes: int = _LONGEST_BYTES, *, over: bool = True) -> None:
@@ -84,17 +84,17 @@ class Rows:
         self._longest_bytes = longest_bytes
         self._rows = [_Row()]
         self._at = 0
-        """Where the stream is."""
+        """Index of the current row."""
         self._reach = 1
-        """How far up it may go from there."""
+        """How many rows up the stream may move from there."""
 
     @property
     def open(self) -> Sequence[bytes]:
-        """What stands in the rows that may still change."""
+        """The visible text of rows that may still change."""
         return [row.text for row in self._rows if not row.is_blank]
 
     def feed(self, data: bytes) -> bytes:
-        """Take what is written, and return what is settled now."""
+        """Add output, and return what is settled now."""
         row = self._rows[self._at]
         if len(self._rows) == 1 and row.is_unmoved and not (self._over and b"\r" in data):
             whole, newline, rest = data.rpartition(b"\n")
@@ -106,11 +106,11 @@ class Rows:
         return self._release_settled()
 
     def release_passed(self) -> bytes:
-        """Settle the rows that the stream has left behind: another stream goes on, and nothing is below them yet."""
+        """Release the rows above the current one: another stream continues, and nothing is below them yet."""
         return self._release(self._at) if self._rows[self._at].is_blank else b""
 
     def release_interrupted(self) -> bytes:
-        """As `release_passed`, and settle the beginning of a row that was not written over."""
+        """Release as `release_passed` does, and the beginning of a row that was not overwritten."""
         settled, row = self.release_passed(), self._rows[0]
         if len(self._rows) == 1 and row.is_unmoved:
             self._rows[0] = _Row(begun=row.begun or bool(row.text))
@@ -118,7 +118,7 @@ class Rows:
         return settled
 
     def end(self) -> bytes:
-        """Settle everything: nothing more comes."""
+        """Release everything: the stream has ended."""
         settled = b"".join(row.content() for row in self._rows)
         self._rows, self._at = [_Row()], 0
         return settled
@@ -154,7 +154,7 @@ class Rows:
         return settled
 
     def _cut(self) -> bytes:
-        """Settle the beginning of rows that are too long; of one that was written over, forget what stood there."""
+        """Release the beginning of rows that are too long; of an overwritten row, forget the overwritten text."""
         settled = b""
         for row in list(self._rows):
             if len(row.written) <= self._longest_bytes:

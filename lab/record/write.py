@@ -1,4 +1,4 @@
-"""Write a record: facts are appended as they happen, so that a record cut short still tells what came before."""
+"""Write a record. Facts are appended as they happen, so that an interrupted record contains all earlier facts."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from lab.record.result import Result
 
 _KEPT_OPEN = 3
-"""Files of so many attempts are open: there may be a thousand of them."""
+"""Number of attempts whose files stay open: a run may have a thousand attempts."""
 LATEST = -1
-"""In the place of an attempt's number."""
+"""Stands for the number of the last attempt."""
 
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Turn what the system says of a record that cannot be written into a RecordError."""
+    """Turn errors of the system into a RecordError."""
     try:
         yield
     except OSError as error:
@@ -46,34 +46,34 @@ def _append(file: BinaryIO, data: bytes) -> None:
 
 
 class AttemptWriter:
-    """What one attempt of a run leaves; a RecordError where it cannot be written. Most runs have but one attempt."""
+    """The record of one attempt; raises RecordError if it cannot be written. Most runs have only one attempt."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._files: dict[str, BinaryIO] = {}
         self._offsets: dict[int, int] = {}
         self._rows: dict[int, dict[int, Rows]] = {}
-        """What ranks print and may still write over, by rank and stream."""
+        """Output that ranks may still overwrite, by rank and stream."""
         self._last_output: dict[int, float] = {}
-        """By rank: Unix time at which it last printed."""
+        """By rank: Unix time of its last output."""
         self.append(INDEX, b"")
 
     def append(self, name: str, data: bytes) -> None:
-        """Append to a file, which is opened where it is not yet."""
+        """Append to a file; open it if necessary."""
         with _writing(self.path):
             if name not in self._files:
                 self._files[name] = open_file(self.path, name, append=True)
             _append(self._files[name], data)
 
     def move(self, folder: Path) -> None:
-        """Go to another folder with everything, and go on there; the index first, by which others tell."""
+        """Move everything to another folder, and continue there; the index first, which identifies an attempt."""
         with _writing(self.path):
             for name in (INDEX, *(name for name in self._files if name != INDEX)):
                 move_file(self.path, name, folder)
         self.path = folder
 
     def output(self, rank: int, stream: int, data: bytes, when: float) -> None:
-        """Append what a rank printed, once that is settled: of a row that is written over and over, what is last."""
+        """Append output of a rank once it is settled; of an overwritten row, only its last state."""
         streams = self._rows.setdefault(rank, {})
         for other, rows in streams.items():
             if other != stream:
@@ -82,7 +82,7 @@ class AttemptWriter:
         self._append_output(rank, stream, streams.setdefault(stream, Rows()).feed(data), when)
 
     def flush(self, *ranks: int) -> None:
-        """Append what these ranks printed last, or all of them, whether or not it ends a row."""
+        """Append the remaining output of these ranks, or of all, even if a row has not ended."""
         for rank in ranks or tuple(self._rows):
             for stream, rows in self._rows.get(rank, {}).items():
                 self._append_output(rank, stream, rows.end(), self._last_output[rank])
@@ -90,14 +90,14 @@ class AttemptWriter:
     def close(self) -> None:
         """Close every file."""
         if self._files:
-            with suppress(RecordError):  # what cannot be written is lost
+            with suppress(RecordError):  # data that cannot be written is lost
                 self.flush()
         for file in self._files.values():
             file.close()
         self._files = {}
 
     def _append_output(self, rank: int, stream: int, data: bytes, when: float) -> None:
-        """Append to the log of a rank, and to the index where that stands in it, with stream and time."""
+        """Append to the log of a rank, and its position, stream, and time to the index."""
         if data:
             offset = self._offsets.get(rank, 0)
             self.append(f"{LOGS}/{rank_log(rank)}", data)
@@ -106,7 +106,7 @@ class AttemptWriter:
 
 
 class RecordWriter:
-    """The record of a run that is going on; a RecordError where it cannot be written."""
+    """The record of a run in progress; raises RecordError if it cannot be written."""
 
     def __init__(self, runs: Path, scenario: str) -> None:
         self.path = _new_folder(runs, scenario)
@@ -115,43 +115,43 @@ class RecordWriter:
             (self.path / LOGS).mkdir()
             self._lock = lock_record(self.path)
         self.attempts = [AttemptWriter(self.path)]
-        """In order; the last one stands in the folder of the run, those before it below."""
+        """In order; the last one is in the folder of the run, earlier ones below it."""
         self.plan: Mapping[str, Any] = {}
-        """As it was before the run."""
+        """The plan before the run."""
         self._script = ""
 
     def describe(self, scenario_text: str, script: Path, plan: Mapping[str, Any]) -> None:
-        """Keep the scenario as resolved, its script beside it as it is now, and the plan."""
+        """Write the resolved scenario, its script as it is now, and the plan."""
         self._script = script.name
         self._write_whole(SCENARIO, scenario_text)
         self._write_whole(script.name, script.read_text(encoding="utf-8", errors="replace"))
         self.describe_foreign(plan)
 
     def describe_foreign(self, plan: Mapping[str, Any]) -> None:
-        """Keep what is known of a job that was not made of a scenario."""
+        """Write what is known of a job that has no scenario."""
         self.plan = plan
         self._write_json(PLAN, plan)
         self._write_whole(layout.README, layout.render_readme())
 
     def begin_attempt(self) -> None:
-        """What was written so far becomes the record of an earlier attempt, and that of the next one begins."""
+        """Turn what was written so far into the record of an earlier attempt, and begin the next one."""
         earlier, folder = self.attempts[-1], self.path / ATTEMPTS / str(len(self.attempts) - 1)
         earlier.flush()
         earlier.move(folder)
         self.attempts.append(AttemptWriter(self.path))
         for old in self.attempts[-_KEPT_OPEN - 1 : -_KEPT_OPEN]:
-            old.close()  # what is still heard of it opens its files again
+            old.close()  # later messages open its files again
         for name in filter(None, (SCENARIO, self._script)):
-            with suppress(OSError):  # it is told without its text
+            with suppress(OSError):  # the record works without its text
                 write_file(folder, name, read_beginning(self.path, name).encode())
 
     def write_workers(self, workers: Mapping[str, Any], began: float | None, attempt: int = LATEST) -> None:
-        """Put what was not known before an attempt began into its plan: who met there, and when."""
+        """Add to an attempt's plan which workers met, and when."""
         folder = self.attempts[attempt].path
         if folder == self.path or began is None:
             began = self.plan.get("began", time.time())
         self._write_json(PLAN, {**self.plan, **workers, "began": began}, folder)
-        with suppress(OSError):  # by this time records are put in order
+        with suppress(OSError):  # records are sorted by this time
             os.utime(folder / PLAN, (began, began), follow_symlinks=False)
 
     def event(self, event: Event, attempt: int = LATEST) -> None:
@@ -159,39 +159,39 @@ class RecordWriter:
         self.attempts[attempt].append(layout.EVENTS, event_line(event))
 
     def output(self, rank: int, stream: int, data: bytes, when: float, attempt: int = LATEST) -> None:
-        """Append what a rank printed, once that is settled: of a row that is written over and over, what is last."""
+        """Append output of a rank once it is settled; of an overwritten row, only its last state."""
         self.attempts[attempt].output(rank, stream, data, when)
 
     def launcher_output(self, node: str, data: bytes) -> None:
-        """Append what a launcher's own process on a node printed."""
+        """Append output of a launcher's process on a node."""
         name = f"{LOGS}/{layout.launcher_log(node)}"
         with _writing(self.path), open_file(self.path, name, append=True) as file:
             _append(file, data)
 
     def flush(self, *ranks: int, attempt: int = LATEST) -> None:
-        """Append what these ranks printed last, or all of them, whether or not it ends a row."""
+        """Append the remaining output of these ranks, or of all, even if a row has not ended."""
         self.attempts[attempt].flush(*ranks)
 
     def trace(self, rank: int, lines: bytes, attempt: int = LATEST) -> None:
-        """Append what a rank's recorder wrote."""
+        """Append lines of a rank's recorder."""
         self.attempts[attempt].append(f"{TRACE}/{rank_trace(rank)}", lines)
 
     def write_result(self, result: Result, attempt: int = LATEST) -> None:
-        """Write the result of an attempt, whole or not at all."""
+        """Write the result of an attempt atomically."""
         self.attempts[attempt].flush()
         self._write_json(RESULT, result.to_json(), self.attempts[attempt].path)
 
     def finish(self, result: Result) -> None:
-        """Write the result, whole or not at all, and close."""
+        """Write the result atomically, and close."""
         try:
             self.write_result(result)
         finally:
             self.close()
 
     def assign_ranks(self, started: Started) -> None:
-        """Say which processes are the ranks of the last attempt, and name their traces as those of ranks are.
+        """Write which processes are the ranks of the last attempt, and rename their traces accordingly.
 
-        Of workers that are none, the traces keep theirs with another beginning.
+        Traces of workers that are no ranks get another prefix.
         """
         own = {rank_trace(one.rank) for one in started.ranks if one.process is None}
         with _writing(self.path):
@@ -215,7 +215,7 @@ class RecordWriter:
         self._lock.close()
 
     def discard_if_empty(self) -> None:
-        """Remove the record of a run that came neither to a plan nor to a result."""
+        """Remove the record of a run that has neither a plan nor a result."""
         if not any(is_file(self.path, name) for name in (PLAN, RESULT)):
             self.discard()
 
@@ -227,15 +227,15 @@ class RecordWriter:
         remove_tree(self.path)
 
     def copy_source(self, folder: Path, name: str, attempt: int = LATEST) -> None:
-        """Keep a source of the scenario's folder that a stack or traceback names, so that its lines can be shown."""
+        """Copy a source file of the scenario's folder that a stack or traceback names, to show its lines."""
         source, record = (folder / name).resolve(), self.attempts[attempt].path
         inside = source.is_relative_to(folder.resolve()) and source.is_file()
         if inside and source.suffix == ".py" and not is_file(record, name):
-            with suppress(OSError):  # one that is gone by now is told without its text
+            with suppress(OSError):  # the record works without the text of a removed file
                 write_file(record, name, source.read_bytes())
 
     def log_path(self, rank: int, attempt: int = LATEST) -> Path:
-        """Where a rank's log is."""
+        """Return the path of a rank's log."""
         return self.attempts[attempt].path / LOGS / rank_log(rank)
 
     def _write_json(self, name: str, data: Any, folder: Path | None = None) -> None:
@@ -247,7 +247,7 @@ class RecordWriter:
 
 
 def _new_folder(runs: Path, scenario: str) -> Path:
-    """Make the folder of a run; the lab's own folder of runs is made in one that git leaves alone."""
+    """Create the folder of a run; the default folder of runs gets a `.gitignore` beside it."""
     base = f"{time.strftime('%Y%m%d-%H%M%S')}-{re.sub(r'[^A-Za-z0-9_-]+', '-', scenario) or 'run'}"
     with _writing(runs):
         if not runs.exists():

@@ -1,4 +1,4 @@
-"""A cluster for a person and for a program."""
+"""Format a cluster as text and as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ODD_TIMES, _ODD_BYTES = 2, 64_000_000
 
 
 def cluster_json(info: ClusterInfo) -> dict[str, Any]:
-    """A cluster as plain data."""
+    """Convert a cluster to plain data."""
     data = asdict(info)
     data["state"] = info.state
     del data["gpus"]
@@ -31,7 +31,7 @@ def cluster_json(info: ClusterInfo) -> dict[str, Any]:
 
 
 def node_rows(info: ClusterInfo) -> list[tuple[str, str]]:
-    """Name and address of each node; of many, those of all of them in one row."""
+    """Return name and address of each node; of many nodes, one row with the span of all."""
     if len(info.nodes) <= MANY:
         return [(node.name, node.address) for node in info.nodes]
     return [(name_nodes(node.name for node in info.nodes), span_text([node.address for node in info.nodes]))]
@@ -40,7 +40,7 @@ def node_rows(info: ClusterInfo) -> list[tuple[str, str]]:
 def cluster_text(
     info: ClusterInfo, memory_bytes: Mapping[str, int | None], busy: Mapping[str, Any] | None, style: Style
 ) -> str:
-    """A cluster with its nodes.
+    """Format a cluster with its nodes.
 
     Args:
         info: the cluster.
@@ -73,7 +73,7 @@ def cluster_text(
 
 
 def _node_rows(info: ClusterInfo, memory_bytes: Mapping[str, int | None]) -> Iterator[list[str]]:
-    """A row for each node; of many, one for those alike in state, host, and about memory, and the sum."""
+    """Yield a row for each node; of many, one row for those with equal state and host and similar memory."""
     used = {node.node_rank: memory_bytes.get(node.name) or None for node in info.nodes}
     known = [size for size in used.values() if size is not None]
     much = max(_ODD_TIMES * median(known), _ODD_BYTES) if known else inf

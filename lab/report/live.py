@@ -1,4 +1,4 @@
-"""What ranks print, merged as it comes: whole lines with their node and rank, and lines below that are replaced."""
+"""Print the output of ranks as it arrives: whole lines with node and rank, and a status area at the bottom."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _UP = "\x1b[1A"
 
 
 class Bottom:
-    """The bottom of a terminal; of any other stream nothing is ever shown there."""
+    """The status area at the bottom of a terminal; for any other stream it shows nothing."""
 
     def __init__(self, stream: IO[str] | None) -> None:
         usable = stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
@@ -32,18 +32,18 @@ class Bottom:
         self._shown: tuple[str, ...] = ()
 
     @property
-    def there(self) -> bool:
-        """Whether there is such a bottom."""
+    def is_terminal(self) -> bool:
+        """Whether there is a status area."""
         return self._stream is not None
 
     @property
     def size(self) -> os.terminal_size:
-        """Columns that a line may have, and half of the rows, for which there is room."""
+        """The columns that a line can have, and the rows: half of the terminal's."""
         columns, rows = os.get_terminal_size(self._stream.fileno()) if self._stream is not None else (0, 0)
         return os.terminal_size(((columns or 80) - 1, max(1, (rows or 24) // 2)))
 
     def show(self, lines: Sequence[str]) -> None:
-        """Show these lines in the place of those that are there; none may be longer than there is room for."""
+        """Replace the lines in the status area; no line can be longer than `size`."""
         lines = tuple(lines)
         if self._stream is not None and lines != self._shown:
             wiped = _WIPE_LINE + (_UP + _WIPE_LINE) * (len(self._shown) - 1) if self._shown else ""
@@ -52,83 +52,83 @@ class Bottom:
             self._shown = lines
 
     def wipe(self) -> None:
-        """Make room for what is printed."""
+        """Clear the status area before something is printed."""
         self.show(())
 
 
 def fit_columns(text: str, columns: int) -> str:
-    """The text without colours, cut off where it takes more columns."""
+    """Return text without colours, cut to this number of columns."""
     text = re.sub(_COLOUR, "", text).expandtabs()
     if text.isascii():
         return text if len(text) <= columns else f"{text[: columns - 1]}…"
-    from rich.cells import cell_len, set_cell_size  # most lines do without
+    from rich.cells import cell_len, set_cell_size  # few lines need it
 
     return text if cell_len(text) <= columns else f"{set_cell_size(text, columns - 1)}…"
 
 
 _TOGETHER_S = 0.25
-"""Lines are held back for so long."""
+"""Lines are held back for this time, in seconds, to merge equal ones."""
 
 
-class CrowdLines:
-    """Holds lines back for a moment and puts together what is alike; order is kept between lines that are not.
+class LineMerger:
+    """Hold lines back for a moment and merge equal ones of several ranks; different lines keep their order.
 
     Args:
-        whole: whether every line is told; else, of many that differ in their numbers only, the first ones and the last.
+        whole: whether to show each line; if not, show the first ones and the last of those that differ only in numbers.
     """
 
     def __init__(self, *, whole: bool) -> None:
         self._whole = whole
         self._held: list[tuple[int, tuple[str, int]]] = []
-        """Rank, line, and how often the rank had printed that before."""
-        self._seen: Counter[tuple[int, str]] = Counter()
+        """Rank, line, and how often the rank printed that line before."""
+        self._counts: Counter[tuple[int, str]] = Counter()
         self._since = self._held_since = 0.0
 
-    def take(self, rank: int, line: str, when: float) -> None:
-        """Hold a line that was printed at that Unix time."""
+    def add(self, rank: int, line: str, when: float) -> None:
+        """Hold a line that was printed at this Unix time."""
         if not self._held:
             self._since, self._held_since = when, time.monotonic()
-        self._held.append((rank, (line, self._seen[rank, line])))
-        self._seen[rank, line] += 1
+        self._held.append((rank, (line, self._counts[rank, line])))
+        self._counts[rank, line] += 1
 
-    def due(self, when: float) -> bool:
-        """Whether what is held is to be told before what was printed at that Unix time."""
+    def is_due(self, when: float) -> bool:
+        """Return whether held lines must be shown before a line that was printed at this Unix time."""
         return when - self._since > _TOGETHER_S or time.monotonic() - self._held_since > _TOGETHER_S
 
-    def told(self) -> Iterator[tuple[list[int], str]]:
-        """What was held, each line with the ranks that printed it; nothing is held any more."""
+    def release(self) -> Iterator[tuple[list[int], str]]:
+        """Yield the held lines, each with the ranks that printed it, and hold nothing more."""
         groups, self._held = group_equal(self._held), []
-        self._seen.clear()
-        for ranks, (line, _), more in collapse_similar(
+        self._counts.clear()
+        for ranks, (line, _), hidden in collapse_similar(
             groups, lambda one: one if self._whole else mask_numbers(one[0])
         ):
-            yield sorted(ranks), f"… {more} more lines like these: lab logs" if more else line
+            yield sorted(ranks), f"… {hidden} more lines like these: lab logs" if hidden else line
 
 
 _LONGEST_HELD_BYTES = 1 << 20
-"""A line longer than this is shown in pieces."""
+"""A longer line is shown in pieces."""
 _MOST_SHOWN_BYTES = 4096
 _REDRAW_S = 0.05
 _ERASE = r"\x1b\[[0-2]?K"
-"""Erases what stands in a row, which is done anyway where one is written over."""
+"""Erases the rest of a row, which overwriting does anyway."""
 _SILENT_TICKS = 2
 _TELLING_TICKS = 3
-"""After so many seconds without a word of a rank it is told that the run goes on, and where the ranks are."""
+"""Seconds without output until the status shows that the run continues, and where its ranks are."""
 
 
 class LiveOutput(Observer):
-    """Merges the output of all ranks; an observer of a run.
+    """Merge the output of all ranks; an observer of a run.
 
-    A line goes by when it is whole. One that is not, such as a progress bar that is written over and over, stands at
-    the bottom of a terminal; elsewhere it is printed once, as it is at its end.
+    A line is printed when it is complete. An incomplete line, such as a progress bar, is in the status area of a
+    terminal; on other streams it is printed once, in its final state.
 
     Args:
-        out: where the lines go.
-        status: where progress goes, and unfinished lines if it is a terminal; None: nowhere.
+        out: stream for the lines.
+        status: stream for progress, and for incomplete lines if it is a terminal; None: neither.
         quiet: show neither lines nor progress.
         lines: show what ranks print.
-        raw: let what ranks print act on a terminal.
-        whole: show every line; else, of what many ranks print that differs in its numbers only, not all.
+        raw: let output of ranks act on a terminal.
+        whole: show each line; if not, show only some of the lines of many ranks that differ only in numbers.
     """
 
     def __init__(
@@ -149,85 +149,87 @@ class LiveOutput(Observer):
         self._status_style = style_for(status) if status is not None else self._style
         self._bottom = Bottom(self._status)
         self._drawn = 0.0
-        self._told = ""
+        self._status_text = ""
         self._rows: dict[int, dict[int, Rows]] = {}
         """By rank and stream."""
         self._nodes: dict[int, str] = {}
         self._shared: Any = None
-        """A terminal that ranks may have, see `lab.features.interactive`; None: none has had one."""
+        """A terminal that a rank can use, see `lab.features.interactive`; None: no rank has used one."""
         self._silent_ticks = 0
-        self._crowd = CrowdLines(whole=whole)
+        self._merger = LineMerger(whole=whole)
 
     def progress(self, text: str) -> None:
-        """Show what is being done."""
+        """Show a line of progress."""
         if self._status is not None:
             self._bottom.wipe()
             tone = "yellow" if text.startswith("warning") else "dim"
             print(self._status_style.paint(sanitize_text(text), tone), file=self._status, flush=True)
 
-    def terminal(self, rank: int | None, told: str, *, raw: bool) -> None:
-        """Show what a rank writes to the terminal that it has now; what others print waits for the end of its line."""
+    def terminal(self, rank: int | None, message: str, *, raw: bool) -> None:
+        """Give the terminal to a rank, or take it back; other output waits for the end of the rank's line."""
         self._bottom.wipe()
         self._shared = self._shared or find_hook("shared_terminal")(self._out)
         self._shared.end_line()
         self._print_kept()
-        if told and self._status is not None:
-            print(self._status_style.paint(sanitize_text(told), "bold"), file=self._status, flush=True)
-        self._shared.take(rank, raw=raw)
+        if message and self._status is not None:
+            print(self._status_style.paint(sanitize_text(message), "bold"), file=self._status, flush=True)
+        self._shared.assign(rank, raw=raw)
 
     def tick(self, elapsed_s: float, running: int, where: Callable[[float, int], str]) -> None:
-        """Show that the run goes on, and after a while where its ranks are, at the bottom of a terminal."""
+        """Show in the status area that the run continues, and after a while where its ranks are."""
         self._silent_ticks += 1
-        self.settle()
-        if not self._bottom.there or self._is_shared:
+        self.flush_due()
+        if not self._bottom.is_terminal or self._is_shared:
             return
         if self._silent_ticks >= _SILENT_TICKS:
-            places = where(elapsed_s, self._bottom.size.columns) if self._silent_ticks >= _TELLING_TICKS else ""
-            self._told = places or f"… {format_duration(round(elapsed_s))}, {format_count(running, 'rank')} running"
+            positions = where(elapsed_s, self._bottom.size.columns) if self._silent_ticks >= _TELLING_TICKS else ""
+            self._status_text = (
+                positions or f"… {format_duration(round(elapsed_s))}, {format_count(running, 'rank')} running"
+            )
         self._draw()
 
-    def settle(self) -> None:
-        """Print what was held back to be put together with more, if that has not come; called now and then."""
-        if self._crowd.due(0.0):
-            self._print_crowd()
+    def flush_due(self) -> None:
+        """Print held lines if they have waited long enough; called regularly."""
+        if self._merger.is_due(0.0):
+            self._print_merged()
 
     def begins(self, attempt: int) -> None:
-        """Show what the ranks of the attempt before left unfinished, and that another one begins."""
+        """Show the incomplete lines of the previous attempt, and that another attempt begins."""
         self.finish()
         self.progress(f"attempt {attempt} begins")
 
     def output(self, rank: int, node: str, stream: int, data: bytes, when: float) -> None:
-        """Show every line that is whole now."""
+        """Show each line that is complete now."""
         if stream == TERMINAL and self._is_shared and rank == self._shared.rank:
             self._shared.write(data)
             self._print_kept()
             return
         if not self._lines:
             return
-        self._silent_ticks, self._told = 0, ""
+        self._silent_ticks, self._status_text = 0, ""
         self._nodes[rank] = node if node.isalnum() else sanitize_text(node).replace("\n", "\\n")
         streams = self._rows.setdefault(rank, {})
         if stream not in streams:
             streams[stream] = Rows(_LONGEST_HELD_BYTES, over=not self._raw)
         settled = b"".join(rows.release_passed() for other, rows in streams.items() if other != stream)
         settled += streams[stream].feed(data)
-        if self._crowd.due(when):
-            self._print_crowd()
+        if self._merger.is_due(when):
+            self._print_merged()
         if settled:
             self._print(rank, settled, when)
-        if self._bottom.there and not self._is_shared and time.monotonic() - self._drawn >= _REDRAW_S:
+        if self._bottom.is_terminal and not self._is_shared and time.monotonic() - self._drawn >= _REDRAW_S:
             self._draw()
 
     def finish(self) -> None:
-        """Show what was printed without a newline at its end."""
+        """Show output that does not end with a newline."""
         if self._shared:
             self._shared.end_line()
         for rank, streams in sorted(self._rows.items()):
             for rest in filter(None, (rows.end() for rows in streams.values())):
                 self._print(rank, rest)
         self._print_kept()
-        self._print_crowd()
-        self._rows, self._silent_ticks, self._told = {}, 0, ""
+        self._print_merged()
+        self._rows, self._silent_ticks, self._status_text = {}, 0, ""
         self._bottom.wipe()
 
     @property
@@ -236,7 +238,7 @@ class LiveOutput(Observer):
         return self._shared is not None and self._shared.rank is not None
 
     def _print_kept(self) -> None:
-        """Print what had to wait for the end of the line of who has the terminal."""
+        """Print output that waited for the end of the line of the rank that has the terminal."""
         for rank, block in self._shared.kept() if self._shared else ():
             self._print(rank, block)
 
@@ -249,17 +251,17 @@ class LiveOutput(Observer):
             text = sanitize_text(re.sub(_ERASE, "", text))
         if len(self._nodes) > MANY or rank >= MANY:
             for line in text.split("\n"):
-                self._crowd.take(rank, line, when)
+                self._merger.add(rank, line, when)
         else:
             self._write([([rank], line) for line in text.split("\n")])
 
-    def _print_crowd(self) -> None:
-        """Print what was held back to be put together."""
+    def _print_merged(self) -> None:
+        """Print the lines that were held back for merging."""
         if not (self._shared and self._shared.busy):
-            self._write([*self._crowd.told()])
+            self._write([*self._merger.release()])
 
     def _write(self, lines: Sequence[tuple[list[int], str]]) -> None:
-        """Print lines, each with the ranks that it is of."""
+        """Print lines, each with its ranks."""
         if lines:
             self._bottom.wipe()
             names = (self._style.rank(max(ranks[0], 0), self._name(*ranks)) for ranks, _ in lines)
@@ -272,14 +274,16 @@ class LiveOutput(Observer):
         return f"{self._nodes[rank]}/rank{rank} |" if rank >= 0 else "check |"
 
     def _draw(self) -> None:
-        """Put what is unfinished, and what is told while all is silent, at the bottom."""
+        """Show incomplete lines and the status text in the status area."""
         self._drawn = time.monotonic()
         columns, rows = self._bottom.size
         lines = [*self._unfinished(columns)]
         if len(lines) > rows:
             lines = [*lines[: rows - 1], fit_columns(f"… and {len(lines) - rows + 1} more", columns)]
-        told = [self._status_style.paint(fit_columns(self._told, columns), "dim")] if self._told else []
-        self._bottom.show([*lines, *told])
+        status_lines = (
+            [self._status_style.paint(fit_columns(self._status_text, columns), "dim")] if self._status_text else []
+        )
+        self._bottom.show([*lines, *status_lines])
 
     def _unfinished(self, columns: int) -> Iterator[str]:
         if self._raw:
@@ -289,9 +293,7 @@ class LiveOutput(Observer):
             for rank, streams in sorted(self._rows.items())
             for row in (row for rows in streams.values() for row in rows.open)
         ]
-        for same in group_by_kind(
-            rows, lambda row: mask_numbers(row[1])
-        ):  # of what differs in numbers only, the first rank's
+        for same in group_by_kind(rows, lambda row: mask_numbers(row[1])):  # of similar lines, only the first rank's
             ranks, text = [rank for rank, _ in same], same[0][1]
             name = self._name(*ranks)
             yield f"{self._style.rank(max(ranks[0], 0), name)} {fit_columns(text, columns - len(name) - 1)}"

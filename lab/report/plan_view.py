@@ -1,4 +1,4 @@
-"""What would run and what would be made for it, for a person: what `--dry-run` prints."""
+"""Format what would run and what would be made for it, for `--dry-run`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _SHOWN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def dry_run_text(run: DryRun, style: Style) -> str:
-    """A plan, and what would make its cluster."""
+    """Format a plan, and what would make its cluster."""
     return "\n".join(filter(None, (plan_text(run.plan, style), requests_text(run.requests))))
 
 
 def requests_text(requests: Sequence[Request]) -> str:
-    """Each thing that would be made, with all that is said of it; of several of a kind, only the first in full."""
+    """Format each requested object with its properties; of several of a kind, only the first in full."""
     lines, kinds = list[str](), Counter[str]()
     for request in requests:
         kind = request.what.split()[0]
@@ -49,7 +49,7 @@ def _body_lines(body: Mapping[str, Any], indent: str) -> list[str]:
 
 
 def plan_text(plan: Plan, style: Style) -> str:
-    """Every worker with its node, rank, environment and arguments, and what starts the workers."""
+    """Format each worker with its node, rank, environment, and arguments, and the launcher's processes."""
     substituted = " whatever the script names" if plan.substituted else ""
     backend = f"{plan.backend}{substituted}, " if plan.backend else ""
     head = (
@@ -57,7 +57,7 @@ def plan_text(plan: Plan, style: Style) -> str:
         f"= {format_count(plan.world_size, 'rank')}, "
         f"{'cold' if plan.cold else 'warm'}, {backend}hung after {format_duration(plan.timeout_s)}"
     )
-    whole = style._replace(width=None)  # a command line that is cut says nothing
+    whole = style._replace(width=None)  # a truncated command line is useless
     tail = [f"packages: {', '.join(plan.scenario.requirements)}"] if plan.scenario.requirements else []
     tail += [f"data: {name} is {folder}" for name, folder in plan.scenario.data.items()]
     tail += [f"also in the environment: {name}={value}" for name, value in sorted(plan.scenario.env.items())]
@@ -74,26 +74,26 @@ def plan_text(plan: Plan, style: Style) -> str:
 
 
 def _worker_rows(workers: Sequence[WorkerPlan]) -> list[list[str]]:
-    """A row for each worker; of many, one for all that differ in their place only."""
+    """Return a row for each worker; of many, one row for those that differ only in rank and node."""
 
-    def told(one: WorkerPlan) -> tuple[str, ...]:
+    def describe(one: WorkerPlan) -> tuple[str, ...]:
         return (*(one.env[name] for name in _SHOWN[2:]), " ".join(one.argv))
 
     rows = []
-    for ours in group_by_kind(workers, told):
+    for ours in group_by_kind(workers, describe):
         locals_ = spans_text({int(one.env["LOCAL_RANK"]) for one in ours})
         nodes, ranks = name_nodes(one.node for one in ours), spans_text(one.rank for one in ours)
-        rows.append([nodes, ranks, locals_, *told(ours[0])])
+        rows.append([nodes, ranks, locals_, *describe(ours[0])])
     return rows
 
 
 def _starter_rows(starters: Sequence[Starter]) -> list[list[str]]:
-    """A row for each starter; of many that differ in numbers only, the first ones and the last."""
-    told = [" ".join(one.argv) for one in starters]
+    """Return a row for each starter; of many that differ only in numbers, the first ones and the last."""
+    commands = [" ".join(one.argv) for one in starters]
     if len(starters) <= MANY:
-        return [[one.node, words] for one, words in zip(starters, told, strict=True)]
-    shown = collapse_similar(group_equal(enumerate(told)), mask_numbers)
+        return [[one.node, words] for one, words in zip(starters, commands, strict=True)]
+    shown = collapse_similar(group_equal(enumerate(commands)), mask_numbers)
     return [
-        [name_nodes(starters[at].node for at in places), f"… {more} more like these" if more else words]
-        for places, words, more in shown
+        [name_nodes(starters[at].node for at in numbers), f"… {hidden} more like these" if hidden else words]
+        for numbers, words, hidden in shown
     ]

@@ -1,8 +1,8 @@
-r"""Text of scripts, wherever it is shown: what would act there is written out. Only this module decides what passes.
+r"""Make text of scripts safe to show: escape what would act on a terminal or page. Only this module decides.
 
-Newlines and tabs pass. On a terminal, colours (SGR sequences) pass too, and in output of ranks a carriage return. Other
-control characters (C0, C1), line and paragraph separators, characters that turn the direction of writing around, and
-characters that nobody sees are written as `\x1b` or `\u202e`.
+Newlines and tabs pass. On a terminal, colours (SGR sequences) pass too, and in output of ranks carriage returns.
+Other control characters (C0, C1), line and paragraph separators, characters that change the writing direction, and
+invisible characters become text such as `\x1b` or `\u202e`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _ACTING = (
     r"\u2028\u2029"  # line and paragraph separator
     r"\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0"
     r"\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # Default_Ignorable_Code_Point, and annotations
-    r"\ud800-\udfff\ufffe\uffff"  # no characters
+    r"\ud800-\udfff\ufffe\uffff"  # noncharacters
 )
 _JOINED = r"\u0600-\u06ff\u0900-\u0dff\u2600-\u27bf\ufe0f\U0001f000-\U0001faff"
 _JOINER = rf"(?<=[{_JOINED}])[\u200c\u200d](?=[{_JOINED}])"
 """Scripts and emoji that are written with joiners keep them."""
-_SEEN_AS_NOTHING = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0"
-"""Those of them that Python calls printable."""
+_INVISIBLE = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0"
+"""Invisible characters that Python considers printable."""
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!$])")
 _ADDRESS = re.compile(r"(?i)\b(?:https?|ftp|mailto|xmpp):|\bwww\.")
 _FIRST = re.compile(r"\A([-+=](?=[-+=\s]|\Z)|\d+[.)](?=\s|\Z))")
-"""What makes a list or a heading of a line that begins with it."""
+"""What turns a line that begins with it into a list item or a heading."""
 _MENTION = re.compile(r"(@|\\#(?=\d))")
 _OFF = "\x1b[0m"
 _EDITS = r"(\r|\x08|\x1b\[\d{0,3}[CDKP@])"
@@ -37,26 +37,26 @@ _SHORT_FORMS = {"b": "\\\\x08", "f": "\\\\x0c", "r": "\\\\x0d"}
 
 
 def sanitize_text(text: str, *, output: bool = False, colours: bool = True) -> str:
-    """Return the text as it may be shown.
+    """Return text that is safe to show.
 
     Args:
         text: any text.
         output: it is what a rank printed, whose carriage returns stay.
         colours: it is for a terminal, where colours pass; pages and files have none.
     """
-    if text.replace("\n", "").isprintable() and not _has_blank_letters(text):  # as most text is
+    if text.replace("\n", "").isprintable() and not _has_blank_letters(text):  # the common case
         return text
     shown = _harmful(output, colours).sub(_shown, text)
     return "\n".join(map(_closed, shown.split("\n"))) if colours and "\x1b" in shown else shown
 
 
 def sanitize_plain(text: str) -> str:
-    """Return the text as a page or a file may have it: colours are removed, and what acts is written out."""
+    """Return text that is safe in a page or a file: without colours, and with acting characters escaped."""
     return sanitize_text(re.sub(_COLOUR, "", text) if "\x1b" in text else text, colours=False)
 
 
 def sanitize_json(data: Any) -> str:
-    """Return data as JSON whose texts are harmless for a page that shows them."""
+    """Return data as JSON whose texts are safe for a page."""
     import json
 
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
@@ -64,42 +64,42 @@ def sanitize_json(data: Any) -> str:
 
 
 def escape_markdown(text: str, *, code: bool = False) -> str:
-    """Return the text as one line of Markdown that reads as it is: no markup, link, mention, or formula.
+    """Return text as one line of Markdown that renders as it is: no markup, link, mention, or formula.
 
-    With `code`, what stands between two backticks stays code, where nothing acts.
+    With `code`, text between two backticks stays code, in which nothing acts.
     """
     line = " ".join(text.split())
     parts = re.split(r"(?<!`)(`[^`\\]+`)(?!`)", line) if code else [line]
     shown = "".join(sanitize_text(part, colours=False) if at % 2 else _escaped(part) for at, part in enumerate(parts))
-    return _FIRST.sub(lambda found: f"{found[1][:-1]}\\{found[1][-1]}", shown)
+    return _FIRST.sub(lambda match: f"{match[1][:-1]}\\{match[1][-1]}", shown)
 
 
 def _escaped(line: str) -> str:
     line = _MARKUP.sub(r"\\\1", sanitize_text(line, colours=False))
-    line = _ADDRESS.sub(lambda found: f"{found[0][:-1]}\\{found[0][-1]}", line)
-    return _MENTION.sub(lambda found: f"`{found[1][-1]}`", line)  # a page looks for mentions after escapes, not in code
+    line = _ADDRESS.sub(lambda match: f"{match[0][:-1]}\\{match[0][-1]}", line)
+    return _MENTION.sub(lambda match: f"`{match[1][-1]}`", line)  # pages find mentions after escapes, but not in code
 
 
 def sanitize_line_editing(text: str) -> str:
-    """The text that a line editor writes: it may move and erase in its own row, and what would only set modes goes."""
+    """Sanitize the output of a line editor: it can move and erase in its row; sequences that set modes are removed."""
     parts = re.split(_EDITS, re.sub(_MODES, "", text))
     return "".join(part if at % 2 else sanitize_text(part) for at, part in enumerate(parts))
 
 
 def _has_blank_letters(text: str) -> bool:
-    return not text.isascii() and any(letter in text for letter in _SEEN_AS_NOTHING)
+    return not text.isascii() and any(letter in text for letter in _INVISIBLE)
 
 
 @lru_cache(maxsize=4)
 def _harmful(output: bool, colours: bool) -> re.Pattern[str]:
-    """What passes, as the first group, and what does not; compiling it takes half a millisecond."""
+    """Return the pattern of what passes (first group) and of what does not; compiling it takes half a millisecond."""
     passes = [_JOINER, *([_COLOUR] if colours else []), *([r"\r"] if output else [])]
     return re.compile(f"({'|'.join(passes)})|[{_ACTING}]")
 
 
 @lru_cache(maxsize=1)
 def _harmful_in_json() -> re.Pattern[str]:
-    """A character by its number, another escape, what passes, a character as it is: a group each."""
+    """Return a pattern with a group each: escaped code, other escape, what passes, raw character."""
     return re.compile(rf"\\(?:u([0-9a-f]{{4}})|(.))|({_JOINER})|([{_ACTING}])")
 
 
@@ -113,7 +113,7 @@ def _written(letter: str) -> str:
 
 
 def _shown_in_json(match: re.Match[str]) -> str:
-    """Write out one harmful character of JSON, raw or escaped; other escapes stay."""
+    """Escape one harmful character of JSON, raw or escaped; keep other escapes."""
     code, short, joiner, raw = match.groups()
     if code:
         return "\\" + _written(chr(int(code, 16)))
@@ -123,6 +123,6 @@ def _shown_in_json(match: re.Match[str]) -> str:
 
 
 def _closed(line: str) -> str:
-    """A line whose colours end with it."""
+    """Reset the colours at the end of a line."""
     last = line.rfind("\x1b[")
     return line if last < 0 or line.startswith((_OFF, "\x1b[m"), last) else line + _OFF

@@ -1,4 +1,4 @@
-"""How verdicts look, and colour for terminals, none for files: honours NO_COLOR and FORCE_COLOR."""
+"""Define how verdicts look, and colour text for terminals; honour NO_COLOR and FORCE_COLOR."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import IO, NamedTuple
 
 
 class Tone(NamedTuple):
-    """How a verdict looks."""
+    """Describe how a verdict looks."""
 
     sign: str
     terminal: str
-    """Name of a terminal's colour."""
+    """Name of a terminal colour."""
     colour: str
-    """For light and for dark backgrounds."""
+    """Suits light and dark backgrounds."""
     variable: str
-    """Name of the page's colour."""
+    """Name of the colour on pages."""
 
 
 VERDICTS = {
@@ -29,7 +29,7 @@ STATUSES = {
     "flaky": Tone("~", "yellow", "#bf8700", "warn"),
     "skipped": Tone("-", "dim", "#838a94", "muted"),
 }
-"""What may come of a case of a suite: a verdict, `flaky` where it passed only when it was tried again, or `skipped`."""
+"""Statuses of a suite's case: a verdict, `flaky` if it passed only on a retry, or `skipped`."""
 
 _COLOURS = ("red", "green", "yellow", "blue", "magenta", "cyan")
 _CODES = {"bold": "1", "dim": "2", **{name: str(code) for code, name in enumerate(_COLOURS, start=31)}}
@@ -37,36 +37,36 @@ _RANK_COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 
 
 class Style(NamedTuple):
-    """Paints text, or leaves it as it is."""
+    """Paint text, or leave it unchanged."""
 
     colour: bool
     width: int | None = None
-    """Columns of the terminal; None where lines may be as long as they like."""
+    """Columns of the terminal; None: lines can have any length."""
 
     def paint(self, text: str, *styles: str) -> str:
-        """The text in these colours."""
+        """Return the text in these colours."""
         if not self.colour or not styles:
             return text
         codes = ";".join(_CODES[style] for style in styles)
         return f"\x1b[{codes}m{text}\x1b[0m"
 
     def rank(self, rank: int, text: str) -> str:
-        """The text in the colour of a rank."""
+        """Return the text in the colour of a rank."""
         return self.paint(text, rank_style(rank))
 
     def verdict(self, verdict: str) -> str:
-        """A verdict, or what came of a case, with its sign."""
+        """Return a verdict or status with its sign."""
         tone = STATUSES[verdict]
         return self.paint(f"{tone.sign} {verdict}", tone.terminal, "bold")
 
 
 def rank_style(rank: int) -> str:
-    """The colour of a rank on a terminal."""
+    """Return the terminal colour of a rank."""
     return _RANK_COLOURS[rank % len(_RANK_COLOURS)]
 
 
 def style_for(stream: IO[str]) -> Style:
-    """The style that suits a stream."""
+    """Return the style for a stream."""
     terminal = stream.isatty()
     width = os.get_terminal_size(stream.fileno()).columns or None if terminal else None
     colour = bool(os.environ.get("FORCE_COLOR")) or (terminal and os.environ.get("TERM") != "dumb")

@@ -1,4 +1,4 @@
-"""Rows of text in columns; what many ranks or nodes have in common is shown once, under all their names."""
+"""Format rows of text in columns; ranks or nodes with the same content share one row."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from lab.report.style import Style
 from lab.words import clip_end, rank_spans
 
 MANY = 16
-"""Of so many ranks or nodes each has a line of its own; of more, those that are alike share one."""
+"""Up to this many ranks or nodes have a line each; of more, equal ones share a line."""
 _MOST_ALIKE = 6
-"""Texts that differ in their numbers only: so many are shown, and how many more there are."""
+"""Most texts shown that differ only in their numbers; the others are counted."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
 def group_equal(things: Iterable[tuple[int, K]]) -> list[tuple[list[int], K]]:
-    """Each thing once, with the numbers of those that have it, in the order of the first of them."""
-    found: dict[K, list[int]] = {}
+    """Return each distinct thing with the numbers of those that have it, in the order of first occurrence."""
+    numbers_by_thing: dict[K, list[int]] = {}
     for number, thing in things:
-        found.setdefault(thing, []).append(number)
-    return [(numbers, thing) for thing, numbers in found.items()]
+        numbers_by_thing.setdefault(thing, []).append(number)
+    return [(numbers, thing) for thing, numbers in numbers_by_thing.items()]
 
 
 def group_by_kind(things: Iterable[T], kind: Callable[[T], Hashable], most: int = MANY) -> list[list[T]]:
-    """Things of one kind put together, in the order of the first of each; of so many at most, each is by itself."""
+    """Group things of one kind, in the order of first occurrence; up to `most` things stay separate."""
     things = list(things)
     if len(things) <= most:
         return [[thing] for thing in things]
@@ -38,62 +38,63 @@ def group_by_kind(things: Iterable[T], kind: Callable[[T], Hashable], most: int 
 
 
 def mask_numbers(text: str) -> str:
-    """What texts have in common that differ in their numbers only."""
+    """Replace the numbers in a text, so that texts that differ only in numbers become equal."""
     return _NUMBER.sub("#", text)
 
 
 def collapse_similar(
     groups: Sequence[tuple[list[int], K]], form: Callable[[K], Hashable]
 ) -> list[tuple[list[int], K, int]]:
-    """Things, each with how many of its form it stands for: of many, the first ones and the last stand for themselves.
+    """Collapse things of the same form: of many, show the first ones and the last.
 
     Args:
-        groups: things with the numbers of those that have them, see `alike`.
-        form: what two things have in common of which one may stand for the other.
+        groups: things with the numbers of those that have them, see `group_equal`.
+        form: returns what two things have in common if one can represent the other.
 
     Returns:
-        As given, in order, with a count: 0, or that of the things that are left out here, whose numbers stand with it.
+        The things in order, each with a count: 0, or the number of things that this entry represents. The numbers of
+        those stand with it.
     """
     of_form: dict[Hashable, list[int]] = {}
-    for place, (_, thing) in enumerate(groups):
-        of_form.setdefault(form(thing), []).append(place)
+    for index, (_, thing) in enumerate(groups):
+        of_form.setdefault(form(thing), []).append(index)
     left: dict[int, list[int]] = {}
-    for places in of_form.values():
-        if len(places) > _MOST_ALIKE:
-            left[places[_MOST_ALIKE - 2]] = places[_MOST_ALIKE - 2 : -1]
-    hidden = {place for places in left.values() for place in places[1:]}
+    for indices in of_form.values():
+        if len(indices) > _MOST_ALIKE:
+            left[indices[_MOST_ALIKE - 2]] = indices[_MOST_ALIKE - 2 : -1]
+    hidden = {index for indices in left.values() for index in indices[1:]}
     shown = []
-    for place, (numbers, thing) in enumerate(groups):
-        if place in left:
-            shown.append((sorted(n for other in left[place] for n in groups[other][0]), thing, len(left[place])))
-        elif place not in hidden:
+    for index, (numbers, thing) in enumerate(groups):
+        if index in left:
+            shown.append((sorted(n for other in left[index] for n in groups[other][0]), thing, len(left[index])))
+        elif index not in hidden:
             shown.append((numbers, thing, 0))
     return shown
 
 
 def spans_text(numbers: Iterable[int], prefix: str = "") -> str:
-    """Ranks or nodes in a cell of a table: `0-126, 128-255`, `node0-node7`."""
+    """Format ranks or nodes for a cell of a table: `0-126, 128-255`, `node0-node7`."""
     spans = rank_spans(numbers, prefix)
     cut = [*spans[:6], "…", spans[-1]] if len(spans) > 8 else spans
     return ", ".join(cut)
 
 
 def span_text(texts: Sequence[str]) -> str:
-    """The first to the last of texts that follow each other: `127.1.2.1 to 127.1.2.9`."""
+    """Format the first and the last of consecutive texts: `127.1.2.1 to 127.1.2.9`."""
     return texts[0] if len(texts) == 1 else f"{texts[0]} to {texts[-1]}"
 
 
 def range_text(numbers: Iterable[float | None], write: Callable[[float | None], str]) -> str:
-    """`1.2 s`, or from the least to the most: `1.2 s to 1.4 s`."""
+    """Format one number, or the minimum and the maximum: `1.2 s`, `1.2 s to 1.4 s`."""
     known = [number for number in numbers if number is not None]
     least, most = write(min(known, default=None)), write(max(known, default=None))
     return least if least == most else f"{least} to {most}"
 
 
 def table_text(header: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> str:
-    """A table with a header; a line that is longer than the terminal is cut, so that rows stay rows.
+    """Format a table with a header; cut lines that are longer than the terminal, so that rows stay rows.
 
-    A line break in a cell becomes a space: names in a record of somebody else may hold any.
+    A line break in a cell becomes a space, because names in records from elsewhere can contain any character.
     """
     header, *rows = [[cell.replace("\n", " ") for cell in row] for row in (header, *rows)]
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]

@@ -1,4 +1,4 @@
-"""A result in words: the verdict first, then what explains it."""
+"""Format a result in words: the verdict first, then its explanation."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _MOST_OUTPUTS = 3
 
 
 def verdict_text(result: Result, style: Style) -> str:
-    """The verdict, the reason, the culprit's last words and the expectations that were not met."""
+    """Format the verdict, the reason, the culprit's traceback, and the unmet expectations."""
     lines = [f"{style.verdict(result.verdict)}  {style.paint(result.scenario, 'bold')}  {result.reason}"]
     culprit = result.culprit
     if culprit is not None and culprit.traceback and not result.passed:
@@ -70,26 +70,26 @@ def _outputs(result: Result) -> list[str]:
     lines = []
     if result.outputs:
         named = [f"{one.path} ({format_bytes(one.bytes)})" for one in result.outputs[:_MOST_OUTPUTS]]
-        more = len(result.outputs) - len(named)
-        lines.append(f"  files: {join_words([*named, f'{more} more' if more else ''])} in {result.outputs_folder}")
+        hidden = len(result.outputs) - len(named)
+        lines.append(f"  files: {join_words([*named, f'{hidden} more' if hidden else ''])} in {result.outputs_folder}")
     if result.outputs_left_out:
-        more = len(result.outputs_left_out) - 1
-        lines.append(f"  not brought back: {result.outputs_left_out[0]}{f' (and {more} more)' if more else ''}")
+        hidden = len(result.outputs_left_out) - 1
+        lines.append(f"  not brought back: {result.outputs_left_out[0]}{f' (and {hidden} more)' if hidden else ''}")
     return lines
 
 
 def unmet_sentences(result: Result) -> list[str]:
-    """What did not come out, where that is the verdict; a culprit says itself how it ended.
+    """Return the sentences about unmet expectations, if these cause the verdict.
 
-    Of a run that hangs, what it called otherwise than its snapshot has it is the nearest to a reason.
+    The culprit's own exit code is left out. Of a hung run, only a snapshot that differs is close to a reason.
     """
-    told = ("exit",) if result.culprit is not None else ()
+    covered = ("exit",) if result.culprit is not None else ()
     unmet = result.unmet if result.verdict == "failed" else [one for one in result.unmet if one.what == "snapshot"]
-    return merge_ranks(one.sentence() for one in unmet if one.what not in told)
+    return merge_ranks(one.sentence() for one in unmet if one.what not in covered)
 
 
 def written_snapshots(result: Result) -> list[str]:
-    """The snapshots that it wrote: `ring.3x1.calls.txt: written: 24 calls of 3 ranks`."""
+    """Return a sentence for each written snapshot: `ring.3x1.calls.txt: written: 24 calls of 3 ranks`."""
     wrote = [one for one in result.expectations if one.what == "snapshot" and one.met]
     return [one.sentence() for one in wrote if str(one.got).startswith("written")]
 
@@ -113,11 +113,11 @@ def _stacks(result: Result, style: Style) -> list[str]:
 
 
 _LONGEST = 70
-"""Letters of a note."""
+"""Characters of a note."""
 
 
 def result_text(result: Result, style: Style) -> str:
-    """The verdict, then a row for each rank, then what the ranks noted, then the attempts before."""
+    """Format the verdict, a row for each rank, the notes, and the earlier attempts."""
     parts = [verdict_text(result, style)]
     if result.ranks:
         parts.append(table_text(["rank", "node", "ended", "time", "error"], _rank_rows(result), style))
@@ -131,14 +131,14 @@ def result_text(result: Result, style: Style) -> str:
             for one in result.attempts
         ]  # fmt: skip
         table = table_text(["attempt", "ranks", "nodes", "time", "verdict", "reason"], rows, style)
-        more = f"lab show {result.run} --attempt N shows {name_attempts(range(result.restarts))}"
-        parts.append(f"{table}\n{style.paint(more, 'dim')}")
+        hint = f"lab show {result.run} --attempt N shows {name_attempts(range(result.restarts))}"
+        parts.append(f"{table}\n{style.paint(hint, 'dim')}")
     parts.append(style.paint(f"engine {result.engine}, cluster {result.cluster}, run {result.run}", "dim"))
     return "\n\n".join(parts)
 
 
 def ended_alike(results: Iterable[RankResult]) -> list[list[RankResult]]:
-    """Each rank; of many, those that ended alike put together, with errors that differ in numbers at most."""
+    """Group ranks that ended in the same way, with errors that differ at most in numbers; few ranks stay separate."""
     return group_by_kind(results, lambda one: (one.ended, mask_numbers(one.error)))
 
 
@@ -152,18 +152,20 @@ def _rank_rows(result: Result) -> list[list[str]]:
 
 
 def note_rows(results: Sequence[RankResult], longest: int, where: str = "") -> list[tuple[list[int], str, str]]:
-    """Ranks, name and value of notes; of many ranks once, and of values that differ in their numbers only some.
+    """Return ranks, name, and value of notes; for many ranks, equal notes once, and similar ones only in part.
 
     Args:
-        results: those of all ranks.
-        longest: letters of a value.
-        where: what is said behind a number of values that are left out, such as where to find them.
+        results: results of all ranks.
+        longest: most characters of a value.
+        where: text after the number of omitted values, such as where to find them.
     """
     noted = [(one.rank, (name, format_value(value, longest))) for one in results for name, value in one.notes.items()]
     if len(results) <= MANY:
         return [([rank], *note) for rank, note in noted]
     shown = collapse_similar(group_equal(noted), lambda one: (one[0], mask_numbers(one[1])))
-    rows = [(ranks, name, f"… {more} other values{where}" if more else value) for ranks, (name, value), more in shown]
+    rows = [
+        (ranks, name, f"… {hidden} other values{where}" if hidden else value) for ranks, (name, value), hidden in shown
+    ]
     names = [*dict.fromkeys(name for _, name, _ in rows)]
     return sorted(rows, key=lambda row: names.index(row[1]))
 
@@ -175,8 +177,8 @@ _SOURCE = re.compile(r"\b[\w./-]+\.py:\d+\b")
 
 
 def explanation_text(explanation: Explanation, style: Style, broken: Sequence[str] = ()) -> str:
-    """The explanation, wrapped at the terminal's width but never beyond 80 columns; and what was broken on purpose."""
-    import textwrap  # not on the way of `lab run`
+    """Format the explanation, wrapped at the terminal's width or 80 columns, and the injected faults."""
+    import textwrap  # `lab run` does not need it
 
     width = max(40, min(_WIDTH, style.width or _WIDTH))
 
@@ -187,8 +189,8 @@ def explanation_text(explanation: Explanation, style: Style, broken: Sequence[st
 
     lines = [f"{style.verdict(explanation.verdict)}  {style.paint(explanation.scenario, 'bold')}"]
     lines += wrap(explanation.sentence, "  ", "  ")
-    told = [(f"{number:>2}. ", finding.sentence) for number, finding in enumerate(explanation.findings, start=1)]
-    for first, sentence in (*told, *(("    ", sentence) for sentence in broken)):
+    numbered = [(f"{number:>2}. ", finding.sentence) for number, finding in enumerate(explanation.findings, start=1)]
+    for first, sentence in (*numbered, *(("    ", sentence) for sentence in broken)):
         lines += ["", *(_painted(line, style) for line in wrap(sentence, first))]
     for ranks, stack in group_equal(explanation.stacks.items())[:_MOST_STACKS]:
         lines += ["", style.rank(ranks[0], name_ranks(ranks)), *_stack(stack, width)]
@@ -205,7 +207,7 @@ def _painted(line: str, style: Style) -> str:
 
 
 def _stack(stack: str, width: int) -> list[str]:
-    """The end of a traceback, or the innermost frames of a stack, without the marks under the code."""
+    """Return the end of a traceback, or the innermost frames of a stack, without the carets under the code."""
     from lab.diagnosis.stacks import clip_stack
 
     lines = [line for line in stack.strip("\n").splitlines() if line.strip(" ^~")]
@@ -216,22 +218,24 @@ _LONGEST_REASON = 140
 
 
 def progress_line(number: int, total: int, scenario: Scenario, outcome: Result | LabError, style: Style) -> str:
-    """One run that has ended: `[ 3/61] ✔ passed  scatter  3 ranks  72 ms`."""
+    """Format one run that ended: `[ 3/61] ✔ passed  scatter  3 ranks  72 ms`."""
     verdict, reason = _status(outcome), outcome.message if isinstance(outcome, LabError) else outcome.reason
     if not isinstance(outcome, LabError) and outcome.passed:
         reason = f"{format_count(len(outcome.ranks), 'rank')}  {format_duration(outcome.duration_s)}"
     return ended_line(number, total, verdict, scenario.name, reason, style)
 
 
-def ended_line(number: int, total: int, status: str, name: str, told: str, style: Style) -> str:
-    """One of many that has ended, with its size and time, or with why it is not passed."""
-    place = f"[{number:>{len(str(total))}}/{total}]"
-    first = next(iter(told.splitlines()), "")
-    return f"{place} {style.verdict(status)}  {style.paint(name, 'bold')}  {clip_end(first, _LONGEST_REASON)}".rstrip()
+def ended_line(number: int, total: int, status: str, name: str, text: str, style: Style) -> str:
+    """Format one of many items that ended, with its size and time, or with the reason if it did not pass."""
+    counter = f"[{number:>{len(str(total))}}/{total}]"
+    first = next(iter(text.splitlines()), "")
+    return (
+        f"{counter} {style.verdict(status)}  {style.paint(name, 'bold')}  {clip_end(first, _LONGEST_REASON)}".rstrip()
+    )
 
 
 def summary_text(outcomes: Sequence[Result | LabError], elapsed_s: float, style: Style) -> str:
-    """How many came to which verdict: `58 passed, 1 failed, 1 hung in 14.2 s`."""
+    """Count the runs of each verdict: `58 passed, 1 failed, 1 hung in 14.2 s`."""
     return counts_text(Counter(map(_status, outcomes)), elapsed_s, style)
 
 
@@ -242,7 +246,7 @@ def _status(outcome: Result | LabError) -> str:
 
 
 def counts_text(counts: Mapping[str, int], elapsed_s: float, style: Style) -> str:
-    """How many came to which end, and in what time."""
+    """Format the number of runs of each status, and the time they took."""
     parts = [
         style.paint(f"{counts[name]} {name}", tone.terminal) for name, tone in STATUSES.items() if counts.get(name)
     ]

@@ -133,10 +133,8 @@ class ClusterSlot(Frozen):
     def _refuse_other_shape(self, existing: ClusterInfo) -> None:
         asked, has = dict(self.asked), existing.shape
         if "requirements" in asked:  # extra packages do no harm
-            asked["requirements"] = (
-                *has.requirements,
-                *find_missing_requirements(self.engine, existing, asked["requirements"]),
-            )
+            missing = find_missing_requirements(self.engine, existing, asked["requirements"])
+            asked["requirements"] = (*has.requirements, *missing)
         if "data" in asked:
             asked["data"] = {**has.data, **asked["data"]}
         if differences := has.differences(replace(has, **asked)):
@@ -358,9 +356,7 @@ def remove_orphan_clusters(engine: Engine, announce: Announce) -> None:
                     engine.remove(name, settle=True)
                     why = explain_unusable(cluster) if cluster else "whoever was making it is dead"
                     announce(f"removed cluster {name}: {why}")
-        except (
-            LabError
-        ) as error:  # another process removes it, or it cannot be removed: the new cluster does not need it
+        except LabError as error:  # the new cluster does not need its removal
             announce(f"warning: cluster {name}, left by a dead command, is still there: {error.message}")
 
 
@@ -377,9 +373,8 @@ def refuse_over_capacity(plan: Plan, engine: Engine) -> None:
     from lab.node.processes import allow_open_files  # few runs have so many ranks
 
     allowed = allow_open_files(files_of_run(plan.nnodes, plan.nproc_per_node))
-    refuse_excess_nodes(
-        plan.nnodes, plan.nproc_per_node, engine.machine().capacity._replace(open_files=allowed), _RUNNING_NODES
-    )
+    capacity = engine.machine().capacity._replace(open_files=allowed)
+    refuse_excess_nodes(plan.nnodes, plan.nproc_per_node, capacity, _RUNNING_NODES)
 
 
 _EVERY_NODE_HAS = "torch"

@@ -333,9 +333,7 @@ class Collector:
         last = self.attempts.number(getattr(event, "attempt", ""))
         lost = event.node if isinstance(event, events.NodeLost) else None
         for attempt, facts in enumerate(self.facts.earlier):
-            if any(
-                rank.node == lost and not rank.over for rank in facts.ranks
-            ):  # the node had ranks of that attempt too
+            if any(rank.node == lost and not rank.over for rank in facts.ranks):  # it had ranks of that attempt
                 self.writer.event(event, attempt)
                 facts.add(event)
         self.writer.event(event, last)

@@ -265,10 +265,8 @@ class Driver:
             waited = f"waited {format_duration(_ANSWER_DEADLINE_S)} for {missing} to prepare the run"
             raise NodeLost(waited, "see `lab status` and `lab doctor`")
         gone = [(lost.node, lost.how) for lost in self.facts.lost_nodes]
-        for node, how in (
-            *gone,
-            *((node, self.agents.troubles[node].how) for node in sorted(self.agents.silent_nodes)),
-        ):
+        silent = [(node, self.agents.troubles[node].how) for node in sorted(self.agents.silent_nodes)]
+        for node, how in (*gone, *silent):
             raise NodeLost(f"{node} {how} before the run began", "make a new cluster with `lab down` and `lab up`")
 
     def _cannot_begin(self) -> bool:
@@ -365,9 +363,7 @@ class Driver:
             starting_s = self.starters.took_s(self.began, self.facts.ranks)
             self.collector.fact(events.TimedOut(time.time(), self.stdin.allowed_s, starting_s))
             self._collect_stacks()
-        elif not (
-            self._are_all_over() or self.facts.engine_lost or self.facts.refused
-        ):  # wait for the end of the others
+        elif not (self._are_all_over() or self.facts.engine_lost or self.facts.refused):  # the others may end too
             self.agents.poll_nodes()
             self.agents.listen_for(self._are_all_over, _FAILURE_GRACE_S, patient=True)
             if not self.agents.listen_for(self._is_explained, _CULPRIT_GRACE_S, patient=True):
@@ -448,17 +444,13 @@ class Driver:
     def _listen_while_active(self, done: Callable[[], bool]) -> None:
         """Listen until it is done, as long as messages of the nodes keep arriving."""
         patience_s = _CANCEL_DEADLINE_S if self.facts.interrupted else _FINISH_DEADLINE_S
-        message_count, deadline_s = self.collector.message_count, time.monotonic() + patience_s
+        count, limit = self.collector.message_count, time.monotonic() + patience_s
 
         def deadline() -> float:
-            nonlocal message_count, deadline_s
-            if (
-                time.monotonic() >= deadline_s
-                and self.collector.message_count > message_count
-                and not self.facts.interrupted
-            ):
-                message_count, deadline_s = self.collector.message_count, deadline_s + patience_s
-            return deadline_s
+            nonlocal count, limit
+            if time.monotonic() >= limit and self.collector.message_count > count and not self.facts.interrupted:
+                count, limit = self.collector.message_count, limit + patience_s
+            return limit
 
         while not done() and time.monotonic() < deadline():
             with suppress(RecordError):  # data that cannot be written is lost; still wait for the nodes

@@ -102,9 +102,7 @@ class ClusterLock:
 
         holder = {"pid": os.getpid(), "purpose": purpose, "removes": removes, "exclusive": exclusive}
         try:
-            if not poll_until(
-                acquire, max(wait_s, 0.1), _POLL_S
-            ):  # another process may lock it for a moment to read the holder
+            if not poll_until(acquire, max(wait_s, 0.1), _POLL_S):  # a reader may lock it for a moment
                 raise self._busy(wait_s)
             left = os.pread(fd, _MOST_BYTES, 0)
             self.crashed, self.removal_cut = bool(left), _read(left).get("removes") is True

@@ -170,7 +170,7 @@ _LONGEST_PATH = 1000
 
 
 class Outputs:
-    """What the nodes of one run created, and what is fetched of it.
+    """Files that the nodes of one run created, and those that are fetched.
 
     A file that several ranks created alike is kept once, under its path; any other is kept below `rank<N>`.
 

@@ -1,8 +1,8 @@
-"""The evaluator of expected values: simpleeval with a budget.
+"""Evaluate expressions in expected values: simpleeval with a budget.
 
-It runs on the host, so it must neither reach anything of the host nor take long. simpleeval keeps expressions away from
-everything but the names and functions they are given; this module keeps numbers, lists and work small. It is imported
-only when a scenario holds an expression (`lab.spec.expressions`).
+It runs on the host, so expressions must not reach anything of the host and must not take long. simpleeval limits
+expressions to the names and functions that it gets; this module limits numbers, lists, and work. It is imported only
+if a scenario contains an expression (`lab.spec.expressions`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import simpleeval
 
 MAX_WORK = 200_000
-"""Steps of one evaluation: nodes evaluated, plus elements of every list that comes up on the way."""
+"""Steps of one evaluation: evaluated nodes, plus elements of each intermediate list."""
 MAX_DEPTH = 100
 """Levels of an expression; a sum of n numbers has n."""
 MAX_BITS = 16_384
@@ -27,16 +27,18 @@ class TooMuchError(ArithmeticError):
 
 
 def compute_expression(tree: ast.Expression, variables: Mapping[str, int], functions: Iterable[str]) -> Any:
-    """The value of an expression as plain data: tuples become lists, a complex number becomes [re, im].
+    """Compute an expression as plain data: tuples become lists, a complex number becomes [re, im].
 
-    The expression holds nothing but what `lab.spec.expressions` allows, and calls none but these built-in functions.
-    Where it cannot be computed, `ArithmeticError` says why in a few words.
+    The expression contains only what `lab.spec.expressions` allows, and calls only these built-in functions.
+
+    Raises:
+        ArithmeticError: it cannot be computed; the message says why in a few words.
     """
     try:
         return _plain(_Evaluator(variables, functions).eval("", previously_parsed=tree.body))
     except OverflowError:
         raise TooMuchError("the number is too large") from None
-    except RecursionError:  # of whoever called, too
+    except RecursionError:  # the caller's frames count too
         raise TooMuchError("it is nested too deep") from None
     except (TypeError, ValueError, LookupError, simpleeval.InvalidExpression) as error:
         raise ArithmeticError(str(error)) from None
@@ -61,7 +63,7 @@ class _Evaluator(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]
         return value
 
     def _check_disallowed_items(self, item: Any) -> None:
-        # In place of simpleeval's, which walks every list again: functions are the only objects within reach.
+        # Replaces simpleeval's check, which walks each list again: only functions are reachable objects.
         if callable(item):
             raise simpleeval.FeatureNotAvailable("a function without a call is not a value")
 
@@ -77,7 +79,7 @@ def _plain(value: Any) -> Any:
 
 
 def _weight(value: Any, limit: int) -> int:
-    """Elements of a value, nested lists included; counting stops once it is over the limit."""
+    """Count the elements of a value, including nested lists; stop once the count is over the limit."""
     weight, waiting = 0, [value]
     while waiting and weight <= limit:
         item = waiting.pop()
@@ -93,8 +95,8 @@ def _weight(value: Any, limit: int) -> int:
     return weight
 
 
-def _check_bits(value: Any, times: int = 1, more: int = 0) -> None:
-    if isinstance(value, int) and value.bit_length() * times + more > MAX_BITS:
+def _check_bits(value: Any, times: int = 1, extra_bits: int = 0) -> None:
+    if isinstance(value, int) and value.bit_length() * times + extra_bits > MAX_BITS:
         raise TooMuchError("the number is too large")
 
 
@@ -104,7 +106,7 @@ def _multiply(left: Any, right: Any) -> Any:
             size = len(items) if isinstance(items, str) else _weight(items, MAX_WORK)
             if size * times > MAX_WORK:
                 raise TooMuchError("the list or text is too long")
-    _check_bits(left, more=right.bit_length() if isinstance(right, int) else 0)
+    _check_bits(left, extra_bits=right.bit_length() if isinstance(right, int) else 0)
     return left * right
 
 
@@ -114,9 +116,9 @@ def _power(base: Any, exponent: Any) -> Any:
     return base**exponent
 
 
-def _shift_left(value: Any, places: Any) -> Any:
-    _check_bits(value, more=max(places, 0))
-    return value << places
+def _shift_left(value: Any, shift: Any) -> Any:
+    _check_bits(value, extra_bits=max(shift, 0))
+    return value << shift
 
 
 def _modulo(left: Any, right: Any) -> Any:

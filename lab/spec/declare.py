@@ -1,10 +1,10 @@
-"""The keys of a scenario: each is declared once, where its data is, as the metadata of a dataclass's field.
+"""Declare the keys of a scenario, each once, as metadata of the dataclass field that holds its value.
 
-From that declaration come the reading of a file, what a record keeps, the JSON Schema and the reference
-(`dev/reference`); the docstring under the field is the key's line of documentation.
+The reader of files, the record, the JSON Schema, and the reference (`dev/reference`) all use this declaration. The
+docstring under the field is the key's line in the reference.
 
-Features add keys in the same way, by a dataclass of their own (`Feature.keys`). It is loaded when a file has a key that
-is not the kernel's, and the values are kept in the field `extra` of the data.
+Features add keys in the same way, with a dataclass of their own (`Feature.keys`). The lab imports it only when a file
+has a key that the kernel does not know. The values go into the field `extra` of the data.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ T = TypeVar("T")
 
 
 class Key(NamedTuple):
-    """One key of a mapping."""
+    """Describe one key of a mapping."""
 
     name: str
-    """As a file writes it."""
+    """The name in a file."""
     attribute: str
     kind: Kind
     default: Any
-    """`MISSING` where it has to be given."""
+    """`MISSING` if a file must set the key."""
     section: type | None
-    """The dataclass of a mapping with keys of its own."""
+    """The dataclass of a mapping that has keys of its own."""
     example: str
     default_text: str
     always: bool
@@ -40,66 +40,72 @@ class Key(NamedTuple):
 def key_field(
     default: Any, kind: Kind | None = None, example: str = "", words: str = "", *, name: str = "", always: bool = False
 ) -> Any:
-    """A dataclass's field that a key of the file sets.
+    """Declare a dataclass field that a key of the file sets.
 
     Args:
-        default: its value where the file says nothing, or what makes it; `MISSING` where the file has to say it.
-        kind: what its value may be; None for a mapping whose keys `default`, a dataclass, declares.
-        words: the default in words, where the data does not say it.
-        name: as a file writes it; by default that of the field.
-        always: whether a record says it even where it is the default.
+        default: value of a missing key, or a function that makes it; `MISSING` if the key is required.
+        kind: which values are allowed; None for a mapping whose keys the dataclass `default` declares.
+        example: an example for the reference.
+        words: text for the default in the reference, if the data does not show it.
+        name: name of the key in a file; the name of the field if empty.
+        always: whether a record contains the key even at its default.
     """
-    said = {"kind": kind, "example": example, "name": name, "default_text": words, "always": always}
-    return field(default_factory=default, metadata=said) if callable(default) else field(default=default, metadata=said)
+    metadata = {"kind": kind, "example": example, "name": name, "default_text": words, "always": always}
+    return (
+        field(default_factory=default, metadata=metadata)
+        if callable(default)
+        else field(default=default, metadata=metadata)
+    )
 
 
-def feature_keys_field(place: str = "") -> Any:
-    """The field `extra` of a dataclass: values of keys that features add to the mapping at this place of a file."""
-    return field(default_factory=dict, metadata={"place": place})
+def feature_keys_field(prefix: str = "") -> Any:
+    """Declare the field `extra`: the values of keys that features add to the mapping with this prefix."""
+    return field(default_factory=dict, metadata={"prefix": prefix})
 
 
 @cache
 def keys_of(declared: type) -> dict[str, Key]:
-    """The keys that a dataclass declares, by name and in order."""
-    found = {}
+    """Return the keys that a dataclass declares, by name and in order."""
+    keys = {}
     for one in fields(declared):
         if "kind" in one.metadata:
-            said, make = dict(one.metadata), cast("Any", one.default_factory)
-            name, kind = said.pop("name") or one.name, said.pop("kind")
+            metadata, make = dict(one.metadata), cast("Any", one.default_factory)
+            name, kind = metadata.pop("name") or one.name, metadata.pop("kind")
             default = one.default if make is MISSING else make()
-            found[name] = Key(
-                name, one.name, kind or section_kind(make), default, section=None if kind else make, **said
+            keys[name] = Key(
+                name, one.name, kind or section_kind(make), default, section=None if kind else make, **metadata
             )
-    return found
+    return keys
 
 
+@cache
 def all_keys_of(declared: type) -> dict[str, Key]:
-    """The keys that a dataclass declares, and those that features add to it."""
-    found, place = dict(keys_of(declared)), _place(declared)
-    if place is not None:
+    """Return the keys that a dataclass declares, and those that features add to it."""
+    keys, prefix = dict(keys_of(declared)), _feature_prefix(declared)
+    if prefix is not None:
         for name, of_feature in scenario_keys().items():
-            found |= {key.name: key for key in keys_of(of_feature).values() if f"{place}{key.name}" == name}
-    return found
+            keys |= {key.name: key for key in keys_of(of_feature).values() if f"{prefix}{key.name}" == name}
+    return keys
 
 
 def get_feature_values(data: Any, declared: type[T]) -> T:
-    """What a scenario, or a part of it, says of the keys of a feature, as the dataclass that declares them."""
+    """Return the values of a feature's keys in a scenario, or in a part of it, as the feature's dataclass."""
     keys: dict[str, Key] = keys_of(cast("Any", declared))
     return declared(**{key.attribute: data.extra[key.name] for key in keys.values() if key.name in data.extra})
 
 
 @cache
-def _place(declared: type) -> str | None:
-    """What stands before the name of a key that features add; None where they add none."""
-    places = (one.metadata["place"] for one in fields(declared) if "place" in one.metadata)
-    return next((f"{place}." if place else "" for place in places), None)
+def _feature_prefix(declared: type) -> str | None:
+    """Return the prefix of keys that features add to a mapping; None if features cannot add any."""
+    prefixes = (one.metadata["prefix"] for one in fields(declared) if "prefix" in one.metadata)
+    return next((f"{prefix}." if prefix else "" for prefix in prefixes), None)
 
 
 def _of_feature(name_value: Value, name: str, declared: type) -> Key:
-    """The key that a feature adds; raises `InvalidError` where none does."""
-    place = _place(declared)
-    if place is not None:
-        path = f"{place}{name}"
+    """Return a key that a feature adds; raise `InvalidError` if no feature adds it."""
+    prefix = _feature_prefix(declared)
+    if prefix is not None:
+        path = f"{prefix}{name}"
         of_feature = find_entry("keys", path)
         if of_feature is not None:
             return keys_of(of_feature)[name]
@@ -114,7 +120,7 @@ def _of_feature(name_value: Value, name: str, declared: type) -> Key:
 
 
 def section_kind(declared: type) -> Kind:
-    """A mapping whose keys a dataclass declares; true or false as well, where the dataclass has a field `on`."""
+    """Make the kind of a mapping whose keys a dataclass declares; with a field `on`, also true or false."""
     is_switch, allowed = hasattr(declared, "on"), _allowed(declared, keys_of(declared))
 
     def read(value: Value) -> Any:
@@ -125,7 +131,7 @@ def section_kind(declared: type) -> Kind:
             if one.default is MISSING and all(name.raw != one.name for name, _ in value.pairs(allowed)):
                 raise value.refused(_allowed(declared, keys_of(declared)), f" without the key {one.name!r}")
             if one.default is MISSING:
-                data.setdefault(one.attribute, "")  # its problem is noted
+                data.setdefault(one.attribute, "")  # the problem is noted already
         return declared(**data)
 
     def dump(data: Any) -> Any:
@@ -140,55 +146,55 @@ def _allowed(declared: type, keys: Mapping[str, Key]) -> str:
 
 
 def read_keys(value: Value, declared: type) -> dict[str, Any]:
-    """What a mapping says, by attribute of the dataclass that declares its keys, without what is a problem.
+    """Read a mapping into values by attribute of the dataclass that declares its keys; leave out invalid ones.
 
-    Keys are read in the order of their declaration, those of features after all others. Those of the scenario itself
-    are noted in `Reading.known`, for those that come after them.
+    Keys are read in the order of their declaration, then the keys of features. The keys of the scenario itself are also
+    noted in `Reading.known`, because later keys depend on them.
     """
-    keys, added, found = keys_of(declared), dict[str, Key](), {}
+    keys, added, values = keys_of(declared), dict[str, Key](), {}
     allowed = "" if value.kind == "mapping" else _allowed(declared, all_keys_of(declared))
     for name_value, key_value in value.pairs(allowed):
         with value.reading.attempt():
             name = name_value.as_key()
             if name not in keys:
                 added[name] = _of_feature(name_value, name, declared)
-            found[name] = key_value
+            values[name] = key_value
     data: dict[str, Any] = value.reading.known if not value.field else {}
     for key in keys.values():
-        if key.name in found:
+        if key.name in values:
             with value.reading.attempt():
-                data[key.attribute] = key.kind.read(found[key.name])
+                data[key.attribute] = key.kind.read(values[key.name])
     for key in added.values():
         with value.reading.attempt():
-            data.setdefault("extra", {})[key.name] = key.kind.read(found[key.name])
+            data.setdefault("extra", {})[key.name] = key.kind.read(values[key.name])
     return data
 
 
 def read_all_keys(value: Value, declared: type) -> dict[str, Any] | None:
-    """What a mapping says, as `read_keys`; None where one of its keys is a problem."""
+    """Read a mapping as `read_keys` does; return None if one of its keys is invalid."""
     data = read_keys(value, declared)
     return data if len(data) == len(value.pairs("")) else None
 
 
-def mapping_schema(declared: type, **more: Any) -> dict[str, Any]:
-    """What JSON Schema says of a mapping with the keys of a dataclass and no others."""
+def mapping_schema(declared: type, **keywords: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a mapping that has the keys of a dataclass and no others."""
     properties = {name: dict(one.kind.schema) for name, one in keys_of(declared).items()}
-    return {"type": "object", "additionalProperties": False, "properties": properties, **more}
+    return {"type": "object", "additionalProperties": False, "properties": properties, **keywords}
 
 
 def dump_keys(data: Any) -> dict[str, Any]:
-    """The data of a dataclass as a file would say it, without what is at its default."""
+    """Convert the data of a dataclass to keys and values as in a file, without those at their default."""
     values = [(key, getattr(data, key.attribute)) for key in keys_of(data.__class__).values()]
-    place = _place(data.__class__)
-    if place is not None:
-        known = [*KEYS, *data.extra]  # in the order of the reference, whatever that of the file
+    prefix = _feature_prefix(data.__class__)
+    if prefix is not None:
+        known = [*KEYS, *data.extra]  # in the order of the reference, not of the file
         names = sorted(data.extra, key=known.index)
-        values += [(keys_of(find_entry("keys", f"{place}{name}"))[name], data.extra[name]) for name in names]
+        values += [(keys_of(find_entry("keys", f"{prefix}{name}"))[name], data.extra[name]) for name in names]
     return {key.name: key.kind.dump(value) for key, value in values if key.always or value != key.default}
 
 
 def _home_of(name: str, declared: type) -> str | None:
-    """The section in which a key is known, such as `expect: tolerance`."""
+    """Return the section that has a key of this name, such as `expect: tolerance`."""
     for key in all_keys_of(declared).values():
         if key.section is not None:
             if name in all_keys_of(key.section):

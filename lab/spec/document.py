@@ -1,8 +1,8 @@
-"""From the bytes of a YAML file to a tree of nodes that know their place, within bounds.
+"""Parse the bytes of a YAML file, within bounds, into a tree of nodes that know their positions.
 
-Nothing is constructed: a node holds the text that the person wrote, and `lab.spec.reading` says what it is. So no tag
-can make an object, and no alias, depth or size can make the lab slow. libyaml reads the file where PyYAML has it;
-where it refuses, PyYAML's own parser, ten times slower, says what is wrong: its words are the better ones.
+The parser constructs no objects: a node holds the text in the file, and `lab.spec.reading` interprets it. So no tag
+can make an object, and no alias, depth, or size can make the lab slow. The lab parses with libyaml if PyYAML has it.
+If libyaml refuses a file, PyYAML's own parser, ten times slower, produces the message, because its messages are better.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _LOADER: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 _START = Position()
 _ENDS = ("end of stream", "'<stream end>'")
 _CLOSING = {"[": ("]", "quotes"), "{": ("}", "quotes"), "'": ("'", '"'), '"': ('"', "'")}
-"""By the sign that opens something: the one that closes it, and what text with this sign is put in."""
+"""By opening character: the closing one, and the quotes for text that contains the opening one."""
 _KEY = re.compile(r" *(?:- )*[\w.-]+:(?: |$)")
-_ODD_SPACE = re.compile(r"(?:[ -]*|[ -]*[\w.-]+:[ ]*)([\u00a0\u1680\u2000-\u200b\u202f\u205f\u3000\ufeff])")
-"""One in the indentation, or behind the colon of a key."""
+_UNEXPECTED_SPACE = re.compile(r"(?:[ -]*|[ -]*[\w.-]+:[ ]*)([\u00a0\u1680\u2000-\u200b\u202f\u205f\u3000\ufeff])")
+"""A Unicode space in the indentation, or after the colon of a key."""
 _SUFFIXES = (".yaml", ".yml")
 _TIPS = {
     "mapping values are not allowed here": "; check the indentation, and put text that contains ': ' in quotes",
@@ -62,12 +62,12 @@ _TIPS = {
 
 
 def read_document(path: Path) -> Node:
-    """The root of the one document of a YAML file; every alias in it stands for the very node that it names."""
+    """Return the root node of a YAML file with one document; an alias is the same node as its anchor."""
     return node_of(_decode(_read_bytes(path)))
 
 
 def node_of(text: str) -> Node:
-    """The root of the one document of a YAML text, as `read_document`."""
+    """Return the root node of a YAML text, as `read_document` does for a file."""
     try:
         root = _parse(text, _LOADER)
     except (yaml.YAMLError, ValueError, OverflowError):
@@ -78,16 +78,16 @@ def node_of(text: str) -> Node:
 
 
 def read_value(kind: Kind, text: str, source: str, field: str) -> Any:
-    """What a YAML text that stands in no file says of one field.
+    """Read one field from a YAML text that is not in a file.
 
     Args:
-        kind: what the field may be.
-        text: as a file would say it.
-        source: what errors call the place of the text.
-        field: its name in errors.
+        kind: kind of the field.
+        text: the YAML text.
+        source: name of the text's origin in errors.
+        field: name of the field in errors.
 
     Raises:
-        ScenarioError: it is not allowed; a line a problem.
+        ScenarioError: it is not allowed; one line for each problem.
     """
     reading, data = Reading(Path(source)), None
     with reading.attempt():
@@ -102,9 +102,9 @@ def _parse(text: str, loader: Any) -> Node | None:
 
 
 def _check_bounds(events: Iterable[Any]) -> None:
-    """Refuses tags, and values that are more, or nested deeper, than is allowed, before anything is made of them."""
+    """Refuse tags, and too many or too deeply nested values, before the parser makes nodes of them."""
     count = 0
-    opened: list[tuple[str | None, int]] = []  # anchor, values before it
+    opened: list[tuple[str | None, int]] = []  # anchor, number of values before it
     sizes: dict[str | None, int] = {}
     for event in events:
         if isinstance(event, CollectionEndEvent):
@@ -123,8 +123,8 @@ def _check_bounds(events: Iterable[Any]) -> None:
             raise InvalidError(where, f"nested too deep; allowed: {MAX_DEPTH} levels")
         tag = getattr(event, "tag", None)
         if tag is not None:
-            found = f"found the tag {clip_repr(tag.replace('tag:yaml.org,2002:', '!!'))}"
-            raise InvalidError(where, f"{found}; tags are not supported; allowed: the value without a tag")
+            message = f"found the tag {clip_repr(tag.replace('tag:yaml.org,2002:', '!!'))}"
+            raise InvalidError(where, f"{message}; tags are not supported; allowed: the value without a tag")
         if isinstance(event, CollectionStartEvent):
             opened.append((event.anchor, count - 1))
         elif not is_alias:
@@ -138,8 +138,8 @@ def _parse_or_explain(text: str) -> Node | None:
         _check_bounds(iter(loader.get_event, None))
         return yaml.compose(text, Loader=yaml.SafeLoader)
     except ReaderError as error:
-        found = f"found the control character {chr(error.character)!r}"
-        raise InvalidError(_position_in(text, error.position), f"{found}; allowed: printable text") from None
+        message = f"found the control character {chr(error.character)!r}"
+        raise InvalidError(_position_in(text, error.position), f"{message}; allowed: printable text") from None
     except yaml.MarkedYAMLError as error:
         raise _syntax_problem(error, text) from None
     except (ValueError, OverflowError):  # from chr(), for an escape such as "\UFFFFFFFF"
@@ -151,13 +151,13 @@ def _parse_or_explain(text: str) -> Node | None:
 
 def _syntax_problem(error: yaml.MarkedYAMLError, text: str) -> InvalidError:
     problem = error.problem or str(error)
-    unclosed = problem.endswith(_ENDS)  # then it is the opening that a person looks for
-    mark = (error.context_mark if unclosed else None) or error.problem_mark
-    where = Position.of(mark) if mark else _START
+    unclosed = problem.endswith(_ENDS)  # then the opening character is the useful position
+    location = (error.context_mark if unclosed else None) or error.problem_mark
+    where = Position.of(location) if location else _START
     if problem == "but found another document":
         return InvalidError(where, "found a second document; allowed: one document a file; remove the '---'")
     lines = text.splitlines()
-    if mark and (unexpected := _odd_space(lines, error.problem_mark or mark)):
+    if location and (unexpected := _find_unexpected_space(lines, error.problem_mark or location)):
         return unexpected
     line = lines[where.line - 1] if where.line <= len(lines) else ""
     indentation = line[: len(line) - len(line.lstrip())]
@@ -172,7 +172,7 @@ def _syntax_problem(error: yaml.MarkedYAMLError, text: str) -> InvalidError:
 
 
 def _close(text: str, opening: Any) -> str:
-    """What to do about something that was opened at this mark and never closed."""
+    """Suggest how to close what was opened at this position."""
     sign = text[opening.index : opening.index + 1] if opening is not None else ""
     if sign not in _CLOSING:
         return ""
@@ -180,13 +180,13 @@ def _close(text: str, opening: Any) -> str:
     return f"; close it with {end}, or, where {sign} is part of the text, put the whole text in {quotes}"
 
 
-def _odd_space(lines: list[str], mark: Any) -> InvalidError | None:
-    """A space of another kind where YAML needs a plain one, on this line or on those before it that it continues."""
-    for number in range(min(mark.line + 1, len(lines)), 0, -1):
+def _find_unexpected_space(lines: list[str], location: Any) -> InvalidError | None:
+    """Find a Unicode space where YAML needs a plain one, on this line or on the lines it continues."""
+    for number in range(min(location.line + 1, len(lines)), 0, -1):
         line = lines[number - 1]
-        if match := _ODD_SPACE.match(line):
+        if match := _UNEXPECTED_SPACE.match(line):
             return InvalidError(Position(number, match.start(1) + 1), describe_space(match[1]))
-        begins_well = mark.column > line.find(":") >= 0 if number == mark.line + 1 else _KEY.match(line)
+        begins_well = location.column > line.find(":") >= 0 if number == location.line + 1 else _KEY.match(line)
         if begins_well:
             break
     return None
@@ -221,7 +221,7 @@ def _decode(data: bytes) -> str:
         before = error.object[: error.start].decode("utf-8", errors="replace")
         where = _position_in(before, len(before))
         raise InvalidError(where, f"found the byte 0x{error.object[error.start]:02x}; allowed: UTF-8 text") from None
-    nul = text.find("\0")  # PyYAML would take it for the end of the file
+    nul = text.find("\0")  # PyYAML treats it as the end of the file
     if nul >= 0:
         raise InvalidError(_position_in(text, nul), "found a NUL character; allowed: printable text")
     return text

@@ -1,8 +1,8 @@
-"""Expected values: literals, and arithmetic on what differs between ranks.
+"""Evaluate expected values: literals, and arithmetic on variables that differ between ranks.
 
-A string is arithmetic if it parses as a Python expression and uses one of the variables of `RankVariables`; any other
-string is a literal, and a string in quotes of its own (`"'rank'"`) always is. What looks like arithmetic but cannot be
-computed is an error when the scenario is loaded, not a comparison that fails after the run.
+A string is arithmetic if it parses as a Python expression and uses one of the variables of `RankVariables`. Any other
+string is a literal, and so is a string in quotes of its own (`"'rank'"`). If text is clearly meant as arithmetic but
+cannot be computed, loading the scenario fails, not a comparison after the run.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from lab.spec.reading import clip_repr, did_you_mean
 
 FUNCTIONS = ("abs", "float", "int", "len", "list", "max", "min", "range", "round", "str", "sum")
 MAX_LENGTH = 2000
-"""Longest text, in characters, that is looked at as an expression; longer text is a literal."""
+"""Longest text, in characters, that is parsed as an expression; longer text is a literal."""
 NOTHING_EXPECTED: Final = object()
-"""What `evaluate` gives for a rank that a mapping per rank does not name."""
+"""Result of `evaluate_expected` for a rank that a mapping per rank does not name."""
 
 _QUOTE = "to mean this text itself, put it in quotes twice: \"'...'\""
 _NODES = (
@@ -34,7 +34,7 @@ _WORDS = {"Is": "'is'", "IsNot": "'is not'", "Attribute": "a '.' behind a name",
 
 
 class RankVariables(NamedTuple):
-    """What an expression may use, as torchrun defines it, for one rank."""
+    """The variables of one rank that an expression can use, as torchrun defines them."""
 
     rank: int
     local_rank: int
@@ -45,7 +45,7 @@ class RankVariables(NamedTuple):
 
     @classmethod
     def of(cls, rank: int, nnodes: int, nproc_per_node: int) -> RankVariables:
-        """The variables of one rank of a run; ranks are node-major."""
+        """Return the variables of one rank of a run; ranks are node-major."""
         node_rank, local_rank = divmod(rank, nproc_per_node)
         return cls(rank, local_rank, node_rank, nnodes * nproc_per_node, nnodes, nproc_per_node)
 
@@ -54,15 +54,15 @@ VARIABLES = RankVariables._fields
 
 
 def rank_variables(nnodes: int, nproc_per_node: int) -> dict[int, RankVariables]:
-    """The variables of every rank of a run, by rank."""
+    """Return the variables of each rank of a run, by rank."""
     return {rank: RankVariables.of(rank, nnodes, nproc_per_node) for rank in range(nnodes * nproc_per_node)}
 
 
 def evaluate_expected(expected: Any, variables: RankVariables) -> Any:
-    """The value that one rank is expected to note; `NOTHING_EXPECTED` where a mapping per rank does not name it.
+    """Evaluate the expected note of one rank; `NOTHING_EXPECTED` if a mapping per rank does not name it.
 
-    Strings may be expressions. Lists and mappings are evaluated item by item; a mapping whose keys are all integers
-    stands for the value of the rank.
+    Strings can be expressions. Lists and mappings are evaluated item by item. A mapping with only integer keys holds
+    one value per rank.
     """
     if is_per_rank(expected):
         return _value(expected[variables.rank], variables) if variables.rank in expected else NOTHING_EXPECTED
@@ -75,7 +75,7 @@ def is_per_rank(expected: Any) -> bool:
 
 
 def is_expression(text: str) -> bool:
-    """Whether a string is arithmetic on the variables of a rank; what only looks like it is a `ScenarioError`."""
+    """Return whether a string is arithmetic on rank variables; raise `ScenarioError` if it is broken arithmetic."""
     return isinstance(_understand(text), ast.Expression)
 
 
@@ -103,7 +103,7 @@ def _compute(text: str, tree: ast.Expression, variables: RankVariables) -> Any:
 
 @lru_cache(maxsize=4096)
 def _understand(text: str) -> ast.Expression | str:
-    """The parsed expression, or the literal that the text stands for."""
+    """Return the parsed expression, or the literal that the text means."""
     tree = _parse(text)
     if tree is None:
         if _is_broken(text):
@@ -133,8 +133,10 @@ def _understand(text: str) -> ast.Expression | str:
 
 
 def _unknown(text: str, does: str, what: str, name: str, allowed: Iterable[str]) -> ScenarioError:
-    found = f"the expression {clip_repr(text)} {does} the unknown {what} {clip_repr(name)}{did_you_mean(name, allowed)}"
-    return ScenarioError(f"{found}; allowed: {', '.join(allowed)}; {_QUOTE}")
+    message = (
+        f"the expression {clip_repr(text)} {does} the unknown {what} {clip_repr(name)}{did_you_mean(name, allowed)}"
+    )
+    return ScenarioError(f"{message}; allowed: {', '.join(allowed)}; {_QUOTE}")
 
 
 def _parse(text: str) -> ast.Expression | None:
@@ -142,14 +144,14 @@ def _parse(text: str) -> ast.Expression | None:
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # such as an invalid escape in what turns out to be a literal
+            warnings.simplefilter("ignore")  # such as an invalid escape in a literal
             return ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
 def _why_not(part: ast.AST) -> str | None:
-    """What a part of an expression is, if expressions may not have it."""
+    """Name the part of an expression if expressions cannot contain it."""
     if not isinstance(part, _NODES) or isinstance(part, _REFUSED_NODES):
         return _WORDS.get(type(part).__name__, type(part).__name__)
     if isinstance(part, ast.Constant) and isinstance(part.value, (bytes, type(...))):
@@ -166,14 +168,14 @@ def _why_not(part: ast.AST) -> str | None:
 
 
 def _is_broken(text: str) -> bool:
-    """Whether text does not parse though it is made of nothing but known names, numbers and operators."""
+    """Return whether text does not parse although it has only known names, numbers, and operators."""
     words = set(re.findall("[A-Za-z_][A-Za-z0-9_]*", text)) if len(text) <= MAX_LENGTH else set()
     is_known = bool(words.intersection(VARIABLES)) and words <= {*VARIABLES, *FUNCTIONS, "for", "in"}
     return is_known and re.search(r"[-+*/%(\[<>=]\s*$|[*/%()\[\]<>=]", text) is not None
 
 
 def _misspelt(parts: Iterable[ast.AST], used: Iterable[str]) -> str | None:
-    """What is nearly a variable, as in `10 * rnk`, beside a number and an operator that prose does not have."""
+    """Return a name that is nearly a variable, as in `10 * rnk`, if the text also has a number and an operator."""
     if not any(isinstance(part, ast.Constant) and isinstance(part.value, (int, float)) for part in parts):
         return None
     if not any(isinstance(part, (ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.Add)) for part in parts):

@@ -1,4 +1,4 @@
-"""The kinds of single keys of a scenario: its files, folders, variables and backend, and what its run must lead to."""
+"""Define the kinds of single scenario keys: files, folders, variables, the backend, and the expected results."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from lab.spec.reading import (
 )
 from lab.words import join_words
 
-_SCRIPT = "the path of a script beside this file, such as train.py"
+_SCRIPT = "the path of a script next to this file, such as train.py"
 _CHECK = "file.py:function, both in the folder of the script"
 _OUTPUT = "a file, a folder or a pattern below the working folder, such as out or '*.pt'"
 _OUTPUTS = "a list of files, folders and patterns below the working folder, such as [out, '*.pt'], or false"
 _BELOW = r"^(?!/)(?!(.*/)?\.\.(/|$))"
-"""How a path begins that leads neither up nor away, in the schema."""
+"""Start of a relative path without `..`, for the schema."""
 _CHECK_MAX_BYTES = 1024 * 1024
 
 
 def script_kind() -> Kind:
-    """The script: a file in the folder of the YAML file or below it; links in its absolute path are not followed."""
+    """Make the kind of the script: a file in the folder of the YAML file or below; absolute links are not followed."""
 
     def read(value: Value) -> Path:
         text = read_text(value, _SCRIPT)
@@ -56,14 +56,14 @@ def script_kind() -> Kind:
 
 
 def check_kind() -> Kind:
-    """A `file.py:function` beside the script. The file is parsed, never run: it runs inside a node."""
+    """Make the kind of a `file.py:function` next to the script. The file is only parsed here; it runs in a node."""
 
     def read(value: Value) -> str:
         text = read_text(value, _CHECK, quotable=False)
         file, colon, function = text.partition(":")
         if not colon or not file.endswith(".py") or not function.isidentifier():
             raise value.refused(_CHECK)
-        if "script" not in value.reading.known:  # a problem of its own
+        if "script" not in value.reading.known:  # which is a separate problem
             return text
         folder = value.reading.known["script"].parent
         path = resolve_inside(value, file, folder, _CHECK)
@@ -78,7 +78,7 @@ def check_kind() -> Kind:
 
 
 def outputs_kind() -> Kind:
-    """Names and patterns of files in the working folder; of none, `false`, which is None here."""
+    """Make the kind of names and patterns of files in the working folder; `false` (None here) means no files."""
 
     def read_one(value: Value) -> str:
         text = read_text(value, _OUTPUT, quotable=False)
@@ -99,7 +99,7 @@ def outputs_kind() -> Kind:
 
 
 def script_problem(path: Path) -> str:
-    """Why a path that a person named is not that of a script; empty if it is."""
+    """Explain why a path is not a script; empty if it is one."""
     if os.path.isdir(path):
         return describe_contents("is a folder; allowed: a script", names_in(path, ".py"))
     if os.path.isfile(path):
@@ -108,7 +108,7 @@ def script_problem(path: Path) -> str:
 
 
 def missing_script(path: Path) -> str:
-    """What a person reads whose scenario file names no script."""
+    """Write the message for a scenario file without a script."""
     names = names_in(path.parent, ".py")
     same = f"{path.stem}.py"
     name = same if same in names else names[0] if len(names) == 1 else ""
@@ -117,29 +117,29 @@ def missing_script(path: Path) -> str:
 
 
 def resolve_inside(value: Value, path: str, folder: Path, allowed: str) -> Path:
-    """The absolute path of something in a folder or below it; links in it may not lead out."""
+    """Return the absolute path of something in a folder or below; links must not lead out of the folder."""
     if not path.strip():
         raise value.refused(allowed)
     if os.path.isabs(path):
         raise value.refused(allowed, ", which is absolute")
     if ".." in re.split(r"[/\\]", path):
         raise value.refused(allowed, ", which leaves the folder by '..'")
-    found = Path(os.path.abspath(folder / path))
-    real, real_folder = os.path.realpath(found), os.path.realpath(folder)
+    resolved = Path(os.path.abspath(folder / path))
+    real, real_folder = os.path.realpath(resolved), os.path.realpath(folder)
     if os.path.commonpath((real, real_folder)) != real_folder:
         raise value.refused(allowed, f", a link that leaves the folder to {clip_repr(real, 1000)}")
-    return found
+    return resolved
 
 
 def _meant(text: str, folder: Path) -> str:
     path = PurePosixPath(text)
     names = names_in(folder / path.parent, ".py")
-    found = find_near_match(path.name, names)
-    return f" (did you mean {str(path.parent / found)!r}?)" if found else describe_contents("", names, "the folder")
+    match = find_near_match(path.name, names)
+    return f" (did you mean {str(path.parent / match)!r}?)" if match else describe_contents("", names, "the folder")
 
 
 def _defined_names(path: Path) -> set[str] | None:
-    """Every name that a Python file may bind; None where that cannot be told without running it."""
+    """Return each name that a Python file can bind; None if only running it would tell."""
     import ast  # only scenarios with a check need it
 
     try:
@@ -158,16 +158,16 @@ LAB_VARIABLES = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME", "ROLE_RANK",
     "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
 )  # fmt: skip
-"""What the lab sets for every worker, as torchrun does; beside these, everything in `LAB_PREFIXES`."""
+"""Variables that the lab sets for each worker, as torchrun does, in addition to those in `LAB_PREFIXES`."""
 LAB_PREFIXES = ("TORCHELASTIC_", "LAB_")
 SETTABLE = ("LAB_RECORDER", "LAB_TRACE_VALUES", "LAB_SEED")
-"""Those among them that a scenario may set: how the recorder works, and what `lab test --seed` gives a script."""
+"""Variables with such a prefix that a scenario can set: recorder settings, and the seed of `lab test --seed`."""
 
 _VARIABLE = "[A-Za-z_][A-Za-z0-9_]*"
 
 
 def variable_problem(name: str) -> str:
-    """Why a scenario may not set a variable of this name; empty if it may."""
+    """Explain why a scenario cannot set a variable of this name; empty if it can."""
     if not re.fullmatch(_VARIABLE, name):
         return f"found the name {clip_repr(name)}; allowed: letters, digits and _, no digit first"
     if name in LAB_VARIABLES or (name.startswith(LAB_PREFIXES) and name not in SETTABLE):
@@ -176,13 +176,13 @@ def variable_problem(name: str) -> str:
 
 
 def _named(allowed: str, problem_of: Callable[[str], str], item: Kind, names: Mapping[str, Any]) -> Kind:
-    """A mapping from names to anything.
+    """Make the kind of a mapping from names to values.
 
     Args:
-        allowed: what it may be, in words.
-        problem_of: why a name is not allowed; empty if it is.
-        item: what stands under a name.
-        names: what JSON Schema says of a name.
+        allowed: the allowed values, in words.
+        problem_of: explains why a name is not allowed; empty if it is.
+        item: kind of the values.
+        names: JSON Schema of the names.
     """
 
     def read_one(key: Value, each: Value) -> tuple[str, Any]:
@@ -202,9 +202,9 @@ def _named(allowed: str, problem_of: Callable[[str], str], item: Kind, names: Ma
 
 
 def environment_kind() -> Kind:
-    """Variables by name; numbers count as the text that stands in the file."""
-    taken = [{"pattern": f"^(?!({'|'.join(SETTABLE)})$)({'|'.join(LAB_PREFIXES)})"}, {"enum": list(LAB_VARIABLES)}]
-    names = {"pattern": f"^{_VARIABLE}$", "not": {"anyOf": taken}}
+    """Make the kind of variables by name; a number keeps its spelling in the file."""
+    reserved = [{"pattern": f"^(?!({'|'.join(SETTABLE)})$)({'|'.join(LAB_PREFIXES)})"}, {"enum": list(LAB_VARIABLES)}]
+    names = {"pattern": f"^{_VARIABLE}$", "not": {"anyOf": reserved}}
     kind = _named("a mapping of variables to text", variable_problem, kinds.text_or_number(), names)
     return kind._replace(allowed=f"{kind.allowed} or numbers, without those that the lab sets itself")
 
@@ -214,7 +214,7 @@ _FOLDER = "the path of a folder on this machine, such as ../datasets/mnist"
 
 
 def data_folders() -> Kind:
-    """Folders of this machine that ranks read under a name; a relative path is relative to the YAML file."""
+    """Make the kind of named folders of this machine that ranks read; paths are relative to the YAML file."""
 
     def read_folder(value: Value) -> Path:
         path = Path(os.path.abspath(value.reading.folder / os.path.expanduser(read_text(value, _FOLDER))))
@@ -228,7 +228,7 @@ def data_folders() -> Kind:
 
 
 def checked_folders(data: Mapping[str, str | Path]) -> dict[str, Path]:
-    """Folders that somebody names elsewhere than in a file, with absolute paths.
+    """Validate folders that come from elsewhere than a file; return absolute paths.
 
     Raises:
         UsageError: a name is not allowed, or a folder cannot be read.
@@ -241,13 +241,13 @@ def checked_folders(data: Mapping[str, str | Path]) -> dict[str, Path]:
 
 
 def data_name_problem(name: str) -> str:
-    """Why data may not have this name; empty if it may."""
+    """Explain why data cannot have this name; empty if it can."""
     allowed = "letters, digits, '.', - and _, up to 63, a letter or digit first"
     return "" if re.fullmatch(_DATA_NAME, name) else f"found the name {clip_repr(name)}; allowed: {allowed}"
 
 
 def folder_problem(path: Path) -> str:
-    """Why ranks cannot read a folder; empty if they can."""
+    """Explain why ranks cannot read a folder; empty if they can."""
     name = clip_repr(str(path), 1000)
     if not os.path.exists(path):
         folders = [folder for folder in names_in(path.parent) if (path.parent / folder).is_dir()]
@@ -263,12 +263,12 @@ def _near_path(path: Path, names: Sequence[str]) -> str:
 
 
 _OWN = "bin|boot|dev|etc|init|lib.*|nix|opt|proc|root|run|sbin|shared|snap|sys|tmp|usr|var"
-"""Folders in `/` that hold programs, their settings and what the lab keeps in a node, as a regular expression."""
+"""Folders in `/` with programs, their settings, and the lab's own files in a node, as a regular expression."""
 _VOLUME = "/host/folder:/node/folder, with :ro behind it for read-only"
 
 
 class Volume(Frozen):
-    """A host folder that every node sees; opt-in, because everything else is shipped."""
+    """A host folder that each node sees; opt-in, because everything else is shipped."""
 
     source: Path
     """Absolute path on the host."""
@@ -277,12 +277,12 @@ class Volume(Frozen):
     read_only: bool = False
 
     def __str__(self) -> str:
-        """As a scenario file and `--volume` write it."""
+        """Format the volume as scenario files and `--volume` write it."""
         return f"{self.source}:{self.target}{':ro' if self.read_only else ''}"
 
 
 def volume_list() -> Kind:
-    """Host folders for the nodes; a relative source is relative to the YAML file."""
+    """Make the kind of host folders for the nodes; a relative source is relative to the YAML file."""
     one = Kind(_VOLUME, _read_volume, {"type": "string", "pattern": "^[^:]+:/[^:]+(:(ro|rw))?$"}, str)
     volumes = list_of(one, f"a list of volumes, each {_VOLUME}")
 
@@ -311,10 +311,10 @@ def _read_volume(value: Value) -> Volume:
 
 
 def parse_volume(text: str, folder: Path) -> Volume:
-    """The volume that a text such as `../data:/data:ro` stands for; a relative source is relative to the folder.
+    """Parse a volume such as `../data:/data:ro`; a relative source is relative to the folder.
 
     Raises:
-        UsageError: it is none, or may not be mounted; the message is a clause, empty where the text has another form.
+        UsageError: it is not a volume, or must not be mounted; the message is a clause, empty for any other syntax.
     """
     source, _, rest = text.partition(":")
     target, colon, mode = rest.partition(":")
@@ -333,26 +333,26 @@ def parse_volume(text: str, folder: Path) -> Volume:
 
 
 def plain_target(target: str) -> str:
-    """A folder of a node without empty parts, of which a leading one would make it another path for Python."""
+    """Normalize a folder of a node: no empty parts, because Python treats a leading `//` as another path."""
     return "/" + "/".join(part for part in target.split("/") if part not in ("", "."))
 
 
 def own_folder(target: str) -> str:
-    """What a volume would hide of what every node runs on, as a clause; empty where it hides nothing."""
+    """Return a clause that names the node's own folder that a volume would hide; empty if it hides none."""
     top = target.split("/")[1]
     return f"/{top} is the node's own" if re.fullmatch(_OWN, top) else ""
 
 
 BACKENDS = ("gloo", "mpi", "nccl")
 STARTED_BY = {"mpi": "mpirun"}
-"""The launchers of backends whose ranks no other can start."""
+"""The only launcher that can start the ranks of a backend."""
 
 
 def check_backend(name: str) -> str:
-    """The name of a backend.
+    """Return the name of a backend if it exists.
 
     Raises:
-        UsageError: the lab has none of that name.
+        UsageError: the lab has no backend of that name.
     """
     if name not in BACKENDS:
         raise UsageError(
@@ -370,18 +370,18 @@ RANK_SCHEMA = {"type": "object", "propertyNames": {"pattern": "^(0|[1-9][0-9]*)$
 
 
 def sample_variables(world: World, rank: int | None) -> Sequence[RankVariables]:
-    """Variables to try an expression with before the run: those of its rank, or of a few where it is for all."""
+    """Return variables to try an expression with before the run: of its rank, or of a sample of all ranks."""
     if not world.size or not world.nodes or not world.nproc_per_node:
         return ()
     few = sorted({*range(min(world.size, _TRIED_RANKS)), world.size - 1})
     return [RankVariables.of(one, world.nodes, world.nproc_per_node) for one in (few if rank is None else [rank])]
 
 
-def _imagined(world: World, rank: int | None) -> Iterator[RankVariables]:
-    """Variables of that rank, or of a few, in clusters of several sizes, where the scenario leaves it open."""
-    for more in () if world.size else _MORE_NODES:
-        nodes = world.nodes or (rank or 0) + 1 + more
-        nproc_per_node = world.nproc_per_node or (rank or 0) // nodes + 1 + more
+def _imagined_variables(world: World, rank: int | None) -> Iterator[RankVariables]:
+    """Yield variables of a rank, or of a sample, in clusters of several sizes that the scenario allows."""
+    for extra in () if world.size else _MORE_NODES:
+        nodes = world.nodes or (rank or 0) + 1 + extra
+        nproc_per_node = world.nproc_per_node or (rank or 0) // nodes + 1 + extra
         last = nodes * nproc_per_node - 1
         for one in sorted({0, min(1, last), last}) if rank is None else [rank]:
             if one <= last:
@@ -389,7 +389,7 @@ def _imagined(world: World, rank: int | None) -> Iterator[RankVariables]:
 
 
 def culprit_kind() -> Kind:
-    """Who is to be named: a rank, or a node."""
+    """Make the kind of the expected culprit: a rank or a node."""
     allowed = "a rank, 0 or more, or a node such as node2"
 
     def read(value: Value) -> Any:
@@ -401,7 +401,7 @@ def culprit_kind() -> Kind:
 
 
 def restarts_kind() -> Kind:
-    """How often a launcher began the workers anew: a number, or who had failed first each time."""
+    """Make the kind of expected restarts: their number, or who failed first each time."""
     count, who = kinds.whole_number(0, _MOST_RESTARTS), "a rank, a node such as node2, or null where nobody did"
 
     def read_culprit(value: Value) -> Any:
@@ -423,7 +423,7 @@ def restarts_kind() -> Kind:
 
 
 def per_rank(item: Kind) -> Kind:
-    """A mapping from ranks to anything."""
+    """Make the kind of a mapping from ranks to values."""
     allowed = "a mapping whose keys are ranks, such as {0: ...}"
     schema = {**RANK_SCHEMA, "additionalProperties": item.schema}
     read = partial(by_rank, allowed=allowed, read=lambda each, _: item.read(each))
@@ -431,7 +431,7 @@ def per_rank(item: Kind) -> Kind:
 
 
 def notes_kind() -> Kind:
-    """Expected values by the name of the note: plain data, whose strings may be arithmetic."""
+    """Make the kind of expected values by note: plain data, in which strings can be arithmetic."""
     allowed = "a mapping from the names of notes to values"
 
     def read_one(key: Value, item: Value) -> tuple[str, Any]:
@@ -443,7 +443,7 @@ def notes_kind() -> Kind:
 
 
 def by_rank(value: Value, allowed: str, read: Callable[[Value, int], Any]) -> dict[int, Any]:
-    """What a mapping from ranks says, with the rank of each value; bad ranks are problems."""
+    """Read a mapping from ranks; pass each value with its rank to `read`. Invalid ranks are problems."""
 
     def read_one(key: Value, item: Value) -> tuple[int, Any]:
         try:
@@ -458,7 +458,7 @@ def by_rank(value: Value, allowed: str, read: Callable[[Value, int], Any]) -> di
 
 
 def _plain(value: Value, rank: int | None) -> Any:
-    """Plain data; every expression in it has been tried for some of the ranks that it speaks of."""
+    """Read plain data, and try each expression in it for some of its ranks."""
     if value.kind == "list":
         return [_plain(item, rank) for item in value.items("")]
     if value.kind == "mapping":
@@ -479,8 +479,8 @@ def _plain(value: Value, rank: int | None) -> Any:
 
 
 def _try(expression: str, world: World, rank: int | None) -> None:
-    """Refuse what cannot be computed on ranks that there will be, or, where those are not known, on none imaginable."""
-    errors, samples = list[ScenarioError](), sample_variables(world, rank) or [*_imagined(world, rank)]
+    """Refuse an expression that fails on a known rank, or on each imaginable rank if the ranks are not known."""
+    errors, samples = list[ScenarioError](), sample_variables(world, rank) or [*_imagined_variables(world, rank)]
     for variables in samples:
         try:
             evaluate_expected(expression, variables)

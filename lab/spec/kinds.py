@@ -1,4 +1,4 @@
-"""The kinds of values that a key of a scenario may have, and the units of durations, sizes and rates."""
+"""Define the kinds of values that a scenario key can have, and the units of durations, sizes, and rates."""
 
 from __future__ import annotations
 
@@ -26,25 +26,31 @@ _LONGEST = 64
 
 
 def parse_duration(value: str | float) -> float:
-    """The seconds that text such as `60s`, `500ms`, `2m` or `1h` means; a number without a unit is seconds."""
+    """Parse text such as `60s`, `500ms`, `2m`, or `1h` into seconds; a number without a unit is seconds."""
     return float(parse_quantity(value, str, _SECONDS, DURATIONS_ALLOWED))
 
 
 def parse_age(value: str) -> float:
-    """The seconds that text such as `12h`, `7d` or `4w` means; a number without a unit is refused."""
+    """Parse text such as `12h`, `7d`, or `4w` into seconds; refuse a number without a unit."""
     return float(parse_quantity(value, str, _AGES, AGES_ALLOWED))
 
 
 def parse_size(value: str | float) -> int:
-    """The bytes that text such as `1GiB`, `512MB` or `100k` means, in any case; a number without a unit is bytes."""
+    """Parse text such as `1GiB`, `512MB`, or `100k`, in any case, into bytes; a number without a unit is bytes."""
     return round(parse_quantity(value, lambda unit: unit.lower().removesuffix("b"), _BYTES, SIZES_ALLOWED))
 
 
 def parse_quantity(value: str | float, fold: Callable[[str], str], units: Mapping[str, float], allowed: str) -> float:
-    """The number that text with a unit means; `fold` makes of a unit what is in the table of their factors.
+    """Parse text with a unit into a number.
+
+    Args:
+        value: text, or a number without a unit.
+        fold: turns a unit into a key of `units`.
+        units: factor of each unit.
+        allowed: what is allowed, for the message.
 
     Raises:
-        UsageError: it is none, or too large.
+        UsageError: it is not a quantity, or it is too large.
     """
     text = str(value).strip() if not isinstance(value, bool) else ""
     match = re.fullmatch(rf"{_NUMBER}[ \t]*([A-Za-z]*)", text) if len(text) <= _LONGEST else None
@@ -64,20 +70,20 @@ _IMAGE = "[A-Za-z0-9][A-Za-z0-9._:/@-]{0,255}"
 
 
 class Kind(NamedTuple):
-    """What the value of a key may be."""
+    """Describe the values that a key can have."""
 
     allowed: str
-    """What it may be, in words."""
+    """The allowed values, in words."""
     read: Callable[[Value], Any]
-    """The data that a value of the file stands for; raises `InvalidError` where it is not allowed."""
+    """Converts a value of the file to data; raises `InvalidError` if it is not allowed."""
     schema: Mapping[str, Any]
-    """What JSON Schema says of it."""
+    """The JSON Schema of the value."""
     dump: Callable[[Any], Any] = lambda data: data
-    """The data as a file would say it."""
+    """Converts data to what a file would contain."""
 
 
 def read_or_refuse(kind: Kind, value: Value, allowed: str) -> Any:
-    """What a value stands for; where it is not allowed, the problem says in these words what is."""
+    """Read a value; if it is not allowed, raise a problem that names these allowed values."""
     try:
         return kind.read(value)
     except InvalidError:
@@ -85,7 +91,7 @@ def read_or_refuse(kind: Kind, value: Value, allowed: str) -> Any:
 
 
 def boolean_kind() -> Kind:
-    """True or false, in any of YAML's spellings."""
+    """Make the kind of true or false, in any of YAML's spellings."""
 
     def read(value: Value) -> bool:
         if value.kind != "boolean":
@@ -96,14 +102,14 @@ def boolean_kind() -> Kind:
 
 
 def text_kind(allowed: str = "text") -> Kind:
-    """Text of any sort."""
+    """Make the kind of any text."""
     return Kind(allowed, lambda value: read_text(value, allowed), {"type": "string"})
 
 
 def read_text(value: Value, allowed: str, *, quotable: bool = True) -> str:
-    """Text that may go into a file name, an argument or the environment: no NUL, no half of a surrogate pair.
+    """Read text that is safe in a file name, an argument, or the environment: no NUL, no lone surrogate.
 
-    Where it is `quotable`, a number or a boolean in quotes could be meant.
+    If `quotable`, the message suggests quotes around a number or a boolean.
     """
     if value.kind in QUOTABLE and quotable:
         raise value.refused(f"{allowed} (put it in quotes: '{value.raw[:40]}')")
@@ -115,7 +121,7 @@ def read_text(value: Value, allowed: str, *, quotable: bool = True) -> str:
 
 
 def text_or_number() -> Kind:
-    """Text, or the text of a number exactly as it is written."""
+    """Make the kind of text, or of a number that keeps its exact spelling."""
     allowed = "text or a number"
 
     def read(value: Value) -> str:
@@ -127,13 +133,13 @@ def text_or_number() -> Kind:
 def matching_text(
     allowed: str, pattern: str, tip: Callable[[str], str] = lambda _: "", *, quotable: bool = True
 ) -> Kind:
-    """Text of a certain form.
+    """Make the kind of text that matches a pattern.
 
     Args:
-        allowed: what it may be, in words.
-        pattern: a regular expression that the whole text matches.
-        tip: says what a word of another form may have meant.
-        quotable: whether a number or a boolean in quotes could be meant.
+        allowed: the allowed values, in words.
+        pattern: a regular expression that the whole text must match.
+        tip: suggests what a text that does not match could mean.
+        quotable: whether the message suggests quotes around a number or a boolean.
     """
 
     def read(value: Value) -> str:
@@ -146,7 +152,7 @@ def matching_text(
 
 
 def name_kind() -> Kind:
-    """What may name a record."""
+    """Make the kind of a record's name."""
 
     def suggest(word: str) -> str:
         return f" (did you mean {make_slug(word)!r}?)" if re.search("[A-Za-z0-9]", word) else ""
@@ -155,17 +161,17 @@ def name_kind() -> Kind:
 
 
 def make_slug(word: str) -> str:
-    """The word as a name may be written: lower-case, everything but letters, digits, - and _ replaced by -."""
+    """Turn a word into a valid name: lower case, with - for everything except letters, digits, - and _."""
     return re.sub(r"[^a-z0-9_-]+", "-", word.lower()).strip("-_")[:63] or "scenario"
 
 
 def image_kind() -> Kind:
-    """The name of a container image."""
+    """Make the kind of a container image's name."""
     return matching_text("the name of an image, such as pytorch/pytorch:latest", _IMAGE, quotable=False)
 
 
 def choice_kind(words: Sequence[str], note: str = "") -> Kind:
-    """One of a few words; the note says something of them."""
+    """Make the kind of one of several words; the note is appended to the list of words in messages."""
     allowed = ", ".join(words) + note
 
     def read(value: Value) -> str:
@@ -182,7 +188,7 @@ _LONGEST_PATTERN = 10_000
 
 
 def regex_kind() -> Kind:
-    """A regular expression in Python's syntax."""
+    """Make the kind of a regular expression in Python's syntax."""
     allowed = "a regular expression"
 
     def read(value: Value) -> str:
@@ -202,7 +208,7 @@ def regex_kind() -> Kind:
 
 
 def whole_number(low: int, high: int) -> Kind:
-    """A whole number from `low` to `high`, both included."""
+    """Make the kind of a whole number from `low` to `high`, both included."""
     allowed = f"a whole number from {low} to {high}"
 
     def read(value: Value) -> int:
@@ -217,13 +223,13 @@ def whole_number(low: int, high: int) -> Kind:
 
 
 def number_kind(allowed: str, *, above: float = -math.inf, low: float = -math.inf, high: float = math.inf) -> Kind:
-    """A finite number, more than `above`, from `low` to `high`."""
+    """Make the kind of a finite number that is more than `above` and from `low` to `high`."""
 
     def read(value: Value) -> float:
         if value.kind in ("integer", "number") and re.fullmatch(NUMBER, value.raw):
-            found = float(value.raw)
-            if math.isfinite(found) and above < found and low <= found <= high:
-                return found
+            number = float(value.raw)
+            if math.isfinite(number) and above < number and low <= number <= high:
+                return number
         raise value.refused(allowed)
 
     bounds = {"exclusiveMinimum": above, "minimum": low, "maximum": high}
@@ -232,7 +238,7 @@ def number_kind(allowed: str, *, above: float = -math.inf, low: float = -math.in
 
 
 def duration_kind(longest_s: int) -> Kind:
-    """Seconds, more than 0 and at most `longest_s`."""
+    """Make the kind of a duration in seconds, more than 0 and at most `longest_s`."""
     bounds = f"more than 0 and at most {longest_s / 3600:g}h"
     schema: dict[str, Any] = {"type": ["string", "number"], "pattern": f"{QUANTITY}(ms|s|m|h)? *$"}
     schema |= {"exclusiveMinimum": 0, "maximum": longest_s}
@@ -240,7 +246,7 @@ def duration_kind(longest_s: int) -> Kind:
 
 
 def size_kind(low: int, high: int) -> Kind:
-    """Bytes from `low` to `high`, both included."""
+    """Make the kind of a size in bytes from `low` to `high`, both included."""
     bounds = f"from {low >> 20}MiB to {high >> 40}TiB"
     schema = {"type": ["string", "integer"], "pattern": f"{QUANTITY}([kKmMgGtT][iI]?)?[bB]? *$"}
     return quantity_kind(parse_size, SIZES_ALLOWED, bounds, (low, high), {**schema, "minimum": low, "maximum": high})
@@ -252,38 +258,38 @@ def quantity_kind(
     bounds: str,
     limits: tuple[float, float],
     schema: Mapping[str, Any],
-    dump: Callable[[Any], Any] = lambda found: found,
+    dump: Callable[[Any], Any] = lambda quantity: quantity,
 ) -> Kind:
-    """A quantity above 0 and within these limits, both included; the bounds say so in words."""
+    """Make the kind of a quantity above 0 and within these limits, both included; `bounds` names them in words."""
 
     def read(value: Value) -> float:
         try:
-            found = parse("" if value.kind in ("list", "mapping", "nothing", "boolean") else value.raw)
+            quantity = parse("" if value.kind in ("list", "mapping", "nothing", "boolean") else value.raw)
         except UsageError:
             raise value.refused(allowed) from None
-        if found <= 0 or not limits[0] <= found <= limits[1]:
+        if quantity <= 0 or not limits[0] <= quantity <= limits[1]:
             raise value.refused(bounds)
-        return found
+        return quantity
 
     return Kind(f"{allowed}; {bounds}", read, schema, dump)
 
 
 def list_of(item: Kind, allowed: str) -> Kind:
-    """A list of anything; every bad item is a problem of its own."""
+    """Make the kind of a list; each invalid item is a problem of its own."""
 
     def read(value: Value) -> tuple[Any, ...]:
-        found = []
+        items = []
         for each in value.items(allowed):
             with value.reading.attempt():
-                found.append(item.read(each))
-        return tuple(found)
+                items.append(item.read(each))
+        return tuple(items)
 
     schema = {"type": "array", "items": item.schema}
     return Kind(allowed, read, schema, lambda data: [item.dump(each) for each in data])
 
 
 def read_scalar(value: Value) -> Any:
-    """What a scalar stands for: None, bool, int, float or str."""
+    """Convert a scalar to None, bool, int, float, or str."""
     if value.kind == "nothing":
         return None
     if value.kind == "boolean":
@@ -301,7 +307,7 @@ def read_scalar(value: Value) -> Any:
 
 
 class _Late:
-    """A kind that is made when something of it is asked for."""
+    """A kind that is made on first use."""
 
     def __init__(self, module: str, maker: str) -> None:
         self._module, self._maker = module, maker
@@ -311,7 +317,7 @@ class _Late:
 
 
 def lazy_kind(module: str, maker: str) -> Kind:
-    """The kind that a function of a module makes, imported when a file has a key of it: most files have few keys."""
+    """Return the kind that a module's function makes, imported on first use because most files have few keys."""
     return cast("Kind", _Late(module, maker))
 
 
@@ -322,16 +328,16 @@ NODE = "node(0|[1-9][0-9]{0,3})"
 
 
 class World(NamedTuple):
-    """What is known about the ranks of a run when its scenario is loaded."""
+    """Describe what is known about the ranks of a run while its scenario is loaded."""
 
     nodes: int | None
-    """None: whatever the cluster has."""
+    """None: as many as the cluster has."""
     nproc_per_node: int | None
-    """None: whatever the cluster says."""
+    """None: as the cluster decides."""
 
     @classmethod
     def of(cls, reading: Reading) -> World:
-        """What a scenario says, whose other keys are being read."""
+        """Return what the keys that were read so far say about the ranks."""
         return cls(reading.known.get("nodes"), reading.known.get("nproc_per_node"))
 
     @property
@@ -341,14 +347,14 @@ class World(NamedTuple):
 
     @property
     def allowed(self) -> str:
-        """The ranks that a scenario may name, for a person."""
+        """Describe the ranks that a scenario can name."""
         if self.size is None:
             return "a rank, 0 or more"
         return f"a rank from 0 to {self.size - 1} ({self.nodes} x {self.nproc_per_node} ranks)"
 
 
 def rank_kind() -> Kind:
-    """A rank of the run."""
+    """Make the kind of a rank of the run."""
 
     def read(value: Value) -> Any:
         world = World.of(value.reading)
@@ -358,7 +364,7 @@ def rank_kind() -> Kind:
 
 
 def node_kind() -> Kind:
-    """A node of the run."""
+    """Make the kind of a node of the run."""
     allowed = "the name of a node, such as node2"
 
     def read(value: Value) -> str:

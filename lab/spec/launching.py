@@ -1,4 +1,4 @@
-"""Launchers: what starts the workers of a scenario; on which node which process, with which words and variables."""
+"""Define launchers, which start the workers of a scenario: processes per node, their arguments, and variables."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ LAB = "lab"
 
 
 class Launching(NamedTuple):
-    """What starts the workers of a scenario."""
+    """Name the launcher of a scenario, with its settings."""
 
     name: str = LAB
     settings: Any = None
-    """What the launcher is told, as the dataclass that declares its keys; None where nobody says anything."""
+    """Settings as the dataclass that declares the launcher's keys; None if the scenario has none."""
 
     @property
     def max_restarts(self) -> int:
-        """So often workers are begun anew."""
+        """How often the launcher restarts the workers."""
         return getattr(self.settings, "max_restarts", 0)
 
     def least_nodes(self, nnodes: int) -> int:
-        """With so many of the nodes of a run it begins, and goes on when it has lost the others."""
+        """Return how many nodes a run needs to begin, and to continue after it has lost the others."""
         return getattr(self.settings, "min_nodes", None) or nnodes
 
 
@@ -37,50 +37,50 @@ class Starter(NamedTuple):
 
     node: str
     argv: tuple[str, ...]
-    """Its program and arguments; `lab.node.messages.agent` says what stands for the node's Python."""
+    """Program and arguments; `lab.node.messages.agent` defines the placeholder for the node's Python."""
     env: Mapping[str, str]
-    """What is added to the node's own environment."""
+    """Variables that are added to the node's own environment."""
     modules: tuple[str, ...] = ()
-    """What the Python of its node must have for its workers."""
+    """Modules that the node's Python must have for the workers."""
 
 
 class Layout(NamedTuple):
-    """What a launcher is told of a run."""
+    """Describe a run for a launcher."""
 
     run: str
     addresses: tuple[str, ...]
-    """By rank of the node, as the other nodes know it."""
+    """By rank of the node, as other nodes reach it."""
     nproc_per_node: int
     port: int
-    """Of the rendezvous store of the run, on the first node."""
+    """Port of the run's rendezvous store, on the first node."""
     env: Mapping[str, str]
-    """What every worker has besides the variables of its rank."""
+    """Variables of each worker in addition to those of its rank."""
     argv: tuple[str, ...]
     """The script, relative to its folder, and its arguments."""
     settings: Launching
 
 
 class Launcher:
-    """What starts workers on nodes. This one is the lab itself: agents fork the workers that the plan lists.
+    """Start workers on nodes. This launcher is the lab itself: agents fork the workers that the plan lists.
 
-    Features add others (`Feature.launchers`), derived from this one.
+    Features derive others from it (`Feature.launchers`).
     """
 
     declares = "lab.spec.launching:Lab"
-    """The dataclass of the keys that it can be told, as `module:attribute`; empty: none."""
+    """Dataclass of the launcher's keys, as `module:attribute`; empty: it has no keys."""
     plans_ranks = True
-    """Whether ranks are where the plan has them, with its variables; else its starters decide."""
+    """Whether the plan places ranks and sets their variables; if not, the starters do."""
 
     def refusal(self, layout: Layout) -> str:
-        """Why it cannot start this, as a sentence; empty where it can."""
+        """Explain in a sentence why the launcher cannot start this run; empty if it can."""
         return ""
 
     def starters(self, layout: Layout) -> tuple[Starter, ...]:
-        """The processes that are started on the nodes; none where the agents start the workers themselves."""
+        """Return the processes to start on the nodes; none if agents start the workers themselves."""
         return ()
 
     def find_requested_starter(self, asking: Starter, line: str) -> Starter | None:
-        """The process that a starter asks for by a line that it prints."""
+        """Return the process that a starter requests by a line that it prints."""
         return None
 
 
@@ -88,19 +88,19 @@ RESTARTS = kinds.whole_number(0, 1000)
 
 
 class Lab(Frozen):
-    """The settings of the lab itself, as a launcher."""
+    """The settings of the lab's own launcher."""
 
     max_restarts: int = key_field(0, RESTARTS, "max_restarts: 1")
-    """So often all workers are started again after a failure; a node that was lost is started before."""
+    """How often to restart all workers after a failure; a lost node starts first."""
 
 
 def launcher_names() -> list[str]:
-    """The names of all launchers, the lab's own first; of those that come with the lab, also where they are missing."""
+    """List the names of all launchers, the lab's own first, including bundled ones that are missing."""
     return list(dict.fromkeys([LAB, *LAUNCHERS, *entry_names("launchers")]))
 
 
 def find_launcher(name: str) -> Launcher:
-    """The launcher of a name.
+    """Return the launcher of this name.
 
     Raises:
         UsageError: there is none of that name; the message names near matches.
@@ -115,7 +115,7 @@ def find_launcher(name: str) -> Launcher:
 
 
 def launcher_kind() -> kinds.Kind:
-    """The key `launcher` of a scenario: the name of a launcher, or a mapping from it to its settings."""
+    """Make the kind of the key `launcher`: a name, or a mapping from a name to settings."""
     known = launcher_names()
     there = [name for name in known if name == LAB or find_entry("launchers", name)]
     declared = {name: import_entry(entry) for name in there if (entry := find_launcher(name).declares)}

@@ -1,7 +1,7 @@
-"""A scenario file that is being read: its values, each with its place, and what is wrong with them.
+"""Read a scenario file: its values with their positions, and the problems with them.
 
-The kind of a scalar follows YAML 1.1 as PyYAML resolves it, with two differences that people expect: `1e-6` is a
-number, and numbers in base 8 or 60 (`010`, `1:30`) are refused by what reads them rather than silently converted.
+The kind of a scalar follows YAML 1.1 as PyYAML resolves it, with two differences that people expect. `1e-6` is a
+number. Numbers in base 8 or 60 (`010`, `1:30`) are refused by what reads them, not silently converted.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from lab.errors import ScenarioError
 from lab.words import clip_end
 
-if TYPE_CHECKING:  # a plain script is run without YAML
+if TYPE_CHECKING:  # a plain script does not need YAML
     from yaml.nodes import Node
 
 
 T = TypeVar("T")
 U = TypeVar("U")
 MAX_SHOWN = 20
-"""Problems that one error shows; the rest is counted."""
+"""Most problems that one error shows; the others are counted."""
 _LONGEST_WORD = 100
 
 
 class Position(NamedTuple):
-    """A place in a file: the line, and the character of the line, from 1."""
+    """A position in a file: the line and the column, both from 1."""
 
     line: int = 1
     column: int = 1
 
     @classmethod
-    def of(cls, mark: Any) -> Position:
-        """The place that YAML marks."""
-        return cls(mark.line + 1, mark.column + 1)
+    def of(cls, start: Any) -> Position:
+        """Return the position of a YAML mark."""
+        return cls(start.line + 1, start.column + 1)
 
 
 class InvalidError(Exception):
@@ -48,38 +48,38 @@ class InvalidError(Exception):
 
 
 class Reading:
-    """A scenario file that is being read; collects what is wrong with it, so that a person sees all of it at once."""
+    """A scenario file while it is read; collects all problems, so that people see them at once."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         """As the person named it; every line of the error begins with it."""
         self.folder = Path(os.path.abspath(path)).parent
-        """What the paths in it are relative to."""
+        """The folder that relative paths in the file start from."""
         self.known: dict[str, Any] = {}
-        """Attributes of the scenario read so far, without those that are a problem."""
-        self._found: set[tuple[Position, str]] = set()
+        """Attributes of the scenario that were read so far, without invalid ones."""
+        self._problems: set[tuple[Position, str]] = set()
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing is wrong so far."""
-        return not self._found
+        """Whether there are no problems so far."""
+        return not self._problems
 
     def add(self, where: Position, message: str) -> None:
-        """Notes one problem; the same problem at the same place counts once (it may be reached by an alias)."""
-        self._found.add((where, message))
+        """Note a problem; the same problem at the same position counts once, because aliases can repeat it."""
+        self._problems.add((where, message))
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Notes the `InvalidError` that ends the block, and goes on after it."""
+        """Note the `InvalidError` that ends the block, and continue after the block."""
         try:
             yield
         except InvalidError as problem:
             self.add(*problem.args)
 
     def raise_if_any(self) -> None:
-        """Raises what was noted, if anything was, as one `ScenarioError`: a line a problem, in the file's order."""
+        """Raise one `ScenarioError` for all problems, if there are any: one line each, in the order of the file."""
         path = str(self.path) if str(self.path).isprintable() else repr(str(self.path))[1:-1]
-        lines = [f"{path}:{where.line}:{where.column}: {message}" for where, message in sorted(self._found)]
+        lines = [f"{path}:{where.line}:{where.column}: {message}" for where, message in sorted(self._problems)]
         hidden = len(lines) - MAX_SHOWN
         if lines:
             hint = f"{hidden} more problems are not shown" if hidden > 0 else ""
@@ -87,23 +87,23 @@ class Reading:
 
 
 def find_near_match(word: str, choices: Iterable[str], likeness: float = 0.6) -> str | None:
-    """The choice that was probably meant by `word`, without regard to case; None if none is so like it."""
+    """Return the choice that `word` probably means, ignoring case; None if no choice is similar enough."""
     if len(word) > _LONGEST_WORD:
         return None
-    from difflib import get_close_matches  # only needed when something is wrong
+    from difflib import get_close_matches  # only errors need it
 
     by_folded = {choice.casefold(): choice for choice in choices}
     return next((by_folded[one] for one in get_close_matches(word.casefold(), by_folded, 1, likeness)), None)
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """` (did you mean 'nodes'?)` for the near match of `word`; empty if none is near."""
-    found = find_near_match(word, choices)
-    return f" (did you mean {found!r}?)" if found else ""
+    """Return ` (did you mean 'nodes'?)` for the nearest match of `word`; empty if nothing is near."""
+    match = find_near_match(word, choices)
+    return f" (did you mean {match!r}?)" if match else ""
 
 
 def names_in(folder: Path, *endings: str) -> list[str]:
-    """Names in a folder, sorted; with endings, only those that have one; empty where it cannot be listed."""
+    """List the sorted names in a folder, optionally only those with an ending; empty if it cannot be listed."""
     try:
         return sorted(name for name in os.listdir(folder) if name.endswith(endings or ("",)))
     except OSError:
@@ -111,26 +111,26 @@ def names_in(folder: Path, *endings: str) -> list[str]:
 
 
 def describe_contents(what: str, names: Sequence[str], where: str = "it") -> str:
-    """`is a folder; it holds a.py, b.py`."""
+    """Return text such as `is a folder; it holds a.py, b.py`."""
     return f"{what}; {where} holds {', '.join(names[:10])}" if names else what
 
 
 def missing_file(what: str, path: Path, *endings: str) -> str:
-    """`no such script (did you mean 'train.py'?)`, or that not even its folder exists."""
+    """Describe a missing file: `no such script (did you mean 'train.py'?)`, or that its folder does not exist."""
     if not os.path.isdir(path.parent):
         return f"no such {what}; the folder {clip_repr(str(path.parent), 1000)} does not exist"
     return f"no such {what}{did_you_mean(path.name, names_in(path.parent, *endings))}"
 
 
 def describe_space(character: str) -> str:
-    """That a space of another kind stands where a plain one belongs."""
-    from unicodedata import name  # only needed when something is wrong
+    """Describe a Unicode space that stands where a plain one is required."""
+    from unicodedata import name  # only errors need it
 
     return f"found a {name(character, 'strange space').lower()} (U+{ord(character):04X}); allowed: a plain space"
 
 
 def clip_repr(value: object, longest: int = 80) -> str:
-    """The value as Python writes it, cut to `longest` characters."""
+    """Return Python's repr of a value, cut to `longest` characters."""
     try:
         return clip_end(repr(value), longest)
     except (RecursionError, ValueError):  # nested too deep, or a number of too many digits
@@ -139,7 +139,7 @@ def clip_repr(value: object, longest: int = 80) -> str:
 
 NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 QUOTABLE = ("boolean", "integer", "number")
-"""Kinds of scalars that are text in quotes."""
+"""Kinds of scalars that become text in quotes."""
 TRUE = ("yes", "true", "on")
 """What YAML reads as true, in lower case."""
 
@@ -147,21 +147,21 @@ _KINDS = {"null": "nothing", "bool": "boolean", "int": "integer", "float": "numb
 
 
 class Value:
-    """One value in a scenario file; its field is named as in `expect.tolerance`, empty for the whole scenario."""
+    """One value in a scenario file; `field` is its path, such as `expect.tolerance`, empty for the whole scenario."""
 
     def __init__(self, node: Node, field: str, reading: Reading, key: Value | None = None) -> None:
         self.field = field
         self.reading = reading
         self.where = Position.of(node.start_mark)
         self.key_where = key.where if key else self.where
-        """Of a value in a mapping, where its key stands."""
+        """Position of the key, if the value is in a mapping."""
         self.raw: Any = node.value
-        """Of a scalar, the text that stands in the file."""
+        """The text in the file, if the value is a scalar."""
         self._node: Any = node
 
     @cached_property
     def kind(self) -> str:
-        """`nothing`, `boolean`, `integer`, `number`, `text`, `list` or `mapping`; in quotes it is always text."""
+        """Return `nothing`, `boolean`, `integer`, `number`, `text`, `list`, or `mapping`; quoted values are text."""
         if self._node.id != "scalar":
             return "list" if self._node.id == "sequence" else "mapping"
         if self._node.style:
@@ -170,21 +170,21 @@ class Value:
         return "number" if kind == "text" and re.fullmatch(NUMBER, self.raw) else kind
 
     @property
-    def mark(self) -> Any:
-        """The place, as YAML marks it."""
+    def start(self) -> Any:
+        """The position as a YAML mark."""
         return self._node.start_mark
 
     def problem(self, message: str) -> InvalidError:
-        """What is wrong with it, in words."""
+        """Return the problem with this message, at the position of this value."""
         return InvalidError(self.where, f"{self.field}: {message}" if self.field else message)
 
     def refused(self, allowed: str, tip: str = "") -> InvalidError:
-        """It is not what its field allows."""
-        found = f"found {self.describe()}{tip}; allowed: {allowed}"
-        return self.problem(found if self.field else f"the scenario: {found}")
+        """Return the problem that the value is not one of the allowed ones."""
+        message = f"found {self.describe()}{tip}; allowed: {allowed}"
+        return self.problem(message if self.field else f"the scenario: {message}")
 
     def describe(self) -> str:
-        """What it is, for a person: `the number 3`, `'text'`, `a list`."""
+        """Describe the value in a message: `the number 3`, `'text'`, `a list`."""
         if self.kind in ("integer", "number"):
             return f"the number {clip_end(self.raw, 40)}"
         if self.kind == "boolean":
@@ -194,17 +194,17 @@ class Value:
         return names.get(self.kind) or clip_repr(self.raw)
 
     def items(self, allowed: str) -> list[Value]:
-        """Those of a list; anything else is refused."""
+        """Return the items of a list; refuse anything else."""
         if self.kind != "list":
             raise self.refused(allowed)
         return [Value(node, f"{self.field}[{index}]", self.reading) for index, node in enumerate(self.raw)]
 
     def pairs(self, allowed: str) -> list[tuple[Value, Value]]:
-        """Keys and values of a mapping, in order; a key that comes a second time is a problem and left out."""
+        """Return the keys and values of a mapping in order; a duplicate key is a problem and is left out."""
         if self.kind != "mapping":
             raise self.refused(allowed)
         first_line: dict[tuple[str, str], int] = {}
-        found = []
+        unique_pairs = []
         for key_node, node in self.raw:
             key = Value(key_node, self.field, self.reading)
             name = key.raw if key_node.id == "scalar" else ""
@@ -213,11 +213,11 @@ class Value:
                 self.reading.add(*key.problem(f"duplicate key {clip_repr(name)}; {first}").args)
                 continue
             first_line[key.kind, name] = key.where.line
-            found.append((key, Value(node, f"{self.field}.{name}" if self.field else name, self.reading, key)))
-        return found
+            unique_pairs.append((key, Value(node, f"{self.field}.{name}" if self.field else name, self.reading, key)))
+        return unique_pairs
 
     def mapping(self, allowed: str, read: Callable[[Value, Value], tuple[T, U]]) -> dict[T, U]:
-        """What a mapping says: what `read` makes of each key and value; every bad pair is a problem of its own."""
+        """Read each key and value of a mapping with `read`; each invalid pair is a problem of its own."""
         pairs = {}
         for key, item in self.pairs(allowed):
             with self.reading.attempt():
@@ -226,13 +226,13 @@ class Value:
         return pairs
 
     def as_key(self) -> str:
-        """The text of a key; anything else is refused."""
+        """Return the text of a key; refuse anything else."""
         if self._node.tag.endswith(":merge"):
             raise InvalidError(self.where, "merge keys (<<) are not supported; allowed: the keys written out")
         if self.kind != "text" or not self.raw:
-            found = "an empty key" if self.raw == "" else f"{self.describe()} as a key"
+            description = "an empty key" if self.raw == "" else f"{self.describe()} as a key"
             quote = f" (in quotes: '{self.raw}')" if self.kind in QUOTABLE else ""
-            raise self.problem(f"found {found}; allowed: text{quote}")
+            raise self.problem(f"found {description}; allowed: text{quote}")
         if not self._node.style and self.raw != self.raw.lstrip():
             raise self.problem(describe_space(self.raw[0]))
         return str(self.raw)

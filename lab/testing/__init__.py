@@ -1,1 +1,1 @@
-"""Tests that run on ranks: functions that are marked as distributed."""
+"""Tests that run on ranks: functions with the decorator `lab.distributed`."""

@@ -1,4 +1,4 @@
-"""The base of torch's own distributed tests, under the name by which tests import it; see docs/functions.md."""
+"""Import path of the base class of torch's own distributed tests; see docs/functions.md."""
 
 from __future__ import annotations
 

@@ -44,31 +44,61 @@ def reports() -> Callable[[Record], Path]:
     return of
 
 
+Kept = dict[tuple[int, int, str], Page]
+
+
+@pytest.fixture(scope="session")
+def kept_pages(chromium: Browser) -> Kept:
+    """Empty pages that tests left, by width, height and colour scheme; a new one costs a process of the browser."""
+    return {}
+
+
 @pytest.fixture
-def open_page(chromium: Browser) -> Generator[Callable[..., Page]]:
+def open_page(chromium: Browser, kept_pages: Kept) -> Generator[Callable[..., Page]]:
     """Opens a page from disk, `at` a place of it; whatever it logs as an error fails the test.
 
     `page.asked` holds every address that the page asked for besides its own.
     """
-    contexts, wrong = [], []
+    opened: list[tuple[tuple[int, int, str] | None, Page]] = []
+    wrong: list[str] = []
 
-    def opened(path: Path, *, at: str = "", width: int = 1280, height: int = 900, **options: Any) -> Page:
-        context = chromium.new_context(viewport={"width": width, "height": height}, **options)
-        context.set_default_timeout(PATIENCE_MS)
-        contexts.append(context)
-        page = context.new_page()
-        page.asked = []
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-        page.on("request", lambda request: page.asked.append(request.url))
+    def open_one(
+        path: Path, *, at: str = "", width: int = 1280, height: int = 900, color_scheme: str = "light", **options: Any
+    ) -> Page:
+        key = None if options else (width, height, color_scheme)
+        page = kept_pages.pop(key, None) if key else None
+        if page is None:
+            context = chromium.new_context(
+                viewport={"width": width, "height": height}, color_scheme=color_scheme, **options
+            )
+            context.set_default_timeout(PATIENCE_MS)
+            page = context.new_page()
+            page.on("pageerror", lambda error: page.wrong.append(str(error)))
+            page.on("console", lambda message: page.wrong.append(message.text) if message.type == "error" else None)
+            page.on("request", lambda request: page.asked.append(request.url))
+        opened.append((key, page))
+        page.asked, page.wrong = [], wrong
         page.goto(path.as_uri() + at)
         page.wait_for_selector("html[data-ready]")
         return page
 
-    yield opened
-    for context in contexts:
-        context.close()
+    yield open_one
+    for key, page in opened:
+        if key is None or key in kept_pages or wrong:
+            page.context.close()
+        else:
+            make_as_new(page, *key)
+            kept_pages[key] = page
     assert wrong == []
+
+
+def make_as_new(page: Page, width: int, height: int, color_scheme: str) -> None:
+    """Take back what a test may have done to a page, and leave it empty."""
+    page.evaluate("localStorage.clear()")
+    page.goto("about:blank")
+    page.emulate_media(media="null", color_scheme=color_scheme)
+    page.set_viewport_size({"width": width, "height": height})
+    page.mouse.move(0, 0)
 
 
 @pytest.fixture

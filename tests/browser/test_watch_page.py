@@ -32,10 +32,10 @@ class Lesson:
     def look(self, at_ms: float = 1000) -> None:
         """Push what there is now."""
         self.run.write()
-        now, more = self.follower.look(ORIGIN + at_ms / 1e3)
+        now, more = self.follower.poll(ORIGIN + at_ms / 1e3)
         while more:
-            now, more = self.follower.look(ORIGIN + at_ms / 1e3)
-        self.server.show(self.stepper.look(now, self.follower), self.follower)
+            now, more = self.follower.poll(ORIGIN + at_ms / 1e3)
+        self.server.show(self.stepper.update(now, self.follower), self.follower)
 
     def reduce(self, rank: int, number: int, at_ms: float, end_ms: float | None) -> None:
         """A rank reduces."""
@@ -111,7 +111,7 @@ def test_the_button_and_the_space_key_let_a_step_go(lesson: Lesson, opened: Call
         with page.expect_response(lambda answer: answer.url.endswith("/step") and answer.status == 204):
             page.locator("#step").click() if number == 1 else page.keyboard.press(" ")
         lesson.look()
-        assert lesson.watched.take() == dict.fromkeys(range(3), number)
+        assert lesson.watched.collect_released() == dict.fromkeys(range(3), number)
         for rank in range(3):
             lesson.reduce(rank, number, 10 * number + 1, 10 * number + 2)
         lesson.look()

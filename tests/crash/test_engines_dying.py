@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.conftest import HOLD, Lab, read, wait_until
+from tests.crash.conftest import HOLD, Command, Lab, read, wait_until
 from tests.golden import golden
 from tests.short import SHORT
 
@@ -240,11 +240,22 @@ def test_without_docker_and_without_torch_a_fix_is_named(without_torch: Lab, ver
         assert golden(1) in ended.said
 
 
+IMPATIENT = """
+import sys
+from lab.engine.docker import connection
+connection._FIRST_ANSWER_S = 2
+from lab.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 def test_a_silent_socket_is_not_waited_for_without_end(local_lab: Lab):
     """A Docker engine that accepts and says nothing, as one that is stuck does."""
     with tempfile.TemporaryDirectory(prefix="lab-", dir=SHORT) as folder, socket.socket(socket.AF_UNIX) as silent:
         silent.bind(f"{folder}/engine.sock")
         silent.listen(8)
-        ended = local_lab("status", "--engine", "docker", DOCKER_HOST=f"unix://{folder}/engine.sock", timeout_s=90)
+        env = {**local_lab.env, "DOCKER_HOST": f"unix://{folder}/engine.sock"}
+        words = [sys.executable, "-c", IMPATIENT, "status", "--engine", "docker"]
+        ended = Command(words, local_lab.folder, env, local_lab.notes).end(90)
     assert ended.code == 3, ended.said
     assert "Traceback" not in ended.said

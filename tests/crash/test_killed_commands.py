@@ -41,7 +41,7 @@ def kill_at(lab: Lab, fraction: float, *words: str) -> None:
 
 
 @pytest.mark.local_first
-@pytest.mark.parametrize("moment", first([2, 6], *sorted({*MOMENTS} - {2, 6})))
+@pytest.mark.parametrize("moment", first([6], *sorted({*MOMENTS} - {6})))
 def test_nothing_is_left_when_a_run_with_a_cluster_of_its_own_is_killed(lab, moment):
     kill_at(lab, (moment + 0.5) / len(MOMENTS), "run", lab.script(QUICK), "--nodes", "2")
     assert lab("down").code == 0

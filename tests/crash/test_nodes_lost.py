@@ -28,7 +28,7 @@ def after_the_loss(lab):
     return lab, run.end()
 
 
-def test_a_killed_node_is_named_as_the_culprit_and_the_cluster_can_be_rebuilt(after_the_loss):
+def test_a_killed_node_is_named_as_the_culprit(after_the_loss):
     lab, ended = after_the_loss
     assert ended.code == 1
     assert golden(1) in ended.out
@@ -43,24 +43,22 @@ def test_a_killed_node_is_named_as_the_culprit_and_the_cluster_can_be_rebuilt(af
     assert status["state"] == "partial"
     assert [node["state"] == "running" for node in status["nodes"]] == [True, False]
 
-    again = lab("up", "--nodes", "2")
-    assert again.code == 0
-    assert golden(3, lab.name) in again.err
-    assert golden(4) in again.err
-    assert lab.status()["state"] == "ready"
-    assert lab("run", lab.script("print('fine')", "fine.py")).code == 0
     assert lab("down").code == 0
     assert lab.leftovers() == []
 
 
 @pytest.mark.local_first
-def test_a_rebuilt_cluster_has_the_shape_that_it_had(lab):
+def test_a_cluster_that_lost_a_node_can_be_rebuilt_and_has_the_shape_that_it_had(lab):
     assert lab("up", "--nodes", "2", "--env", "KEPT=yes").code == 0
-    lab.kill_node(0)
-    assert lab("up").code == 0
+    lab.kill_node(1)
+    again = lab("up")
+    assert again.code == 0
+    assert golden(1, lab.name) in again.err
+    assert golden(2) in again.err
     status = lab.status()
     assert status["state"] == "ready"
     assert (len(status["nodes"]), status["shape"]["env"]) == (2, {"KEPT": "yes"})
+    assert lab("run", lab.script("print('fine')", "fine.py")).code == 0
 
 
 @pytest.mark.local_first

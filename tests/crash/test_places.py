@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.conftest import HOLD, Lab, docker_leftovers, first, make_lab, put_away, wait_until
+from tests.crash.conftest import HOLD, Lab, docker_leftovers, make_lab, put_away, wait_until
 from tests.golden import golden
 
 FLOOD = """
@@ -128,7 +128,8 @@ def test_a_read_only_runs_folder_is_a_sentence(local_lab: Lab, read_only_disk: P
     assert local_lab.leftovers() == []
 
 
-@pytest.mark.parametrize("folder", first(["mein Ördner, 目录 №1, 'quoted\" $HOME `x`"], "-rf", "ends with."))
+@pytest.mark.long
+@pytest.mark.parametrize("folder", ["mein Ördner, 目录 №1", "'quoted\" $HOME `x`", "-rf", "ends with."])
 def test_any_folder_name_will_do(local_lab: Lab, tmp_path: Path, folder: str):
     lab = local_lab
     here = tmp_path / folder
@@ -143,25 +144,29 @@ def test_any_folder_name_will_do(local_lab: Lab, tmp_path: Path, folder: str):
 
 
 @pytest.mark.local_first
-def test_the_default_cluster_of_a_folder_with_an_odd_name_is_found_again(lab: Lab, tmp_path: Path):
-    here = tmp_path / "Über uns 目录"
+def test_the_default_cluster_of_a_folder_with_an_odd_name_is_found_again_and_runs_scripts_there(
+    lab: Lab, tmp_path: Path
+):
+    here = tmp_path / "Über uns 目录 №1, 'quoted\" $HOME `x`"
     here.mkdir()
-    (here / "s.py").write_text(FINE)
-
-    argv = [*lab.python, "-m", "lab.cli.main"]
+    (here / "skript ü.py").write_text("print('läuft 走', flush=True)\n")
     engine = ["--engine", lab.engine]
 
-    def plain(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*argv, *words, *engine], cwd=here, env=lab.env, capture_output=True, text=True, timeout=60
-        )
+    def plain(verb: str, *words: str) -> subprocess.CompletedProcess[str]:
+        argv = [*lab.python, "-m", "lab.cli.main", verb, *words]
+        return subprocess.run(argv, cwd=here, env=lab.env, capture_output=True, text=True, timeout=60)
 
-    up = plain("up", "--nodes", "1", "--json")
+    up = plain("up", "--nodes", "1", "--json", *engine)
     assert up.returncode == 0, up.stderr
     name = json.loads(up.stdout)["name"]
     assert name.startswith("uber-uns-")
-    assert plain("run", "s.py").returncode == 0
-    assert f"removed {name}" in plain("down").stdout
+    run = plain("run", "./skript ü.py", *engine)
+    assert run.returncode == 0, run.stderr
+    assert "läuft 走" in run.stdout
+    (record,) = (here / ".lab" / "runs").iterdir()
+    assert "läuft 走" in (record / "logs" / "rank0.log").read_text()
+    assert plain("logs").stdout.endswith("läuft 走\n")
+    assert f"removed {name}" in plain("down", *engine).stdout
     assert lab.leftovers() == []
 
 

@@ -207,7 +207,7 @@ def test_what_ranks_print_is_printed_here(called: Cluster, capsys: pytest.Captur
 )
 def test_answers_that_are_none_end_the_call_with_a_sentence(called: Cluster, forged: bytes) -> None:
     def forges() -> None:
-        from labnode.features.functions.on_node import called as ends  # type: ignore[import-not-found]
+        from labnode.features.functions.on_node import call_channels as ends  # type: ignore[import-not-found]
 
         if dist.get_rank() == 1:
             os.write(ends.ends[1], forged)
@@ -225,7 +225,7 @@ def test_a_value_that_names_what_it_should_run_is_refused(called: Cluster, tmp_p
     def forges() -> None:
         import json
 
-        from labnode.features.functions.on_node import called as ends
+        from labnode.features.functions.on_node import call_channels as ends
 
         plain = json.dumps(["fields", "subprocess", "Popen", {"args": ["touch", str(proof)]}]).encode()
         body = len(plain).to_bytes(8, "big") + plain

@@ -32,7 +32,7 @@ def test_a_lesson_says_whether_a_prediction_held(
 ) -> None:
     lesson = lab.learn("scatter", person="anna")
     taken = lesson.run(
-        lesson.question.understand(reply), make_cluster(nodes=NODES), options=RunOptions(runs=tmp_path / "runs")
+        lesson.question.parse_reply(reply), make_cluster(nodes=NODES), options=RunOptions(runs=tmp_path / "runs")
     )
     assert (taken.prediction.right, taken.prediction.answer) == (held, "[20.0]")
     assert taken.next == "rank_table"

@@ -8,7 +8,7 @@ from lab import Result
 from lab.errors import LabError
 from lab.features.projection.cores import cores_of
 from lab.features.projection.costs import parse_network
-from lab.features.projection.project import Projection, project, source_of
+from lab.features.projection.project import Projection, project_run, source_of
 from lab.record.read import Record
 from lab.trace.read import read_trace
 from tests.engines.lessons import Lesson
@@ -24,8 +24,8 @@ def projected(result: Result) -> Projection:
     assert source.machine is not None, "the trace tells how many cores there are"
     cores = [cores_of(rank) for rank in source.trace.ranks.values()]
     assert all(one.own.ran_s > 0 for one in cores), "and how long the thread that trains ran"
-    assert all(one.beside.ran_s > 0 for one in cores), "and those that carried its calls"
-    return project([source], [8, 512], parse_network("lan-100g,racks=4"))
+    assert all(one.other_threads.ran_s > 0 for one in cores), "and those that carried its calls"
+    return project_run([source], [8, 512], parse_network("lan-100g,racks=4"))
 
 
 def test_ddp_grows_with_the_bytes_of_its_buckets(lesson: Lesson) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lab.engine.select import open_engine
-from lab.features.suite.cases import Asked, Matrix
-from lab.features.suite.run import start
+from lab.features.suite.cases import Matrix, SuiteRequest
+from lab.features.suite.run import execute_suite
 from lab.run.options import RunOptions
 from lab.spec.load import open_scenario
 from tests.golden import golden
@@ -32,8 +32,8 @@ def test_cases_run_side_by_side_on_clusters_that_are_gone_at_the_end(engine: str
     (tmp_path / "s" / "train.yaml").write_text("script: train.py\n")
     (tmp_path / "s" / "small.yaml").write_text("script: train.py\nnodes: 1\nresources: {memory: 1GiB}\n")
     before = {info.name for info in open_engine(engine).find()}
-    found = start(
-        Asked(
+    found = execute_suite(
+        SuiteRequest(
             scenarios=[open_scenario(tmp_path / "s" / name) for name in ("train.yaml", "small.yaml")],
             matrix=Matrix(nodes=(1, 2)),
             engine=engine,  # type: ignore[arg-type]

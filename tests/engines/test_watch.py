@@ -19,7 +19,7 @@ import pytest
 from lab import Cluster
 from lab.diagnosis.explain import explain_run
 from lab.features.watch.now import Follower, Now, Watched
-from lab.features.watch.verb import follow
+from lab.features.watch.verb import follow_run
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.trace.read import read_trace
@@ -53,7 +53,7 @@ class Hand:
 
     def show(self, now: Now, follower: Follower) -> None:
         self.seen.append(now)
-        told = " ".join(f"{rank.told}" for rank in now.ranks if rank.state == "held")
+        told = " ".join(f"{rank.activity}" for rank in now.ranks if rank.state == "held")
         if now.next and "once the others" not in now.next and self.pressed[-1:] != [f"{now.next}: {told}"]:
             self.pressed.append(f"{now.next}: {told}")
             self.stepper.press()
@@ -64,7 +64,7 @@ class Hand:
 
 def watch(cluster: Cluster, script: Path, hand: Hand, watched: Watched, **options: Any) -> Result:
     ended = threading.Event()
-    watcher = threading.Thread(target=follow, args=(lambda: watched.path, [hand], watched, None, ended))
+    watcher = threading.Thread(target=follow_run, args=(lambda: watched.path, [hand], watched, None, ended))
     watcher.start()
     try:
         return cluster.run(script, companions=(watched,), runs=script.parent / "runs", **options)

@@ -292,21 +292,21 @@ def compressed_dumps(folder: Path) -> None:
     (folder / "rank_0").write_bytes(gzip.compress(b"\0" * 100_000_000))
 
 
-@sized(12)
+@sized(6)
 def every_rank_calls_something_else(folder: Path, size: int = 1_000) -> None:
     for rank in range(size):
         calls = [started(i, profiling_name=f"nccl:op{rank}_{i}", input_sizes=[[rank + 1]]) for i in range(60)]
         (folder / f"rank_{rank}").write_bytes(pickle.dumps(dump(calls, range(size)), protocol=2))
 
 
-@sized(12)
+@sized(6)
 def numbers_of_calls_that_never_meet(folder: Path, size: int = 1_000) -> None:
     for rank in range(size):
         calls = [call(i, collective_seq_id=rank * 1000 + i) for i in range(200)]
         (folder / f"rank_{rank}").write_bytes(pickle.dumps(dump(calls, range(size)), protocol=2))
 
 
-@sized(12)
+@sized(6)
 def dumps_that_begin_one_after_another(folder: Path, size: int = 1_000) -> None:
     for rank in range(size):
         calls = [call(i) for i in range(rank, rank + 200)]

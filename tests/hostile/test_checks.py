@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections.abc import Iterator
@@ -33,26 +34,32 @@ REFUSED = {
     "large": "answer.json is larger than 16,777,216 bytes",
     "name in capitals": "answer.json is not there",
     "nested": "answer.json is nested more than 100 deep",
-    "nested mappings": "answer.json is nested more than 100 deep",
-    "nested after a string": "answer.json is nested more than 100 deep",
-    "number of a million digits": "answer.json holds a number of 1,000,000 digits; 400 are allowed",
-    "number beyond every float": "answer.json holds a number that no float can hold: 1e999",
-    "no number": "answer.json holds NaN, which is no number in JSON",
-    "million values": "answer.json has more than 1,000,000 values",
-    "million lists": "answer.json has more than 1,000,000 values",
-    "half a character": "answer.json holds half of a character, which is no text",
-    "no JSON": "answer.json is not JSON: Expecting value at line 1, column 1",
-    "nothing": "answer.json is not JSON: Expecting value at line 1, column 1",
     "no text": "answer.json is not text in UTF-8: byte 9 is 0xff",
-    "quotes": "answer.json has more than 1,000,000 values",
-    "escaped quotes": "answer.json is not JSON: Unterminated string starting at at line 1, column 1",
-    "backslashes": "answer.json is not JSON: Unterminated string starting at at line 1, column 1",
 }
 """What the safe check says of each."""
-PASSED = {
+TEXTS = {
+    "nested": "is nested more than 100 deep",
+    "nested mappings": "is nested more than 100 deep",
+    "nested after a string": "is nested more than 100 deep",
+    "number of a million digits": "holds a number of 1,000,000 digits; 400 are allowed",
+    "number beyond every float": "holds a number that no float can hold: 1e999",
+    "no number": "holds NaN, which is no number in JSON",
+    "million values": "has more than 1,000,000 values",
+    "million lists": "has more than 1,000,000 values",
+    "half a character": "holds half of a character, which is no text",
+    "no JSON": "is not JSON: Expecting value at line 1, column 1",
+    "nothing": "is not JSON: Expecting value at line 1, column 1",
+    "escapes": "is not JSON: Invalid control character at at line 1, column 10",
+    "quotes": "has more than 1,000,000 values",
+    "escaped quotes": "is not JSON: Unterminated string starting at at line 1, column 1",
+    "backslashes": "is not JSON: Unterminated string starting at at line 1, column 1",
     "right": "",
     "right, twice": "",
     "right, with a mark": "",
+}
+"""What the safe check says of each text, all of which one run leaves; nothing of those that are right."""
+PASSED = {
+    "right": "",
     "right, for nobody to read": "",
     "right, far down": "it lies more than 20 folders deep",
     "right, among thousands": "files, of which only 2,000 are copied",
@@ -97,6 +104,16 @@ def test_a_check_that_reads_safely_fails_with_a_sentence_whatever_was_left(bench
         if result.verdict != "failed" or not got.startswith(f"lab.OutputError: {told}"):
             wrong[how] = f"{result.verdict}: {got[:300]}"
     assert wrong == {}
+
+
+def test_every_text_is_read_or_refused_with_a_sentence(bench: Bench) -> None:
+    result, got = bench.check("each_safely", "every text")
+    assert got.startswith("it passed"), got
+    assert result.path is not None
+    said = dict(json.loads(line) for line in (result.path / "logs" / "check.log").read_text().splitlines())
+    expected = {f"{name}.json": f"{name}.json {told}" if told else "it passed" for name, told in TEXTS.items()}
+    assert said.keys() == expected.keys()
+    assert {name: text for name, text in said.items() if not text.startswith(expected[name])} == {}
 
 
 def test_an_answer_that_is_right_passes_whatever_lies_beside_it(bench: Bench) -> None:

@@ -14,8 +14,8 @@ import pytest
 from lab.features.dumps.dump import DEFAULT
 from tests.features.dumps.made import dump, entry, waiting
 from tests.golden import golden
-from tests.hostile.dump_sets import SETS, USUAL, call, started
-from tests.hostile.limited import Answer, LimitedLab
+from tests.hostile.dump_sets import SETS, USUAL, call, started, write
+from tests.hostile.limited import Answer, Forks
 
 MOST_CPU_S = 20
 MOST_MEMORY_BYTES = 1500 << 20
@@ -24,24 +24,27 @@ ACTING = ("\x1b", "\x07", "\x00", "\u202e", "\u2066", "\x85")
 
 
 @pytest.fixture(scope="module")
-def limited() -> Iterator[LimitedLab]:
+def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
     """Commands that the kernel ends after 20 s of computing, or beyond 1.5 GiB of memory."""
-    lab = LimitedLab(MOST_CPU_S, MOST_MEMORY_BYTES + (512 << 20))  # libraries are mapped, too
-    yield lab
-    lab.close()
+    forks = Forks(cpu_s=MOST_CPU_S, memory_bytes=MOST_MEMORY_BYTES + (512 << 20))  # libraries are mapped, too
+    folder = tmp_path_factory.mktemp("learned")
+    write(folder, dump([call(0), started(1)]))
+    forks.learn(folder, ["import", "fr", ".", "--runs", "runs"], *([*view, "--runs", "runs"] for view in VIEWS))
+    yield forks
+    forks.close()
 
 
 class Here:
     """A folder with dumps, in which commands are called and checked."""
 
-    def __init__(self, folder: Path, limited: LimitedLab) -> None:
+    def __init__(self, folder: Path, limited: Forks) -> None:
         self.folder, self._limited = folder, limited
         self.dumps = folder / "dumps"
         self.dumps.mkdir(parents=True)
 
     def answer(self, *words: str) -> Answer:
         """What a command answers."""
-        found = self._limited(self.folder, *words)
+        found = self._limited.lab(self.folder, *words)
         said = found.output + found.error
         assert found.code in (0, 1), (words, found.code, said[-300:])
         assert "Traceback" not in said
@@ -71,7 +74,7 @@ class Here:
 
 
 @pytest.fixture
-def here(tmp_path: Path, limited: LimitedLab) -> Here:
+def here(tmp_path: Path, limited: Forks) -> Here:
     return Here(tmp_path / "here", limited)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.crash.conftest import Lab, docker_lab, lab, local_lab
 from tests.golden import golden
+from tests.hostile.limited import NOBODY, Forks, Request
 
 __all__ = ["docker_lab", "lab", "local_lab"]
 WRITES = """
@@ -56,13 +57,25 @@ def assert_is_a_sentence(said: str) -> None:
     assert sum(line.startswith("lab: ") for line in said.splitlines()) == 1, said
 
 
-def with_output(lab: Lab, words: Words, out: int) -> tuple[int, str]:
-    """Run a verb whose standard output is such a descriptor; its exit code and what it says."""
-    argv = [*lab.python, "-m", "lab.cli.main", *words]
-    done = subprocess.run(
-        argv, cwd=lab.folder, env=lab.env, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE, timeout=150
-    )
-    return done.returncode, done.stderr.decode()
+class Outputs:
+    """Runs verbs of a lab whose standard output is such a file."""
+
+    def __init__(self, lab: Lab, forks: Forks) -> None:
+        self._lab, self._forks = lab, forks
+
+    def __call__(self, words: Words, out: str) -> tuple[int, str]:
+        """Run a verb; its exit code and what it says."""
+        lab, err = self._lab, self._lab.notes / "err"
+        request = Request("lab.cli.main", [*words], str(lab.folder), out, str(err), lab.env)
+        return self._forks.send(request), err.read_text()
+
+
+@pytest.fixture
+def with_output(local_lab: Lab) -> Iterator[Outputs]:
+    forks = Forks()
+    forks.learn(local_lab.folder, ["show"], ["up", "--dry-run", "--engine", "local"])
+    yield Outputs(local_lab, forks)
+    forks.close()
 
 
 def broken_pipe() -> int:
@@ -127,6 +140,7 @@ def test_a_report_that_cannot_be_written_is_named(local_lab: Lab, mount: Mount) 
 
 def test_files_of_a_suite_that_cannot_be_written_are_named(local_lab: Lab) -> None:
     script = local_lab.script("pass")
+    assert local_lab("up", "--nodes", "1").code == 0
     for option in ("--markdown", "--junit", "--html"):
         ended = local_lab("test", script, option, "/proc/none/file")
         assert ended.code == 1, ended.said
@@ -193,45 +207,34 @@ SHOWING: list[Words] = [
 ]  # fmt: skip
 
 
-def doing(lab: Lab, script: str) -> list[tuple[Words, int]]:
-    """Verbs that do something, and their exit codes where all goes well."""
-    where = ("--engine", "local", "--name", lab.name)
+def every_verb(lab: Lab) -> list[tuple[Words, int]]:
+    """Verbs that do something, and then those that show it, and their exit codes where all goes well."""
+    where, script = ("--engine", "local", "--name", lab.name), lab.script(FAILS)
     return [
         (("up", "--nodes", "1", *where), 0),
         (("run", script, *where), 1),
         (("run", script, "--json", *where), 1),
         (("run", script, script, *where), 1),
         (("test", script, "--engine", "local"), 1),
+        *((tuple(script if word == "script.py" else word for word in words), 0) for words in SHOWING),
         (("down", *where), 0),
     ]
 
 
-def test_every_verb_says_that_its_output_cannot_be_written(local_lab: Lab) -> None:
-    script = local_lab.script(FAILS)
-    assert local_lab("run", script, "--nodes", "1").code == 1
-    full = os.open("/dev/full", os.O_WRONLY)
-    try:
-        for words in (*SHOWING, *(words for words, _ in doing(local_lab, script))):
-            code, said = with_output(local_lab, tuple(script if word == "script.py" else word for word in words), full)
-            assert code == 1, (words, said)
-            assert said.endswith(golden(1)), (words, said)
-            assert_is_a_sentence(said)
-    finally:
-        os.close(full)
+def test_every_verb_says_that_its_output_cannot_be_written(local_lab: Lab, with_output: Outputs) -> None:
+    for words, _ in every_verb(local_lab):
+        code, said = with_output(words, "/dev/full")
+        assert code == 1, (words, said)
+        assert said.endswith(golden(1)), (words, said)
+        assert_is_a_sentence(said)
     assert local_lab.leftovers() == []
     verdicts = [run["verdict"] for run in local_lab("runs", "--json").json()]
     assert verdicts == ["failed"] * len(verdicts), "every run was judged"
 
 
-def test_every_verb_keeps_its_exit_code_when_nobody_reads_its_output(local_lab: Lab) -> None:
-    script = local_lab.script(FAILS)
-    assert local_lab("run", script, "--nodes", "1").code == 1
-    for words, expected in (*((words, 0) for words in SHOWING), *doing(local_lab, script)):
-        pipe = broken_pipe()
-        try:
-            code, said = with_output(local_lab, tuple(script if word == "script.py" else word for word in words), pipe)
-        finally:
-            os.close(pipe)
+def test_every_verb_keeps_its_exit_code_when_nobody_reads_its_output(local_lab: Lab, with_output: Outputs) -> None:
+    for words, expected in every_verb(local_lab):
+        code, said = with_output(words, NOBODY)
         assert code == expected, (words, said)
         assert not any(told in said for told in NOT_FORESEEN), (words, said)
         assert "lab: " not in said, (words, said)

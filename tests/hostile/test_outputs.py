@@ -111,6 +111,7 @@ def test_a_strict_cluster_gives_back_no_more(run: Run, make_cluster: MakeCluster
     assert_attacks_came_to_nothing(result, 2)
 
 
+@pytest.mark.local_first
 def test_of_files_without_number_some_come_back_and_the_rest_are_counted(run: Run) -> None:
     result = run("outputs.py", "many", nodes=1, timeout_s=60.0)
 
@@ -127,6 +128,7 @@ def test_a_link_in_the_place_of_the_folder_gives_back_nothing(run: Run) -> None:
     assert result.outputs == ()
 
 
+@pytest.mark.local_first
 def test_links_in_a_folder_that_was_asked_for_lead_no_file_out_of_it(run: Run, tmp_path: Path) -> None:
     outside, here = tmp_path / "outside", tmp_path / "here"
     outside.mkdir()

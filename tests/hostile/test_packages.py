@@ -17,7 +17,7 @@ from lab import Cluster, LabError
 from lab.engine.packages import Prepared, package_store
 from lab.engine.select import select_engine
 from lab.errors import ClusterUnfit
-from lab.features.packages.stores import store
+from lab.features.packages.stores import store_folder
 from lab.features.packages.wheels import Target, ask_python, check_wheels
 from tests.engines.conftest import scenario_of, written
 from tests.wheel_files import make_wheel
@@ -227,6 +227,7 @@ def test_a_wheel_that_does_not_fit_is_refused_with_the_name_of_its_file(
     assert error.value.message.isprintable()
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize("name", ["torch/__init__.py", "{NAME}-1.0.data/scripts/python3", "../labtestout.py"])
 def test_nodes_are_not_made_of_a_wheel_that_does_not_fit(
     engine: str, index: Path, prepared: Callable[[], list[Prepared]], name: str
@@ -237,9 +238,17 @@ def test_nodes_are_not_made_of_a_wheel_that_does_not_fit(
 
 
 @pytest.mark.docker
-def test_a_program_of_the_image_is_not_replaced(index: Path) -> None:
+@pytest.mark.parametrize("engine", ["docker"], indirect=True)
+def test_a_program_of_the_image_is_not_replaced(
+    engine: str, index: Path, prepared: Callable[[], list[Prepared]]
+) -> None:
     raw_wheel(index, {f"{NAME}-1.0.data/scripts/sh": b"#!/bin/true\n"})
-    assert f"'{NAME}-1.0.data/scripts/sh', which image" in refused("docker", NAME)
+    assert f"'{NAME}-1.0.data/scripts/sh', which image" in refused(engine, NAME)
+    assert prepared() == []
+
+
+BOMB_MIB = 260
+"""Some more than what may be packed however small."""
 
 
 @pytest.mark.local_first
@@ -254,11 +263,11 @@ def test_a_damaged_wheel_is_refused_and_nothing_is_left(
         wheel.write_bytes(data)
     elif kind in ("bomb", "huge"):
         with zipfile.ZipFile(wheel, "a", zipfile.ZIP_DEFLATED) as archive, archive.open("labtestbomb", "w") as file:
-            for _ in range(300):
+            for _ in range(BOMB_MIB):
                 file.write(bytes(1 << 20))
         if kind == "huge":
             data = wheel.read_bytes()
-            said = struct.pack("<I", 300 << 20)
+            said = struct.pack("<I", BOMB_MIB << 20)
             assert data.count(said) == 2
             wheel.write_bytes(data.replace(said, struct.pack("<I", 0xFFFFFFF0)))
     elif kind == "crowd":
@@ -275,7 +284,7 @@ def test_a_damaged_wheel_is_refused_and_nothing_is_left(
     assert NAME in error.value.message
     assert error.value.message.isprintable()
     assert prepared() == []
-    assert not [*(store() / "fetching").iterdir()]
+    assert not [*(store_folder() / "fetching").iterdir()]
 
 
 def test_modes_of_a_wheel_do_not_reach_this_machine(

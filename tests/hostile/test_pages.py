@@ -26,7 +26,7 @@ from lab.features.html.page import write_report
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.svg import svg_of
 from lab.features.records.records import Suite
-from lab.features.suite.cases import rates
+from lab.features.suite.cases import compute_rates
 from lab.features.suite.page import write_suite
 from lab.features.suite.view import junit_xml, suite_markdown
 from lab.features.watch.now import Follower
@@ -149,7 +149,7 @@ def test_the_watch_page_shows_what_would_act(tmp_path: Path) -> None:
     run.made.call(0, "all_reduce", 10, None, [[1.0]], red="SUM", at=f"train.py{printable()}:3")
     run.write()
     follower = Follower(run.record)
-    now, _ = follower.look(ORIGIN + 2)
+    now, _ = follower.poll(ORIGIN + 2)
     server = Server(page_of(printable()))
     sent: list[bytes] = []
     try:
@@ -229,7 +229,7 @@ def test_markdown_of_a_suite_is_text(tmp_path: Path) -> None:
 
 def test_markdown_of_rates_is_text(tmp_path: Path) -> None:
     outcomes = [outcome(attempt("failed", EVIL), name=EVIL, repetition=n, repetitions=2, seed=n) for n in (1, 2)]
-    assert rates(outcomes)
+    assert compute_rates(outcomes)
     assert_markdown_is_text(suite_markdown(suite(*outcomes, seed=1)))
 
 

@@ -9,7 +9,6 @@ import shutil
 import socket
 import stat
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,12 +26,12 @@ from lab.record.result import Result
 from lab.record.write import RecordWriter
 from tests.cli.test_damaged_records import make
 from tests.golden import golden
+from tests.hostile.limited import Forks, Request
 from tests.hostile.view_record import VIEWS
 
-pytestmark = pytest.mark.timeout(170)
+pytestmark = pytest.mark.timeout(200)
 SECRET = "SECRET-7f3a9c"
 VICTIM = "this file belongs to the user\n"
-DEADLINE_S = 150
 SLOWEST_VIEW_S = 20
 ACTING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """What changes a terminal or the direction of text, except colors, which `NO_COLOR` turns off."""
@@ -51,6 +50,7 @@ class Runs(NamedTuple):
     """A folder in which the lab is called: two good records and `r`, and what does not belong to them."""
 
     folder: Path
+    forks: Forks
 
     @property
     def record(self) -> Path:
@@ -101,10 +101,20 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def forks(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """What views of a whole record import is imported already."""
+    made, folder = Forks(), tmp_path_factory.mktemp("learned")
+    shutil.copytree(template, folder / ".lab" / "runs")
+    made.learn(folder, *VIEWS)
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def runs(template: Path, tmp_path: Path) -> Iterator[Runs]:
+def runs(template: Path, tmp_path: Path, forks: Forks) -> Iterator[Runs]:
     """Fresh copies of the records, and files outside of them that no view may show or change."""
-    found = Runs(tmp_path)
+    found = Runs(tmp_path, forks)
     shutil.copytree(template, tmp_path / ".lab" / "runs")
     found.outside.mkdir()
     (found.outside / "victim").write_text(VICTIM)
@@ -428,19 +438,11 @@ ATTACKS = [
 
 def call_views(runs: Runs, views: list[list[str]] | None = None) -> list[dict[str, Any]]:
     """Call the verbs in a process with little memory; the answers, which come before a deadline."""
-    words = [sys.executable, "-m", "tests.hostile.view_record", *([json.dumps(views)] if views is not None else [])]
-    environment = {**os.environ, "NO_COLOR": "1", "PYTHONPATH": os.getcwd(), "HOME": str(runs.folder), "TERM": "dumb"}
-    with (runs.folder / "answers.jsonl").open("wb") as answers, (runs.folder / "errors.txt").open("wb") as errors:
-        process = subprocess.Popen(
-            words, cwd=runs.folder, env=environment, stdout=answers, stderr=errors, stdin=subprocess.DEVNULL
-        )
-        try:
-            process.wait(DEADLINE_S)
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            process.kill()
-            process.wait()
+    words = [json.dumps(views)] if views is not None else []
+    environment = {"NO_COLOR": "1", "HOME": str(runs.folder), "TERM": "dumb"}
+    out, err = runs.folder / "answers.jsonl", runs.folder / "errors.txt"
+    request = Request("tests.hostile.view_record", words, str(runs.folder), str(out), str(err), environment)
+    runs.forks.send(request)
     found = [json.loads(line) for line in (runs.folder / "answers.jsonl").read_text().splitlines()]
     asked = VIEWS if views is None else views
     errors_text = (runs.folder / "errors.txt").read_text()

@@ -80,6 +80,20 @@ def test_a_volume_of_the_command_line_hides_nothing_either(folder: Path, capsys:
     assert golden(1) in capsys.readouterr().err
 
 
+@pytest.fixture(scope="module")
+def image_with_programs(node_image: str, docker_engine: docker.DockerClient) -> Iterator[str]:
+    """An image that keeps programs where others have none."""
+    name = f"lab-test-programs-{os.getpid()}"
+    lines = (
+        f"FROM {node_image}",
+        "RUN mkdir -p /programs /workspace/venv/bin",
+        "ENV PATH=/workspace/venv/bin:$PATH PYTHONPATH=/home/tools",
+    )
+    docker_engine.images.build(fileobj=io.BytesIO("\n".join(lines).encode()), tag=name, rm=True)
+    yield name
+    docker_engine.images.remove(name, force=True)
+
+
 class TestOnDocker:
     """With real containers."""
 
@@ -165,19 +179,6 @@ class TestOnDocker:
             assert result.passed, result.reason
         finally:
             docker_engine.images.remove(name)
-
-    @pytest.fixture
-    def image_with_programs(self, node_image: str, docker_engine: docker.DockerClient) -> Iterator[str]:
-        """An image that keeps programs where others have none."""
-        name = f"lab-test-programs-{os.getpid()}"
-        lines = (
-            f"FROM {node_image}",
-            "RUN mkdir -p /programs /workspace/venv/bin",
-            "ENV PATH=/workspace/venv/bin:$PATH PYTHONPATH=/home/tools",
-        )
-        docker_engine.images.build(fileobj=io.BytesIO("\n".join(lines).encode()), tag=name, rm=True)
-        yield name
-        docker_engine.images.remove(name, force=True)
 
     @pytest.mark.parametrize(
         "target",

@@ -174,7 +174,7 @@ def test_a_quiet_run_shows_nothing(terminal: Terminal) -> None:
 
 def test_a_dumb_terminal_has_no_bottom(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
-    assert not Bottom(terminal.stream).there
+    assert not Bottom(terminal.stream).is_terminal
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def open_api() -> docker.APIClient:
     from docker.utils import kwargs_from_env
 
     class Api(docker.APIClient):
-        """Calls an engine with its certificates, whatever the environment says of those of the web."""
+        """Calls an engine with its own certificates, whatever certificates the environment names for the web."""
 
         def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
             return super().merge_environment_settings(url, proxies, stream, self.verify, cert)

@@ -35,9 +35,9 @@ def examine_engine(connection: Connection, wanted: Wanted) -> list[Check]:
 
 def _version(connection: Connection) -> Check:
     version = connection.ask("GET", "/version")
-    description = f"docker {version['Version']}, API {version['ApiVersion']}, {connection.api.base_url}"
+    result = f"docker {version['Version']}, API {version['ApiVersion']}, {connection.api.base_url}"
     is_old = tuple(int(part) for part in version["ApiVersion"].split(".")) < _MIN_API
-    return Check.judge("engine", description, is_old, "install Docker Engine 19.03 or newer", "failed")
+    return Check.judge("engine", result, is_old, "install Docker Engine 19.03 or newer", "failed")
 
 
 def _image(connection: Connection, image: str) -> Check:
@@ -68,8 +68,6 @@ def _recorder(image: str, *, built: bool) -> Check:
     if built:
         return Check("ok", "recorder", f"compiled, in {image}")
     if image == DEFAULT_IMAGE:
-        description = (
-            f"the one in Python, which is slower: {image} has no compiled one that fits this version of the lab"
-        )
-        return Check("warning", "recorder", description, "lab image build, then lab down and lab up")
+        result = f"the one in Python, which is slower: {image} has no compiled one that fits this version of the lab"
+        return Check("warning", "recorder", result, "lab image build, then lab down and lab up")
     return Check("ok", "recorder", f"the one in Python; {image} has no compiled one")

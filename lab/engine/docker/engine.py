@@ -171,8 +171,9 @@ class DockerEngine:
             from lab.engine.docker.request import refuse_volumes_over_programs
 
             refuse_volumes_over_programs(self.connection, image, shape)
+        requests = self.requests(cluster, shape, run=run)  # what it refuses leaves nothing to remove
         try:
-            lost = create_cluster(self.connection, cluster, self.requests(cluster, shape, run=run), announce)
+            lost = create_cluster(self.connection, cluster, requests, announce)
             if lost is not None:
                 raise self.explain_lost(lost, image)
             return self.find(cluster)[0]

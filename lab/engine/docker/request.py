@@ -193,7 +193,7 @@ def cost_of(shape: Shape) -> NodeCost:
 def zygote_of(shape: Shape) -> Any:
     """Return a feature's module whose zygote forks the agents of such a cluster; None: each node imports torch."""
     zygote = None if shape.strict or shape.image or shape.requirements or shape.gpus else find_hook("zygote")
-    return zygote if zygote is not None and zygote.pays(shape.nodes) else None
+    return zygote if zygote is not None and zygote.uses_zygote(shape.nodes) else None
 
 
 def is_here(facts: Mapping[str, Any]) -> bool:

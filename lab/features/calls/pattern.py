@@ -245,7 +245,7 @@ class CallsKeys(Frozen):
     """What scenarios state about the calls of ranks."""
 
     calls: Stated | None = key_field(None, _calls(), "calls: ['all_gather int64[1]', ..., barrier]", "not checked")
-    """What each rank must have called, in order; see Expected calls. `snapshot`: what is in a file beside this one,
+    """What each rank must have called, in order; see Expected calls. `snapshot`: what is in a file next to this one,
     which the first run writes; see snapshots."""
 
 

@@ -517,8 +517,8 @@ class RecordedCalls(dict[int, tuple[str, ...]]):
         """Compare the calls with a file; a missing one is written, except in CI.
 
         Args:
-            path: The file; None: next to the script of the run or, in a test, next to the test.
-            update: True: rewrite it; False: do not even write a missing one.
+            path: the file; None: next to the script of the run or, in a test, beside the test.
+            update: True: write it anew; False: not even one that is missing.
 
         Returns:
             True.

@@ -11,11 +11,11 @@ from lab.errors import UsageError
 
 _OPTIONS = {"seed": "--seed", "kinds": "--faults", "most": "--most", "out": "--out"}
 DRAWN = 50
-"""Schedules of a search that does not say how many."""
+"""Default number of schedules of a search."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`--chaos`, and what belongs to it."""
+    """Add `--chaos` and its options."""
     group = parser.add_argument_group("search for faults that the scenario does not survive")
     group.add_argument(
         "--chaos",
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
-    """Search where that is asked for; the exit code is 1 where something was found.
+    """Search if `--chaos` is given; return 1 if a schedule breaks something.
 
     Raises:
         UsageError: an option of a search is given, and no search is asked for.
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
         from lab.features.chaos.trials import run_search
 
         return run_search(arguments, DRAWN)
-    given = [option for name, option in _OPTIONS.items() if getattr(arguments, name) is not None]
-    if given:
-        raise UsageError(f"{given[0]} belongs to a search", "add --chaos")
+    options = [option for name, option in _OPTIONS.items() if getattr(arguments, name) is not None]
+    if options:
+        raise UsageError(f"{options[0]} belongs to a search", "add --chaos")
     return verb(arguments)

@@ -1,7 +1,6 @@
-"""The search: schedules of faults are drawn from the record of a run, and tried until one breaks something.
+"""Draw schedules of faults from the record of a run, and try them until one breaks something; then shrink it.
 
-Drawn are which faults, where, and at which moment of the run, of those that its record has. What breaks something is
-shrunk.
+A schedule consists of faults, their targets, and their moments. Only moments from the record are drawn.
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ from lab.trace.read import read_trace
 
 
 def moments_of(record: Record) -> list[When]:
-    """Every exact moment of every rank: first those of rank 0 in their order, then those of rank 1, and so on."""
+    """Return each exact moment of each rank: those of rank 0 in order, then those of rank 1, and so on."""
     of_calls = (_of_calls(rank, trace) for rank, trace in sorted(read_trace(record).ranks.items()))
     return [*chain.from_iterable(of_calls), *_of_notes(record)]
 
 
-def earliest(moment: When) -> When:
-    """The first moment of its kind: the same call, phase or note of that rank, when it comes for the first time."""
+def first_occurrence(moment: When) -> When:
+    """Return the first moment of this kind: the same call, phase, or note of that rank, the first time."""
     return replace(moment, count=1) if moment.note is None else replace(moment, equals=None)
 
 
 def _of_calls(rank: int, trace: RankTrace) -> list[When]:
     calls = [(call.begin, call.end, call.op, None) for call in trace.calls if call.op in OPERATIONS]
-    phases = [(mark.begin, mark.end, None, mark.name) for mark in trace.phases if mark.name in PHASES]
+    phases = [(span.begin, span.end, None, span.name) for span in trace.phases if span.name in PHASES]
     times, moments = Counter[str | None](), list[tuple[float, When]]()
     for begin, end, op, phase in sorted([*calls, *phases], key=lambda one: one[0]):
         times[op or phase] += 1
@@ -55,43 +54,43 @@ def _of_calls(rank: int, trace: RankTrace) -> list[When]:
 def _of_notes(record: Record) -> Iterator[When]:
     notes = [event for event in record.events() if isinstance(event, Note) and event.rank >= 0]
     times = Counter((note.rank, note.name) for note in notes)
-    told = set[tuple[int, str, str]]()
+    reported = set[tuple[int, str, str]]()
     for note in sorted(notes, key=lambda one: one.rank):
         key = (note.rank, note.name, repr(note.value))
         if times[note.rank, note.name] == 1:
             yield When(rank=note.rank, note=note.name)
-        elif isinstance(note.value, (int, float, str)) and key not in told:
-            told.add(key)
+        elif isinstance(note.value, (int, float, str)) and key not in reported:
+            reported.add(key)
             yield When(rank=note.rank, note=note.name, equals=note.value)
 
 
 Schedule = tuple[Fault, ...]
 DURATIONS_S = (0.2, 0.5, 1.0)
-"""How long what only slows a run is in force: long beside a call, short beside every time-out."""
+"""Durations of faults that only slow a run: long for a call, short for any timeout."""
 _ATTEMPTS = 50
 
 
 class Pool(Chance):
-    """What schedules are drawn from."""
+    """The faults and moments that schedules are drawn from."""
 
     kinds: Sequence[type[FaultKind]]
     moments: Sequence[When]
     most: int = 3
-    """Most faults of a schedule."""
+    """Most faults in a schedule."""
 
     def draw(self, tried: set[str]) -> Schedule | None:
-        """A schedule that is not among those `said`; None where none is found any more. Half of all have one fault."""
+        """Draw a schedule that was not tried; None if none can be drawn. Half of all schedules have one fault."""
         for _ in range(_ATTEMPTS):
             count = next((number for number in range(1, self.most) if self.random.random() < 0.5), self.most)
-            drawn = {said(fault): fault for fault in (self._fault() for _ in range(count)) if fault is not None}
+            drawn = {schedule_key(fault): fault for fault in (self._fault() for _ in range(count)) if fault is not None}
             schedule = tuple(drawn[text] for text in sorted(drawn))
-            if schedule and said(*schedule) not in tried:
-                tried.add(said(*schedule))
+            if schedule and schedule_key(*schedule) not in tried:
+                tried.add(schedule_key(*schedule))
                 return schedule
         return None
 
     def _fault(self) -> Fault | None:
-        """One at a moment that it can be done at; None where it cannot be done at the one that was drawn."""
+        """Draw a fault and a moment; None if they do not fit."""
         what = self.one_of(self.kinds).drawn(self)
         fitting = [one for one in self.moments if what is None or not what.by_worker or one.rank in what.ranks]
         if what is None or not fitting:
@@ -103,15 +102,15 @@ class Pool(Chance):
         return None
 
 
-def said(*faults: Fault) -> str:
-    """Faults as a file would say them, on a line: two that say the same are the same."""
+def schedule_key(*faults: Fault) -> str:
+    """Return the faults on a line, as a file would write them; equal lines mean equal schedules."""
     return json.dumps([fault_data(fault) for fault in faults])
 
 
 def kinds_drawn(
     engine: str, nodes: Sequence[str], ranks: Sequence[int], named: Sequence[str] = ()
 ) -> list[type[FaultKind]]:
-    """The kinds that are drawn for a run on this engine: those that are named, or all that do not change data.
+    """Return the kinds to draw from on this engine: the named ones, or all that do not change data.
 
     Raises:
         UsageError: one that is named is not known, is never drawn for such a run, or cannot be done on this engine.
@@ -134,11 +133,11 @@ _NOTE = "note "
 
 
 def broken_by(result: Result, harms: Sequence[Harm]) -> str:
-    """What a run under faults broke, in a sentence; empty where it ended as such a run may.
+    """Describe in a sentence what a run under faults broke; empty if it ended as such a run can.
 
     Args:
-        result: of that run.
-        harms: what the faults that were done to it can do.
+        result: result of that run.
+        harms: what the injected faults can do.
     """
     if result.verdict == "hung":
         return f"it hung: {result.reason}"
@@ -150,9 +149,9 @@ def broken_by(result: Result, harms: Sequence[Harm]) -> str:
     if unmet and not anybody_failed(result):
         return f"nobody failed, and yet {unmet[0].sentence()}"
     noted = {(rank.rank, _NOTE + name) for rank in result.ranks if rank.exit_code == 0 for name in rank.notes}
-    wrong = [one for one in unmet if (one.rank, one.what) in noted]
-    if wrong:
-        return f"a rank ended as if all were well: {wrong[0].sentence()}"
+    unmet_notes = [one for one in unmet if (one.rank, one.what) in noted]
+    if unmet_notes:
+        return f"a rank ended as if all were well: {unmet_notes[0].sentence()}"
     if anybody_failed(result) and "loses" not in harms:
         only = "its faults only took time" if harms else "no fault came"
         return f"it failed, though {only}: {result.reason}"
@@ -160,26 +159,26 @@ def broken_by(result: Result, harms: Sequence[Harm]) -> str:
 
 
 def anybody_failed(result: Result) -> bool:
-    """Whether a rank or a node failed, whatever was expected of what came out."""
+    """Return whether a rank or a node failed, whatever the scenario expects."""
     return result.culprit is not None or any(not one.met for one in result.expectations if one.what == "exit")
 
 
-def shrink(schedule: Schedule, breaks: Callable[[Schedule], bool], most: int) -> list[Schedule]:
-    """Schedules that broke something, each simpler than the one before; the last one is the shortest that was found.
+def shrink_schedule(schedule: Schedule, breaks: Callable[[Schedule], bool], most: int) -> list[Schedule]:
+    """Return schedules that break something, each simpler than the one before; the last one is the simplest.
 
-    First with as few of its faults as will do, one before two; then each of these sooner and shorter. A simpler one is
-    taken as soon as it breaks, until none does.
+    It tries as few of the faults as possible, one before two, then earlier moments and shorter durations. It accepts a
+    simpler schedule as soon as that breaks something, and stops when none does.
 
     Args:
-        schedule: one that breaks something.
-        breaks: tries one; called with no schedule twice.
-        most: so many are tried.
+        schedule: a schedule that breaks something.
+        breaks: tries a schedule; never called twice with the same one.
+        most: most schedules to try.
     """
-    simpler, tried = [schedule], {said(*schedule)}
+    simpler, tried = [schedule], {schedule_key(*schedule)}
     candidates = _simpler(schedule)
     while (candidate := next(candidates, None)) is not None and len(tried) <= most:
-        if said(*candidate) not in tried:
-            tried.add(said(*candidate))
+        if schedule_key(*candidate) not in tried:
+            tried.add(schedule_key(*candidate))
             if breaks(candidate):
                 simpler.append(candidate)
                 candidates = _simpler(candidate)
@@ -189,25 +188,27 @@ def shrink(schedule: Schedule, breaks: Callable[[Schedule], bool], most: int) ->
 def _simpler(schedule: Schedule) -> Iterator[Schedule]:
     for length in range(1, len(schedule)):
         yield from combinations(schedule, length)
-    for place, fault in enumerate(schedule):
-        sooner = [replace(fault, when=earliest(fault.when))] if earliest(fault.when) != fault.when else []
+    for index, fault in enumerate(schedule):
+        sooner = (
+            [replace(fault, when=first_occurrence(fault.when))] if first_occurrence(fault.when) != fault.when else []
+        )
         shorter = [replace(fault, for_s=for_s) for for_s in DURATIONS_S if fault.for_s and for_s < fault.for_s]
         for simpler in (*sooner, *shorter):
-            yield (*schedule[:place], simpler, *schedule[place + 1 :])
+            yield (*schedule[:index], simpler, *schedule[index + 1 :])
 
 
 PROOFS = 3
-"""A schedule that was found breaks something so often, one run after the other."""
+"""How often a schedule must break something, run after run."""
 MOST_SHRINKING = 40
 """Most schedules that are tried to shrink one."""
 
 
 class Trial(Frozen):
-    """A schedule that was tried, and what came of it."""
+    """A schedule that was tried, and its outcome."""
 
     schedule: Schedule
     ended: str
-    """The verdict of the run under these faults."""
+    """Verdict of the run under these faults."""
     reason: str = ""
     """Its reason, in one sentence."""
     broken: str = ""
@@ -215,23 +216,23 @@ class Trial(Frozen):
     run: str = ""
     """Name of the run."""
     after: str = ""
-    """Name of the run after it, where there was one."""
+    """Name of the run after it, if there was one."""
     seconds: float = 0.0
     step: str = "drawn"
     """Why it was tried: `drawn`, `shrunk`, `proof`."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Convert the trial to plain data."""
         return {**vars(self), "schedule": [fault_data(fault) for fault in self.schedule]}
 
 
 @dataclass(kw_only=True)
-class Found:
-    """What a search came to."""
+class SearchResult:
+    """The outcome of a search."""
 
     trials: list[Trial] = field(default_factory=list)
     schedule: Schedule | None = None
-    """The shortest one that breaks something; None: none was found."""
+    """The shortest schedule that breaks something; None: there is none."""
     broken: str = ""
     """What it breaks."""
     proofs: int = 0
@@ -239,11 +240,11 @@ class Found:
 
     @property
     def ends(self) -> Counter[str]:
-        """How many of the schedules that were drawn ended how."""
+        """Count how the drawn schedules ended."""
         return Counter(trial.ended for trial in self.trials if trial.step == "drawn")
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Convert the result to plain data."""
         return {
             "ends": dict(self.ends),
             "found": [fault_data(fault) for fault in self.schedule or ()],
@@ -254,38 +255,40 @@ class Found:
 
 
 def sentences_of(schedule: Schedule | None) -> list[str]:
-    """Faults in words, a sentence each."""
+    """Describe each fault in a sentence."""
     return [fault_sentence(fault_data(fault)) for fault in schedule or ()]
 
 
-def search(pool: Pool, runs: int, attempt: Callable[[Schedule, str], Trial], told: Callable[[Trial], object]) -> Found:
-    """Look for a schedule that breaks something: the simplest that does each time, else the one that was drawn.
+def search_schedules(
+    pool: Pool, runs: int, attempt: Callable[[Schedule, str], Trial], report: Callable[[Trial], object]
+) -> SearchResult:
+    """Search for a schedule that breaks something: the simplest that always does, else the drawn one.
 
     Args:
-        pool: what schedules are drawn from.
-        runs: so many are drawn at most.
-        attempt: tries one, for this step of the search.
-        told: called with each trial.
+        pool: source of schedules.
+        runs: most schedules to draw.
+        attempt: tries a schedule for a step of the search.
+        report: called with each trial.
     """
-    found, tried = Found(), set[str]()
+    result, tried = SearchResult(), set[str]()
 
     def breaks(schedule: Schedule, step: str) -> str:
         trial = attempt(schedule, step)
-        found.trials.append(trial)
-        told(trial)
+        result.trials.append(trial)
+        report(trial)
         return trial.broken
 
     drawn = iter(lambda: pool.draw(tried), None)
     broken = next((one for one in islice(drawn, runs) if breaks(one, "drawn")), None)
     if broken is None:
-        return found
-    found.broken = found.trials[-1].broken
-    simpler = shrink(broken, lambda other: bool(breaks(other, "shrunk")), MOST_SHRINKING)
+        return result
+    result.broken = result.trials[-1].broken
+    simpler = shrink_schedule(broken, lambda other: bool(breaks(other, "shrunk")), MOST_SHRINKING)
     for schedule in (*simpler[:0:-1][:2], broken):
         proofs = list(takewhile(bool, (breaks(schedule, "proof") for _ in range(PROOFS))))
-        found.schedule, found.proofs = schedule, len(proofs)
+        result.schedule, result.proofs = schedule, len(proofs)
         if proofs:
-            found.broken = proofs[0]
-        if found.proofs == PROOFS:
+            result.broken = proofs[0]
+        if result.proofs == PROOFS:
             break
-    return found
+    return result

@@ -1,4 +1,4 @@
-"""Trials of schedules on one warm cluster that is made for them, and the one that was found as a scenario."""
+"""Try schedules on one warm cluster that is made for them, and write the result as a scenario."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from lab.engine.select import select_engine
 from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
 from lab.features.chaos.search import (
     PROOFS,
-    Found,
     Pool,
     Schedule,
+    SearchResult,
     Trial,
     anybody_failed,
     broken_by,
     kinds_drawn,
     moments_of,
-    search,
+    search_schedules,
     sentences_of,
 )
 from lab.features.faults.fault import broken_in, with_faults
@@ -54,9 +54,9 @@ from lab.spec.scenario import Scenario
 from lab.words import clip_end, format_count, format_duration
 
 _SLOWER = 10.0
-"""A run may take so many times as long as one without faults before it hangs."""
+"""Factor of the time without faults after which a run is hung."""
 _LEAST_S = 10.0
-"""It may always take so long."""
+"""Least timeout of a run, in seconds."""
 _LONGEST_NAME = 31
 
 
@@ -68,10 +68,10 @@ class Trials:
     scenario: Scenario
     options: RunOptions
     again: bool = False
-    """Whether the scenario passes on what it left in the shared folder too, so that it can be run after another run."""
+    """Whether the scenario also passes on its own leftovers in the shared folder, so that it can follow another run."""
 
     def undisturbed(self) -> Result:
-        """Run it without faults, which it has to pass; how long it took says when later ones hang.
+        """Run it without faults; it must pass, and its duration determines when later runs count as hung.
 
         Raises:
             UsageError: it does not pass.
@@ -90,7 +90,7 @@ class Trials:
         return first
 
     def make_pool(self, first: Result, seed: int, kinds: Sequence[str], most: int) -> Pool:
-        """What schedules of a seed are drawn from, after the record of the run without faults.
+        """Make the pool of schedules of a seed from the record of the run without faults.
 
         Raises:
             UsageError: there is nothing to draw from, or one of these kinds cannot be drawn.
@@ -105,7 +105,7 @@ class Trials:
         return Pool(random=Random(seed), kinds=drawn, moments=moments, nodes=nodes, ranks=ranks, most=most)
 
     def attempt(self, schedule: Schedule, step: str) -> Trial:
-        """Run it under faults, and once more without them where they made it fail.
+        """Run it under faults, and once more without them if they made it fail.
 
         Raises:
             Interrupted: somebody ended the search.
@@ -114,12 +114,12 @@ class Trials:
         began, trial = time.monotonic(), Trial(schedule=schedule, step=step, ended="error")
         try:
             result = self._run(with_faults(self.scenario, schedule), fresh=True)
-            done = {str(one["fault"]) for one in result.faults}  # one that failed may have been done in part
+            done = {str(one["fault"]) for one in result.faults}  # a failed one can be partly applied
             broken = broken_by(result, [fault.what.harm for fault in schedule if str(fault) in done])
             trial = replace(trial, ended=result.verdict, reason=result.reason, broken=broken, run=result.run)
             if not broken and self.again and anybody_failed(result):
                 following = self._run(self.scenario, fresh=False)
-                if not following.passed:  # on what the one before had left
+                if not following.passed:  # because of leftovers of the previous run
                     broken = f"the next run, without faults, {following.verdict}: {following.reason}"
                 trial = replace(trial, broken=broken, after=following.run)
         except (Interrupted, EngineUnavailable):
@@ -139,7 +139,7 @@ class Trials:
 def trials_on(
     engine: Engine, name: str, scenario: Scenario, asked: Mapping[str, Any], options: RunOptions, announce: Announce
 ) -> Iterator[Trials]:
-    """Trials of a scenario on a cluster of their own, beside the one of this name, which is removed at the end.
+    """Make trials of a scenario on a separate cluster that is removed at the end.
 
     Raises:
         UsageError: the scenario has faults of its own, is to fail, or would mount foreign folders.
@@ -155,7 +155,7 @@ def trials_on(
 
 
 def refuse_unfit_for_search(scenario: Scenario) -> None:
-    """Refuse a scenario that no search can use.
+    """Refuse a scenario that a search cannot use.
 
     Raises:
         UsageError: it is one.
@@ -174,8 +174,8 @@ _LONGEST_LINE = 200
 _LONGEST_FILE_NAME = 60
 
 
-def place_for(scenario: Scenario, seed: int, out: Path | None) -> Path:
-    """Where the scenario goes: a file that is not there yet, in the folder of the script, from where it is shipped.
+def choose_scenario_path(scenario: Scenario, seed: int, out: Path | None) -> Path:
+    """Choose a new file for the scenario, in the script's folder, because that folder is shipped.
 
     Raises:
         UsageError: nothing can be written there.
@@ -184,7 +184,7 @@ def place_for(scenario: Scenario, seed: int, out: Path | None) -> Path:
     name = clip_end(f"chaos-{seed}-{scenario.name}", _LONGEST_FILE_NAME)
     path = folder / f"{name}.yaml" if out is None else Path(os.path.abspath(out))
     for is_unfit, why, hint in (
-        (path.parent != folder, f"{path} is not beside the script", f"name a file in {folder}"),
+        (path.parent != folder, f"{path} is not next to the script", f"name a file in {folder}"),
         (path.exists() and out is not None, f"{path} is there already", "name another file, or remove it"),
         (not os.access(folder, os.W_OK), f"nothing can be written into {folder}", "search with a copy of the scenario"),
     ):
@@ -194,13 +194,13 @@ def place_for(scenario: Scenario, seed: int, out: Path | None) -> Path:
     return next(one for one in chain([path], numbered) if not one.exists())
 
 
-def write_scenario(scenario: Scenario, found: Found, path: Path, size: tuple[int, int], command: str) -> None:
-    """Write the scenario with the faults that were found; where the next run is what fails, it is to be run once more.
+def write_scenario(scenario: Scenario, result: SearchResult, path: Path, size: tuple[int, int], command: str) -> None:
+    """Write the scenario with the faults; if a following run fails, the scenario runs once more.
 
     Raises:
         UsageError: it cannot be written.
     """
-    again = any(trial.after for trial in found.trials if trial.step == "proof")
+    again = any(trial.after for trial in result.trials if trial.step == "proof")
     bare = replace(
         scenario,
         name=path.stem,
@@ -210,13 +210,13 @@ def write_scenario(scenario: Scenario, found: Found, path: Path, size: tuple[int
         nodes=size[0],
         nproc_per_node=size[1],
     )
-    told = [
+    comments = [
         f"Found by `{command}`.",
-        *sentences_of(found.schedule),
-        f"In {found.proofs} of {PROOFS} runs: {found.broken}",
+        *sentences_of(result.schedule),
+        f"In {result.proofs} of {PROOFS} runs: {result.broken}",
     ]
-    head = "".join(f"# {clip_end(' '.join(line.split()), _LONGEST_LINE)}\n" for line in told)
-    text = head + dump_scenario(with_faults(bare, found.schedule or (), rerun=again))
+    head = "".join(f"# {clip_end(' '.join(line.split()), _LONGEST_LINE)}\n" for line in comments)
+    text = head + dump_scenario(with_faults(bare, result.schedule or (), rerun=again))
     shared.write_text(path, text)
 
 
@@ -224,14 +224,14 @@ def write_scenario(scenario: Scenario, found: Found, path: Path, size: tuple[int
 
 
 def run_search(arguments: argparse.Namespace, schedules: int) -> int:
-    """Search, and show what was found; returns the exit code, 1 where something was."""
+    """Search, and show the result; return the exit code, 1 if a schedule breaks something."""
     scenarios, options, shape = read_arguments(arguments)
     if len(scenarios) != 1:
         raise UsageError(f"a search is of one scenario, not of {len(scenarios)}")
     scenario, seed, began, runs = scenarios[0], arguments.seed or 0, time.monotonic(), schedules
-    if str(options.runs).isdecimal():  # with --chaos, that is the number of schedules
+    if str(options.runs).isdecimal():  # with --chaos, --runs is the number of schedules
         options, runs = replace(options, runs=RUNS), int(str(options.runs))
-    path = place_for(scenario, seed, arguments.out)
+    path = choose_scenario_path(scenario, seed, arguments.out)
     name = check_name(arguments.name) if arguments.name else default_name()
     engine, why = select_engine(arguments.engine, name)
     asked = {key: value for key, value in shape.items() if value}
@@ -255,21 +255,21 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
                 numbers[trial.step] += 1
                 display.line(trial_text(trial, numbers[trial.step], runs, style))
 
-            found = search(pool, runs, trials.attempt, show)
-            if found.schedule:
+            result = search_schedules(pool, runs, trials.attempt, show)
+            if result.schedule:
                 size = len(pool.nodes), len(pool.ranks) // len(pool.nodes)
-                write_scenario(trials.scenario, found, path, size, shlex.join(["lab", *sys.argv[1:]]))
-    file = str(path) if found.schedule else None
+                write_scenario(trials.scenario, result, path, size, shlex.join(["lab", *sys.argv[1:]]))
+    file = str(path) if result.schedule else None
     shared.print_answer(
         arguments,
-        lambda: {"scenario": scenario.name, "seed": seed, "file": file, **found.to_json()},
-        lambda style: summary_text(found, path, time.monotonic() - began, style),
+        lambda: {"scenario": scenario.name, "seed": seed, "file": file, **result.to_json()},
+        lambda style: summary_text(result, path, time.monotonic() - began, style),
     )
-    return 1 if found.schedule else 0
+    return 1 if result.schedule else 0
 
 
 def trial_text(trial: Trial, number: int, count: int, style: Style) -> str:
-    """`[12/50] ✔ passed  kill node1 when rank 0 comes to all_reduce 3`."""
+    """Format a trial: `[12/50] ✔ passed  kill node1 when rank 0 comes to all_reduce 3`."""
     line = ended_line(
         number, count, trial.ended, "; ".join(sentences_of(trial.schedule)), format_duration(trial.seconds), style
     )
@@ -278,11 +278,11 @@ def trial_text(trial: Trial, number: int, count: int, style: Style) -> str:
     return f"{line}\n    {style.paint(trial.broken, 'bold')}" if trial.broken else line
 
 
-def summary_text(found: Found, path: Path, seconds: float, style: Style) -> str:
-    """How the schedules ended, and the shortest one that breaks something."""
-    text = f"{format_count(sum(found.ends.values()), 'schedule')}: {counts_text(found.ends, seconds, style)}"
-    if found.schedule is None:
+def summary_text(result: SearchResult, path: Path, seconds: float, style: Style) -> str:
+    """Count how the schedules ended, and describe the shortest one that breaks something."""
+    text = f"{format_count(sum(result.ends.values()), 'schedule')}: {counts_text(result.ends, seconds, style)}"
+    if result.schedule is None:
         return f"{text}\nnothing was found that is not survived"
-    proven = f"{found.proofs} of {PROOFS} runs" if found.proofs == PROOFS else "not every time"
-    what = f"found, and shrunk to {format_count(len(found.schedule), 'fault')} ({proven}): {found.broken}"
-    return "\n".join([text, what, *(f"  {sentence}" for sentence in sentences_of(found.schedule)), f"  {path}"])
+    proven = f"{result.proofs} of {PROOFS} runs" if result.proofs == PROOFS else "not every time"
+    what = f"found, and shrunk to {format_count(len(result.schedule), 'fault')} ({proven}): {result.broken}"
+    return "\n".join([text, what, *(f"  {sentence}" for sentence in sentences_of(result.schedule)), f"  {path}"])

@@ -1,4 +1,4 @@
-"""A trace as tracks of slices and arrows, in the formats of Chrome, Perfetto and Holistic Trace Analysis."""
+"""A trace as tracks of slices and arrows, in the formats of Chrome, Perfetto, and Holistic Trace Analysis."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lab.words import clip_end
 
 @dataclass(slots=True)
 class Slice:
-    """Something that a rank did for a while. Times are nanoseconds from the first line of the run."""
+    """An activity of a rank. Times are nanoseconds from the first line of the run."""
 
     kind: str
     """`phase` of a training step; `collective`, `message`; in these two, `wait` for another rank, and `ready` after;
@@ -32,13 +32,13 @@ class Slice:
     name: str
     begin: int
     end: int
-    """Where it never ended: the last line of the rank."""
+    """The last line of the rank if it never ended."""
     details: dict[str, Any] = field(default_factory=dict)
     call: Call | None = None
     leaving: list[int] = field(default_factory=list)
-    """Numbers of the arrows that go out from its beginning."""
+    """Numbers of the arrows that start at its beginning."""
     arriving: list[int] = field(default_factory=list)
-    """Numbers of the arrows that come in at its beginning."""
+    """Numbers of the arrows that end at its beginning."""
 
     @property
     def is_moment(self) -> bool:
@@ -46,67 +46,66 @@ class Slice:
         return self.kind in ("note", "output")
 
 
-def lay_out(marks: list[Slice], calls: list[Slice]) -> list[list[Slice]]:
-    """The tracks of a rank: first its own, with all phases and the calls that fit into them, then as many as it takes.
+def lay_out(phases: list[Slice], calls: list[Slice]) -> list[list[Slice]]:
+    """Lay out the tracks of a rank: first its own, with all phases and the calls that fit into them, then the others.
 
     Args:
-        marks: phases, in the order in which they begin, each inside the one around it or apart from it.
+        phases: in the order in which they begin, each inside the one around it or separate from it.
         calls: in the order in which they begin.
     """
-    begins = [mark.begin for mark in marks]
-    ended = list(accumulate((mark.end for mark in marks), max, initial=-1))
+    begins = [phase.begin for phase in phases]
+    ended = list(accumulate((phase.end for phase in phases), max, initial=-1))
     """For each phase, when the last of those before it ended."""
 
     def is_inside(index: int) -> bool:
         """Whether a call is inside every phase that it shares a moment with."""
         call = calls[index]
         for at in range(bisect_right(begins, call.end) - 1, -1, -1):
-            if call.begin > marks[at].end:
+            if call.begin > phases[at].end:
                 if begins[at] >= ended[at]:
-                    return True  # it lies in no other phase, so all before it ended before it
-            elif call.begin < begins[at] or call.end > marks[at].end:
+                    return True  # this phase is in no other one, so all earlier phases ended before it
+            elif call.begin < begins[at] or call.end > phases[at].end:
                 return False
         return True
 
-    rows = lay_rows(((call.begin, max(call.end, call.begin + 1)) for call in calls), allows_first_row=is_inside)
+    rows = lay_rows(((call.begin, max(call.end, call.begin + 1)) for call in calls), fits_first=is_inside)
     lanes: list[list[Slice]] = [[] for _ in range(max(rows, default=0) + 1)]
     for call, row in zip(calls, rows, strict=True):
         lanes[row].append(call)
-    lanes[0] = sorted([*marks, *lanes[0]], key=lambda one: (one.begin, -one.end, one.call is not None))
+    lanes[0] = sorted([*phases, *lanes[0]], key=lambda one: (one.begin, -one.end, one.call is not None))
     return lanes
 
 
 MOST_LINES = 20_000
-"""Pieces of output that are shown; a viewer that is given millions shows nothing."""
+"""Limit for pieces of output; a viewer that gets millions shows nothing."""
 _LONGEST_TEXT = 500
 
 
 @dataclass(slots=True)
 class Track:
-    """One row of what is shown of a rank; the first is the rank's own."""
+    """One row of a rank; the first is the rank's own."""
 
     rank: int
     node: str
     name: str
     """`rank 0`, `rank 0 overlapping 1`, `rank 0 output`, `rank 0 bytes in flight`."""
     slices: list[Slice] = field(default_factory=list)
-    """They lie inside each other or do not touch. Those without a length are in the order in which they came to the
-    lab."""
+    """They are nested or do not touch. Slices without a length are in the order in which they came to the lab."""
     counts: list[tuple[int, int]] = field(default_factory=list)
-    """Nanoseconds, and bytes of all calls that had begun and not ended from then on."""
+    """Nanoseconds, and the bytes of all calls that are open from then on."""
 
 
 def make_tracks(record: Record, trace: Trace, steps: Sequence[Step]) -> list[Track]:
-    """The tracks of every rank.
+    """Return the tracks of every rank.
 
     Arrows go from each send to its receive, from the source to those it serves, from those that give to the
-    destination, and from whoever came last to all others; where somebody never came, there are none. Viewers let an
-    arrow point to what began later only, so in a call that had to wait the arrow goes to the part after the waiting.
+    destination, and from the last rank to all others; a step with a missing rank has none. Viewers let an arrow point
+    only to what began later, so in a call that had to wait the arrow goes to the part after the wait.
     """
     nodes = record.ranks()
     step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
     slices = {
-        (call.rank, call.index): _call_slice(call, step_of.get((call.rank, call.index)), nanoseconds(rank.last))
+        (call.rank, call.index): _call_slice(call, step_of.get((call.rank, call.index)), to_ns(rank.last))
         for rank in trace.ranks.values()
         for call in rank.calls
     }
@@ -122,7 +121,7 @@ def make_tracks(record: Record, trace: Trace, steps: Sequence[Step]) -> list[Tra
     for rank in trace.ranks.values():
         node, name = nodes.get(rank.rank, ""), f"rank {rank.rank}"
         calls = [slices[call.rank, call.index] for call in rank.calls]
-        for number, lane in enumerate(lay_out(_mark_slices(rank.phases, nanoseconds(rank.last)), calls)):
+        for number, lane in enumerate(lay_out(_phase_slices(rank.phases, to_ns(rank.last)), calls)):
             with_parts = [part for one in lane for part in _parts(one, senders)]
             tracks.append(Track(rank.rank, node, f"{name} overlapping {number}" if number else name, with_parts))
         if rank.rank in moments:
@@ -138,18 +137,18 @@ def make_tracks(record: Record, trace: Trace, steps: Sequence[Step]) -> list[Tra
     return tracks
 
 
-def nanoseconds(seconds: float) -> int:
-    """Seconds of a trace as whole nanoseconds."""
+def to_ns(seconds: float) -> int:
+    """Round seconds of a trace to whole nanoseconds."""
     return round(seconds * 1e9)
 
 
 def _parts(one: Slice, senders: Mapping[tuple[int, int], Sequence[Call]]) -> list[Slice]:
-    """A slice, then what it consists of where it had to wait for those who sent it something."""
+    """Return a slice, then its parts if it had to wait for a sender."""
     sending = senders.get((one.call.rank, one.call.index), ()) if one.call is not None else ()
     if not sending:
         return [one]
     latest = max(sending, key=attrgetter("begin"))
-    ready = nanoseconds(latest.begin) + 1  # after the sender's slice for a viewer that sorts by time
+    ready = to_ns(latest.begin) + 1  # after the sender's slice for a viewer that sorts by time
     if not one.begin < ready < one.end:
         return [one]
     arriving, one.arriving = one.arriving, []
@@ -158,7 +157,7 @@ def _parts(one: Slice, senders: Mapping[tuple[int, int], Sequence[Call]]) -> lis
 
 
 def _arrows(step: Step) -> Iterator[tuple[Call, Call]]:
-    """Who sent to whom."""
+    """Yield the pairs of calls that sent and received."""
     if step.missing or step.state == "failed":
         return
     for rank, call in sorted(step.calls.items()):
@@ -173,8 +172,8 @@ _CALL_DETAILS = ("state", "error", "seq", "group", "bytes", "root", "peer", "red
 
 
 def _call_slice(call: Call, step: Step | None, last: int) -> Slice:
-    begin = nanoseconds(call.begin)
-    end = max(begin, nanoseconds(call.end) if call.end is not None else last)
+    begin = to_ns(call.begin)
+    end = max(begin, to_ns(call.end) if call.end is not None else last)
     named = {name: getattr(call, name) for name in _CALL_DETAILS}
     if step is not None:
         named |= {"step": step.number, "round": step.round, "group": step.group.label}
@@ -197,49 +196,49 @@ def _call_name(call: Call, step: Step | None) -> str:
     return name if call.state == "completed" else f"{name} ({call.state})"
 
 
-def _mark_slices(marks: Sequence[Phase], last: int) -> list[Slice]:
-    """Phases, each within the one around it even where its end is not on record."""
+def _phase_slices(phases: Sequence[Phase], last: int) -> list[Slice]:
+    """Return phases, each within the one around it even if its end is not recorded."""
     slices: list[Slice] = []
     around: list[int] = []
-    for mark in sorted(marks, key=lambda mark: mark.begin):
-        begin = nanoseconds(mark.begin)
+    for phase in sorted(phases, key=lambda phase: phase.begin):
+        begin = to_ns(phase.begin)
         while around and around[-1] <= begin:
             around.pop()
-        end = max(begin, nanoseconds(mark.end) if mark.end is not None else last)
+        end = max(begin, to_ns(phase.end) if phase.end is not None else last)
         end = min(end, around[-1]) if around else end
         around.append(end)
-        details = {"at": mark.source} if mark.source else {}
-        slices.append(Slice("phase", mark.name, begin, end, details))
+        details = {"at": phase.source} if phase.source else {}
+        slices.append(Slice("phase", phase.name, begin, end, details))
     return slices
 
 
 def _moments(record: Record, trace: Trace) -> Iterator[tuple[int, Slice]]:
-    """Notes and output with their rank; both have the lab's wall time."""
+    """Yield notes and output with their ranks; both have the lab's wall time."""
     for event in record.events():
         if isinstance(event, Note):
-            time = nanoseconds(max(0.0, event.time - trace.origin))
+            time = to_ns(max(0.0, event.time - trace.origin))
             value = clip_end(str(event.value), _LONGEST_TEXT)
             yield event.rank, Slice("note", f"{event.name} = {value}", time, time, {"value": value})
     for piece in islice(record.output(), MOST_LINES):
         text = piece.data.decode("utf-8", "replace").rstrip()
         stream = {1: "stdout", 2: "stderr"}.get(piece.stream, str(piece.stream))
-        time = nanoseconds(max(0.0, piece.time - trace.origin))
+        time = to_ns(max(0.0, piece.time - trace.origin))
         yield piece.rank, Slice("output", clip_end(text, _LONGEST_TEXT), time, time, {"stream": stream})
 
 
 def chrome_trace(record: Record, trace: Trace, steps: Sequence[Step]) -> bytes:
-    """The whole file. Times are microseconds from the first line of the run."""
+    """Return the file in Chrome's format. Times are microseconds from the first line of the run."""
     pids: dict[str, int] = {}
     events: list[dict[str, Any]] = []
     for number, track in enumerate(make_tracks(record, trace, steps), start=1):
         is_new, pid = track.node not in pids, pids.setdefault(track.node, len(pids) + 1)
         if is_new:
-            events += _named("process", {"pid": pid}, track.node or "nodes", pid)
+            events += _name_events("process", {"pid": pid}, track.node or "nodes", pid)
         if track.counts:
             counter = {"ph": "C", "name": track.name, "pid": pid}
             events += ({**counter, "args": {"bytes": size}, "ts": time / 1000} for time, size in track.counts)
         else:
-            events += _named("thread", {"pid": pid, "tid": number}, track.name, number)
+            events += _name_events("thread", {"pid": pid, "tid": number}, track.name, number)
             for one in track.slices:
                 events += _slice_events(one, {"pid": pid, "tid": number, "ts": one.begin / 1000})
     clock = {"origin_unix_s": trace.origin, "clock_error_s": trace.clocks.error_s}
@@ -249,7 +248,7 @@ def chrome_trace(record: Record, trace: Trace, steps: Sequence[Step]) -> bytes:
 
 
 def _slice_events(one: Slice, at: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The slice and the ends of its arrows; `bp` says that an arrow ends at the slice around it, not at the next."""
+    """Yield the slice and the ends of its arrows; `bp` lets an arrow end at the slice around it, not at the next."""
     kind = {"ph": "i", "s": "t"} if one.is_moment else {"ph": "X", "dur": (one.end - one.begin) / 1000}
     yield {**kind, "cat": one.kind, "name": one.name, **at, "args": one.details}
     for number in one.leaving:
@@ -258,8 +257,8 @@ def _slice_events(one: Slice, at: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"ph": "f", "bp": "e", "cat": "data", "name": "data", "id": number, **at}
 
 
-def _named(kind: str, where: dict[str, Any], name: str, index: int) -> list[dict[str, Any]]:
-    """What gives a process or a thread its name and its place among the others."""
+def _name_events(kind: str, where: dict[str, Any], name: str, index: int) -> list[dict[str, Any]]:
+    """Return the events that set the name and the order of a process or a thread."""
     about = {"name": name, "sort_index": index}
     return [{"ph": "M", "name": f"{kind}_{key}", **where, "args": {key: value}} for key, value in about.items()]
 
@@ -268,8 +267,8 @@ _VARINT, _LENGTH = 0, 2
 """The kinds of fields that are written."""
 
 
-def varint(number: int) -> bytes:
-    """A whole number that is not negative, seven bits a byte."""
+def encode_varint(number: int) -> bytes:
+    """Encode a non-negative integer, seven bits per byte."""
     written = bytearray()
     while number > 0x7F:
         written.append(number & 0x7F | 0x80)
@@ -278,40 +277,40 @@ def varint(number: int) -> bytes:
     return bytes(written)
 
 
-def whole(field: int, number: int) -> bytes:
-    """A field of type uint32, uint64, int32, int64, bool or an enum, which is not negative."""
-    return varint(field << 3 | _VARINT) + varint(number)
+def encode_int(field: int, number: int) -> bytes:
+    """Encode a field of type uint32, uint64, int32, int64, bool, or an enum; the value is not negative."""
+    return encode_varint(field << 3 | _VARINT) + encode_varint(number)
 
 
-def packed(field: int, numbers: list[int]) -> bytes:
-    """A repeated field of such numbers; nothing where there are none."""
-    return message(field, b"".join(map(varint, numbers))) if numbers else b""
+def encode_ints(field: int, numbers: list[int]) -> bytes:
+    """Encode a repeated field of such numbers; empty without numbers."""
+    return encode_message(field, b"".join(map(encode_varint, numbers))) if numbers else b""
 
 
-def text(field: int, words: str) -> bytes:
-    """A field of type string."""
-    return message(field, words.encode("utf-8", "replace"))
+def encode_text(field: int, words: str) -> bytes:
+    """Encode a field of type string."""
+    return encode_message(field, words.encode("utf-8", "replace"))
 
 
-def message(field: int, body: bytes) -> bytes:
-    """A field that is a message."""
-    return varint(field << 3 | _LENGTH) + varint(len(body)) + body
+def encode_message(field: int, body: bytes) -> bytes:
+    """Encode a field that is a message."""
+    return encode_varint(field << 3 | _LENGTH) + encode_varint(len(body)) + body
 
 
-def delimited(body: bytes) -> bytes:
-    """A message as it stands in a file of many: behind its length."""
-    return varint(len(body)) + body
+def encode_delimited(body: bytes) -> bytes:
+    """Encode a message with its length before it, as in a file of many."""
+    return encode_varint(len(body)) + body
 
 
 _SEQUENCE = 1
 _BOOT_TIME, _REAL_TIME = 6, 1
-"""`BuiltinClock`; the times of a trace are said to be those of the first."""
+"""`BuiltinClock`; the times of a trace are declared as times of the first."""
 _START_NS = 1_000_000_000
-"""What the first line of the run is moved to: a viewer takes time 0 for a missing time."""
+"""The time of the first line of the run: a viewer reads time 0 as a missing time."""
 
 
 def perfetto_trace(record: Record, trace: Trace, steps: Sequence[Step]) -> bytes:
-    """The whole file.
+    """Return the file in Perfetto's format.
 
     Raises:
         UsageError: the package that knows the format is not installed.
@@ -380,7 +379,7 @@ _WORK_STREAM, _CALL_STREAM = 7, 20
 
 
 def hta_traces(trace: Trace, _steps: Sequence[Step] = ()) -> Iterator[tuple[str, bytes]]:
-    """The file of each rank that has a trace, with its name."""
+    """Yield the file of each rank that has a trace, with its name."""
     for rank in trace.ranks.values():
         if rank.recorded:
             about = {"backend": "nccl", "rank": rank.rank, "world_size": trace.world_size}
@@ -401,7 +400,7 @@ def _events(rank: RankTrace) -> Iterator[dict[str, Any]]:
 
 
 def own_work(rank: RankTrace) -> list[Span]:
-    """When no call held a rank up, from the end of init_process_group to its last line, for a microsecond or more."""
+    """Return when no call blocked a rank, from the end of init_process_group on, for a microsecond or more each."""
     free, spans = ready_at(rank), list[Span]()
     for begin, end in sorted(blocked_spans(rank).values()):
         if round((begin - free) * 1e6) > 0:

@@ -1,4 +1,4 @@
-"""`lab trace`: what the ranks of a run sent each other, as tables, as JSON, or for other tools."""
+"""`lab trace`: print the traffic between ranks as tables or JSON, or write the trace for other tools."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from lab.trace.steps import Step, match_steps
 from lab.words import format_bytes, format_count, format_duration, format_rate
 
 _NAMES = {"begin": "begin_s", "end": "end_s", "source": "at", "asynchronous": "async", "is_inplace": "in_place"}
-"""Of fields, where they are called something else in JSON."""
+"""Fields that have another name in JSON."""
 _OF_RANK = ("rank", "recorder", "torch", "stopped")
 
 
 def trace_json(record: Record, trace: Trace, steps: Sequence[Step]) -> dict[str, Any]:
-    """Everything that is known of the communication of a run; all times count from its first line."""
+    """Return everything that is known of the communication of a run; all times count from its first line."""
     nodes = record.ranks()
-    marks = sorted((mark for rank in trace.ranks.values() for mark in rank.phases), key=lambda mark: mark.begin)
+    phases = sorted((phase for rank in trace.ranks.values() for phase in rank.phases), key=lambda phase: phase.begin)
     return {
         "run": record.run,
         "world_size": trace.world_size,
@@ -47,7 +47,7 @@ def trace_json(record: Record, trace: Trace, steps: Sequence[Step]) -> dict[str,
         ],
         "groups": [{**asdict(group), "label": group.label} for group in trace.groups.values()],
         "steps": [_step(step) for step in steps],
-        "marks": [_fields(mark) for mark in marks],
+        "marks": [_fields(phase) for phase in phases],
         "buckets": [asdict(layout) for rank in trace.ranks.values() for layout in rank.buckets],
         "traffic": {"logical_bytes": build_matrix(steps, trace.world_size)},
         "operations": [asdict(row) for row in summarize_operations(steps)],
@@ -88,7 +88,7 @@ _LOGICAL = (
 
 
 def traffic_text(run: str, trace: Trace, steps: Sequence[Step], style: Style) -> str:
-    """The tables, and what the trace lacks."""
+    """Render the tables, and what the trace lacks."""
     collectives = sum(1 for step in steps if not step.message)
     messages = len(steps) - collectives
     called = f"{format_count(collectives, 'collective')} and {format_count(messages, 'message')}"
@@ -122,17 +122,17 @@ def _matrix(steps: Sequence[Step], world_size: int, style: Style) -> str:
         header, rows = ["from → to", "bytes each"], []
         for pairs, size in kinds[:_WIDEST_MATRIX]:
             names = [f"{i} → {j}" for i, j in (divmod(pair, world_size) for pair in pairs)]
-            many = f"{names[0]}, … {names[-1]}: {format_count(len(names), 'pair')}"
-            rows.append([", ".join(names) if len(names) <= _MOST_PAIRS else many, format_bytes(size)])
-        if others := kinds[_WIDEST_MATRIX:]:
-            left = format_count(sum(len(pairs) for pairs, _ in others), "other pair")
-            rows.append([left, range_text((size for _, size in others), format_bytes)])
+            summary = f"{names[0]}, … {names[-1]}: {format_count(len(names), 'pair')}"
+            rows.append([", ".join(names) if len(names) <= _MOST_PAIRS else summary, format_bytes(size)])
+        if rest := kinds[_WIDEST_MATRIX:]:
+            count = format_count(sum(len(pairs) for pairs, _ in rest), "other pair")
+            rows.append([count, range_text((size for _, size in rest), format_bytes)])
     return f"{table_text(header, rows, style)}\n{style.paint(_LOGICAL, 'dim')}"
 
 
 _STDOUT = "-"
 _IN_RECORD = ""
-"""No file was named: it goes into the record."""
+"""Without a name the file is written into the record."""
 _FILES = {
     "--perfetto": (PERFETTO, "Perfetto's own format", "tracks:perfetto_trace"),
     "--chrome": (CHROME, "Chrome's trace event format", "tracks:chrome_trace"),
@@ -143,7 +143,7 @@ _FOLDERS = {
     "--hta": (HTA, "what Holistic Trace Analysis reads", "tracks:hta_traces"),
 }
 _ALL = {**_FILES, **_FOLDERS}
-"""By option: the name in a record, what it is, and what makes it."""
+"""The name in a record, a description, and the function that makes it, by option."""
 _HOWTO = """examples:
   lab trace                          tables: operations, and bytes from rank to rank
   lab trace --json | jq .steps       everything, as data
@@ -164,7 +164,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print or write it; needs no engine."""
+    """Print or write the trace; this needs no engine."""
     names = {name: vars(arguments)[name.strip("-").replace("-", "_")] for name in _ALL}
     quiet = _goes_to_stdout(arguments, names)
     record = open_record(arguments)
@@ -173,29 +173,29 @@ def run(arguments: argparse.Namespace) -> int:
     for option, name in names.items():
         if name is None:
             continue
-        own, _, maker = _ALL[option]
-        make = import_entry(f"lab.features.export.{maker}")
-        made = make(trace, steps) if option in _FOLDERS else [("", make(record, trace, steps))]
+        default_name, _, maker = _ALL[option]
+        export = import_entry(f"lab.features.export.{maker}")
+        files = export(trace, steps) if option in _FOLDERS else [("", export(record, trace, steps))]
         if name == _STDOUT:
-            sys.stdout.buffer.write(made[0][1])
+            sys.stdout.buffer.write(files[0][1])
             sys.stdout.flush()
             continue
-        path, written = Path(name) if name else record.path / own, list[int]()
+        path, written = Path(name) if name else record.path / default_name, list[int]()
         try:
             if name and option in _FOLDERS:
                 path.mkdir(parents=True, exist_ok=True)
-            for file, data in made:
+            for file, data in files:
                 if name:
                     (path / file).write_bytes(data)
                 else:
-                    write_file(record.path, f"{own}/{file}".rstrip("/"), data)
+                    write_file(record.path, f"{default_name}/{file}".rstrip("/"), data)
                 written.append(len(data))
         except OSError as error:
             raise RecordError(f"{path} cannot be written: {error.strerror}") from error
         if not quiet:
             what = f"{format_count(len(written), 'file')} into {path}" if option in _FOLDERS else path
             print_sanitized(f"wrote {what} ({sum(written):,} bytes)")
-        if left_out := getattr(made, "left_out", 0):
+        if left_out := getattr(files, "left_out", 0):
             steps_left_out = f"{format_count(left_out, 'step')} that did not end well on all ranks"
             sys.stderr.write(f"left out: {steps_left_out}, as no simulator can do them\n")
     if arguments.json:
@@ -206,7 +206,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _goes_to_stdout(arguments: argparse.Namespace, names: Mapping[str, str | None]) -> bool:
-    """Whether a file goes to standard output. Two cannot, and what is not text cannot go to a terminal."""
+    """Return whether a file goes to standard output; two files cannot, and binary data cannot go to a terminal."""
     to_stdout = sorted([name for name in _FILES if names[name] == _STDOUT] + ["--json"] * bool(arguments.json))
     if len(to_stdout) > 1:
         raise UsageError(f"{' and '.join(to_stdout)} cannot both be written to standard output", "give one a file")

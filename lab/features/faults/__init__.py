@@ -1,4 +1,4 @@
-"""Faults: what is broken on purpose, in a run or by hand, and healed; nodes that are stopped and started."""
+"""Faults: injected and healed in a run or with `lab fault`; stopping and starting nodes."""
 
 from lab.feature import Feature
 

@@ -1,4 +1,4 @@
-"""The faults of one run: each is done when its event comes, beside the run, and taken back at its end at the latest."""
+"""The faults of one run: each is injected at its event, in a thread of its own, and undone at the end at the latest."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _LONGEST_NOTE = 60
 
 
 def list_triggers(faults: Sequence[Fault]) -> tuple[dict[str, Any], ...]:
-    """The points at which ranks are held, as `Prepare` has them; and whether their writes have to be seen."""
+    """Return the points at which ranks are held, as in `Prepare`, and whether their writes are filtered."""
     points: list[dict[str, Any]] = []
     if any(fault.what.of_writes for fault in faults):
         points.append({"trigger": -1, "sidecar": "faults.write_filter"})
@@ -55,7 +55,7 @@ def list_triggers(faults: Sequence[Fault]) -> tuple[dict[str, Any], ...]:
 
 
 def describe_reached(event: When, reached: Reached) -> str:
-    """What happened, where a rank that is held has come to that event: `rank 0 noted step = 3`; empty where not."""
+    """Describe an event that a held rank has reached: `rank 0 noted step = 3`; empty if it is another event."""
     if event.rank not in (None, reached.rank):
         return ""
     who, what = f"rank {reached.rank}", event.op or event.phase
@@ -66,13 +66,13 @@ def describe_reached(event: When, reached: Reached) -> str:
 
 
 class Cause(NamedTuple):
-    """What sets a fault off, or heals it."""
+    """Why a fault is injected or healed."""
 
     why: str
     rank: int | None = None
-    """Whose event it was."""
+    """The rank of the event."""
     reached: Reached | None = None
-    """The same, where that rank is held for it."""
+    """The event, if that rank is held for it."""
 
 
 _NOTHING = Cause("")
@@ -81,34 +81,34 @@ WAITING, APPLYING, IN_FORCE, HEALING, FAILED = "waiting", "applying", "in force"
 
 @dataclass
 class Armed:
-    """A fault of a run."""
+    """A fault of a run, and its state."""
 
     index: int
-    """Its place in the plan."""
+    """Its index in the plan."""
     fault: Fault
     state: str = WAITING
     in_force: InForce | None = None
-    """What heals it, once it was in force."""
+    """Heals it, once it was in force."""
     begun: float | None = None
-    """Unix time at which its event came; None: it has not."""
+    """Unix time of its trigger; None: it has not come."""
     at: float | None = None
     """Unix time since when it is in force."""
     healed: float | None = None
-    """Unix time at which it was taken back."""
+    """Unix time at which it was undone."""
     cause: Cause = _NOTHING
-    """What set it off."""
+    """Its trigger."""
     measured: Mapping[str, Any] = field(default_factory=dict)
-    """What was read back."""
+    """Measurements on the nodes."""
     failure: str = ""
-    """Why it could not be done, or not waited for."""
+    """Why it could not be injected, or its trigger not detected."""
 
     def awaits(self, *, heals: bool) -> bool:
-        """Whether the event that sets it off may come now, or the one that heals it."""
+        """Return whether its trigger, or with `heals` the event that heals it, may come now."""
         return self.state in ((APPLYING, IN_FORCE) if heals else (WAITING,))
 
     @property
     def node(self) -> str:
-        """The node that it acts on, where that is one."""
+        """The node that it acts on, if it is one."""
         nodes = self.fault.what.nodes
         return nodes[0] if len(nodes) == 1 else ""
 
@@ -119,12 +119,12 @@ class Armed:
         return {"op": op, "call": self.cause.reached.call} if op and self.cause.reached is not None else {}
 
     def event(self) -> events.Fault:
-        """That it is in force."""
+        """Return the event that it is in force."""
         event = events.Fault(self.at or time.time(), str(self.fault), self.cause.rank, self.node, self.cause.why)
         return event._replace(number=self.index, begun=self.begun, measured=dict(self.measured) or None, **self.point)
 
     def to_result(self, began: float | None) -> dict[str, Any]:
-        """As results have it; `began`: Unix time at which the workers were let go."""
+        """Return its entry in the result; `began`: Unix time at which the workers started."""
 
         def since_begin(moment: float | None) -> float | None:
             return round(moment - began, 6) if moment and began else None
@@ -142,29 +142,29 @@ class Armed:
         }
 
     def expectation(self) -> Expectation:
-        """As something that had to come."""
+        """Return the expectation that it comes."""
         when = fault_sentence(fault_data(self.fault)).removeprefix(f"{self.fault} ")
         got = f"({self.failure})" if self.failure else self.cause.why or when
         return Expectation(what=f"fault {self.fault}", expected=when, got=got, met=not self.failure)
 
 
 _HEAL_S = 120.0
-"""Everything is taken back long before."""
+"""Undoing everything takes less than this."""
 _SELDOM_S = 1.0
 _WORKING_S = 0.002
-"""How often it is seen whether the thread of faults is done, while it works."""
+"""Interval of checking whether the thread of faults is done, while it works."""
 Recorder = Callable[[events.Event], object]
 
 
 class Faults(Companion):
-    """The faults of a run.
+    """The companion for the faults of one run.
 
     Args:
         part: of the plan.
         plan: of the run.
         engine: of the cluster.
-        cluster: as it was before the run.
-        removed: whether the cluster is removed after the run: nodes are not started for that.
+        cluster: before the run.
+        removed: whether the cluster is removed after the run; then nodes are not started just to undo a fault.
     """
 
     def __init__(
@@ -179,32 +179,32 @@ class Faults(Companion):
         self._armed = [Armed(index, fault) for index, fault in enumerate(part.faults)]
         self._events = [(one, event, heals) for one in self._armed for event, heals in one.fault.events()]
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="faults")
-        """One after the other, beside the run: starting a node takes seconds."""
+        """Injects one fault after the other, in parallel to the run: starting a node takes seconds."""
         self._running: list[tuple[Future[None], Armed, Cause, bool]] = []
-        """What the thread has to do, why, and whether it heals."""
+        """Work of the thread: its future, the fault, the cause, and whether it heals."""
         self._timers: list[tuple[float, Callable[[], object]]] = []
-        """Monotonic times, and what is due then."""
+        """Monotonic times, and the actions due then."""
         self._held: list[Reached] = []
         self._held_since = 0.0
         """Monotonic time since when any rank is held."""
         self._held_before_s = 0.0
         self._unfinished: dict[tuple[int, int], bytes] = {}
-        """What each rank has printed of a line that goes on, by rank and stream."""
+        """The unfinished line of each rank, by rank and stream."""
         self._agents: AgentChannels | None = None
         self._resting = False
-        """Whether nothing sets anything off any more."""
+        """Whether triggers are ignored from now on."""
         self._record: Recorder = lambda _: None
         self._done: Callable[[], object] = lambda: None
         self._began: float | None = None
-        """Unix time at which the workers were let go."""
+        """Unix time at which the workers started."""
 
     # -- before and while it runs
 
     def before_run(self) -> None:
-        """Do those that come before the run.
+        """Inject the faults that precede the run.
 
         Raises:
-            LabError: one cannot be done.
+            LabError: one cannot be injected.
         """
         for one in self._armed:
             one.fault.what.check(self._target)
@@ -215,7 +215,7 @@ class Faults(Companion):
                 one.state = IN_FORCE
 
     def follow_run(self, agents: AgentChannels, record: Recorder, done: Callable[[], object]) -> None:
-        """Take part in a conversation, as the workers are let go; `done` is called when something is in force."""
+        """Follow the run as the workers start; call `done` whenever a fault is in force."""
         self._agents, self._record, self._done, self._began = agents, record, done, time.time()
         on_poll = agents.on_poll
         agents.on_poll = lambda: min(on_poll(), self._fire())
@@ -227,7 +227,7 @@ class Faults(Companion):
                 self._come_after(event.at_s, one, heals=heals)
 
     def handle_message(self, message: Any) -> None:
-        """See whether what an agent says of its ranks sets something off."""
+        """Check whether a message about ranks triggers a fault."""
         if isinstance(message, Reached):
             self._handle_reached(message)
         elif isinstance(message, Started):
@@ -236,7 +236,7 @@ class Faults(Companion):
             self._handle_output(message)
 
     def _handle_reached(self, reached: Reached) -> None:
-        """A rank is held: it is let go once what it waits for is done, or at once where it waits for nothing."""
+        """Handle a held rank: release it once its fault is in force, or at once if it triggers nothing."""
         if not self._held:
             self._held_since = time.monotonic()
         self._held.append(reached)
@@ -269,7 +269,7 @@ class Faults(Companion):
                 self._come(one, Cause(why, output.rank), heals=heals)
 
     def _come(self, one: Armed, cause: Cause, *, heals: bool) -> bool:
-        """An event has come; returns whether it does anything."""
+        """Handle an event; return whether it triggers anything."""
         if self._resting or not one.awaits(heals=heals):
             return False
         if heals:
@@ -305,7 +305,7 @@ class Faults(Companion):
 
     @property
     def pending(self) -> bool:
-        """Whether something is being done now."""
+        """Whether a fault is being injected or undone now."""
         return bool(self._running)
 
     # -- in the thread of faults
@@ -317,7 +317,7 @@ class Faults(Companion):
 
     def _undo(self, one: Armed) -> None:
         if one.in_force is not None:
-            with suppress(LabError):  # it is undone all the same
+            with suppress(LabError):  # undo it all the same
                 one.measured = {**one.measured, **one.fault.what.count_effects(self._target)}
             one.in_force.heal()
             one.healed = time.time()
@@ -325,13 +325,13 @@ class Faults(Companion):
     # -- in the thread of the run
 
     def _proceed(self) -> None:
-        """Go on with what the thread has done; a rank that is held for it is let go then."""
+        """Report finished work of the thread, and release the ranks that were held for it."""
         for work in [work for work in self._running if work[0].done()]:
             self._running.remove(work)
             future, one, cause, heals = work
             error = future.exception()
             if error is not None:
-                if not heals:  # else it is in the journal
+                if not heals:  # a fault that cannot be healed stays in the journal
                     self._fail(one, str(getattr(error, "message", error)))
             elif not heals:
                 self._report_in_force(one)
@@ -349,7 +349,7 @@ class Faults(Companion):
             self._come_after(one.fault.for_s, one, heals=True)
 
     def _fire(self) -> float:
-        """Do what is due; returns for how many seconds nothing will be."""
+        """Do what is due, and return the seconds until something else is due."""
         self._proceed()
         now = time.monotonic()
         for timer in [timer for timer in self._timers if timer[0] <= now]:
@@ -361,7 +361,7 @@ class Faults(Companion):
 
     @property
     def held_s(self) -> float:
-        """For how long ranks have been held, all in all: so much longer the run may take."""
+        """Seconds for which ranks have been held; the time limit grows by them."""
         return self._held_before_s + (time.monotonic() - self._held_since if self._held else 0.0)
 
     def _release(self, reached: Reached, actions: Mapping[str, Any] | None = None) -> None:
@@ -376,12 +376,12 @@ class Faults(Companion):
     # -- its end
 
     def rest(self) -> None:
-        """Nothing sets anything off any more."""
+        """Ignore triggers from now on."""
         self._resting, self._timers = True, []
         self._done = lambda: None
 
     def finish(self) -> None:
-        """Take everything back, what came last first, while the agents of the run are still there."""
+        """Undo all faults, the last one first, while the agents of the run are still connected."""
         self.rest()
         if self._agents is None:
             return
@@ -392,17 +392,17 @@ class Faults(Companion):
         self._agents.poll_nodes()
 
     def after_run(self) -> None:
-        """The run is over: what has not come never does."""
+        """Mark the faults that were not triggered."""
         for one in self._armed:
             if one.state == WAITING:
                 one.failure = one.failure or "it never came"
 
     def close(self) -> None:
-        """End its thread; what still is in force is in the journal."""
+        """End its thread; faults that are still in force are in the journal."""
         self._thread.shutdown(wait=True)
 
     def report_results(self, record: Record, expect: Expect) -> tuple[tuple[Mapping[str, Any], ...], list[Expectation]]:
-        """Those that were set off, as results tell them; and each as something that had to come, and to be noticed."""
+        """Return the triggered faults for the result, and the expectations that each came and was noticed."""
         done = sorted((one for one in self._armed if one.begun is not None), key=lambda one: one.begun or 0.0)
         results: tuple[Mapping[str, Any], ...] = tuple(one.to_result(self._began) for one in done)
         expected, within_s = [one.expectation() for one in self._armed], detected_within(expect)

@@ -1,4 +1,4 @@
-"""What was broken in a run: when each fault was noticed, by whom, and whom a right diagnosis names for it. Pure."""
+"""Detection of faults: when each was noticed and by whom, and whom a correct diagnosis names for it. Pure."""
 
 from __future__ import annotations
 
@@ -21,63 +21,63 @@ from lab.words import capitalize_first, format_bit_rate, format_count, format_du
 
 _MOST_KEPT = 16
 _CLOCK_S = 0.005
-"""A fact may be as much earlier than the fault that it tells of: both are written once they are known."""
+"""A fact may be this much earlier than its fault: both are written once they are known."""
 
 
 class Fact(Frozen):
-    """Something that shows that a run is not as it should be."""
+    """A sign that something is wrong with a run."""
 
     time: float
     """Unix time by the clock of the lab's machine."""
     by: str
-    """Who noticed it: a rank, the agent of a node, the engine, the time limit."""
+    """Who noticed it: a rank, the agent of a node, the engine, or the time limit."""
     what: str
-    """As the end of a sentence that begins with who noticed it."""
+    """The end of a sentence that begins with who noticed it."""
 
 
 class Detection(Frozen):
-    """One fault, and what showed it first."""
+    """One fault, and the signs of it."""
 
     fault: str
-    """As it was told: `kill node2`."""
+    """In words: `kill node2`."""
     time: float
     """Unix time since when it was in force."""
     notices: tuple[Fact, ...] = ()
-    """What showed it to each who noticed, the first first; empty: nothing showed it."""
+    """The first sign for each who noticed it, in order; empty: nobody did."""
     why: str = ""
-    """What had set it off; empty: it was done before the run began."""
+    """Its trigger; empty: it was injected before the run began."""
     healed: float | None = None
-    """Unix time at which it was taken back; None: it was not, or that is not on record."""
+    """Unix time at which it was undone; None: it was not, or this is not recorded."""
 
     @property
     def first(self) -> Fact | None:
-        """What showed it first; None: nothing did."""
+        """The first sign; None: nobody noticed it."""
         return self.notices[0] if self.notices else None
 
     @property
     def after_s(self) -> float | None:
-        """How long after that it was noticed, 0 where that was while it was being done; None: it was not."""
+        """Seconds until it was noticed, 0 if that was during the injection; None: it was not."""
         return None if self.first is None else max(0.0, self.first.time - self.time)
 
     def to_result(self) -> dict[str, Any]:
-        """As results have it."""
+        """Return its fields of the result."""
         after_s = None if self.after_s is None else round(self.after_s, 6)
         return {"detected_s": after_s, "by": self.first.by if self.first is not None else ""}
 
     def sentence(self) -> str:
-        """`kill node2: after 0.12 s the engine saw node2 go away`; or that nobody noticed it."""
+        """Return `kill node2: after 0.12 s the engine saw node2 go away`, or that nobody noticed it."""
         if self.first is None:
             return f"{self.fault}: nobody noticed"
         return f"{self.fault}: after {format_duration(self.after_s)} {self.first.by} {self.first.what}"
 
 
 def facts_of(record: Record) -> list[events.Event]:
-    """The facts of all attempts of a run, in order."""
+    """Return the facts of all attempts of a run, in order."""
     return [fact for one in (*record.earlier_attempts().values(), record) for fact in one.events()]
 
 
 def find_detections(facts: Iterable[events.Event]) -> list[Detection]:
-    """For each fault that was in force, in their order, the first fact after it that shows a failure."""
+    """Return for each fault that was in force, in order, the signs after it."""
     known, notices, timed_out = list(facts), list[Fact](), False
     ahead = {one.node: one.offset_s for one in known if isinstance(one, events.Clock)}
     for one in known:
@@ -99,7 +99,7 @@ def _detection(fault: events.Fault, notices: Sequence[Fact], known: Sequence[eve
 
 
 def _notice(fact: events.Event, *, timed_out: bool) -> list[Fact]:
-    """Who noticed what, and when; nothing where a fact shows no failure."""
+    """Return who noticed what, and when; empty if a fact shows no failure."""
     by, what, time, node = "the engine", "", fact.time, getattr(fact, "node", "")
     agent = f"the agent of {node}" if node else "an agent"
     if isinstance(fact, Exited) and not (fact.stopped or timed_out) and (fact.code or fact.signal):
@@ -129,7 +129,7 @@ def _notice(fact: events.Event, *, timed_out: bool) -> list[Fact]:
 def with_detections(
     faults: Sequence[Mapping[str, Any]], detections: Sequence[Detection]
 ) -> tuple[Mapping[str, Any], ...]:
-    """Faults as results have them, each with when it was noticed and by whom."""
+    """Add to faults of a result when each was noticed, and by whom."""
     left, results = list(detections), []
     for fault in faults:
         mine = [one for one in left if one.fault == fault["fault"] and not fault["failed"]][:1]
@@ -140,7 +140,7 @@ def with_detections(
 
 
 def check_detected(within_s: float, detections: Sequence[Detection]) -> Expectation:
-    """Whether every fault that was in force was noticed in time; not met where nothing was broken."""
+    """Check whether every fault was noticed in time; not met without faults."""
     late = [one for one in detections if one.after_s is None or one.after_s > within_s]
     got = "; ".join(one.sentence() for one in late or detections) or "(nothing was broken)"
     met = bool(detections) and not late
@@ -151,7 +151,7 @@ def check_detected(within_s: float, detections: Sequence[Detection]) -> Expectat
 
 
 def render_measured(facts: Any) -> str:
-    """`asked 100 Mbit/s, got 99.8 Mbit/s (node0 -> node1); 12 packets dropped`; empty where nothing was measured."""
+    """Return `asked 100 Mbit/s, got 99.8 Mbit/s (node0 -> node1); 12 packets dropped`; empty without measurements."""
     if not isinstance(facts, Mapping):
         return ""
     numbers = {name: float(value) for name, value in facts.items() if type(value) in (int, float)}
@@ -174,7 +174,7 @@ def render_measured(facts: Any) -> str:
 
 
 def describe_fault(fault: Mapping[str, Any]) -> str:
-    """What was broken on purpose, and when, or the network that the whole run had: `network wan-40ms; asked 20 ms`."""
+    """Describe a fault of a result, or the network of the whole run: `network wan-40ms; asked 20 ms`."""
     name, at, why, noticed, by = (fault.get(name) for name in ("fault", "at_s", "why", "detected_s", "by"))
     measured = render_measured(fault.get("found"))
     if str(name).startswith("network ") and not why and not fault.get("failed"):
@@ -191,12 +191,12 @@ _MOST_NOTICES = 6
 
 
 def broken_in(record: Record) -> list[dict[str, Any]]:
-    """Each fault of a run with its times and a sentence or two."""
+    """Return each fault of a run with its times and a sentence or two."""
     return report_faults(facts_of(record))
 
 
 def report_faults(facts: Sequence[events.Event]) -> list[dict[str, Any]]:
-    """Each fault with its times and a sentence or two, from the facts of a run."""
+    """Return each fault with its times and a sentence or two, from the facts of a run."""
     began = min((fact.time for fact in facts if isinstance(fact, Started)), default=0.0)
     return [
         {
@@ -230,26 +230,26 @@ def _sentence(one: Detection, began: float) -> str:
 
 
 class Injected(Frozen):
-    """One fault that was in force, and the truth about it."""
+    """One fault that was in force, and the correct answers about it."""
 
     what: FaultKind
     detection: Detection
     nodes: tuple[str, ...] = ()
-    """To whom it was done: whoever names one of these is right, or one of the ranks there."""
+    """Correct nodes: naming one of these, or one of their ranks, is right."""
     links: tuple[str, ...] = ()
-    """The links that it was done to: whoever names one of these is right too."""
+    """Correct links: naming one of these is right too."""
     alone: bool = True
-    """Whether somebody has to be named; a link between two nodes may well be named in place of either."""
+    """Whether a node or rank has to be named; a link between two nodes may be named instead of either."""
 
     def names(self, rank: int | None, node: str, link: str = "") -> bool:
-        """Whether it was done to that rank, or to that node, or to that link."""
+        """Return whether it acted on that rank, node, or link."""
         if link:
             return link in self.links
         return node in self.nodes if rank is None or self.nodes else rank in self.what.ranks
 
 
 def find_injected(record: Record) -> list[Injected]:
-    """All that was in force in a run, in its order; what another version of the lab did is left out."""
+    """Return all faults that were in force in a run, in order, without those of another version of the lab."""
     plan, facts = record.plan(), facts_of(record)
     planned = dict(enumerate(plan.faults))
     in_force = [fact for fact in facts if isinstance(fact, events.Fault)]
@@ -276,7 +276,7 @@ def _truth(what: FaultKind, nodes: list[str], detection: Detection) -> Injected:
 
 
 def pairs_of(what: FaultKind, nodes: Sequence[str]) -> set[frozenset[str]]:
-    """Pairs of nodes between which a fault has something not as it was; one whose cable is out has it so with all."""
+    """Return pairs of nodes whose connection a fault affects; a node without its cable is in a pair with all others."""
     if not isinstance(what, LinkFault):
         cut = what.nodes if "cut_off" in what.shown_as else ()
         return {frozenset((node, peer)) for node in cut for peer in nodes if peer != node}

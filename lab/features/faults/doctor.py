@@ -1,4 +1,4 @@
-"""What `lab doctor` says of links: what the kernel lets a container do to its own network, tried in one without any."""
+"""Checks of `lab doctor` for links: what the kernel lets a container do to its own network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ try:
 except OSError:
     pass
 """
-"""Fills `can`; what nodes get can be imported."""
+"""Fills `can`; it can import what nodes run."""
 
 
 _LATE = "delay, jitter, corrupt and reorder"
@@ -25,11 +25,11 @@ _NEEDED = (
     ("netem", "netem", _LATE, f"{_LATE} of links", "sch_netem"),
     ("filters", "nf_tables", _FILTERED, _FILTERED, "nf_tables"),
 )
-"""What the program finds out, its name, what works with it, what is lost without it, the module that has it."""
+"""Key of `can`, its name, what works with it, what is missing without it, and the kernel module."""
 
 
 def link_checks(can: Mapping[str, bool]) -> list[Check]:
-    """What links of nodes can be made to do."""
+    """Return a check for each capability of nodes' links."""
     return [
         Check.judge(
             name,

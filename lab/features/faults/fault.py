@@ -1,4 +1,4 @@
-"""Faults as scenarios, command lines and journals say them: what breaks, when, whether a run can have it. Pure."""
+"""Faults in scenarios, command lines, and journals: what they break, when, and whether a run supports them. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PHASES = (
     *("init_process_group", "new_group", "DDP()", "forward", "loss", "backward", "zero_grad", "step"),
     "destroy_process_group",
 )
-"""What a worker does, as its recorder marks it."""
+"""Phases of a worker, by its recorder's names."""
 EDGES = ("before", "after")
 MAX_COUNT = 1_000_000
 _BEFORE_THE_RUN = "start"
@@ -41,7 +41,7 @@ _LONGEST_S = 720 * 3600
 
 
 def _scalar() -> Kind:
-    """A number, text or a boolean."""
+    """Return the kind of numbers, texts, and booleans."""
     allowed = "a number, text, true or false"
 
     def read(value: Value) -> Any:
@@ -53,35 +53,34 @@ def _scalar() -> Kind:
 
 
 class When(Frozen):
-    """The event; where nothing is said, the time before the run begins."""
+    """The event; by default, the time before the run begins."""
 
     rank: int | None = key_field(None, rank_kind(), "when: {rank: 1, note: step}", "whichever comes first")
-    """The rank whose call, phase, note or line it is."""
+    """The rank of the call, phase, note, or line."""
     at_s: float | None = key_field(None, kinds.duration_kind(_LONGEST_S), "when: {at: 2s}", "none", name="at")
-    """So long after the workers were let go."""
+    """This long after the workers started."""
     log: str | None = key_field(None, kinds.regex_kind(), "when: {log: 'epoch 3'}", "none")
-    """The rank prints a line in which this is found. It goes on meanwhile: the exact moment is left to chance."""
+    """The rank prints a line that matches. It does not wait, so the moment is not exact."""
     note: str | None = key_field(None, kinds.text_kind("the name of a note"), "when: {note: step}", "none")
-    """The rank notes something of this name. It is held in `lab.note` until the fault is in force."""
+    """The rank notes this name. It waits in `lab.note` until the fault is active."""
     equals: Any = key_field(None, _scalar(), "when: {note: step, equals: 3}", "any")
-    """The value that it notes; of a float, one as near as an expected note."""
+    """The noted value; floats with the tolerance of notes."""
     op: str | None = key_field(
         None, kinds.choice_kind(tuple(OPERATIONS)), "when: {rank: 2, op: all_reduce, count: 3}", "none"
     )
-    """The rank calls this operation. It is held at that edge of its call until the fault is in force."""
+    """The rank calls this operation. It waits there until the fault is active."""
     phase: str | None = key_field(None, kinds.choice_kind(PHASES), "when: {rank: 2, phase: backward}", "none")
-    """The rank comes to this phase of its work, as its recorder marks it; `forward` is that of a DDP module. It is held
-    there until the fault is in force."""
+    """The rank reaches this phase; `forward` is that of a DDP module. It waits there until the fault is active."""
     count: int = key_field(1, kinds.whole_number(1, MAX_COUNT), "when: {rank: 2, op: all_reduce, count: 3}")
-    """The how-manieth of that rank's calls of this operation, or of its phases of this name, counted from 1."""
+    """Which of the rank's calls of this operation, or phases of this name, from 1."""
     edge: str = key_field("before", kinds.choice_kind(EDGES), "when: {rank: 2, op: all_reduce, edge: after}")
-    """`before`: it is about to begin; `after`: it has just ended."""
+    """`before` it starts, or `after` it ended."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no event.
+        """Refuse an invalid event.
 
         Raises:
-            UsageError: it names several events, or none and yet something of one.
+            UsageError: it names several events, or fields of an event that it does not name.
         """
         names = [name for name in _EVENTS if getattr(self, name) is not None]
         is_counted = names in (["op"], ["phase"])
@@ -107,7 +106,7 @@ START = When()
 
 
 def event_kind() -> Kind:
-    """An event."""
+    """Return the kind of events."""
     allowed = (
         f"{_BEFORE_THE_RUN}, or a mapping such as {{at: 2s}}, {{rank: 2, op: all_reduce, count: 3}}, "
         "{rank: 1, note: step, equals: 3} or {rank: 1, log: 'epoch 3'}"
@@ -128,7 +127,7 @@ def event_kind() -> Kind:
 
 
 def when_sentence(data: Any) -> str:
-    """An event that a file or a record says, in words: `when rank 0 notes step = 3`."""
+    """Return an event of a file or record in words: `when rank 0 notes step = 3`."""
     if not isinstance(data, Mapping):
         return "before the run begins"
     fields = {name: clip_end(str(value), _LONGEST_SHOWN) for name, value in data.items()}
@@ -145,17 +144,17 @@ def when_sentence(data: Any) -> str:
 
 
 class Fault(Frozen):
-    """What is broken, and when; without an end it is healed when the run is over."""
+    """A fault and its events; without an end, it is healed when the run is over."""
 
     what: FaultKind
     when: When = key_field(MISSING, event_kind(), "when: {rank: 2, op: all_reduce, count: 3}")
-    """The event that sets it off; `start`: before the run begins."""
+    """The event that starts it; `start`: before the run."""
     until: When | None = key_field(None, event_kind(), "until: {rank: 0, note: step, equals: 5}", "the end of the run")
     """The event that heals it."""
     for_s: float | None = key_field(
         None, kinds.duration_kind(_LONGEST_S), "for: 3s", "until the end of the run", name="for"
     )
-    """How long it is in force."""
+    """How long it lasts."""
 
     def __post_init__(self) -> None:
         """Refuse what contradicts itself.
@@ -190,17 +189,17 @@ class Fault(Frozen):
             )
 
     def events(self) -> list[tuple[When, bool]]:
-        """The events that set it off and that heal it, each with whether it heals it."""
+        """Return its trigger and the event that heals it, each with whether it heals."""
         return [(self.when, False), *([(self.until, True)] if self.until is not None else [])]
 
     @property
     def worker_actions(self) -> Mapping[str, Any]:
-        """What the worker does itself, and for how long."""
+        """Actions of the worker itself, and their duration."""
         return {name: {**amounts, "for_s": self.for_s} for name, amounts in self.what.worker_actions.items()}
 
     @property
     def kind(self) -> str:
-        """The key that says what is done."""
+        """The key of its kind."""
         return key_of(type(self.what))
 
     def __str__(self) -> str:
@@ -210,7 +209,7 @@ class Fault(Frozen):
 
 @cache
 def _declared() -> type:
-    """The keys of a fault in a file: one for each kind, and those that say when."""
+    """Return the keys of a fault in a file: one for each kind, and those of its events."""
     named = []
     for name, kind in fault_kinds().items():
         when = "{rank: 1, op: all_reduce}" if kind.by_worker else "start"
@@ -223,13 +222,13 @@ def _declared() -> type:
 
 
 def fault_list() -> Kind:
-    """What is broken, in any order."""
+    """Return the kind of lists of faults, in any order."""
     return kinds.list_of(one_fault(), f"a list, each of it {one_fault().allowed}")
 
 
 @cache
 def one_fault() -> Kind:
-    """One fault."""
+    """Return the kind of one fault."""
     names = ", ".join(fault_kinds())
     allowed = f"a mapping with `when` and one of {names}"
 
@@ -238,12 +237,12 @@ def one_fault() -> Kind:
         chosen = [name for name in named if name in fault_kinds()]
         if "when" not in named:
             raise value.refused(allowed, " without when")
-        if len(data) < len(named):  # what is wrong with one of its keys has been said
+        if len(data) < len(named):  # the problems of its keys have been reported
             return None
         if len(chosen) != 1:
             chosen_names = " and ".join(chosen) or "none of them"
             raise value.problem(f"a fault is one of {names}, and this is {chosen_names}; make each its own")
-        what = data.pop(f"{chosen[0]}_")  # a name may be a word of Python's own
+        what = data.pop(f"{chosen[0]}_")  # the name of a kind may be a keyword of Python
         return None if what is None else make_or_refuse(value, lambda: Fault(what=what, **data))
 
     one_of = [{"required": [name]} for name in fault_kinds()]
@@ -251,12 +250,12 @@ def one_fault() -> Kind:
 
 
 def fault_data(fault: Fault) -> dict[str, Any]:
-    """A fault as a file would say it."""
+    """Return a fault as a file writes it."""
     return {fault.kind: type(fault.what).value().dump(fault.what), **dump_keys(fault)}
 
 
 def fault_sentence(data: Mapping[str, Any]) -> str:
-    """A fault that a file or a record says, in words: `kill node2 when rank 0 notes step = 3`."""
+    """Return a fault of a file or record in words: `kill node2 when rank 0 notes step = 3`."""
     what = next((f"{kind} {data[kind]}" for kind in data if kind not in keys_of(Fault)), "nothing")
     ends = f", for {clip_end(str(data['for']), _LONGEST_SHOWN)}" if "for" in data else ""
     ends += f", healed {when_sentence(data['until'])}" if "until" in data else ""
@@ -267,18 +266,17 @@ class FaultKeys(Frozen):
     """Keys of a scenario."""
 
     network: Network | None = key_field(None, Network.value(), "network: {rate: 100mbit, delay: 5ms}", "as it is")
-    """What the links between nodes are like while it runs: rate, delay, jitter and loss of all of them, or of some, or
-    a profile by name, on the docker engine; see networks."""
+    """Rate, delay, jitter, and loss of links between nodes, or a profile; docker engine only; see networks."""
     faults: tuple[Fault, ...] = key_field(
         (),
         lazy_kind("lab.features.faults.fault", "fault_list"),
         "faults: [{kill: node2, when: {rank: 0, note: step}}]",
         "none",
     )
-    """What is broken on purpose while it runs, each when its event comes; see Faults."""
+    """What to break during the run, and when; see Faults."""
     rerun: bool = key_field(False, kinds.boolean_kind(), "rerun: true")
-    """If the run fails because of its faults, run it again without them, with what it left in the shared folder. The
-    second run has to pass, and is the one that is reported."""
+    """If the run fails because of its faults, run it again without them on the same shared folder. That second run has
+    to pass."""
 
 
 class DetectionKeys(Frozen):
@@ -287,32 +285,32 @@ class DetectionKeys(Frozen):
     detected_within_s: float | None = key_field(
         None, kinds.duration_kind(MAX_TIMEOUT_S), "detected_within: 5s", "not checked", name="detected_within"
     )
-    """How long after each fault is in force something has to show it: an end, a loss, a time-out, data that nobody
-    acknowledges."""
+    """How long after each fault starts the record has to show it: an end, a loss, a time-out, or unacknowledged
+    data."""
 
 
 def broken_in(scenario: Scenario) -> FaultKeys:
-    """What a scenario says of faults."""
+    """Return the fault keys of a scenario."""
     return get_feature_values(scenario, FaultKeys)
 
 
 def detected_within(expect: Expect) -> float | None:
-    """How soon each fault has to be noticed, in seconds; None: that is not checked."""
+    """Return the seconds within which each fault has to be noticed; None: not checked."""
     return get_feature_values(expect, DetectionKeys).detected_within_s
 
 
 def with_faults(scenario: Scenario, faults: Sequence[Fault], *, rerun: bool = False) -> Scenario:
-    """The scenario, in which these faults are done and no others."""
+    """Return the scenario with these faults and no others."""
     extra = {name: value for name, value in scenario.extra.items() if name not in ("faults", "rerun")}
     extra |= {"faults": tuple(faults)} if faults else {}
     return replace(scenario, extra={**extra, "rerun": True} if rerun else extra)
 
 
 def named_faults(named: Iterable[str]) -> tuple[Fault, ...]:
-    """What a command line names: each a fault, or a YAML file with a list of them.
+    """Parse the faults of a command line: each a fault, or a YAML file with a list of them.
 
     Raises:
-        ScenarioError: one is none; a line a problem.
+        ScenarioError: one is invalid; a line for each problem.
     """
     faults: list[Fault] = []
     for one in named:
@@ -327,10 +325,10 @@ def named_faults(named: Iterable[str]) -> tuple[Fault, ...]:
 
 
 def parse_fault(text: str) -> Fault:
-    """A fault as `--fault` has it: `kill: node2, when: {at: 2s}`, with or without braces around it.
+    """Parse a fault of `--fault`: `kill: node2, when: {at: 2s}`, with or without braces around it.
 
     Raises:
-        ScenarioError: it is none; a line a problem.
+        ScenarioError: it is invalid; a line for each problem.
     """
     in_braces = text if text.lstrip().startswith("{") else f"{{{text}}}"
     fault: Fault = read_value(one_fault(), in_braces, "--fault", "fault")
@@ -338,22 +336,22 @@ def parse_fault(text: str) -> Fault:
 
 
 def parse_kind(kind: str, text: str) -> FaultKind:
-    """What a fault of this kind does: its value as a file would say it.
+    """Parse the value of a fault of this kind, as a file writes it.
 
     Raises:
-        ScenarioError: it is none; a line a problem.
+        ScenarioError: it is invalid; a line for each problem.
     """
     what: FaultKind = read_value(fault_kinds()[kind].value(), text, "lab fault", kind)
     return what
 
 
 def kind_data(what: FaultKind) -> dict[str, Any]:
-    """What it does, as a file would say it: `{"kill": "node2"}`."""
+    """Return a fault's key and value as a file writes them: `{"kill": "node2"}`."""
     return {key_of(type(what)): type(what).value().dump(what)}
 
 
 def kind_of(data: Mapping[str, Any]) -> FaultKind:
-    """The inverse of `kind_data`.
+    """Parse the output of `kind_data`.
 
     Raises:
         ScenarioError: another version of the lab wrote it.
@@ -371,24 +369,24 @@ class FaultsPart:
     companion: ClassVar[str] = "lab.features.faults.companion:Faults"
 
     def data(self) -> list[dict[str, Any]]:
-        """Each as a file would say it."""
+        """Return each fault as a file writes it."""
         return [fault_data(fault) for fault in self.faults]
 
     def sentences(self) -> list[str]:
-        """A line for each."""
+        """Return a line for each fault."""
         return [f"fault: {fault_sentence(one)}" for one in self.data()]
 
     def before(self) -> dict[str, bool]:
-        """Nodes that it stops or starts before the run begins, and whether each runs then."""
+        """Return the nodes that faults stop or start before the run begins, and whether each then runs."""
         return {node: bool(fault.what.leaves_running) for fault in self._before() for node in fault.what.nodes}
 
     def stopping(self, nodes: Iterable[str]) -> list[str]:
-        """Those that stop any of these nodes before the run begins."""
+        """Return the faults that stop any of these nodes before the run begins."""
         stopped = {*nodes}
         return [str(fault) for fault in self._before() if stopped & {*fault.what.nodes}]
 
     def starting(self) -> list[str]:
-        """Those that start nodes while the run goes on."""
+        """Return the faults that start nodes during the run."""
         return [str(fault) for fault in self.faults if fault.what.leaves_running and fault not in self._before()]
 
     def _before(self) -> list[Fault]:
@@ -398,11 +396,11 @@ class FaultsPart:
 def plan_faults(
     scenario: Scenario, options: PlanOptions, cluster: ClusterInfo, nnodes: int, world_size: int
 ) -> FaultsPart | None:
-    """What is broken on purpose in a run, and its network; None where neither is asked for.
+    """Plan the faults and the network of a run; None if there are none.
 
     Raises:
-        ScenarioError: what is asked for is no network.
-        UsageError: the run cannot have it.
+        ScenarioError: the network is invalid.
+        UsageError: the run does not support a fault.
     """
     faults = all_faults(scenario, options.network, options.faults)
     if not faults and detected_within(scenario.expect) is None:
@@ -417,10 +415,10 @@ def plan_faults(
 def all_faults(
     scenario: Scenario, network: str | Mapping[str, Any] | None = None, extra_faults: Sequence[Fault] = ()
 ) -> tuple[Fault, ...]:
-    """What is broken in a run, after its network: like a fault, that is made, read back and taken back.
+    """Return the faults of a run after its network, which is injected, checked, and undone like a fault.
 
     Raises:
-        ScenarioError: what is asked for is no network.
+        ScenarioError: the network is invalid.
     """
     declared = broken_in(scenario)
     network_condition = declared.network if network is None else network_of(network)
@@ -429,17 +427,17 @@ def all_faults(
 
 
 def explain_unsupported(faults: Sequence[Fault], engine: str) -> str:
-    """Why an engine cannot do what is to be broken, as a sentence that begins with the fault; empty where it can."""
+    """Explain why an engine does not support a fault, in a sentence that begins with it; empty if it supports all."""
     return next((f"{fault}, which {why}" for fault in faults if (why := fault.what.why_not(engine))), "")
 
 
 def beyond_engine(scenario: Scenario, engine: str) -> str:
-    """Why an engine cannot do what is to be broken in a scenario; empty where it can."""
+    """Explain why an engine does not support a fault of a scenario; empty if it supports all."""
     return explain_unsupported(all_faults(scenario), engine)
 
 
 def plan_rerun(scenario: Scenario, options: RunOptions) -> tuple[Scenario, RunOptions] | None:
-    """A scenario without its faults, and options without any, where it says that it is run once more; else None."""
+    """Return a scenario and options without faults, if the scenario asks for a rerun; else None."""
     declared = broken_in(scenario)
     if not (declared.rerun and declared.faults):
         return None
@@ -456,14 +454,14 @@ def refuse_faults(
     *,
     strict: bool = False,
 ) -> None:
-    """Refuse faults that this run cannot have.
+    """Refuse faults that this run does not support.
 
     Args:
         unrecorded: why calls are not recorded, as the end of a sentence; empty: they are.
         strict: whether it runs on a strict cluster.
 
     Raises:
-        UsageError: the engine cannot do one, or it is of a node or rank that does not take part.
+        UsageError: the engine does not support a fault, or its node or rank is not part of the run.
     """
     nodes = [f"node{rank}" for rank in range(nnodes)]
     if refusal := explain_unsupported(faults, engine):

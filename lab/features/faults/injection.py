@@ -1,4 +1,4 @@
-"""Faults injected into a cluster that stands, and taken back: each in the journal before, one after the other."""
+"""Inject faults into a running cluster and undo them: one at a time, each recorded in the journal first."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 BEGUN, IN_FORCE, HEALING = "begun", "in force", "healing"
 """States, in their order."""
 BY_HAND = "lab fault"
-"""Who did what no run did."""
+"""Stands for the run, if no run injected the fault."""
 
 
 class Standing(Frozen):
@@ -35,47 +35,47 @@ class Standing(Frozen):
 
     id: str
     what: FaultKind | None
-    """None: another version of the lab did it."""
+    """None: another version of the lab injected it."""
     description: str
-    """As a sentence has it: `kill node2`."""
+    """In words: `kill node2`."""
     by: str
-    """The run that did it, or `lab fault`."""
+    """The run that injected it, or `lab fault`."""
     since: float
     """Unix time."""
     until: float | None
-    """Unix time at which whoever did it wanted to heal it."""
+    """Unix time at which it should be healed."""
     state: str
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the fault as plain data."""
         data = {"said" if name == "description" else name: value for name, value in vars(self).items()}
         return {**data, "what": kind_data(self.what) if self.what is not None else None}
 
 
 class FaultJournal:
-    """The journal of one cluster; whoever writes in it holds the lock of its nodes."""
+    """The journal of one cluster; a writer holds the lock of its nodes."""
 
     def __init__(self, engine: str, cluster: str) -> None:
         self.path = faults_file(engine, cluster)
 
     def _entries(self) -> dict[str, dict[str, Any]]:
-        with suppress(OSError, ValueError):  # it is not there, or another version of the lab wrote it
+        with suppress(OSError, ValueError):  # the file is missing, or another version of the lab wrote it
             return dict(json.loads(self.path.read_bytes()))
         return {}
 
     def standing(self) -> list[Standing]:
-        """What was begun and not undone, in its order."""
+        """Return the faults that were begun and not undone, in order."""
         return [_standing(identity, entry) for identity, entry in self._entries().items()]
 
     def in_force(self) -> list[FaultKind]:
-        """What is in force, or just being injected; not what is just being healed."""
+        """Return the faults that are in force or being injected, without those being healed."""
         return [one.what for one in self.standing() if one.what is not None and one.state != HEALING]
 
     def write(self, identity: str, **fields: Any) -> None:
-        """Write what became of a fault, so that it outlives this process; without fields, that it is undone.
+        """Write the state of a fault so that it survives this process; without fields, that it is undone.
 
         Raises:
-            ClusterError: it cannot be written.
+            ClusterError: the journal cannot be written.
         """
         entries = self._entries()
         if fields:
@@ -111,7 +111,7 @@ def _standing(identity: str, entry: Mapping[str, Any]) -> Standing:
 _PATIENCE_S = 90.0
 """Longer than starting a node takes."""
 _AGENT_ANSWERS = "disconnected"
-"""The state of a node whose cable is out: its agent is reached over the engine."""
+"""The state of a node without its cable: its agent is reached over the engine."""
 
 
 # -- injecting and healing
@@ -125,28 +125,28 @@ def _journal_of(target: ClusterTarget) -> FaultJournal:
 
 @dataclass(frozen=True, repr=False)
 class InForce:
-    """A fault that is in force; as a context manager it is healed at the end of its block."""
+    """A fault that is in force; a context manager that heals it at the end of its block."""
 
     target: ClusterTarget
-    """What it acts on."""
+    """The nodes that it acts on."""
     id: str
-    """What the journal calls it."""
+    """Its key in the journal."""
     what: FaultKind
     measured: Mapping[str, Any] = field(default_factory=dict)
-    """What was read back where it was injected."""
+    """Measurements on the nodes after the injection."""
 
     def heal(self) -> None:
-        """Take it back; does nothing where somebody else has. Where that fails, it stays in the journal.
+        """Undo the fault, if it is still in force. If this fails, it stays in the journal.
 
         Raises:
-            LabError: it cannot be taken back.
+            LabError: it cannot be undone.
         """
         with nodes_lock(self.target.engine, self.target.cluster).held(f"healing {self.what}", _PATIENCE_S):
             if any(one.id == self.id for one in _journal_of(self.target).standing()):
                 self.undo()
 
     def undo(self) -> None:
-        """Take it back; the caller holds the lock of the nodes."""
+        """Undo the fault; the caller holds the lock of the nodes."""
         journal = _journal_of(self.target)
         journal.write(self.id, state=HEALING)
         self.what.undo(self.target)
@@ -160,16 +160,16 @@ class InForce:
 
 
 def inject_fault(target: ClusterTarget, what: FaultKind, by: str = BY_HAND, until: float | None = None) -> InForce:
-    """Inject a fault, and read back that it is in force; what could be done in part only is undone.
+    """Inject a fault, and check that it is in force; undo a fault that was injected only in part.
 
     Args:
-        target: what it acts on.
-        what: is to be done.
-        by: who does it: a run, or `lab fault`.
-        until: Unix time at which it is to be healed.
+        target: the nodes that it acts on.
+        what: the fault.
+        by: the name of a run, or `lab fault`.
+        until: Unix time at which it should be healed.
 
     Raises:
-        LabError: it cannot be done.
+        LabError: it cannot be injected.
     """
     journal, one = _journal_of(target), InForce(target, os.urandom(6).hex(), what)
     begun = {"said": str(what), "by": by, "since": time.time(), "until": until, "state": BEGUN}
@@ -181,7 +181,7 @@ def inject_fault(target: ClusterTarget, what: FaultKind, by: str = BY_HAND, unti
             if not state.in_force:
                 raise LabError(f"{what} was done, and is not in force")
         except (LabError, OSError):
-            with suppress(LabError, OSError):  # what cannot be undone stays in the journal
+            with suppress(LabError, OSError):  # a fault that cannot be undone stays in the journal
                 one.undo()
             raise
         journal.write(one.id, state=IN_FORCE)
@@ -191,14 +191,14 @@ def inject_fault(target: ClusterTarget, what: FaultKind, by: str = BY_HAND, unti
 def heal_all(
     engine: Engine, name: str, info: ClusterInfo | None, announce: Callable[[str], object], *, by_hand: bool = True
 ) -> list[Standing]:
-    """Undo what was broken on purpose, what came last first, and say so in a line; returns what was undone.
+    """Undo all faults, the last one first, announce it in a line, and return those that were undone.
 
     Args:
         engine: of the cluster.
         name: the cluster's.
-        info: None where there is none: then nothing is broken any more.
-        announce: called with that line, and with what could not be undone.
-        by_hand: undo also what `lab fault` did.
+        info: the cluster; None if it no longer exists, and its faults neither.
+        announce: called with that line, and with a warning for each fault that could not be undone.
+        by_hand: whether to undo faults of `lab fault` too.
     """
     journal = FaultJournal(engine.name, name)
     if info is None:
@@ -225,7 +225,7 @@ def heal_all(
 
 
 def as_broken(info: ClusterInfo) -> ClusterInfo:
-    """The cluster, with nodes that do not run on purpose as stopped, and those without their cable as running."""
+    """Return the cluster with nodes that faults stopped as stopped, and nodes without their cable as running."""
     standing = FaultJournal(info.engine, info.name).standing()
     on_purpose = {node for one in standing if one.what is not None for node in one.what.nodes}
 
@@ -241,18 +241,18 @@ def as_broken(info: ClusterInfo) -> ClusterInfo:
 
 
 def stop_nodes(self: Cluster, *nodes: str) -> ClusterInfo:
-    """Stop nodes as a power cut would, also while a run goes on; they stay so until they are started.
+    """Stop nodes as a power cut would, also during a run, until they are started.
 
     Args:
         nodes: their names, such as `"node2"`.
 
     Returns:
-        The cluster as it is then.
+        The cluster afterwards.
 
     Raises:
         UsageError: there is no node of such a name.
         ClusterUnfit: there is no cluster.
-        ClusterBusy: somebody makes it, changes it or removes it.
+        ClusterBusy: another command creates, changes, or removes it.
     """
     with nodes_lock(self.engine.name, self.name).held("lab stop"), _hold_cluster(self, "lab stop"):
         running = [node for node in self.existing().named(*nodes) if node.state != STOPPED]
@@ -261,18 +261,18 @@ def stop_nodes(self: Cluster, *nodes: str) -> ClusterInfo:
 
 
 def start_nodes(self: Cluster, *nodes: str) -> ClusterInfo:
-    """Start nodes that do not run, and wait until they can take part in a run; one that goes on may take them in.
+    """Start nodes that do not run, and wait until they can take part in a run; a run in progress may add them.
 
     Args:
-        nodes: their names; none: all that were stopped.
+        nodes: their names; none: all stopped nodes.
 
     Returns:
-        The cluster as it is then.
+        The cluster afterwards.
 
     Raises:
         UsageError: there is no node of such a name.
         ClusterUnfit: there is no cluster.
-        ClusterBusy: somebody makes it, changes it or removes it.
+        ClusterBusy: another command creates, changes, or removes it.
         ClusterError: a node does not start; the message says why.
     """
     with nodes_lock(self.engine.name, self.name).held("lab start"), _hold_cluster(self, "lab start"):
@@ -285,7 +285,7 @@ def start_nodes(self: Cluster, *nodes: str) -> ClusterInfo:
 
 @contextmanager
 def _hold_cluster(cluster: Cluster, purpose: str) -> Iterator[None]:
-    """Hold the cluster where nobody has it; not beside those who make, change or remove it."""
+    """Lock the cluster unless a run holds it; refuse while another command creates, changes, or removes it."""
     with ExitStack() as stack:
         try:
             stack.enter_context(cluster.lock.held(purpose, exclusive=True))
@@ -296,21 +296,21 @@ def _hold_cluster(cluster: Cluster, purpose: str) -> Iterator[None]:
 
 
 def inject_by_name(self: Cluster, what: str | FaultKind, *words: str, for_s: float | None = None) -> InForce:
-    """Break something, also while a run goes on; it stays so until it is healed, or the next run begins or ends.
+    """Inject a fault, also during a run; it stays until it is healed, or the next run begins or ends.
 
     Args:
-        what: a kind, such as `"kill"`, or one with its data, such as `Kill(node="node2")`.
-        words: what `lab fault` would be told behind the kind, such as `"node2"`.
-        for_s: how long it is meant to be in force; whoever calls heals it.
+        what: a kind, such as `"kill"`, or a fault, such as `Kill(node="node2")`.
+        words: the words of `lab fault` after the kind, such as `"node2"`.
+        for_s: seconds that it should be in force; the caller heals it.
 
     Returns:
         The fault, in force; also a context manager that heals it.
 
     Raises:
-        UsageError: there is no such kind, node or rank, or the engine cannot do it.
+        UsageError: there is no such kind, node, or rank, or the engine does not support the fault.
         ClusterUnfit: there is no cluster.
-        ClusterBusy: somebody makes it, changes it or removes it.
-        LabError: it could not be done.
+        ClusterBusy: another command creates, changes, or removes it.
+        LabError: it could not be injected.
     """
     wanted = fault_of(what, *words) if isinstance(what, str) else what
     _refuse_by_worker(type(wanted))
@@ -325,14 +325,14 @@ def inject_by_name(self: Cluster, what: str | FaultKind, *words: str, for_s: flo
 
 
 def list_faults(self: Cluster) -> list[Standing]:
-    """What is broken on purpose now, in its order."""
+    """Return the faults that are in force, in order."""
     return FaultJournal(self.engine.name, self.name).standing()
 
 
 def heal_faults(self: Cluster) -> list[Standing]:
-    """Take back everything that is broken on purpose, what came last first; returns what was.
+    """Undo all faults, the last one first, and return those that were in force.
 
-    What cannot be taken back is announced, and stands.
+    Faults that cannot be undone are announced, and stay in force.
     """
     if not list_faults(self):
         return []
@@ -341,10 +341,10 @@ def heal_faults(self: Cluster) -> list[Standing]:
 
 
 def fault_of(kind: str, *words: str) -> FaultKind:
-    """Read a fault from the words of `lab fault`: its kind, and the values of its keys.
+    """Parse a fault from the words of `lab fault`: its kind, and the values of its keys.
 
     Raises:
-        UsageError: the kind is unknown or only ranks can have it, or values are missing or left over.
+        UsageError: the kind is unknown or only for ranks, or values are missing or left over.
         ScenarioError: a value is not allowed.
     """
     kinds = fault_kinds()

@@ -1,9 +1,8 @@
-"""What the network of a run is like: its links, their conditions, partitions, and profiles by name. Pure.
+"""The network of a run: its links, their conditions, partitions, and profiles by name. Pure.
 
-What a packet meets is done by the node that sends it or by the one that takes it (`on_node.links`): rates, delays and
-what is sent twice by the sender; what is dropped, lost or reset by the receiver. Where several conditions apply to the
-same way, the more exact one is meant: one way before a pair, a pair before a node, a node before all. Two nodes of one
-way each add what is theirs.
+The sender of a packet applies rates, delays, and duplicates; the receiver applies drops, losses, and resets
+(`on_node.links`). If several conditions apply to the same way, the most specific one counts: one way before a pair, a
+pair before a node, a node before all. Conditions of the two nodes of one way add up.
 """
 
 from __future__ import annotations
@@ -38,19 +37,19 @@ Way = tuple[str, str]
 
 
 def parse_rate(value: str | float) -> float:
-    """The bits a second that text such as `100mbit` or `1.5 Gbit/s` means, in any case; they need a unit."""
+    """Parse a rate such as `100mbit` or `1.5 Gbit/s`, in any case, to bits a second; the unit is required."""
     return float(kinds.parse_quantity(value, lambda unit: unit.lower(), _BITS, RATES_ALLOWED))
 
 
 def parse_share(value: str | float) -> float:
-    """The part of the whole that text such as `5%` or `0.05` means."""
+    """Parse a share such as `5%` or `0.05` to a fraction."""
     text = str(value).strip()
     percent = text.endswith("%")
     return float(kinds.parse_quantity(text.removesuffix("%"), str, {"": 0.01 if percent else 1}, SHARES_ALLOWED))
 
 
 def rate_kind(lowest: float, highest: float) -> kinds.Kind:
-    """Bits a second from `lowest` to `highest`, both included."""
+    """Return the kind of rates from `lowest` to `highest` bits a second, both included."""
     bounds = f"from {lowest / 1e3:g}kbit to {highest / 1e9:g}gbit"
     schema = {"type": "string", "pattern": f"{kinds.QUANTITY}[kKmMgG]?[bB][iI][tT] *$"}
     limits = (lowest, highest)
@@ -58,7 +57,7 @@ def rate_kind(lowest: float, highest: float) -> kinds.Kind:
 
 
 def share_kind() -> kinds.Kind:
-    """A part of a whole, more than none and at most all of it."""
+    """Return the kind of shares above 0 and up to 100%."""
     bounds = "more than 0 and at most 100%"
     schema = {"type": ["string", "number"], "pattern": f"{kinds.QUANTITY}%? *$", "exclusiveMinimum": 0, "maximum": 1}
     return kinds.quantity_kind(
@@ -67,7 +66,7 @@ def share_kind() -> kinds.Kind:
 
 
 class Condition(Frozen):
-    """What packets on a way meet; None: nothing of that sort."""
+    """The condition of a way; None: none of this sort."""
 
     rate_bits_per_s: float | None = key_field(
         None, rate_kind(SLOWEST, FASTEST), "network: {rate: 100mbit}", "no limit", name="rate"
@@ -78,18 +77,18 @@ class Condition(Frozen):
     jitter_s: float | None = key_field(None, _DELAY, "network: {delay: 20ms, jitter: 2ms}", "none", name="jitter")
     """By how much that differs at most, from packet to packet; packets may overtake each other. Needs netem."""
     loss: float | None = key_field(None, share_kind(), "network: {loss: 1%}", "none")
-    """The share of packets that is lost, by chance."""
+    """The share of packets that is lost, at random."""
 
 
 def condition_fields(condition: Condition) -> dict[str, float]:
-    """What a condition says, by name."""
+    """Return the fields of a condition that are set, by name."""
     values = {one.name: getattr(condition, one.name) for one in fields(Condition)}
     return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class Link:
-    """Some ways between nodes, as people say them."""
+    """Some ways between nodes, as users write them."""
 
     one: str
     """A node, or `all`."""
@@ -102,31 +101,31 @@ class Link:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Those that it names."""
+        """The nodes that it names."""
         return tuple(name for name in (self.one, self.other) if name and name != ALL)
 
     @property
     def exactness(self) -> int:
-        """The more exact of two that speak of the same way is meant."""
+        """Of two links for the same way, the one with the larger number counts."""
         return 0 if self.one == ALL else {"": 1, "-": 2, "->": 3}[self.how]
 
     def ways(self, nodes: Sequence[str]) -> list[Way]:
-        """All that it means, of these nodes."""
+        """Return all its ways between these nodes."""
         if not self.how:
             return [way for way in permutations(nodes, 2) if self.one == ALL or self.one in way]
         ways = [(self.one, self.other), (self.other, self.one)][: 1 if self.how == "->" else 2]
         return [way for way in ways if {*way} <= {*nodes}]
 
     def cables(self, nodes: Iterable[str]) -> list[str]:
-        """The nodes whose whole sending it means."""
+        """Return the nodes whose complete sending it covers."""
         return [] if self.how else [name for name in nodes if self.one in (ALL, name)]
 
 
 def parse_link(text: str) -> Link:
-    """The link that a text means.
+    """Parse a link.
 
     Raises:
-        UsageError: it means none.
+        UsageError: the text is none.
     """
     match = re.fullmatch(_LINK, text.strip())
     if match is None or (match["how"] and match["one"] in (ALL, match["other"])):
@@ -135,13 +134,13 @@ def parse_link(text: str) -> Link:
 
 
 def link_at_start(text: str) -> tuple[str, str]:
-    """The link that a text begins with, and the rest of it."""
+    """Return the link at the beginning of a text, and the rest of the text."""
     match = re.match(rf"{_LINK}(?![\w-])", text.strip())
     return (text.strip()[: match.end()], text.strip()[match.end() :].strip()) if match else ("", text)
 
 
 def link_kind() -> kinds.Kind:
-    """Some links of a run."""
+    """Return the kind of links of a run."""
 
     def read(value: Value) -> Link:
         text, nodes = kinds.read_text(value, LINK_ALLOWED), World.of(value.reading).nodes
@@ -159,18 +158,18 @@ def link_kind() -> kinds.Kind:
 
 
 Layer = tuple[Link, Mapping[str, float]]
-"""Links, and what packets on them meet."""
+"""Links, and the condition of their ways."""
 
 
 def tables_of(
     layers: Iterable[Layer], addresses: Mapping[str, str], nameless: Collection[str] = ()
 ) -> dict[str, dict[str, Any]]:
-    """The data of the fault action `links` for each node that has to do something.
+    """Return the data of the fault action `links`, for each node that has to do something.
 
     Args:
-        layers: the least exact first; those that are as exact as the one before add up, others replace it.
+        layers: the least specific first; a layer that is as specific as the one before is added, others replace it.
         addresses: of every node.
-        nameless: nodes that can ask for no name.
+        nameless: nodes that cannot resolve names.
     """
     names, cables = list(addresses), dict[str, float]()
     met: dict[Way, tuple[dict[str, float], dict[str, float], int]] = {}
@@ -183,7 +182,7 @@ def tables_of(
             before, level, exactness = met.get(way, ({}, {}, -1))
             if where.exactness != exactness or where.one == ALL:
                 before, level = {**before, **level}, {}
-            mine = rest if way[0] in own_cables else condition  # a cable is shared by all that its node sends
+            mine = rest if way[0] in own_cables else condition  # all packets of a node share its cable
             met[way] = before, combine_conditions(level, mine), where.exactness
     tables: dict[str, dict[str, Any]] = {
         node: {"address": address, "to": {}, "from": {}} for node, address in addresses.items()
@@ -203,7 +202,7 @@ def tables_of(
 
 
 Drops = dict[str, tuple[str, ...]]
-"""A partition, whatever its shape: by node, the nodes whose packets it drops."""
+"""A partition of any shape: by node, the nodes whose packets it drops."""
 PARTITION_ALLOWED = (
     "sets that do not see each other (node0,node1 / node2), halves, isolate node2, one-way node2 -> node0, "
     "bridge node1, ring, or a mapping: each node, and the list of those whose packets it drops"
@@ -213,15 +212,15 @@ PARTITION = rf" *(?:{_SHAPES}|{NODE}(?: *, *{NODE})*(?: */ *{NODE}(?: *, *{NODE}
 
 
 def named_nodes(text: str) -> tuple[str, ...]:
-    """The nodes that a text names, in its order."""
+    """Return the nodes that a text names, in order."""
     return tuple(dict.fromkeys(match[0] for match in re.finditer(rf"\b{NODE}\b", text)))
 
 
 def checked_partition(text: str) -> str:
-    """A text that says a partition, with single spaces.
+    """Return the text of a partition with single spaces.
 
     Raises:
-        UsageError: it says none.
+        UsageError: it is none.
     """
     named = re.findall(rf"\b{NODE}\b", text)
     if not re.fullmatch(PARTITION, text) or len(named) != len(set(named)):
@@ -230,10 +229,10 @@ def checked_partition(text: str) -> str:
 
 
 def find_drops(partition: str | Mapping[str, Sequence[str]], nodes: Sequence[str]) -> Drops:
-    """Whose packets each node drops, of a partition by its shape or as a mapping.
+    """Return whose packets each node drops, from the shape of a partition or a mapping.
 
     Raises:
-        UsageError: with these nodes that is no partition.
+        UsageError: it is no partition of these nodes.
     """
     by_node = _drops_of(partition, nodes) if isinstance(partition, str) else partition
     if not any(by_node.values()):
@@ -262,13 +261,13 @@ def _drops_of(shape: str, nodes: Sequence[str]) -> Drops:
 
 
 class Profile(NamedTuple):
-    """A network that many have."""
+    """A common kind of network."""
 
     what: str
     every: Condition
-    """Of each cable, or of a pair within a rack."""
+    """The condition of each cable, or of a pair within a rack."""
     between: Condition | None = None
-    """Of a pair in different racks."""
+    """The condition of a pair in different racks."""
 
 
 PROFILES: Mapping[str, Profile] = {
@@ -286,4 +285,4 @@ PROFILES: Mapping[str, Profile] = {
         "racks: 10 Gbit/s within, 1 Gbit/s between", Condition(rate_bits_per_s=10e9), Condition(rate_bits_per_s=1e9)
     ),
 }
-"""By name; where the figures come from is in docs/network.md."""
+"""By name; docs/network.md has the sources of the numbers."""

@@ -1,4 +1,4 @@
-"""What faults act on: the nodes of a cluster, by what its engine and its agents can do."""
+"""The target of faults: the nodes of a cluster, controlled by its engine and its agents."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from lab.node.messages.agent import ActionRequest, ActionResult
 from lab.plan.cluster import ClusterInfo, Node
 
 ANSWER_S = DEADLINE_S + 5.0
-"""An agent that has not answered by then does not."""
+"""Seconds after which an agent counts as not answering."""
 _POLL_S = 1.0
 
 
 class ClusterTarget:
-    """What faults act on: the nodes of a cluster, by what its engine and its agents can do.
+    """The target of faults: the nodes of a cluster, controlled by its engine and its agents.
 
-    Whoever uses it is alone: nobody else injects or takes back a fault of the cluster meanwhile.
+    The user holds the lock of the nodes: no other process injects or undoes a fault of the cluster meanwhile.
     """
 
     def __init__(self, engine: Engine, cluster: ClusterInfo) -> None:
         self.engine = engine.name
         self.cluster = cluster.name
         self.addresses: Mapping[str, str] = {node.name: node.address for node in cluster.nodes}
-        """Of every node of the cluster."""
+        """Address of every node of the cluster."""
         self.ranks: Mapping[int, str] = {}
-        """The node of each rank of the run that goes on; empty where none does."""
+        """The node of each rank of the run in progress; empty without a run."""
         self._engine, self._info = engine, cluster
         self.in_force: Callable[[], Iterable[Any]] = tuple
-        """All faults that are in force, or just being injected, in their order; not one that is just being healed."""
+        """Returns the faults that are in force or being injected, in order, without those being healed."""
 
     def _node(self, name: str) -> Node:
         return self._info.named(name)[0]
 
     def running(self, node: str) -> bool:
-        """Whether a node runs now, as its engine sees it."""
+        """Return whether a node runs, according to its engine."""
         return self._engine.node_state(self._node(node)).running
 
     def kill(self, node: str) -> None:
-        """Cut a node's power; it is not marked as stopped by hand."""
+        """Cut a node's power; it is not marked as stopped on purpose."""
         require_capability(self._engine, PowerControl).kill(self._node(node))
 
     def start(self, node: str) -> None:
-        """Start a node and wait until its agent can fork workers; tell it, and others, what is in force."""
+        """Start a node, wait until its agent can fork workers, and inject the faults in force again."""
         require_capability(self._engine, PowerControl).start(self._info, [self._node(node)], announce=lambda _: None)
         if in_force := [*self.in_force()]:
             now = {one.name: one.address for info in self._engine.find(self.cluster) for one in info.nodes}
@@ -60,19 +60,19 @@ class ClusterTarget:
                 what.renew(self)
 
     def pause(self, node: str) -> None:
-        """Have every process of a node stand still, where it runs."""
+        """Pause every process of a running node."""
         require_capability(self._engine, PauseControl).pause(self._node(node))
 
     def resume(self, node: str) -> None:
-        """Have them go on, where they stand still."""
+        """Resume every process of a paused node."""
         require_capability(self._engine, PauseControl).resume(self._node(node))
 
     def paused(self, node: str) -> bool:
-        """Whether they stand still."""
+        """Return whether a node is paused."""
         return isinstance(self._engine, PauseControl) and self._engine.paused(self._node(node))
 
     def limit(self, node: str, name: str, most: float | None) -> None:
-        """Let a node use no more from now on of `cpus`, or of `memory_bytes`; None: as much as it was made with."""
+        """Set a node's limit of `cpus` or `memory_bytes`; None: its original limit."""
         info, machine = self._info, self._engine.machine()
         made = {
             "cpus": info.shape.cpus or machine.cores,
@@ -82,15 +82,15 @@ class ClusterTarget:
         require_capability(self._engine, LimitControl).limit(self._node(node), **limits)
 
     def throttle(self, node: str, name: str) -> float:
-        """What a node may use now of `cpus`, or of `memory_bytes`."""
+        """Return a node's current limit of `cpus` or `memory_bytes`."""
         allowed = require_capability(self._engine, LimitControl).throttle(self._node(node))
         return {"cpus": allowed.cpus, "memory_bytes": allowed.memory_bytes}[name]
 
     def ask(self, node: str, function: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Have the agent of a node do, undo or inspect something (see `on_node.actions`); returns what it found.
+        """Have the agent of a node perform, undo, or inspect a fault action (see `on_node.actions`); return its answer.
 
         Raises:
-            LabError: it cannot be done, or the agent does not answer in time.
+            LabError: the action fails, or the agent does not answer in time.
         """
         if self.paused(node):
             raise ClusterError(f"{node} stands still, its agent too", "heal that first: `lab fault heal`")
@@ -100,14 +100,14 @@ class ClusterTarget:
         return done.facts
 
     def _send(self, node: str, request: ActionRequest) -> ActionResult:
-        """Send a request to an agent over a channel of its own, and wait for the answer."""
+        """Send a request to an agent over a new channel, and wait for the answer."""
         reader, poll, until = wire.LineReader(), select.poll(), time.monotonic() + ANSWER_S
         with closing_channels(self._engine.connect(self._info, [self._node(node)])) as (channel,), suppress(OSError):
             channel.send(wire.encode_message(request))
             poll.register(channel.fileno(), select.POLLIN)
             while (left_s := until - time.monotonic()) > 0:
                 if not poll.poll(min(left_s, _POLL_S) * 1000) and not self.running(node):
-                    break  # a stream to a container that has just ended does not end
+                    break  # a stream to a container that has just ended may stay open
                 data = channel.receive()
                 if data == b"":
                     break

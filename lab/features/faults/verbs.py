@@ -1,4 +1,4 @@
-"""`lab fault`, `lab stop`, `lab start`, and what `lab run` takes beside what its scenario breaks."""
+"""`lab fault`, `lab stop`, `lab start`, and the fault options of `lab run`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _add_fault_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _fault(arguments: argparse.Namespace) -> int:
-    """Inject it, or show what there is."""
+    """Inject a fault, or list, heal, or explain faults."""
     if arguments.what not in _SHOWN:
         return _break(arguments)
     if arguments.words or arguments.for_s is not None:
@@ -51,7 +51,7 @@ def _fault(arguments: argparse.Namespace) -> int:
 
 
 def list_fault_words() -> set[str]:
-    """What may follow `lab fault`, for shells that complete a word."""
+    """Return the words that may follow `lab fault`, for shell completion."""
     return {*_SHOWN, *(name for name, kind in fault_kinds().items() if not kind.by_worker)}
 
 
@@ -105,7 +105,7 @@ def _cluster(arguments: argparse.Namespace, *, announced: bool = True) -> Cluste
 
 
 def _kinds(arguments: argparse.Namespace) -> int:
-    """Every kind, with which engine can do it, or why not."""
+    """List every kind, and which engines support it, or why not."""
     kinds, engines = fault_kinds(), engine_names()
     data = [
         {
@@ -132,12 +132,12 @@ def _kinds(arguments: argparse.Namespace) -> int:
 
 
 def unsupported_engines(kind: type[FaultKind]) -> dict[str, str]:
-    """The engines that cannot do a kind, and why not."""
+    """Return the engines that do not support a kind, and why not."""
     return {engine: why for engine in engine_names() if (why := kind.why_not(engine))}
 
 
 def engine_cell(kind: type[FaultKind], engine: str) -> str:
-    """Whether an engine can do it, and whether only in a run."""
+    """Return whether an engine supports a kind, and whether only in a run."""
     return "no" if kind.why_not(engine) else "in runs" if kind.by_worker else "yes"
 
 
@@ -152,7 +152,7 @@ def _add_stop_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _stop(arguments: argparse.Namespace) -> int:
-    """Stop them, and say which are."""
+    """Stop nodes, and print their names."""
     info = Cluster(name=arguments.name, engine=arguments.engine).stop(*arguments.node)
     names = [node.name for node in info.named(*arguments.node)]
     sentence = f"cluster {info.name}: {join_words(names)} {'is' if len(names) == 1 else 'are'} stopped"
@@ -165,7 +165,7 @@ def _add_start_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _start(arguments: argparse.Namespace) -> int:
-    """Start them, and say which run."""
+    """Start nodes, and print their names."""
     began = time.monotonic()
     with shared.Progress(quiet=arguments.quiet) as progress:
         cluster = Cluster(name=arguments.name, engine=arguments.engine, announce=progress.announce)
@@ -198,10 +198,10 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_with_faults(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
-    """Read what is to be broken, and run.
+    """Parse the faults of the command line, and run.
 
     Raises:
-        ScenarioError: a fault is none; a line a problem.
+        ScenarioError: a fault is invalid; a line for each problem.
     """
     arguments.faults = named_faults(arguments.faults)
     return verb(arguments)

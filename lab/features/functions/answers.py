@@ -1,4 +1,4 @@
-"""Reads what a function returned or raised on ranks; nothing that their bytes name is called, whatever they are."""
+"""Read what a function returned or raised on ranks, without calling anything that the bytes name."""
 
 from __future__ import annotations
 
@@ -31,45 +31,45 @@ from lab.words import name_ranks
 
 
 class Misread(ValueError):
-    """Bytes are no value, or one that is not taken here; the message says why."""
+    """The bytes are not a value, or a value that is not accepted here; the message says why."""
 
 
 Classes = Mapping[tuple[str, str], "type | None"]
-"""Those that were sent by value, by module and name; None: there are two."""
+"""Classes that were sent by value, by module and name; None: there are two."""
 
 
 def known_class(module: str, name: str, sent: Classes | None = None) -> type:
-    """A class that was sent, or of a module that is imported already; nothing is imported or run to find it.
+    """Return a class that was sent, or of an imported module; import and run nothing to find it.
 
     Args:
-        module: where it is.
+        module: its module.
         name: its qualified name.
-        sent: those that were sent.
+        sent: classes that were sent.
 
     Raises:
-        Misread: there is none, or one that does something when its objects end.
+        Misread: there is none, or it has a `__del__`, which would run code.
     """
-    found: Any = (sent or {}).get((module, name))
-    if found is None:
-        found = sys.modules.get(module)
+    candidate: Any = (sent or {}).get((module, name))
+    if candidate is None:
+        candidate = sys.modules.get(module)
         for part in name.split("."):
-            found = vars(found).get(part) if isinstance(found, type | ModuleType) else None
-        if found is None:
+            candidate = vars(candidate).get(part) if isinstance(candidate, type | ModuleType) else None
+        if candidate is None:
             raise Misread(f"it holds a {module}.{name}, a class that is not known here: import {module} here too")
-    if not isinstance(found, type) or hasattr(found, "__del__"):
+    if not isinstance(candidate, type) or hasattr(candidate, "__del__"):
         raise Misread(f"it holds a {module}.{name}, which is no class of plain data")
-    return found
+    return candidate
 
 
 def read_value(data: bytes, classes: Classes | None = None) -> Any:
-    """The value that bytes stand for; nothing that they name is called.
+    """Read the value that bytes encode, without calling anything that they name.
 
     Args:
-        data: from `write_value`, or from somebody who would like to harm.
-        classes: those that were sent.
+        data: from `write_value`, or from an attacker.
+        classes: classes that were sent.
 
     Raises:
-        Misread: they are none.
+        Misread: they are not a value.
     """
     try:
         (length,) = HEAD.unpack_from(data)
@@ -162,12 +162,12 @@ class _Reader:
             raise Misread(f"{module}.{name} is no named tuple of {len(items)}")
         return tuple.__new__(kind, map(self.value, items))
 
-    def _read_fields(self, module: str, name: str, found: Any) -> Any:
+    def _read_fields(self, module: str, name: str, values: Any) -> Any:
         kind = known_class(module, name, self._classes)
-        if not is_dataclass(kind) or not found.keys() <= {field.name for field in fields(kind)}:
-            raise Misread(f"{module}.{name} is no dataclass with the fields {', '.join(map(str, found))[:100]}")
+        if not is_dataclass(kind) or not values.keys() <= {field.name for field in fields(kind)}:
+            raise Misread(f"{module}.{name} is no dataclass with the fields {', '.join(map(str, values))[:100]}")
         made = object.__new__(kind)
-        for field, item in found.items():
+        for field, item in values.items():
             object.__setattr__(made, field, self.value(item))
         return made
 
@@ -202,12 +202,12 @@ def _as_it_was(tensor: Any, how: Any) -> Any:
 _MADE_IN_PYTHON = 1 << 9
 """The flag of classes that are not part of the interpreter."""
 _SHADOWED = ("message", "hint", "ranks", "record", "shown_inside")
-"""Attributes of RanksFailed, which may be read-only properties of the other class."""
+"""Attributes of RanksFailed that can be read-only properties of the other class."""
 _OF_SYSTEM = re.compile(r"\[Errno (\d+)\] (.*?)(?:: ('.*'|\".*\"))?", re.DOTALL)
 
 
 def known_exception(module: str, name: str, classes: Classes | None = None) -> type[BaseException] | None:
-    """A class of exceptions that was sent, or is imported here already, see `known_class`; None: there is none."""
+    """Return an exception class that was sent or is imported, see `known_class`; None if there is none."""
     with suppress(Misread):
         kind = known_class(module, name, classes)
         return kind if issubclass(kind, BaseException) else None
@@ -215,9 +215,9 @@ def known_exception(module: str, name: str, classes: Classes | None = None) -> t
 
 
 def caught_as(kind: type[BaseException] | None) -> type[RanksFailed]:
-    """RanksFailed that is also caught as another exception; RanksFailed itself where nothing can be both.
+    """Return a class that is caught as RanksFailed and as another exception; RanksFailed if that is impossible.
 
-    Nothing of the other class is called to make an object of it: nobody can say with what.
+    Making an object calls nothing of the other class, because its arguments are unknown.
     """
     if kind is None or not issubclass(kind, Exception):
         return RanksFailed
@@ -239,32 +239,32 @@ def caught_as(kind: type[BaseException] | None) -> type[RanksFailed]:
 
 
 def fill_in(error: RanksFailed, text: str) -> None:
-    """Give an exception what those of Python say besides their text, as far as the text tells it."""
+    """Set the standard attributes of an exception, such as `errno`, as far as its text has them."""
     with suppress(Exception):
-        _native(type(error)).__init__(error, error.message)  # some are shown by what they take here
-    found = _OF_SYSTEM.fullmatch(text) if isinstance(error, OSError) else None
-    if found is not None and isinstance(error, OSError):
-        number, error.strerror, file = found.groups()
+        _native(type(error)).__init__(error, error.message)  # some exceptions print their arguments
+    match = _OF_SYSTEM.fullmatch(text) if isinstance(error, OSError) else None
+    if match is not None and isinstance(error, OSError):
+        number, error.strerror, file = match.groups()
         error.errno = int(number)
         with suppress(ValueError, SyntaxError):
             error.filename = ast.literal_eval(file) if file else None
 
 
 def _native(kind: type[BaseException]) -> Any:
-    """The class of the interpreter that one is made from."""
+    """Return the interpreter's class that an exception class derives from."""
     return next(base for base in kind.__mro__ if not base.__flags__ & _MADE_IN_PYTHON)
 
 
 _Error = TypeVar("_Error", bound=LabError)
 _LAST_LINE = 1_000_000
 _ADDRESS = re.compile(r"\[[0-9a-f.:]+\](?::\d+)?")
-_MOST_TOLD = 5
-"""So many failures are told at length."""
+_MOST_REPORTED = 5
+"""Most failures that are shown in full."""
 _OUTCOMES = {"Skipped": "_pytest.outcomes", "XFailed": "_pytest.outcomes", "SkipTest": "unittest.case"}
-"""Exceptions that are no failures, and where they are; pytest says that its own are builtins."""
+"""Exceptions that are not failures, with their modules; pytest claims that its own are builtins."""
 
 
-def raised(
+def build_error(
     failures: Mapping[int, Failure],
     shown: Mapping[str, str],
     *,
@@ -272,31 +272,33 @@ def raised(
     record: Path | None,
     write: Callable[[BaseException], str] | None = None,
 ) -> BaseException:
-    """The exception to raise for what ranks raised.
+    """Build the exception to raise for the failures of ranks.
 
     Args:
         failures: by rank.
-        shown: paths of source files here, by what ranks call them.
-        classes: those that were sent.
-        record: of the run.
-        write: writes an exception with its traceback; None: as Python does.
+        shown: paths of source files here, by their names on ranks.
+        classes: classes that were sent.
+        record: record of the run.
+        write: formats an exception with its traceback; None: as Python does.
     """
     own = {rank: failure for rank, failure in failures.items() if not _lost_a_peer(failure)} or failures
-    told = [(ranks, own[ranks[0]]) for ranks, _ in group_equal((rank, _form_of(own[rank])) for rank in sorted(own))]
-    (ranks, failure), *others = told
-    if all(other.module in ("builtins", _OUTCOMES.get(other.kind)) and other.kind in _OUTCOMES for _, other in told):
-        kind = known_exception(_OUTCOMES[failure.kind], failure.kind)  # a test that is skipped, or expected to fail
+    distinct = [(ranks, own[ranks[0]]) for ranks, _ in group_equal((rank, _form_of(own[rank])) for rank in sorted(own))]
+    (ranks, failure), *others = distinct
+    if all(
+        other.module in ("builtins", _OUTCOMES.get(other.kind)) and other.kind in _OUTCOMES for _, other in distinct
+    ):
+        kind = known_exception(_OUTCOMES[failure.kind], failure.kind)  # a skipped test, or an expected failure
         outcome = kind(failure.text) if kind is not None else RanksFailed(f"{failure.kind}: {failure.text}")
         return outcome.with_traceback(traceback_of(failure, shown))
-    again = partial(rebuild, shown=shown, classes=classes)
+    again = partial(rebuild_error, shown=shown, classes=classes)
     error = again(failure, header=f"{name_ranks(ranks)}: ", ranks=ranks, record=record)
     write = write or (lambda error: "".join(traceback.format_exception(error)).rstrip())
     notes = [
         f"{name_ranks(also)} failed otherwise:\n{write(again(other, header=''))}"
-        for also, other in others[: _MOST_TOLD - 1]
+        for also, other in others[: _MOST_REPORTED - 1]
     ]
-    if more := sorted(rank for also, _ in others[_MOST_TOLD - 1 :] for rank in also):
-        notes.append(f"{name_ranks(more)} failed otherwise too")
+    if remaining_ranks := sorted(rank for also, _ in others[_MOST_REPORTED - 1 :] for rank in also):
+        notes.append(f"{name_ranks(remaining_ranks)} failed otherwise too")
     if lost := sorted(failures.keys() - own.keys()):
         notes.append(f"{name_ranks(lost)} lost {'it' if len(ranks) == 1 and not others else 'them'} because of that")
     _add_notes(error, [*notes, *([f"record: {record}"] if record is not None else [])])
@@ -304,25 +306,25 @@ def raised(
 
 
 def _form_of(failure: Failure) -> tuple[object, ...]:
-    """What failures of several ranks have in common that are one failure."""
-    places = tuple((one.file, one.line) for one in failure.frames)
-    return failure.module, failure.kind, _ADDRESS.sub("", failure.text), places
+    """Return what failures of several ranks have in common if they are the same failure."""
+    positions = tuple((one.file, one.line) for one in failure.frames)
+    return failure.module, failure.kind, _ADDRESS.sub("", failure.text), positions
 
 
 def all_lost_a_peer(failures: Mapping[int, Failure]) -> bool:
-    """Whether each of some failures says that it is because of another rank."""
+    """Return whether each of the failures says that another rank caused it."""
     return all(map(_lost_a_peer, failures.values()))
 
 
 def _lost_a_peer(failure: Failure | None) -> bool:
-    """Whether a failure says of itself, or of what it came from, that another rank was lost."""
+    """Return whether a failure, or its cause, says that another rank was lost."""
     if failure is None:
         return False
     by_torch = failure.kind == "RuntimeError" or failure.module.startswith("torch.distributed")
     return (by_torch and is_loss(failure.text)) or _lost_a_peer(failure.cause or failure.context)
 
 
-def rebuild(
+def rebuild_error(
     failure: Failure,
     shown: Mapping[str, str],
     *,
@@ -331,9 +333,9 @@ def rebuild(
     ranks: Sequence[int] = (),
     record: Path | None = None,
 ) -> RanksFailed:
-    """An exception as it was raised on a rank: of its class where that is known here, and of RanksFailed.
+    """Rebuild an exception as a rank raised it: of its class if that is known here, and of RanksFailed.
 
-    Its `__init__` is not called: nobody can say with what.
+    Its `__init__` is not called, because its arguments are unknown.
     """
     kind, text = caught_as(known_exception(failure.module, failure.kind, classes)), failure.text
     if kind is RanksFailed:
@@ -346,9 +348,9 @@ def rebuild(
     error.__traceback__ = traceback_of(failure, shown)
     _add_notes(error, [sanitize_text(note) for note in failure.notes])
     if failure.cause is not None:
-        error.__cause__ = rebuild(failure.cause, shown, header="", classes=classes)
+        error.__cause__ = rebuild_error(failure.cause, shown, header="", classes=classes)
     elif failure.context is not None:
-        error.__context__ = rebuild(failure.context, shown, header="", classes=classes)
+        error.__context__ = rebuild_error(failure.context, shown, header="", classes=classes)
     return error
 
 
@@ -360,18 +362,18 @@ def _add_notes(error: BaseException, notes: Sequence[str]) -> None:
 # -- tracebacks
 
 
-def at_function(error: _Error, function: Callable[..., Any]) -> _Error:
-    """An error whose traceback leads to a function, not to where the lab found out."""
+def point_at_function(error: _Error, function: Callable[..., Any]) -> _Error:
+    """Make the traceback of an error lead to a function, not to the lab's code."""
     code = function.__code__
-    place = Frame(code.co_filename, code.co_firstlineno, code.co_name, code.co_firstlineno, {}, {})
+    position = Frame(code.co_filename, code.co_firstlineno, code.co_name, code.co_firstlineno, {}, {})
     path = {code.co_filename: code.co_filename}
     if isinstance(error, RanksFailed):
         error.shown_inside = True
-    return error.with_traceback(traceback_of(Failure("", "", "", (place,)), path))
+    return error.with_traceback(traceback_of(Failure("", "", "", (position,)), path))
 
 
 class _Shown:
-    """A value of a rank, as it was shown there."""
+    """A value of a rank, with the repr from there."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -381,15 +383,15 @@ class _Shown:
 
 
 def traceback_of(failure: Failure, shown: Mapping[str, str]) -> TracebackType | None:
-    """A traceback that leads through the same lines, with the arguments as they were shown."""
+    """Build a traceback through the same lines, with the arguments as the rank showed them."""
     chain: TracebackType | None = None
-    for place in reversed(failure.frames):
-        chain = TracebackType(chain, _frame(place, _path(place.file, shown)), -1, _line(place.line))
+    for position in reversed(failure.frames):
+        chain = TracebackType(chain, _frame(position, _path(position.file, shown)), -1, _line(position.line))
     return chain
 
 
 def _path(file: str, shown: Mapping[str, str]) -> str:
-    """Where a file of a rank is here; a name that no file has, where that is not known."""
+    """Return the local path of a rank's file, or a name that no file has if it is not known."""
     file = file.replace("\0", "")
     if file in shown:
         return shown[file]
@@ -406,22 +408,22 @@ def _line(number: int) -> int:
     return min(max(1, number), _LAST_LINE)
 
 
-def _frame(place: Frame, path: str) -> FrameType:
-    """The frame of a function of that name, place and variables, which did nothing else."""
+def _frame(position: Frame, path: str) -> FrameType:
+    """Build a frame of a function with this name, position, and variables."""
     values = {
         name: shown
-        for name, shown in {**place.arguments, **place.variables}.items()
+        for name, shown in {**position.arguments, **position.variables}.items()
         if name.isidentifier() and not name.startswith("__") and not keyword.iskeyword(name)
-        if unicodedata.normalize("NFKC", name) == name  # as the parser has it
+        if unicodedata.normalize("NFKC", name) == name  # as the parser normalizes names
     }
-    hidden = ["__tracebackhide__"] if place.hidden else []
-    arguments = [name for name in values if name in place.arguments]
+    hidden = ["__tracebackhide__"] if position.hidden else []
+    arguments = [name for name in values if name in position.arguments]
     others = [name for name in (*values, *hidden) if name not in arguments]
     parameters = ", ".join([*arguments, *(["*", *others] if others else [])])
     scope: dict[str, Any] = {"__frame__": lambda: sys._getframe(1), "__name__": "rank", "__builtins__": builtins}  # noqa: SLF001
     tree = ast.parse(f"def function({parameters}): return __frame__()")
-    exec(compile(ast.increment_lineno(tree, _line(place.first_line) - 1), path, "exec"), scope)
-    made, name = scope["function"], sanitize_text(place.function)
+    exec(compile(ast.increment_lineno(tree, _line(position.first_line) - 1), path, "exec"), scope)
+    made, name = scope["function"], sanitize_text(position.function)
     named = {"co_name": name, **({"co_qualname": name} if sys.version_info >= (3, 11) else {})}
     made.__code__ = made.__code__.replace(**named)
     frame: FrameType = made(**{name: _Shown(shown) for name, shown in values.items()}, **dict.fromkeys(hidden, True))

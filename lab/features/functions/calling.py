@@ -1,4 +1,4 @@
-"""Calls functions on the ranks of a cluster: `Cluster.call`, the ranks that take calls, and the bytes between them."""
+"""Call functions on the ranks of a cluster: `Cluster.call`, the ranks that take calls, and the bytes between them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.errors import LabError, RanksFailed, RanksHung, UsageError
-from lab.features.functions.answers import Misread, all_lost_a_peer, raised, read_value
+from lab.features.functions.answers import Misread, all_lost_a_peer, build_error, read_value
 from lab.features.functions.on_node import call_channels, messages
 from lab.features.functions.on_node.messages import Failure, State
-from lab.features.functions.pack import How, Packed, is_own, lend, pack_call
+from lab.features.functions.pack import CallOptions, Packed, is_own, pack_call, pack_module
 from lab.node.messages.agent import ANSWERS, CALLED, Exited, Input, InputDelivered, Output, WorkerStart
 from lab.node.messages.typed import Misfit, read_typed
 from lab.record.result import Result
@@ -41,41 +41,41 @@ else:
 
 _MOST_UNDERWAY_BYTES = 1 << 18
 _PROGRAM = "labnode/features/functions/on_node/call_channels.py"
-"""What such a rank runs in the place of a script, below what its node imports from."""
+"""What such a rank runs instead of a script, below the folder that its node imports from."""
 _CHUNK_BYTES = 1 << 16
 
 
 @dataclass
 class _Peer:
-    """A rank, and what goes to it."""
+    """A rank, and the bytes for it."""
 
     node: str
     waiting: bytearray
     underway_bytes: int = 0
-    """What was sent and it has not read yet."""
+    """Bytes that were sent and that it has not read yet."""
     last: bool = False
-    """Whether nothing follows what waits."""
+    """Whether nothing follows the waiting bytes."""
     hung_up: bool = False
-    """Whether it has been told so, or cannot be told any more."""
+    """Whether it knows that, or cannot be told any more."""
 
 
 class CallLine(Stdin):
-    """Handed to a run with its options.
+    """The connection between a caller and the ranks; passed to a run with its options.
 
     Args:
-        heard: takes what a rank answered: its number, and any bytes.
-        ended: told that a rank has ended; both are called by the thread that drives the run, and return quickly.
+        on_answer: called with a rank and any bytes that it answered.
+        on_exit: called with a rank that ended. The thread that drives the run calls both; they must return quickly.
     """
 
-    def __init__(self, heard: Callable[[int, bytes], None], ended: Callable[[int], None]) -> None:
-        self._heard, self._ended = heard, ended
+    def __init__(self, on_answer: Callable[[int, bytes], None], on_exit: Callable[[int], None]) -> None:
+        self._on_answer, self._on_exit = on_answer, on_exit
         self.timeout_s = 0.0
         """How long the plan of the run allows it to take; the line says how much more that is."""
         self._lock = threading.Lock()
         self._peers: dict[int, _Peer] = {}
         self._to_all = bytearray()
         """What was sent to all before the run began."""
-        self._given_up = False
+        self._is_aborted = False
         self._agents: AgentChannels | None = None
         self._began: float | None = None
         self._call: tuple[float, float] | None = None
@@ -88,20 +88,20 @@ class CallLine(Stdin):
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """Those that there are, once the run has begun."""
+        """The ranks, once the run has begun."""
         return tuple(self._peers)
 
     def call(self, data: bytes, timeout_s: float) -> None:
-        """Send bytes to every rank; from now on, or once the ranks are let go, the run has so long."""
+        """Send a call to each rank; the run has this time from now on, or from the release of the ranks."""
         self._call = (time.monotonic(), timeout_s)
         self.send(data)
 
-    def rest(self) -> None:
-        """Nothing is under way: time does not count."""
+    def set_idle(self) -> None:
+        """Note that no call is under way, so that time does not count."""
         self._call = None
 
     def send(self, data: bytes, rank: int | None = None) -> None:
-        """Send bytes to a rank, or to all of them; before the run has begun, once it does."""
+        """Send bytes to a rank, or to all; before the run has begun, queue them."""
         with self._lock:
             if self._began is None:
                 self._to_all += data
@@ -110,35 +110,35 @@ class CallLine(Stdin):
         self._ring()
 
     def hang_up(self, *ranks: int) -> None:
-        """Have these ranks, or all, end as soon as they have answered what was sent."""
+        """Let these ranks, or all, end as soon as they have answered."""
         for rank in ranks or self._peers:
             self._peers[rank].last = True
         self._ring()
 
-    def give_up(self) -> None:
-        """Have the run end at once, as if somebody had interrupted it."""
-        self._given_up = True
+    def abort(self) -> None:
+        """End the run at once, as after an interrupt."""
+        self._is_aborted = True
         self._ring()
 
     def close(self) -> None:
-        """Let go of what it holds, once the run is over."""
+        """Close the sockets, once the run is over."""
         self._bell.close()
         self._button.close()
 
     def _ring(self) -> None:
-        with suppress(OSError):  # it rings already, or the run is over
+        with suppress(OSError):  # a byte is already waiting, or the run is over
             self._button.send(b".")
 
     # -- for the run
 
     @property
     def held(self) -> bool:
-        """Whether nothing is under way."""
+        """Whether no call is under way."""
         return self._call is None
 
     @property
     def held_s(self) -> float:
-        """How much longer the run may take than its plan says, so that it is what the call under way may take."""
+        """Extra seconds for the run beyond its plan, so that the current call gets its time."""
         call, began = self._call, self._began
         if call is None or began is None:
             return 0.0
@@ -147,43 +147,43 @@ class CallLine(Stdin):
 
     @property
     def allowed_s(self) -> float | None:
-        """How long the call under way may take."""
+        """Seconds that the current call can take."""
         return self._call[1] if self._call is not None else None
 
     def kind(self, rank: int) -> str:
-        """What a rank reads."""
+        """Return the kind of input that a rank reads."""
         return CALLED
 
     def start(self, worker: WorkerPlan) -> WorkerStart:
-        """What a worker is started with."""
+        """Return the message that starts a worker."""
         with self._lock:
             self._peers[worker.rank] = _Peer(worker.node, bytearray(self._to_all))
         return super().start(worker)._replace(script=_PROGRAM)
 
     def start_reading(self, agents: AgentChannels) -> None:
-        """The ranks were let go: send what waits."""
+        """Send the queued bytes, because the ranks were released."""
         self._began, self._agents = time.monotonic(), agents
         agents.add_reader(self._bell.fileno(), self._attend)
         self._attend()
 
     def handle_message(self, message: wire.Message) -> None:
-        """Take what a rank answered, has read, or that it has ended."""
+        """Handle an answer of a rank, what it has read, or its end."""
         rank = getattr(message, "rank", -1)
         peer = self._peers.get(rank)
         if peer is None:
             return
         if isinstance(message, Output) and message.stream == ANSWERS:
-            self._heard(rank, message.data)
+            self._on_answer(rank, message.data)
         elif isinstance(message, InputDelivered):
             peer.underway_bytes = max(0, peer.underway_bytes - message.bytes)
             peer.hung_up |= message.closed
             self._feed()
         elif isinstance(message, Exited):
             peer.hung_up = True
-            self._ended(rank)
+            self._on_exit(rank)
 
     def stop_reading(self) -> None:
-        """The ranks have ended, or are about to; those that wait for a call are told that none follows."""
+        """Tell ranks that wait for a call that none follows, because the run ends."""
         self._feed()
         if self._agents is not None:
             self._agents.remove_reader(self._bell.fileno())
@@ -192,12 +192,12 @@ class CallLine(Stdin):
     def _attend(self) -> None:
         with suppress(BlockingIOError):
             self._bell.recv(4096)
-        if self._given_up:
+        if self._is_aborted:
             raise KeyboardInterrupt
         self._feed()
 
     def _feed(self) -> None:
-        """Send what waits, as far as the agents hold it for ranks that read slowly."""
+        """Send queued bytes, within the limit that agents hold for slow ranks."""
         agents = self._agents
         for rank, peer in self._peers.items() if agents is not None else ():
             while agents is not None and not peer.hung_up:
@@ -213,15 +213,15 @@ class CallLine(Stdin):
 
 
 _MOST_PRINTED_BYTES = 1 << 20
-"""Of one call; the record has all of it."""
+"""Of one call; the record contains all of it."""
 _END_DEADLINE_S = 30.0
 _MOST_WANTED = 200
-"""So many modules a rank may ask for."""
+"""Most modules that a rank can request."""
 
 
 @dataclass
 class Answers:
-    """What came of one call so far, by rank."""
+    """Answers to one call so far, by rank."""
 
     values: dict[int, bytes] = field(default_factory=dict)
     groups: dict[int, int] = field(default_factory=dict)
@@ -230,20 +230,20 @@ class Answers:
     failures: dict[int, Failure] = field(default_factory=dict)
 
     def complete(self, ranks: Collection[int]) -> bool:
-        """Whether every rank has answered with a value, or kept it."""
+        """Return whether each rank has answered with a value, or kept it."""
         return bool(ranks) and {*self.values, *self.kept}.issuperset(ranks)
 
 
 class Session(Observer):
-    """The ranks from their start to their end; it observes their run, to print what they print while they are called.
+    """The ranks from their start to their end; observes their run, to print their output during calls.
 
     Args:
-        cluster: where.
-        function: what is called first, from whose file the run has its name.
-        how: how it is called; without a `backend` the ranks have no process group.
+        cluster: their cluster.
+        function: the first function; its file names the run.
+        how: options of its call; without a `backend` the ranks have no process group.
     """
 
-    def __init__(self, cluster: Cluster, function: Callable[..., Any], how: How) -> None:
+    def __init__(self, cluster: Cluster, function: Callable[..., Any], how: CallOptions) -> None:
         path = Path(getattr(sys.modules.get(getattr(function, "__module__", "")), "__file__", None) or "<none>")
         is_file = path.suffix == ".py" and path.is_file() and is_own(str(path))
         self._cluster, self.backend = cluster, how.backend
@@ -255,15 +255,15 @@ class Session(Observer):
             outputs=None,
         )
         self.packed = Packed(os.fspath(path.resolve().parent if is_file else Path.cwd()))
-        self.line = CallLine(self._receive, self._end_idle)
+        self.line = CallLine(self._receive, self._close_idle)
         self.result: Result | None = None
         """Of the run, once it is over."""
-        self.worn = ""
+        self.unusable_reason = ""
         """Why no other call should be made here; empty where one may."""
         self._pieces: defaultdict[int, messages.Pieces] = defaultdict(messages.Pieces)
         self._wanted = Counter[int]()
         """How many modules each rank has asked for."""
-        self._lend = cache(lambda name: messages.pack_piece(messages.MODULE, lend(name, self.packed)))
+        self._lend = cache(lambda name: messages.pack_piece(messages.MODULE, pack_module(name, self.packed)))
         self._answers = Answers()
         self._ending = False
         """Whether a rank has failed, or ended."""
@@ -285,14 +285,14 @@ class Session(Observer):
         """Whether the ranks have ended."""
         return self._started and not self._thread.is_alive()
 
-    def call(self, call: bytes, how: How) -> list[Any]:
-        """Call what is packed on every rank; returns what each returned.
+    def call(self, call: bytes, how: CallOptions) -> list[Any]:
+        """Call a packed function on each rank; return what each returned.
 
         Raises:
-            BaseException: what it raised on ranks, as `raised` makes it.
-            RanksHung: it did not end in time.
-            RanksFailed: a rank ended in the midst of it, or answered what cannot be.
-            LabError: the ranks could not be started, or returned what is no data.
+            BaseException: what the function raised on ranks, built by `build_error`.
+            RanksHung: it exceeded its deadline.
+            RanksFailed: a rank ended during the call, or its answer is invalid.
+            LabError: the ranks could not be started, or returned something that is not data.
         """
         __tracebackhide__ = True
         self._answers = answers = Answers()
@@ -305,13 +305,13 @@ class Session(Observer):
                 while not (self.over or answers.complete(self.line.ranks)):
                     self._changed.wait(1.0)
         except BaseException:
-            self.give_up()
+            self.abort()
             raise
         if not answers.complete(self.line.ranks) or self._problem:
             raise self._failure(answers, how)
-        self.line.rest()
+        self.line.set_idle()
         if len(set(answers.groups.values())) > 1:
-            self.worn = "its ranks have not made the same process groups"
+            self.unusable_reason = "its ranks have not made the same process groups"
         if answers.kept:
             rank, why = min(answers.kept.items())
             raise LabError(f"rank {rank} returned {why}", "return numbers, tensors or containers of them; or nothing")
@@ -320,36 +320,36 @@ class Session(Observer):
             for _, value in sorted(answers.values.items()):
                 values.append(read_value(value, self.packed.classes))
         except Misread as error:
-            self.give_up()  # whoever answered so may not be done
+            self.abort()  # that rank can still be running
             raise LabError(f"what rank {len(values)} returned cannot be read: {error}") from None
         return values
 
     def end(self) -> Result | None:
-        """Have the ranks end, as a script that is over; returns the result of their run."""
+        """End the ranks as a script ends; return the result of their run."""
         if self._started:
             self.line.hang_up()
             self._thread.join(_END_DEADLINE_S)
             if self._thread.is_alive():
-                self.give_up()
+                self.abort()
         return self.result
 
-    def give_up(self) -> None:
-        """Have the ranks end at once."""
-        self.worn = "it was given up"
-        self.line.give_up()
+    def abort(self) -> None:
+        """End the ranks at once."""
+        self.unusable_reason = "it was given up"
+        self.line.abort()
         if self._started:
             self._thread.join(_END_DEADLINE_S)
 
     def show_printed(self) -> None:
-        """Print what ranks have printed, rank by rank."""
+        """Print the output of ranks, rank by rank."""
         with self._changed:
             printed, self._printed = self._printed, {}
         for (rank, stream), data in sorted(printed.items()):
             for line in data.decode("utf-8", "replace").splitlines():
                 print(f"rank {rank}: {sanitize_text(line)}", file=sys.stderr if stream == 2 else sys.stdout)
 
-    def _failure(self, answers: Answers, how: How) -> BaseException:
-        """What kept a call from coming to its end."""
+    def _failure(self, answers: Answers, how: CallOptions) -> BaseException:
+        """Return the error for a call that did not complete."""
         self._thread.join(_END_DEADLINE_S)
         if self._error is not None:
             return self._error
@@ -360,7 +360,7 @@ class Session(Observer):
         culprit = result.culprit.rank if result is not None and result.culprit is not None else None
         failures = answers.failures
         if failures and not (culprit not in (None, *failures) and all_lost_a_peer(failures)):
-            return raised(failures, self.packed.shown, classes=self.packed.classes, record=record, write=how.write)
+            return build_error(failures, self.packed.shown, classes=self.packed.classes, record=record, write=how.write)
         if result is not None and result.verdict == "hung":
             return RanksHung(result.reason, where, record=record)
         if result is not None and not result.passed:
@@ -382,7 +382,7 @@ class Session(Observer):
                 self._changed.notify_all()
 
     def output(self, rank: int, node: str, stream: int, data: bytes, when: float) -> None:
-        """Keep what a rank printed."""
+        """Keep the output of a rank."""
         if rank not in self._silenced:
             with self._changed:
                 left = _MOST_PRINTED_BYTES - sum(map(len, self._printed.values()))
@@ -396,14 +396,14 @@ class Session(Observer):
                 self._handle(rank, kind, body)
         except (messages.TooLong, Misfit, Misread, ValueError, RecursionError) as error:
             self._problem = f"rank {rank} answered what cannot be read: {error}"[:300]
-            self.line.give_up()
-        self._end_idle()
+            self.line.abort()
+        self._close_idle()
 
     def _handle(self, rank: int, kind: bytes, body: bytes) -> None:
         answers = self._answers
         if kind == messages.STATE:
             state = read_typed(State, json.loads(body))
-            self.worn = self.worn or state.used_up
+            self.unusable_reason = self.unusable_reason or state.used_up
             answers.groups[rank] = state.groups
         elif kind == messages.VALUE:
             answers.values[rank] = body
@@ -426,12 +426,12 @@ class Session(Observer):
                     f"the nodes have Python {python[:20]}, and this is {here}",
                     f"functions travel as bytecode, which is of one version: {hint}",
                 )
-                self.line.give_up()
+                self.line.abort()
         else:
             raise Misread(f"a piece of the kind {kind!r}")
 
-    def _end_idle(self, ended: int | None = None) -> None:
-        """Once a rank has failed or ended, and will not answer, those that have answered wait for nothing."""
+    def _close_idle(self, ended: int | None = None) -> None:
+        """Release ranks that have answered once another rank has failed or ended, because no call follows."""
         self._ending |= ended is not None
         if self._ending and (idle := {*self._answers.values, *self._answers.kept}):
             self.line.hang_up(*idle)
@@ -448,11 +448,11 @@ class _Ranks:
 
     session: Session | None = None
     turn: threading.Lock = field(default_factory=threading.Lock)
-    """Threads may call at once: one call begins when the one before it is over."""
+    """Threads can call at the same time; their calls run one after the other."""
 
 
 class Calls(Cluster):
-    """Methods that `Cluster` has besides its own; see `Feature.cluster`."""
+    """Methods that the feature adds to `Cluster`; see `Feature.cluster`."""
 
     def call(
         self, function: Callable[..., Any], /, *args: Any, timeout_s: float = 60.0, fresh: bool = False, **kwargs: Any
@@ -482,12 +482,12 @@ class Calls(Cluster):
         """
         __tracebackhide__ = True
 
-        return self.call_as(function, args, kwargs, How(timeout_s=timeout_s, fresh=fresh))
+        return self.call_as(function, args, kwargs, CallOptions(timeout_s=timeout_s, fresh=fresh))
 
     def call_as(
-        self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], how: How
+        self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], how: CallOptions
     ) -> list[Any]:
-        """As `call`, in a way that has more to it."""
+        """Call a function as `call` does, with all options."""
         __tracebackhide__ = True
         if not callable(function):
             raise UsageError(f"a {type(function).__name__} cannot be called", "give a function, and then its arguments")
@@ -498,7 +498,13 @@ class Calls(Cluster):
         ranks = ranks_of(self)
         with ranks.turn:
             session = ranks.session
-            if session is None or session.backend != how.backend or session.over or session.worn or how.fresh:
+            if (
+                session is None
+                or session.backend != how.backend
+                or session.over
+                or session.unusable_reason
+                or how.fresh
+            ):
                 self.end_calls()
                 session = ranks.session = Session(self, function, how)
             call = pack_call(session.packed, function, arguments, named, how)
@@ -509,20 +515,20 @@ class Calls(Cluster):
 
     @property
     def called(self) -> Result | None:
-        """What came of the ranks that were called last, once they have ended."""
+        """Result of the ranks of the last call, once they have ended."""
         session = ranks_of(self).session
         return session.result if session is not None else None
 
     def end_calls(self) -> Result | None:
-        """Have the ranks end that were called; returns the result of their run, if there were any."""
+        """End the ranks that take calls; return the result of their run, if there were any."""
         ranks = ranks_of(self)
         session, ranks.session = ranks.session, None
         return session.end() if session is not None else None
 
 
 def ranks_of(cluster: Cluster) -> _Ranks:
-    """The ranks of a cluster that take calls, or will."""
-    if "_ranks" not in vars(cluster):  # threads may do so at once
+    """Return the ranks of a cluster that take calls, or will."""
+    if "_ranks" not in vars(cluster):  # several threads can get here at the same time
         cluster.before_use.append(cluster.end_calls)
     ranks: _Ranks = vars(cluster).setdefault("_ranks", _Ranks())
     return ranks

@@ -1,4 +1,4 @@
-"""Functions that run on every rank of a cluster wherever they are called, and test cases of torch that do."""
+"""Run functions on each rank of a cluster wherever they are called, and torch's distributed test cases."""
 
 from __future__ import annotations
 
@@ -13,51 +13,51 @@ from inspect import Parameter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from lab.errors import LabError, RanksFailed, UsageError
-from lab.features.functions.answers import at_function
-from lab.features.functions.pack import IN_NODE, ORIGINAL, How
+from lab.features.functions.answers import point_at_function
+from lab.features.functions.pack import IN_NODE, ORIGINAL, CallOptions
 from lab.frozen import Frozen
 
 if TYPE_CHECKING:
     from lab.cluster import Cluster
 
 FILLED = ("rank", "world_size", "group")
-"""Parameters that each rank fills in: its number, how many there are, the process group of all of them."""
+"""Parameters that each rank fills in: its rank, the world size, and the process group of all ranks."""
 _REST = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
 def to_fill(signature: inspect.Signature) -> tuple[str, ...]:
-    """Parameters that ranks fill in, unless the caller names them."""
+    """Return the parameters that ranks fill in, unless the caller passes them."""
     needed = [one for one in signature.parameters.values() if one.default is one.empty and one.kind not in _REST]
     return tuple(one.name for one in needed if one.name in FILLED)
 
 
-def without(signature: inspect.Signature, filled: Sequence[str]) -> inspect.Signature:
-    """What is left for the caller to give."""
+def remove_parameters(signature: inspect.Signature, filled: Sequence[str]) -> inspect.Signature:
+    """Return the signature for the caller, without the filled parameters."""
     return signature.replace(parameters=[one for name, one in signature.parameters.items() if name not in filled])
 
 
 _NAMES = ("__module__", "__name__")
-"""What decorators keep of a function; `__qualname__` not all of them do."""
+"""Attributes of a function that decorators keep; not all of them keep `__qualname__`."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Provided(Frozen):
-    """What a test runner provides for the test that runs now."""
+    """What a test runner provides for the current test."""
 
     cluster: Callable[[Mapping[str, Any]], Cluster]
-    """The cluster of a shape, as keywords that were given."""
+    """Returns the cluster for a shape, given as keywords."""
     test: object
-    """The test's own function, whose values nobody wants, or what other decorators made of it."""
-    how: How
-    """How functions are called, besides what they say themselves."""
+    """The test's own function, whose values are not needed, or what other decorators made of it."""
+    how: CallOptions
+    """How functions are called, except for their own options."""
 
 
 _provided: list[Provided] = []
 
 
 @contextmanager
-def provide(provided: Provided) -> Iterator[None]:
-    """Have functions take their clusters from a test runner, until the block is done."""
+def provide_clusters(provided: Provided) -> Iterator[None]:
+    """Let functions use the clusters of a test runner until the block ends."""
     _provided.append(provided)
     try:
         yield
@@ -108,16 +108,16 @@ def distributed(
         fresh: start new ranks for it.
         shape: what else `Cluster` takes.
     """
-    said = {"nodes": nodes, "nproc_per_node": nproc_per_node, "engine": engine, **shape}
-    said = {name: value for name, value in said.items() if value is not None}
-    own = How(backend=backend, timeout_s=timeout_s, fresh=fresh)
+    shape_fields = {"nodes": nodes, "nproc_per_node": nproc_per_node, "engine": engine, **shape}
+    shape_fields = {name: value for name, value in shape_fields.items() if value is not None}
+    own = CallOptions(backend=backend, timeout_s=timeout_s, fresh=fresh)
 
     def decorate(original: Callable[..., Any]) -> Callable[..., Any]:
         if not inspect.isfunction(original) or inspect.iscoroutinefunction(original):
             raise UsageError(f"@lab.distributed: {original!r} is no plain function", "decorate a `def`")
         signature = inspect.signature(original)
         filled = to_fill(signature)
-        wanted = without(signature, filled)
+        wanted = remove_parameters(signature, filled)
         how = replace(own, filled=filled)
 
         @functools.wraps(original)
@@ -127,7 +127,7 @@ def distributed(
                 wanted.bind(*arguments, **{name: value for name, value in named.items() if name not in filled})
             except TypeError as error:
                 raise TypeError(f"{original.__name__}(): {error}") from None
-            return call_on_ranks(original, arguments, named, said, how, test=on_ranks, shown=original)
+            return call_on_ranks(original, arguments, named, shape_fields, how, test=on_ranks, shown=original)
 
         vars(on_ranks)["__signature__"] = wanted
         vars(on_ranks)[ORIGINAL] = original
@@ -140,41 +140,41 @@ def call_on_ranks(
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
     named: Mapping[str, Any],
-    said: Mapping[str, Any],
-    how: How,
+    shape_fields: Mapping[str, Any],
+    how: CallOptions,
     *,
     test: object,
     shown: Callable[..., Any],
 ) -> list[Any] | None:
-    """Call a function on the ranks of a cluster that a test runner provides, or of one of its own.
+    """Call a function on the ranks of a test runner's cluster, or of its own.
 
     Args:
-        function: what ranks call.
-        arguments: by position.
-        named: by name.
-        said: of the shape of the cluster.
-        how: how it is called, as far as that is said of the function itself.
-        test: what the test runner calls; if that is its own test, nobody wants a value.
-        shown: the function that a failure points at which did not come about in it.
+        function: function that ranks call.
+        arguments: positional arguments.
+        named: keyword arguments.
+        shape_fields: shape of the cluster.
+        how: the function's own options of the call.
+        test: function that the test runner calls; if that is its own test, values are not needed.
+        shown: function that an error points at if the error did not occur in it.
     """
     __tracebackhide__ = True
     if _provided:
         provided = _provided[-1]
         of_session = {name: getattr(provided.how, name) for name in ("settings", "variables", "write")}
         names = [[getattr(one, name, None) for name in _NAMES] for one in (test, provided.test)]
-        is_test = None not in (test, provided.test) and names[0] == names[1]  # decorators keep its name
+        is_test = None not in (test, provided.test) and names[0] == names[1]  # decorators keep the name
         how = replace(how, wanted=how.wanted and not is_test, **of_session)
         try:
-            cluster = provided.cluster(said)
+            cluster = provided.cluster(shape_fields)
             values = cluster.call_as(function, arguments, named, how)
         except RanksFailed as error:
-            raise (error if error.shown_inside else at_function(error, shown)) from error.__cause__
+            raise (error if error.shown_inside else point_at_function(error, shown)) from error.__cause__
         except LabError as error:
-            raise at_function(error, shown) from None
+            raise point_at_function(error, shown) from None
         return values if how.wanted else None
     from lab.cluster import DEFAULT_NODES, Cluster
 
-    own = Cluster(**{"nodes": DEFAULT_NODES, **said})
+    own = Cluster(**{"nodes": DEFAULT_NODES, **shape_fields})
     try:
         answers: list[Any] = own.call_as(function, arguments, named, how)
         return answers
@@ -200,42 +200,42 @@ class MultiProcessTestCase(unittest.TestCase):
     timeout_s: ClassVar[float] = 60.0
     """How long a test may take before it is hung."""
 
-    def __init_subclass__(cls, **more: Any) -> None:
-        super().__init_subclass__(**more)
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
         for name, method in list(vars(cls).items()):
             if name.startswith("test") and callable(method):
                 setattr(cls, name, _on_ranks(method))
 
     def run(self, result: unittest.TestResult | None = None) -> unittest.TestResult | None:
-        """Run the test; what `setUp` and `tearDown` do is for the ranks."""
+        """Run the test; only ranks run `setUp` and `tearDown`."""
         for name in ("setUp", "tearDown"):
             setattr(self, name, lambda: None)
         return super().run(result)
 
     def _spawn_processes(self) -> None:
-        """There are ranks already."""
+        """Do nothing, because the ranks exist."""
 
 
 setattr(MultiProcessTestCase, IN_NODE, "labnode.features.functions.on_node.torch_case:RankCase")
 
 
 def _on_ranks(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that has every rank make its own object of the class, and run that method of it."""
+    """Make a method whose call runs it on each rank, on the rank's own object of the class."""
 
     @functools.wraps(method)
     def on_ranks(self: MultiProcessTestCase) -> None:
         __tracebackhide__ = True
         arguments = (type(self), method.__name__, f"store-{os.urandom(8).hex()}")
-        said: dict[str, Any] = {"nodes": self.world_size, **({"engine": self.engine} if self.engine else {})}
-        how = How(timeout_s=self.timeout_s, backend="", wanted=False)
-        call_on_ranks(_run_case, arguments, {}, said, how, test=None, shown=method)
+        shape_fields: dict[str, Any] = {"nodes": self.world_size, **({"engine": self.engine} if self.engine else {})}
+        how = CallOptions(timeout_s=self.timeout_s, backend="", wanted=False)
+        call_on_ranks(_run_case, arguments, {}, shape_fields, how, test=None, shown=method)
 
     vars(on_ranks)[ORIGINAL] = method
     return on_ranks
 
 
 def _run_case(kind: type, name: str, file_name: str) -> None:
-    """On ranks, what stands for it is called."""
+    """Placeholder: ranks call the function that replaces it."""
 
 
 setattr(_run_case, IN_NODE, "labnode.features.functions.on_node.torch_case:run_case")

@@ -1,4 +1,4 @@
-"""Packs a call for ranks that have neither the caller's files nor its pytest, and the modules that they lack."""
+"""Pack a call for ranks that lack the caller's files and pytest, and the modules that they need."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _OF_PYTEST = ("_pytest", "exceptiongroup", "iniconfig", "packaging", "pluggy", "
 LENT_PACKAGES = frozenset({"cloudpickle", *_OF_PYTEST})
 """Installed ones that are lent, all of Python alone; others have to be named as requirements of the cluster."""
 _PARTS = {"pygments/lexers": ("__init__.py", "_mapping.py", "diff.py", "python.py")}
-"""Of these folders only so much is lent: the rest is megabytes that nobody asks for."""
+"""Files of these folders that are sent; the others are megabytes that no rank needs."""
 _INSTALLED = {"site-packages", "dist-packages"}
-"""Folders that packages are installed in: those of this interpreter, and of others whose packages it is told of."""
+"""Names of folders that packages are installed in, by this interpreter or by others."""
 _LIMIT_BYTES = 32 << 20
 _SKIPPED = {"__pycache__", "node_modules"}
 _TEXT = (".py", ".pyi", ".txt", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".csv")
 
 
-def lend(name: str, packed: Packed) -> bytes:
-    """Encode a module with all that is below it, if it may be lent; nothing is imported for that.
+def pack_module(name: str, packed: Packed) -> bytes:
+    """Encode a module with all that is below it, if it can be sent to ranks; import nothing for that.
 
     The result is a `lab.node.shipped_modules.ShippedModule` as JSON.
 
@@ -51,15 +51,15 @@ def lend(name: str, packed: Packed) -> bytes:
         packed: says where the caller's code is; notes where files are.
     """
     files, own, size = dict[str, str](), dict[str, str](), 0
-    place = _find(name) if name.isidentifier() else None
-    if place is not None and (is_own(str(place)) or name in LENT_PACKAGES):
-        for path in _files(place):
-            below = path.relative_to(place.parent).as_posix()
+    location = _find(name) if name.isidentifier() else None
+    if location is not None and (is_own(str(location)) or name in LENT_PACKAGES):
+        for path in _files(location):
+            below = path.relative_to(location.parent).as_posix()
             if path.name not in _PARTS.get(posixpath.dirname(below), (path.name,)):
                 continue
             files[below] = path.read_text(encoding="utf-8", errors="replace")
             if is_own(str(path)):
-                own[below] = called(str(path), packed.folder) if path.is_relative_to(packed.folder) else below
+                own[below] = source_name(str(path), packed.folder) if path.is_relative_to(packed.folder) else below
             packed.shown[own.get(below, f"<lent>/{below}")] = str(path)
             size += len(files[below])
             if size > _LIMIT_BYTES:
@@ -68,19 +68,19 @@ def lend(name: str, packed: Packed) -> bytes:
     return json.dumps({"name": name, "files": files, "own": own}, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def called(path: str, folder: str) -> str:
-    """What ranks call a source file of this machine: its path below a folder, or below the current one."""
+def source_name(path: str, folder: str) -> str:
+    """Return the name of a source file for ranks: its path below a folder, or below the current one."""
     if path.startswith("<") or not os.path.isabs(path):
         return path
-    for place in (folder, os.getcwd(), os.path.dirname(os.path.dirname(path))):
-        if path.startswith(os.path.join(place, "")):
-            return os.path.relpath(path, place)
+    for base in (folder, os.getcwd(), os.path.dirname(os.path.dirname(path))):
+        if path.startswith(os.path.join(base, "")):
+            return os.path.relpath(path, base)
     return os.path.basename(path)
 
 
 @cache
 def is_own(path: str) -> bool:
-    """Whether a file is the caller's own code: neither of Python nor an installed package, wherever that lies."""
+    """Return whether a file is the caller's own code: not Python's, and not in an installed package."""
     real = os.path.join(os.path.realpath(path), "")
     if not _INSTALLED.isdisjoint([*path.split(os.sep), *real.split(os.sep)]):
         return False
@@ -95,7 +95,7 @@ def _installed() -> tuple[str, ...]:
 
 
 def _find(name: str) -> Path | None:
-    """The file or folder of a module."""
+    """Return the file or folder of a module."""
     loaded = sys.modules.get(name)
     spec = getattr(loaded, "__spec__", None)
     if spec is None:
@@ -107,83 +107,83 @@ def _find(name: str) -> Path | None:
     return Path(file) if isinstance(file, str) and file.endswith(".py") else None
 
 
-def _files(place: Path) -> list[Path]:
-    if place.is_file():
-        return [place]
-    found = []
-    for folder, folders, names in os.walk(place):
+def _files(root: Path) -> list[Path]:
+    if root.is_file():
+        return [root]
+    paths = []
+    for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if name not in _SKIPPED and not name.startswith("."))
-        found += [Path(folder, name) for name in sorted(names) if name.endswith(_TEXT)]
-    return [path for path in found if path.is_file() and not path.is_symlink()]
+        paths += [Path(folder, name) for name in sorted(names) if name.endswith(_TEXT)]
+    return [path for path in paths if path.is_file() and not path.is_symlink()]
 
 
 ORIGINAL = "__lab_function__"
-"""Attribute of what stands for a function here: the function that ranks are to call."""
+"""Attribute of a wrapper here: the function that ranks call."""
 IN_NODE = "__lab_in_node__"
-"""Attribute of a class or function whose place is taken, on ranks, by what it names: `module:name`."""
+"""Attribute of a class or function that names its replacement on ranks: `module:name`."""
 _REWRITER = "_pytest.assertion.rewrite"
 _ASSERTIONS = "labnode.features.functions.on_node.call_assertions"
 _LOOP = ("_asyncioRunner", "_asyncioTestContext", "_asyncioTestLoop", "_asyncioCallsQueue")
 _OF_RUNNER: dict[str, Any] = {"_outcome": None, "_subtest": None, "_cleanups": [], **dict.fromkeys(_LOOP)}
-"""Attributes of a test of unittest that belong to who runs it, and what ranks find there."""
+"""Attributes of a unittest case that belong to its runner, with their values on ranks."""
 _FUNCTIONS = "a function of a module or a nested one, whose arguments and variables can be pickled"
 _pickling = threading.RLock()
-"""What travels by value is noted for the whole process."""
+"""cloudpickle registers modules to pickle by value for the whole process."""
 
 
 class Packed:
-    """What was seen on the way to bytes, of all that is sent to the same ranks."""
+    """What was learned while packing calls for the same ranks."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.shown: dict[str, str] = {}
-        """Paths of source files here, by what the ranks call them."""
+        """Paths of source files here, by their names on ranks."""
         self.classes: dict[tuple[str, str], type | None] = {}
-        """Those that travel by value, by module and name, so that what comes back is of them; None: there are two."""
+        """Classes that are sent by value, by module and name, for reading the answers; None: there are two."""
         self.rewritten = False
-        """Whether it holds assertions that pytest has rewritten."""
+        """Whether there are assertions that pytest has rewritten."""
 
     def name(self, path: str) -> str:
-        """What ranks call a source file of this machine."""
+        """Return the name of a source file for ranks."""
         if not is_own(path):
             return path
-        name = called(path, self.folder)
+        name = source_name(path, self.folder)
         self.shown[name] = path
         return name
 
 
-class How(Frozen):
-    """How a function is called."""
+class CallOptions(Frozen):
+    """Options of a call."""
 
     timeout_s: float = 60.0
-    """How long it may take before it is hung."""
+    """Seconds until it is hung."""
     fresh: bool = False
     """Start new ranks for it."""
     backend: str = "gloo"
-    """What the process group of all ranks is made with; empty: there is none."""
+    """Backend of the process group of all ranks; empty: no process group."""
     filled: tuple[str, ...] = ()
-    """What each rank fills in, unless it is given by name: `rank`, `world_size` or `group`."""
+    """Parameters that each rank fills in unless they are passed: `rank`, `world_size`, or `group`."""
     wanted: bool = True
-    """Whether what it returns comes back."""
+    """Whether the return value is sent back."""
     settings: Callable[[], Mapping[str, Any]] = lambda: {"assertion_text_diff_style": "ndiff"}
-    """Those of pytest, see `call_assertions`; asked for where assertions are rewritten."""
+    """Returns pytest's settings, see `call_assertions`; called if assertions are rewritten."""
     variables: bool = False
-    """Whether failures tell local variables."""
+    """Whether failures include local variables."""
     write: Callable[[BaseException], str] | None = None
-    """Writes an exception with its traceback; None: as Python does."""
+    """Formats an exception with its traceback; None: as Python does."""
 
 
 def pack_call(
-    packed: Packed, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], how: How
+    packed: Packed, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], how: CallOptions
 ) -> bytes:
-    """A call for `labnode.features.functions.on_node.calls`.
+    """Pack a call for `labnode.features.functions.on_node.calls`.
 
     Args:
-        packed: says where source files are; takes what was seen.
-        function: what is called.
-        arguments: by position.
-        named: by name.
-        how: how it is called.
+        packed: names of source files; collects what was learned.
+        function: function to call.
+        arguments: positional arguments.
+        named: keyword arguments.
+        how: options of the call.
 
     Raises:
         UsageError: something in it cannot be sent; the message says what.
@@ -193,9 +193,9 @@ def pack_call(
         body = _dumps(packed, [module, *map(_module_of, arguments)], (function, tuple(arguments), dict(named)))
     except Exception as error:
         name = getattr(function, "__qualname__", repr(function))
-        culprit = _that_cannot_be_sent(packed, function, arguments, named)
-        told = f"{name} cannot be sent to the ranks{culprit}: {type(error).__name__}: {error}"
-        raise UsageError(told[:600], f"allowed: {_FUNCTIONS}") from error
+        culprit = _name_unsendable_argument(packed, function, arguments, named)
+        message = f"{name} cannot be sent to the ranks{culprit}: {type(error).__name__}: {error}"
+        raise UsageError(message[:600], f"allowed: {_FUNCTIONS}") from error
     path = _file_of(module) or str(getattr(getattr(function, "__code__", None), "co_filename", ""))
     sources = {}
     if is_own(path) and os.path.isfile(path):
@@ -212,12 +212,12 @@ def pack_call(
     return head + body
 
 
-def _that_cannot_be_sent(
+def _name_unsendable_argument(
     packed: Packed, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]
 ) -> str:
-    """The first argument that cannot be, as a part of a sentence; empty: it is not one of them."""
+    """Name the first argument that cannot be sent, as part of a sentence; empty if it is none of them."""
     values = {**{f"number {number}": value for number, value in enumerate(arguments, 1)}, **named}
-    with suppress(TypeError, ValueError):  # not every function tells its parameters
+    with suppress(TypeError, ValueError):  # not every function has a signature
         values = inspect.signature(function).bind(*arguments, **named).arguments
     for name, value in values.items():
         try:
@@ -228,7 +228,7 @@ def _that_cannot_be_sent(
 
 
 def _module_of(item: object) -> ModuleType | None:
-    """Where a function, a class or the class of an object is from."""
+    """Return the module of a function, of a class, or of an object's class."""
     kind = item if isinstance(item, type | FunctionType) else type(item)
     return sys.modules.get(getattr(kind, "__module__", None) or "")
 
@@ -238,7 +238,7 @@ def _file_of(module: ModuleType | None) -> str:
 
 
 def _without_its_runner(case: Any) -> Any:
-    """How to pickle a test of unittest, without what the one who runs it here has put on it."""
+    """Return how to pickle a unittest case without the attributes of its runner."""
     made, *others = case.__reduce_ex__(4)
     if len(others) > 1 and isinstance(others[1], dict):
         of_runner = {name: empty for name, empty in _OF_RUNNER.items() if name in others[1]}
@@ -248,7 +248,7 @@ def _without_its_runner(case: Any) -> Any:
 
 
 def _dumps(packed: Packed, modules: Sequence[ModuleType | None], value: object) -> bytes:
-    """Pickle a value; what is in these modules of the caller travels by value, as do functions that no module has."""
+    """Pickle a value; send by value what these modules of the caller contain, and functions outside of modules."""
     import cloudpickle
 
     reduce_code = cloudpickle.Pickler.dispatch_table[CodeType]
@@ -259,7 +259,7 @@ def _dumps(packed: Packed, modules: Sequence[ModuleType | None], value: object) 
             kind = type(item)
             if kind is CodeType:
                 make, parts, *rest = reduce_code(item)
-                # the name of the file is the first text; cloudpickle 3.1.3 leaves it out
+                # the file name is the first string; cloudpickle 3.1.3 omits it
                 at = next(number for number, part in enumerate(parts) if isinstance(part, str))
                 return make, (*parts[:at], packed.name(item.co_filename), *parts[at + 1 :]), *rest
             if isinstance(item, type | FunctionType) and IN_NODE in vars(item):
@@ -271,11 +271,11 @@ def _dumps(packed: Packed, modules: Sequence[ModuleType | None], value: object) 
                 return importlib.import_module, (_ASSERTIONS,)
             if test_case is not None and isinstance(item, test_case):
                 return _without_its_runner(item)
-            if kind.__module__.startswith("_pytest.mark"):  # marks say nothing to ranks
+            if kind.__module__.startswith("_pytest.mark"):  # ranks do not need marks
                 return list, ()
             reduced = super().reducer_override(item)
             if isinstance(item, type) and reduced is not NotImplemented:
-                for name in {item.__name__, item.__qualname__}:  # cloudpickle keeps the one or the other
+                for name in {item.__name__, item.__qualname__}:  # cloudpickle uses one or the other
                     key = item.__module__, name
                     packed.classes[key] = item if packed.classes.get(key, item) is item else None
             return reduced

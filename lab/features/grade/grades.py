@@ -223,10 +223,8 @@ def score_expectations(expect: Expect, grading: Grading, result: Result, forfeit
     if "exit" in met:  # the lab may have stopped some ranks
         asked: Collection[int] = expect.exit if expect.verdict != "passed" else [rank.rank for rank in result.ranks]
         met["exit"] = met["exit"] and {one.rank for one in results["exit"]}.issuperset(asked)
-    other_expectations = [what for what in points if what != "exit" and points[what]]
-    only_exit = (
-        bool(other_expectations) and not any(met[what] for what in other_expectations) and not any(expect.exit.values())
-    )
+    others = [what for what in points if what != "exit" and points[what]]
+    only_exit = bool(others) and not any(met[what] for what in others) and not any(expect.exit.values())
     scores = []
     for what, of in points.items():
         messages = [one.sentence() for one in results[what] if not one.met][:_MAX_MESSAGES]

@@ -15,8 +15,8 @@ from lab.spec.scenario import Expect, Scenario
 
 MOST_POINTS = 1_000_000
 _POINTS = "a mapping from expectations, as verdicts call them, to points, such as {note sum: 3, check: 5}"
-_FILE = "a file or folder beside the script, such as helper.py"
-_FILES = "a list of files and folders beside the script, such as [helper.py, inputs]"
+_FILE = "a file or folder next to the script, such as helper.py"
+_FILES = "a list of files and folders next to the script, such as [helper.py, inputs]"
 
 
 def list_expectations(expect: Expect) -> list[str]:
@@ -30,17 +30,13 @@ def list_expectations(expect: Expect) -> list[str]:
         "restarts": expect.restarts is not None,
         "reason": expect.reason,
     }
-    exit_names = ["exit"] if expect.verdict == "passed" or expect.exit else []
-    return [
-        *exit_names,
-        *(f"note {name}" for name in expect.notes),
-        *(what for what, stated in is_stated.items() if stated),
-    ]
+    exits = ["exit"] if expect.verdict == "passed" or expect.exit else []
+    return [*exits, *(f"note {name}" for name in expect.notes), *(what for what, stated in is_stated.items() if stated)]
 
 
 def _points() -> Kind:
     """Return the kind of the key `points`: a mapping from expectations to points."""
-    points_kind = number_kind(f"a number_kind of points from 0 to {MOST_POINTS:,}", low=0, high=MOST_POINTS)
+    points_kind = number_kind(f"a number of points from 0 to {MOST_POINTS:,}", low=0, high=MOST_POINTS)
 
     def read(value: Value) -> dict[str, float]:
         known = list_expectations(value.reading.known.get("expect") or Expect())

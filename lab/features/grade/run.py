@@ -53,7 +53,7 @@ from lab.words import join_words
 _ATTEMPTS = 2
 """The number of times the lab tries to run a submission before it leaves the submission ungraded."""
 _LEAST_CPUS = 0.1
-_CLUSTER_FIELDS: dict[str, Any] = {"source": None, "image": None, "data": {}, "volumes": (), "resources": Resources()}
+_OF_CLUSTER: dict[str, Any] = {"source": None, "image": None, "data": {}, "volumes": (), "resources": Resources()}
 """The cluster provides what the assignment asks for; a submission asks for nothing."""
 
 
@@ -163,9 +163,7 @@ class Grader:
             except UsageError as error:  # the author's fault
                 return grade_without_run(submission.name, error.message, assignment, "failed")
             extra = {name: value for name, value in assignment.extra.items() if name != KEY}
-            scenario = replace(
-                assignment, name=make_slug(submission.name), script=script, extra=extra, **_CLUSTER_FIELDS
-            )
+            scenario = replace(assignment, name=make_slug(submission.name), script=script, extra=extra, **_OF_CLUSTER)
             scenario = replace(scenario, outputs=assignment.outputs or None)
             outcome = self._run(scenario, warm_cluster)
         if isinstance(outcome, LabError):

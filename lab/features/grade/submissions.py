@@ -343,9 +343,7 @@ def _add_files(assignment: Scenario, folder: Path) -> list[str]:
             messages.append(f"{name} is part of the assignment: yours is not used")
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
-            shutil.copytree(
-                source, target, copy_function=shutil.copyfile
-            )  # only contents, without modes and attributes
+            shutil.copytree(source, target, copy_function=shutil.copyfile)  # contents, but no modes or attributes
         else:
             shutil.copyfile(source, target)
     return messages

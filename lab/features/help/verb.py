@@ -1,4 +1,4 @@
-"""`lab help`: what there is to read, a topic of it (a page of the docs), or how a verb is used."""
+"""`lab help`: list topics, show one (a page of the docs), or show how a verb is used."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from lab.spec.reading import did_you_mean
 
 
 class Topic(NamedTuple):
-    """What can be read about."""
+    """Describe a page, or a section of a page, of the docs."""
 
     about: str
     page: str
-    """File of the docs."""
+    """File in the docs."""
     section: str = ""
-    """The anchor of a heading; empty: the whole page."""
+    """Anchor of a heading; empty: the whole page."""
 
 
 _NAMED = {
@@ -53,8 +53,8 @@ _FENCE = re.compile(r" *(```|~~~)")
 _COMMENT = re.compile(r"^<!--.*?-->\n?", re.MULTILINE | re.DOTALL)
 
 
-def topics() -> dict[str, Topic]:
-    """By name: those above, and every other page by the name of its file."""
+def list_topics() -> dict[str, Topic]:
+    """Return topics by name: those of `_NAMED`, and each other page by the name of its file."""
     whole = {topic.page for topic in _NAMED.values() if not topic.section}
     others = [page for page in docs_folder().glob("*.md") if page.name not in whole]
     titles = {page: page.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ").strip() for page in others}
@@ -62,18 +62,18 @@ def topics() -> dict[str, Topic]:
 
 
 def text_of(topic: Topic) -> str:
-    """The page or section, as Markdown."""
+    """Return a page or section as Markdown."""
     page = (docs_folder() / topic.page).read_text(encoding="utf-8")
     return _COMMENT.sub("", _section(page, topic.section) if topic.section else page).strip() + "\n"
 
 
 def docs_folder() -> Path:
-    """The pages that come with the lab."""
+    """Return the folder of the bundled docs."""
     return bundled_path("docs")
 
 
 def _section(page: str, anchor: str) -> str:
-    """From a heading to the next one of its rank."""
+    """Return the text from a heading to the next one of its level."""
     lines, begin, level, fenced = page.splitlines(keepends=True), -1, 0, False
     for number, line in enumerate(lines):
         fenced ^= bool(_FENCE.match(line))
@@ -86,14 +86,14 @@ def _section(page: str, anchor: str) -> str:
 
 
 def anchor_of(heading: str) -> str:
-    """What a link to a heading ends with."""
+    """Return the anchor of a heading."""
     return re.sub(r"[^\w -]", "", heading.strip().lower()).replace(" ", "-")
 
 
 _MOST_COLUMNS = 120
 """Longer lines are hard to read."""
 _LINK = re.compile(r"\[([^\]]+)\]\((?:[\w-]+\.md)?(?:#[\w-]+)?\)")
-"""One to another page, which a terminal cannot follow."""
+"""A link to another page, which a terminal cannot follow."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -103,8 +103,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show it; on a terminal page by page."""
-    name, known, verbs = arguments.topic, topics(), list_all_verbs()
+    """Show the topic; on a terminal, with a pager."""
+    name, known, verbs = arguments.topic, list_topics(), list_all_verbs()
     if name in verbs and name not in known:
         from lab.cli.call import run_verb
 
@@ -116,16 +116,16 @@ def run(arguments: argparse.Namespace) -> int:
     how = "\n`lab help TOPIC` shows one, `lab help VERB` how a verb is used.\n"
     text = "".join(["topics:\n", *lines, how]) if name is None else text_of(known[name])
     style = style_for(sys.stdout)
-    if name is None or style.width is None:  # no terminal: as it is written, which reads well
+    if name is None or style.width is None:  # not a terminal: print the Markdown
         print(text, end="")
     else:
-        os.environ.setdefault("LESS", "FRX")  # what fits is left on the screen, colours are colours
+        os.environ.setdefault("LESS", "FRX")  # less keeps short text on the screen, and shows colours
         pydoc.pager(_rendered(text, style))
     return 0
 
 
 def _rendered(text: str, style: Style) -> str:
-    """Markdown as a terminal shows it."""
+    """Render Markdown for a terminal."""
     import io
 
     from rich.console import Console

@@ -1,4 +1,4 @@
-"""`lab completion`: a completion script for a shell, and the names that it asks for."""
+"""`lab completion`: print a shell's completion script, and the names that the script requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lab.cli.overview import list_all_verbs
 from lab.engine.ownership import default_name
 from lab.errors import UsageError
 from lab.feature import hooks, options_of
-from lab.features.help.verb import topics
+from lab.features.help.verb import list_topics
 from lab.plan.cluster import ClusterInfo
 from lab.spec.load import SIGN, list_lessons
 
@@ -30,7 +30,7 @@ def _clusters() -> list[ClusterInfo]:
 
 def _nodes() -> Iterable[str]:
     clusters = _clusters()
-    own = [info for info in clusters if info.name == default_name()]  # the one that is meant without --name
+    own = [info for info in clusters if info.name == default_name()]  # the default cluster
     return {node.name for info in own or clusters for node in info.nodes}
 
 
@@ -40,7 +40,7 @@ NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
     "runs": _runs,
     "clusters": lambda: [info.name for info in _clusters()],
     "nodes": _nodes,
-    "topics": lambda: {*topics(), *list_all_verbs()},
+    "topics": lambda: {*list_topics(), *list_all_verbs()},
     "faults": lambda: [name for names in hooks("fault_names") for name in names()],
 }
 """Kind of names -> those that there are now."""
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the script, or names."""
     if arguments.names:
         names = filter(re.compile(r"[A-Za-z0-9_.@+-]+").fullmatch, NAMES[arguments.names]())
-        print("\n".join(sorted(names)))  # none that a shell would make something else of
+        print("\n".join(sorted(names)))  # none with characters that a shell interprets
         return 0
     if not arguments.shell:
         raise UsageError("a completion script is for a shell", f"name one of {', '.join(SHELLS)}")

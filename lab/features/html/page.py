@@ -67,10 +67,8 @@ def choose_steps(steps: Sequence[Step], limit: int = MOST_PICTURES) -> list[Step
 def _order_by_interest(steps: Sequence[Step]) -> Iterator[Step]:
     broken = [step for step in steps if step.state != "completed"]
     yield from broken[: _MOST_OF_ONE_SORT["broken"]]
-    with_values = [
-        step for step in steps if any(b.values is not None for call in step.calls.values() for b in call.outputs)
-    ]
-    mismatched = [step for step in with_values[:_MOST_COMPARED] if picture_of(step).check == "wrong"]
+    valued = [step for step in steps if any(b.values is not None for call in step.calls.values() for b in call.outputs)]
+    mismatched = [step for step in valued[:_MOST_COMPARED] if picture_of(step).check == "wrong"]
     yield from mismatched[: _MOST_OF_ONE_SORT["wrong"]]
     first: dict[tuple[object, ...], Step] = {}
     for step in steps:
@@ -110,19 +108,17 @@ def attempt_rows(record: Record, page: Path) -> list[dict[str, Any]]:
         page: path of the page, which links to other pages only if it is written into its record.
     """
     run, is_in_record = record.run_of_attempt or record, page == record.path / REPORT
-    folders_with_page = {run.path, *(earlier.path for earlier in attempts_with_pages(run))}
+    paged = {run.path, *(earlier.path for earlier in attempts_with_pages(run))}
     rows = []
     for attempt in run.result().attempts:
         folder, tone = attempt.path or run.path, VERDICTS[attempt.verdict]
-        is_shown = folder == record.path
+        here = folder == record.path
         link = (
             quote(os.path.relpath(folder / REPORT, page.parent))
-            if is_in_record and not is_shown and folder in folders_with_page
+            if is_in_record and not here and folder in paged
             else ""
         )
-        rows.append(
-            {"attempt": attempt, "tone": tone, "nodes": join_words(attempt.nodes), "here": is_shown, "link": link}
-        )
+        rows.append({"attempt": attempt, "tone": tone, "nodes": join_words(attempt.nodes), "here": here, "link": link})
     return rows
 
 
@@ -192,10 +188,7 @@ def matrix_view(steps: Sequence[Step], ranks: Sequence[int]) -> list[tuple[int |
     rows = [[sum(sent[i][j] for i in block for j in others) for others in blocks] for block in blocks]
     largest = max(map(max, rows), default=0)
     cells = [
-        [
-            Cell(format_bytes(bytes_sent) if bytes_sent else "·", bytes_sent, bytes_sent / (largest or 1))
-            for bytes_sent in row
-        ]
+        [Cell(format_bytes(amount) if amount else "·", amount, amount / (largest or 1)) for amount in row]
         for row in rows
     ]
     return list(zip(names, cells, strict=True)) if largest else []
@@ -293,7 +286,7 @@ def write_report(record: Record, output: Path | None = None) -> Report:
 
 
 def _page(record: Record, evidence: Evidence, path: Path) -> tuple[bytes, dict[str, Any]]:
-    """Return the page as it is at its path, and the counts for the report."""
+    """Return the page for this path, and the counts for the report."""
     result, trace, steps = record.result(), evidence.trace, evidence.steps
     explanation, drawn, files = explain_run(record, evidence), choose_steps(steps), collect_shown_files(result)
     ranks = sorted({*trace.ranks, *record.ranks()})

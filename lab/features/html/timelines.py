@@ -45,7 +45,7 @@ def to_columns(lines: Iterable[Line], names: Names) -> dict[str, list[Any]]:
     return result
 
 
-def to_microseconds(seconds: float) -> int:
+def to_us(seconds: float) -> int:
     """Round seconds to whole microseconds."""
     return round(seconds * 1e6)
 
@@ -62,7 +62,7 @@ def call_lines(trace: Trace, steps: Iterable[Step], path: Collection[tuple[int, 
     for step in steps:
         waited = step.waited
         for rank, call in step.calls.items():
-            step_by_call[rank, call.index] = step.number, to_microseconds(waited[rank]) if rank in waited else -1
+            step_by_call[rank, call.index] = step.number, to_us(waited[rank]) if rank in waited else -1
     for rank in sorted(trace.ranks):
         calls, spans = trace.ranks[rank].calls, blocked_spans(trace.ranks[rank])
         unseen_indices = {call.index for call in unseen_calls(trace.ranks[rank])}
@@ -71,7 +71,7 @@ def call_lines(trace: Trace, steps: Iterable[Step], path: Collection[tuple[int, 
             begin, end = spans.get(call.index, (None, None))
             yield {
                 "rank": rank,
-                "begin": to_microseconds(call.begin),
+                "begin": to_us(call.begin),
                 "dur": _elapsed(call.begin, call.end),
                 "row": row,
                 "wait": wait,
@@ -100,7 +100,7 @@ def step_lines(steps: Iterable[Step], mismatched: Collection[int] = ()) -> Itera
         late, begin = step.late, step.begin
         sender = step.source if step.message else None
         yield {
-            "begin": to_microseconds(begin),
+            "begin": to_us(begin),
             "ready": _elapsed(begin, late.begin if late else None),
             "dur": _elapsed(begin, step.end),
             "last": late.rank if late else -1,
@@ -115,7 +115,7 @@ def step_lines(steps: Iterable[Step], mismatched: Collection[int] = ()) -> Itera
 
 
 def _elapsed(begin: float, end: float | None) -> int:
-    return -1 if end is None else max(0, to_microseconds(end) - to_microseconds(begin))
+    return -1 if end is None else max(0, to_us(end) - to_us(begin))
 
 
 _LONGEST_NOTE = 200
@@ -131,7 +131,7 @@ def list_moments(record: Record, origin: float) -> tuple[dict[int, Line], list[L
     find_detections = find_view("detections")
     detections = iter(find_detections(facts) if find_detections else ())
     for event in facts:
-        t = to_microseconds(event.time - origin)
+        t = to_us(event.time - origin)
         if isinstance(event, Started):
             lives[event.rank]["begin"] = t
         elif isinstance(event, Exited):
@@ -143,7 +143,7 @@ def list_moments(record: Record, origin: float) -> tuple[dict[int, Line], list[L
             ranks = ranks or ([] if event.rank is None else [event.rank])
             detection = next(detections, None)
             healed = None if detection is None else detection.healed
-            until = None if healed is None else to_microseconds(healed - origin)
+            until = None if healed is None else to_us(healed - origin)
             text = event.fault if detection is None else detection.sentence()
             faults.append({"t": t, "until": until, "ranks": ranks or None, "text": text})
     return lives, notes, faults
@@ -199,33 +199,28 @@ def run_data(
     names, starts = Names(), (event.time for event in record.events() if isinstance(event, Started))
     origin = trace.origin or min(starts, default=0.0)
     lives, notes, faults = list_moments(record, origin)
-    traced = [rank_trace for _, rank_trace in sorted(trace.ranks.items())]
+    traced = [own for _, own in sorted(trace.ranks.items())]
     on_path = {(piece.rank, piece.call.index) for piece in path if piece.within and piece.call is not None}
-    ops = sorted({call.op for rank_trace in traced for call in rank_trace.calls})
+    ops = sorted({call.op for own in traced for call in own.calls})
     phases = (  # outer phases before inner ones; a phase that never ended lasts to the end
-        {
-            "rank": rank_trace.rank,
-            "begin": to_microseconds(phase.begin),
-            "dur": _elapsed(phase.begin, end),
-            "name": phase.name,
-        }
-        for rank_trace in traced
-        for phase in rank_trace.phases
-        for end in (rank_trace.last if phase.end is None else phase.end,)
+        {"rank": own.rank, "begin": to_us(phase.begin), "dur": _elapsed(phase.begin, end), "name": phase.name}
+        for own in traced
+        for phase in own.phases
+        for end in (own.last if phase.end is None else phase.end,)
     )
-    printed = ({"rank": rank, "begin": to_microseconds(time - origin), "stream": stream} for rank, time, stream in logs)
+    printed = ({"rank": rank, "begin": to_us(time - origin), "stream": stream} for rank, time, stream in logs)
     ranks: list[Line] = []
     for rank in sorted(rank for lane in lanes for rank in lane):
-        rank_trace, line = trace.ranks.get(rank), {"rank": rank, "life": lives.get(rank, {}), "from": 0, "to": 0}
-        if rank_trace is not None and rank_trace.recorded:  # the period in which its time is known
-            line.update({"from": to_microseconds(ready_at(rank_trace)), "to": to_microseconds(rank_trace.last)})
+        own, line = trace.ranks.get(rank), {"rank": rank, "life": lives.get(rank, {}), "from": 0, "to": 0}
+        if own is not None and own.recorded:  # the period in which its time is known
+            line.update({"from": to_us(ready_at(own)), "to": to_us(own.last)})
         if trace.clocks.are_separate:  # the error of its times
-            line["off"] = to_microseconds(trace.clocks.errors.get(rank, 0.0))
+            line["off"] = to_us(trace.clocks.errors.get(rank, 0.0))
         ranks.append(line)
     return {
         "span": [
             min([0, *(life.get("begin", 0) for life in lives.values())]),
-            max([to_microseconds(trace.last), *(life.get("end", 0) for life in lives.values()), 1]),
+            max([to_us(trace.last), *(life.get("end", 0) for life in lives.values()), 1]),
         ],
         "origin": origin,
         "ranks": ranks,
@@ -236,10 +231,8 @@ def run_data(
         "logs": to_columns(printed, names),
         "notes": notes,
         "faults": faults,
-        "path": [path[0].rank, *map(to_microseconds, (path[0].begin, path[-1].end))] if path else None,
-        "phases": {
-            phase.name: _PHASES.get(phase.name, _OTHER_PHASE) for rank_trace in traced for phase in rank_trace.phases
-        },
+        "path": [path[0].rank, *map(to_us, (path[0].begin, path[-1].end))] if path else None,
+        "phases": {phase.name: _PHASES.get(phase.name, _OTHER_PHASE) for own in traced for phase in own.phases},
         "colours": {op: operation_tones(get_operation(op)) for op in ops},
         "names": list(names),
     }
@@ -385,9 +378,7 @@ def _draw_lane(trace: Trace, rank: RankTrace, axis: Axis, step_of: Mapping[tuple
                 "left": bar.left,
                 "waits_until": waits_until if waits_until > bar.left + 0.5 else bar.left,
                 "right": bar.right,
-                "errors": [
-                    ends for ends in errors if ends[1] - ends[0] >= _MIN_ERROR_PX
-                ],  # only clocks of different hosts have errors
+                "errors": [ends for ends in errors if ends[1] - ends[0] >= _MIN_ERROR_PX],  # by clocks of other hosts
             }
         )
     phases = ((phase, phase.end) for phase in rank.phases if phase.end is not None and phase.name not in _HIDDEN_PHASES)
@@ -396,7 +387,7 @@ def _draw_lane(trace: Trace, rank: RankTrace, axis: Axis, step_of: Mapping[tuple
         "error": error_s,
         "top": top,
         "end": top + _PHASE_BAR + _BAR * max(1, len(rows)) + _GAP,
-        "marks": [(phase, axis.position(phase.begin), axis.position(end)) for phase, end in phases],
+        "phases": [(phase, axis.position(phase.begin), axis.position(end)) for phase, end in phases],
         "bars": bars,
     }
 

@@ -46,10 +46,8 @@ def build_scripts(module: str) -> dict[str, str]:
         if name not in texts:
             texts[name] = (ASSETS / f"{name}.js").read_text(encoding="utf-8")
             queue += _IMPORT.findall(texts[name])
-    with_source_url = {name: f"{text}\n//# sourceURL=lab/{name}.js\n" for name, text in sorted(texts.items())}
-    modules = {
-        f"lab/{name}": f"data:text/javascript;base64,{_base64(text.encode())}" for name, text in with_source_url.items()
-    }
+    sources = {name: f"{text}\n//# sourceURL=lab/{name}.js\n" for name, text in sorted(texts.items())}
+    modules = {f"lab/{name}": f"data:text/javascript;base64,{_base64(text.encode())}" for name, text in sources.items()}
     import_map, start = json.dumps({"imports": modules}), f'import {{ start }} from "lab/{module}"; start();'
     hashes = (f"'sha256-{_base64(hashlib.sha256(script.encode()).digest())}'" for script in (import_map, start))
     allowed = f"script-src {' '.join(hashes)} data:; style-src 'unsafe-inline'; img-src data:"

@@ -86,10 +86,8 @@ def plan_build(
         "PIP_EXTRA_INDEX_URL": extra_index_url or environ.get("PIP_EXTRA_INDEX_URL"),
         "PIP_TRUSTED_HOST": environ.get("PIP_TRUSTED_HOST"),
     }
-    build_args = {name: value for name, value in args.items() if value}
-    return BuildContext(
-        dockerfile=find_dockerfile(), sources=_find_sources(), wheels=wheel_files, build_args=build_args
-    )
+    values = {name: value for name, value in args.items() if value}
+    return BuildContext(dockerfile=find_dockerfile(), sources=_find_sources(), wheels=wheel_files, build_args=values)
 
 
 def find_dockerfile() -> Path:
@@ -193,7 +191,7 @@ class EngineLog:
         return clip_end(" ".join(step[2].split()), 100)
 
     def _read_layer(self, layer: str, status: str, event: Event) -> str:
-        """How many layers and bytes are there, where an event is about a layer that is pulled."""
+        """Return the numbers of layers and bytes, if an event is about a layer that is pulled."""
         if status not in _OF_A_LAYER:
             return ""
         known, detail = self._bytes.setdefault(layer, (0, 0)), event.get("progressDetail") or {}

@@ -11,6 +11,6 @@ FEATURE = Feature(
     hooks={
         "shared_terminal": "lab.features.interactive.shared_terminal:SharedTerminal",
         "stdin": "lab.features.interactive.terminal:choose_stdin",
-        "require_terminal": "lab.features.interactive.terminal:Keyboard.need",
+        "require_terminal": "lab.features.interactive.terminal:Keyboard.require",
     },
 )

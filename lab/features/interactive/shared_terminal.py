@@ -38,7 +38,7 @@ class SharedTerminal:
         """Whether what is printed now would be in the way of what somebody types."""
         return self.rank is not None and self._open
 
-    def take(self, rank: int | None, *, raw: bool) -> None:
+    def assign(self, rank: int | None, *, raw: bool) -> None:
         """A rank has it now, or none; where `raw`, all that it writes may act."""
         self.rank, self._raw, self._decoder, self._rest = rank, raw, _new_decoder(), ""
 

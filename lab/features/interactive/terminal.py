@@ -43,7 +43,7 @@ class Keyboard:
         return cls() if usable else None
 
     @classmethod
-    def need(cls) -> Keyboard:
+    def require(cls) -> Keyboard:
         """The terminal.
 
         Raises:
@@ -57,7 +57,7 @@ class Keyboard:
         return keyboard
 
     @property
-    def taken(self) -> bool:
+    def is_raw(self) -> bool:
         """Whether keys are read as they are."""
         return self._before is not None
 
@@ -67,7 +67,7 @@ class Keyboard:
         columns, rows = os.get_terminal_size(self.fd)
         return rows, columns
 
-    def take(self) -> None:
+    def enter_raw_mode(self) -> None:
         """Have every key as it is typed, but for what was typed before."""
         if self._before is not None:
             return
@@ -78,7 +78,7 @@ class Keyboard:
         raw[_CHARACTERS][termios.VMIN], raw[_CHARACTERS][termios.VTIME] = 1, 0
         termios.tcsetattr(self.fd, termios.TCSAFLUSH, raw)
 
-    def give_back(self) -> None:
+    def restore(self) -> None:
         """Put it back as it was."""
         if self._before is not None:
             termios.tcsetattr(self.fd, termios.TCSADRAIN, self._before)
@@ -118,7 +118,7 @@ def choose_stdin(plan: Plan, observer: Observer, *, fed: bool) -> Stdin | None:
         if not plan.ranks_planned:
             raise UsageError(f"rank 0 cannot read the standard input where {plan.launcher.name} starts it")
         return FedStdin(plan)
-    keyboard = Keyboard.find() if plan.interactive is None else Keyboard.need()
+    keyboard = Keyboard.find() if plan.interactive is None else Keyboard.require()
     return Terminal(plan, keyboard, observer) if keyboard is not None else None
 
 
@@ -249,13 +249,13 @@ class Terminal(Stdin):
         if self._agents is None:
             return SELDOM_S
         if self._has is not None:
-            if self._keyboard.taken and self._size != self._keyboard.size:
+            if self._keyboard.is_raw and self._size != self._keyboard.size:
                 self._size = self._keyboard.size
                 self._agents.send(self._node(self._has), messages.Window(self._plan.run, self._has, *self._size))
             return _SIZE_S
         now = time.monotonic()
         if self._waiting and (self._left in self._waiting or now >= self._until):
-            self._give(self._agents, self._left if self._left in self._waiting else min(self._waiting))
+            self._grant(self._agents, self._left if self._left in self._waiting else min(self._waiting))
         elif self._left is not None and now >= self._until:
             self._release()
         return max(0.0, self._until - now) if self._left is not None else SELDOM_S
@@ -267,7 +267,7 @@ class Terminal(Stdin):
             self._release()
         self._agents = None
 
-    def _give(self, agents: AgentChannels, rank: int) -> None:
+    def _grant(self, agents: AgentChannels, rank: int) -> None:
         asked, again = self._waiting.pop(rank), rank == self._left
         self._has, self._left = rank, None
         self._attach(agents, rank)
@@ -280,8 +280,8 @@ class Terminal(Stdin):
     def _attach(self, agents: AgentChannels, rank: int) -> None:
         if self._held_since is None:
             self._held_since = time.monotonic()
-        if not self._keyboard.taken:
-            self._keyboard.take()
+        if not self._keyboard.is_raw:
+            self._keyboard.enter_raw_mode()
             agents.add_reader(self._keyboard.fd, self._typed)
         self._size = self._keyboard.size
         agents.send(self._node(rank), messages.Window(self._plan.run, rank, *self._size))
@@ -289,14 +289,14 @@ class Terminal(Stdin):
     def _release(self) -> None:
         left, self._left = self._left, None
         self._held_s, self._held_since = self.held_s, None
-        if self._agents is not None and self._keyboard.taken:
+        if self._agents is not None and self._keyboard.is_raw:
             self._agents.remove_reader(self._keyboard.fd)
-            self._keyboard.give_back()
+            self._keyboard.restore()
         goes_on = left is not None and left not in self._over
         self._observer.terminal(None, f"{self._name(left)} goes on" if goes_on and left is not None else "", raw=False)
 
     def _typed(self) -> None:
-        if self._agents is None or not self._keyboard.taken:
+        if self._agents is None or not self._keyboard.is_raw:
             return
         data = self._keyboard.read()
         if not data or _ENOUGH in data:

@@ -64,11 +64,8 @@ class LessonResult(Frozen):
         return lesson_result_text(self, Style(colour=False))
 
     def _repr_html_(self) -> str:
-        lines = [
-            *judgment_text(self.prediction, self.result, Style(colour=False)),
-            self.prediction.insight,
-            self.problem,
-        ]
+        judgment = render_judgment(self.prediction, self.result, Style(colour=False))
+        lines = [*judgment, self.prediction.insight, self.problem]
         next_lesson = f'Next: lab.learn("{self.next}")' if self.next else ""
         return f"<div>{result_html(self.result)}{_preformatted([*lines, next_lesson])}</div>"
 
@@ -93,10 +90,10 @@ class Lesson(Frozen):
         """Run the lesson, compare the run with the prediction, and store the result.
 
         Args:
-            said: what the person predicts, as `Question.understand` gives it; empty for nothing.
-            cluster: where to run it.
+            reply: the prediction, as `Question.parse_reply` returns it; empty for none.
+            cluster: the cluster to run it on.
             observer: watches the run.
-            options: how to run it.
+            options: the options of the run.
 
         Raises:
             LabError: the run could not start.
@@ -121,9 +118,9 @@ class Lesson(Frozen):
                 record_attempt(self.person, Attempt(self.name, reply, prediction.right, result.run, now))
         except LabError as error:
             problem = str(error)
-        next_lesson = self.path.next_after(self.name, {*read_progress(self.person).counted_attempts, self.name})
+        following = self.path.next_after(self.name, {*read_progress(self.person).counted_attempts, self.name})
         return LessonResult(
-            result=result, prediction=prediction, script=self.scenario.script, next=next_lesson, problem=problem
+            result=result, prediction=prediction, script=self.scenario.script, next=following, problem=problem
         )
 
     def _compute_answer(self, result: Result) -> str:
@@ -233,41 +230,36 @@ def list_code_lines(scenario: Scenario) -> list[tuple[int, str]]:
     return list(dropwhile(lambda line: not line[1].strip(), lines.items()))
 
 
-def lesson_result_text(outcome: LessonResult, style: Style) -> str:
+def lesson_result_text(done: LessonResult, style: Style) -> str:
     """Render what the run showed in numbers, as a picture, and in words; then the prediction and the insight."""
-    result = outcome.result
+    result = done.result
     parts = [verdict_text(result, style), *_notes(result, style)]
     if result.path is not None and result.path.is_dir():
         parts += _record_parts(result, Record(path=result.path), style)
-    script, here = outcome.script, Path.cwd()
+    script, here = done.script, Path.cwd()
     script = script.relative_to(here) if script.is_relative_to(here) else script
-    script_hint = style.paint(f"the script with its comments: {script}", "dim")
+    hint = style.paint(f"the script with its comments: {script}", "dim")
     parts.append(
-        "\n".join(
-            [*judgment_text(outcome.prediction, result, style), wrap_text(outcome.prediction.insight), script_hint]
-        )
+        "\n".join([*render_judgment(done.prediction, result, style), wrap_text(done.prediction.insight), hint])
     )
-    if outcome.problem:
-        parts.append(style.paint(outcome.problem, "yellow"))
+    if done.problem:
+        parts.append(style.paint(done.problem, "yellow"))
     return "\n\n".join(parts)
 
 
-def judgment_text(prediction: Prediction, result: Result, style: Style) -> list[str]:
+def render_judgment(prediction: Prediction, result: Result, style: Style) -> list[str]:
     """Render whether the prediction held; empty without a prediction and without a right answer."""
-    prediction_text, answer = prediction.prediction, prediction.answer
+    reply, answer = prediction.prediction, prediction.answer
     if not result.passed:
         message = "The run did not come out as the lesson wants it, so nothing is held against your prediction."
-        return [style.paint(wrap_text(message), "yellow")] if prediction_text else []
+        return [style.paint(wrap_text(message), "yellow")] if reply else []
     if prediction.right is None:
         answer_line = [f"Right is: {answer}"] if answer else []
-        predicted = [f"You predicted: {prediction_text}"] if prediction_text else []
+        predicted = [f"You predicted: {reply}"] if reply else []
         return [style.paint(wrap_text(line), "bold") for line in (*predicted, *answer_line)]
     if prediction.right:
-        return [style.paint(wrap_text(f"✔ Your prediction held: {prediction_text}"), "green", "bold")]
-    return [
-        style.paint(wrap_text(f"✘ You predicted: {prediction_text}"), "red", "bold"),
-        wrap_text(f"Right is: {answer}"),
-    ]
+        return [style.paint(wrap_text(f"✔ Your prediction held: {reply}"), "green", "bold")]
+    return [style.paint(wrap_text(f"✘ You predicted: {reply}"), "red", "bold"), wrap_text(f"Right is: {answer}")]
 
 
 def _notes(result: Result, style: Style) -> list[str]:
@@ -325,12 +317,10 @@ def select_sentences(result: Result, record: Record, evidence: Evidence) -> list
     The finding about time counts only if there is a straggler.
     """
     all_findings = explain_run(record, evidence).findings
-    new_findings = [one for one in all_findings if any(one.words[1:]) or one.to_json() not in result.findings]
-    slow = any(one.kind == "straggler" for one in new_findings)
-    relevant = [
-        one for one in new_findings if not ("usual" in one.kind.properties or (one.kind == "time" and not slow))
-    ]
-    relevant = relevant or [one for one in new_findings if one.kind == "account"]
+    news = [one for one in all_findings if any(one.words[1:]) or one.to_json() not in result.findings]
+    slow = any(one.kind == "straggler" for one in news)
+    relevant = [one for one in news if not ("usual" in one.kind.properties or (one.kind == "time" and not slow))]
+    relevant = relevant or [one for one in news if one.kind == "account"]
     return [one.sentence for one in relevant[:_MOST_SENTENCES]]
 
 

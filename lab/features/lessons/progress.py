@@ -209,15 +209,10 @@ _MEANINGS = ("predicted right", "predicted wrong", "done", "to do")
 
 
 def path_json(path: LearningPath, progress: Progress, next_lesson: str) -> dict[str, Any]:
-    """Return the path with what is done, as plain data."""
-    counted_attempts = progress.counted_attempts
+    """Return the path and the completed lessons, as plain data."""
+    counted = progress.counted_attempts
     lessons = [
-        {
-            "lesson": name,
-            "chapter": chapter,
-            "done": name in counted_attempts,
-            **_attempt_json(counted_attempts.get(name)),
-        }
+        {"lesson": name, "chapter": chapter, "done": name in counted, **_attempt_json(counted.get(name))}
         for chapter, names in path.chapters.items()
         for name in names
     ]
@@ -230,30 +225,28 @@ def _attempt_json(attempt: Attempt | None) -> dict[str, Any]:
 
 
 def path_text(path: LearningPath, progress: Progress, next_lesson: str, style: Style) -> str:
-    """Render the path with what is done, and what comes next."""
-    counted_attempts, parts = progress.counted_attempts, []
+    """Render the path, the completed lessons, and the next lesson."""
+    counted, parts = progress.counted_attempts, []
     column = max(map(len, path.names), default=0) + 4
     per_line = max(1, (min(_WIDTH, style.width or _WIDTH) - 2) // column)
     for chapter, names in path.chapters.items():
-        done = sum(name in counted_attempts for name in names)
+        done = sum(name in counted for name in names)
         parts.append(f"{style.paint(chapter, 'bold')}  {style.paint(f'{done} of {len(names)}', 'dim')}")
-        signs = (SIGNS[counted_attempts[name].right][0] if name in counted_attempts else UNDONE for name in names)
+        signs = (SIGNS[counted[name].right][0] if name in counted else UNDONE for name in names)
         cells = [f"{sign} {name}".ljust(column) for sign, name in zip(signs, names, strict=True)]
         parts += ["  " + "".join(cells[at : at + per_line]).rstrip() for at in range(0, len(cells), per_line)]
     for sign, colour in SIGNS.values():
         parts = [part.replace(sign, style.paint(sign, colour)) for part in parts]
-    done_names = [name for name in path.names if name in counted_attempts]
-    correct, incorrect = (
-        sum(counted_attempts[name].right is was_right for name in done_names) for was_right in (True, False)
-    )
+    done_lessons = [name for name in path.names if name in counted]
+    hits, misses = (sum(counted[name].right is held for name in done_lessons) for held in (True, False))
     meanings = zip((*(sign for sign, _ in SIGNS.values()), UNDONE), _MEANINGS, strict=True)
     legend = "  ".join(f"{sign} {text}" for sign, text in meanings)
     lines = [
         style.paint(legend, "dim"),
-        f"{progress.person}: {len(done_names)} of {format_count(len(path.names), 'lesson')} done",
+        f"{progress.person}: {len(done_lessons)} of {format_count(len(path.names), 'lesson')} done",
     ]
-    if correct + incorrect:
-        lines[-1] += f", {correct} of {format_count(correct + incorrect, 'prediction')} right"
+    if hits + misses:
+        lines[-1] += f", {hits} of {format_count(hits + misses, 'prediction')} right"
     lines.append(f"next: lab learn {next_lesson}" if next_lesson else "That was all of them.")
     if next_lesson:
         lines.append(style.paint("`lab up --nodes 3` first, and lessons begin without a wait", "dim"))
@@ -269,7 +262,7 @@ def summary_json(path: LearningPath, all_progress: Sequence[Progress]) -> dict[s
             "done": len(progress.counted_attempts),
             "right": progress.count(True),
             "wrong": progress.count(False),
-            "lessons": {name: _attempt_json(attempt) for name, attempt in progress.counted_attempts.items()},
+            "lessons": {name: _attempt_json(made) for name, made in progress.counted_attempts.items()},
             "problem": progress.problem,
         }
         for progress in all_progress
@@ -278,18 +271,18 @@ def summary_json(path: LearningPath, all_progress: Sequence[Progress]) -> dict[s
     lessons = []
     for name in [*(name for name in path.names if name in started), *sorted(started - set(path.names))]:
         attempts = [progress.counted_attempts[name] for progress in all_progress if name in progress.counted_attempts]
-        correct, incorrect = (sum(attempt.right is was_right for attempt in attempts) for was_right in (True, False))
-        counts = Counter(attempt.prediction for attempt in attempts if attempt.prediction)
+        hits, misses = (sum(made.right is held for made in attempts) for held in (True, False))
+        counts = Counter(made.prediction for made in attempts if made.prediction)
         predictions = [
             {
                 "prediction": text,
                 "count": count,
-                "right": any(attempt.right for attempt in attempts if attempt.prediction == text),
+                "right": any(made.right for made in attempts if made.prediction == text),
             }
             for text, count in counts.most_common()
         ]
         lessons.append(
-            {"lesson": name, "done": len(attempts), "right": correct, "wrong": incorrect, "predictions": predictions}
+            {"lesson": name, "done": len(attempts), "right": hits, "wrong": misses, "predictions": predictions}
         )
     return {"persons": persons, "lessons": lessons}
 
@@ -305,11 +298,9 @@ def summary_text(path: LearningPath, all_progress: Sequence[Progress], style: St
         chapters["others"] = others
     people, lessons = [], []
     for person in data["persons"]:
-        lessons_done = person["lessons"]
+        done = person["lessons"]
         signs = (
-            "".join(SIGNS[lessons_done[name]["right"]][0] if name in lessons_done else UNDONE for name in of).ljust(
-                len(title)
-            )
+            "".join(SIGNS[done[name]["right"]][0] if name in done else UNDONE for name in of).ljust(len(title))
             for title, of in chapters.items()
         )
         people.append([person["person"], *(str(person[number]) for number in numbers), *signs])

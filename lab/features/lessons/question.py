@@ -35,7 +35,7 @@ _MAX_RANK = 1024 * 1024 - 1
 _NUMBER = r"[+-]?(\d{1,18} ?/ ?\d{1,18}|(\d{1,18}(\.\d{0,18})?|\.\d{1,18})([eE][+-]?\d{1,2})?)"
 
 
-class NoteReference(Frozen):
+class NoteRef(Frozen):
     """A note of one rank, as the scenario expects it."""
 
     note: str = key_field(MISSING, text_kind(), "note: received")
@@ -50,7 +50,7 @@ class RunSize(NamedTuple):
 
 
 def _answer() -> Kind:
-    noted = section_kind(NoteReference)
+    noted = section_kind(NoteRef)
     allowed = f"one of the choices, a number, arithmetic on world_size, or {noted.allowed}"
 
     def read(value: Value) -> Any:
@@ -58,8 +58,8 @@ def _answer() -> Kind:
             return noted.read(value)
         return text_or_number().read(value) if value.kind in ("integer", "number") else read_text(value, allowed)
 
-    schema = {**mapping_schema(NoteReference, required=["note"]), "type": ["string", "number", "object"]}
-    return Kind(allowed, read, schema, lambda data: noted.dump(data) if isinstance(data, NoteReference) else data)
+    schema = {**mapping_schema(NoteRef, required=["note"]), "type": ["string", "number", "object"]}
+    return Kind(allowed, read, schema, lambda data: noted.dump(data) if isinstance(data, NoteRef) else data)
 
 
 _CHOICES = list_of(text_or_number(), "a list of text and numbers")
@@ -73,7 +73,7 @@ class Question(Frozen):
     """The question."""
     choices: tuple[str, ...] = key_field((), _CHOICES, "choices: [10, 20]")
     """The replies to choose from; without choices, a number, or any text if the question is open."""
-    answer: str | NoteReference = key_field("", _answer(), "answer: 20")
+    answer: str | NoteRef = key_field("", _answer(), "answer: 20")
     """The right answer; empty if the question is open."""
 
     @property
@@ -84,7 +84,7 @@ class Question(Frozen):
     @property
     def is_computed(self) -> bool:
         """Whether the right answer follows from the size of the run; or else holds for one size only."""
-        if isinstance(self.answer, NoteReference):
+        if isinstance(self.answer, NoteRef):
             return True
         return self.answer not in self.choices and is_expression(self.answer)
 
@@ -106,12 +106,10 @@ class Question(Frozen):
         return "" if number is None else f"{float(number):.6g}"
 
     def _value(self, notes: Mapping[str, Any], size: RunSize) -> Any:
-        rank = self.answer.rank if isinstance(self.answer, NoteReference) else 0
+        rank = self.answer.rank if isinstance(self.answer, NoteRef) else 0
         if rank >= size.nnodes * size.nproc_per_node:
             return NOTHING_EXPECTED
-        expected = (
-            notes.get(self.answer.note, NOTHING_EXPECTED) if isinstance(self.answer, NoteReference) else self.answer
-        )
+        expected = notes.get(self.answer.note, NOTHING_EXPECTED) if isinstance(self.answer, NoteRef) else self.answer
         if expected is NOTHING_EXPECTED:
             return expected
         return evaluate_expected(expected, RankVariables.of(rank, size.nnodes, size.nproc_per_node))
@@ -221,7 +219,7 @@ def _check_answer(question: Question, known: Mapping[str, Any]) -> str:
     expect, nodes = known.get("expect"), known.get("nodes")
     notes: Mapping[str, Any] = expect.notes if expect else {}
     size = RunSize(nnodes=nodes, nproc_per_node=known.get("nproc_per_node") or 1) if nodes else None
-    if isinstance(question.answer, NoteReference) and question.answer.note not in notes:
+    if isinstance(question.answer, NoteRef) and question.answer.note not in notes:
         allowed = ", ".join(notes) or "a note that `expect: notes:` names"
         return f"found the note {question.answer.note!r}, which is not expected; allowed: {allowed}"
     if size is None:

@@ -56,13 +56,13 @@ def run(arguments: argparse.Namespace) -> int:
         )
     name = arguments.scenario
     if name is None:
-        progress_of_person = read_progress(person)
-        name = next_lesson = path.next_after("", progress_of_person.counted_attempts)
+        own = read_progress(person)
+        name = next_lesson = path.next_after("", own.counted_attempts)
         if not arguments.next or not name:
             return print_answer(
                 arguments,
-                lambda: path_json(path, progress_of_person, next_lesson),
-                lambda style: path_text(path, progress_of_person, next_lesson, style),
+                lambda: path_json(path, own, next_lesson),
+                lambda style: path_text(path, own, next_lesson, style),
             )
     worst, reply = 0, arguments.answer
     while name:

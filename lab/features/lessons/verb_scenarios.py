@@ -90,10 +90,10 @@ def _scenarios_text(rows: Sequence[Mapping[str, Any]], backend: str | None, styl
         # a lesson of the lab is listed by its name, any other scenario by its path
         table_rows.append([f"{SIGN}{path.stem}" if path.is_relative_to(library) else row["path"], size, about])
     text = table_text(["scenario", "nodes x workers", f"not on {backend}" if backend else "learn"], table_rows, style)
-    summary = (
+    count = (
         f"{sum(not row.get('lacking') for row in valid)} of {format_count(len(valid), 'scenario')} can run on {backend}"
     )
-    return f"{text}\n\n{summary}" if backend else text
+    return f"{text}\n\n{count}" if backend else text
 
 
 def _scenario_json(path: Path, scenario: Scenario, backend: str | None) -> dict[str, Any]:

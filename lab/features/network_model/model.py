@@ -1,10 +1,10 @@
-"""How a run trains over its network: the alpha-beta model of its all_reduces, times of steps, what is hidden.
+"""How a run trains over its network: the alpha-beta model of its all_reduces, step times, hidden communication.
 
-A ring of n ranks reduces a tensor of S bytes in 2 (n-1) rounds, in each of which every rank sends S/n bytes on: alpha
-seconds for each round, and B bytes a second for what is sent (R. Thakur, R. Rabenseifner, W. Gropp, *Optimization
-of Collective Communication Operations in MPICH*, 2005): T(S) = 2 (n-1) alpha + 2 (n-1)/n S / B. gloo takes a ring where
-nothing else is asked for. B is the bus bandwidth that nccl-tests would show of an endless tensor; of S bytes it shows
-2 (n-1)/n S / T(S).
+A ring of n ranks reduces a tensor of S bytes in 2 (n-1) rounds, and every rank sends S/n bytes in each round. A round
+costs alpha seconds plus the time for its bytes at B bytes a second (R. Thakur, R. Rabenseifner, W. Gropp, *Optimization
+of Collective Communication Operations in MPICH*, 2005): T(S) = 2 (n-1) alpha + 2 (n-1)/n S / B. gloo uses a ring by
+default. B is the bus bandwidth that nccl-tests would show for an infinitely large tensor; for S bytes it shows 2
+(n-1)/n S / T(S).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OP = "all_reduce"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """What was measured of the all_reduces of one size in a group of so many ranks."""
+    """Measured times of the all_reduces of one size in groups of this many ranks."""
 
     ranks: int
     bytes: int
@@ -50,35 +50,35 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """The model that fits the all_reduces of groups of so many ranks."""
+    """The model that fits the all_reduces of groups of this many ranks."""
 
     ranks: int
     alpha_s: float
-    """Seconds of one round, whatever is sent in it; 0 where it is too short to be seen."""
+    """Seconds of one round, independent of its bytes; 0 if it is too short to measure."""
     bandwidth: float
     """Bytes a second that a rank sends."""
     error: float | None
-    """Root of the mean square of its relative errors at the sizes; None where two sizes leave it none."""
+    """Root mean square of its relative errors over the sizes; None if there are only two sizes."""
     worst: float | None
-    """The largest of them."""
+    """The largest relative error."""
     timings: tuple[Timing, ...]
-    """What it was fitted to, by size."""
+    """The timings that it was fitted to, by size."""
 
     def seconds(self, size: float) -> float:
-        """How long an all_reduce of so many bytes takes."""
+        """Return the modelled time of an all_reduce of this many bytes."""
         return 2 * (self.ranks - 1) * self.alpha_s + _bus_bytes(self.ranks, size) / self.bandwidth
 
     def busbw(self, size: float) -> float:
-        """The bus bandwidth that nccl-tests would show, bytes a second."""
+        """Return the bus bandwidth that nccl-tests would show, in bytes a second."""
         return _bus_bytes(self.ranks, size) / self.seconds(size)
 
 
 def timings_of(steps: Sequence[Step]) -> list[Timing]:
-    """The all_reduces during which their ranks called nothing else, by ranks and size.
+    """Return the times of all_reduces during which their ranks called nothing else, by ranks and size.
 
-    The first of a size is left out where others follow. Those that run beside one another share the network, so that
-    the time of each says nothing of it. Those that run beside a backward pass share the cores with it: they count only
-    where there are not two sizes without them.
+    The first one of a size is left out if others follow. Parallel all_reduces share the network, so their times are not
+    comparable. Those during a backward pass share the cores with it: they count only if fewer than two sizes remain
+    without them.
     """
     alone = [step for step in _alone(steps) if step.op == _OP]
     undisturbed = _by_size(step for step in alone if all(call.phase != "backward" for call in step.calls.values()))
@@ -95,10 +95,10 @@ def _by_size(steps: Iterable[Step]) -> list[Timing]:
 
 
 def fit_models(timings: Sequence[Timing]) -> list[Model]:
-    """A model for each number of ranks of which there are two sizes or more.
+    """Fit a model for each number of ranks that has two sizes or more.
 
-    The squares of relative errors are made least, as small tensors tell alpha and large ones the bandwidth. Nothing is
-    fitted where time does not grow with size: then the bandwidth is not to be seen.
+    It minimizes the squares of relative errors: small tensors determine alpha, and large ones the bandwidth. No model
+    is fitted if time does not grow with size, because the bandwidth is then unknown.
     """
     by_ranks: dict[int, list[Timing]] = defaultdict(list)
     for one in timings:
@@ -128,22 +128,22 @@ class Line(NamedTuple):
 
     alpha_s: float
     inverse: float
-    """Seconds a byte; 0 where time does not grow with bytes."""
+    """Seconds a byte; 0 if time does not grow with bytes."""
     errors: tuple[float, ...]
-    """Relative, of each time that it was fitted to."""
+    """Relative error of each fitted time."""
 
     @property
     def error(self) -> float:
-        """Root of their mean square."""
+        """Root mean square of the errors."""
         return math.sqrt(_dot(self.errors, self.errors) / len(self.errors))
 
     def seconds(self, rounds: float, size: float) -> float:
-        """How long so many rounds with so many bytes take."""
+        """Return the time of this many rounds with this many bytes."""
         return self.alpha_s * rounds + self.inverse * size
 
 
 def line_through(rounds: Sequence[float], sizes: Sequence[float], seconds: Sequence[float]) -> Line:
-    """The line whose relative errors have the least squares; neither of its slopes is below 0."""
+    """Return the line with the least squares of relative errors; neither of its slopes is negative."""
     # minimise the sum of ((a x + b y) - 1)^2 with x = rounds / T and y = bytes / T
     x = [one / took for one, took in zip(rounds, seconds, strict=True)]
     y = [one / took for one, took in zip(sizes, seconds, strict=True)]
@@ -169,7 +169,7 @@ def _dot(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def _alone(steps: Sequence[Step]) -> list[Step]:
-    """Those during whose calls none of their ranks had another call under way."""
+    """Return the steps during whose calls none of their ranks had another call in progress."""
     crowded: set[int] = set()
     of_ranks: dict[int, list[tuple[float, float, int]]] = defaultdict(list)
     for number, step in enumerate(steps):
@@ -189,28 +189,28 @@ _STEP = "step"
 
 
 class Pace(Frozen):
-    """The figures of one run; None where its trace does not tell one."""
+    """The figures of one run; None if its trace does not contain one."""
 
     models: Sequence[Model]
     step_s: float | None
-    """Median time from the end of one optimizer step to the end of the next, of all ranks."""
+    """Median time from the end of one optimizer step to the end of the next, over all ranks."""
     own_s: float | None
-    """What of that a rank was not held up by calls, median."""
+    """Median part of that time in which a rank was not blocked by calls."""
     overlap: float | None
-    """The part of the time with calls in flight, during these steps, in which ranks were not held up by them."""
+    """During these steps, the part of the time with calls in progress in which ranks were not blocked by them."""
     modelled_s: float | None
-    """What the model says that the all_reduces of such a step take, one after the other; median."""
+    """Median modelled time of the all_reduces of such a step, one after the other."""
 
     @property
     def bounds_s(self) -> tuple[float, float] | None:
-        """Between what the model has a step lie: all communication hidden behind the own work, and none of it."""
+        """Bounds of the modelled step time: all communication hidden behind computation, and none of it."""
         if self.own_s is None or self.modelled_s is None:
             return None
         return max(self.own_s, self.modelled_s), self.own_s + self.modelled_s
 
 
 def pace_of(trace: Trace, steps: Sequence[Step]) -> Pace:
-    """The figures of a run."""
+    """Return the figures of a run."""
     models = fit_models(timings_of(steps))
     step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
     by_ranks = {model.ranks: model for model in models}
@@ -229,9 +229,10 @@ def pace_of(trace: Trace, steps: Sequence[Step]) -> Pace:
 def _periods(
     rank: RankTrace, step_of: dict[tuple[int, int], Step], models: dict[int, Model]
 ) -> Iterator[tuple[float, float, float, float, float | None]]:
-    """Of the time from each optimizer step of a rank to its next one, how much was spent how, and what is modelled.
+    """Yield the times between optimizer steps of a rank, in seconds.
 
-    Seconds: of all of it, of own work, with calls in flight, of these hidden, and what the model says of all_reduces.
+    Each item has the total time, computation, time with calls in progress, its hidden part, and the modelled time of
+    the all_reduces.
     """
     ends = sorted(phase.end for phase in rank.phases if phase.name == _STEP and phase.end is not None)
     spans = blocked_spans(rank)
@@ -256,12 +257,12 @@ Paces = Mapping[str, Pace]
 
 
 def network_json(paces: Paces) -> list[dict[str, Any]]:
-    """The figures as plain data."""
+    """Return the figures as plain data."""
     return [{"run": run, **asdict(pace), "bounds_s": pace.bounds_s} for run, pace in paces.items()]
 
 
 def network_text(paces: Paces, style: Style) -> str:
-    """A table of the runs, and for each its all_reduces beside what the model says."""
+    """Return a table of the runs, and for each run its all_reduces next to the model."""
     parts = [_overview(paces, style)]
     for run, pace in paces.items():
         none = f"{style.paint(run, 'bold')}: no model, which takes all_reduces of two sizes, each alone"
@@ -300,7 +301,7 @@ def _percent(part: float | None) -> str:
 
 
 def network_svg(paces: Paces) -> str:
-    """Bus bandwidth by size, measured (dots) and modelled (lines), then step time and overlap of each run."""
+    """Draw bus bandwidth by size, measured (dots) and modelled (lines), then step time and overlap of each run."""
     shapes = Shapes()
     models = [(run, pace.models[-1]) for run, pace in paces.items() if pace.models]
     timed, bottom = {run: pace for run, pace in paces.items() if pace.step_s is not None}, _TOP
@@ -350,6 +351,6 @@ def _steps(shapes: Shapes, paces: Paces, top: float) -> float:
 
 
 def _short(run: str) -> str:
-    """The name of a run without the time at its beginning."""
+    """Return the name of a run without the time at its beginning."""
     head, _, rest = run.partition("-")
     return (rest.partition("-")[2] or rest) if head.isdecimal() and rest else run

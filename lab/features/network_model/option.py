@@ -1,4 +1,4 @@
-"""`lab show --model`: the all_reduces of a run against the alpha-beta model of a network."""
+"""`lab show --model`: compare the all_reduces of a run with the alpha-beta model of a network."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
-    """Show the run, or all runs that one command made together with it; needs no engine."""
+    """Show the run, or all runs of its suite; needs no engine."""
     if not arguments.model:
         return verb(arguments)
     from lab.features.network_model.model import network_json, network_svg, network_text, pace_of

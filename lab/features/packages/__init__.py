@@ -8,7 +8,7 @@ FEATURE = Feature(
     keys={"requirements": "lab.features.packages.requirements:PackagesKeys"},
     hooks={
         "package_store": "lab.features.packages.stores:package_store",
-        "merged_requirements": "lab.features.packages.requirements:merged",
+        "merged_requirements": "lab.features.packages.requirements:merge_requirements",
         "checked_requirements": "lab.features.packages.requirements:checked_requirements",
         "requirements_in": "lab.features.packages.requirements:read_file",
         "requirements_of_script": "lab.features.packages.requirements:read_block",

@@ -11,14 +11,14 @@ import sys
 from pathlib import Path
 
 BELOW = "lab-below.pth"
-"""Names the package folders of the Python below; they count where the environment has no such package."""
+"""Adds the package folders of the Python below, for packages that the environment lacks."""
 
 _COMPILER_BYTES, _COMPILER_S = 4 << 30, 900.0
 """Memory and time for compiling: a hostile source may take any amount of both."""
 
 
 def main() -> None:
-    """Install what the request in the last argument asks for."""
+    """Install what the request in the last argument lists."""
     request = json.loads(sys.argv[-1])
     sys.path.insert(0, request["installer"])
     library = make_environment(request["folder"], request["below"])
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def make_environment(folder: str, below: "list[str]") -> str:
-    """Make a virtual environment over this Python; returns its folder of packages.
+    """Create a virtual environment over this Python; return its folder of packages.
 
     Args:
         folder: where the environment goes.
@@ -52,7 +52,7 @@ def make_environment(folder: str, below: "list[str]") -> str:
 def install_wheel(wheel: str, folder: str, library: str) -> None:
     """Install one wheel into an environment.
 
-    A file that another wheel has brought is replaced, as pip does it.
+    A file of another wheel is replaced, as pip does it.
     """
     from installer import install
     from installer.destinations import SchemeDictionaryDestination
@@ -74,13 +74,13 @@ def install_wheel(wheel: str, folder: str, library: str) -> None:
 
 
 def compile_modules(library: str) -> None:
-    """Compile what can be compiled: workers cannot write there, and would compile it at each import."""
+    """Compile all modules: workers cannot write there, and would compile them at each import."""
     limits = f"resource.setrlimit(resource.RLIMIT_AS, ({_COMPILER_BYTES}, {_COMPILER_BYTES}))"
     program = f"import compileall, resource, sys; {limits}; compileall.compile_dir(sys.argv[1], quiet=2)"
     try:
         subprocess.run([sys.executable, "-I", "-c", program, library], timeout=_COMPILER_S, check=False)
     except subprocess.TimeoutExpired:
-        pass  # what is missing costs time at each import
+        pass  # uncompiled modules only cost time at each import
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""pip, for another Python than the one that runs it, and without running anything of what it fetches.
+"""pip, for another Python than the one that runs it, without running any fetched code.
 
-Its text is run as `python -c TEXT MARKERS EXECUTABLE ARGUMENTS...`. Markers of requirements
-(`; python_version < "3.11"`) mean the Python that the packages are for; programs that packages bring begin with the
-path of that Python. A source distribution would have to be built, which runs whatever it holds: no process is started,
-so none can be.
+Its text is run as `python -c TEXT MARKERS EXECUTABLE ARGUMENTS...`. Markers of requirements (`; python_version <
+"3.11"`) refer to the Python that the packages are for, and programs of packages begin with its path. Building a source
+distribution would run its code, so no process may be started.
 """
 
 import glob
@@ -26,7 +25,7 @@ def main() -> None:
         sys.path[:0] = _that_comes_with_python()
     try:
         from pip._vendor.packaging import markers as of_pip
-    except ImportError:  # another pip than any that is known: markers mean this Python
+    except ImportError:  # an unknown version of pip: markers refer to this Python
         pass
     else:
         here = dict(of_pip.default_environment())
@@ -37,13 +36,13 @@ def main() -> None:
 
 
 def _that_comes_with_python() -> "list[str]":
-    """The wheel of pip that Python's own installer of it holds; where there is none, this is the end."""
+    """Return the wheel of pip that is bundled with Python; exit if there is none."""
     try:
         import ensurepip
     except ImportError:
         sys.exit(NO_PIP)
-    found = glob.glob(os.path.join(os.path.dirname(ensurepip.__file__), "_bundled", "pip-*.whl"))
-    return found[:1] or sys.exit(NO_PIP)
+    wheels = glob.glob(os.path.join(os.path.dirname(ensurepip.__file__), "_bundled", "pip-*.whl"))
+    return wheels[:1] or sys.exit(NO_PIP)
 
 
 def _start_nothing(event: str, arguments: "tuple[object, ...]") -> None:

@@ -1,6 +1,6 @@
-"""A program for the Python that packages are for: prints what it is and what it has, as JSON.
+"""A program that prints, as JSON, a description of its Python and the installed packages.
 
-Its text is run there as it is: the standard library of Python 3.9 is all that it may use.
+Its text runs as it is, so it may use only the standard library of Python 3.9.
 """
 
 import glob
@@ -18,9 +18,9 @@ _LEGACY = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 
 
 def main() -> None:
-    """Print it."""
+    """Print the description."""
     version = "{}.{}".format(*sys.version_info)
-    packages = sys.argv[1:]  # folders of packages that this interpreter does not read itself
+    packages = sys.argv[1:]  # folders of packages that this interpreter does not search
     print(
         json.dumps(
             {
@@ -40,22 +40,22 @@ def main() -> None:
 
 
 def _platforms() -> "list[str]":
-    """Of wheels that fit, the best first."""
+    """Return the platform tags of wheels that fit, the best first."""
     machine = platform.machine()
     try:
         minor = int((os.confstr("CS_GNU_LIBC_VERSION") or "").rpartition(".")[2])
     except (ValueError, OSError):
         return [f"musllinux_1_{minor}_{machine}" for minor in (2, 1, 0)] + [f"linux_{machine}"]
-    found = []
+    platforms = []
     for number in range(minor, 4, -1):
-        found.append(f"manylinux_2_{number}_{machine}")
+        platforms.append(f"manylinux_2_{number}_{machine}")
         if number in _LEGACY:
-            found.append(f"{_LEGACY[number]}_{machine}")
-    return [*found, f"linux_{machine}"]
+            platforms.append(f"{_LEGACY[number]}_{machine}")
+    return [*platforms, f"linux_{machine}"]
 
 
 def _markers(version: str) -> "dict[str, str]":
-    """What a requirement may ask for behind a semicolon."""
+    """Return the values of environment markers."""
     return {
         "implementation_name": sys.implementation.name,
         "implementation_version": platform.python_version(),
@@ -72,21 +72,21 @@ def _markers(version: str) -> "dict[str, str]":
 
 
 def _package_folders() -> "list[str]":
-    """The folders of packages on the path of this Python."""
+    """Return the folders of packages on the path of this Python."""
     names = ("site-packages", "dist-packages")
     return [path for path in dict.fromkeys(sys.path) if os.path.basename(path) in names and os.path.isdir(path)]
 
 
 def _modules() -> "list[str]":
-    """The modules and packages that can be imported: `torch`, or `google/protobuf` where `google` is a namespace."""
+    """Return the importable modules and packages: `torch`, or `google/protobuf` if `google` is a namespace."""
     standard = getattr(sys, "stdlib_module_names", None) or os.listdir(os.path.dirname(os.__file__))
-    found = {name.partition(".")[0] for name in standard}
+    names = {name.partition(".")[0] for name in standard}
     for folder in _package_folders():
-        _add_modules(folder, "", found, 0)
-    return sorted(found)
+        _add_modules(folder, "", names, 0)
+    return sorted(names)
 
 
-def _add_modules(folder: str, prefix: str, found: "set[str]", depth: int) -> None:
+def _add_modules(folder: str, prefix: str, names: "set[str]", depth: int) -> None:
     try:
         entries = list(os.scandir(folder))
     except OSError:
@@ -97,21 +97,21 @@ def _add_modules(folder: str, prefix: str, found: "set[str]", depth: int) -> Non
             continue
         if not entry.is_dir():
             if entry.name.endswith((".py", ".pyc", ".so")):
-                found.add(prefix + stem)
+                names.add(prefix + stem)
         elif depth >= _DEEPEST_NAMESPACE or os.path.exists(os.path.join(entry.path, "__init__.py")):
-            found.add(prefix + entry.name)
+            names.add(prefix + entry.name)
         else:
-            _add_modules(entry.path, f"{prefix}{entry.name}/", found, depth + 1)
+            _add_modules(entry.path, f"{prefix}{entry.name}/", names, depth + 1)
 
 
 def _programs(folders: "list[str]") -> "list[str]":
-    """The names of all files in folders."""
+    """Return the names of all files in folders."""
     return sorted({name for folder in folders if os.path.isdir(folder) for name in os.listdir(folder)})
 
 
 def _has(folders: "list[str]") -> "dict[str, dict[str, object]]":
-    """Each distribution by its name: its version, and what its extras need."""
-    found: dict[str, dict[str, object]] = {}
+    """Return each distribution by its name: its version, and the requirements of its extras."""
+    about_of: dict[str, dict[str, object]] = {}
     for one in importlib.metadata.distributions(path=folders):
         name = one.metadata["Name"]
         if name:
@@ -120,8 +120,8 @@ def _has(folders: "list[str]") -> "dict[str, dict[str, object]]":
                 "extras": one.metadata.get_all("Provides-Extra") or [],
                 "requires": [text for text in one.requires or [] if "extra" in text],
             }
-            found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), about)
-    return found
+            about_of.setdefault(re.sub(r"[-_.]+", "-", name).lower(), about)
+    return about_of
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Packages that a script needs besides what its nodes have: in a list, a file, or a block of the script (PEP 723)."""
+"""Read requirements of packages from scenarios, files, scripts, and Python, and normalize them."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ _WHEEL = "the path or the address of a wheel (.whl)"
 _CONFIGURED = "an index, and options, come from pip's own configuration, such as PIP_INDEX_URL or pip.conf"
 _MAX_BYTES = 1024 * 1024
 _LONGEST = 4096
-"""Characters of one requirement; an address is seldom longer than 2,000."""
+"""Characters of one requirement; an address rarely exceeds 2,000."""
 _MAX_NESTED = 20
-"""Files that name one another with `-r`."""
+"""Files that refer to one another with `-r`."""
 _OUTSIDE = "which is outside of the folder of the scenario; allowed: files in it, and any with --requirements FILE"
 _NAME = r"[A-Za-z0-9._-]+"
 _COMMENT = r"(?:^|\s+)#.*$"
 _OTHER_FILE = r"(?:-r|--requirement)(?:\s*=\s*|\s+|(?=[^-\s]))(.+)"
 
 
-class Wrong(ValueError):
+class RequirementProblem(ValueError):
     """Why a text is no requirement: what was found, and what is allowed."""
 
 
 def requirement_list() -> Kind:
-    """A file of requirements, relative to the YAML file, or a list of them."""
+    """Return the kind of a file of requirements, relative to the YAML file, or a list of them."""
 
     def read_one(value: Value) -> str:
         text = read_text(value, ONE, quotable=False)
         try:
-            return normal(text, value.reading.folder, within=value.reading.folder)
-        except Wrong as wrong:
-            raise value.problem(str(wrong)) from None
+            return normalize_requirement(text, value.reading.folder, within=value.reading.folder)
+        except RequirementProblem as problem:
+            raise value.problem(str(problem)) from None
 
-    several = list_of(Kind(ONE, read_one, {"type": "string", "minLength": 1}), _ALL)
+    list_kind = list_of(Kind(ONE, read_one, {"type": "string", "minLength": 1}), _ALL)
 
     def read(value: Value) -> tuple[str, ...]:
         if value.kind != "text":
-            return merged(several.read(value))
+            return merge_requirements(list_kind.read(value))
         path = value.reading.folder / read_text(value, _ALL)
         if not path.is_file() and _is_name(value.raw):
             raise value.refused(_ALL, f", which is no file (did you mean [{value.raw}]?)")
@@ -63,12 +63,12 @@ def requirement_list() -> Kind:
                 value.reading.add(value.where, f"{value.field}: {line}")
             return ()
 
-    schema = {"anyOf": [{"type": "string", "minLength": 1}, several.schema]}
+    schema = {"anyOf": [{"type": "string", "minLength": 1}, list_kind.schema]}
     return Kind(_ALL, read, schema, list)
 
 
 class PackagesKeys(Frozen):
-    """What scenarios say of packages."""
+    """Keys of scenarios for packages."""
 
     requirements: tuple[str, ...] = key_field((), requirement_list(), "requirements: [tqdm, 'accelerate>=1']", "none")
     """Packages that the script needs besides what its nodes have: a file such as `requirements.txt`, relative to this
@@ -76,69 +76,69 @@ class PackagesKeys(Frozen):
 
 
 def checked_requirements(texts: Sequence[str]) -> tuple[str, ...]:
-    """Requirements that somebody names in Python; paths of wheels are relative to the current folder.
+    """Check requirements that were named in Python; paths of wheels are relative to the current folder.
 
     Raises:
-        UsageError: one is none.
+        UsageError: a text is no requirement.
     """
     try:
-        return merged([normal(text, Path.cwd()) for text in texts])
-    except Wrong as wrong:
-        raise UsageError(f"requirements: {wrong}") from None
+        return merge_requirements([normalize_requirement(text, Path.cwd()) for text in texts])
+    except RequirementProblem as problem:
+        raise UsageError(f"requirements: {problem}") from None
 
 
 def is_within(path: Path, folder: Path | None) -> bool:
-    """Whether a path, with its links followed, is below a folder; None: the whole machine."""
+    """Return whether a path, with its links followed, is below a folder; None: the whole machine."""
     return folder is None or Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def read_file(path: Path, named: Path | None = None, *, within: Path | None = None) -> tuple[str, ...]:
-    """The requirements in a file of pip's format, without its options; `-r FILE` reads another file too.
+    """Read the requirements in a file of pip's format, without its options; `-r FILE` reads another file too.
 
     A message shows a line only if its file is below the folder of the first one: others may hold secrets.
 
     Args:
         path: the file.
-        named: how somebody named it, if not by its path.
-        within: the folder that holds every file that may be read; None: any file may be.
+        named: the name to show, if not its path.
+        within: only files below this folder may be read; None: any file.
 
     Raises:
-        ScenarioError: a line is none; the message names every such line.
+        ScenarioError: a line is no requirement; the message names every such line.
     """
     files = _Files(within, Path(os.path.abspath(path)).parent)
-    return merged(_read_lines(path, Reading(named or path), [], files))
+    return merge_requirements(_read_lines(path, Reading(named or path), [], files))
 
 
 class _Files(NamedTuple):
-    """Which files may be read, and whose lines may be shown."""
+    """Which files may be read, and which files' lines may be shown."""
 
     within: Path | None
     shown_below: Path
 
 
 def _read_lines(path: Path, reading: Reading, outer: Sequence[str], files: _Files) -> list[str]:
-    """The requirements in a file and in those that it names; `outer`: the files that have led here."""
-    found, seen, may_show = list[str](), [*outer, os.path.realpath(path)], is_within(path, files.shown_below)
+    """Read the requirements in a file and in those it refers to; `outer`: the files that led here."""
+    requirements, opened, may_show = list[str](), [*outer, os.path.realpath(path)], is_within(path, files.shown_below)
     for number, line in _logical_lines(_read_text(path, reading)):
         other = re.fullmatch(_OTHER_FILE, line)
         name = os.path.expanduser(other[1].strip()) if other else ""
         try:
             if not other:
-                found.append(normal(line, path.parent, within=files.within))
+                requirements.append(normalize_requirement(line, path.parent, within=files.within))
             elif not is_within(path.parent / name, files.within):
                 reading.add(Position(number), f"found {clip_repr(name, 200)}, {_OUTSIDE}")
-            elif len(seen) >= _MAX_NESTED:
-                reading.add(Position(number), f"found file {len(seen) + 1} in one another; allowed: {_MAX_NESTED}")
-            elif os.path.realpath(path.parent / name) not in seen:
-                found += _read_lines(path.parent / name, Reading(Path(name)), seen, files)
-        except Wrong as wrong:
-            what = str(wrong) if may_show else f"found a line that is none; allowed: {ONE}"
+            elif len(opened) >= _MAX_NESTED:
+                reading.add(Position(number), f"found file {len(opened) + 1} in one another; allowed: {_MAX_NESTED}")
+            elif os.path.realpath(path.parent / name) not in opened:
+                requirements += _read_lines(path.parent / name, Reading(Path(name)), opened, files)
+        except RequirementProblem as refusal:
+            what = str(refusal) if may_show else f"found a line that is none; allowed: {ONE}"
             reading.add(Position(number), what)
         except ScenarioError as error:
             for problem in error.message.splitlines():
                 reading.add(Position(number), problem)
     reading.raise_if_any()
-    return found
+    return requirements
 
 
 def _read_text(path: Path, reading: Reading) -> str:
@@ -157,7 +157,7 @@ def _read_text(path: Path, reading: Reading) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Each line that says something, with its number; one that ends with a backslash goes on in the next."""
+    """Yield each non-empty line with its number; a line that ends with a backslash continues on the next."""
     begun, first = "", 0
     for number, line in enumerate([*text.splitlines(), ""], start=1):
         first = first if begun else number
@@ -168,61 +168,63 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             begun = ""
 
 
-def normal(text: str, folder: Path, *, within: Path | None = None) -> str:
-    """A requirement in the one way to write it; the path of a wheel, relative to a folder, becomes one as well.
+def normalize_requirement(text: str, folder: Path, *, within: Path | None = None) -> str:
+    """Return a requirement in its normal form; the path of a wheel, relative to a folder, becomes an address.
 
     Args:
         text: the requirement.
         folder: what a path is relative to.
-        within: the folder that holds every wheel that may be named by its path; None: any may be.
+        within: only wheels below this folder may be named by a path; None: any wheel.
 
     Raises:
-        Wrong: it is none.
+        RequirementProblem: the text is no requirement.
     """
     from packaging.requirements import InvalidRequirement, Requirement
     from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
     text = text.strip()
     if len(text) > _LONGEST:
-        raise Wrong(f"found {clip_repr(text)} of {len(text):,} characters; allowed: {_LONGEST:,}")
+        raise RequirementProblem(f"found {clip_repr(text)} of {len(text):,} characters; allowed: {_LONGEST:,}")
     if text.startswith("-"):
-        raise Wrong(f"found the option {clip_repr(text.split()[0])} of pip; allowed: {ONE}; {_CONFIGURED}")
+        raise RequirementProblem(f"found the option {clip_repr(text.split()[0])} of pip; allowed: {ONE}; {_CONFIGURED}")
     if " --hash" in text:
-        raise Wrong(f"found a requirement with --hash; allowed: {ONE}, without hashes")
+        raise RequirementProblem(f"found a requirement with --hash; allowed: {ONE}, without hashes")
     if text.endswith(".whl") and "@" not in text:
         path = Path(os.path.abspath(folder / os.path.expanduser(text)))
         try:
             text = f"{parse_wheel_filename(path.name)[0]} @ {path.as_uri()}"
         except InvalidWheelFilename:
-            raise Wrong(f"found {clip_repr(text)}, whose name is not that of a wheel; allowed: {ONE}") from None
+            raise RequirementProblem(
+                f"found {clip_repr(text)}, whose name is not that of a wheel; allowed: {ONE}"
+            ) from None
     try:
-        found = Requirement(text)
+        requirement = Requirement(text)
     except RecursionError:
-        raise Wrong(f"found {clip_repr(text)}, which is nested too deep; allowed: {ONE}") from None
+        raise RequirementProblem(f"found {clip_repr(text)}, which is nested too deep; allowed: {ONE}") from None
     except InvalidRequirement as error:
         why = str(error).partition("\n")[0].strip().rstrip(":.")
-        raise Wrong(f"found {clip_repr(text)} ({why[:1].lower()}{why[1:]}); allowed: {ONE}") from None
-    if found.url is not None:
-        _check_address(found.url, within)
-    found.name = canonicalize_name(found.name)
-    return str(found)
+        raise RequirementProblem(f"found {clip_repr(text)} ({why[:1].lower()}{why[1:]}); allowed: {ONE}") from None
+    if requirement.url is not None:
+        _check_address(requirement.url, within)
+    requirement.name = canonicalize_name(requirement.name)
+    return str(requirement)
 
 
 def _check_address(url: str, within: Path | None) -> None:
-    """Only a wheel can be installed without running anything of it on this machine."""
+    """Refuse addresses of anything but a wheel: installing others would run their code on this machine."""
     from urllib.parse import urlsplit
 
     address, path = urlsplit(url), wheel_path(url)
     if address.scheme not in ("file", "http", "https") or not address.path.endswith(".whl"):
-        raise Wrong(f"found the address {clip_repr(url, 200)}; allowed: {_WHEEL}, or a name and a version")
+        raise RequirementProblem(f"found the address {clip_repr(url, 200)}; allowed: {_WHEEL}, or a name and a version")
     if path is not None and not is_within(Path(path or "/"), within):
-        raise Wrong(f"found {clip_repr(url, 200)}, {_OUTSIDE}")
+        raise RequirementProblem(f"found {clip_repr(url, 200)}, {_OUTSIDE}")
     if path is not None and not os.path.isfile(path):
-        raise Wrong(f"found {clip_repr(url, 200)}, which does not exist; allowed: {_WHEEL}")
+        raise RequirementProblem(f"found {clip_repr(url, 200)}, which does not exist; allowed: {_WHEEL}")
 
 
 def wheel_path(url: str) -> str | None:
-    """The path of a wheel that a `file:` address names; None for any other address."""
+    """Return the path of a wheel in a `file:` address; None for any other address."""
     from urllib.parse import urlsplit
     from urllib.request import url2pathname
 
@@ -231,13 +233,13 @@ def wheel_path(url: str) -> str | None:
 
 
 def package_of(requirement: str) -> str:
-    """The name of the package that a normal requirement is about."""
-    found = re.match(_NAME, requirement)
-    return found[0] if found else requirement
+    """Return the package's name of a normal requirement."""
+    match = re.match(_NAME, requirement)
+    return match[0] if match else requirement
 
 
-def merged(*lists: Iterable[str]) -> tuple[str, ...]:
-    """All of them, in the order of their names; of a package that several lists name, what the last of them says."""
+def merge_requirements(*lists: Iterable[str]) -> tuple[str, ...]:
+    """Merge lists, sorted by package; for a package in several lists, the last list counts."""
     merged_by_package: dict[str, list[str]] = {}
     for requirements in lists:
         for name, of_package in groupby(sorted(set(requirements), key=lambda one: (package_of(one), one)), package_of):
@@ -247,8 +249,8 @@ def merged(*lists: Iterable[str]) -> tuple[str, ...]:
 
 def _is_name(text: str) -> bool:
     try:
-        normal(text, Path())
-    except Wrong:
+        normalize_requirement(text, Path())
+    except RequirementProblem:
         return False
     return "/" not in text and not text.endswith((".txt", ".in", ".whl"))
 
@@ -261,7 +263,7 @@ _LONGEST_BLOCK = 32 * 1024
 
 
 def read_block(script: Path) -> tuple[str, ...]:
-    """The requirements in the block of a script; none where it has no such block.
+    """Read the requirements in the block of a script; empty if it has none.
 
     Raises:
         ScenarioError: the block cannot be read; the message names the line of the script.
@@ -288,7 +290,7 @@ def read_block(script: Path) -> tuple[str, ...]:
 
 
 def _find_blocks(lines: Sequence[str]) -> Iterator[tuple[str, int, int]]:
-    """The type of each block, and where its content begins and ends, as the regular expression of PEP 723 has it.
+    """Yield the type of each block, and where its content begins and ends, like the regular expression of PEP 723.
 
     A block ends at the last `# ///` of the comments that follow its first line.
     """
@@ -314,12 +316,12 @@ def _read_dependencies(lines: Sequence[str], first: int, folder: Path, reading: 
     for one in listed:
         try:
             if not isinstance(one, str):
-                raise Wrong(f"found {clip_repr(one)}; allowed: {ONE}")
-            requirements.append(normal(one, folder, within=folder))
-        except Wrong as wrong:
-            place = next((n for n in range(at, len(lines)) if isinstance(one, str) and one in lines[n]), at)
-            reading.add(Position(first + place), f"dependencies: {wrong}")
-    return merged(requirements)
+                raise RequirementProblem(f"found {clip_repr(one)}; allowed: {ONE}")
+            requirements.append(normalize_requirement(one, folder, within=folder))
+        except RequirementProblem as problem:
+            index = next((n for n in range(at, len(lines)) if isinstance(one, str) and one in lines[n]), at)
+            reading.add(Position(first + index), f"dependencies: {problem}")
+    return merge_requirements(requirements)
 
 
 def _parse(toml: str, first: int, reading: Reading) -> dict[str, Any]:
@@ -331,9 +333,9 @@ def _parse(toml: str, first: int, reading: Reading) -> dict[str, Any]:
         import tomli as tomllib
 
     try:
-        said: dict[str, Any] = tomllib.loads(toml)
-        return said
-    except (ValueError, RecursionError) as error:  # also of a number of too many digits
+        data: dict[str, Any] = tomllib.loads(toml)
+        return data
+    except (ValueError, RecursionError) as error:  # also for a number with too many digits
         where, why = re.search(_AT_LINE, str(error)), re.sub(_AT_LINE, "", str(error))
     line, column = (int(where[1]), int(where[2]) + 2) if where and where[1] else (toml.count("\n") + 1, 1)
     reading.add(Position(first + line - 1, column), f"found what is not TOML ({why}); allowed: as in PEP 723")

@@ -1,8 +1,8 @@
-"""What makes nodes with packages on each engine: images, or environments over the lab's own Python.
+"""Prepare packages for nodes of each engine: images, or environments over the lab's own Python.
 
-Both are named after what they are made of, so that each is made once, and nobody makes the same twice at once. An image
-tells by its labels what that was. An environment lies in the cache of this user; one that was made only in part has no
-`made.json`, and is made again.
+Both are named by a hash of their ingredients, so that each is built once; a lock keeps two commands from building the
+same one. Labels of an image list its ingredients. An environment is in this user's cache; without `made.json` it is
+incomplete, and is built again.
 """
 
 from __future__ import annotations
@@ -49,32 +49,32 @@ from lab.words import format_bytes, format_duration, format_limit
 
 REPOSITORY = "lab-packages"
 PACKAGES_LABEL = "lab.image.packages"
-"""What was asked for, as a JSON list."""
+"""The requirements, as a JSON list."""
 ADDED_LABEL = "lab.image.packages.added"
 """The wheels that were added, as a JSON list."""
 BASE_LABEL = "lab.image.base"
-"""The name of the image below."""
+"""The name of the base image."""
 OWNER_LABEL = "lab.image.owner"
-"""Not that of clusters: containers have the labels of their image too."""
+"""Another label than that of clusters: containers inherit the labels of their image."""
 _STAGE = "/tmp/lab-packages"
-"""Where the build of an image has the wheels; nothing of it is in the image."""
+"""The folder of the wheels while an image is built; the image does not contain it."""
 _NOBODY = 65534
 """The user who installs wheels."""
 _OWN = "the lab's own Python"
 _MADE = "made.json"
 _IN_USE = 409
-"""What the engine answers where an image cannot be removed."""
+"""The engine's answer if an image cannot be removed."""
 
 
 def package_store(engine: Engine) -> PackageStore | None:
-    """What makes nodes of an engine with packages; None where nodes are made of neither images nor a Python."""
+    """Return the package store of an engine; None if its nodes use neither images nor a Python."""
     if isinstance(engine, DockerEngine):
         return ImagePackages(engine)
     return EnvironmentPackages(engine) if isinstance(engine, PythonRunner) else None
 
 
 class _Store(PackageStore):
-    """What both have in common.
+    """Common parts of both stores.
 
     Args:
         engine: whose nodes get packages.
@@ -84,40 +84,40 @@ class _Store(PackageStore):
         self._engine = engine
 
     def is_made(self, name: str) -> bool:
-        """Whether what has this name is ready."""
+        """Return whether the image or environment of this name is complete."""
         raise NotImplementedError
 
     def make(self, name: str, image: str, requirements: Sequence[str], work: Path, announce: Announce) -> None:
-        """Make it, in a folder to work in."""
+        """Build it, in a temporary folder."""
         raise NotImplementedError
 
     def prepare(
         self, image: str | None, requirements: Sequence[str], *, announce: Announce, again: bool = False
     ) -> str:
-        """Make ready what nodes with these packages are made of; others who want the same wait meanwhile."""
+        """Prepare the image or environment of nodes with these packages; other commands that want the same one wait."""
         name = self.name_of(image, requirements)
         if again or not self.is_made(name):
-            with making(name, announce) as work:
-                if again or not self.is_made(name):  # somebody else may have made it by now
+            with lock_preparation(name, announce) as work:
+                if again or not self.is_made(name):  # another command may have built it by now
                     self.make(name, image or DEFAULT_IMAGE, requirements, work, announce)
         return name
 
     def find_missing(self, cluster: ClusterInfo, requirements: Sequence[str]) -> tuple[str, ...]:
-        """Those of some requirements that the nodes do not meet."""
+        """Return the requirements that the nodes do not meet."""
         reply = require_capability(self._engine, PythonRunner).ask_python(cluster, probe_text())
         target = Target.parse(f"cluster {cluster.name}", reply)
         return tuple(one for one in requirements if not target.meets(one))
 
 
 class ImagePackages(_Store):
-    """Images upon others, with the wheels that these lack, fetched on this machine."""
+    """Images that extend others with missing wheels, fetched on this machine."""
 
     def __init__(self, engine: DockerEngine) -> None:
         super().__init__(engine)
         self._connection = engine.connection
 
     def name_of(self, image: str | None, requirements: Sequence[str]) -> str:
-        """What the image with the packages is called."""
+        """Return the name of the image with the packages."""
         base = inspect_image(self._connection, image or DEFAULT_IMAGE)
         if base is None:
             return f"{REPOSITORY} upon {image or DEFAULT_IMAGE}, which is not here yet"
@@ -126,16 +126,16 @@ class ImagePackages(_Store):
     def prepare(
         self, image: str | None, requirements: Sequence[str], *, announce: Announce, again: bool = False
     ) -> str:
-        """Make ready the image that nodes with these packages are made of; returns its name."""
+        """Prepare the image of nodes with these packages; return its name."""
         ensure_image(self._connection, image or DEFAULT_IMAGE, announce)
         return super().prepare(image, requirements, announce=announce, again=again)
 
     def is_made(self, name: str) -> bool:
-        """Whether the engine has this image."""
+        """Return whether the engine has this image."""
         return inspect_image(self._connection, name) is not None
 
     def make(self, name: str, image: str, requirements: Sequence[str], work: Path, announce: Announce) -> None:
-        """Build it upon the other."""
+        """Build the image on top of the other."""
         base = ensure_image(self._connection, image, announce)
         target = self._examine(base.name)
         wheels = fetch_wheels(target, requirements, work, announce)
@@ -151,7 +151,7 @@ class ImagePackages(_Store):
         build_from(self._connection, name, context, lambda _: None, labels=labels, network_mode="none")
 
     def _examine(self, image: str) -> Target:
-        """The Python of an image that has torch.
+        """Return the Python of an image that has torch.
 
         Raises:
             ImageUnfit: it has none.
@@ -170,7 +170,7 @@ class ImagePackages(_Store):
         return Target.parse(f"image {image}", reply)
 
     def prepared(self) -> list[Prepared]:
-        """The images with packages that this owner has, by name."""
+        """Return this owner's images with packages, by name."""
         filters = {"label": [PACKAGES_LABEL, f"{OWNER_LABEL}={label.current_owner()}"]}
         return sorted(
             Prepared(
@@ -188,7 +188,7 @@ class ImagePackages(_Store):
         )
 
     def discard(self, prepared: Prepared) -> str:
-        """Remove an image with packages; returns why that cannot be, empty if it was done."""
+        """Remove an image with packages; return why this is impossible, empty if it was removed."""
         try:
             self._connection.request_existing("DELETE", f"/images/{prepared.name}")
         except Refused as refused:
@@ -199,9 +199,9 @@ class ImagePackages(_Store):
 
 
 def _build_context(folder: Path, base: ImageInfo, target: Target, wheels: Sequence[Path]) -> Iterator[bytes]:
-    """What the engine gets to install wheels, as a tar whose files belong to root, and nobody else may change.
+    """Return the build context as a tar of files that belong to root and nobody else may change.
 
-    They are installed in a stage of its own, as a user without rights; the image gets the environment alone.
+    The wheels are installed in their own stage, by an unprivileged user; the image gets only the environment.
     """
     request = install_request(target, ENVIRONMENT, [f"{_STAGE}/wheels/{path.name}" for path in wheels], _STAGE)
     dockerfile, library = folder / "Dockerfile", library_folder()
@@ -226,7 +226,7 @@ class EnvironmentPackages(_Store):
     """Virtual environments over the lab's own Python, whose torch they see."""
 
     def name_of(self, image: str | None, requirements: Sequence[str]) -> str:
-        """The folder of the environment, whether it is there or not."""
+        """Return the folder of the environment, whether it exists or not."""
         if image is not None:
             raise ClusterUnfit(
                 f"the {self._engine.name} engine adds no packages to images, so not to {image}", "leave the image out"
@@ -239,7 +239,7 @@ class EnvironmentPackages(_Store):
         return str(_environments() / key_of(below, requirements))
 
     def is_made(self, name: str) -> bool:
-        """Whether this environment is there, as a whole."""
+        """Return whether this environment is complete."""
         return Path(name, _MADE).exists()
 
     def make(self, name: str, image: str, requirements: Sequence[str], work: Path, announce: Announce) -> None:
@@ -265,7 +265,7 @@ class EnvironmentPackages(_Store):
             raise
 
     def prepared(self) -> list[Prepared]:
-        """Those that are there, by name; one that was made only in part has neither packages nor a base."""
+        """Return the environments, by name; an incomplete one has neither packages nor a base."""
         environments = []
         for folder in sorted(_environments().glob("*")):
             about: dict[str, Any] = {"base": "", "requirements": [], "added": []}
@@ -277,50 +277,50 @@ class EnvironmentPackages(_Store):
         return environments
 
     def discard(self, prepared: Prepared) -> str:
-        """Remove a virtual environment; returns why that cannot be, empty if it was done."""
+        """Remove a virtual environment; return why this is impossible, empty if it was removed."""
         folder = Path(prepared.name)
         if _is_used(folder):
             return "a cluster uses it"
-        with making(prepared.name, lambda _: None):
+        with lock_preparation(prepared.name, lambda _: None):
             _remove(folder)
         return ""
 
 
 def _environments() -> Path:
-    return store() / "environments"
+    return store_folder() / "environments"
 
 
 def _remove(folder: Path) -> None:
-    (folder / _MADE).unlink(missing_ok=True)  # what is left after a kill in between is no environment
+    (folder / _MADE).unlink(missing_ok=True)  # if this is killed after it, the rest is no environment
     if not remove_tree(folder):
         raise ClusterError(f"{folder} cannot be removed", "remove it by hand")
 
 
 def _is_used(folder: Path) -> bool:
-    """Whether a local cluster that is up was made with an environment."""
+    """Return whether a running local cluster was created with an environment."""
     return any(read_description(cluster).get("packages") == str(folder) for cluster in label.local_home().glob("*"))
 
 
-# -- what is made once and used again
+# -- reusable images and environments
 
 _FORMAT = "2"
-"""Raised when what is made of the same requirements changes."""
+"""Raised when the same requirements produce something else."""
 _MAX_WHEEL_BYTES = 4 << 30
-"""Of one that is named by its path; the largest of PyTorch's have 1 GB."""
+"""Of one wheel named by its path; PyTorch's largest ones have 1 GB."""
 _WAIT_S = 1800.0
 _POLL_S = 0.1
 
 
-def store() -> Path:
-    """The folder of this user for what the lab makes once and uses again."""
+def store_folder() -> Path:
+    """Return this user's cache folder of the lab."""
     return Path(cache_folder()).parent
 
 
 def key_of(base: str, requirements: Sequence[str]) -> str:
-    """The name of what is made of some requirements upon a base; wheels that lie on this machine count by content.
+    """Return the key of requirements on top of a base; wheels on this machine count by content.
 
     Raises:
-        ClusterUnfit: such a wheel is not there.
+        ClusterUnfit: such a wheel does not exist.
     """
     digest = hashlib.sha256("\n".join((_FORMAT, base, *requirements)).encode())
     addresses = [one.partition(" @ ")[2].partition(" ;")[0].strip() for one in requirements]
@@ -339,16 +339,16 @@ def key_of(base: str, requirements: Sequence[str]) -> str:
 
 
 @contextmanager
-def making(name: str, announce: Announce) -> Iterator[Path]:
-    """Hold what keeps others from making what has this name; whoever makes it now is waited for.
+def lock_preparation(name: str, announce: Announce) -> Iterator[Path]:
+    """Lock the preparation of this name; wait for another command that prepares it.
 
     Yields:
-        An empty folder to work in, which is removed at the end, or by the next one who makes anything.
+        An empty folder to work in, which is removed at the end, or by the next preparation.
 
     Raises:
-        ClusterError: somebody takes too long, or the folder cannot be written.
+        ClusterError: the other command takes too long, or the folder cannot be written.
     """
-    key, locks, work = Path(name).name.replace(":", "-"), store() / "locks", store() / "fetching"
+    key, locks, work = Path(name).name.replace(":", "-"), store_folder() / "locks", store_folder() / "fetching"
     try:
         locks.mkdir(parents=True, exist_ok=True)
         work.mkdir(exist_ok=True)
@@ -361,7 +361,7 @@ def making(name: str, announce: Announce) -> Iterator[Path]:
             if not poll_until(lambda: _lock(lock), _WAIT_S, _POLL_S):
                 waited = format_duration(_WAIT_S)
                 raise ClusterError(f"another command has been making these packages ready for {waited}")
-        for left in work.iterdir():  # by those who were killed
+        for left in work.iterdir():  # of commands that were killed
             with (locks / left.name).open("ab") as other:
                 if left.name == key or _lock(other):
                     remove_tree(left)
@@ -382,5 +382,5 @@ def _lock(lock: IO[bytes]) -> bool:
 
 
 def _cannot_write(error: OSError) -> ClusterError:
-    why = f"cannot write {error.filename or store()}: {error.strerror or error}"
+    why = f"cannot write {error.filename or store_folder()}: {error.strerror or error}"
     return ClusterError(why, "make room, or set XDG_CACHE_HOME to a folder of yours")

@@ -1,4 +1,4 @@
-"""The wheels that a Python lacks: what it has, what pip fetches, which wheels are refused, how they are installed."""
+"""Fetch, check, and install the wheels that a Python lacks."""
 
 from __future__ import annotations
 
@@ -30,58 +30,58 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
 PROBE_DEADLINE_S = 60
-"""How long a Python may take to say what it has."""
+"""Seconds that a Python gets to describe itself."""
 
 
 @cache
 def program_text(program: ModuleType = install_program) -> str:
-    """The text of a program, to be run by another Python; by default of the one that installs wheels."""
+    """Return the text of a program for another Python; by default the one that installs wheels."""
     return Path(str(program.__file__)).read_text()
 
 
 def probe_text() -> str:
-    """The program that a Python runs to say what it is."""
+    """Return the program with which a Python describes itself."""
     return program_text(probe)
 
 
 class Package(NamedTuple):
-    """A distribution that is there."""
+    """An installed distribution."""
 
     version: str
     extras: Sequence[str] = ()
     requires: Sequence[str] = ()
-    """What its extras need."""
+    """Requirements of its extras."""
 
 
 class Target(Frozen):
     """A Python that packages are for."""
 
     what: str
-    """What it is the Python of, such as `image lab-node:0.1.0`."""
+    """Where it belongs, such as `image lab-node:0.1.0`."""
     executable: str
     python: str
     """`3.11`"""
     abi: str
     """`cp311`"""
     platforms: Sequence[str]
-    """Those of wheels that fit, the best first."""
+    """Platform tags of wheels that fit, the best first."""
     markers: Mapping[str, str]
     folders: Sequence[str]
     """The folders of its packages."""
     modules: Collection[str]
-    """What it can import, as paths without suffixes: `torch`, or `google/protobuf` in a namespace."""
+    """Importable modules as paths without suffixes: `torch`, or `google/protobuf` in a namespace."""
     programs: Collection[str]
-    """Names of the programs beside it."""
+    """Names of the programs in its folder."""
     system_programs: Collection[str]
     """Names of all programs on `PATH`."""
     has: Mapping[str, Package]
 
     @classmethod
     def parse(cls, what: str, text: str) -> Target:
-        """Read what a Python reported of itself.
+        """Parse a Python's description of itself.
 
         Raises:
-            ClusterError: it reported something else.
+            ClusterError: it printed something else.
         """
         try:
             data: dict[str, Any] = json.loads(text.strip().splitlines()[-1])
@@ -101,12 +101,12 @@ class Target(Frozen):
 
     @property
     def other_image(self) -> str:
-        """What helps where what is there does not fit, as the end of a hint."""
+        """The end of a hint for packages that conflict with installed ones."""
         elsewhere = "" if self.what.startswith("image ") else ", with --engine docker"
         return f"or take an image that has it: `image:` in the scenario, or --image{elsewhere}"
 
     def meets(self, requirement: str) -> bool:
-        """Whether what is there is all that a requirement asks for."""
+        """Return whether installed packages meet a requirement completely."""
         from packaging.requirements import Requirement
 
         wanted = Requirement(requirement)
@@ -124,23 +124,23 @@ class Target(Frozen):
         )
 
     def applies(self, wanted: Requirement, extra: str = "") -> bool:
-        """Whether a requirement is one for this Python, by what stands behind its semicolon."""
+        """Return whether a requirement's marker applies to this Python."""
         return wanted.marker is None or wanted.marker.evaluate({**self.markers, "extra": extra})
 
     def installed(self, wanted: Requirement) -> Package | None:
-        """What it has of the package that a requirement is about."""
+        """Return the installed package that a requirement is about."""
         from packaging.utils import canonicalize_name
 
         return self.has.get(canonicalize_name(wanted.name))
 
 
 def is_fulfilled(wanted: Requirement, there: Package) -> bool:
-    """Whether a version is one that a requirement allows; what is to come from an address is never there."""
+    """Return whether a requirement allows this version; a package from an address never counts as installed."""
     return wanted.url is None and wanted.specifier.contains(there.version, prereleases=True)
 
 
 SILENT_S = 900.0
-"""Seconds without any word from pip after which it is given up."""
+"""Seconds without output of pip after which it is killed."""
 _ENVIRONMENT = {
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     "PIP_NO_INPUT": "1",
@@ -153,14 +153,14 @@ _ENVIRONMENT = {
 }
 _LONGEST = 100
 _STEP = re.compile(r"(?P<word>Collecting|Downloading) (?:\S*/)?(?P<name>[^\s#/]*)\S*(?: (?P<size>\([\d.]+ \w+\)))?")
-"""What pip does, without addresses, which may hold passwords."""
+"""pip's progress, without addresses, which may hold passwords."""
 
 
 def run_pip(target: Target, arguments: Sequence[str], folder: Path, announce: Callable[[str], None]) -> None:
-    """Run pip for the packages of a Python, in a folder; its index and options are those of whoever calls.
+    """Run pip for the packages of a Python, in a folder; its index and options are those of the user.
 
     Raises:
-        LabError: pip is not there, or fails, or prints nothing for too long.
+        LabError: pip is missing, or fails, or prints nothing for too long.
     """
     program, markers = program_text(pip_program), json.dumps(dict(target.markers))
     code, lines = _run([sys.executable, "-c", program, markers, target.executable, *arguments], folder, announce)
@@ -169,10 +169,10 @@ def run_pip(target: Target, arguments: Sequence[str], folder: Path, announce: Ca
 
 
 def install_wheels(target: Target, folder: Path, wheels: Sequence[Path], work: Path) -> None:
-    """Make a virtual environment with wheels over the lab's own Python.
+    """Create a virtual environment with wheels over the lab's own Python.
 
     Raises:
-        ClusterError: that fails.
+        ClusterError: this fails.
     """
     request = install_request(target, str(folder), list(map(str, wheels)), str(library_folder().parent))
     code, lines = _run([sys.executable, "-I", "-c", program_text(), request], work)
@@ -181,10 +181,10 @@ def install_wheels(target: Target, folder: Path, wheels: Sequence[Path], work: P
 
 
 def ask_python(what: str, folder: Path) -> Target:
-    """What the lab's own Python has.
+    """Return the description of the lab's own Python.
 
     Raises:
-        ClusterError: it does not say.
+        ClusterError: it prints none.
     """
     return Target.parse(what, "\n".join(_run([sys.executable, "-c", probe_text()], folder)[1]))
 
@@ -192,7 +192,7 @@ def ask_python(what: str, folder: Path) -> Target:
 def _run(
     command: Sequence[str], folder: Path, announce: Callable[[str], None] = lambda _: None
 ) -> tuple[int, list[str]]:
-    """Run a command, which has to print something from time to time; returns its exit code and what it printed."""
+    """Run a command that prints progress; return its exit code and its output."""
     environment, lines, rest = {**os.environ, **_ENVIRONMENT}, list[str](), b""
     pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with subprocess.Popen(command, cwd=folder, env=environment, bufsize=0, **pipes) as process:
@@ -238,7 +238,7 @@ _PASSWORD = re.compile(r"(?<=//)[^/@\s]+@")
 
 
 def pip_failed(code: int, lines: Sequence[str], target: Target) -> LabError:
-    """The error for a call of pip that failed.
+    """Return the error for a failed call of pip.
 
     Args:
         code: its exit code.
@@ -269,13 +269,13 @@ def pip_failed(code: int, lines: Sequence[str], target: Target) -> LabError:
     if "no space left on device" in text.lower():
         return ClusterError("packages cannot be fetched: no space left on device", "make room, or set XDG_CACHE_HOME")
     errors = [line.partition("ERROR: ")[2] for line in lines if line.startswith("ERROR: ")]
-    if not errors or errors[0] == "Exception:":  # its last words are those of a traceback
+    if not errors or errors[0] == "Exception:":  # the last line is that of a traceback
         errors = [line for line in reversed(lines) if line.strip()] or [f"exit code {code}"]
     return ClusterError(f"pip cannot fetch the packages: {_one_line(errors[0])}", _INDEX)
 
 
 def _conflict(text: str, target: Target) -> ClusterUnfit:
-    """Who wants what, of packages that do not go together."""
+    """Return the error for packages whose requirements conflict."""
     caused = text.partition("The conflict is caused by")[2].partition("\n\n")[0]
     wants = [what for what in _WANTED.findall(caused) if not _CONSTRAINT.match(what)]
     there = [" ".join(fixed) for fixed in _CONSTRAINT.findall(caused)]
@@ -291,19 +291,18 @@ def _one_line(text: str) -> str:
 
 
 _BEFORE_ALL_OTHERS = "999999999"
-"""A build number: of wheels that fit as well and have the same version, pip takes the one with the highest."""
+"""A build number: among equal wheels of the same version, pip takes the highest one."""
 
 
 def fetch_wheels(
     target: Target, requirements: Sequence[str], folder: Path, announce: Callable[[str], None] = lambda _: None
 ) -> list[Path]:
-    """Fetch what a Python lacks of what is required, with all that it needs, into a folder that is there.
+    """Fetch the packages that a Python lacks, with their dependencies, into a folder that exists.
 
-    What the Python has counts as it is: pip finds a wheel of each in a folder, which holds nothing but its name, and
-    may choose no other version.
+    Installed packages are kept: pip finds an empty wheel for each in a folder, and may choose no other version.
 
     Raises:
-        LabError: a requirement contradicts what is there, or cannot be fetched.
+        LabError: a requirement conflicts with an installed package, or cannot be fetched.
     """
     _refuse_contradictions(target, requirements)
     there, wheels, fixed = folder / "there", folder / "wheels", folder / "there.txt"
@@ -333,7 +332,7 @@ def _refuse_contradictions(target: Target, requirements: Sequence[str]) -> None:
 
 
 def _write_stand_in(folder: Path, target: Target, name: str, package: Package) -> str:
-    """A wheel that says that a package is there, and what its extras need besides; returns the name of its file."""
+    """Write an empty wheel for an installed package, with the requirements of its extras; return its file name."""
     stem = f"{name.replace('-', '_')}-{package.version.replace('-', '_')}"
     tag = f"cp{target.python.replace('.', '')}-{target.abi}-{target.platforms[0]}"
     lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {package.version}"]
@@ -368,7 +367,7 @@ _MAX_ENTRY_POINTS_BYTES = 1 << 20
 _LINK = 0o120000
 _FORMAT = 0o170000
 _OWN_MODULES = frozenset({"lab", "labnode", "sitecustomize", "usercustomize"})
-"""What workers import of the lab, and what every interpreter imports on its own."""
+"""Modules of the lab that workers import, and those that every interpreter imports by itself."""
 _OWN_FILES = frozenset({"pyvenv.cfg", "lib64"})
 _OWN_PROGRAMS = re.compile(r"python(\d+(\.\d+)?)?(-config)?")
 _IMPORTED = (".py", ".pyc", ".so")
@@ -379,27 +378,27 @@ _UNREADABLE = (
 
 
 def check_wheels(target: Target, wheels: Sequence[Path], *, whole_path: bool) -> None:
-    """Refuse wheels that do not belong into an environment over a Python.
+    """Refuse wheels that must not be in an environment over a Python.
 
     Args:
         target: the Python that they are for.
         wheels: their paths.
-        whole_path: whether a program may have no name that any program on the `PATH` of the target has; otherwise only
-            the programs beside its Python count.
+        whole_path: whether names of all programs on the target's `PATH` are refused; otherwise only those of programs
+            in the folder of its Python.
 
     Raises:
-        ClusterUnfit: a wheel is damaged or too large, leads out of its folder, or holds a file that is there already.
+        ClusterUnfit: a wheel is damaged or too large, leads out of its folder, or holds a file that already exists.
     """
-    taken = {*target.programs, *target.system_programs} if whole_path else target.programs
+    existing_programs = {*target.programs, *target.system_programs} if whole_path else target.programs
     for wheel in wheels:
         try:
             with zipfile.ZipFile(wheel) as archive:
-                _check_wheel(target, wheel, archive, taken)
+                _check_wheel(target, wheel, archive, existing_programs)
         except _UNREADABLE as error:
             raise _refused(wheel.name, f"it cannot be read ({clip_repr(str(error), 200)})") from error
 
 
-def _check_wheel(target: Target, path: Path, archive: zipfile.ZipFile, taken: Collection[str]) -> None:
+def _check_wheel(target: Target, path: Path, archive: zipfile.ZipFile, existing_programs: Collection[str]) -> None:
     from installer.utils import parse_entrypoints
 
     wheel, entries, packed_bytes = path.name, archive.infolist(), path.stat().st_size
@@ -416,18 +415,18 @@ def _check_wheel(target: Target, path: Path, archive: zipfile.ZipFile, taken: Co
         _refuse_bad_name(wheel, entry.filename.removesuffix("/"))
         if (entry.external_attr >> 16) & _FORMAT == _LINK:
             raise _refused(wheel, f"{clip_repr(entry.filename, 200)} in it is a symbolic link")
-        _refuse_overlap(target, wheel, entry.filename, *_destination(entry.filename, about, target), taken)
+        _refuse_overlap(target, wheel, entry.filename, *_destination(entry.filename, about, target), existing_programs)
     for entry in entries:
         if entry.filename == f"{about}.dist-info/entry_points.txt":
             if entry.file_size > _MAX_ENTRY_POINTS_BYTES:
                 raise ValueError("entry_points.txt is too large")
             for program, *_ in parse_entrypoints(archive.read(entry).decode("utf-8")):
                 _refuse_bad_name(wheel, program, deepest=1)
-                _refuse_overlap(target, wheel, f"bin/{program}", "scripts", PurePosixPath(program), taken)
+                _refuse_overlap(target, wheel, f"bin/{program}", "scripts", PurePosixPath(program), existing_programs)
 
 
 def _name_of_metadata(wheel: str, entries: Sequence[zipfile.ZipInfo]) -> str:
-    """`tqdm-4.67.1`, of which the wheel has the folders `.dist-info` and `.data`."""
+    """Return the name of a wheel's folders `.dist-info` and `.data`, such as `tqdm-4.67.1`."""
     from packaging.utils import canonicalize_name, parse_wheel_filename
 
     name, version, _, _ = parse_wheel_filename(wheel)
@@ -450,7 +449,7 @@ def _refuse_bad_name(wheel: str, name: str, deepest: int = _MAX_PATH) -> None:
 
 
 def _destination(name: str, about: str, target: Target) -> tuple[str, PurePosixPath]:
-    """Where a file goes: a scheme of wheels, and the path below the folder of that scheme."""
+    """Return where a file goes: a scheme of wheels, and the path below the folder of that scheme."""
     root, *inner = PurePosixPath(name).parts
     if root != f"{about}.data":
         return "library", PurePosixPath(name)
@@ -463,13 +462,13 @@ def _destination(name: str, about: str, target: Target) -> tuple[str, PurePosixP
 
 
 def _refuse_overlap(
-    target: Target, wheel: str, name: str, scheme: str, path: PurePosixPath, taken: Collection[str]
+    target: Target, wheel: str, name: str, scheme: str, path: PurePosixPath, existing_programs: Collection[str]
 ) -> None:
     if not path.parts:
         return
     own = overlap = False
     if scheme == "scripts":
-        own, overlap = bool(_OWN_PROGRAMS.fullmatch(path.name)), str(path) in taken
+        own, overlap = bool(_OWN_PROGRAMS.fullmatch(path.name)), str(path) in existing_programs
     elif scheme == "data":
         own = path.parts[0] in _OWN_FILES
     elif scheme == "library":
@@ -496,7 +495,7 @@ _LIBRARY = "installer"
 
 @cache
 def library_folder() -> Path:
-    """The folder of the library that installs wheels.
+    """Return the folder of the library that installs wheels.
 
     Raises:
         ClusterError: it is not installed.
@@ -508,7 +507,7 @@ def library_folder() -> Path:
 
 
 def install_request(target: Target, folder: str, wheels: Sequence[str], library: str) -> str:
-    """What the program is given as its last argument.
+    """Return the last argument of the program.
 
     Args:
         target: the Python that the packages are for.

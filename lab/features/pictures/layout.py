@@ -18,13 +18,13 @@ class Drawing(NamedTuple):
     height: float = 0
     items: tuple[tuple[float, float, Any], ...] = ()
 
-    def append_right(self, other: Drawing, gap: float = 0) -> Drawing:
-        """Return both drawings side by side."""
+    def left_of(self, other: Drawing, gap: float = 0) -> Drawing:
+        """Put this drawing to the left of another one."""
         x, height = self.width + gap, max(self.height, other.height)
         return Drawing(x + other.width, height, self.items + other.shift_items(x, 0))
 
-    def append_below(self, other: Drawing, gap: float = 0) -> Drawing:
-        """Return both drawings, the other one below."""
+    def above(self, other: Drawing, gap: float = 0) -> Drawing:
+        """Put this drawing above another one."""
         y, width = self.height + gap, max(self.width, other.width)
         return Drawing(width, y + other.height, self.items + other.shift_items(0, y))
 
@@ -37,9 +37,9 @@ class Drawing(NamedTuple):
         return tuple((left + x, top + y, item) for left, top, item in self.items)
 
 
-def stack_drawings(drawings: Iterable[Drawing], gap: float = 0) -> Drawing:
+def stack_all(drawings: Iterable[Drawing], gap: float = 0) -> Drawing:
     """Put drawings below each other."""
-    return reduce(partial(Drawing.append_below, gap=gap), drawings)
+    return reduce(partial(Drawing.above, gap=gap), drawings)
 
 
 class Pen(ABC):
@@ -74,14 +74,11 @@ class Pen(ABC):
         self._columns: dict[tuple[bool, int, int], list[float]] = {}
         """Widths of cells, the same for all ranks, by side and by the numbers of tensor and box."""
         for (_, after), tensors in self._tensors.items():
-            for tensor_number, tensor in enumerate(tensors):
+            for index, tensor in enumerate(tensors):
                 for box_number, box in enumerate(tensor.boxes if tensor else (None,)):
-                    previous, cells = (
-                        self._columns.get((after, tensor_number, box_number), []),
-                        box.cells if box else (),
-                    )
+                    previous, cells = (self._columns.get((after, index, box_number), []), box.cells if box else ())
                     widths = zip_longest(previous, (self.cell_width(cell.text) for cell in cells), fillvalue=0.0)
-                    self._columns[after, tensor_number, box_number] = [max(pair) for pair in widths]
+                    self._columns[after, index, box_number] = [max(pair) for pair in widths]
 
     @abstractmethod
     def cell_width(self, text: str) -> float:
@@ -110,31 +107,24 @@ class Pen(ABC):
         heads = self.draw_head(after=False), self.draw_head(after=True)
         if self.form.stacked:
             shown = [one for one in (False, True) if any(self._tensors[rank, one] for rank in before)]
-            sides = (
-                Drawing(self.indent).append_right(heads[one]).append_below(self._rows((before, after)[one]))
-                for one in shown
-            )
-            return stack_drawings(sides, self.side_gap)
+            sides = (Drawing(self.indent).left_of(heads[one]).above(self._rows((before, after)[one])) for one in shown)
+            return stack_all(sides, self.side_gap)
         left = max(one.width for one in (heads[0], *before.values()))
         for rank in self.contents.ranks:
             arrow = self.draw_words(self.arrow if rank.after else "", "soft", low=True).pad_to(self.arrow_width)
-            before[rank.rank] = before[rank.rank].pad_to(left).append_right(arrow).append_right(after[rank.rank])
-        top = (
-            Drawing(self.names + self.names_gap)
-            .append_right(heads[0].pad_to(left + self.arrow_width))
-            .append_right(heads[1])
-        )
-        return top.append_below(self._rows(before))
+            before[rank.rank] = before[rank.rank].pad_to(left).left_of(arrow).left_of(after[rank.rank])
+        top = Drawing(self.names + self.names_gap).left_of(heads[0].pad_to(left + self.arrow_width)).left_of(heads[1])
+        return top.above(self._rows(before))
 
     def _rows(self, drawn: Mapping[int, Drawing]) -> Drawing:
         """Draw the names of the ranks with their drawings, and texts in place of ranks that are not shown."""
         rows = (
-            Drawing(self.indent).append_right(self.draw_words(rank, "left out"))
+            Drawing(self.indent).left_of(self.draw_words(rank, "left out"))
             if isinstance(rank, str)
-            else self.draw_name(rank).pad_to(self.names).append_right(drawn[rank.rank], self.names_gap)
+            else self.draw_name(rank).pad_to(self.names).left_of(drawn[rank.rank], self.names_gap)
             for rank in self.contents.rows
         )
-        return stack_drawings(rows, self.row_gap)
+        return stack_all(rows, self.row_gap)
 
     def draw_side(self, rank: RankPicture, *, after: bool) -> Drawing:
         """Draw the tensors of a rank on one side."""
@@ -143,7 +133,7 @@ class Pen(ABC):
             words = describe_absence(self.picture, rank, after=after)
             return self.draw_words(words, "soft" if words in ("nothing", "–") else "warn", low=True)
         drawn = [self._draw_tensor(tensor, number, (rank.rank, after)) for number, tensor in enumerate(tensors)]
-        return self._wrap_drawings(drawn, self.tensor_gap)
+        return self._wrap(drawn, self.tensor_gap)
 
     def _draw_tensor(self, tensor: Tensor | None, number: int, owner: tuple[int, bool]) -> Drawing:
         """Draw the parts of a tensor as boxes, with notes below."""
@@ -154,19 +144,17 @@ class Pen(ABC):
         notes = (
             (kind, line) for kind, text in tensor.notes for line in (text.split(", ") if kind == "summary" else [text])
         )
-        return stack_drawings(
-            [self._wrap_drawings(boxes, self.box_gap), *(self.draw_words(line, kind) for kind, line in notes)]
-        )
+        return stack_all([self._wrap(boxes, self.box_gap), *(self.draw_words(line, kind) for kind, line in notes)])
 
-    def _wrap_drawings(self, drawings: Sequence[Drawing], gap: float) -> Drawing:
+    def _wrap(self, drawings: Sequence[Drawing], gap: float) -> Drawing:
         """Put drawings side by side; what does not fit continues in the next line."""
         lines: list[Drawing] = []
         for one in drawings:
             if lines and lines[-1].width + gap + one.width <= self.max_width:
-                lines[-1] = lines[-1].append_right(one, gap)
+                lines[-1] = lines[-1].left_of(one, gap)
             else:
                 lines.append(one)
-        return stack_drawings(lines, self.line_gap)
+        return stack_all(lines, self.line_gap)
 
 
 P = TypeVar("P", bound=Pen)

@@ -45,7 +45,7 @@ def typed_value(value: Any, dtype: str) -> Any:
 
 
 def number_text(value: Any, digits: int = 4) -> str:
-    """Render a recorded value with so many digits: `0.25`, `3.0`, `1.5e+06`, `True`, `1+2j`."""
+    """Render a recorded value with this many digits: `0.25`, `3.0`, `1.5e+06`, `True`, `1+2j`."""
     if value is None:
         return "?"
     if isinstance(value, (list, tuple)):
@@ -114,7 +114,7 @@ def choose_shown(count: int, most: int, needed: Collection[int] = (), notable: S
     return shown
 
 
-def find_unusual_elements(values: Sequence[Any]) -> list[int]:
+def find_unusual(values: Sequence[Any]) -> list[int]:
     """Return the first of each kind that is not finite, the first minus zero, and the first that is almost zero."""
     first_of_kind: dict[str, int] = {}
     for i, value in enumerate(values):
@@ -261,13 +261,13 @@ class Picture:
         of_call = {name: getattr(first, name) for name in ("source", "function", "via", "bucket", "parameters")}
         group = {"group": step.group.label, "group_ranks": step.group.ranks, "backend": step.group.backend}
         names = ("reduce_op", "averages", "check", "world_size", "disagreement", "unmet")
-        of_picture = {name: getattr(self, name) for name in names}
+        own = {name: getattr(self, name) for name in names}
         sizes = dict(zip(("least_bytes", "bytes"), self.sizes, strict=True))
-        of_picture |= {
+        own |= {
             "tag": first.tag if step.message else None,
             "ranks": [asdict(rank, dict_factory=_json_fields) for rank in self.ranks],
         }
-        return {**of_step, **of_call, **group, **sizes, **of_picture}
+        return {**of_step, **of_call, **group, **sizes, **own}
 
 
 def _json_fields(fields: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -301,7 +301,7 @@ def picture_of(
     checked, disagreement = clash is None or clash.comparable, ""
     if clash is not None:
         sides = "; ".join(f"{name_ranks(side)} {what}" for what, side in sorted(clash.sides, key=lambda side: side[1]))
-        disagreement = f"the ranks disagree about {_DISPUTES.get(clash.kind, clash.kind)}: {sides}"
+        disagreement = f"the ranks disagree about {_DISPUTED.get(clash.kind, clash.kind)}: {sides}"
     order = (step.source, step.destination) if step.message else step.group.ranks
     ranks = list(dict.fromkeys([*(rank for rank in order if rank is not None), *step.calls]))
     roles = {step.destination: "destination", step.source: "source"}
@@ -319,13 +319,7 @@ def picture_of(
     )
 
 
-_DISPUTES = {
-    "mismatch": "operations",
-    "reduce_op": "reductions",
-    "root": "roots",
-    "dtype": "dtypes",
-    "shape": "sizes",
-}
+_DISPUTED = {"mismatch": "operations", "reduce_op": "reductions", "root": "roots", "dtype": "dtypes", "shape": "sizes"}
 
 
 def _rank_picture(
@@ -547,17 +541,17 @@ def list_remarks(picture: Picture) -> list[str]:
 
 
 def _describe_mismatches(picture: Picture) -> list[str]:
-    mismatches = [
+    unequal = [
         (rank, i, block, k) for rank in picture.ranks for i, block in enumerate(rank.after) for k in block.mismatches
     ]
     sentences = []
-    for rank, index, block, element in mismatches[:_MAX_MISMATCHES]:
+    for rank, index, block, element in unequal[:_MAX_MISMATCHES]:
         got, expected = texts_that_differ((block.values or ())[element], (block.expected or ())[element])
         tensor = f"tensor {index}, " if len(rank.after) > 1 else ""
         because = _explain_expected(picture, block, element)
         sentences.append(f"Rank {rank.rank}, {tensor}element {element}: {got}, but it should be {expected}{because}.")
-    if len(mismatches) > _MAX_MISMATCHES:
-        sentences.append(f"And {len(mismatches) - _MAX_MISMATCHES} more: see --json.")
+    if len(unequal) > _MAX_MISMATCHES:
+        sentences.append(f"And {len(unequal) - _MAX_MISMATCHES} more: see --json.")
     copies = (
         (rank.rank, block.parts[0].origins[0]) for rank in picture.ranks for block in rank.after if block.hash_differs
     )
@@ -687,32 +681,21 @@ class Contents:
         parts: dict[tuple[int, int, int], list[tuple[Block, Sequence[Any]]]] = defaultdict(list)
         for rank in self.ranks:
             for after in (False, True):
-                for tensor_number, block in enumerate(_blocks(picture, rank, after=after)):
+                for number, block in enumerate(_blocks(picture, rank, after=after)):
                     starts = accumulate((part.count for part in block.parts), initial=0)
                     for part, start in zip(block.parts, starts, strict=False):
                         if part.count > 2 and block.values is not None and not block.pickled:
-                            parts[tensor_number, start, part.count].append(
-                                (block, block.values[start : start + part.count])
-                            )
+                            parts[number, start, part.count].append((block, block.values[start : start + part.count]))
         self._notable: dict[tuple[int, int, int], tuple[int, list[int], list[int]]] = {}
         """For a part, given by the number of its tensor, its first element, and its number of elements: how many
         elements are unusual in any rank's tensor, these and the extremes, and the mismatches."""
-        for (tensor_number, start, count), alike in parts.items():
+        for (number, start, count), alike in parts.items():
             unusual, extreme = (
-                [
-                    i
-                    for same in zip_longest(*(find_elements(values) for _, values in alike))
-                    for i in same
-                    if i is not None
-                ]
-                for find_elements in (find_unusual_elements, find_extremes)
+                [i for same in zip_longest(*(find(values) for _, values in alike)) for i in same if i is not None]
+                for find in (find_unusual, find_extremes)
             )  # the first of each tensor, then the second of each
-            mismatches = [i - start for block, _ in alike for i in block.mismatches if 0 <= i - start < count]
-            self._notable[tensor_number, start, count] = (
-                len(set(unusual)),
-                [*dict.fromkeys([*unusual, *extreme])],
-                mismatches,
-            )
+            unequal = [i - start for block, _ in alike for i in block.mismatches if 0 <= i - start < count]
+            self._notable[number, start, count] = (len(set(unusual)), [*dict.fromkeys([*unusual, *extreme])], unequal)
 
     def shows_unusual(self, values: int) -> bool:
         """Return whether a part that shows so many elements shows all unusual ones."""

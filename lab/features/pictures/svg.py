@@ -74,14 +74,12 @@ def svg_of(picture: Picture, *, heading: bool = True, standalone: bool = False) 
     y = _draw_remarks(picture, shapes, y)
     width, height = round(max(shapes.right, 280.0) + 12), round(y + 8)
     title = f"Step {picture.step.number}: {picture.step.title}"
-    described = " ".join(
-        [model.describe_operation(picture), model.judge_outputs(picture)[1], *model.list_remarks(picture)]
-    )
+    text = " ".join([model.describe_operation(picture), model.judge_outputs(picture)[1], *model.list_remarks(picture)])
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="picture" role="img" viewBox="0 0 {width} {height}" '
         f'width="{width}" height="{height}" style="max-width:100%;height:auto" fill="currentColor" '
         f'font-family="system-ui, sans-serif" font-size="13">'
-        f"<title>{svg.escape_text(title)}</title><desc>{svg.escape_text(described.strip())}</desc>"
+        f"<title>{svg.escape_text(title)}</title><desc>{svg.escape_text(text.strip())}</desc>"
         f"{_STANDALONE if standalone else ''}{''.join(shapes.parts)}</svg>"
     )
 
@@ -167,7 +165,7 @@ class _Pen(Pen):
 
     def draw_head(self, *, after: bool) -> Drawing:
         kind = self.draw_words(model.kind_text(self.picture, after=after), "kind of all")
-        return self.draw_words("after" if after else "before", "head").append_below(kind).pad_to(40)
+        return self.draw_words("after" if after else "before", "head").above(kind).pad_to(40)
 
     def draw_words(self, words: str, style_name: str, *, low: bool = False) -> Drawing:
         height, base, letter, attributes = _WORDS["low" if low else style_name if style_name in _WORDS else "note"]
@@ -180,7 +178,7 @@ class _Pen(Pen):
 
     def draw_box(self, box: Box | None, columns: Sequence[float], owner: tuple[int, bool]) -> Drawing:
         if box is None:
-            return Drawing(8).append_right(self.draw_words(ELLIPSIS, "soft", low=True).pad_to(16))
+            return Drawing(8).left_of(self.draw_words(ELLIPSIS, "soft", low=True).pad_to(16))
         width = max(sum(columns), len(box.label) * _SMALL_LETTER + 10)
 
         def put(x: float, y: float) -> None:
@@ -233,15 +231,12 @@ class _Pen(Pen):
     def draw_flows(self) -> None:
         """Draw a line from each rank's input to each output that holds a part of it."""
         lines: list[tuple[int, _BoxPosition, _BoxPosition]] = []
-        for positions in (positions for (_, after), positions in self._positions.items() if after):
-            for origin in dict.fromkeys(one for position in positions for one in position.part.origins):
-                if input_positions := self._positions.get((origin, False)):
-                    start = next(
-                        (position for position in input_positions if position.part.target == positions[0].rank),
-                        input_positions[0],
-                    )
-                    end = next(position for position in positions if origin in position.part.origins)
-                    lines.append((origin, start, end._replace(left=positions[0].left)))
+        for boxes in (boxes for (_, after), boxes in self._positions.items() if after):
+            for origin in dict.fromkeys(one for box in boxes for one in box.part.origins):
+                if sources := self._positions.get((origin, False)):
+                    start = next((box for box in sources if box.part.target == boxes[0].rank), sources[0])
+                    end = next(box for box in boxes if origin in box.part.origins)
+                    lines.append((origin, start, end._replace(left=boxes[0].left)))
         if len(lines) > _MOST_LINES:
             return
         starts, ends = _spread_ends([start.top for _, start, _ in lines]), _spread_ends([end.top for *_, end in lines])

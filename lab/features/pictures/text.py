@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from lab.features.pictures import model
-from lab.features.pictures.layout import Drawing, Pen, lay_out, stack_drawings
+from lab.features.pictures.layout import Drawing, Pen, lay_out, stack_all
 from lab.features.pictures.model import ELLIPSIS, Box, Contents, Form, Picture, RankPicture
 from lab.report.style import Style, rank_style
 
@@ -63,8 +63,8 @@ def _body(picture: Picture, width: int) -> Drawing:
     for rank, text, share in waits:
         bar = "█" * max(1, round(share * _BAR_COLUMNS)) if share else "▏"
         name = _line(f"  rank {rank}", (rank_style(rank),)).pad_to(name_width + 2)
-        rows.append(name.append_right(_line(bar, (rank_style(rank),)), 2).append_right(_line(text), 1))
-    return stack_drawings(rows)
+        rows.append(name.left_of(_line(bar, (rank_style(rank),)), 2).left_of(_line(text), 1))
+    return stack_all(rows)
 
 
 def _line(text: str, paints: Paints = ()) -> Drawing:
@@ -104,25 +104,23 @@ class _Pen(Pen):
 
     def draw_name(self, rank: RankPicture) -> Drawing:
         name = _line(f"  rank {rank.rank}", (rank_style(rank.rank),))
-        return (
-            Drawing(0, 1).append_below(name).append_below(_line(f"  {model.below_name(self.picture, rank)}", ("dim",)))
-        )
+        return Drawing(0, 1).above(name).above(_line(f"  {model.below_name(self.picture, rank)}", ("dim",)))
 
     def draw_head(self, *, after: bool) -> Drawing:
         kind = model.kind_text(self.picture, after=after)
         return _line(f"{'after' if after else 'before'}{': ' if kind else ''}{kind}", ("bold",))
 
     def draw_words(self, words: str, style_name: str, *, low: bool = False) -> Drawing:
-        return Drawing(0, int(low)).append_below(_line(words, _PAINTS.get(style_name, ("dim",))))
+        return Drawing(0, int(low)).above(_line(words, _PAINTS.get(style_name, ("dim",))))
 
     def draw_box(self, box: Box | None, columns: Sequence[float], owner: tuple[int, bool]) -> Drawing:
         if box is None:
-            return stack_drawings(_line(text, ("dim",)) for text in ("┌───┐", f"│ {ELLIPSIS} │", "└───┘"))
+            return stack_all(_line(text, ("dim",)) for text in ("┌───┐", f"│ {ELLIPSIS} │", "└───┘"))
         part, label = box.part, f" {box.label} "
         paints = ("bold",) if part.reduced else (rank_style(part.origins[0]),) if part.sources else ("dim",)
         inner = int(max(len(label), sum(columns))) + 1
         lines = f"┌{label.ljust(inner, '─')}┐", f"│{' ' * inner}│", f"└{'─' * inner}┘"
-        drawing, x = stack_drawings(_line(line, paints) for line in lines), 2.0
+        drawing, x = stack_all(_line(line, paints) for line in lines), 2.0
         for cell, width in zip(box.cells, columns, strict=False):
             value = _line(cell.text, ("red", "bold") if cell.is_mismatch else paints)
             drawing = drawing._replace(items=drawing.items + value.shift_items(x, 1))

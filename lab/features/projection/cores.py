@@ -1,4 +1,4 @@
-"""What a rank had of the cores of its machine, as its trace tells."""
+"""The share of a machine's cores that a rank had, as its trace shows."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ _EXTRA = "cores"
 
 
 @dataclass(slots=True)
-class Ran:
-    """What threads had of the cores between the first and the last time that their rank looked."""
+class ThreadTime:
+    """The core time of threads between the first and the last measurement of their rank."""
 
     ran_s: float = 0.0
-    """How long they ran, added up."""
+    """Seconds that they ran, in total."""
     queued_s: float = 0.0
-    """How long they waited for a core, though they had something to do."""
+    """Seconds that they waited for a core although they could run."""
     begin: float = 0.0
-    """When their rank first looked, seconds."""
+    """Time of the first measurement, in seconds."""
     end: float = 0.0
-    """When it last did; the same where it looked only once."""
+    """Time of the last measurement; equal to `begin` if there is only one."""
     _first: tuple[int, int] | None = None
 
     @property
     def wanted_s(self) -> float:
-        """How long they ran or waited for a core."""
+        """Seconds that they ran or waited for a core."""
         return self.ran_s + self.queued_s
 
     def add(self, time: float, ran: int, queued: int) -> None:
-        """Add how long they had run and waited for a core until now, nanoseconds."""
+        """Add a measurement: how long they have run and waited for a core so far, in nanoseconds."""
         if self._first is None:
             self._first, self.begin, self.end = (ran, queued), time, time
         elif ran >= self._first[0] and queued >= self._first[1]:
@@ -42,20 +42,20 @@ class Ran:
 
 @dataclass(slots=True)
 class Cores:
-    """Cores of a machine, and what one rank had of them."""
+    """Cores of a machine, and the share of one rank."""
 
     kernel: str = ""
     """Identity of the kernel that the rank ran under: ranks of one kernel share a machine."""
     count: int = 0
-    """On which it might run; 0 where its trace does not tell."""
-    own: Ran = field(default_factory=Ran)
+    """Cores on which the rank may run; 0 if its trace does not say."""
+    own: ThreadTime = field(default_factory=ThreadTime)
     """Of the thread that trains."""
-    beside: Ran = field(default_factory=Ran)
+    other_threads: ThreadTime = field(default_factory=ThreadTime)
     """Of the other threads of its process, which carry its calls."""
 
 
 def read_cores(reader: RankReader) -> None:
-    """Read what the first line of a trace and its `cpu` lines say; older ones tell only of the thread that trains."""
+    """Read the first line and the `cpu` lines of a trace; older traces cover only the thread that trains."""
     cores = reader.result.extra[_EXTRA] = Cores()
     start = reader.actions["start"]
 
@@ -66,11 +66,11 @@ def read_cores(reader: RankReader) -> None:
     def read_line(line: Mapping[str, Any]) -> None:
         time = reader.seconds(line)
         cores.own.add(time, read_number(line, "ran"), read_number(line, "queued"))
-        cores.beside.add(time, read_number(line, "beside"), read_number(line, "beside_queued"))
+        cores.other_threads.add(time, read_number(line, "beside"), read_number(line, "beside_queued"))
 
     reader.actions |= {"start": read_start, "cpu": read_line}
 
 
 def cores_of(rank: RankTrace) -> Cores:
-    """What a rank had of its machine."""
+    """Return the share of its machine that a rank had."""
     return rank.extra.get(_EXTRA) or Cores()

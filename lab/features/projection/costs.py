@@ -14,7 +14,7 @@ from lab.spec.kinds import parse_duration
 
 
 class Pattern(Enum):
-    """What operations have in common that cost the same."""
+    """Operations with the same cost."""
 
     ALL_REDUCE = "all_reduce"
     ALL_GATHER = "all_gather"
@@ -27,7 +27,7 @@ class Pattern(Enum):
 
 
 def pattern_of(op: Operation) -> Pattern:
-    """The pattern of an operation; of one that nobody knows, that of the most costly."""
+    """Return the pattern of an operation; for an unknown one, the most costly pattern."""
     if op.sends or op.receives:
         return Pattern.MESSAGE
     if not op.moves_data:
@@ -43,17 +43,17 @@ def pattern_of(op: Operation) -> Pattern:
 
 
 class Cost(NamedTuple):
-    """What an algorithm needs."""
+    """The rounds and bytes of an algorithm."""
 
     rounds: float
     bytes: float
     far_rounds: float = 0.0
-    """Of those that go from rack to rack."""
+    """Rounds that go from rack to rack."""
     far_bytes: float = 0.0
 
 
 class Layout(NamedTuple):
-    """Where the ranks of a group are: so many, in so many racks, as many in each."""
+    """The ranks of a group, spread evenly over racks."""
 
     ranks: int
     racks: int = 1
@@ -62,17 +62,17 @@ class Layout(NamedTuple):
 Formula = Callable[[Layout, float], Cost]
 
 
-def _lg(n: float) -> int:
+def _log2(n: float) -> int:
     return math.ceil(math.log2(n)) if n > 1 else 0
 
 
 def _part(n: float) -> float:
-    """What of a tensor is not a rank's own."""
+    """Return the share of a tensor that is not a rank's own."""
     return (n - 1) / n if n else 0.0
 
 
 def _flat(rounds: Callable[[int], float], amount: Callable[[int], float]) -> Formula:
-    """Of an algorithm that knows no racks: where there are several, each round waits for the way between them."""
+    """Return the formula of an algorithm that ignores racks: with several racks, each round crosses them."""
 
     def cost(layout: Layout, size: float) -> Cost:
         needs = rounds(layout.ranks), amount(layout.ranks) * size
@@ -82,25 +82,31 @@ def _flat(rounds: Callable[[int], float], amount: Callable[[int], float]) -> For
 
 
 def _halving_all_reduce(layout: Layout, size: float) -> Cost:
-    """Halves with the nearest first; where n is no power of two, the ranks beyond hand theirs in and get the result."""
+    """Return the cost of halving with the nearest first.
+
+    If n is no power of two, the extra ranks hand in their tensors first and get the result at the end.
+    """
     ranks, racks = layout
     n = 1 << (ranks.bit_length() - 1)
     beyond = 2.0 if n < ranks else 0.0
     near = n if racks == 1 else ranks / racks
-    far = (2 * _lg(racks), 2 * _part(racks) * size / near) if racks > 1 else (0.0, 0.0)
-    return Cost(2 * _lg(near) + beyond, (2 * _part(near) + beyond) * size, *far)
+    far = (2 * _log2(racks), 2 * _part(racks) * size / near) if racks > 1 else (0.0, 0.0)
+    return Cost(2 * _log2(near) + beyond, (2 * _part(near) + beyond) * size, *far)
 
 
 def _tree_all_reduce(layout: Layout, size: float) -> Cost:
-    """Up and down two trees, each with half of the tensor in small pieces; the way between racks is the narrow one."""
+    """Return the cost of two trees, up and down, each with half of the tensor in small pieces.
+
+    The links between racks are the bottleneck.
+    """
     ranks, racks = layout
     if racks == 1:
-        return Cost(2 * _lg(ranks), 2 * size if ranks > 1 else 0.0)
-    return Cost(2 * _lg(ranks / racks), 0.0, 2 * _lg(racks), 2 * size)
+        return Cost(2 * _log2(ranks), 2 * size if ranks > 1 else 0.0)
+    return Cost(2 * _log2(ranks / racks), 0.0, 2 * _log2(racks), 2 * size)
 
 
 def _hierarchical(times: int) -> Formula:
-    """By rings: within the rack a part for each rank, each part between racks, and within the rack again."""
+    """Return the formula of rings within racks, between racks, and within racks again."""
 
     def cost(layout: Layout, size: float) -> Cost:
         near, racks = layout.ranks / layout.racks, layout.racks
@@ -112,8 +118,8 @@ def _hierarchical(times: int) -> Formula:
 
 RING, TREE, HALVING, HIERARCHICAL, DIRECT = "ring", "tree", "halving-doubling", "hierarchical", "direct"
 REDUCED = "ring all_reduce"
-"""Of a reduce_scatter: all get everything, and keep their part."""
-_TO_NEXT, _HALVES = _flat(lambda n: n - 1, _part), _flat(_lg, _part)
+"""A reduce_scatter in which all ranks get everything and keep their part."""
+_TO_NEXT, _HALVES = _flat(lambda n: n - 1, _part), _flat(_log2, _part)
 _TWICE_TO_NEXT = _flat(lambda n: 2 * (n - 1), lambda n: 2 * _part(n))
 FORMULAS: Mapping[Pattern, Mapping[str, Formula]] = {
     Pattern.ALL_REDUCE: {
@@ -126,15 +132,15 @@ FORMULAS: Mapping[Pattern, Mapping[str, Formula]] = {
     Pattern.REDUCE_SCATTER: {RING: _TO_NEXT, REDUCED: _TWICE_TO_NEXT, HALVING: _HALVES, HIERARCHICAL: _hierarchical(1)},
     Pattern.ALL_TO_ALL: {DIRECT: _TO_NEXT},
     Pattern.ONE_TO_ALL: {
-        TREE: _flat(_lg, _lg),
+        TREE: _flat(_log2, _log2),
         RING: _flat(lambda n: n - 1, lambda n: n > 1),
-        HALVING: _flat(lambda n: 2 * _lg(n), lambda n: 2 * _part(n)),
+        HALVING: _flat(lambda n: 2 * _log2(n), lambda n: 2 * _part(n)),
     },
     Pattern.PARTS: {DIRECT: _TO_NEXT, TREE: _HALVES},
-    Pattern.BARRIER: {TREE: _flat(_lg, lambda _: 0.0)},
+    Pattern.BARRIER: {TREE: _flat(_log2, lambda _: 0.0)},
     Pattern.MESSAGE: {DIRECT: _flat(lambda _: 1, lambda _: 1.0)},
 }
-"""By pattern and name of the algorithm: from where the ranks are and a size, as nccl-tests counts it, to a cost."""
+"""The formula for each pattern and algorithm: from a layout and a size, as nccl-tests counts it, to a cost."""
 
 LIBRARIES = ("gloo", "nccl", "mpi")
 _CHOICES: Mapping[Pattern, tuple[tuple[str, ...], ...]] = {
@@ -144,11 +150,11 @@ _CHOICES: Mapping[Pattern, tuple[tuple[str, ...], ...]] = {
     Pattern.ONE_TO_ALL: ((TREE,), (RING,), (TREE, HALVING)),
     Pattern.PARTS: ((DIRECT,), (DIRECT,), (TREE,)),
 }
-"""What each library has to choose from; of all other patterns there is one algorithm. Hierarchical ones take racks."""
+"""The algorithms of each library; all other patterns have one algorithm. Hierarchical ones need racks."""
 
 
-def choices(library: str, pattern: Pattern, layout: Layout) -> dict[str, Formula]:
-    """The algorithms among which a library chooses for a group."""
+def list_choices(library: str, pattern: Pattern, layout: Layout) -> dict[str, Formula]:
+    """Return the algorithms among which a library chooses for a group."""
     formulas = FORMULAS[pattern]
     names = _CHOICES[pattern][LIBRARIES.index(library)] if pattern in _CHOICES else formulas
     is_racked = 1 < layout.racks < layout.ranks
@@ -157,13 +163,13 @@ def choices(library: str, pattern: Pattern, layout: Layout) -> dict[str, Formula
 
 MEASURED = "measured"
 ALPHA_S: Mapping[str, float] = {"lan-100g": 10e-6, "lan-400g": 10e-6}
-"""Seconds of a round over networks whose cards carry data without the kernel; docs/projection.md says whence."""
+"""Seconds per round on networks whose cards bypass the kernel; see docs/projection.md for the source."""
 _ALPHA_OF_TCP_S = 50e-6
-"""Of all others; the delay of the profile comes on top."""
+"""For all other networks; the delay of the profile is added."""
 _BETWEEN = 0.1
-"""What of its rate each rank has between racks, as in the profile `datacenter`."""
+"""The share of its rate that each rank has between racks, as in the profile `datacenter`."""
 _RACKS = 2
-"""Of `datacenter`, where nobody says."""
+"""Default of `datacenter`."""
 _READERS: dict[str, Any] = {"racks": int, "rate": parse_rate, "between": parse_rate, "alpha": parse_duration}
 _ALLOWED = (
     f"{MEASURED}, or a profile ({', '.join(PROFILES)}) and behind it, with commas, "
@@ -172,27 +178,27 @@ _ALLOWED = (
 
 
 class Target(NamedTuple):
-    """A network as far as the model knows it."""
+    """A network in the terms of the model."""
 
     name: str
     alpha_s: float
     bandwidth: float
-    """Bytes a second that a rank sends while it receives as much."""
+    """Bytes per second that a rank sends while it receives as many."""
     between: float
-    """Bytes a second that a rank sends to other racks."""
+    """Bytes per second that a rank sends to other racks."""
     racks: int = 1
 
     def seconds(self, cost: Cost) -> float:
-        """What a cost takes."""
+        """Return the time that a cost takes."""
         near = cost.rounds * self.alpha_s + cost.bytes / self.bandwidth
         return near + cost.far_rounds * self.alpha_s + cost.far_bytes / self.between
 
 
 def parse_network(text: str) -> Target | None:
-    """The network that is meant; None: the one on record.
+    """Parse the option `--network`; return None for the recorded network.
 
     Raises:
-        UsageError: there is none of that name, or something else is said wrong.
+        UsageError: there is no such network, or one of its settings is invalid.
     """
     name, *rest = text.split(",")
     if name == MEASURED:
@@ -201,18 +207,18 @@ def parse_network(text: str) -> Target | None:
         return None
     if name not in PROFILES:
         raise UsageError(f"--network: found {name!r}; allowed: {_ALLOWED}")
-    profile, own = PROFILES[name], dict[str, Any]()
+    profile, settings = PROFILES[name], dict[str, Any]()
     for word in rest:
         key, _, value = word.partition("=")
         if key not in _READERS or (key == "racks" and not (value.isdecimal() and int(value) > 0)):
             raise UsageError(f"--network: found {word!r}; allowed: {_ALLOWED}")
-        own[key] = _READERS[key](value)
-    rate = own.get("rate", profile.every.rate_bits_per_s or 0.0)
-    between = own.get("between", profile.between and profile.between.rate_bits_per_s)
+        settings[key] = _READERS[key](value)
+    rate = settings.get("rate", profile.every.rate_bits_per_s or 0.0)
+    between = settings.get("between", profile.between and profile.between.rate_bits_per_s)
     return Target(
         name=text,
-        alpha_s=own.get("alpha", ALPHA_S.get(name, _ALPHA_OF_TCP_S) + (profile.every.delay_s or 0.0)),
+        alpha_s=settings.get("alpha", ALPHA_S.get(name, _ALPHA_OF_TCP_S) + (profile.every.delay_s or 0.0)),
         bandwidth=rate / 8,
-        racks=own.get("racks", _RACKS if profile.between is not None else 1),
+        racks=settings.get("racks", _RACKS if profile.between is not None else 1),
         between=(_BETWEEN * rate if between is None else between) / 8,
     )

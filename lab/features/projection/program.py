@@ -23,14 +23,13 @@ from lab.words import format_count
 
 
 def waits_of(rank: RankTrace) -> dict[int, Span]:
-    """By index of the call: from when its rank waited for it, and until when; the same moment where it did not have to.
+    """Return from when until when each rank waited for a call, by its index; both are equal if it did not have to wait.
 
-    It is `blocked_spans`, and beyond it the waits for what was over already, which may hold a rank up in another world;
-    and a call of a backward pass that blocks (FSDP's, tensor parallel ones) is one that blocks. Calls
-    that nobody was seen to wait for are not there.
+    This extends `blocked_spans` by waits for completed calls, which may block a rank in another world. A blocking call
+    of a backward pass (FSDP, tensor parallel) counts as blocking. Calls without a known wait are left out.
     """
     spans = {**blocked_spans(rank)}
-    passes = [(mark.begin, mark.end) for mark in rank.phases if mark.name == "backward" and mark.end is not None]
+    passes = [(phase.begin, phase.end) for phase in rank.phases if phase.name == "backward" and phase.end is not None]
     for call in rank.calls:
         if call.end is None:
             continue
@@ -47,7 +46,7 @@ def waits_of(rank: RankTrace) -> dict[int, Span]:
 
 
 AT_ONCE = {"gloo": 2}
-"""Collectives of one group that a library carries at once (gloo has two threads for a group); of others, one."""
+"""Collectives of one group that a library runs at once (gloo has two threads per group); one for the others."""
 
 
 class Flight(NamedTuple):
@@ -56,19 +55,21 @@ class Flight(NamedTuple):
     step: Step
     begin: float
     ends: Mapping[int, float]
-    """By rank; of a message, the receiver's for both, as a send is told to be over when somebody looks at it."""
+    """By rank; for a message both have the receiver's, because a send is reported as done only when the script checks
+    it.
+    """
     late: bool
-    """Whether the message was there already, perhaps for long, when it was asked for."""
+    """Whether the message had already arrived, perhaps long ago, when the receiver asked for it."""
 
     @property
     def spans(self) -> list[Span]:
-        """By rank that took part, while its data was on its way."""
+        """When data was in flight, for each rank that took part."""
         calls = self.step.calls
         return [(max(self.begin, calls[rank].begin), end) for rank, end in self.ends.items()]
 
 
 def flights_of(steps: Iterable[Step], library: str) -> list[Flight]:
-    """Of all that were done, in the order in which they could begin."""
+    """Return the flights of all completed steps, in the order in which they could begin."""
     done = [step for step in steps if step.state == "completed" and step.ready is not None and len(step.expected) > 1]
     free: dict[tuple[str, int], list[float]] = {}
     flights = []
@@ -85,7 +86,7 @@ def flights_of(steps: Iterable[Step], library: str) -> list[Flight]:
 
 
 def lane_of(step: Step) -> str:
-    """What goes in order: the collectives of a group, the messages from one rank to another with one tag."""
+    """Return the name of what runs in order: a group's collectives, or the messages between two ranks with one tag."""
     if not step.message:
         return step.group.name
     tags = {call.tag for call in step.calls.values()}
@@ -93,7 +94,7 @@ def lane_of(step: Step) -> str:
 
 
 WARMUP = 1
-"""Steps that are left out after the first optimizer step, where there are enough: caches fill, DDP cuts its buckets."""
+"""Steps to leave out after the first optimizer step, if there are enough: caches fill, DDP builds its buckets."""
 OPTIMIZER = "step"
 
 
@@ -101,16 +102,16 @@ class Program(NamedTuple):
     """What the ranks of a run do in a training step."""
 
     turns: Mapping[int, Sequence[Sequence[Action]]]
-    """By rank, what it did in each step: the same everywhere but for the time of its own work."""
+    """By rank, its actions in each step; only the times differ between steps."""
     transfers: Mapping[Key, Transfer]
     steps_s: Sequence[float]
-    """What each step took, median of the ranks."""
+    """Duration of each step, median of the ranks."""
     took_s: Mapping[Key, Sequence[Mapping[int, float]]]
-    """By call, in each step and for each rank: how long its data was on its way, on cores of its own."""
+    """By call, in each step and for each rank: how long its data was in flight, on cores of its own."""
     settled: frozenset[int]
     """Numbers of the collectives and messages in the steps."""
     left_out: int
-    """Steps that were not alike, or the first ones."""
+    """Number of steps that were different, or among the first ones."""
     ranks: int
 
 
@@ -125,26 +126,26 @@ class _Turn(NamedTuple):
 def program_of(
     trace: Trace, steps: Sequence[Step], flights: Sequence[Flight], clock: Clock, wanting: float
 ) -> Program | None:
-    """The program of a run; None where it has no two training steps that are alike.
+    """Return the program of a run; None if it has no two equal training steps.
 
-    A step lasts from the end of an optimizer step to the end of the next one. Steps in which every rank called the same
-    are alike; those of the most frequent kind in which something is sent are the program, the others (the first ones,
-    evaluation, checkpoints) are left out.
+    A step lasts from the end of an optimizer step to the end of the next one. Steps with the same calls on every rank
+    are equal. The most frequent kind with communication is the program. The others (first steps, evaluation,
+    checkpoints) are left out.
 
     Args:
-        trace: of the run.
+        trace: the trace of the run.
         steps: its collectives and messages.
-        flights: when their data was on its way.
-        clock: of its cores.
-        wanting: in what part of its own work a rank wanted a core.
+        flights: when their data was in flight.
+        clock: the clock of its cores.
+        wanting: the share of its own work in which a rank wanted a core.
     """
     step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
     turns = {number: _turns(rank, step_of, clock, wanting) for number, rank in trace.ranks.items()}
     kinds: dict[tuple[tuple[object, ...], ...], list[int]] = defaultdict(list)
     for number in range(min(map(len, turns.values()), default=0)):
-        together = {rank: of_rank[number] for rank, of_rank in turns.items()}
-        if _is_closed(together):
-            kinds[tuple(map(_signature, together.values()))].append(number)
+        turns_now = {rank: of_rank[number] for rank, of_rank in turns.items()}
+        if _is_closed(turns_now):
+            kinds[tuple(map(_signature, turns_now.values()))].append(number)
     alike = max(kinds.items(), key=lambda item: (any(item[0]), len(item[1])))[1] if kinds else []
     kept = [number for number in alike if number >= WARMUP] if len(alike) > 2 else alike
     if len(kept) < 2:
@@ -170,7 +171,7 @@ def program_of(
 
 
 def own_work(trace: Trace) -> list[Span]:
-    """When ranks worked, outside of what held them up."""
+    """Return when ranks worked, outside of waits."""
     spans: list[Span] = []
     for rank in trace.ranks.values():
         at = rank.first
@@ -185,15 +186,15 @@ def _turns(rank: RankTrace, step_of: Mapping[tuple[int, int], Step], clock: Cloc
     waits, phases, turns = waits_of(rank), _phases(rank.phases), []
 
     def own(begin: float, end: float) -> Iterator[Action]:
-        """Own work between two moments, cut where a mark begins or ends."""
-        place = bisect_right(phases, begin, key=itemgetter(0))
+        """Yield own work between two moments, cut where a phase begins or ends."""
+        index = bisect_right(phases, begin, key=itemgetter(0))
         while begin < end:
-            until = min(end, phases[place][0]) if place < len(phases) else end
+            until = min(end, phases[index][0]) if index < len(phases) else end
             seconds = clock.between(begin, until)
             if seconds > 0:
-                phase = phases[place - 1][1] if place else ""
+                phase = phases[index - 1][1] if index else ""
                 yield Work(seconds * wanting, phase, (until - begin) * (1 - wanting))
-            begin, place = until, place + 1
+            begin, index = until, index + 1
 
     for begin, end in pairwise(sorted(m.end for m in rank.phases if m.name == OPTIMIZER and m.end is not None)):
         points: list[tuple[float, bool, Call, float]] = []
@@ -223,35 +224,35 @@ def _turns(rank: RankTrace, step_of: Mapping[tuple[int, int], Step], clock: Cloc
     return turns
 
 
-def _phases(marks: Sequence[Phase]) -> list[tuple[float, str]]:
-    """The innermost mark from each moment on at which one begins or ends."""
-    edges = [(mark.begin, 1, mark.name) for mark in marks]
-    edges += [(mark.end, 0, mark.name) for mark in marks if mark.end is not None]
+def _phases(phases: Sequence[Phase]) -> list[tuple[float, str]]:
+    """Return the moments at which a phase begins or ends, each with the innermost phase from then on."""
+    edges = [(phase.begin, 1, phase.name) for phase in phases]
+    edges += [(phase.end, 0, phase.name) for phase in phases if phase.end is not None]
     inside: list[str] = []
-    phases = []
+    changes = []
     for time, begins, name in sorted(edges):
         if begins:
             inside.append(name)
         elif name in inside:
             del inside[len(inside) - 1 - inside[::-1].index(name) :]
-        phases.append((time, inside[-1] if inside else ""))
-    return phases
+        changes.append((time, inside[-1] if inside else ""))
+    return changes
 
 
 def _is_closed(turns: Mapping[int, _Turn]) -> bool:
-    """Whether all who take part in what is called in a training step have called it in that step."""
-    places: dict[int, tuple[Key, Step, set[int]]] = {}
+    """Return whether all participants of each call in a training step have called it in that step."""
+    participants: dict[int, tuple[Key, Step, set[int]]] = {}
     for rank, turn in turns.items():
         for key, step in turn.steps.items():
-            known, _, ranks = places.setdefault(id(step), (key, step, set()))
-            if known != key or step.state != "completed":
+            first_key, _, ranks = participants.setdefault(id(step), (key, step, set()))
+            if first_key != key or step.state != "completed":
                 return False
             ranks.add(rank)
-    return all(ranks >= set(step.expected) for _, step, ranks in places.values())
+    return all(ranks >= set(step.expected) for _, step, ranks in participants.values())
 
 
 def _signature(turn: _Turn) -> tuple[object, ...]:
-    """What is the same in training steps that are alike: the order of its calls and waits, and what each sends."""
+    """Return what equal training steps share: the order of calls and waits, and what each call sends."""
     return tuple(
         (
             type(action),
@@ -274,44 +275,44 @@ def _transfer(step: Step) -> Transfer:
 
 
 _MOST_STAGES = 512
-"""Deeper pipelines are not built, and would take long to replay."""
+"""Deeper pipelines are unrealistic, and would take long to replay."""
 _SHARDING = {Pattern.ALL_GATHER, Pattern.REDUCE_SCATTER}
 _GROWING = {Pattern.ALL_GATHER, Pattern.PARTS}
-"""What carries more in a larger group, as each rank brings as much as before."""
+"""These carry more in a larger group, because each rank contributes as much as before."""
 
 
 class Growth(NamedTuple):
-    """What grows."""
+    """How a program grows with the world."""
 
     groups: frozenset[str] = frozenset()
     """Names of the groups that grow with the world."""
     sharded: frozenset[str] = frozenset()
-    """Of them, those over which parameters are sharded."""
+    """The groups among them over which parameters are sharded."""
     replica: int = 1
-    """Ranks that are there together or not at all: a larger world has a multiple of them."""
+    """A larger world has a multiple of this number of ranks."""
     most: int = 1 << 20
-    """Ranks beyond which nothing is said."""
+    """The largest supported number of ranks."""
     stages: bool = False
     """Whether it is a pipeline that gets more stages."""
     assumed: tuple[str, ...] = ()
-    """What is taken for granted, a sentence each."""
+    """Assumptions, a sentence each."""
 
     def size(self, transfer: Transfer, factor: float) -> float:
-        """What a transfer carries in a world so many times as large, as nccl-tests counts it."""
+        """Return the bytes of a transfer in a world that is `factor` times as large, as nccl-tests counts them."""
         if transfer.group not in self.groups or transfer.group in self.sharded:
             return transfer.size
         return transfer.size * (factor if pattern_of(get_operation(transfer.op)) in _GROWING else 1.0)
 
     def work(self, phase: str, factor: float) -> float:
-        """By what own work is multiplied: the optimizer has only its shard."""
+        """Return the factor for own work: with sharding, the optimizer has only its shard."""
         return 1 / factor if self.sharded and phase == OPTIMIZER else 1.0
 
 
 def growth_of(program: Program, trace: Trace) -> Growth:
-    """What grows when a run gets more ranks.
+    """Return what grows when a run gets more ranks.
 
     Raises:
-        LabError: nothing of it is data parallel, and it is no pipeline either.
+        LabError: the run has no data parallel group, and is not a pipeline.
     """
     by_group: dict[str, list[Transfer]] = defaultdict(list)
     patterns: dict[str, set[Pattern]] = defaultdict(set)
@@ -341,7 +342,7 @@ def growth_of(program: Program, trace: Trace) -> Growth:
         )
     kept, sharded = by_group.keys() - grown, sharded & grown
     replica = 1
-    if kept or messages or world != grown:  # all that one rank of each growing group does not count
+    if kept or messages or world != grown:  # one rank of each growing group is not the whole replica
         sizes = [len(call.ranks) for name in grown for call in by_group[name] if len(call.ranks) < program.ranks]
         replica = program.ranks // max(sizes, default=1)
     titles = sorted({trace.groups[name].label if name in trace.groups else name for name in grown})
@@ -370,7 +371,7 @@ Order = list[tuple[str, int]]
 
 
 def one_forward_one_backward(stage: int, stages: int, batches: int) -> Order:
-    """1F1B: as many forwards as there are stages behind, then one of each in turn, then the backwards that are left."""
+    """Return the order of 1F1B: a forward for each later stage, then one of each in turn, then the other backwards."""
     ahead = min(batches, stages - 1 - stage)
     order = [(FORWARD, number) for number in range(ahead)]
     for number in range(batches - ahead):
@@ -379,7 +380,7 @@ def one_forward_one_backward(stage: int, stages: int, batches: int) -> Order:
 
 
 def all_forwards_first(_stage: int, _stages: int, batches: int) -> Order:
-    """GPipe."""
+    """Return the order of GPipe."""
     return [(kind, number) for kind in (FORWARD, BACKWARD) for number in range(batches)]
 
 
@@ -387,10 +388,10 @@ SCHEDULES = {"1F1B": one_forward_one_backward, "GPipe": all_forwards_first}
 
 
 def schedule_of(program: Program) -> tuple[str, int]:
-    """The schedule of a pipeline, and the number of its micro-batches.
+    """Return the schedule of a pipeline, and the number of its micro-batches.
 
     Raises:
-        LabError: its ranks send messages otherwise than a pipeline does whose schedule is known.
+        LabError: its ranks exchange messages in another order than the known schedules.
     """
     ranks = sorted(program.turns)
     batches = sum(one.ranks == (*ranks[:2],) for one in program.transfers.values())
@@ -408,7 +409,7 @@ def schedule_of(program: Program) -> tuple[str, int]:
 def _messages(
     actions: Iterable[Action], transfers: Mapping[Key, Transfer], ranks: Sequence[int]
 ) -> list[tuple[int, ...]]:
-    """The stages that send and receive what a stage sends and receives, in order."""
+    """Return the sender and receiver of each message of a stage, in order, as stages."""
     begun = (transfers[action.key] for action in actions if isinstance(action, Begin))
     return [tuple(map(ranks.index, transfer.ranks)) for transfer in begun]
 
@@ -416,7 +417,7 @@ def _messages(
 def with_stages(
     program: Program, schedule: str, batches: int, stages: int
 ) -> tuple[dict[int, list[list[Action]]], dict[Key, Transfer]]:
-    """The programs and transfers of a pipeline with so many stages: steps by stage, as `Program.turns` has them."""
+    """Return the programs and transfers of a pipeline with `stages` stages; steps by stage, as in `Program.turns`."""
     sample = next(iter(program.transfers.values()))
     transfers: dict[Key, Transfer] = {}
 
@@ -443,23 +444,23 @@ def with_stages(
 
     turns, ranks = {}, sorted(program.turns)
     last = len(ranks) - 1
-    for stage in range(stages):  # each is like one on record: in the middle, if none is on record, like the first
+    for stage in range(stages):  # each copies a recorded stage; without a recorded middle stage, the first
         model = 0 if stage == 0 else last if stage == stages - 1 else 1 + (stage - 1) % (last - 1) if last > 1 else 0
         turns[stage] = [step_of(stage, recorded) for recorded in program.turns[ranks[model]]]
     return turns, transfers
 
 
 def _work_of(actions: Sequence[Action], batches: int) -> tuple[dict[str, Work], bool]:
-    """What a stage on record took for what in one step, and whether it waits for a message that it sends at once.
+    """Return the work of a recorded stage in one step by kind, and whether it waits for a message right after the send.
 
-    Of forward and backward, what a micro-batch takes on average.
+    Forward and backward are averages of the micro-batches.
     """
     sums = {FORWARD: Work(0.0, ""), BACKWARD: Work(0.0, ""), OPTIMIZER: Work(0.0, OPTIMIZER)}
     for action in actions:
         if isinstance(action, Work):
             kind = BACKWARD if action.phase == "backward" else OPTIMIZER if action.phase in _ENDS else FORWARD
             sums[kind] = sums[kind].plus(action)
-    if not sums[BACKWARD].whole_s:  # no mark tells it; it takes about twice as long as forward
+    if not sums[BACKWARD].whole_s:  # no phase was recorded; backward takes about twice as long as forward
         sums[FORWARD], sums[BACKWARD] = sums[FORWARD].times(1 / 3), sums[FORWARD].times(2 / 3)
     waited = {(one.key, type(other)) for one, other in pairwise(actions) if isinstance(one, Begin)}
     is_blocking = bool(waited) and all((key, Wait) in waited for key, _ in waited)

@@ -1,4 +1,4 @@
-"""`lab project`: what a training step of a recorded run would take on larger worlds, and over other networks."""
+"""`lab project`: what a training step of a recorded run would take on larger worlds and over other networks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lab.cli.arguments import print_answer, write_text
 from lab.errors import LabError, UsageError
 from lab.features.network_model.model import Line, line_through
 from lab.features.projection import program as training
-from lab.features.projection.cores import Ran, cores_of
+from lab.features.projection.cores import ThreadTime, cores_of
 from lab.features.projection.costs import (
     LIBRARIES,
     MEASURED,
@@ -24,11 +24,11 @@ from lab.features.projection.costs import (
     Layout,
     Pattern,
     Target,
-    choices,
+    list_choices,
     parse_network,
     pattern_of,
 )
-from lab.features.projection.replay import Clock, Machine, Work, Working, World, machine_of, replay
+from lab.features.projection.replay import Clock, Machine, Work, Working, World, machine_of, replay_world
 from lab.features.stragglers.timing import Span
 from lab.features.timeline.svg import Plot, Shapes, draw_text, render_sheet
 from lab.features.traffic.traffic import size_of
@@ -42,15 +42,17 @@ from lab.trace.steps import match_steps
 from lab.words import NONE, format_bytes, format_count, format_duration, format_rate, join_words
 
 PLAYERS = 32
-"""So many ranks are replayed at most; where there are more, each stands for several."""
+"""At most this many ranks are replayed; in larger worlds each stands for several."""
 WORLDS = (8, 64, 512, 4096)
-"""Where nobody says which."""
+"""Default sizes of worlds."""
 _MOST_WANTED = 2.0
-"""Cores that a rank may want while data is on its way: a thread that carries it, and one that reduces it."""
+"""Cores that a rank may want while data is in flight: one for a thread that carries it, one for a thread that reduces
+it.
+"""
 _PROFILE_ERROR = 0.25
-"""By what part transfers may take longer or shorter over a network that nobody has measured."""
+"""Relative error of transfers over a network that was not measured."""
 _WIDENING = 0.25
-"""By what part of itself an interval is wider for each doubling of the ranks on record."""
+"""An interval widens by this share for each doubling of the recorded ranks."""
 
 
 # -- what a record shows of its network
@@ -58,20 +60,20 @@ _WIDENING = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was measured of the calls of one operation with one size in groups of so many ranks."""
+    """A measurement: the calls of one operation with one size in groups of one size."""
 
     op: str
     ranks: int
     bytes: float
     seconds: float
-    """Median, from when the last rank had entered and what was before it was over; on cores of its own."""
+    """Median duration, from when the last rank had entered and earlier transfers were over; on cores of its own."""
     ran_s: float
-    """How long the threads that carry them ran for each, in the mean."""
+    """Mean time that the threads that carry a call ran."""
     count: int
     each: tuple[float, ...]
-    """What each of those took that are in the steps of the program."""
+    """Durations of those calls that are in the steps of the program."""
     cost: Cost
-    """The rounds and bytes of each of these calls."""
+    """The rounds and bytes of each call."""
 
 
 class Fit(NamedTuple):
@@ -81,41 +83,41 @@ class Fit(NamedTuple):
     line: Line
     samples: tuple[Sample, ...]
     shared: bool
-    """Whether it was fitted to all operations together, as this one alone does not tell alpha from bandwidth."""
+    """Whether all operations were fitted together, because this one alone does not separate alpha from bandwidth."""
 
     @property
     def bandwidth(self) -> float | None:
-        """Bytes a second; None where time does not grow with bytes."""
+        """Bytes per second; None if time does not grow with bytes."""
         return 1 / self.line.inverse if self.line.inverse else None
 
     @property
     def spread(self) -> tuple[float, ...]:
-        """What each call took, as a part of what it ought to have taken: it may be much more, now and then."""
+        """The duration of each call relative to the expected one; single calls may take much longer."""
         times = ((sample, self.line.seconds(*sample.cost[:2])) for sample in self.samples)
         return tuple(each / expected_s for sample, expected_s in times for each in sample.each if expected_s > 0)
 
 
 def recorded_cost(op: str, ranks: int, size: float, library: str) -> tuple[str, Cost]:
-    """The algorithm that the library takes where the ranks of a record are, and what a call costs by it."""
+    """Return the algorithm that the library uses on the recorded layout, and the cost of a call."""
     layout = Layout(ranks)
-    name, formula = next(iter(choices(library, pattern_of(get_operation(op)), layout).items()))
+    name, formula = next(iter(list_choices(library, pattern_of(get_operation(op)), layout).items()))
     return name, formula(layout, size)
 
 
 def _samples_of(
     flights: Sequence[training.Flight], clock: Clock, settled: Collection[int], ran: float, library: str
 ) -> list[Sample]:
-    """By operation, ranks and size; the first of each is left out where others follow.
+    """Return samples by operation, ranks, and size; the first call of each is left out if there are more.
+
+    Only messages that a rank waited for count, if there are any: the duration of a message that is fetched late is
+    unknown.
 
     Args:
-        flights: of a run.
-        clock: of its cores.
+        flights: the flights of a run.
+        clock: the clock of its cores.
         settled: numbers of the collectives and messages of its program.
-        ran: for what part of the time that they took by the clock the threads that carry them ran.
-        library: what carried their bytes.
-
-    Of messages only those count that were waited for, if there are any: of one that is fetched late nobody knows how
-    long it took.
+        ran: the share of their duration for which the threads that carry calls ran.
+        library: the library that carried their bytes.
     """
     times: dict[tuple[str, int, int], list[tuple[bool, bool, float]]] = defaultdict(list)
     for flight in flights:
@@ -134,10 +136,10 @@ def _samples_of(
 
 
 def _fit_all(samples: Iterable[Sample], library: str, crowded: bool) -> dict[str, Fit]:
-    """By operation. Where one alone does not tell alpha from bandwidth, it has those of all together.
+    """Return a fit for each operation; an operation that does not separate alpha from bandwidth uses all operations.
 
-    What is not called in the steps of the program counts only where they do not tell: there are few such calls.
-    Where it was crowded, a call costs what its threads ran: its time says how long they were queued for a core.
+    Calls outside of the program's steps count only if the others are not enough. If cores were crowded, a call costs
+    what its threads ran, because its duration includes queueing for a core.
     """
     by_op: dict[str, list[Sample]] = defaultdict(list)
     for sample in samples:
@@ -146,7 +148,7 @@ def _fit_all(samples: Iterable[Sample], library: str, crowded: bool) -> dict[str
     fits = {}
     for op, of_op in by_op.items():
         stepping = [sample for sample in of_op if sample.each]
-        alone = next((some for some in (stepping, of_op) if some and _tells_both(some)), None)
+        alone = next((some for some in (stepping, of_op) if some and _separate_costs(some)), None)
         rounds, sizes, seconds = zip(*((*one.cost[:2], one.seconds) for one in alone or together), strict=True)
         algorithm, _ = recorded_cost(op, 2, 0, library)
         shared = alone is None and len(by_op) > 1
@@ -154,40 +156,40 @@ def _fit_all(samples: Iterable[Sample], library: str, crowded: bool) -> dict[str
     return fits
 
 
-def _tells_both(samples: Sequence[Sample]) -> bool:
-    """Whether bytes for a round differ enough among them that alpha and bandwidth can be told from one another."""
+def _separate_costs(samples: Sequence[Sample]) -> bool:
+    """Return whether bytes per round differ enough between samples to separate alpha from bandwidth."""
     amounts = [sample.cost.bytes / sample.cost.rounds for sample in samples if sample.cost.rounds]
     return max(amounts) > 1.5 * min(amounts) or pattern_of(get_operation(samples[0].op)) is Pattern.BARRIER
 
 
-# -- a run as it is projected from
+# -- the source of a projection
 
 
 class Source(NamedTuple):
-    """A run on record, as far as it is needed."""
+    """A recorded run, as far as the projection needs it."""
 
     run: str
     program: training.Program
     growth: training.Growth
     samples: Sequence[Sample]
     library: str
-    """What carried its bytes, as `lab.features.projection.costs` names it."""
+    """The library that carried its bytes, by its name in `lab.features.projection.costs`."""
     machine: Machine | None
-    """That all its ranks shared; None where they had several machines, or the record does not tell."""
+    """The machine that all its ranks shared; None if there were several, or if the trace does not say."""
     carrying: float
-    """How many cores a rank wanted while data was on its way."""
+    """Number of cores that a rank wanted while data was in flight."""
     crowded: bool
-    """Whether the threads that carry calls were queued for a core for longer than they ran."""
+    """Whether the threads that carry calls queued for a core for longer than they ran."""
 
 
 def source_of(run: str, trace: Trace) -> Source:
-    """What there is to be projected of a run.
+    """Return what a run contributes to a projection.
 
     Raises:
         LabError: it has no training steps, too few of them, or no communication in them.
     """
     cannot = f"run {run} cannot be projected"
-    if not any(mark.name == training.OPTIMIZER for rank in trace.ranks.values() for mark in rank.phases):
+    if not any(phase.name == training.OPTIMIZER for rank in trace.ranks.values() for phase in rank.phases):
         raise LabError(
             f"{cannot}: it has no training steps",
             "a training step lies between two steps of an optimizer of torch.optim, on every rank",
@@ -203,13 +205,13 @@ def source_of(run: str, trace: Trace) -> Source:
         """What of them lies between the first and last sample of how long threads had run."""
         return [(max(begin, first), min(end, last)) for begin, end in spans if end > first and begin < last]
 
-    def working(spans: Sequence[Span], threads: Sequence[Ran], most: float) -> Working:
+    def working(spans: Sequence[Span], threads: Sequence[ThreadTime], most: float) -> Working:
         """Of how many cores they wanted."""
         known_s = sum(end - begin for begin, end in known(spans))
         wanted_s = sum(one.wanted_s for one in threads)
         return Working(spans, min(most, wanted_s / known_s if known_s and wanted_s else 1.0))
 
-    others = [one.beside for one in cores]
+    others = [one.other_threads for one in cores]
     own = working(training.own_work(trace), [one.own for one in cores], 1.0)
     moving = working([span for flight in flights for span in flight.spans], others, _MOST_WANTED)
     machine = _shared_machine(trace, (own, moving))
@@ -247,15 +249,15 @@ def _shared_machine(trace: Trace, working: Sequence[Working]) -> Machine | None:
     if len({one.kernel for one in cores}) > 1 or not counts:
         return None
     ran, wanted = (
-        sum(getattr(of, name) for one in cores for of in (one.own, one.beside)) for name in ("ran_s", "wanted_s")
+        sum(getattr(of, name) for one in cores for of in (one.own, one.other_threads)) for name in ("ran_s", "wanted_s")
     )
     if not wanted:
         return Machine(min(counts))
     trained = min(
-        mark.end
+        phase.end
         for rank in trace.ranks.values()
-        for mark in rank.phases
-        if mark.name == training.OPTIMIZER and mark.end
+        for phase in rank.phases
+        if phase.name == training.OPTIMIZER and phase.end
     )
     settled = [one._replace(spans=[span for span in one.spans if span[0] >= trained]) for one in working]
     return machine_of(settled, min(counts), ran / wanted)
@@ -272,15 +274,15 @@ class Call:
     ranks: int
     bytes: float
     count: int = 1
-    """In a step, of all groups of the run on record."""
+    """Per step, in all groups of the recorded run."""
     algorithm: str
     seconds: float
-    """Of each, when nothing else goes on."""
+    """Duration of each call when nothing else runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What is said of one world; seconds of a training step, of a rank."""
+    """The result for one world; seconds of a training step of a rank."""
 
     ranks: int
     step_s: float
@@ -288,38 +290,38 @@ class Row:
     high_s: float
     own_s: float
     exposed_s: float
-    """Held up by calls with data on its way."""
+    """Blocked by calls while data was in flight."""
     waiting_s: float
-    """Held up by calls, waiting for others."""
+    """Blocked by calls, waiting for others."""
     hidden_s: float
-    """Of own work: with data on its way."""
+    """Own work while data was in flight."""
     measured_s: float | None
-    """Where the world is one on record: median of its steps."""
+    """Median of the recorded steps; None if no run has this size."""
     calls: tuple[Call, ...]
 
     @property
     def known_s(self) -> float:
-        """What was measured, or else what the replay says."""
+        """The measured duration, or else that of the replay."""
         return self.measured_s or self.step_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Projection:
-    """What larger worlds would take, as far as runs tell."""
+    """The projected training steps of larger worlds."""
 
     runs: tuple[tuple[str, int], ...]
-    """Those that it rests on, with their ranks; the last is the one that is replayed."""
+    """The runs that it is based on, with their ranks; the last is the one that is replayed."""
     network: str
     library: str
-    """What chooses among algorithms."""
+    """The library that chooses among algorithms."""
     machine: Machine | None
-    """That all ranks of a world share; None: each has cores of its own."""
+    """The machine that all ranks of a world share; None: each has cores of its own."""
     fits: Mapping[str, Fit]
-    """What the runs tell of their network, by operation."""
+    """The fitted network of the runs, by operation."""
     error: float
-    """By what part transfers may be off."""
+    """Relative error of transfers."""
     checks: tuple[Row, ...]
-    """The worlds on record, replayed in the same way: how far off that is."""
+    """The recorded worlds, replayed in the same way, which shows the error of the replay."""
     rows: tuple[Row, ...]
     assumed: tuple[str, ...]
     steps: int
@@ -327,21 +329,21 @@ class Projection:
     left_out: int
 
 
-def project(
+def project_run(
     sources: Sequence[Source],
     ranks: Sequence[int] | None,
     target: Target | None,
     library: str | None = None,
     others: float | None = None,
 ) -> Projection:
-    """What a training step takes in worlds of so many ranks.
+    """Project a training step to worlds of other sizes.
 
     Args:
-        sources: runs of the same training; the one with most ranks is replayed, all tell of the network.
+        sources: runs of the same training; the one with most ranks is replayed, all contribute to the network.
         ranks: sizes of the worlds; None: those of `WORLDS` that the runs can be projected to.
-        target: their network, where each rank has cores of its own; None: the one on record, with its cores.
-        library: what chooses among algorithms; None: that of the record on its network, and nccl elsewhere.
-        others: programs that want a core beside the ranks, on the machine of the record; None: as many as on record.
+        target: their network, with cores of its own for each rank; None: the recorded one, with its cores.
+        library: the library that chooses among algorithms; None: the recorded one on its network, and nccl elsewhere.
+        others: other programs that want a core on the recorded machine; None: as many as recorded.
 
     Raises:
         LabError: the runs are not of one training, or cannot be projected to such a world.
@@ -350,10 +352,10 @@ def project(
     base = sources[-1]
     ops = {transfer.op for transfer in base.program.transfers.values()}
     for source in sources:
-        if (its_ops := {transfer.op for transfer in source.program.transfers.values()}) != ops:
+        if (ops_of_source := {transfer.op for transfer in source.program.transfers.values()}) != ops:
             raise LabError(
                 f"runs {source.run} and {base.run} are not of one training: in a step, the first calls "
-                f"{', '.join(sorted(its_ops))}, the second {', '.join(sorted(ops))}",
+                f"{', '.join(sorted(ops_of_source))}, the second {', '.join(sorted(ops))}",
                 "give runs of the same script with different numbers of ranks",
             )
     growth = base.growth
@@ -390,7 +392,7 @@ def project(
 
 
 def _machines(sources: Sequence[Source], others: float | None) -> list[Machine]:
-    """That of the largest run, with as many others on it as beside the runs on average, as few, and as many at most."""
+    """Return the machine of the largest run, with the mean, the least, and the greatest number of other programs."""
     base = sources[-1].machine
     if base is None:
         return []
@@ -400,7 +402,7 @@ def _machines(sources: Sequence[Source], others: float | None) -> list[Machine]:
 
 
 class _Network(NamedTuple):
-    """What transfers take: as they were measured, or as a network would have it."""
+    """The duration of transfers, as measured or as a network profile predicts it."""
 
     target: Target | None
     library: str
@@ -410,31 +412,31 @@ class _Network(NamedTuple):
 
     @property
     def error(self) -> float:
-        """By what part it may be off: the root of the mean square of the errors at all samples."""
+        """Relative error of a duration: the root mean square of the errors of all samples."""
         if self.target is not None:
             return _PROFILE_ERROR
         errors = [error for fit in self.fits.values() for error in fit.line.errors]
         return math.sqrt(sum(error * error for error in errors) / len(errors)) if errors else 0.0
 
     def recorded_call(self, op: str, ranks: int, size: float) -> Call:
-        """What such a call ought to have taken on record."""
+        """Return the expected cost of such a call on the recorded network."""
         algorithm, cost = recorded_cost(op, ranks, size, self.recorded)
         seconds = self.fits[op].line.seconds(cost.rounds, cost.bytes) if ranks > 1 and op in self.fits else 0.0
         return Call(op=op, ranks=ranks, bytes=size, algorithm=algorithm, seconds=seconds)
 
     def call(self, op: str, ranks: int, size: float, grown: bool) -> Call:
-        """How long one takes, and by what algorithm: the fastest that its library has."""
+        """Return the duration and the algorithm of a call: the fastest that its library has."""
         if self.target is None:
             return self.recorded_call(op, ranks, size)
         layout = Layout(ranks, min(self.target.racks, ranks) if grown else 1)
-        formulas = choices(self.library, pattern_of(get_operation(op)), layout)
+        formulas = list_choices(self.library, pattern_of(get_operation(op)), layout)
         times = {name: self.target.seconds(formula(layout, size)) for name, formula in formulas.items()}
         algorithm = min(times, key=lambda name: times[name])
         return Call(op=op, ranks=ranks, bytes=size, algorithm=algorithm, seconds=times[algorithm])
 
 
 def _grow(source: Source, ranks: int, network: _Network) -> tuple[World, list[Call]]:
-    """The world of so many ranks, and what is called in it."""
+    """Return the world with `ranks` ranks, and its calls."""
     program, growth, factor = source.program, source.growth, ranks / source.program.ranks
     transfers, turns = program.transfers, program.turns
     copies, weight = 1, 1.0
@@ -477,21 +479,23 @@ def _grow(source: Source, ranks: int, network: _Network) -> tuple[World, list[Ca
 
 
 def _row(source: Source, ranks: int, network: _Network, machines: Sequence[Machine], off: float = 0.0) -> Row:
-    """Replay one world: as it is, with faster and slower transfers, and with other programs as they may be."""
+    """Replay one world: with expected, faster, and slower transfers, and with fewer and more other programs."""
     world, calls = _grow(source, ranks, network)
     world = replace(world, machine=machines[0] if machines else None)
-    replayed = replay(world)
+    replayed = replay_world(world)
     step_s = replayed.step_s
     scaled = ({key: seconds * (1 + sign * network.error) for key, seconds in world.seconds.items()} for sign in (-1, 1))
-    fast, slow = (replay(replace(world, seconds=seconds)).step_s for seconds in scaled)
-    least, most = (replay(replace(world, machine=one)).step_s for one in machines[1:] or (world.machine, world.machine))
-    moved, beside = ((high - low) / 2 / step_s for low, high in ((fast, slow), (least, most)))
+    fast, slow = (replay_world(replace(world, seconds=seconds)).step_s for seconds in scaled)
+    least, most = (
+        replay_world(replace(world, machine=one)).step_s for one in machines[1:] or (world.machine, world.machine)
+    )
+    moved, crowding = ((high - low) / 2 / step_s for low, high in ((fast, slow), (least, most)))
     steps_s = source.program.steps_s
     middle = median(steps_s)
     distances = sorted(abs(one - middle) / middle for one in steps_s)
-    varied = distances[min(len(distances) - 1, math.ceil(0.68 * len(distances)) - 1)]  # two in three keep within it
+    varied = distances[min(len(distances) - 1, math.ceil(0.68 * len(distances)) - 1)]  # two in three stay within it
     doublings = max(0.0, math.log2(ranks / source.program.ranks))
-    wide = (1 + _WIDENING * doublings) * math.sqrt(moved**2 + beside**2 + off**2 + varied**2)
+    wide = (1 + _WIDENING * doublings) * math.sqrt(moved**2 + crowding**2 + off**2 + varied**2)
     return Row(
         ranks=ranks,
         low_s=step_s * math.exp(-wide),
@@ -503,13 +507,13 @@ def _row(source: Source, ranks: int, network: _Network, machines: Sequence[Machi
 
 
 _FEW = 0.1
-"""Fewer other programs are not worth a word."""
+"""Fewer other programs are not mentioned."""
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP = 760.0, 320.0, 92.0, 30.0, 50.0
 _OWN, _HELD, _BAND = "#4474b0", "#d9822b", "#c9d6ea"
 
 
 def projection_json(projection: Projection) -> dict[str, Any]:
-    """All of it as plain data."""
+    """Return the projection as plain data."""
     data = asdict(projection)
     data["runs"] = [{"run": run, "ranks": ranks} for run, ranks in projection.runs]
     data["fits"] = [
@@ -528,7 +532,7 @@ def projection_json(projection: Projection) -> dict[str, Any]:
 
 
 def projection_text(projection: Projection, style: Style) -> str:
-    """The step times, and what they rest on."""
+    """Render the step times, and the tables that they are based on."""
     worlds, calls, checks, fits = [], [], [], []
     for row in projection.rows:
         between = f"{format_duration(row.low_s)} to {format_duration(row.high_s)}"
@@ -572,7 +576,7 @@ def projection_text(projection: Projection, style: Style) -> str:
 def _head(projection: Projection, style: Style) -> str:
     run, ranks = projection.runs[-1]
     others = [f"{name} ({format_count(count, 'rank')})" for name, count in projection.runs[:-1]]
-    beside = f", with {join_words(others)}" if others else ""
+    with_others = f", with {join_words(others)}" if others else ""
     left = f"; {format_count(projection.left_out, 'other')} left out" if projection.left_out else ""
     steps = f"{format_count(projection.steps, 'step')} of training that are alike{left}"
     machine = projection.machine
@@ -580,13 +584,13 @@ def _head(projection: Projection, style: Style) -> str:
     if machine is not None and machine.others >= _FEW:
         shared += f", beside {machine.others:.1f} other programs that want a core"
     return (
-        f"{style.paint(run, 'bold')} ({format_count(ranks, 'rank')}){beside}: {steps}\n"
+        f"{style.paint(run, 'bold')} ({format_count(ranks, 'rank')}){with_others}: {steps}\n"
         f"network: {projection.network}{shared}; algorithms: {projection.library}"
     )
 
 
 def _assumed(projection: Projection) -> list[str]:
-    """What is taken for granted, a line each."""
+    """Return the assumptions, a line each."""
     if projection.machine is not None:
         cores = "all ranks share the cores on which the run was recorded, and what else went on there"
     elif projection.network != MEASURED:
@@ -605,7 +609,7 @@ def _percent(part: float | None) -> str:
 
 
 def projection_svg(projection: Projection) -> str:
-    """Step time by ranks: projected (line) with its interval (band), and measured (rings)."""
+    """Draw the step time by ranks: projected (line) with its interval (band), and measured (rings)."""
     shapes = Shapes()
     rows, measured = projection.rows, projection.checks
     ranks = [row.ranks for row in (*rows, *measured)]
@@ -645,7 +649,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     about = "runs of one training, with different numbers of ranks (default: the latest)"
     shared.add_options(parser, "names", nargs="*", metavar="RUN", help=about, complete="runs")
     parser.add_argument(
-        "--ranks", type=ranks, metavar="N,N", help="sizes of worlds (default: 8,64,512,4096, as far as the run allows)"
+        "--ranks",
+        type=parse_ranks,
+        metavar="N,N",
+        help="sizes of worlds (default: 8,64,512,4096, as far as the run allows)",
     )
     parser.add_argument("--network", default=MEASURED, metavar="NETWORK", help=f"of these worlds (default: {MEASURED})")
     parser.add_argument(
@@ -655,7 +662,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--others",
-        type=others,
+        type=parse_others,
         metavar="N",
         help="programs that want a core beside the ranks, on the machine of the record (default: as many as on record)",
     )
@@ -672,7 +679,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--others belongs to the measured network: on others each rank has cores of its own")
     records = [find_record(name, arguments.runs).attempt(arguments.attempt) for name in arguments.names or [None]]
     sources = [source_of(record.run, open_trace(record)) for record in records]
-    projection = project(sources, arguments.ranks, target, arguments.library, arguments.others)
+    projection = project_run(sources, arguments.ranks, target, arguments.library, arguments.others)
     if arguments.svg is not None:
         write_text(arguments.svg, projection_svg(projection))
     return print_answer(
@@ -682,16 +689,16 @@ def run(arguments: argparse.Namespace) -> int:
     )
 
 
-def ranks(text: str) -> tuple[int, ...]:
-    """Numbers with commas between them."""
+def parse_ranks(text: str) -> tuple[int, ...]:
+    """Parse integers that are separated by commas."""
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() and int(word) > 1 for word in words):
         raise argparse.ArgumentTypeError(f"found {text!r}; allowed: numbers of ranks, 2 or more, such as 8,64,512")
     return tuple(map(int, words))
 
 
-def others(text: str) -> float:
-    """So many programs, perhaps not all of the time."""
+def parse_others(text: str) -> float:
+    """Parse a number of programs, which may be fractional."""
     try:
         number = float(text)
     except ValueError:

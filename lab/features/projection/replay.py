@@ -24,43 +24,43 @@ class Key(NamedTuple):
     """Which collective or message of a training step it is."""
 
     lane: str
-    """The group, or sender, receiver and tag of a message: what is in one lane goes one after the other."""
+    """The group, or sender, receiver, and tag of a message: transfers in one lane run one after the other."""
     number: int
     """From 0."""
 
 
 class Work(NamedTuple):
-    """Own work."""
+    """Own work of a rank."""
 
     seconds: float
     """On a core of its own."""
     phase: str
-    """The innermost mark around it; empty outside."""
+    """The innermost phase around it; empty outside of phases."""
     idle_s: float = 0.0
-    """Beside that, seconds in which it wanted no core: a device worked for it, or it slept."""
+    """Additional seconds in which it wanted no core: a device worked for it, or it slept."""
 
     @property
     def whole_s(self) -> float:
-        """What it takes on a core of its own."""
+        """Its duration on a core of its own."""
         return self.seconds + self.idle_s
 
     def plus(self, other: Work) -> Work:
-        """Both."""
+        """Return the sum."""
         return Work(self.seconds + other.seconds, self.phase, self.idle_s + other.idle_s)
 
     def times(self, factor: float) -> Work:
-        """So many times as much of it."""
+        """Return a multiple."""
         return Work(self.seconds * factor, self.phase, self.idle_s * factor)
 
 
 class Begin(NamedTuple):
-    """A call is made, and the rank goes on."""
+    """Make a call, and continue."""
 
     key: Key
 
 
 class Wait(NamedTuple):
-    """The rank goes on when its call is over."""
+    """Continue when the call is over."""
 
     key: Key
 
@@ -73,13 +73,13 @@ class Transfer(NamedTuple):
 
     op: str
     ranks: tuple[int, ...]
-    """Who takes part; of a message sender and receiver."""
+    """The participants; for a message sender and receiver."""
     size: float
     """Bytes, as nccl-tests counts them."""
     group: str
     """Name of its group."""
     phase: str
-    """The mark within which it is called."""
+    """The phase in which it is called."""
     root: int | None = None
 
 
@@ -89,133 +89,133 @@ _HALVINGS = 10
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What ranks share."""
+    """The machine that ranks share."""
 
     cores: float
     others: float = 0.0
-    """So many other programs that always want a core: what else went on there."""
+    """Number of other programs that always want a core."""
 
     def rate(self, working: float) -> float:
-        """How fast each of so many gets on, 1 where it has a core of its own."""
+        """Return the speed of each of `working` ranks; 1 if each has a core of its own."""
         wanting = working + self.others
         return min(1.0, self.cores / wanting) if working > 0 and wanting > 0 else 1.0
 
 
 class Working(NamedTuple):
-    """Stretches of time in which something wanted cores."""
+    """Spans in which something wanted cores."""
 
     spans: Sequence[Span]
     wanting: float = 1.0
-    """Of how many cores each of them, on average."""
+    """Number of cores that each of them wanted, on average."""
 
 
 class Clock:
-    """Runs as fast as what works beside one another gets cores."""
+    """A clock that runs as fast as concurrent work gets cores."""
 
     def __init__(self, working: Iterable[Working], machine: Machine | None) -> None:
-        """From all that worked; None where nobody knows of cores."""
+        """Build the clock from all work; a machine of None means that cores are unknown."""
         spans = ((begin, end, one.wanting) for one in working for begin, end in one.spans if machine and end > begin)
         changes = sorted(edge for begin, end, wanting in spans for edge in ((begin, wanting), (end, -wanting)))
         self._times = [time for time, _ in changes]
         counts = accumulate(change for _, change in changes)
         self._rates = [machine.rate(count) if machine else 1.0 for count in counts]
         stretches = zip(pairwise(self._times), self._rates, strict=False)
-        self._told = list(accumulate(((end - begin) * rate for (begin, end), rate in stretches), initial=0.0))
+        self._elapsed = list(accumulate(((end - begin) * rate for (begin, end), rate in stretches), initial=0.0))
 
     def at(self, time: float) -> float:
-        """What it shows at a moment of the record."""
-        place = bisect_right(self._times, time) - 1
-        if place < 0:
+        """Return the reading of the clock at a moment of the record."""
+        index = bisect_right(self._times, time) - 1
+        if index < 0:
             return time - self._times[0] if self._times else time
-        return self._told[place] + (time - self._times[place]) * self._rates[place]
+        return self._elapsed[index] + (time - self._times[index]) * self._rates[index]
 
     def between(self, begin: float, end: float) -> float:
-        """Seconds that passed on it."""
+        """Return the seconds that passed on the clock."""
         return max(0.0, self.at(end) - self.at(begin))
 
     def of(self, spans: Iterable[Span]) -> float:
-        """Seconds that passed on it in all of them together."""
+        """Return the seconds that passed on the clock in all spans together."""
         return sum(self.between(begin, end) for begin, end in spans)
 
 
 def machine_of(working: Sequence[Working], cores: int, part: float) -> Machine:
-    """The machine of what worked in these spans, and ran in such a part of the time in which it wanted a core.
+    """Return the machine of this work, which ran for a share `part` of the time in which it wanted a core.
 
-    Where that is less than what their own number leaves each, others worked there too: as many as explain it.
+    If that share is less than their own number explains, other programs ran there too: as many as explain it.
     """
     wanted = sum(one.wanting * (end - begin) for one in working for begin, end in one.spans)
     low, high = 0.0, _MOST_OTHERS
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         clock = Clock(working, Machine(cores, middle))
-        given = sum(one.wanting * clock.of(one.spans) for one in working)
-        low, high = (middle, high) if given > part * wanted else (low, middle)
+        received = sum(one.wanting * clock.of(one.spans) for one in working)
+        low, high = (middle, high) if received > part * wanted else (low, middle)
     return Machine(cores, low)
 
 
 _STEPS = 24
-"""At most so many training steps count in a replay; those on record do, each once, where they are no more."""
+"""At most this many training steps count in a replay; if fewer are recorded, each of them counts once."""
 _FEWEST = 4
 _ACTIONS = 100_000
-"""Where there is so much to do, fewer steps are replayed, so that nobody waits for long."""
+"""With more actions than this, fewer steps are replayed, to limit the time."""
 _SETTLED = 2
-"""So many go before them: there is nothing behind which the first could wait."""
+"""This many steps run first, because the first step has no predecessor to wait for."""
 _SEED = 7
 
 
 class Player(NamedTuple):
-    """Who goes through the steps of a recorded rank."""
+    """A replayed rank."""
 
     rank: int
-    """On record."""
+    """The recorded rank."""
     copy: int
-    """From 0: which of those that go through the same."""
+    """Number of the copy, from 0, among those that replay the same rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What is replayed."""
+    """The input of a replay."""
 
     turns: Mapping[int, Sequence[Sequence[Action]]]
-    """By rank on record, what it did in each step."""
+    """By recorded rank, its actions in each step."""
     transfers: Mapping[Key, Transfer]
     seconds: Mapping[Key, float]
-    """What each transfer takes when nothing else goes on."""
+    """Duration of each transfer when nothing else runs."""
     parts: Mapping[Key, Sequence[Mapping[int, float]]] = field(default_factory=dict)
-    """By transfer, in each recorded step and for each rank: as a part of those seconds, what it took there."""
+    """By transfer, in each recorded step and for each rank: its duration relative to `seconds`."""
     spread: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """By operation, where a transfer is not on record: such parts, to draw from."""
+    """By operation, for transfers that are not recorded: relative durations to draw from."""
     at_once: int = 1
-    """Collectives of one lane that a rank carries at once."""
+    """Collectives of one lane that a rank runs at once."""
     carrying: float = 1.0
-    """How many cores a rank wants while data is on its way, where cores are shared."""
+    """Number of cores that a rank wants while data is in flight, if cores are shared."""
     copies: int = 1
-    """Of each rank."""
+    """Copies of each rank."""
     common: frozenset[str] = frozenset()
-    """Lanes in which all copies take part in the same transfer; of others each copy has its own."""
+    """Lanes in which all copies take part in the same transfer; in other lanes each copy has its own."""
     weight: float = 1.0
-    """Ranks that each player stands for, where cores are shared."""
+    """Number of ranks that each player represents, if cores are shared."""
     machine: Machine | None = None
-    """That all ranks share; None: each has cores of its own."""
+    """The machine that all ranks share; None: each has cores of its own."""
 
 
 class Replayed(NamedTuple):
-    """What came of it; seconds of one training step, mean of the ranks but for the first."""
+    """The result of a replay; seconds of one training step, mean of the ranks except for the first."""
 
     step_s: float
     """Median."""
     own_s: float
-    """Own work, with what its part of the cores makes of it."""
+    """Own work, extended by the time for which it lacked a core."""
     exposed_s: float
-    """In which a rank was held up by calls while data was on its way to it or from it."""
+    """Blocked by calls while its data was in flight."""
     waiting_s: float
-    """In which it was held up and none was: it waited for others."""
+    """Blocked by calls while no data was in flight: it waited for others."""
     hidden_s: float
-    """In which data was on its way, and it went on."""
+    """Not blocked while its data was in flight."""
 
 
 class _Move:
-    """A transfer of one training step, in a copy of the ranks or, where its lane is common, in all of them."""
+    """A transfer of one training step, in one copy of the ranks, or in all of them if its lane is common."""
 
     def __init__(self, world: World, step: int, copy: int, key: Key) -> None:
         self.step, self.key, self.transfer = step, key, world.transfers[key]
@@ -224,10 +224,10 @@ class _Move:
         self.players = [Player(rank, one) for rank in self.transfer.ranks for one in copies]
         self.entered: set[Player] = set()
         self.left: set[Player] = set()
-        """For whom it is over."""
+        """The players for which it is over."""
 
     def can_begin(self) -> bool:
-        """Whether data can flow: all are there, or the one whose data it is."""
+        """Return whether data can flow: all players are there, or the sender is."""
         op = get_operation(self.transfer.op)
         if op.sends or op.receives or op.giver is Who.ROOT:
             giver = self.transfer.root if op.giver is Who.ROOT else self.transfer.ranks[0]
@@ -235,32 +235,32 @@ class _Move:
         return len(self.entered) == len(self.players)
 
     def releases(self, player: Player) -> bool:
-        """Whether one that waits for it may go on: who only gives does not wait for who takes."""
+        """Return whether a waiting player may continue: a pure sender does not wait for the receiver."""
         is_giver = get_operation(self.transfer.op).taker is Who.ROOT and player.rank != self.transfer.root
         return is_giver or player in self.left
 
 
 @dataclass(slots=True)
 class _State:
-    """Where a player is."""
+    """The state of a player."""
 
     life: Iterator[None]
-    """What it does; it stops where it works, and where it waits for what is not over."""
+    """Its actions; it stops where it works, and where it waits."""
     step: int = 0
     ends: list[float] = field(default_factory=list)
     moves: int = 0
-    """On their way."""
+    """Transfers in flight."""
     held: _Move | None = None
-    """What it waits for."""
+    """The transfer that it waits for."""
     since: float = 0.0
-    """When one of the two above last changed."""
+    """Time of the last change of the two above."""
 
 
-def replay(world: World) -> Replayed:
-    """The world's training steps, from the first to the last; the same in every replay.
+def replay_world(world: World) -> Replayed:
+    """Replay the training steps of a world; every replay gives the same result.
 
     Raises:
-        LabError: what is on record does not go on: a rank waits for what nobody begins.
+        LabError: the replay cannot continue: a rank waits for a transfer that no rank begins.
     """
     return _Replay(world).run()
 
@@ -275,7 +275,7 @@ class _Replay:
         recorded = len(next(iter(world.turns.values())))
         self.steps = _SETTLED + max(_FEWEST, min(_STEPS, recorded, _ACTIONS // max(1, actions)))
         self.orders = []
-        """By copy and step: which of the recorded steps it is; of the first copy as on record, if they are not many."""
+        """The recorded step to replay, by copy and step; the first copy keeps the recorded order if steps are few."""
         for copy in range(world.copies):
             order = list(range(recorded))
             if copy or recorded > self.steps - _SETTLED:
@@ -284,18 +284,18 @@ class _Replay:
         players = (Player(rank, copy) for rank in world.turns for copy in range(world.copies))
         self.states = {player: _State(self._live(player)) for player in players}
         self.moves: dict[tuple[int, int, Key], _Move] = {}
-        """By training step, copy, and which it is."""
+        """By training step, copy, and key."""
         self.lanes: dict[tuple[int, str], deque[_Move]] = defaultdict(deque)
-        """By copy and lane: what has not begun."""
-        self.carried: Counter[tuple[tuple[int, str], Player]] = Counter()
-        """So much of each lane is on its way to each."""
+        """Transfers that have not begun, by copy and lane."""
+        self.in_flight: Counter[tuple[tuple[int, str], Player]] = Counter()
+        """Number of transfers in flight, by lane and player."""
         self.jobs: list[tuple[float, int, float, Callable[[], object]]] = []
         self.pauses: list[tuple[float, int, Callable[[], object]]] = []
-        """What wants no core, with when it ends."""
+        """Jobs that want no core, with their end."""
         self.now = self.clock = self.weight = 0.0
         self.numbers = count()
         self.spent: dict[tuple[bool, bool], float] = defaultdict(float)
-        """Seconds of all players in the steps that count, by whether one was held up, and data was on its way."""
+        """Seconds of all players in the steps that count, by whether a player was blocked and data was in flight."""
 
     def run(self) -> Replayed:
         for state in self.states.values():
@@ -308,14 +308,14 @@ class _Replay:
                 f"the run cannot be replayed: {format_count(stuck, 'rank')} would wait for what nobody begins"
             )
         counted = range(_SETTLED, self.steps)
-        taken = [median(state.ends[number] - state.ends[number - 1] for state in states) for number in counted]
+        durations = [median(state.ends[number] - state.ends[number - 1] for state in states) for number in counted]
         working, hidden, waiting, exposed = (
             self.spent[held, moving] / len(states) / len(counted) for held in (False, True) for moving in (False, True)
         )
-        return Replayed(median(taken), working + hidden, exposed, waiting, hidden)
+        return Replayed(median(durations), working + hidden, exposed, waiting, hidden)
 
     def _advance(self) -> Callable[[], object]:
-        """Let time pass until something is done; what then is to be done."""
+        """Advance the time to the end of the next job; return what to do then."""
         rate = 1.0 if self.world.machine is None else self.world.machine.rate(self.weight)
         ends = self.now + max(0.0, self.jobs[0][0] - self.clock) / rate if self.jobs else math.inf
         if self.pauses and self.pauses[0][0] <= ends:
@@ -333,7 +333,7 @@ class _Replay:
         heapq.heappush(self.jobs, (self.clock + seconds, next(self.numbers), weight, done))
 
     def _live(self, player: Player) -> Iterator[None]:
-        """Go through all training steps."""
+        """Run through all training steps."""
         state, world = self.states[player], self.world
         turns, order = world.turns[player.rank], self.orders[player.copy]
         for state.step in range(self.steps):
@@ -361,7 +361,7 @@ class _Replay:
         yield
 
     def _change(self, player: Player, moves: int = 0) -> None:
-        """What a player did until now is counted."""
+        """Count the time of a player until now."""
         state = self.states[player]
         if _SETTLED <= state.step < self.steps:
             self.spent[state.held is not None, state.moves > 0] += self.now - state.since
@@ -377,27 +377,27 @@ class _Replay:
         self._begin_next(move.lane)
 
     def _begin_next(self, lane: tuple[int, str]) -> None:
-        """Begin the next transfers of a lane, if all whom they need are there and have a thread for them."""
+        """Begin the next transfers of a lane, if their players are there and have a free thread."""
         queue = self.lanes[lane]
         while queue:
             move = queue[0]
             takers = [player for player in move.players if player in self.states]
-            busy = (self.carried[lane, player] >= self.world.at_once for player in takers)
+            busy = (self.in_flight[lane, player] >= self.world.at_once for player in takers)
             if not move.can_begin() or any(busy):
                 return
             queue.popleft()
             chance = self.random.random()
             for player in takers:
-                self.carried[lane, player] += 1
+                self.in_flight[lane, player] += 1
                 self._change(player, moves=1)
                 wanting = self.world.weight * self.world.carrying if self.world.machine is not None else 0.0
                 seconds = self.world.seconds[move.key] * self._part(move, player, chance)
                 self._start_job(seconds, wanting, partial(self._end, move, player))
 
     def _end(self, move: _Move, player: Player) -> None:
-        """A transfer is over for one of its players."""
+        """Complete a transfer for one of its players."""
         move.left.add(player)
-        self.carried[move.lane, player] -= 1
+        self.in_flight[move.lane, player] -= 1
         self._change(player, moves=-1)
         state = self.states[player]
         if state.held is move:
@@ -406,10 +406,10 @@ class _Replay:
         self._begin_next(move.lane)
 
     def _part(self, move: _Move, player: Player, chance: float) -> float:
-        """What a transfer takes there, as a part of what it ought to take: what it was in the step that is replayed.
+        """Return the duration of a transfer relative to the expected one, as in the recorded step that is replayed.
 
-        One in which several copies take part takes for all what it took in the step of one of them, who take turns: as
-        its ranks wait for one another within it, its time varies for all alike.
+        If several copies take part, all use the step of one copy, and copies take turns. The ranks of a collective wait
+        for one another, so its duration varies for all of them alike.
         """
         if recorded := self.world.parts.get(move.key):
             copy = move.step % self.world.copies if move.key.lane in self.world.common else player.copy

@@ -1,4 +1,4 @@
-"""The plugin for pytest, which finds it by an entry point of its own: warm clusters as fixtures, scenarios as tests."""
+"""The plugin for pytest, with its own entry point: warm clusters as fixtures, scenarios as tests."""
 
 from lab.feature import Feature
 

@@ -1,4 +1,4 @@
-"""What tests are of the lab, what they say of their clusters, and what is shown of their runs."""
+"""Turn tests into items of the lab: the clusters they request, and what reports show of their runs."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from lab.errors import LabError, MachineLacks, RanksFailed, UsageError
 from lab.feature import find_hook
 from lab.features.faults.fault import all_faults, explain_unsupported
 from lab.features.faults.kinds.links import network_of
-from lab.features.functions.distributed import Provided, provide
-from lab.features.functions.pack import How
+from lab.features.functions.distributed import Provided, provide_clusters
+from lab.features.functions.pack import CallOptions
 from lab.features.pytest.pool import WarmCluster, pool_of
-from lab.features.pytest.stash import SAID
+from lab.features.pytest.stash import SUMMARY_LINES
 from lab.features.suite import SUITE_REPORT
 from lab.features.suite.view import last_printed, read_tail
 from lab.plan.plan import has_wishes
@@ -44,31 +44,31 @@ from lab.spec.scenario import Scenario
 from lab.words import clip_end, format_count, join_words
 
 RECORD = "lab_record"
-"""The property of a test that tells the record of a run; JUnit files have it too."""
+"""Property of a test with the record of a run; JUnit files contain it too."""
 MARKER = "@pytest.mark.lab"
 _COUNTS = ("nodes", "nproc_per_node", "gpus")
 _SHAPE = (*_COUNTS, "engine", "image", "requirements", "data", "cpus", "memory", "strict", "env", "network")
-"""What may be said of a cluster, as `lab up` calls it."""
+"""Keywords of a cluster, named as the options of `lab up`."""
 _OWN = Path(lab.__file__).parent
 _INI = ("truncation_limit_lines", "truncation_limit_chars", "assertion_text_diff_style")
 _LINES = 8
-"""Of each rank."""
+"""Last lines shown of each rank."""
 _LONGEST_LINE = 300
 _TAIL_BYTES = 16384
 _TRACEBACK = re.compile(r"(\[rank\d+\]: )?Traceback \(most recent call last\):$")
-"""As Python begins one, and as torch does."""
+"""First line of a traceback, by Python or by torch."""
 _turn = threading.Lock()
-"""Threads of a test ask for its cluster one after the other."""
+"""Threads of a test request its cluster one after the other."""
 
 
 # -- what a test says of its cluster, by the marker `lab` or where functions are marked as distributed
 
 
 def wanted_by(item: pytest.Item) -> dict[str, Any]:
-    """What the marker of a test says of its cluster; empty where it has none.
+    """Return the cluster keywords of a test's marker; empty if it has no marker.
 
     Raises:
-        UsageError: it says what it may not.
+        UsageError: a keyword is not allowed.
     """
     marker = item.get_closest_marker("lab")
     if marker is not None and marker.args:
@@ -76,29 +76,29 @@ def wanted_by(item: pytest.Item) -> dict[str, Any]:
     return checked_shape(marker.kwargs, MARKER) if marker is not None else {}
 
 
-def refuse_wrong_marker(definition: pytest.Item) -> None:
-    """Refuse a marker that says what it may not, while tests are collected."""
+def refuse_invalid_marker(definition: pytest.Item) -> None:
+    """Refuse a marker with invalid keywords while tests are collected."""
     try:
         wanted_by(definition)
     except LabError as error:
         raise pytest.Collector.CollectError(f"{definition.nodeid}: {sanitize_text(str(error))}") from None
 
 
-def checked_shape(said: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """What somebody says of a cluster, as `Pool.cluster` takes it; what is None is left out.
+def checked_shape(keywords: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Validate keywords of a cluster, for `Pool.cluster`; leave out those that are None.
 
     Args:
-        said: by keyword.
-        where: what every message begins with.
+        keywords: keywords by name.
+        where: beginning of each message.
 
     Raises:
-        UsageError: there is no such keyword, or it may not have that value.
+        UsageError: there is no such keyword, or the value is not allowed.
     """
-    for name in said:
+    for name in keywords:
         if name not in _SHAPE:
             meant = did_you_mean(name, _SHAPE)
             raise UsageError(f"{where}: there is no keyword {name!r}{meant}; allowed: {join_words(_SHAPE)}")
-    shape = {name: value for name, value in said.items() if value is not None}
+    shape = {name: value for name, value in keywords.items() if value is not None}
     for name in _COUNTS:
         value = shape.get(name, 1)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -123,7 +123,7 @@ def checked_shape(said: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def cluster_of(item: pytest.Item) -> WarmCluster:
-    """The warm cluster that a test's marker asks for; where it cannot be had, the test ends with that sentence."""
+    """Return the warm cluster that a test's marker requests; if it is unavailable, end the test with the reason."""
     try:
         shape = wanted_by(item)
         refuse_missing(shape.get("gpus", 0))
@@ -135,42 +135,42 @@ def cluster_of(item: pytest.Item) -> WarmCluster:
 
 
 def cluster_for(item: pytest.Item, shape: Mapping[str, Any]) -> WarmCluster:
-    """The warm cluster of a shape, from `checked_shape` or `wanted_by`, for a test: up and whole.
+    """Return the warm cluster of a shape, from `checked_shape` or `wanted_by`, for a test: up and whole.
 
     Raises:
         LabError: it cannot be made.
-        pytest.skip.Exception: the test needs another engine than the one that this session was told to use.
+        pytest.skip.Exception: the test needs another engine than the session uses.
     """
     engine_for(item, shape)
     return pool_of(item.config).cluster(**shape)
 
 
 def engine_for(item: pytest.Item, shape: Mapping[str, Any]) -> Engine:
-    """The engine of a test.
+    """Return the engine of a test.
 
     Raises:
         EngineUnavailable: it does not answer.
-        pytest.skip.Exception: this session was told to use another one.
+        pytest.skip.Exception: the session uses another one.
     """
-    needed, told = shape.get("engine", "auto"), item.config.getoption("lab_engine")
-    if "auto" not in (needed, told) and needed != told:
-        pytest.skip(f"needs the {needed} engine, and this session is told to use {told} (--lab-engine)")
+    needed, chosen = shape.get("engine", "auto"), item.config.getoption("lab_engine")
+    if "auto" not in (needed, chosen) and needed != chosen:
+        pytest.skip(f"needs the {needed} engine, and this session is told to use {chosen} (--lab-engine)")
     return pool_of(item.config).engine(needed)[0]
 
 
 def keep_snapshots(request: pytest.FixtureRequest) -> None:
-    """Have `result.calls.matches_snapshot()` keep its files beside the file of the test, until that is over."""
-    keep = find_hook("use_test_snapshots")
+    """Let `result.calls.matches_snapshot()` keep its files beside the test's file until the test ends."""
+    keep = find_hook("keep_beside_test")
     if keep is not None:
         item = request.node
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", item.nodeid.partition("::")[2]).strip("-")
-        update = True if item.config.getoption("lab_update") else None  # None: those that are missing, none in CI
+        update = True if item.config.getoption("lab_update") else None  # None: write missing ones, but not in CI
         request.addfinalizer(keep(item.path, name, "`pytest --lab-update`", update))
 
 
 def lab_run_for(item: pytest.Item) -> Callable[..., Result]:
-    """What runs scenarios and scripts for one test."""
-    pool_of(item.config)  # which has to do with what its report shows
+    """Return the function that runs scenarios and scripts for one test."""
+    pool_of(item.config)  # create it, because the report of the test uses it
 
     def lab_run(scenario: str | Path | Scenario, *, args: Sequence[str] = (), **options: Any) -> Result:
         """Run one on a warm cluster, as `Cluster.run` does.
@@ -194,26 +194,26 @@ def lab_run_for(item: pytest.Item) -> Callable[..., Result]:
 
 
 def run_warm(item: pytest.Item, scenario: Scenario, options: RunOptions, at_least: int = DEFAULT_NODES) -> Result:
-    """Run a scenario for a test on the warm cluster that it can share with others, or else on one of its own.
+    """Run a scenario for a test, on a shared warm cluster if possible, else on its own.
 
     Args:
-        item: the test, whose marker may ask for more.
-        scenario: what is run.
-        options: how.
-        at_least: nodes of the cluster, where the marker does not say and the run needs fewer.
+        item: the test, whose marker can ask for more.
+        scenario: the scenario.
+        options: options of the run.
+        at_least: nodes of the cluster, if the marker does not say and the run needs fewer.
 
     Raises:
         LabError: it could not begin.
-        pytest.skip.Exception: it needs what is not there.
+        pytest.skip.Exception: the machine lacks what it needs.
     """
     try:
         shape, nodes = wanted_by(item), options.nodes or scenario.nodes
         refuse_missing(max(scenario.resources.gpus, shape.get("gpus", 0)))
-        if wrong := explain_unsupported(all_faults(scenario, shape.get("network")), engine_for(item, shape).name):
-            pytest.skip(f"{scenario.name} is to {wrong}")
+        if problem := explain_unsupported(all_faults(scenario, shape.get("network")), engine_for(item, shape).name):
+            pytest.skip(f"{scenario.name} is to {problem}")
         if has_wishes(scenario):
             shape["nodes"] = nodes or shape.get("nodes", DEFAULT_NODES)
-            with pool_of(item.config).apart(**shape) as own:
+            with pool_of(item.config).standalone(**shape) as own:
                 return own.run(scenario, options=options)
         needed = max(nodes or 1, shape.get("nodes", at_least))
         return cluster_for(item, {**shape, "nodes": needed}).run(scenario, options=options)
@@ -228,7 +228,7 @@ class ScenarioFile(pytest.File):
     """A file that holds one scenario."""
 
     def collect(self) -> Iterable[ScenarioItem]:
-        """The scenario; what is wrong with the file is said in the lab's words."""
+        """Load the scenario; an invalid file becomes an error in the lab's words."""
         path = Path(os.path.relpath(self.path)) if self.path.is_relative_to(Path.cwd()) else self.path
         try:
             scenario = open_scenario(path)
@@ -240,13 +240,13 @@ class ScenarioFile(pytest.File):
 class ScenarioItem(pytest.Item):
     """A scenario as a test."""
 
-    def __init__(self, *, scenario: Scenario, **more: Any) -> None:
-        super().__init__(**more)
+    def __init__(self, *, scenario: Scenario, **keywords: Any) -> None:
+        super().__init__(**keywords)
         self.scenario = scenario
         self.add_marker(pytest.mark.lab)
 
     def runtest(self) -> None:
-        """Run it, on the cluster that is large enough for all scenarios of the session that share one."""
+        """Run it, on a cluster that is large enough for all scenarios of the session that share one."""
         scenarios = (item.scenario for item in self.session.items if isinstance(item, ScenarioItem))
         most = max((scenario.nodes or 1 for scenario in scenarios if not has_wishes(scenario)), default=1)
         try:
@@ -258,7 +258,7 @@ class ScenarioItem(pytest.Item):
             raise pytest.fail.Exception(why, pytrace=False)
 
     def reportinfo(self) -> tuple[Path, None, str]:
-        """Where it stands."""
+        """Return the position of the test."""
         return self.path, None, f"scenario {self.name}"
 
 
@@ -266,25 +266,25 @@ class ScenarioItem(pytest.Item):
 
 
 def provided_for(item: pytest.Item) -> AbstractContextManager[None]:
-    """What functions that are called while a test runs get from its session."""
+    """Provide clusters and options to distributed functions that are called while a test runs."""
 
-    def cluster(said: Mapping[str, Any]) -> WarmCluster:
+    def cluster(keywords: Mapping[str, Any]) -> WarmCluster:
         with _turn:
-            return cluster_for(item, {**wanted_by(item), **checked_shape(said, "@lab.distributed")})
+            return cluster_for(item, {**wanted_by(item), **checked_shape(keywords, "@lab.distributed")})
 
     def write(error: BaseException) -> str:
         return str(pytest.ExceptionInfo.from_exception(error).getrepr(style="long", abspath=False))
 
     showlocals = bool(item.config.getoption("showlocals", False))
-    how = How(settings=lambda: _assertion_settings(item.config), variables=showlocals, write=write)
-    return provide(Provided(cluster=cluster, test=getattr(item, "function", None), how=how))
+    how = CallOptions(settings=lambda: _assertion_settings(item.config), variables=showlocals, write=write)
+    return provide_clusters(Provided(cluster=cluster, test=getattr(item, "function", None), how=how))
 
 
 def _assertion_settings(config: pytest.Config) -> dict[str, Any]:
-    """What the explanation of an assertion depends on; see `labnode.features.functions.on_node.call_assertions`."""
+    """Return the settings that explain assertions; see `labnode.features.functions.on_node.call_assertions`."""
     settings: dict[str, Any] = dict.fromkeys(_INI)
     for name in _INI:
-        with suppress(KeyError, ValueError):  # another version of pytest has no such option
+        with suppress(KeyError, ValueError):  # not every version of pytest has the option
             settings[name] = config.getini(name)
     kind = getattr(pytest.Config, "VERBOSITY_ASSERTIONS", None)
     verbosity = config.get_verbosity(kind) if kind is not None else config.getoption("verbose")
@@ -296,25 +296,25 @@ def _assertion_settings(config: pytest.Config) -> dict[str, Any]:
 
 
 def before_report(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """Tell where the runs of a test are on record, and leave out of an error of the lab how it came about inside."""
+    """Add the records of a test's runs to its properties, and hide the lab's frames in its own errors."""
     for result in pool_of(item.config).session.of_test:
-        told = (RECORD, str(result.path))
-        if result.path is not None and told not in item.user_properties:
-            item.user_properties.append(told)
+        record_property = (RECORD, str(result.path))
+        if result.path is not None and record_property not in item.user_properties:
+            item.user_properties.append(record_property)
     error = call.excinfo.value if call.excinfo is not None else None
     if isinstance(error, LabError) and not (isinstance(error, RanksFailed) and error.shown_inside):
-        call.excinfo = _as_seen_from_outside(error)
+        call.excinfo = _hide_internal_frames(error)
 
 
 def after_report(item: pytest.Item, report: pytest.TestReport) -> pytest.TestReport:
-    """The report of a phase of a test, with a section for each of its runs that explains something."""
+    """Add a section to the report for each run of the test that explains something."""
     pool = pool_of(item.config)
-    if report.failed and not isinstance(item, ScenarioItem):  # which says it all itself
+    if report.failed and not isinstance(item, ScenarioItem):  # its own failure is complete
         for result in pool.session.of_test:
             if not result.passed or result is pool.session.of_test[-1]:
                 section = (f"lab: run of {result.scenario}", failure_text(result))
                 longrepr: Any = report.longrepr
-                if hasattr(longrepr, "addsection"):  # a JUnit file has it too
+                if hasattr(longrepr, "addsection"):  # JUnit files contain it too
                     longrepr.addsection(*section)
                 else:
                     report.sections.append(section)
@@ -325,12 +325,12 @@ def after_report(item: pytest.Item, report: pytest.TestReport) -> pytest.TestRep
 
 
 def failure_text(result: Result) -> str:
-    """What a run came to, and the end of what each rank printed."""
+    """Format the outcome of a run, and the last lines of each rank."""
     return sanitize_text("\n".join(filter(None, (verdict_text(result, Style(colour=False)), last_lines_text(result)))))
 
 
-def _as_seen_from_outside(error: LabError) -> pytest.ExceptionInfo[LabError]:
-    """The error without the frames of the lab, by which it came about below the last line of somebody else."""
+def _hide_internal_frames(error: LabError) -> pytest.ExceptionInfo[LabError]:
+    """Remove the lab's frames after the last foreign frame from an error's traceback."""
     frames = list(traceback.walk_tb(error.__traceback__))
     foreign = [not Path(frame.f_code.co_filename).is_relative_to(_OWN) for frame, _ in frames]
     if any(foreign):
@@ -343,14 +343,14 @@ def _as_seen_from_outside(error: LabError) -> pytest.ExceptionInfo[LabError]:
 
 
 def last_lines_text(result: Result) -> str:
-    """The last lines of each rank, of a traceback its last; the one that the verdict shows is left out."""
-    told = result.culprit.rank if result.culprit is not None and result.culprit.traceback else None
+    """Format the last lines of each rank, of a traceback its last line; omit the one that the verdict shows."""
+    culprit_rank = result.culprit.rank if result.culprit is not None and result.culprit.traceback else None
 
     def read_lines(rank: RankResult) -> list[str]:
         lines = [line.rstrip() for line in read_tail(rank.log_path, _TAIL_BYTES)]
         begin = next((at for at in reversed(range(len(lines))) if _TRACEBACK.match(lines[at])), None)
         if begin is not None:
-            lines[begin:] = [] if rank.rank == told else lines[-1:]
+            lines[begin:] = [] if rank.rank == culprit_rank else lines[-1:]
         return [clip_end(line, _LONGEST_LINE) for line in lines]
 
     shown, left = last_printed(result, _LINES, read_lines)
@@ -366,7 +366,7 @@ def last_lines_text(result: Result) -> str:
 
 
 def engine_text(config: pytest.Config) -> str:
-    """Which engine tests get that do not say, and why."""
+    """Name the default engine of tests, and why it is used."""
     try:
         engine, why = pool_of(config).engine()
     except LabError as error:
@@ -376,25 +376,25 @@ def engine_text(config: pytest.Config) -> str:
 
 
 def close_pool(config: pytest.Config) -> None:
-    """Remove the clusters of this process; what is to be said of them is said at the end of the session."""
-    said: list[str] = []
-    with suppress(KeyboardInterrupt):  # it is done by then, and the session ends anyway
+    """Remove the clusters of this process; keep the messages for the end of the session."""
+    lines: list[str] = []
+    with suppress(KeyboardInterrupt):  # the pool is closed by then, and the session ends anyway
         kept = pool_of(config).close()
-        said = [f"kept for the next session; to remove it: lab down --name {name}" for name in kept]
-    if hasattr(config, "workeroutput"):  # of pytest-xdist: only its controller has a terminal
-        config.workeroutput["lab_said"] = [engine_text(config), *said]
+        lines = [f"kept for the next session; to remove it: lab down --name {name}" for name in kept]
+    if hasattr(config, "workeroutput"):  # in pytest-xdist, only the controller has a terminal
+        config.workeroutput["lab_summary_lines"] = [engine_text(config), *lines]
     else:
-        config.stash.setdefault(SAID, []).extend(said)
+        config.stash.setdefault(SUMMARY_LINES, []).extend(lines)
 
 
 class PageOfRuns:
-    """`--lab-report`: gathers the records that tests tell of, and writes one HTML page of all runs at the end.
+    """`--lab-report`: gather the records of tests, and write one HTML page of all runs at the end.
 
     Args:
-        config: of the session.
+        config: configuration of the session.
 
     Raises:
-        pytest.UsageError: the folder is one of something else.
+        pytest.UsageError: the folder contains something else.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -406,7 +406,7 @@ class PageOfRuns:
         hint = "hint: write the option last, or as --lab-report=DIR with a folder of its own"
         if not folder.is_dir():
             raise pytest.UsageError(f"--lab-report: {folder} is not a folder\n  {hint}")
-        for path in folder.iterdir():  # pytest takes the word after the option for it, whatever was meant
+        for path in folder.iterdir():  # pytest reads any word after the option as its value
             if path.name != SUITE_REPORT and not path.name.startswith(".") and not (path / LOGS).is_dir():
                 what = f"holds other things than runs, such as {path.name}"
                 raise pytest.UsageError(f"--lab-report: {folder} {what}\n  {hint}")

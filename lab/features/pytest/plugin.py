@@ -1,7 +1,7 @@
 """The plugin for pytest: warm clusters as fixtures, and scenarios as tests.
 
-pytest loads it in every session of whoever has the lab installed: only what every session needs stands here, and all
-else is imported when a test first asks for it.
+pytest loads it in each session if the lab is installed. So it contains only what each session needs, and imports the
+rest when a test first needs it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lab.engine.select import CHOICES
-from lab.features.pytest.stash import DEADLINE, POOL, SAID
+from lab.features.pytest.stash import DEADLINE, POOL, SUMMARY_LINES
 
 if TYPE_CHECKING:
     from lab.features.pytest.pool import WarmCluster
@@ -46,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker, and attend to the page of all runs if one is wanted."""
+    """Declare the marker, and register the page of all runs if it is requested."""
     config.addinivalue_line(
         "markers",
         "lab(nodes=3, nproc_per_node=1, engine='docker', ...): the cluster that the test gets; scenarios have it too",
@@ -61,7 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """A scenario is a test: a YAML file that looks like one, or that somebody has named."""
+    """Collect a YAML file as a test if it is a scenario file, or if the user named it."""
     if file_path.suffix not in (".yaml", ".yml"):
         return None
     if not parent.session.isinitpath(file_path):
@@ -78,25 +78,25 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """No copies in records are tests, whatever folders a project looks through."""
+    """Ignore the copies in records, whatever folders a project collects from."""
     return True if collection_path.name == ".lab" else None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Refuse a marker that says what it may not, of tests that are about the lab: others may have one of that name."""
+    """Refuse an invalid marker of tests that use the lab; other tools can have a marker of that name."""
     marker = metafunc.definition.get_closest_marker("lab")
     ours = {"cluster", "lab_run"} & {*metafunc.fixturenames} or hasattr(metafunc.function, "__lab_function__")
     if marker is not None and (ours or not marker.args):
-        from lab.features.pytest.items import refuse_wrong_marker
+        from lab.features.pytest.items import refuse_invalid_marker
 
-        refuse_wrong_marker(metafunc.definition)
+        refuse_invalid_marker(metafunc.definition)
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
-    """Say which engine the tests of the lab get, and why."""
+    """Report which engine the tests of the lab use, and why."""
     markers = (item.get_closest_marker("lab") for item in items)
-    marked = any(marker is not None and not marker.args for marker in markers)
-    if marked or any("lab_run" in getattr(item, "fixturenames", ()) for item in items):
+    has_marker = any(marker is not None and not marker.args for marker in markers)
+    if has_marker or any("lab_run" in getattr(item, "fixturenames", ()) for item in items):
         from lab.features.pytest.items import engine_text
 
         return [f"lab: {engine_text(config)}"]
@@ -106,8 +106,8 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 # -- fixtures
 
 
-@pytest.fixture
-def cluster(request: pytest.FixtureRequest) -> WarmCluster:
+@pytest.fixture(name="cluster")
+def warm_cluster(request: pytest.FixtureRequest) -> WarmCluster:
     """The warm cluster that the test's marker `lab` asks for, up and whole; without one, of three nodes."""
     from lab.features.pytest.items import cluster_of, keep_snapshots
 
@@ -129,19 +129,19 @@ def lab_run(request: pytest.FixtureRequest) -> Callable[..., Result]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
-    """Note when pytest-timeout is going to end the test: its runs are over before that."""
+    """Note when pytest-timeout ends the test, so that its runs end before."""
     item.config.stash[DEADLINE] = time.monotonic() + settings.timeout if settings.timeout else None
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
-    """Forget that."""
+    """Forget the deadline."""
     item.config.stash[DEADLINE] = None
 
 
 @pytest.hookimpl(specname="pytest_runtest_makereport")
 def pytest_lab_before_report(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """Have the report of a test tell where its runs are, and what is of use of an error; tests of unittest set it."""
+    """Add records to a test's report, and shorten errors; unittest has set the error by then."""
     if item.config.stash.get(POOL, None) is not None:
         from lab.features.pytest.items import before_report
 
@@ -150,7 +150,7 @@ def pytest_lab_before_report(item: pytest.Item, call: pytest.CallInfo[None]) -> 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show with a test what its runs came to."""
+    """Add the outcomes of its runs to the report of a test."""
     report = yield
     if item.config.stash.get(POOL, None) is None:
         return report
@@ -161,7 +161,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
-    """Give functions that are marked as distributed the clusters of the session, those that fixtures call too."""
+    """Provide the session's clusters to distributed functions, including those that fixtures call."""
     __tracebackhide__ = True
     if "lab.features.functions.distributed" not in sys.modules:
         return (yield)
@@ -179,7 +179,7 @@ pytest_runtest_call = pytest_runtest_teardown = pytest_runtest_setup
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Remove the clusters, or say which are kept."""
+    """Remove the clusters, or report which are kept."""
     if session.config.stash.get(POOL, None) is not None:
         from lab.features.pytest.items import close_pool
 
@@ -187,7 +187,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Do so where the session did not come to an orderly end."""
+    """Close the pool if the session did not end normally."""
     pool = config.stash.get(POOL, None)
     if pool is not None:
         pool.close()
@@ -195,13 +195,13 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Take over what a worker of pytest-xdist has to say at the end."""
-    said = getattr(node, "workeroutput", {}).get("lab_said", ())
-    lines = node.config.stash.setdefault(SAID, [])
-    lines += [line for line in said if line not in lines]
+    """Collect the summary lines of a pytest-xdist worker."""
+    reported = getattr(node, "workeroutput", {}).get("lab_summary_lines", ())
+    lines = node.config.stash.setdefault(SUMMARY_LINES, [])
+    lines += [line for line in reported if line not in lines]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say what there is to say at the end."""
-    for line in config.stash.setdefault(SAID, []):
+    """Print the summary lines."""
+    for line in config.stash.setdefault(SUMMARY_LINES, []):
         terminalreporter.write_line(f"lab: {line}")

@@ -1,7 +1,7 @@
-"""Warm clusters of one pytest process: made when a test first asks for that shape, kept for all others that do.
+"""Keep the warm clusters of one pytest process: made for the first test of a shape, shared by the others.
 
-They are removed when the session is over. When this process dies before, however it dies, a guard removes them, and if
-that was killed too, whoever makes a cluster next.
+They are removed at the end of the session. If the process dies earlier, a guard removes them. If the guard was killed
+too, the next command that makes a cluster removes them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lab.engine.protocol import Engine
 from lab.engine.select import select_engine
 from lab.errors import ClusterBusy, ImageError, Interrupted, LabError, RanksFailed
 from lab.features.functions.calling import Calls
-from lab.features.pytest.guard import forget, keeper_lock, start_guard
+from lab.features.pytest.guard import keeper_lock, remove_locks, start_guard
 from lab.features.pytest.stash import DEADLINE, POOL
 from lab.plan.limits import Machine
 from lab.record.layout import RUNS
@@ -38,24 +38,24 @@ from lab.run.options import RunOptions, suite_name
 from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:
-    from lab.features.functions.pack import How
+    from lab.features.functions.pack import CallOptions
 
 _WAIT_S = 10.0
-"""How long a test waits for a cluster that somebody else uses."""
+"""How long a test waits for a cluster that another process uses."""
 _PART_OF_MEMORY = 0.8
 _NODE_BYTES = 512 << 20
-"""What a node may take, where nobody says: its agent with torch imported, and a small run."""
+"""Assumed memory of a node without a limit: its agent with torch imported, and a small run."""
 _NODES_PER_CORE = 8
-"""A node that waits takes no time, but waking many does."""
+"""A waiting node takes no time, but waking many does."""
 _LONG_S = 8.0
 _GUARD_S = 5.0
-"""The guard has little left to do at an orderly end; what it has left it does alone."""
+"""The guard has little left to do at a normal end; the session does not wait longer for it."""
 _ENDING_S = 6.0
-"""What the lab takes at most, as a rule, to say where the ranks of a run hang and to end them."""
+"""Longest time, as a rule, that the lab needs to report where ranks hang and to end them."""
 
 
 def pool_of(config: pytest.Config) -> Pool:
-    """The pool of this process, which is made when it is first asked for."""
+    """Return the pool of this process; make it on first use."""
     pool: Pool | None = config.stash.get(POOL, None)
     if pool is None:
         pool = config.stash[POOL] = Pool(Session(config))
@@ -63,10 +63,10 @@ def pool_of(config: pytest.Config) -> Pool:
 
 
 class Session:
-    """What a pool has to know of a session of pytest: where its runs are recorded, and those of the test that runs now.
+    """What a pool needs to know of a pytest session: the folder of records, and the runs of the current test.
 
     Args:
-        config: of the session.
+        config: configuration of the session.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -80,13 +80,13 @@ class Session:
         self.of_test: list[Result] = []
 
     def begin(self) -> None:
-        """What is announced from now on is about something else."""
+        """Begin something new to announce."""
         self._began = time.monotonic()
 
     def announce(self, text: str) -> None:
-        """Show a line of progress, once something takes so long that somebody may wonder; a warning at once."""
+        """Show a line of progress once something takes long; show a warning at once."""
         if threading.current_thread() is not threading.main_thread():
-            return  # the terminal is that of whoever waits
+            return  # only the main thread uses the terminal
         terminal: Any = self.config.pluginmanager.get_plugin("terminalreporter")
         capture: Any = self.config.pluginmanager.get_plugin("capturemanager")
         is_long = time.monotonic() - self._began > _LONG_S
@@ -95,7 +95,7 @@ class Session:
                 terminal.write_line(f"lab: {sanitize_text(text)}")
 
     def options(self, scenario: Scenario, options: RunOptions) -> RunOptions:
-        """The options of the next run: its record is one of the session's, and it is over before its test has to be."""
+        """Return the options of the next run: it is recorded in the session's folder, and ends before its test must."""
         self._number += 1
         own_s = scenario.timeout_s if options.timeout_s is None else options.timeout_s
         in_time_s = self.in_time(own_s)
@@ -108,7 +108,7 @@ class Session:
         )
 
     def in_time(self, own_s: float) -> float:
-        """How long what begins now may take, of so many seconds, so that it is over before its test has to be."""
+        """Return the usable seconds, at most `own_s`, so that what begins now ends before its test must."""
         deadline = self.config.stash.get(DEADLINE, None)
         if deadline is None:
             return own_s
@@ -116,8 +116,8 @@ class Session:
         usable_s = left_s - min(_ENDING_S, left_s / 2)
         return min(own_s, max(usable_s, 0.1))
 
-    def take(self, result: Result) -> Result:
-        """Keep what came out of a run.
+    def record_result(self, result: Result) -> Result:
+        """Keep the result of a run.
 
         Raises:
             KeyboardInterrupt: it was interrupted.
@@ -132,43 +132,43 @@ class WarmCluster(Calls, Cluster):
     """A cluster that lives longer than a test; see `Cluster`.
 
     Args:
-        session: the one that it lives in.
-        more: what `Cluster` takes.
+        session: session that it belongs to.
+        settings: arguments of `Cluster`.
     """
 
-    def __init__(self, session: Session, **more: Any) -> None:
-        super().__init__(**more)
-        self._named = False  # nobody chose the name, who could have meant another one
+    def __init__(self, session: Session, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._named = False  # users did not choose the name, so no near match helps
         self._session = session
         self.keeping = ExitStack()
         """Holds the lock of its keeper."""
         self.fresh = False
-        """Whether the next run finds nothing of what those of other tests left in the folder that all nodes share."""
+        """Whether the next run must not see what runs of other tests left in the shared folder."""
         self.network: str | Mapping[str, Any] | None = None
-        """What its links are like in each run of the test that has it; None: as they are, or the scenario says."""
+        """Link properties in each run of the test; None: unchanged, or as the scenario says."""
 
     def options_of(self, scenario: Scenario, options: RunOptions) -> RunOptions:
-        """The options of a run, as the session and the test want it."""
+        """Return the options of a run, adapted to the session and the test."""
         fresh, self.fresh = options.fresh or self.fresh, False
         options = replace(options, fresh=fresh, network=options.network or self.network)
         return self._session.options(scenario, options)
 
     def run(self, scenario: Scenario | str | Path, **how: Any) -> Result:
         """Run a scenario, or a plain script, on this cluster; see `Cluster.run`."""
-        return self._session.take(super().run(scenario, **how))
+        return self._session.record_result(super().run(scenario, **how))
 
     def run_all(self, scenarios: Sequence[Scenario], **how: Any) -> list[Result | LabError]:
         """Run many scenarios one after the other; see `Cluster.run_all`."""
         outcomes = super().run_all(scenarios, **how)
         for outcome in outcomes:
             if isinstance(outcome, Result):
-                self._session.take(outcome)
+                self._session.record_result(outcome)
         return outcomes
 
     def call_as(
-        self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], how: How
+        self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], how: CallOptions
     ) -> list[Any]:
-        """Call a function on every rank, in time for the test; see `Cluster.call`."""
+        """Call a function on each rank, and end in time for the test; see `Cluster.call`."""
         __tracebackhide__ = True
         try:
             how = replace(how, timeout_s=self._session.in_time(how.timeout_s))
@@ -183,7 +183,7 @@ class Pool:
     """The warm clusters of one process, by engine and shape.
 
     Args:
-        session: whose tests these are.
+        session: session of the tests.
     """
 
     def __init__(self, session: Session) -> None:
@@ -192,7 +192,7 @@ class Pool:
         """Leave clusters at an orderly end, for the next session."""
         self.project = session.config.rootpath
         self.workers = int(session.worker.get("workercount", 1))
-        """How many processes share the machine."""
+        """Number of pytest processes that share the machine."""
         self.in_use = set[str]()
         """Clusters that the test that runs now has asked for, by name."""
         self._choice: str = session.config.getoption("lab_engine")
@@ -208,7 +208,7 @@ class Pool:
         self._readable = "-".join(filter(None, parts))
 
     def engine(self, choice: str = "auto") -> tuple[Engine, str]:
-        """The engine that is meant, and why it is another one than could be expected; empty: it is not.
+        """Return the engine, and why it is not the expected one; empty if it is.
 
         Raises:
             EngineUnavailable: it does not answer.
@@ -216,7 +216,7 @@ class Pool:
         return self._select(self._choice if choice == "auto" else choice)
 
     def cluster(self, *, engine: str = "auto", **shape: Any) -> WarmCluster:
-        """The cluster of a shape, up and whole: made if it is not there, and made again if a test has broken it.
+        """Return the cluster of a shape, up and whole; make it if it is missing, or if a test has broken it.
 
         Args:
             engine: where.
@@ -227,10 +227,10 @@ class Pool:
         """
         where = self.engine(engine)[0]
         shape = {"nodes": DEFAULT_NODES, **shape}
-        network = shape.pop("network", None)  # that of each run, not of the cluster
+        network = shape.pop("network", None)  # it belongs to each run, not to the cluster
         if self.workers > 1 and where.traits.divides_cores and "cpus" not in shape:
             cores = self._machine(where.name).cores
-            share = max(1.0, cores / self.workers / shape["nodes"])  # with less than a core a node is only slower
+            share = max(1.0, cores / self.workers / shape["nodes"])  # less than a core only makes a node slower
             shape |= {"cpus": share} if share < cores else {}
         self.session.begin()
         key = f"{where.name} {sorted(shape.items())!r}"
@@ -240,7 +240,7 @@ class Pool:
         else:
             self._kept[key] = cluster
             holder = cluster.busy()
-            if holder is None or holder["pid"] != self._process:  # else this very test has ranks there
+            if holder is None or holder["pid"] != self._process:  # else this test has ranks there
                 cluster.up(wait_s=_WAIT_S)
         cluster.fresh |= cluster.name not in self.in_use
         self.in_use.add(cluster.name)
@@ -248,8 +248,8 @@ class Pool:
         return cluster
 
     @contextmanager
-    def apart(self, *, engine: str = "auto", **shape: Any) -> Iterator[WarmCluster]:
-        """A cluster that is not up: a run on it makes one for itself, and removes it.
+    def standalone(self, *, engine: str = "auto", **shape: Any) -> Iterator[WarmCluster]:
+        """Yield a cluster that is not up: a run on it makes one for itself, and removes it.
 
         Args:
             engine: where.
@@ -264,13 +264,13 @@ class Pool:
         try:
             yield cluster
         finally:
-            forget(where.name, cluster.name)
+            remove_locks(where.name, cluster.name)
             cluster.keeping.close()
 
     def _make(self, engine: Engine, key: str, shape: dict[str, Any]) -> WarmCluster:
         if key in self._impossible:
             raise self._impossible[key].with_traceback(None)
-        self._make_room(engine, shape["nodes"], _memory_bytes(shape))
+        self._evict_unused(engine, shape["nodes"], _memory_bytes(shape))
         lasting = f"{self._readable}-{short_digest(f'{self.project} {key} {__version__}')}"
         is_kept = self.keep or keeper_lock(engine.name, lasting).path.exists()
         cluster = self._kept[key] = self._keep(engine, shape, lasting if is_kept else "")
@@ -285,12 +285,12 @@ class Pool:
         return cluster
 
     def _keep(self, engine: Engine, shape: Mapping[str, Any], lasting: str = "") -> WarmCluster:
-        """A cluster that is not up yet and is this process's alone, under a name that no other process has.
+        """Make a cluster object that is not up yet, under a name that only this process has.
 
         Args:
-            engine: where.
-            shape: as `Cluster` takes it.
-            lasting: the name of one that is kept for other sessions, which it has if nobody else has that now.
+            engine: engine of the cluster.
+            shape: arguments of `Cluster`.
+            lasting: name of a cluster that other sessions can use; it is used if no other process holds it now.
         """
         keeping, purpose = ExitStack(), f"the tests in {self.project}"
         name = f"{self._readable}-{os.urandom(5).hex()}"
@@ -299,28 +299,28 @@ class Pool:
             name = lasting or name
         except ClusterBusy:
             keeping.enter_context(keeper_lock(engine.name, name).held(purpose))
-        if self._guard is None or self._guard.poll() is not None:  # somebody ended it
+        if self._guard is None or self._guard.poll() is not None:  # it was killed
             self._guard = start_guard()
         cluster = WarmCluster(self.session, name=name, engine=engine, announce=self.session.announce, **shape)
         cluster.keeping = keeping
         return cluster
 
-    def _make_room(self, engine: Engine, nodes: int, memory_bytes: int) -> None:
-        """Remove what was not used for longest, while there is no room for one more on the machine."""
+    def _evict_unused(self, engine: Engine, nodes: int, memory_bytes: int) -> None:
+        """Remove the least recently used clusters while the machine has no capacity for one more."""
         machine = self._machine(engine.name)
         most_bytes = machine.memory_bytes * _PART_OF_MEMORY / self.workers
         most_nodes = machine.cores * _NODES_PER_CORE / self.workers
         for key, cluster in list(self._kept.items()):
             asked = [one.slot.asked for one in self._kept.values() if one.engine.name == engine.name]
-            has_room = sum(one["nodes"] for one in asked) + nodes <= most_nodes
-            if has_room and sum(map(_memory_bytes, asked)) + memory_bytes <= most_bytes:
+            nodes_fit = sum(one["nodes"] for one in asked) + nodes <= most_nodes
+            if nodes_fit and sum(map(_memory_bytes, asked)) + memory_bytes <= most_bytes:
                 return
             if cluster.engine.name == engine.name and cluster.name not in self.in_use:
                 with defer_interrupts():
                     self._remove(key)
 
     def _remove(self, key: str) -> None:
-        """Remove a cluster; if that fails, the guard tries again when this process is gone."""
+        """Remove a cluster; if that fails, the guard tries again after this process has ended."""
         cluster = self._kept.pop(key)
         cluster.end_calls()
         try:
@@ -330,13 +330,13 @@ class Pool:
                 f"warning: cluster {cluster.name} is still there ({error.message}): `lab down --name {cluster.name}`"
             )
             return
-        forget(cluster.engine.name, cluster.name)
+        remove_locks(cluster.engine.name, cluster.name)
         cluster.keeping.close()
 
     def close(self) -> list[str]:
-        """Remove every cluster, or leave it for the next session; returns names of those that are left.
+        """Remove each cluster, or leave it for the next session; return the names of those that are left.
 
-        It is done to its end, whoever interrupts; in a process that was forked off this one, nothing is done.
+        Interrupts are deferred until it is done. It does nothing in a process that was forked from this one.
         """
         if os.getpid() != self._process:
             return []
@@ -358,5 +358,5 @@ class Pool:
 
 
 def _memory_bytes(shape: Mapping[str, Any]) -> int:
-    """What a cluster of this shape may take of the machine."""
+    """Return the memory that a cluster of this shape can use."""
     return int(shape["nodes"] * (shape.get("memory_bytes") or _NODE_BYTES))

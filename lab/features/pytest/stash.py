@@ -1,4 +1,4 @@
-"""What the plugin keeps with the configuration of a session."""
+"""Define the keys under which the plugin stores data in the configuration of a session."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 POOL: pytest.StashKey[Any] = pytest.StashKey()
-"""The warm clusters of this process; there as soon as a test asks for one."""
+"""The warm clusters of this process; set when a test first requests one."""
 DEADLINE: pytest.StashKey[float | None] = pytest.StashKey()
-"""The monotonic time at which pytest-timeout ends the test that runs now."""
-SAID: pytest.StashKey[list[str]] = pytest.StashKey()
-"""Lines for the end of the session."""
+"""The monotonic time at which pytest-timeout ends the current test."""
+SUMMARY_LINES: pytest.StashKey[list[str]] = pytest.StashKey()
+"""Lines to print at the end of the session."""

@@ -38,11 +38,7 @@ def find_suite(name: str | None, runs: Path = RUNS) -> Suite:
         raise RecordError(f"{who} {was}", "several scenarios, or a folder of them, make a suite: `lab run scenarios/`")
     if name is not None:
         runs = records[0].path.parent
-    members = [
-        (record, member_turn.number)
-        for record, member_turn in _turns(list_records(runs))
-        if member_turn.suite == turn.suite
-    ]
+    members = [(record, other.number) for record, other in _turns(list_records(runs)) if other.suite == turn.suite]
     members.sort(key=itemgetter(1))
     return Suite(name=turn.suite, records=tuple(record for record, _ in members), planned=turn.of)
 

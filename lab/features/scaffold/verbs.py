@@ -22,7 +22,7 @@ _FIRST = "first"
 
 
 def new_scenario(name: str) -> dict[str, bytes]:
-    """A scenario and its script: names of files -> contents."""
+    """Return a scenario and its script: file names -> contents."""
     file, folder = name.replace("-", "_"), bundled_path("docs") / _FIRST
     scenario = (folder / f"{_FIRST}.yaml").read_text().replace(f"name: {_FIRST}", f"name: {name}")
     scenario = scenario.replace(f"script: {_FIRST}.py", f"script: {file}.py")
@@ -30,15 +30,15 @@ def new_scenario(name: str) -> dict[str, bytes]:
 
 
 def with_schema(files: Mapping[str, bytes], folder: Path) -> dict[str, bytes]:
-    """The files of a scenario, itself first, which tells editors in its first line where its schema lies.
+    """Add to a scenario, the first file, the line that tells editors where its schema is.
 
-    That is added, unless it is there already, in the folder or in the one above.
+    Add the schema too, unless it is in the folder or in the parent folder.
     """
-    found = next((up + SCHEMA_FILE for up in ("", "../") if (folder / up / SCHEMA_FILE).is_file()), None)
+    schema_path = next((up + SCHEMA_FILE for up in ("", "../") if (folder / up / SCHEMA_FILE).is_file()), None)
     name, scenario = next(iter(files.items()))
     lines = [line for line in scenario.splitlines(keepends=True) if not line.startswith(_FOR_EDITORS)]
-    first = _FOR_EDITORS + (found or SCHEMA_FILE).encode() + b"\n"
-    schema = {} if found else {SCHEMA_FILE: schema_file().read_bytes()}
+    first = _FOR_EDITORS + (schema_path or SCHEMA_FILE).encode() + b"\n"
+    schema = {} if schema_path else {SCHEMA_FILE: schema_file().read_bytes()}
     return {**files, name: first + b"".join(lines), **schema}
 
 
@@ -53,7 +53,7 @@ def _add_new_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _new(arguments: argparse.Namespace) -> int:
-    """Write the files; nothing that is there is overwritten."""
+    """Write the files, without overwriting any."""
     name, lesson = arguments.name, arguments.lesson
     if not (name or lesson):
         raise UsageError("a new scenario needs a name, or a lesson to begin with", "`lab new NAME`, or `--from LESSON`")
@@ -61,7 +61,7 @@ def _new(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{name!r} cannot name a scenario", "use lower-case letters, digits, - and _")
     folder = arguments.folder or (OWN_FOLDER if OWN_FOLDER.is_dir() else Path())
     texts = with_schema(_copied(find_lesson(lesson), name) if lesson else new_scenario(name), folder)
-    own = list(texts)[:2]  # the scenario and its script; what these need may be there, from another lesson
+    own = list(texts)[:2]  # scenario and script; their imports can exist from another lesson
     for file, text in texts.items():
         path = folder / file
         if path.exists() and (file in own or path.read_bytes() != text):
@@ -75,7 +75,7 @@ def _new(arguments: argparse.Namespace) -> int:
 
 
 def _copied(lesson: Path, name: str | None) -> dict[str, bytes]:
-    """The files of a lesson: the scenario, under another name if there is one, its script, and what both need."""
+    """Return the files of a lesson: the scenario, renamed if there is a name, its script, and what these import."""
     scenario = open_scenario(lesson)
     text = lesson.read_text(encoding="utf-8")
     if name:
@@ -108,7 +108,7 @@ def _add_init_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _init(arguments: argparse.Namespace) -> int:
-    """Write what is not there yet, and say what was."""
+    """Write the missing files, and say what was written."""
     folder: Path = arguments.folder
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is no folder", "name the folder of a repository")
@@ -131,7 +131,7 @@ def _init(arguments: argparse.Namespace) -> int:
 
 
 def _put(path: Path, text: bytes, arguments: argparse.Namespace) -> str:
-    """Write a file; returns what was done: `wrote`, `overwrote` or `kept`."""
+    """Write a file; return `wrote`, `overwrote`, or `kept`."""
     there = path.exists() or path.is_symlink()
     if there and (path.name == _IGNORED.name or not arguments.force):
         return "kept"
@@ -171,7 +171,7 @@ def _add_schema_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _schema(arguments: argparse.Namespace) -> int:
-    """Print it."""
+    """Print the schema or its path."""
     file = schema_file()
     print(file if arguments.path else file.read_text(encoding="utf-8").rstrip("\n"))
     return 0

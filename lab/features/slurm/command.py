@@ -275,9 +275,7 @@ def least_machine(text: str) -> Machine:
     rows = [row for row in rows if row[0].endswith("*")] or rows
     if not rows:
         raise EngineUnavailable("Slurm has no partition for you", "ask whoever runs the cluster")
-    cores, megabytes = (
-        min(int(row[at].rstrip("+")) for row in rows) for at in (1, 2)
-    )  # `16+` if some machines have more
+    cores, megabytes = (min(int(row[at].rstrip("+")) for row in rows) for at in (1, 2))  # `16+`: some have more
     return Machine(cores=cores, memory_bytes=megabytes << 20)
 
 

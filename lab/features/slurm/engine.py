@@ -92,14 +92,12 @@ class SlurmEngine(agent_holder.HolderEngine):
 
     def read_cluster(self, folder: Path) -> ClusterInfo | None:
         """Return the cluster in a folder; None if there is none, or it has no machines yet."""
-        description = agent_holder.read_description(folder)
-        if "port" not in description:
+        data = agent_holder.read_description(folder)
+        if "port" not in data:
             return None
-        locations = zip(description["addresses"], description["hosts"], strict=True)
+        locations = zip(data["addresses"], data["hosts"], strict=True)
         folders = {name: str(create.shared_folder(self.home, folder.name) / name) for name in ("shared", "data")}
-        return self.make_info(
-            folder, description, locations, gpus="engine", master_port=int(description["port"]), **folders
-        )
+        return self.make_info(folder, data, locations, gpus="engine", master_port=int(data["port"]), **folders)
 
     def read_state(self, node: Node) -> str:
         """Return the state of a node."""
@@ -114,9 +112,8 @@ class SlurmEngine(agent_holder.HolderEngine):
         clusters = {info.name: info for info in super().find(cluster)}
         for job in self._jobs(cluster) if cluster is None or cluster not in clusters else ():
             if job.cluster not in clusters and job.hosts:
-                locations = [
-                    ("", host) for host in command.query_slurm("scontrol", "show", "hostnames", job.hosts).split()
-                ]
+                hosts = command.query_slurm("scontrol", "show", "hostnames", job.hosts).split()
+                locations = [("", host) for host in hosts]
                 description = {name.removeprefix(f"{label.NAMESPACE}."): text for name, text in job.labels.items()}
                 clusters[job.cluster] = self.make_info(self.home / job.cluster, description, locations, gpus="engine")
         return [info for _, info in sorted(clusters.items())]
@@ -129,9 +126,8 @@ class SlurmEngine(agent_holder.HolderEngine):
     def _jobs(self, cluster: str | None) -> list[command.Job]:
         """Return the owner's running jobs of all clusters of this home, or of the one of that name."""
         argv = ["squeue", "--noheader", f"--user={os.getuid()}", f"--format={command.JOBS}"]
-        jobs = command.read_jobs(
-            command.query_slurm(*argv, *([f"--name={create.job_name(cluster)}"] if cluster else []))
-        )
+        argv += [f"--name={create.job_name(cluster)}"] if cluster else []
+        jobs = command.read_jobs(command.query_slurm(*argv))
         mine = {label.OWNER: label.current_owner(), command.HOME: str(self.home)}
         mine |= {label.CLUSTER: cluster} if cluster else {}
         return [job for job in jobs if not job.ending and mine.items() <= job.labels.items()]
@@ -284,10 +280,7 @@ class SlurmEngine(agent_holder.HolderEngine):
         if settle and not jobs:  # a command that was requesting one has just been killed
             time.sleep(_SETTLE_S)
             jobs = self._jobs(cluster)
-        numbers = sorted(
-            {str(description["job"]) for description in known.values() if "job" in description}
-            | {job.number for job in jobs}
-        )
+        numbers = sorted({str(one["job"]) for one in known.values() if "job" in one} | {job.number for job in jobs})
         if numbers:
             command.query_slurm("scancel", "--quiet", *numbers)
             left = ("squeue", "--noheader", f"--user={os.getuid()}", f"--jobs={','.join(numbers)}", "--format=%i")

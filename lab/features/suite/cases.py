@@ -1,4 +1,4 @@
-"""What is asked of a suite, its cases, which of them `-k` means, and what came of each."""
+"""Define the request for a suite, its cases, the filter `-k`, and the outcomes."""
 
 from __future__ import annotations
 
@@ -31,48 +31,48 @@ from lab.words import format_count, join_words, name_ranks
 
 
 class Case(Frozen):
-    """One thing that is run, or that cannot be."""
+    """One thing to run, or one that cannot run."""
 
     name: str
-    """The scenario and its place in the matrix, such as `scatter[nodes=5]`; the same for every repetition."""
+    """The scenario and its cell in the matrix, such as `scatter[nodes=5]`; the same for each repetition."""
     scenario: Scenario
-    """With the arguments, variables and the seed of this case."""
+    """With the arguments, variables, and seed of this case."""
     nodes: int
     nproc_per_node: int
     backend: str | None = None
-    """What carries the bytes whatever its script names; None: what that or the scenario says."""
+    """Backend whatever the script names; None: that of the script or the scenario."""
     shape: Shape
     """The smallest cluster that it can run on."""
     repetition: int = 1
     repetitions: int = 1
     """How often it runs."""
     seed: int | None = None
-    """What its ranks find as `LAB_SEED`; None: nothing."""
+    """Value of `LAB_SEED` on its ranks; None: unset."""
     skipped: str = ""
     """Why it cannot run; empty if it can."""
 
     @property
     def id(self) -> str:
-        """Tells it from every other case: `scatter[nodes=5]`, and with repetitions `scatter[nodes=5] #17`."""
+        """Unique name: `scatter[nodes=5]`, with repetitions `scatter[nodes=5] #17`."""
         return f"{self.name} #{self.repetition}" if self.repetitions > 1 else self.name
 
     @property
     def world_size(self) -> int:
-        """How many ranks it has."""
+        """Number of ranks."""
         return self.nodes * self.nproc_per_node
 
     @cached_property
-    def ground(self) -> str:
-        """What a cluster has to be, but for the number of its nodes; the same for cases that can share one."""
-        return ground_of(self.shape)
+    def cluster_key(self) -> str:
+        """The required shape except its size; cases with equal keys can share a cluster."""
+        return cluster_key_of(self.shape)
 
     def fits(self, cluster: Shape) -> bool:
-        """Whether it can run on a cluster of this shape."""
-        return self.nodes <= cluster.nodes and self.ground == ground_of(cluster)
+        """Return whether it can run on a cluster of this shape."""
+        return self.nodes <= cluster.nodes and self.cluster_key == cluster_key_of(cluster)
 
 
-def ground_of(shape: Shape) -> str:
-    """A shape without its size: a case says itself how many nodes and workers it has."""
+def cluster_key_of(shape: Shape) -> str:
+    """Encode a shape without its size, because cases define their own number of nodes and workers."""
     return replace(shape, nodes=1, nproc_per_node=1).to_json()
 
 
@@ -80,37 +80,37 @@ STATUSES = ("passed", "flaky", "failed", "hung", "error", "skipped")
 
 
 class Outcome(Frozen):
-    """What came of one case."""
+    """The outcome of one case."""
 
     case: Case
     attempts: tuple[RunAttempt, ...] = ()
-    """All but the last failed; empty where it cannot run."""
+    """All except the last failed; empty if the case cannot run."""
 
     @property
     def status(self) -> str:
-        """The last verdict; `flaky` where it passed only when it was tried again."""
+        """The last verdict; `flaky` if it passed only on a retry."""
         if not self.attempts:
             return "skipped"
         return "flaky" if self.last.passed and len(self.attempts) > 1 else self.last.verdict
 
     @property
     def last(self) -> Result:
-        """That of the last attempt; of a case that cannot run, an empty one."""
+        """Result of the last attempt; an empty one if the case cannot run."""
         return self.attempts[-1].result if self.attempts else Result(verdict="passed", scenario=self.case.scenario.name)
 
     @property
-    def telling(self) -> RunAttempt:
-        """The attempt that says most: the last, or of one that is flaky the last that failed."""
+    def decisive(self) -> RunAttempt:
+        """The most informative attempt: the last, or for a flaky case the last one that failed."""
         return self.attempts[-2] if self.status == "flaky" else self.attempts[-1]
 
     @property
     def good(self) -> bool:
-        """Whether nothing has to be done about it."""
+        """Whether it needs no attention."""
         return self.status in ("passed", "skipped")
 
     @property
     def exit_code(self) -> int:
-        """That of the last attempt."""
+        """Exit code of the last attempt."""
         return self.last.exit_code
 
     @property
@@ -120,14 +120,14 @@ class Outcome(Frozen):
 
     @property
     def reason(self) -> str:
-        """Why it is not simply passed, or how it passed, in one sentence."""
+        """Why it did not simply pass, or how it passed, in one sentence."""
         if not self.attempts:
             return self.case.skipped
         before = f"passed at attempt {len(self.attempts)}; before: " if self.status == "flaky" else ""
-        return before + self.telling.result.reason
+        return before + self.decisive.result.reason
 
     def to_json(self) -> dict[str, Any]:
-        """The outcome as plain data."""
+        """Convert the outcome to plain data."""
         case, attempts = self.case, [_attempt_json(attempt) for attempt in self.attempts]
         return {
             "kind": "outcome",
@@ -154,54 +154,54 @@ def _attempt_json(attempt: RunAttempt) -> dict[str, Any]:
 
 
 class SuiteResult(Frozen):
-    """What came of a suite."""
+    """The outcome of a suite."""
 
     suite: str
-    """Its name, which the records of its runs bear."""
+    """Its name, which the records of its runs contain."""
     outcomes: tuple[Outcome, ...]
-    """Of the cases that ran or cannot, in the order of the cases."""
+    """Of the cases that ran or cannot run, in the order of the cases."""
     planned: int
-    """How many cases there were to be."""
+    """Number of planned cases."""
     clusters: int = 0
-    """How many there were side by side."""
+    """Number of clusters that ran in parallel."""
     began: float = 0.0
     """Unix time."""
     duration_s: float = 0.0
     seed: int | None = None
     stopped: str = ""
-    """Why the rest did not run; empty where all did."""
+    """Why the rest did not run; empty if all ran."""
     stop_code: int = 0
-    """The exit code of what stopped it: 130 interrupted, 3 no engine."""
+    """Exit code of the reason: 130 interrupted, 3 no engine."""
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many came to each status; without those that none came to."""
+        """Number of outcomes by status, without zeros."""
         count = Counter[str](outcome.status for outcome in self.outcomes)
         return {status: count[status] for status in STATUSES if count[status]}
 
     @property
     def not_run(self) -> int:
-        """How many cases did not run although they could."""
+        """Number of cases that did not run although they could."""
         return self.planned - len(self.outcomes)
 
     @property
     def bad(self) -> Sequence[Outcome]:
-        """The outcomes about which something has to be done; those that are flaky are among them."""
+        """Outcomes that need attention, including flaky ones."""
         return [outcome for outcome in self.outcomes if not outcome.good]
 
     @property
-    def told_one_by_one(self) -> Sequence[Outcome]:
-        """The bad ones, but for those of a suite that repeats: their rates tell."""
+    def listed_failures(self) -> Sequence[Outcome]:
+        """Outcomes that need attention; none if the suite repeats cases, because then the rates show them."""
         return () if self.repeated else self.bad
 
     @property
     def records(self) -> list[Record]:
-        """Of each case that ran, the record of the last attempt."""
+        """For each case that ran, the record of the last attempt."""
         return [Record(path=one.last.path) for one in self.outcomes if one.last.path is not None]
 
     @property
     def exit_code(self) -> int:
-        """The worst of all, which is the highest; a case that is flaky or was skipped counts as passed."""
+        """The highest exit code; a flaky or skipped case counts as passed."""
         return max((self.stop_code, *(outcome.exit_code for outcome in self.outcomes)))
 
     @property
@@ -210,40 +210,40 @@ class SuiteResult(Frozen):
         return any(outcome.case.repetitions > 1 for outcome in self.outcomes)
 
     def to_json(self) -> dict[str, Any]:
-        """The summary as plain data."""
+        """Convert the summary to plain data."""
         named = ("suite", "exit_code", "counts", "planned", "not_run", "stopped", "clusters", "seed")
         return {
             "kind": "summary",
             **{name: getattr(self, name) for name in named},
             "duration_s": round(self.duration_s, 6),
-            "rates": [rate.to_json() for rate in rates(self.outcomes)] if self.repeated else [],
+            "rates": [rate.to_json() for rate in compute_rates(self.outcomes)] if self.repeated else [],
         }
 
 
 _Z = 1.959964
-"""Of the normal distribution, for 95%."""
+"""Quantile of the normal distribution for 95%."""
 _VARIES = re.compile(
     r"\d+(?:[.,]\d+)*\s?(?:µs|ms|s|h|m(?: \d+s)?|B|kB|MB|GB|KiB|MiB|GiB|TB)\b|0x[0-9a-f]+|\b\d+\.\d+(?:e[+-]?\d+)?\b"
     r"|(?<=\[pid )\d+|(?<=port )\d+|(?<=:)\d{4,5}\b"
 )
-"""What differs from run to run of one and the same failure: times, sizes, addresses, ports, measured numbers."""
+"""What differs between runs with the same failure: times, sizes, addresses, ports, measured numbers."""
 
 
 class Kind(Frozen):
-    """One way in which repetitions of a case ended other than passed."""
+    """One way in which repetitions of a case did not pass."""
 
     status: str
     reason: str
-    """That of the first; the others' differ at most in times, sizes, addresses and measured numbers."""
+    """Reason of the first; the others differ at most in times, sizes, addresses, and measured numbers."""
     count: int
     seeds: tuple[int, ...]
-    """Of all of them."""
+    """Seeds of all of them."""
     record: str | None
-    """Of the first."""
+    """Record of the first."""
 
 
 class Rate(Frozen):
-    """What came of all repetitions of one case."""
+    """The outcome of all repetitions of one case."""
 
     name: str
     ran: int
@@ -254,21 +254,21 @@ class Rate(Frozen):
 
     @property
     def part(self) -> float:
-        """Part that failed."""
+        """Part of the repetitions that failed."""
         return self.failed / self.ran
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Between these the part would lie in the long run, in 95 of 100 such hunts (Wilson's interval)."""
-        return wilson(self.failed, self.ran)
+        """Wilson's interval: with 95% confidence, the long-run part is between these."""
+        return wilson_interval(self.failed, self.ran)
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain data."""
+        """Convert the rate to plain data."""
         return {**vars(self), "part": self.part, "between": self.bounds, "kinds": [*map(vars, self.kinds)]}
 
 
-def rates(outcomes: Iterable[Outcome]) -> list[Rate]:
-    """The rate of each case that ran, in the order in which they came first."""
+def compute_rates(outcomes: Iterable[Outcome]) -> list[Rate]:
+    """Compute the rate of each case that ran, in the order in which they first ran."""
     ran = [outcome for outcome in outcomes if outcome.attempts]
     by_name = group_equal((number, outcome.case.name) for number, outcome in enumerate(ran))
     return [_rate_of(name, [ran[number] for number in numbers]) for numbers, name in by_name]
@@ -277,21 +277,21 @@ def rates(outcomes: Iterable[Outcome]) -> list[Rate]:
 def _rate_of(name: str, ran: Sequence[Outcome]) -> Rate:
     bad = sorted((one for one in ran if not one.good), key=lambda outcome: outcome.case.repetition)
     kinds = []
-    forms = ((number, (one.status, what_stays(one.telling.result.reason))) for number, one in enumerate(bad))
+    forms = ((number, (one.status, mask_varying(one.decisive.result.reason))) for number, one in enumerate(bad))
     for numbers, (status, _) in group_equal(forms):
-        first, seeds = bad[numbers[0]].telling.result, (bad[number].case.seed for number in numbers)
+        first, seeds = bad[numbers[0]].decisive.result, (bad[number].case.seed for number in numbers)
         known, record = tuple(seed for seed in seeds if seed is not None), str(first.path) if first.path else None
         kinds.append(Kind(status=status, reason=first.reason, count=len(numbers), seeds=known, record=record))
     return Rate(name=name, ran=len(ran), failed=len(bad), kinds=tuple(sorted(kinds, key=lambda kind: -kind.count)))
 
 
-def what_stays(reason: str) -> str:
-    """A reason without what differs from run to run of the same failure."""
+def mask_varying(reason: str) -> str:
+    """Mask what differs between runs with the same failure."""
     return _VARIES.sub("…", reason)
 
 
-def wilson(count: int, of: int) -> tuple[float, float]:
-    """The interval in which a part lies with 95% confidence, from so many of so many."""
+def wilson_interval(count: int, of: int) -> tuple[float, float]:
+    """Compute the 95% confidence interval of a proportion from `count` of `of`."""
     part, square = count / of, _Z * _Z
     middle = (part + square / (2 * of)) / (1 + square / of)
     half = _Z * math.sqrt(part * (1 - part) / of + square / (4 * of * of)) / (1 + square / of)
@@ -302,14 +302,14 @@ def wilson(count: int, of: int) -> tuple[float, float]:
 _GRAMMAR = (ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.Name, ast.Load)
 
 
-def matching(expression: str) -> Callable[[Case], bool]:
-    """Whether a case is meant by an expression such as `scatter and not nodes=5`; letters may be small or capital.
+def parse_filter(expression: str) -> Callable[[Case], bool]:
+    """Parse a filter such as `scatter and not nodes=5`, ignoring case, into a predicate for cases.
 
     Raises:
         UsageError: it is not such an expression.
     """
     text = " ".join(expression.lower().split())
-    # words hold any characters: Python reads names of the same lengths in their places
+    # words can have any characters, so Python parses names of equal length
     names = re.sub(r"[^\s()]+", lambda word: word[0] if word[0] in ("and", "or", "not") else "x" * len(word[0]), text)
     tree, where = None, ""
     try:
@@ -340,13 +340,13 @@ def matching(expression: str) -> Callable[[Case], bool]:
 
 
 _SEED = "LAB_SEED"
-"""The variable in which a script finds its seed."""
+"""Variable with the seed of a script."""
 _HASH_SEED = "PYTHONHASHSEED"
-"""An interpreter reads it when it starts: only where each rank has a fresh one can it be set."""
+"""An interpreter reads it at its start, so it can be set only if each rank has a fresh one."""
 
 
 class Matrix(Frozen):
-    """What every scenario is run with; an empty dimension is left to the scenario."""
+    """The dimensions that each scenario runs with; an empty dimension is left to the scenario."""
 
     nodes: tuple[int, ...] = ()
     nproc_per_node: tuple[int, ...] = ()
@@ -362,47 +362,49 @@ class Matrix(Frozen):
             check_backend(backend)
 
     def cells(self) -> Iterator[dict[str, Any]]:
-        """Every combination, each as its dimensions by name."""
+        """Yield each combination of dimensions by name."""
         named = {name: values for name, values in vars(self).items() if values}
         for values in product(*named.values()):
             yield dict(zip(named, values, strict=True))
 
 
-class Asked(Frozen):
-    """What is asked of a suite."""
+class SuiteRequest(Frozen):
+    """What a user requests of a suite."""
 
     scenarios: Sequence[Scenario]
     matrix: Matrix = Matrix()  # frozen
     only: str = ""
-    """Words that names and files of cases must contain, see `matching`; empty: all."""
+    """A filter for names and files of cases, see `parse_filter`; empty: all."""
     engine: str | Engine = "auto"
     name: str | None = None
-    """A cluster; None: that of the current folder."""
+    """Name of the cluster; None: that of the current folder."""
     shape: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of a cluster's shape that were asked for."""
+    """Requested fields of the cluster's shape."""
     options: RunOptions = RunOptions()  # frozen
-    """How each case is run."""
+    """Options of each run."""
     jobs: int | None = None
-    """At most so many clusters side by side; None: as many as the machine carries."""
+    """Most clusters in parallel; None: as many as the machine supports."""
     retries: int = 0
-    """How often a case that failed is tried again."""
+    """How often a failed case is retried."""
     repeat: int = 1
     shuffle: bool = False
-    """Whether the order is by chance."""
+    """Whether the order is random."""
     seed: int | None = None
-    """Of the order, and of the first repetition; None: one by chance, where one is needed."""
+    """Seed of the order, and of the first repetition; None: a random one if one is needed."""
     most_failures: int | None = None
-    """Nothing begins any more after so many cases have failed; None: all run."""
+    """After this many failures no more cases start; None: all run."""
 
 
-def make_cases(asked: Asked, engine: str = "", usual: Shape | None = None, seed: int | None = None) -> list[Case]:
-    """The cases that are meant, in the order of the scenarios; of repetitions, all first ones come first.
+def make_cases(
+    asked: SuiteRequest, engine: str = "", usual: Shape | None = None, seed: int | None = None
+) -> list[Case]:
+    """Make the cases that the filter selects, in the order of the scenarios, repetition by repetition.
 
     Args:
-        asked: what is asked of the suite; scenarios of the same name differ in their files.
-        engine: what provides the nodes; empty: that is not known yet.
-        usual: the shape of a cluster that is there, which says how large a scenario is that does not say so.
-        seed: of the first repetition, each later one has the next; None: scripts are given none.
+        asked: the request; scenarios of the same name differ in their files.
+        engine: name of the engine; empty: not known yet.
+        usual: shape of an existing cluster, for scenarios that do not declare their size.
+        seed: seed of the first repetition, each later one has the next; None: scripts get none.
 
     Raises:
         UsageError: there are none.
@@ -417,13 +419,13 @@ def make_cases(asked: Asked, engine: str = "", usual: Shape | None = None, seed:
         if case.skipped and repetition > 1:
             continue
         one = replace(case, repetition=repetition, repetitions=1 if case.skipped else asked.repeat)
-        if seed is not None:  # what its scenario says itself of these variables stays
+        if seed is not None:  # the scenario's own values win
             own = seed + repetition - 1
             is_fresh = asked.options.cold or case.scenario.cold
             env = {_SEED: str(own), **({_HASH_SEED: str(own % 2**32)} if is_fresh else {})}
             one = replace(one, seed=own, scenario=replace(case.scenario, env={**env, **case.scenario.env}))
         cases.append(one)
-    chosen = list(filter(matching(asked.only), cases)) if asked.only else cases
+    chosen = list(filter(parse_filter(asked.only), cases)) if asked.only else cases
     if not chosen:
         raise UsageError(f"none of {len(cases)} cases is meant by -k {asked.only!r}", "--list shows them all")
     return chosen
@@ -450,14 +452,14 @@ def _make_case(
 
 
 def _impossible(scenario: Scenario, world_size: int, cell: Mapping[str, Any], engine: str) -> str:
-    """Why a scenario cannot be run like that; empty if it can."""
+    """Explain why a scenario cannot run in this cell; empty if it can."""
     backend = cell.get("backend") or scenario.backend
     find_lacking = find_hook("lacking") if backend else None
     if find_lacking and (missing := find_lacking(scenario, backend)):
         return str(missing)
-    beyond = find_hook("beyond") if scenario.extra else None  # few scenarios break anything
-    if beyond and (wrong := beyond(scenario, engine)):
-        return f"it is to {wrong}"
+    beyond = find_hook("beyond") if scenario.extra else None  # few scenarios have faults
+    if beyond and (problem := beyond(scenario, engine)):
+        return f"it is to {problem}"
     expect = scenario.expect
     by_rank = (*expect.by_rank, *(notes for notes in expect.notes.values() if is_per_rank(notes)))
     named = {*chain.from_iterable(by_rank), *([] if expect.culprit is None else [expect.culprit])}
@@ -469,7 +471,7 @@ def _impossible(scenario: Scenario, world_size: int, cell: Mapping[str, Any], en
 
 
 def _names(scenarios: Sequence[Scenario]) -> list[str]:
-    """A name for each: its own; where several have the same, with the folder or file that tells them apart."""
+    """Name each scenario; if several have the same name, add the folder or file."""
     count = Counter(scenario.name for scenario in scenarios)
     files = [scenario.source or scenario.script for scenario in scenarios]
     names = [

@@ -1,4 +1,4 @@
-"""All runs of a suite on one page, with a link to the report of each."""
+"""Write one page with all runs of a suite, with a link to the report of each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LONGEST_REASON = 300
 
 
 class SuiteReport(NamedTuple):
-    """A page that was written, as `lab report --suite --json` prints it."""
+    """A written page, as `lab report --suite --json` prints it."""
 
     path: Path
     suite: str
@@ -38,7 +38,7 @@ class SuiteReport(NamedTuple):
 
 
 def write_suite(suite: Suite, output: Path | None = None) -> SuiteReport:
-    """Write the page of a suite, and the reports of its runs that are missing or older than their results.
+    """Write the page of a suite, and the reports of its runs that are missing or outdated.
 
     Args:
         suite: its records.
@@ -87,7 +87,7 @@ def write_suite(suite: Suite, output: Path | None = None) -> SuiteReport:
 
 
 def _has_report(record: Record) -> bool:
-    """Whether there is a report that is as new as the result."""
+    """Return whether there is a report as new as the result."""
     try:
         report, result = (os.lstat(record.path / name) for name in (REPORT, RESULT))
         return stat.S_ISREG(report.st_mode) and report.st_mtime_ns >= result.st_mtime_ns
@@ -108,7 +108,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
-    """Write that page where it is asked for; needs no engine and no network."""
+    """Write the page if `--suite` is given; needs no engine and no network."""
     if not arguments.suite:
         return verb(arguments)
     if arguments.attempt is not None:

@@ -1,4 +1,4 @@
-"""Runs suites: from what is asked to cases on warm clusters side by side, each driven by a thread."""
+"""Run suites: make cases from the request, and run them on parallel warm clusters, with a thread for each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lab.engine.doctor import AGENT_BYTES, WORKER_BYTES, free_memory_bytes
 from lab.engine.ownership import check_name, default_name
 from lab.engine.select import select_engine
 from lab.errors import ClusterUnfit, Interrupted, LabError, MachineLacks, UsageError, wrap_internal_error
-from lab.features.suite.cases import Asked, Case, Matrix, Outcome, SuiteResult, make_cases
+from lab.features.suite.cases import Case, Matrix, Outcome, SuiteRequest, SuiteResult, make_cases
 from lab.features.suite.view import Watcher
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.plan import PlanOptions, has_wishes, refuse_unfit
@@ -30,36 +30,36 @@ from lab.words import format_bytes, format_count
 
 _POLL_S = 0.1
 _SEEDS = 1_000_000
-"""A seed that nobody asked for is smaller, so that it can be typed."""
+"""A random seed is smaller, so that people can type it."""
 _FOLDER = re.compile(r"\d{8}-\d{6}-((.+?)(?:-\d+)?)")
-"""Its second part is for the further runs of one second."""
+"""The second part numbers the runs of one second."""
 _AROUND_S = 0.1
-"""What a run takes besides the time of its ranks."""
+"""Seconds of a run in addition to the time of its ranks."""
 CORES_PER_CLUSTER = 2
 """Ranks of a run wait for each other about as long as they compute."""
 WORTH_IT = 5.0
-"""A further cluster is made where what is left takes each of those there so many times as long as making one."""
+"""A new cluster is worth making if the remaining work of each existing one takes this many times as long."""
 _GUESS_S = 1.0
-"""What a case takes of which nothing is known."""
+"""Assumed seconds of an unknown case."""
 
 
-def start(asked: Asked, watcher: Watcher | None = None) -> SuiteResult:
-    """Run a suite; Ctrl-C ends it with what was found so far.
+def execute_suite(asked: SuiteRequest, watcher: Watcher | None = None) -> SuiteResult:
+    """Run a suite; after Ctrl-C, return the outcomes so far.
 
     Raises:
-        UsageError: nothing of it can run.
+        UsageError: no case can run.
         EngineUnavailable: no engine answers.
-        ClusterUnfit: a cluster was named that somebody uses.
-        LabError: no worker could begin; of what happens later, outcomes tell.
+        ClusterUnfit: the named cluster is in use.
+        LabError: no worker could begin; later errors are in the outcomes.
     """
     watcher = watcher or Watcher()
-    if asked.matrix.image:  # whoever calls named them, not a scenario
+    if asked.matrix.image:  # the user named them, not a scenario
         asked = replace(asked, options=replace(asked.options, pull=True))
     name = check_name(asked.name) if asked.name else default_name()
     engine, why = select_engine(asked.engine, name) if isinstance(asked.engine, str) else (asked.engine, "")
     if why:
-        watcher.told(0, why)
-    slot = ClusterSlot(engine=engine, name=name, asked=asked.shape, announce=lambda text: watcher.told(0, text))
+        watcher.announce(0, why)
+    slot = ClusterSlot(engine=engine, name=name, asked=asked.shape, announce=lambda text: watcher.announce(0, text))
     seed = asked.seed
     if seed is None and (asked.shuffle or asked.repeat > 1):
         seed = int.from_bytes(os.urandom(4), "big") % _SEEDS
@@ -89,8 +89,8 @@ def start(asked: Asked, watcher: Watcher | None = None) -> SuiteResult:
     return running.run(why)
 
 
-def _cases_on(slot: ClusterSlot, asked: Asked, seed: int | None) -> tuple[list[Case], ClusterInfo | None]:
-    """The cases, and the cluster that is up, if all of them can run on it one after the other."""
+def _cases_on(slot: ClusterSlot, asked: SuiteRequest, seed: int | None) -> tuple[list[Case], ClusterInfo | None]:
+    """Make the cases; also return the cluster that is up if all of them can run on it one after the other."""
     try:
         there = slot.find_fitting() if asked.jobs in (None, 1) else None
         if there is not None:
@@ -111,35 +111,35 @@ def _cases_on(slot: ClusterSlot, asked: Asked, seed: int | None) -> tuple[list[C
 
 
 def choose_jobs(asked: int | None, cases: Sequence[Case], cores: int, free_bytes: int | None) -> tuple[int, str]:
-    """Return how many clusters there may be side by side, never more than there are cases, and why in one line.
+    """Return the most clusters in parallel, never more than cases, and the reason in one line.
 
     Args:
-        asked: so many; None: as cores and memory carry.
-        cases: those that can run.
-        cores: of this machine.
-        free_bytes: of its memory; None: that is not known.
+        asked: requested number; None: as many as cores and memory support.
+        cases: cases that can run.
+        cores: cores of this machine.
+        free_bytes: free memory of this machine; None: unknown.
     """
     each_bytes = max((case.nodes * AGENT_BYTES + case.world_size * WORKER_BYTES for case in cases), default=1)
-    carried = by_cores = max(1, cores // CORES_PER_CLUSTER)
+    supported = by_cores = max(1, cores // CORES_PER_CLUSTER)
     machine = format_count(cores, "core")
     if free_bytes is not None:
-        carried = min(by_cores, max(1, free_bytes // each_bytes))
+        supported = min(by_cores, max(1, free_bytes // each_bytes))
         machine = f"{machine}, {format_bytes(free_bytes)} of memory free, {format_bytes(each_bytes)} for each"
-    most = max(1, min(asked or carried, len(cases)))
+    most = max(1, min(asked or supported, len(cases)))
     clusters = f"{'at most ' if most > 1 else ''}{format_count(most, 'cluster')}"
-    if most == len(cases) and most < (asked or carried):
+    if most == len(cases) and most < (asked or supported):
         return most, f"{clusters}: there {'are' if most > 1 else 'is'} {format_count(most, 'case')}"
     return most, f"{clusters} (-j {asked})" if asked else f"{clusters}: this machine has {machine}"
 
 
 def order_cases(cases: Sequence[Case], *, jobs: int, shuffle: int | None, known_s: Mapping[str, float]) -> list[int]:
-    """The cases that can run, by number, in the order in which they begin.
+    """Return the numbers of the cases that can run, in the order in which they start.
 
     Args:
-        cases: all of them.
-        jobs: on more than one cluster the longest come first, so that none is left running alone at the end.
-        shuffle: the seed of an order by chance; None: see above, else as they came.
-        known_s: what scenarios took before, by the name of each.
+        cases: all cases.
+        jobs: with more than one cluster, the longest cases start first, so that none runs alone at the end.
+        shuffle: seed of a random order; None: see `jobs`, else the order of the cases.
+        known_s: seconds of earlier runs, by the name of the scenario.
     """
     order = [number for number, case in enumerate(cases) if not case.skipped]
     if shuffle is not None:
@@ -151,34 +151,34 @@ def order_cases(cases: Sequence[Case], *, jobs: int, shuffle: int | None, known_
 
 
 def choose_cluster(case: Case, queue: Iterable[Case]) -> Shape:
-    """A cluster for a case that is large enough for all that are left and could share it."""
-    return replace(case.shape, nodes=max(one.nodes for one in (case, *queue) if one.ground == case.ground))
+    """Return the shape of a cluster that fits a case and all waiting cases that can share it."""
+    return replace(case.shape, nodes=max(one.nodes for one in (case, *queue) if one.cluster_key == case.cluster_key))
 
 
-def estimate_s(cases: Iterable[Case], known_s: Mapping[str, float], seen_s: Sequence[float]) -> float:
-    """What cases will take one after the other: as before, or as those of this suite that took `seen_s`."""
-    usual = sum(seen_s) / len(seen_s) if seen_s else _GUESS_S
+def estimate_s(cases: Iterable[Case], known_s: Mapping[str, float], measured_s: Sequence[float]) -> float:
+    """Estimate the seconds of cases in sequence, from earlier runs or from this suite's times `measured_s`."""
+    usual = sum(measured_s) / len(measured_s) if measured_s else _GUESS_S
     return sum(known_s.get(case.scenario.name, usual) for case in cases)
 
 
 def is_worth_making(
-    cases: Iterable[Case], serving: int, *, known_s: Mapping[str, float], seen_s: Sequence[float], make_s: float
+    cases: Iterable[Case], serving: int, *, known_s: Mapping[str, float], measured_s: Sequence[float], make_s: float
 ) -> bool:
-    """Whether a further cluster for cases, beside those that serve them, saves more time than making it costs."""
+    """Return whether one more cluster for these cases saves more time than making it costs."""
     if serving == 0 or not make_s:
         return serving == 0
-    return estimate_s(cases, known_s, seen_s) / serving > WORTH_IT * make_s
+    return estimate_s(cases, known_s, measured_s) / serving > WORTH_IT * make_s
 
 
 def known_durations(runs: Path, scenarios: Iterable[str]) -> dict[str, float]:
-    """Seconds that the latest run of each of these scenarios took, by name; without those that are not on record."""
+    """Return the seconds of the latest recorded run of each of these scenarios, by name."""
     missing, durations_s = set(scenarios), dict[str, float]()
     for name in sorted(os.listdir(runs), reverse=True) if runs.is_dir() else ():
         match = _FOLDER.fullmatch(name)
         scenario = next((one for one in match.groups() if one in missing), None) if match else None
         if scenario is not None:
             duration_s = Record(path=runs / name).result_or_refusal().duration_s
-            if duration_s and duration_s > 0:  # it came to an end
+            if duration_s and duration_s > 0:  # it is complete
                 durations_s[scenario] = duration_s + _AROUND_S
                 missing.remove(scenario)
     return durations_s
@@ -194,15 +194,15 @@ class _Worker:
     number: int
     slot: ClusterSlot
     cluster: Shape | None = None
-    """What its cluster was asked to be; None: it has none."""
+    """Requested shape of its cluster; None: it has no cluster."""
     case: int | None = None
-    """The number of the case that it has; None: it is idle."""
+    """Number of its current case; None: it is idle."""
     since: float = 0.0
-    """Monotonic time since which it runs that; 0: it makes its cluster first."""
+    """Monotonic time when the run began; 0: it is still making its cluster."""
     used: bool = False
-    """Whether it has had one."""
+    """Whether it has had a cluster."""
     over: bool = False
-    """Whether the rest is not wanted after its last run, or cannot be had."""
+    """Whether it takes no more cases after its last run."""
 
 
 @dataclass(kw_only=True)
@@ -210,37 +210,37 @@ class _Suite:
     """One suite while it runs."""
 
     suite: str
-    asked: Asked
+    asked: SuiteRequest
     cases: list[Case]
     queue: list[int]
-    """The numbers of the cases that have still to begin, in their order."""
+    """Numbers of the cases that have not started, in order."""
     seed: int | None
     known_s: Mapping[str, float]
-    """What scenarios took before, by name."""
+    """Seconds of earlier runs, by the name of the scenario."""
     workers: Sequence[_Worker]
     stays: bool
-    """Whether there is one worker, whose cluster is there, and stays."""
+    """Whether the only worker uses an existing cluster, which stays."""
     watcher: Watcher
     pool: WorkerPool = field(default_factory=WorkerPool)
-    """Its lock is held by whoever reads or changes what is below, or calls the watcher."""
+    """Its lock protects the fields below and calls of the watcher."""
     took_s: list[float] = field(default_factory=list)
-    """What cases have taken so far."""
+    """Seconds of the cases that ended."""
     make_s: float = 0.0
-    """What making the slowest cluster took; 0: none is made yet."""
+    """Seconds to make the slowest cluster; 0: none was made."""
     failures: int = 0
     stopped: str = ""
-    """Why nothing begins any more."""
+    """Why no more cases start."""
     stop_code: int = 0
     failure: LabError | None = None
     """Why a worker cannot work at all."""
 
     def __post_init__(self) -> None:
         self.attempts: dict[int, list[RunAttempt]] = {number: [] for number in self.queue}
-        """Of every case that can run, by its number."""
+        """Attempts of each case that can run, by its number."""
         self.outcomes = {number: Outcome(case=case) for number, case in enumerate(self.cases) if case.skipped}
 
     def run(self, why: str) -> SuiteResult:
-        """Run it; `why` says why there are so many clusters."""
+        """Run the suite; `why` explains the number of clusters."""
         began, started = time.time(), time.monotonic()
         self.watcher.begins(why, len(self.cases), len(self.workers))
         for outcome in self.outcomes.values():
@@ -250,8 +250,8 @@ class _Suite:
         if self.failure is not None and not any(outcome.attempts for outcome in self.outcomes.values()):
             raise self.failure
         for number, attempts in self.attempts.items():
-            if attempts and number not in self.outcomes:  # it was to be tried again
-                self._settle(number)
+            if attempts and number not in self.outcomes:  # it waited for a retry
+                self._close_case(number)
         return SuiteResult(
             suite=self.suite,
             outcomes=tuple(self.outcomes[number] for number in sorted(self.outcomes)),
@@ -265,7 +265,7 @@ class _Suite:
         )
 
     def _interrupted(self) -> None:
-        self.watcher.told(0, "interrupted; removing what was made, which takes a moment")
+        self.watcher.announce(0, "interrupted; removing what was made, which takes a moment")
         self._stop("interrupted", Interrupted.exit_code)
 
     # -- in the thread of a worker
@@ -292,12 +292,12 @@ class _Suite:
 
     def _announce(self, worker: _Worker, text: str) -> None:
         with self.pool.turn:
-            self.watcher.told(worker.number, text)
+            self.watcher.announce(worker.number, text)
             if self.pool.stopping and worker.case is not None and not worker.since:
-                raise KeyboardInterrupt  # a cluster that is being made is not waited for
+                raise KeyboardInterrupt  # do not wait until the cluster is made
 
     def _run(self, worker: _Worker, warm_cluster: WarmCluster) -> None:
-        """Run the case of a worker; what keeps it from beginning is its outcome."""
+        """Run the current case of a worker; an error before the run is its outcome too."""
         assert worker.case is not None
         number, case, began, making = worker.case, self.cases[worker.case], time.monotonic(), False
         attempt = len(self.attempts[number]) + 1
@@ -318,14 +318,14 @@ class _Suite:
             tried = RunAttempt.failed(case.scenario, error, time.monotonic() - began)
         with self.pool.turn:
             worker.over = warm_cluster.is_last(tried)
-            self._end(worker, number, tried, making)
+            self._handle_attempt(worker, number, tried, making)
 
     # -- what is next
 
     def _next(self, worker: _Worker) -> Shape | None:
-        """Wait for the next case of a worker; returns what its cluster has to be; None: there is none.
+        """Wait for the next case of a worker; return the shape its cluster must have; None: there is no case.
 
-        One in this shape is made in the place of one that is not.
+        If its cluster does not fit, the caller replaces the cluster by one of this shape.
         """
         with self.pool.turn:
             worker.case = None
@@ -333,7 +333,7 @@ class _Suite:
             while (number := None if worker.over else self._next_for(worker)) is None:
                 if worker.over or worker.cluster is not None or all(one.case is None for one in self.workers):
                     return None
-                self.pool.turn.wait(_POLL_S)  # a further cluster may be worth making later
+                self.pool.turn.wait(_POLL_S)  # another cluster can be worth making later
             case = self.cases[number]
             self.queue.remove(number)
             worker.case, worker.since, worker.used = number, 0.0, True
@@ -343,23 +343,26 @@ class _Suite:
             return worker.cluster
 
     def _next_for(self, idle: _Worker) -> int | None:
-        """The number of the case that an idle worker should run; None where it has nothing to do now."""
+        """Return the number of the case that an idle worker should run; None if there is nothing for it now."""
         if idle.cluster is not None:
             for number in self.queue:
                 if self.cases[number].fits(idle.cluster):
                     return number
         busy = [(one, self.cases[one.case]) for one in self.workers if one.case is not None]
-        seen_s = [*self.took_s, *(time.monotonic() - one.since for one, _ in busy if one.since)]
-        for ground in dict.fromkeys(self.cases[number].ground for number in self.queue):
-            numbers = [number for number in self.queue if self.cases[number].ground == ground]
-            cases, serving = [self.cases[number] for number in numbers], sum(case.ground == ground for _, case in busy)
-            if is_worth_making(cases, serving, known_s=self.known_s, seen_s=seen_s, make_s=self.make_s):
+        measured_s = [*self.took_s, *(time.monotonic() - one.since for one, _ in busy if one.since)]
+        for cluster_key in dict.fromkeys(self.cases[number].cluster_key for number in self.queue):
+            numbers = [number for number in self.queue if self.cases[number].cluster_key == cluster_key]
+            cases, serving = (
+                [self.cases[number] for number in numbers],
+                sum(case.cluster_key == cluster_key for _, case in busy),
+            )
+            if is_worth_making(cases, serving, known_s=self.known_s, measured_s=measured_s, make_s=self.make_s):
                 return numbers[0]
         return None
 
     # -- what came of it
 
-    def _end(self, worker: _Worker, number: int, attempt: RunAttempt, no_cluster: bool) -> None:
+    def _handle_attempt(self, worker: _Worker, number: int, attempt: RunAttempt, no_cluster: bool) -> None:
         self.watcher.working(worker.number, "", None)
         result, case = attempt.result, self.cases[number]
         if result.exit_code == Interrupted.exit_code:
@@ -369,37 +372,37 @@ class _Suite:
             worker.cluster = None
         if isinstance(attempt.error, MachineLacks):
             self.cases[number] = replace(case, skipped=result.reason)
-            self._settle(number)
+            self._close_case(number)
             return
         if not no_cluster:
             self.took_s.append(attempt.took_s)
-        self._note_attempt(number, attempt, final=no_cluster or worker.over)
+        self._count_attempt(number, attempt, final=no_cluster or worker.over)
         if worker.over:
             self._stop(result.reason, result.exit_code)
-        elif no_cluster:  # nor would there be one for the others that could share it
-            for other in [one for one in self.queue if self.cases[one].ground == case.ground]:
+        elif no_cluster:  # other cases that need the same cluster fail too
+            for other in [one for one in self.queue if self.cases[one].cluster_key == case.cluster_key]:
                 self.queue.remove(other)
-                self._note_attempt(other, replace(attempt, took_s=0.0), final=True)
+                self._count_attempt(other, replace(attempt, took_s=0.0), final=True)
 
-    def _note_attempt(self, number: int, attempt: RunAttempt, *, final: bool) -> None:
-        """Note how often a case was tried, and have it tried again where that is asked for."""
+    def _count_attempt(self, number: int, attempt: RunAttempt, *, final: bool) -> None:
+        """Count an attempt of a case, and retry the case if the request allows that."""
         attempts, most = self.attempts[number], self.asked.most_failures
         attempts.append(attempt)
         if not attempt.result.passed and not final and len(attempts) <= self.asked.retries and not self.stopped:
             self.watcher.again(self.cases[number], len(attempts), self.asked.retries + 1, attempt)
             self.queue.insert(0, number)
             return
-        self._settle(number)
+        self._close_case(number)
         self.failures += not attempt.result.passed
         if most is not None and self.failures >= most:
             self._stop("that many have failed" if self.failures > 1 else "one has failed", 0)
 
-    def _settle(self, number: int) -> None:
+    def _close_case(self, number: int) -> None:
         outcome = self.outcomes[number] = Outcome(case=self.cases[number], attempts=tuple(self.attempts[number]))
         self.watcher.ended(outcome, len(self.outcomes))
 
     def _stop(self, why: str, code: int) -> None:
-        """Nothing begins any more."""
+        """Start no more cases."""
         self.queue.clear()
         self.stopped = self.stopped or why
         self.stop_code = max(self.stop_code, code)
@@ -413,26 +416,28 @@ def run_suite(
     image: Sequence[str] = (),
     watcher: Watcher | None = None,
     options: RunOptions | None = None,
-    **more: Any,
+    **settings: Any,
 ) -> SuiteResult:
-    """Run many scenarios on warm clusters side by side, as `lab test` does; all clusters are removed at its end.
+    """Run many scenarios on parallel warm clusters, as `lab test` does, and remove all clusters at the end.
 
     Args:
         paths: YAML files, folders, scripts, lessons as `"@scatter"`, or `Scenario`s.
-        nodes: run each with so many nodes, one after the other.
-        nproc_per_node: and with so many workers on each.
-        image: and in each of these images.
-        watcher: told what happens.
-        options: how to run each.
-        **more: `jobs`, `retries`, `repeat`, `shuffle`, `seed`, `most_failures`, `only`, `engine`, `name`, `shape`.
+        nodes: numbers of nodes; each scenario runs with each of them.
+        nproc_per_node: numbers of workers on each node.
+        image: images; each scenario runs in each of them.
+        watcher: called with events of the suite.
+        options: options of each run.
+        **settings: `jobs`, `retries`, `repeat`, `shuffle`, `seed`, `most_failures`, `only`, `engine`, `name`, `shape`.
 
     Raises:
-        ScenarioError: a scenario is not valid.
-        UsageError: nothing of it can run.
+        ScenarioError: a scenario is invalid.
+        UsageError: no case can run.
         EngineUnavailable: no engine answers.
     """
     scenarios: list[Scenario] = []
     for path in paths:
         scenarios += [path] if isinstance(path, Scenario) else map(open_scenario, find_scenarios([Path(path)]))
     matrix = Matrix(nodes=tuple(nodes), nproc_per_node=tuple(nproc_per_node), image=tuple(image))
-    return start(Asked(scenarios=scenarios, matrix=matrix, options=options or RunOptions(), **more), watcher)
+    return execute_suite(
+        SuiteRequest(scenarios=scenarios, matrix=matrix, options=options or RunOptions(), **settings), watcher
+    )

@@ -1,4 +1,4 @@
-"""`lab test`: run many scenarios on warm clusters side by side, and say what came of them, to people and machines."""
+"""`lab test`: run many scenarios on parallel warm clusters, and report the outcomes to people and machines."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from lab.cli import arguments as shared
 from lab.cli.arguments import add_scenarios, named_scenarios, print_answer, print_sanitized
-from lab.features.compare.verb import add_baseline, make_comparison
-from lab.features.suite.cases import Asked, Case, Matrix, make_cases
-from lab.features.suite.run import start
+from lab.features.compare.verb import add_baseline, comparison
+from lab.features.suite.cases import Case, Matrix, SuiteRequest, make_cases
+from lab.features.suite.run import execute_suite
 from lab.features.suite.view import SuiteDisplay, suite_text, write_files
 from lab.report.style import style_for
 from lab.report.table import table_text
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which = parser.add_argument_group("what is run")
     which.add_argument("-k", dest="only", metavar="WORDS", help="only cases meant by 'scatter and not nodes=5'")
     for name, kind in (("--nodes", shared.positive), ("--nproc-per-node", shared.positive), ("--backend", str)):
-        shared.add_options(which, name, type=_several(kind), default=(), metavar="A,B,...")
+        shared.add_options(which, name, type=_comma_separated(kind), default=(), metavar="A,B,...")
     which.add_argument("--list", action="store_true", help="print the cases, and why some cannot run, and stop")
     how = parser.add_argument_group("how")
     how.add_argument("-j", "--jobs", type=shared.positive, metavar="N", help="at most so many clusters side by side")
@@ -62,43 +62,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run them; the exit code is the worst of all."""
+    """Run the suite; return the worst exit code."""
     asked = _asked(arguments)
     if arguments.list:
         return _list(make_cases(asked, arguments.engine, seed=asked.seed), arguments)
     compare = make_comparison(arguments) if arguments.baseline else None
     with SuiteDisplay(sys.stdout, sys.stderr, quiet=arguments.quiet, machine=arguments.json) as display:
-        found = start(asked, display)
-    compared = compare(found.records) if compare is not None else None
+        result = execute_suite(asked, display)
+    compared = compare(result.records) if compare is not None else None
     if arguments.json:
         if compared is not None:
             print(json.dumps(compared.to_json()))
-        print(json.dumps(found.to_json()), flush=True)
+        print(json.dumps(result.to_json()), flush=True)
     else:
         print()
-        print_sanitized(suite_text(found, style_for(sys.stdout), brief=arguments.quiet))
+        print_sanitized(suite_text(result, style_for(sys.stdout), brief=arguments.quiet))
         if compared is not None:
             from lab.features.compare.compare import baseline_text
 
             print_sanitized(baseline_text(compared, style_for(sys.stdout)))
-    write_files(found, compared, junit=arguments.junit, markdown=arguments.markdown, html=arguments.html)
-    return max(found.exit_code, compared.exit_code if compared is not None else 0)
+    write_files(result, compared, junit=arguments.junit, markdown=arguments.markdown, html=arguments.html)
+    return max(result.exit_code, compared.exit_code if compared is not None else 0)
 
 
-def _asked(arguments: argparse.Namespace) -> Asked:
+def _asked(arguments: argparse.Namespace) -> SuiteRequest:
     shape = shared.shape_arguments(arguments)
-    env = shape.pop("env")  # that of the runs, whatever a cluster was given
+    env = shape.pop("env")  # environment of the runs, not of the cluster
     images = tuple(filter(None, (shape.pop("image") or "").split(",")))
-    said = shared.field_values(RunOptions, arguments)
-    dimensions = {name: said.pop(name) for name in ("nodes", "nproc_per_node", "backend")}
-    return Asked(
+    values = shared.field_values(RunOptions, arguments)
+    dimensions = {name: values.pop(name) for name in ("nodes", "nproc_per_node", "backend")}
+    return SuiteRequest(
         scenarios=named_scenarios(arguments.scenarios, arguments.rest, env),
         matrix=Matrix(**dimensions, image=images),
         only=arguments.only or "",
         engine=arguments.engine,
         name=arguments.name,
         shape={name: value for name, value in shape.items() if value},
-        options=RunOptions(**said),
+        options=RunOptions(**values),
         jobs=arguments.jobs,
         retries=arguments.retries,
         repeat=arguments.repeat,
@@ -113,7 +113,7 @@ def _list(cases: Sequence[Case], arguments: argparse.Namespace) -> int:
         {
             "id": case.id,
             "scenario": str(case.scenario.source or case.scenario.script),
-            "nodes": case.nodes if arguments.nodes or case.scenario.nodes else None,  # as many as a cluster that is up
+            "nodes": case.nodes if arguments.nodes or case.scenario.nodes else None,  # else as many as the cluster has
             "nproc_per_node": case.nproc_per_node,
             "image": case.scenario.image,
             "seed": case.seed,
@@ -127,6 +127,6 @@ def _list(cases: Sequence[Case], arguments: argparse.Namespace) -> int:
     return print_answer(arguments, lambda: rows, lambda style: table_text(head, shown, style))
 
 
-def _several(one: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
-    """Values that are separated by commas."""
+def _comma_separated(one: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
+    """Parse values that are separated by commas."""
     return lambda words: tuple(map(one, words.split(",")))

@@ -1,4 +1,4 @@
-"""A suite as it is shown: lines as it goes on, a table of all, JUnit XML, Markdown, a page."""
+"""Show a suite: progress lines, a table, JUnit XML, Markdown, and a page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from lab.errors import LabError
 from lab.features.compare.baseline import Baseline
 from lab.features.compare.compare import baseline_title, change_lines
-from lab.features.suite.cases import Case, Kind, Outcome, Rate, SuiteResult, rates
+from lab.features.suite.cases import Case, Kind, Outcome, Rate, SuiteResult, compute_rates
 from lab.record.record_files import open_log
 from lab.record.result import RankResult, Result
 from lab.report.live import Bottom, fit_columns
@@ -25,73 +25,73 @@ from lab.run.cluster_slot import RunAttempt
 from lab.words import NONE, capitalize_first, clip_end, format_count, format_duration, join_words, name_ranks
 
 _MOST_ROWS = 60
-"""Of a longer suite only what did not simply pass stands in the table."""
+"""In a larger suite, the table lists only cases that did not simply pass."""
 _MOST_UNMET = 3
 _MOST_SEEDS = 5
 _LONGEST_REASON = 100
 _LONGEST_IN_MARKDOWN = 300
 _LONGEST_TRACEBACK = 3000
-_MOST_TOLD = 50
-"""A job page holds 1 MiB: it shows the tracebacks of so many failures."""
+_MOST_REPORTED = 50
+"""Most tracebacks on a job page, which can hold 1 MiB."""
 _LAST_LINES = 20
 _MOST_BYTES = 1 << 16
-"""So much of the end of a log is looked at."""
+"""Bytes at the end of a log that are read."""
 
 
 class Watcher:
-    """Watches a suite; every method returns quickly, and here does nothing."""
+    """Observe a suite; each method must return quickly, and does nothing here."""
 
     def begins(self, why: str, cases: int, clusters: int) -> None:
-        """So many cases are about to run, on so many clusters at most."""
+        """The suite begins: the number of cases, and of clusters at most."""
 
-    def told(self, worker: int, text: str) -> None:
-        """Something is being done that takes a moment."""
+    def announce(self, worker: int, text: str) -> None:
+        """A worker does something that takes a moment."""
 
-    def working(self, worker: int, doing: str, case: Case | None) -> None:
-        """What a worker does from now on, in a word or two; with its case, if it runs one."""
+    def working(self, worker: int, activity: str, case: Case | None) -> None:
+        """A worker begins an activity, with its case if it runs one."""
 
     def again(self, case: Case, attempt: int, attempts: int, failed: RunAttempt) -> None:
-        """A case that has failed is tried again."""
+        """A failed case will be retried."""
 
     def ended(self, outcome: Outcome, done: int) -> None:
-        """A case has ended; so many have."""
+        """A case ended; `done` cases have ended."""
 
     def tick(self) -> None:
-        """The suite goes on; called some times a second."""
+        """The suite continues; called several times a second."""
 
 
 # -- on a terminal
 
 
 def outcome_line(outcome: Outcome, done: int, planned: int, style: Style) -> str:
-    """One case that has ended: `[ 3/61] ✔ passed  scatter[nodes=5]  5 ranks  72 ms`."""
+    """Format one case that ended: `[ 3/61] ✔ passed  scatter[nodes=5]  5 ranks  72 ms`."""
     size = f"{format_count(outcome.case.world_size, 'rank')}  {format_duration(outcome.took_s)}"
-    told = size if outcome.status == "passed" else outcome.reason
-    return ended_line(done, planned, outcome.status, outcome.case.id, told, style)
+    text = size if outcome.status == "passed" else outcome.reason
+    return ended_line(done, planned, outcome.status, outcome.case.id, text, style)
 
 
 def again_line(case: Case, attempt: int, attempts: int, failed: RunAttempt, style: Style) -> str:
-    """A case that is tried again."""
+    """Format a case that will be retried."""
     reason = clip_end(next(iter(failed.result.reason.splitlines()), ""), _LONGEST_REASON)
     verdict = style.verdict(failed.result.verdict)
     return f"{verdict}  {style.paint(case.id, 'bold')}  {reason}; attempt {attempt + 1} of {attempts} follows"
 
 
-def suite_text(found: SuiteResult, style: Style, *, brief: bool = False) -> str:
-    """Failures in short, then rates or a table, then how many came to which end; `brief`: without the table."""
-    parts = ["\n".join(failure_lines(outcome, style)) for outcome in found.told_one_by_one]
-    if found.repeated:
-        parts.append("\n".join(line for rate in rates(found.outcomes) for line in rate_lines(rate, style)))
-    elif found.outcomes and not brief:
-        parts.append(table_text(*suite_rows(found.outcomes), style))
-    parts.append("\n".join(_end(found, style)))
+def suite_text(result: SuiteResult, style: Style, *, brief: bool = False) -> str:
+    """Format failures, then rates or a table, then the counts; `brief`: without the table."""
+    parts = ["\n".join(failure_lines(outcome, style)) for outcome in result.listed_failures]
+    if result.repeated:
+        parts.append("\n".join(line for rate in compute_rates(result.outcomes) for line in rate_lines(rate, style)))
+    elif result.outcomes and not brief:
+        parts.append(table_text(*suite_rows(result.outcomes), style))
+    parts.append("\n".join(_end(result, style)))
     return "\n\n".join(part for part in parts if part)
 
 
 def failure_lines(outcome: Outcome, style: Style) -> Iterator[str]:
-    """Why a case did not simply pass, who is to blame, and where the record is."""
+    """Explain why a case did not simply pass, name the culprit, and locate the record."""
     yield f"{style.verdict(outcome.status)}  {style.paint(outcome.case.id, 'bold')}  {outcome.reason}"
-    attempt, result = outcome.telling, outcome.telling.result
+    attempt, result = outcome.decisive, outcome.decisive.result
     if result.culprit is not None and result.culprit.error:
         yield f"  culprit: {result.culprit.who}: {clip_end(result.culprit.error, _LONGEST_REASON)}"
     unmet = unmet_sentences(result)
@@ -107,7 +107,7 @@ def failure_lines(outcome: Outcome, style: Style) -> Iterator[str]:
 
 
 def rate_lines(rate: Rate, style: Style) -> Iterator[str]:
-    """How often a repeated case failed, and in which ways."""
+    """Format how often a repeated case failed, and in which ways."""
     yield f"{style.paint(rate.name, 'bold')}  {rate_text(rate)}"
     for kind in rate.kinds:
         yield f"  {kind.count} x {style.verdict(kind.status)}  {kind.reason}"
@@ -118,20 +118,22 @@ def rate_lines(rate: Rate, style: Style) -> Iterator[str]:
 
 
 def rate_text(rate: Rate) -> str:
-    """`3 of 100 did not pass (3%, in the long run between 1% and 8.5%, with 95% confidence)`."""
+    """Format a rate: `3 of 100 did not pass (3%, in the long run between 1% and 8.5%, with 95% confidence)`."""
     low, high = rate.bounds
-    between = f"between {percent(low)} and {percent(high)}" if low > 0 else f"at most {percent(high)}"
-    part = f"{percent(rate.part)}, " if rate.failed else ""
+    between = (
+        f"between {format_percent(low)} and {format_percent(high)}" if low > 0 else f"at most {format_percent(high)}"
+    )
+    part = f"{format_percent(rate.part)}, " if rate.failed else ""
     return f"{rate.failed} of {rate.ran} did not pass ({part}in the long run {between}, with 95% confidence)"
 
 
-def percent(part: float) -> str:
-    """`3%`, `8.5%`, `0.12%`."""
+def format_percent(part: float) -> str:
+    """Format a part as `3%`, `8.5%`, `0.12%`."""
     return f"{100 * part:.2g}%" if part < 0.1 else f"{100 * part:.3g}%"
 
 
 def suite_rows(outcomes: Sequence[Outcome]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of the table of all cases; of very many, those that did not simply pass."""
+    """Return head and rows of the table of all cases; of very many, those that did not simply pass."""
     shown = outcomes if len(outcomes) <= _MOST_ROWS else [one for one in outcomes if not one.good]
 
     def row(one: Outcome) -> list[str]:
@@ -141,32 +143,32 @@ def suite_rows(outcomes: Sequence[Outcome]) -> tuple[list[str], list[list[str]]]
     return ["case", "result", "ranks", "time", "attempts", "record"], list(map(row, shown))
 
 
-def _end(found: SuiteResult, style: Style) -> Iterator[str]:
-    yield counts_text(found.counts, found.duration_s, style)
-    if found.not_run:
-        yield style.paint(f"{format_count(found.not_run, 'case')} did not run: {found.stopped}", "yellow")
-    written = (line for one in found.outcomes for line in written_snapshots(one.last))
+def _end(result: SuiteResult, style: Style) -> Iterator[str]:
+    yield counts_text(result.counts, result.duration_s, style)
+    if result.not_run:
+        yield style.paint(f"{format_count(result.not_run, 'case')} did not run: {result.stopped}", "yellow")
+    written = (line for one in result.outcomes for line in written_snapshots(one.last))
     yield from dict.fromkeys(written)
-    flaky = [one.case.id for one in found.outcomes if one.status == "flaky"]
+    flaky = [one.case.id for one in result.outcomes if one.status == "flaky"]
     if flaky:
         yield style.paint(f"flaky: {join_words(flaky)} passed only when tried again", "yellow")
-    if found.seed is not None:
-        yield style.paint(f"seed: {found.seed}", "dim")
+    if result.seed is not None:
+        yield style.paint(f"seed: {result.seed}", "dim")
 
 
 _LASTING = ("warning", "using", "removed", "interrupted")
-"""What is told like this stays to be read."""
+"""Announcements with such a beginning stay on the screen."""
 _REDRAW_S = 0.2
 
 
 class SuiteDisplay(Watcher):
-    """Shows a suite; a watcher of one, and a context manager.
+    """Show a suite; a watcher and a context manager.
 
     Args:
-        out: where cases that have ended are told.
-        status: where the rest goes.
-        quiet: tell nothing but what did not pass.
-        machine: `out` is for data: a line of JSON for each case that has ended.
+        out: stream for cases that ended.
+        status: stream for the rest.
+        quiet: show only what did not pass.
+        machine: use `out` for data: a line of JSON for each case that ended.
     """
 
     def __init__(self, out: IO[str], status: IO[str], *, quiet: bool = False, machine: bool = False) -> None:
@@ -185,28 +187,28 @@ class SuiteDisplay(Watcher):
         self._bottom.wipe()
 
     def begins(self, why: str, cases: int, clusters: int) -> None:
-        """Say how many clusters there are and why, and show what they do from now on."""
+        """Print the number of clusters and its reason."""
         self._planned = cases
         if not self._quiet:
             self._print(self._style.paint(why, "dim"))
 
-    def told(self, worker: int, text: str) -> None:
-        """Show what a worker is doing; elsewhere than on a terminal, only what matters later."""
+    def announce(self, worker: int, text: str) -> None:
+        """Show what a worker does; on other streams than a terminal, only what matters later."""
         if text.startswith(_LASTING):
             self._print(self._style.paint(sanitize_text(text), "yellow"))
         elif worker:
             self._workers[worker] = (sanitize_text(text), time.monotonic())
 
-    def working(self, worker: int, doing: str, case: Case | None) -> None:
-        """Show what a worker does."""
-        self._workers[worker] = (f"{doing} {case.id}" if case else doing, time.monotonic())
+    def working(self, worker: int, activity: str, case: Case | None) -> None:
+        """Show the activity of a worker."""
+        self._workers[worker] = (f"{activity} {case.id}" if case else activity, time.monotonic())
 
     def again(self, case: Case, attempt: int, attempts: int, failed: RunAttempt) -> None:
-        """Tell that a case is tried again."""
+        """Print that a case will be retried."""
         self._print(again_line(case, attempt, attempts, failed, self._style))
 
     def ended(self, outcome: Outcome, done: int) -> None:
-        """Tell what came of a case."""
+        """Print the outcome of a case."""
         self._done = done
         self._bad += not outcome.good
         if not (self._quiet and outcome.good):
@@ -215,9 +217,9 @@ class SuiteDisplay(Watcher):
             print(json.dumps(outcome.to_json()), file=self._data, flush=True)
 
     def tick(self) -> None:
-        """Draw what every worker does, and how many cases have ended."""
+        """Draw the activity of each worker, and how many cases ended."""
         now = time.monotonic()
-        if self._bottom.there and now - self._drawn > _REDRAW_S:
+        if self._bottom.is_terminal and now - self._drawn > _REDRAW_S:
             self._drawn = now
             columns, rows = self._bottom.size
             lines = [
@@ -231,7 +233,7 @@ class SuiteDisplay(Watcher):
             self._bottom.show([*lines[: rows - 1], fit_columns(ended, columns)])
 
     def _print(self, text: str) -> None:
-        """A line that stays, above what changes."""
+        """Print a line that stays, above the status area."""
         self._bottom.wipe()
         print(sanitize_text(text), file=self._out, flush=True)
         self._drawn = 0.0
@@ -240,9 +242,9 @@ class SuiteDisplay(Watcher):
 # -- Markdown, for the page of a CI job
 
 
-def suite_markdown(found: SuiteResult, compared: Baseline | None = None) -> str:
-    """The whole page: the sum, what did not pass and why, a table, and what is worse than before."""
-    return "\n\n".join([*_suite_blocks(found), *_compared_blocks(compared)]) + "\n"
+def suite_markdown(result: SuiteResult, compared: Baseline | None = None) -> str:
+    """Format the page: the counts, the failures with reasons, a table, and what is worse than the baseline."""
+    return "\n\n".join([*_suite_blocks(result), *_compared_blocks(compared)]) + "\n"
 
 
 def _compared_blocks(compared: Baseline | None) -> Iterator[str]:
@@ -254,29 +256,32 @@ def _compared_blocks(compared: Baseline | None) -> Iterator[str]:
             yield "\n".join([f"- {'✘' if case.worse else '·'} {escape_markdown(case.name)}", *lines])
 
 
-def _suite_blocks(found: SuiteResult) -> Iterator[str]:
-    counts = ", ".join(f"{STATUSES[status].sign} {count} {status}" for status, count in found.counts.items())
+def _suite_blocks(result: SuiteResult) -> Iterator[str]:
+    counts = ", ".join(f"{STATUSES[status].sign} {count} {status}" for status, count in result.counts.items())
     yield f"## {counts or 'nothing ran'}"
-    seed = f", seed {found.seed}" if found.seed is not None else ""
-    cases, clusters = format_count(found.planned, "case"), format_count(found.clusters, "cluster")
-    yield f"{cases} in {format_duration(found.duration_s)} on {clusters}{seed}"
-    if found.not_run:
-        yield f"**{format_count(found.not_run, 'case')} did not run: {escape_markdown(found.stopped)}**"
-    bad = found.told_one_by_one
-    for outcome in bad[:_MOST_TOLD]:
+    seed = f", seed {result.seed}" if result.seed is not None else ""
+    cases, clusters = format_count(result.planned, "case"), format_count(result.clusters, "cluster")
+    yield f"{cases} in {format_duration(result.duration_s)} on {clusters}{seed}"
+    if result.not_run:
+        yield f"**{format_count(result.not_run, 'case')} did not run: {escape_markdown(result.stopped)}**"
+    bad = result.listed_failures
+    for outcome in bad[:_MOST_REPORTED]:
         yield from _failure_blocks(outcome)
-    if len(bad) > _MOST_TOLD:
-        yield f"… and {len(bad) - _MOST_TOLD} more"
-    head, rows = suite_rows(found.outcomes)
-    if found.repeated:
+    if len(bad) > _MOST_REPORTED:
+        yield f"… and {len(bad) - _MOST_REPORTED} more"
+    head, rows = suite_rows(result.outcomes)
+    if result.repeated:
         head = ["case", "how often", "in which ways"]
-        rows = [[rate.name, rate_text(rate), "; ".join(map(kind_text, rate.kinds))] for rate in rates(found.outcomes)]
+        rows = [
+            [rate.name, rate_text(rate), "; ".join(map(kind_text, rate.kinds))]
+            for rate in compute_rates(result.outcomes)
+        ]
     table = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     yield "\n".join(table + [f"| {' | '.join(map(escape_markdown, row))} |" for row in rows])
 
 
 def _failure_blocks(outcome: Outcome) -> Iterator[str]:
-    sign, result = STATUSES[outcome.status].sign, outcome.telling.result
+    sign, result = STATUSES[outcome.status].sign, outcome.decisive.result
     yield f"### {escape_markdown(sign)} {escape_markdown(outcome.case.id)} {outcome.status}"
     yield escape_markdown(clip_end(outcome.reason, _LONGEST_IN_MARKDOWN))
     if (culprit := result.culprit) is not None:
@@ -291,47 +296,47 @@ def _failure_blocks(outcome: Outcome) -> Iterator[str]:
 
 
 def kind_text(kind: Kind) -> str:
-    """One way in which repetitions failed: `2 x failed: rank 1 raised ValueError (seeds 3, 7)`."""
+    """Format one kind of failure: `2 x failed: rank 1 raised ValueError (seeds 3, 7)`."""
     text = f"{kind.count} x {kind.status}: {clip_end(kind.reason, _LONGEST_IN_MARKDOWN)}"
     return f"{text} ({seeds_text(kind)})" if kind.seeds else text
 
 
 def seeds_text(kind: Kind) -> str:
-    """`seeds 3, 7`, and how many more there are."""
-    more = f" and {len(kind.seeds) - _MOST_SEEDS} more" if len(kind.seeds) > _MOST_SEEDS else ""
-    return f"seed{'s' * (len(kind.seeds) > 1)} {', '.join(map(str, kind.seeds[:_MOST_SEEDS]))}{more}"
+    """Format seeds: `seeds 3, 7`, with the number of omitted ones."""
+    hidden = f" and {len(kind.seeds) - _MOST_SEEDS} more" if len(kind.seeds) > _MOST_SEEDS else ""
+    return f"seed{'s' * (len(kind.seeds) > 1)} {', '.join(map(str, kind.seeds[:_MOST_SEEDS]))}{hidden}"
 
 
 # -- JUnit XML
 #
-# The elements and attributes are those of Jenkins' `junit-10.xsd` and no others. There a test case has no properties:
-# so the records stand in those of the suite, by the name of the case, and again where its output begins.
+# The file uses only elements and attributes of Jenkins' `junit-10.xsd`. There a test case has no properties, so the
+# records are properties of the suite, by the name of the case, and also the first line of the case's output.
 
 
-def junit_xml(found: SuiteResult, compared: Baseline | None = None) -> str:
-    """The whole file; `compared` is a suite of its own."""
-    counts, worse = found.counts, [case.worse for case in compared.cases] if compared is not None else []
+def junit_xml(result: SuiteResult, compared: Baseline | None = None) -> str:
+    """Format a JUnit XML file; the comparison is a separate suite."""
+    counts, worse = result.counts, [case.worse for case in compared.cases] if compared is not None else []
     failures, errors = counts.get("failed", 0) + counts.get("hung", 0), counts.get("error", 0)
-    time_s, tests = f"{found.duration_s:.3f}", len(found.outcomes)
+    time_s, tests = f"{result.duration_s:.3f}", len(result.outcomes)
     whole = Element("testsuites", {"name": "lab", "time": time_s, "errors": str(errors)})
     whole.attrib |= {"tests": str(tests + len(worse)), "failures": str(failures + sum(worse))}
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(found.began))
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(result.began))
     suite = _add(whole, "testsuite", name="lab test", tests=tests, failures=failures, errors=errors, time=time_s)
     suite.attrib |= {"skipped": str(counts.get("skipped", 0)), "timestamp": stamp}
     properties = _add(suite, "properties")
     known = {
-        "suite": found.suite,
-        "clusters": found.clusters,
-        "seed": found.seed,
-        "not run": f"{found.not_run}: {found.stopped}" if found.not_run else None,
-        **{f"record of {one.case.id}": one.last.path for one in found.outcomes if one.attempts},
+        "suite": result.suite,
+        "clusters": result.clusters,
+        "seed": result.seed,
+        "not run": f"{result.not_run}: {result.stopped}" if result.not_run else None,
+        **{f"record of {one.case.id}": one.last.path for one in result.outcomes if one.attempts},
     }
     for name, value in known.items():
         if value is not None:
             _add(properties, "property", name=name, value=value)
-    for outcome in found.outcomes:
+    for outcome in result.outcomes:
         _add_case(suite, outcome)
-    if compared is not None:  # what is worse than before, as tests that failed
+    if compared is not None:  # regressions become failed tests
         title = f"compared with {compared.name}"
         suite = _add(whole, "testsuite", name=title, errors=0, tests=len(worse), failures=sum(worse))
         for case in compared.cases:
@@ -346,7 +351,7 @@ def junit_xml(found: SuiteResult, compared: Baseline | None = None) -> str:
 
 
 def _add(parent: Element, tag: str, lines: Sequence[str] = (), **attributes: object) -> Element:
-    """Add an element, without what XML cannot hold, or what acts where it is shown."""
+    """Add an element, without characters that XML cannot hold or that act where it is shown."""
     clean = {name: sanitize_text(str(value), colours=False) for name, value in attributes.items()}
     element = SubElement(parent, tag, clean)
     element.text = sanitize_text("\n".join(lines), colours=False) or None
@@ -383,29 +388,32 @@ def _add_failure(case: Element, tag: str, attempt: RunAttempt) -> None:
 
 
 class LastLines(NamedTuple):
-    """The end of what a rank printed, or of ranks whose ends are alike but for numbers."""
+    """The last lines of a rank, or of ranks whose last lines differ only in numbers."""
 
     who: str
     """`rank 0 on node0`."""
     others: str
-    """`, as ranks 1-7`; empty: there are none."""
+    """`, as ranks 1-7`; empty: no other ranks."""
     lines: Sequence[str]
     cut: bool
-    """Whether there are others before."""
+    """Whether there are earlier lines."""
 
 
 def last_printed(
     result: Result, most: int, read_lines: Callable[[RankResult], Sequence[str]]
 ) -> tuple[list[LastLines], int]:
-    """The last lines of each rank of a run, as `read_lines` has them; of many ranks, once what is alike.
+    """Return the last lines of each rank, from `read_lines`; of many ranks, similar ones once.
 
     Returns:
         At most `MANY` of them, and how many ranks are left out.
     """
     ranks = {rank.rank: rank for rank in (*result.parents, *(one for one in result.ranks if one.parent is None))}
     printed = {number: lines for number, rank in ranks.items() if (lines := read_lines(rank))}
-    many, shown, left = len(printed) > MANY, list[LastLines](), len(printed)
-    ends = ((number, tuple(map(mask_numbers, lines[-most:])) if many else number) for number, lines in printed.items())
+    is_abbreviated, shown, left = len(printed) > MANY, list[LastLines](), len(printed)
+    ends = (
+        (number, tuple(map(mask_numbers, lines[-most:])) if is_abbreviated else number)
+        for number, lines in printed.items()
+    )
     for numbers, _ in sorted(group_equal(ends), key=lambda group: len(group[0]))[:MANY]:
         first, lines = ranks[numbers[0]], printed[numbers[0]]
         others = f", as {name_ranks(numbers[1:])}" if len(numbers) > 1 else ""
@@ -415,7 +423,7 @@ def last_printed(
 
 
 def last_lines(result: Result, most: int = _LAST_LINES) -> Iterator[str]:
-    """The end of what each rank printed, each under its name; of many ranks, once what is alike but for its numbers."""
+    """Yield the last lines of each rank, each under its name; of many ranks, similar ones once."""
 
     def read_lines(rank: RankResult) -> list[str]:
         return "\n".join(read_tail(rank.log_path, _MOST_BYTES)).splitlines()
@@ -426,7 +434,7 @@ def last_lines(result: Result, most: int = _LAST_LINES) -> Iterator[str]:
 
 
 def read_tail(log: Path | None, most_bytes: int) -> list[str]:
-    """The lines at the end of a log; none where there is no such file, or nothing in it."""
+    """Return the lines at the end of a log; none if the file is missing or empty."""
     if log is None:
         return []
     try:
@@ -443,29 +451,29 @@ def read_tail(log: Path | None, most_bytes: int) -> list[str]:
 
 
 def write_files(
-    found: SuiteResult, compared: Baseline | None, *, junit: Path | None, markdown: Path | None, html: Path | None
+    result: SuiteResult, compared: Baseline | None, *, junit: Path | None, markdown: Path | None, html: Path | None
 ) -> None:
-    """Write those that were asked for, and say which; `compared`: what these runs do worse than earlier ones.
+    """Write the requested files, and print their names; `compared`: these runs compared with the baseline.
 
     Raises:
-        LabError: one cannot be written.
+        LabError: a file cannot be written.
     """
     if junit is not None:
-        _write(junit, junit_xml(found, compared))
+        _write(junit, junit_xml(result, compared))
     if markdown is not None:
-        _write(markdown, suite_markdown(found, compared))
-    if html is not None:  # one page of all runs, which leads to the report of each
+        _write(markdown, suite_markdown(result, compared))
+    if html is not None:  # one page with all runs and links to their reports
         from lab.features.records.records import Suite
         from lab.features.suite.page import write_suite
         from lab.record.read import Record
 
-        paths = (attempt.result.path for outcome in found.outcomes for attempt in outcome.attempts)
+        paths = (attempt.result.path for outcome in result.outcomes for attempt in outcome.attempts)
         records = tuple(Record(path=path) for path in paths if path is not None)
         if not records:
             sys.stderr.write(f"  {html} is not written: no run left a record\n")
             return
-        planned = sum(not outcome.case.skipped for outcome in found.outcomes) + found.not_run
-        page = write_suite(Suite(name=found.suite, records=records, planned=planned), html)
+        planned = sum(not outcome.case.skipped for outcome in result.outcomes) + result.not_run
+        page = write_suite(Suite(name=result.suite, records=records, planned=planned), html)
         sys.stderr.write(f"  written: {page.path}\n")
 
 

@@ -46,15 +46,14 @@ def lanes_of(
     named = [result.culprit.rank for result in results if result.culprit is not None]
     named += [rank for finding in findings if len(finding.ranks) <= _FEW for rank in finding.ranks]
     separate = [rank for rank in dict.fromkeys(named) if rank is not None and rank in ranks][:MANY]
-    other_ranks = [rank for rank in ranks if rank not in separate]
+    others = [rank for rank in ranks if rank not in separate]
     ends = [{rank.rank: rank.ended for rank in result.ranks} for result in results]
     histories = (
-        (rank, (*(end.get(rank) for end in ends), *(_call_history(trace, rank) for trace in traces)))
-        for rank in other_ranks
+        (rank, (*(end.get(rank) for end in ends), *(_call_history(trace, rank) for trace in traces))) for rank in others
     )
     groups = [numbers for numbers, _ in group_equal(histories)]
     if len(groups) > MANY:
-        groups = [list(block) for block in group_neighbours(other_ranks)]
+        groups = [list(block) for block in group_neighbours(others)]
     return sorted(groups + [[rank] for rank in separate])
 
 
@@ -70,10 +69,7 @@ def rows_of(calls: Sequence[Call]) -> list[int]:
 
 
 def lay_rows(
-    spans: Iterable[tuple[float, float]],
-    limit: float = math.inf,
-    *,
-    allows_first_row: Callable[[int], bool] | None = None,
+    spans: Iterable[tuple[float, float]], limit: float = math.inf, *, fits_first: Callable[[int], bool] | None = None
 ) -> list[int]:
     """Return the row of each span: the first one that is free.
 
@@ -82,10 +78,10 @@ def lay_rows(
         limit: the maximum number of rows.
         allows_first_row: whether the span with this index may be in the first row; None allows it for all spans.
     """
-    free: list[float] = [-math.inf] if allows_first_row else []
+    free: list[float] = [-math.inf] if fits_first else []
     rows = []
     for index, (begin, end) in enumerate(spans):
-        lowest = 1 if allows_first_row is not None and not allows_first_row(index) else 0
+        lowest = 1 if fits_first is not None and not fits_first(index) else 0
         row = next((row for row in range(lowest, len(free)) if free[row] <= begin), len(free))
         if row == len(free) < limit:
             free.append(end)

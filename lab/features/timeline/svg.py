@@ -55,37 +55,25 @@ def render_tooltip(words: str) -> str:
 
 
 def draw_text(
-    shapes: Shapes, x: float, y: float, content: str, *, size: float = 13, colour: str = "", **attributes: str
+    shapes: Shapes, x: float, y: float, words: str, *, size: float = 13, colour: str = "", **attrs: str
 ) -> None:
-    """Draw text on a base line; `attributes` are SVG attributes."""
-    if not content:
+    """Draw text on a base line; `attrs` are SVG attributes."""
+    if not words:
         return
     width = (
-        len(content)
-        * size
-        * (0.602 if "font_family" in attributes else _CHARACTER + 0.04 * bool(attributes.get("font_weight")))
+        len(words) * size * (0.602 if "font_family" in attrs else _CHARACTER + 0.04 * bool(attrs.get("font_weight")))
     )
     style = f"fill:{colour}" if colour else ""
-    markup = render_element("text", escape_text(content), x=x, y=y, font_size=size, **attributes, style=style)
-    shapes.add(markup, x + (width / 2 if "text_anchor" in attributes else width))
+    markup = render_element("text", escape_text(words), x=x, y=y, font_size=size, **attrs, style=style)
+    shapes.add(markup, x + (width / 2 if "text_anchor" in attrs else width))
 
 
 def draw_rectangle(
-    shapes: Shapes,
-    x: float,
-    y: float,
-    width: float,
-    height: float,
-    fill: str,
-    *,
-    stroke: str = "",
-    **attributes: object,
+    shapes: Shapes, x: float, y: float, width: float, height: float, fill: str, *, stroke: str = "", **attrs: object
 ) -> None:
-    """Draw a box; `fill` may be `none`, and `attributes` are SVG attributes."""
+    """Draw a box; `fill` may be `none`, and `attrs` are SVG attributes."""
     edge = {"style": f"stroke:{stroke}", "stroke_width": 1.25} if stroke else {}
-    shapes.add(
-        render_element("rect", x=x, y=y, width=width, height=height, rx=2, fill=fill, **edge | attributes), x + width
-    )
+    shapes.add(render_element("rect", x=x, y=y, width=width, height=height, rx=2, fill=fill, **edge | attrs), x + width)
 
 
 def draw_line(shapes: Shapes, x1: float, y1: float, x2: float, y2: float, colour: str, width: float) -> None:

@@ -1,4 +1,4 @@
-"""Watch: a run as it happens, in a terminal or on a page."""
+"""Watch: a run in progress, in a terminal or on a page."""
 
 from lab.feature import Feature
 

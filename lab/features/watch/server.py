@@ -1,4 +1,4 @@
-"""Serves the page of a run to browsers, and pushes to each what is new."""
+"""A server that shows the page of a run in browsers, and pushes news to each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lab.features.html.page import write_report
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.svg import svg_of
 from lab.features.timeline.svg import operation_tones, rank_colour
-from lab.features.watch.now import LOOPBACK, Follower, Line, Now, Watched, alike_ranks
+from lab.features.watch.now import LOOPBACK, Follower, Line, Now, Watched, group_ranks
 from lab.operations import get_operation
 from lab.record.read import Record
 from lab.record.record_files import read_file
@@ -33,16 +33,16 @@ from lab.trace.steps import Step
 from lab.words import clip_end, name_nodes, name_ranks
 
 _SHOWN_S = 0.4
-"""A picture stays for so long, so that eyes can follow."""
+"""Seconds that a picture stays at least, so that people can follow."""
 _LONGEST = 300
 _MOST_REPORT_BYTES = 256 << 20
 _WAITED_S = 0.5
-"""A step in which ranks have waited for so long is shown before those that are over."""
+"""A step in which ranks have waited this long takes precedence over completed steps."""
 
 
 def state_of(now: Now) -> dict[str, Any]:
-    """What the page shows of a run, besides lines and pictures; many ranks that do the same are shown as one."""
-    size, groups = len(now.ranks), alike_ranks(now.ranks)
+    """Return what the page shows of a run apart from lines and pictures; ranks that do the same are shown as one."""
+    size, groups = len(now.ranks), group_ranks(now.ranks)
     data = asdict(replace(now, ranks=tuple(max(ranks, key=lambda rank: rank.since_s or 0.0) for ranks in groups)))
     for rank, ranks in zip(data["ranks"], groups, strict=True):
         rank["name"], rank["node"] = name_ranks(one.rank for one in ranks), name_nodes(one.node for one in ranks)
@@ -55,35 +55,35 @@ def state_of(now: Now) -> dict[str, Any]:
 
 
 class Pictures:
-    """Chooses the steps that are worth seeing now, and draws each once."""
+    """Chooses the most interesting steps, and draws each once."""
 
     def __init__(self) -> None:
         self.drawn: dict[str, dict[str, Any]] = {}
-        """`current` and `next`: title, place and picture of a step; absent where there is none."""
+        """`current` and `next`: title, location, and picture of a step; absent if there is none."""
         self.version = 0
         self._keys: Mapping[str, object] = {}
         self._changed = 0.0
 
-    def look(self, now: Now, follower: Follower) -> None:
-        """Draw what has changed, if what is shown has been there for a moment."""
-        chosen = {"current": _current(follower, now)}
+    def update(self, now: Now, follower: Follower) -> None:
+        """Draw what has changed, unless the shown pictures are too new."""
+        chosen = {"current": _choose_current(follower, now)}
         if now.stepping and not now.over:
-            going = [step for step in follower.ahead if step.title in now.next_steps]
-            chosen["next"] = next(iter([*going, *follower.ahead]), None)
-        keys = {name: _key(step) for name, step in chosen.items()} | {"title": now.next, "over": now.over}
+            released = [step for step in follower.ahead if step.title in now.next_steps]
+            chosen["next"] = next(iter([*released, *follower.ahead]), None)
+        keys = {name: _picture_key(step) for name, step in chosen.items()} | {"title": now.next, "over": now.over}
         clock = time.monotonic()
-        soon = clock - self._changed < _SHOWN_S and not now.stepping and not now.over
-        if keys == self._keys or soon:
+        is_early = clock - self._changed < _SHOWN_S and not now.stepping and not now.over
+        if keys == self._keys or is_early:
             return
         self._keys, self._changed = keys, clock
-        self.drawn = {name: _drawn(step, len(now.ranks), now) for name, step in chosen.items() if step is not None}
+        self.drawn = {name: _draw_step(step, len(now.ranks), now) for name, step in chosen.items() if step is not None}
         if "next" in self.drawn and now.next_steps:
             self.drawn["next"]["title"] = now.next
         self.version += 1
 
 
-def _current(follower: Follower, now: Now) -> Step | None:
-    """A step that ranks wait in, or waited in to the end; else the last one that is over."""
+def _choose_current(follower: Follower, now: Now) -> Step | None:
+    """Return a step that ranks wait in, or waited in to the end; otherwise the last completed one."""
     open_steps = [step for step in follower.steps if step.end is None]
     if now.over and open_steps:
         return open_steps[0]
@@ -95,28 +95,28 @@ def _current(follower: Follower, now: Now) -> Step | None:
     return max(over, key=lambda step: step.end or 0.0, default=open_steps[-1] if open_steps else None)
 
 
-def _key(step: Step | None) -> object:
-    """Tells whether a picture would be another one."""
+def _picture_key(step: Step | None) -> object:
+    """Return a key that changes when the picture changes."""
     if step is None:
         return None
     return tuple(sorted((call.rank, call.index, call.state) for call in step.calls.values()))
 
 
-def _drawn(step: Step, world_size: int, now: Now) -> dict[str, Any]:
+def _draw_step(step: Step, world_size: int, now: Now) -> dict[str, Any]:
     picture = picture_of(step, world_size=world_size, live=not now.over)
-    place = clip_end(picture.first.source, _LONGEST)
-    return {"title": clip_end(step.title, _LONGEST), "place": place, "svg": svg_of(picture, heading=False)}
+    location = clip_end(picture.first.source, _LONGEST)
+    return {"title": clip_end(step.title, _LONGEST), "place": location, "svg": svg_of(picture, heading=False)}
 
 
 def page_of(title: str) -> bytes:
-    """The page of a run that is called so until it says its name itself."""
+    """Render the page of a run; the title applies until the run reports its name."""
     return bundle.render_page("watch", "watch", {}, title=title, colours={})
 
 
 def report_of(path: Callable[[], Path | None]) -> Callable[[], bytes | None]:
-    """Gives the report of the run with this record, once there is a result.
+    """Return a function that returns the report of a record's run, once there is a result.
 
-    It is written anew: a page that came with a record may run scripts of whoever made it.
+    The report is written again: a page that came with a record may run scripts of strangers.
     """
     lock, written = threading.Lock(), set[Path]()
 
@@ -135,7 +135,7 @@ def report_of(path: Callable[[], Path | None]) -> Callable[[], bytes | None]:
 
 _MOST_BROWSERS = 64
 _PATIENCE_S = 20.0
-"""A browser that takes nothing for so long is left to itself; it comes back when it can."""
+"""A browser that reads nothing for this long is disconnected; it reconnects when it can."""
 _NOTHING, _OWN_POLICY = "default-src 'none'", "frame-ancestors 'none'"
 """Pages say the rest themselves."""
 _GUARDS = {
@@ -146,7 +146,7 @@ _GUARDS = {
     "Cache-Control": "no-store",
 }
 _BEAT_S = 5.0
-"""So often something is sent, so that one that has gone is noticed."""
+"""Seconds between messages, so that a closed connection is noticed."""
 
 
 class Server:
@@ -155,9 +155,9 @@ class Server:
     Args:
         page: the page.
         host: the address to listen at.
-        port: 0: any that is free.
-        stepper: lets ranks go on where they are held.
-        report: the report of the run once it is over; None before.
+        port: 0 for any free port.
+        stepper: releases held ranks.
+        report: returns the report of the run once it is over; None before.
     """
 
     def __init__(
@@ -169,11 +169,11 @@ class Server:
         stepper: Watched | None = None,
         report: Callable[[], bytes | None] = lambda: None,
     ) -> None:
-        self.page, self.stepper, self.report, self.asked = page, stepper, report, host
+        self.page, self.stepper, self.report, self.requested_host = page, stepper, report, host
         self.token = secrets.token_urlsafe(16)
-        """Part of every address: who does not know it sees nothing."""
+        """Part of every address, so that only people who know it can see the run."""
         self.browsers = 0
-        """How many are listening now."""
+        """Number of connected browsers."""
         self._changed = threading.Condition()
         self._pictures = Pictures()
         self._state: dict[str, Any] = {}
@@ -186,50 +186,50 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where the page is."""
+        """The address of the page."""
         host = LOOPBACK if ipaddress.ip_address(self.host).is_unspecified else self.host
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/{self.token}/"
 
     @property
     def private(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether only this machine can reach the page."""
         return ipaddress.ip_address(self.host).is_loopback
 
-    # -- what is shown
+    # -- state
 
     def show(self, now: Now, follower: Follower) -> None:
-        """Push it to every browser."""
-        self._pictures.look(now, follower)
+        """Push the state to every browser."""
+        self._pictures.update(now, follower)
         with self._changed:
             self._state, self._lines = state_of(now), list(follower.lines)
             self._version += 1
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Nothing more comes; what came last is still there for who asks."""
+        """Stop pushing; browsers that connect later still get the last state."""
         with self._changed:
             self._done = True
             self._version += 1
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """End the server."""
+        """Stop the server."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
         self._http.shutdown()
         self._http.server_close()
 
-    def wait_until_seen(self, seconds: float) -> None:
-        """Return when every browser that listens has been told the end, or after so long."""
+    def wait_until_delivered(self, seconds: float) -> None:
+        """Wait until every connected browser has received the end, or until the time is up."""
         with self._changed:
             self._changed.wait_for(lambda: self.browsers == 0, seconds)
 
     # -- one browser
 
     @contextmanager
-    def place(self) -> Iterator[bool]:
-        """Room for one more browser, for as long as it listens; False where there is none."""
+    def reserve_slot(self) -> Iterator[bool]:
+        """Reserve a slot for a browser while it is connected; yield False if all slots are in use."""
         with self._changed:
             is_free = self.browsers < _MOST_BROWSERS
             self.browsers += is_free
@@ -241,7 +241,7 @@ class Server:
                 self._changed.notify_all()
 
     def push_to(self, send: Callable[[bytes], object], line: int) -> None:
-        """Send everything to a browser that has the lines up to this number, until the run is over."""
+        """Push everything to a browser that has the lines up to this number, until the run is over."""
         version, drawn = 0, -1
         while True:
             with self._changed:
@@ -255,8 +255,8 @@ class Server:
             if not new:
                 send(b": still there\n\n")
                 continue
-            fresh = [one._asdict() for one in lines if one.n > line]
-            data: dict[str, Any] = {"state": state, "done": done, "lines": fresh}
+            new_lines = [one._asdict() for one in lines if one.n > line]
+            data: dict[str, Any] = {"state": state, "done": done, "lines": new_lines}
             if lines:
                 data["left_out"] = max(0, lines[0].n - 1 - line)
                 line = lines[-1].n
@@ -268,13 +268,13 @@ class Server:
 
 
 class _Http(ThreadingTCPServer):
-    """Listens; that of `http.server` would ask somebody for the name of this machine."""
+    """A server without a look-up of this machine's name, which `http.server` makes."""
 
     allow_reuse_address = daemon_threads = True
 
     def __init__(self, shown: Server, port: int) -> None:
-        self.address_family = socket.AF_INET6 if ":" in shown.asked else socket.AF_INET
-        super().__init__((shown.asked, port), type("Handler", (_Handler,), {"shown": shown}))
+        self.address_family = socket.AF_INET6 if ":" in shown.requested_host else socket.AF_INET
+        super().__init__((shown.requested_host, port), type("Handler", (_Handler,), {"shown": shown}))
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -285,41 +285,41 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "lab", ""
 
     def do_GET(self) -> None:
-        """A page, or what is pushed to it."""
-        place = self._place()
-        if place == "events":
+        """Answer with a page, or push events to it."""
+        route = self._parse_route()
+        if route == "events":
             self._push_events()
-        elif place is not None:
+        elif route is not None:
             pages = {"": lambda: self.shown.page, "report": self.shown.report}
-            page = pages[place]() if place in pages else b""
+            page = pages[route]() if route in pages else b""
             if page:
                 self._answer(200, page, _OWN_POLICY)
             else:
                 self._answer(404, b"The run is not over yet." if page is None else b"")
 
     def do_POST(self) -> None:
-        """A button was pressed."""
-        place, stepper = self._place(), self.shown.stepper
+        """Handle a button press."""
+        route, stepper = self._parse_route(), self.shown.stepper
         origin = self.headers.get("Origin")
         if origin is not None and urlsplit(origin).netloc != self.headers.get("Host"):
             self._answer(403, b"")
-        elif place in ("step", "run-on") and stepper is not None:
-            stepper.press() if place == "step" else stepper.run_on()
+        elif route in ("step", "run-on") and stepper is not None:
+            stepper.press() if route == "step" else stepper.run_on()
             self._answer(204, b"")
-        elif place is not None:
+        elif route is not None:
             self._answer(404, b"")
 
-    def _place(self) -> str | None:
-        """What is asked for, behind the token; None where it was answered already: it is none of theirs."""
+    def _parse_route(self) -> str | None:
+        """Return the path behind the token; None if the request was not authorized, which is answered here."""
         _, token, *rest = [*urlsplit(self.path).path.split("/"), ""][:4]
-        known = hmac.compare_digest(token.encode(), self.shown.token.encode())
-        if known and len(rest) > 1 and self._is_own_name(self.headers.get("Host", "")):
+        is_valid = hmac.compare_digest(token.encode(), self.shown.token.encode())
+        if is_valid and len(rest) > 1 and self._is_own_name(self.headers.get("Host", "")):
             return rest[0]
         self._answer(404, b"")
         return None
 
     def _is_own_name(self, host: str) -> bool:
-        """Whether a browser asked for this machine by a name that no other page can have made for it."""
+        """Return whether the browser used a name of this machine that no other page can have forged."""
         name, port = "", None
         with suppress(ValueError):
             parts = urlsplit(f"//{host}")
@@ -328,16 +328,16 @@ class _Handler(BaseHTTPRequestHandler):
             return False
         with suppress(ValueError):
             return ipaddress.ip_address(name).is_loopback or self.shown.host != LOOPBACK
-        return name in ("localhost", self.shown.asked)
+        return name in ("localhost", self.shown.requested_host)
 
     def _push_events(self) -> None:
         last = self.headers.get("Last-Event-ID", "")
-        with self.shown.place() as is_free:
+        with self.shown.reserve_slot() as is_free:
             if not is_free:
                 self._answer(503, b"Too many browsers are watching already.")
                 return
             self.close_connection = True
-            with suppress(OSError):  # the browser has gone, or takes nothing
+            with suppress(OSError):  # the browser has gone, or reads nothing
                 self._begin_answer(200, "text/event-stream", _NOTHING)
                 self.shown.push_to(self.wfile.write, int(last) if last.isdecimal() and len(last) < 16 else 0)
 
@@ -349,7 +349,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _begin_answer(self, code: int, kind: str, policy: str, size: int | None = None) -> None:
-        """Its status and headers, among them those that keep other pages out, and the token in."""
+        """Send status and headers, among them those that isolate the page and protect the token."""
         self.send_response(code)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         if size is not None:
@@ -359,4 +359,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
-        """Nothing: the terminal belongs to the run."""
+        """Log nothing: the terminal belongs to the run."""

@@ -1,7 +1,7 @@
-"""Follows the traces of a run that goes on: what is new at each look, and where its ranks are.
+"""Follows the traces of a run in progress: the news of each poll, and the positions of its ranks.
 
-However much a run calls, a look takes a bounded time and what is kept is bounded; where a rank is faster than that,
-a part of its trace is passed over, and then nothing is said of its messages, which only counting could match.
+A poll takes a bounded time, and memory is bounded, however many calls a run makes. If a rank is faster than that, part
+of its trace is skipped; then its messages are left out, because only counting could match them.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from lab.trace.read import RankReader, Worlds, align_clocks, read_line, reopen_c
 from lab.trace.steps import Step, match_steps
 from lab.words import clip_end, format_duration, name_ranks
 
-_LOOK_BYTES = 512 << 10
-"""Of all ranks together, at one look."""
+_POLL_BYTES = 512 << 10
+"""Limit for all ranks together, for one poll."""
 _BEHIND_BYTES = 16 << 20
 _LONGEST_LINE_BYTES = 64 << 20
 _KEPT_STEPS = 60
 _KEPT_CALLS = 800
-"""Of all ranks together; so many steps that are over are kept in any case."""
+"""Limit for all ranks together; this many completed steps are kept in any case."""
 _KEPT_MARKS = 50
 
 
 class News(NamedTuple):
-    """Something that a trace told."""
+    """A new event of a trace."""
 
     time: float
     """Seconds, as in the trace."""
@@ -47,8 +47,8 @@ class TraceTail:
     """The end of the traces of a run, as far as they have been written.
 
     Args:
-        record: of the run.
-        behind_bytes: a rank of whose trace more is waiting is followed from near its end; None: 16 MiB.
+        record: the record of the run.
+        behind_bytes: if more of a rank's trace is unread, reading continues near its end; None: 16 MiB.
     """
 
     def __init__(self, record: Record, behind_bytes: int | None = None) -> None:
@@ -56,11 +56,11 @@ class TraceTail:
         self.behind_bytes = behind_bytes or _BEHIND_BYTES
         self.trace = Trace(world_size=0, ranks={}, groups={})
         self.news: list[News] = []
-        """What the last look found, in the order of time."""
+        """The events of the last poll, in the order of time."""
         self.stopped = math.inf
-        """Unix time since which the lab stops the ranks."""
+        """Unix time from which on the lab stops the ranks."""
         self.passed_over = False
-        """Whether a part of the traces was not read."""
+        """Whether a part of the traces was skipped."""
         self.worlds = Worlds(self.trace)
         self._tails: dict[int, _RankTail] = {}
         self._forgotten = 0
@@ -68,25 +68,25 @@ class TraceTail:
 
     @property
     def held(self) -> dict[int, Call]:
-        """By rank: the call that it is held at."""
+        """The call that each held rank is held at."""
         return {rank: tail.held for rank, tail in self._tails.items() if tail.held is not None}
 
-    def look(self) -> bool:
-        """Take what is new, as much as can be taken in a moment; returns whether there is more."""
+    def poll(self) -> bool:
+        """Read new lines for a bounded time; return whether there is more."""
         for rank in sorted({*trace_files(self.record)} - self._tails.keys()):
-            begun = self._tails[rank] = _RankTail(rank, self)
-            self.trace.ranks[rank] = begun.result
+            added = self._tails[rank] = _RankTail(rank, self)
+            self.trace.ranks[rank] = added.result
             self.trace.world_size = len(self._tails)
-        self.news, more = [], False
-        share = _LOOK_BYTES // max(1, len(self._tails))
+        self.news, is_behind = [], False
+        share = _POLL_BYTES // max(1, len(self._tails))
         for tail in self._tails.values():
-            more |= tail.look(share)
+            is_behind |= tail.poll(share)
             self.passed_over |= tail.passed_over
         self.news.sort(key=attrgetter("time"))
-        return more
+        return is_behind
 
     def steps(self) -> list[Step]:
-        """The steps that are known now; a rank that is held at its call is not in it yet."""
+        """Return the steps known so far; a call at which a rank is held is not in them."""
         if self._known is not None and not self.news and not self.worlds.changed:
             return self._known
         self.worlds.changed = False
@@ -96,7 +96,7 @@ class TraceTail:
         return steps
 
     def steps_ahead(self) -> list[Step]:
-        """The steps that ranks are held at, with those who are inside already."""
+        """Return the steps at which ranks are held, with the calls of ranks that are inside already."""
         held = self.held
         if not held:
             return []
@@ -107,14 +107,14 @@ class TraceTail:
         return [step for step in self._steps(ranks) if any(id(call) in waiting for call in step.calls.values())]
 
     def _steps(self, ranks: Mapping[int, Any] | None = None) -> list[Step]:
-        known = replace(self.trace, groups=label_groups(self.trace.groups), ranks=dict(ranks or self.trace.ranks))
-        steps = match_steps(known)
+        trace = replace(self.trace, groups=label_groups(self.trace.groups), ranks=dict(ranks or self.trace.ranks))
+        steps = match_steps(trace)
         for step in steps:
             step.number += self._forgotten
-        return _certain(steps) if self.passed_over else steps
+        return _select_certain(steps) if self.passed_over else steps
 
     def align_reader(self, reader: RankReader) -> None:
-        """Bring the clock of a rank whose first line has come to that of those before; the first one's is the run's."""
+        """Align the clock of a rank, whose first line has come, with the other clocks; the first one is the run's."""
         starts = {tail.rank: tail.start for tail in self._tails.values() if tail.start}
         clocks, origin_s = align_clocks(starts, self.record), self.trace.origin
         self.trace.clocks = clocks._replace(origin_s=origin_s or clocks.origin_s)
@@ -122,14 +122,14 @@ class TraceTail:
         reader.clock = reading._replace(offset=reading.offset + round(later * 1e9))
 
     def _forget(self, steps: Sequence[Step]) -> None:
-        """Drop steps that are over, each as a whole, so that the messages that are left still match."""
+        """Drop completed steps, each as a whole, so that the remaining messages still match."""
         over = [step for step in steps if step.end is not None]
         old = over[: -max(_KEPT_STEPS, _KEPT_CALLS // max(1, len(self._tails)))]
-        gone = {id(call) for step in old for call in step.calls.values()}
+        dropped = {id(call) for step in old for call in step.calls.values()}
         self._forgotten += len(old)
         for rank in self.trace.ranks.values():
-            kept = [call for call in rank.calls if id(call) not in gone]
-            if len(kept) > _KEPT_CALLS:  # calls that nobody answers
+            kept = [call for call in rank.calls if id(call) not in dropped]
+            if len(kept) > _KEPT_CALLS:  # calls without a partner
                 kept, self.passed_over = kept[-_KEPT_CALLS:], True
             rank.calls[:] = kept
 
@@ -137,47 +137,47 @@ class TraceTail:
 class _RankTail(RankReader):
     """The end of the trace of one rank."""
 
-    def __init__(self, rank: int, whole: TraceTail) -> None:
-        super().__init__(rank, None, whole.trace, whole.worlds)
-        self._whole = whole
+    def __init__(self, rank: int, parent: TraceTail) -> None:
+        super().__init__(rank, None, parent.trace, parent.worlds)
+        self._parent = parent
         self._position = 0
         self.held: Call | None = None
         self.passed_over = False
-        taken = ("start", "group", "mark", "wait", "store", "cut", "stop")
-        own = {"begin": self._begins, "end": self._ends, "hold": self._holds}
-        self.actions = {**{kind: self.actions[kind] for kind in taken}, **own}
+        shared_kinds = ("start", "group", "mark", "wait", "store", "cut", "stop")
+        own_actions = {"begin": self._begin_call, "end": self._end_call, "hold": self._hold_call}
+        self.actions = {**{kind: self.actions[kind] for kind in shared_kinds}, **own_actions}
 
-    def look(self, most_bytes: int) -> bool:
-        """Take what is new; returns whether there is more."""
+    def poll(self, most_bytes: int) -> bool:
+        """Read new lines; return whether there is more."""
         try:
-            with open_file(self._whole.record.path, f"{TRACE}/{rank_trace(self.rank)}") as file:
+            with open_file(self._parent.record.path, f"{TRACE}/{rank_trace(self.rank)}") as file:
                 size = file.seek(0, 2)
-                if self.start and size - self._position > self._whole.behind_bytes:
+                if self.start and size - self._position > self._parent.behind_bytes:
                     self._pass_over(size - most_bytes)
                 file.seek(self._position)
                 text = file.read(most_bytes)
                 while b"\n" not in text and most_bytes <= len(text) < _LONGEST_LINE_BYTES:
-                    more = file.read(len(text))
-                    if not more:
+                    chunk = file.read(len(text))
+                    if not chunk:
                         break
-                    text += more
+                    text += chunk
         except OSError:
             return False
-        whole = text[: text.rfind(b"\n") + 1]
-        self._position += len(whole)
-        for raw in whole.splitlines():
+        lines = text[: text.rfind(b"\n") + 1]
+        self._position += len(lines)
+        for raw in lines.splitlines():
             line = read_line(raw)
             if line is not None:
                 if line.get("k") == "start" and not self.start:
                     self.start = dict(line)
-                    self._whole.align_reader(self)
+                    self._parent.align_reader(self)
                 self.add_line(line)
         for kept in (self.result.phases, self.result.waits, self.result.stores):
             del kept[:-_KEPT_MARKS]
-        return bool(whole) and self._position < size
+        return bool(lines) and self._position < size
 
     def _pass_over(self, position: int) -> None:
-        """Go on from there; what was open is not known to be over, so it is forgotten."""
+        """Continue at a later position. Open calls may end in the skipped part, so they are dropped."""
         self._position, self.passed_over, self.held = position, True, None
         self.open.clear()
         self.nested.clear()
@@ -185,30 +185,30 @@ class _RankTail(RankReader):
             kept.clear()
 
     def calls_so_far(self) -> Iterable[Call]:
-        """Every call that is kept, and the one that it is held at."""
+        """Return every call that is kept, and the call at which the rank is held."""
         return self.result.calls if self.held is None else [*self.result.calls, self.held]
 
-    def _begins(self, line: Mapping[str, Any]) -> None:
+    def _begin_call(self, line: Mapping[str, Any]) -> None:
         self.held = None
         self._read_begin(line)
         call = self.result.calls[-1]
-        self._whole.news.append(News(call.begin, "begin", call))
+        self._parent.news.append(News(call.begin, "begin", call))
 
-    def _ends(self, line: Mapping[str, Any]) -> None:
+    def _end_call(self, line: Mapping[str, Any]) -> None:
         call = self.open.get(line["i"])
         self._read_end(line)
         if call is not None:
-            reopen_calls([call], self._whole.stopped - self._whole.trace.origin)
+            reopen_calls([call], self._parent.stopped - self._parent.trace.origin)
         if call is not None and call.end is not None:
-            self._whole.news.append(News(call.end, "end", call))
+            self._parent.news.append(News(call.end, "end", call))
 
-    def _holds(self, line: Mapping[str, Any]) -> None:
+    def _hold_call(self, line: Mapping[str, Any]) -> None:
         self.held = self._call(line)
-        self._whole.news.append(News(self.held.begin, "hold", self.held))
+        self._parent.news.append(News(self.held.begin, "hold", self.held))
 
 
-def _certain(steps: Sequence[Step]) -> list[Step]:
-    """Those of which nobody's call can have been passed over: whoever is at a later collective was at this one."""
+def _select_certain(steps: Sequence[Step]) -> list[Step]:
+    """Return the steps without skipped calls: a rank at a later collective of a group took part in the earlier ones."""
     reached: dict[tuple[str, int], int] = defaultdict(int)
     counted = [(step, step.seq) for step in steps if step.seq is not None]
     for step, seq in counted:
@@ -218,24 +218,24 @@ def _certain(steps: Sequence[Step]) -> list[Step]:
 
 
 _LONGEST = 200
-_MOST_LOOKS = 32
-"""What has not been read by then is for the next time."""
+_MOST_POLLS = 32
+"""What is still unread after this many polls is left for the next time."""
 _WHEREABOUTS_BEHIND_BYTES = 256 << 10
-"""A rank that writes more between two looks calls so much that only the end of it tells where it is."""
+"""If a rank writes more between two polls, only the end of its trace shows where it is."""
 _WHEREABOUTS_KEPT_CALLS = 50
-"""Of those of a rank that hold it up no more."""
+"""Limit for the completed calls of a rank."""
 
 
-class Place(NamedTuple):
-    """Where a rank is."""
+class RankPosition(NamedTuple):
+    """The position of a rank."""
 
     rank: int
     what: str
-    """The operation, or the phase of a training step, that it is in; `wait` for a handle; `ended`; empty: none."""
+    """The operation or the phase of a training step that it is in; `wait` for a handle; `ended`; empty: none."""
     source: str
-    """`file:line` of the script; where it is in nothing, the line that it called from last. Empty: not known."""
+    """`file:line` of the script; if it is in nothing, the line of its last call. Empty if unknown."""
     since: float
-    """Unix time by the clock of whoever reads the record."""
+    """Unix time by the clock of the reader."""
 
     @property
     def words(self) -> str:
@@ -246,72 +246,72 @@ class Place(NamedTuple):
 
 
 class Whereabouts:
-    """Follows the traces of a run that goes on."""
+    """Follows the traces of a run in progress."""
 
     def __init__(self, record: Record) -> None:
         self._tail = TraceTail(record, _WHEREABOUTS_BEHIND_BYTES)
 
     def line(self, elapsed_s: float, columns: int, runs: Callable[[int], bool]) -> str:
-        """Where the ranks are that still run, in one line after the time of the run; empty where that is not known."""
+        """Render the positions of running ranks in one line, after the elapsed time; empty if they are unknown."""
         trace = self._tail.trace
-        for _ in range(_MOST_LOOKS):
-            more = self._tail.look()
+        for _ in range(_MOST_POLLS):
+            is_behind = self._tail.poll()
             for rank in trace.ranks.values():
                 old = rank.calls[:-_WHEREABOUTS_KEPT_CALLS]
                 rank.calls[: len(old)] = [call for call in old if call.end is None and not call.has_handle]
-            if not more:
+            if not is_behind:
                 break
-        known = (rank for _, rank in sorted(trace.ranks.items()) if rank.recorded and not rank.cut and runs(rank.rank))
-        places = [_place(rank, trace.origin) for rank in known]
-        return whereabouts_text(elapsed_s, places, time.time(), columns) if places else ""
+        ranks = (rank for _, rank in sorted(trace.ranks.items()) if rank.recorded and not rank.cut and runs(rank.rank))
+        positions = [_find_position(rank, trace.origin) for rank in ranks]
+        return whereabouts_text(elapsed_s, positions, time.time(), columns) if positions else ""
 
 
-def _place(trace: RankTrace, origin: float) -> Place:
+def _find_position(trace: RankTrace, origin: float) -> RankPosition:
     if trace.stopped:
-        return Place(trace.rank, "ended", "", trace.last + origin)
-    stays = sorted(_stays(trace), key=itemgetter(0))
+        return RankPosition(trace.rank, "ended", "", trace.last + origin)
+    stays = sorted(_list_stays(trace), key=itemgetter(0))
     for begin, end, what, source in reversed(stays):
         if end is None:
-            return Place(trace.rank, clip_end(what, _LONGEST), clip_end(source, _LONGEST), begin + origin)
+            return RankPosition(trace.rank, clip_end(what, _LONGEST), clip_end(source, _LONGEST), begin + origin)
     source = next((source for *_, source in reversed(stays) if source), "")
     left = max((end for _, end, *_ in stays if end is not None), default=trace.first)
-    return Place(trace.rank, "", clip_end(source, _LONGEST), left + origin)
+    return RankPosition(trace.rank, "", clip_end(source, _LONGEST), left + origin)
 
 
-def _stays(trace: RankTrace) -> Iterator[tuple[float, float | None, str, str]]:
-    """From when until when what held a rank up, or still does, and where; a call with a handle did for no time."""
+def _list_stays(trace: RankTrace) -> Iterator[tuple[float, float | None, str, str]]:
+    """Yield begin, end, name, and source of everything that blocked a rank; a call with a handle lasts for no time."""
     for call in trace.calls:
         yield call.begin, call.begin if call.has_handle else call.end, call.op, call.source
-    for mark in (*trace.phases, *trace.waits):
-        yield mark.begin, mark.end, mark.name, mark.source
-    if not any(mark.name == "init_process_group" and mark.end is None for mark in trace.phases):
+    for phase in (*trace.phases, *trace.waits):
+        yield phase.begin, phase.end, phase.name, phase.source
+    if not any(phase.name == "init_process_group" and phase.end is None for phase in trace.phases):
         for lookup in trace.stores:
             yield lookup.begin, lookup.end, "TCPStore", lookup.source
 
 
-_WORTH_TELLING_S = 1.0
+_MIN_WAIT_S = 1.0
 
 
-def whereabouts_text(elapsed_s: float, places: Sequence[Place], now: float, columns: int) -> str:
-    """`… 12 s  rank 0: all_reduce train.py:41 (8 s) · rank 1: in no call since train.py:39 (3 s)`.
+def whereabouts_text(elapsed_s: float, positions: Sequence[RankPosition], now: float, columns: int) -> str:
+    """Render `… 12 s  rank 0: all_reduce train.py:41 (8 s) · rank 1: in no call since train.py:39 (3 s)`.
 
     Args:
-        elapsed_s: how long the run takes already.
-        places: in the order of ranks.
+        elapsed_s: the time since the run began.
+        positions: in the order of ranks.
         now: Unix time.
-        columns: what does not fit into so many is left out.
+        columns: what does not fit into this width is left out.
     """
-    together: dict[str, list[Place]] = {}
-    for place in places:
-        together.setdefault(place.words, []).append(place)
-    text, left = f"… {format_duration(round(elapsed_s))} ", len(together)
-    for words, group in together.items():
-        took = now - min(place.since for place in group)
-        told = f" ({format_duration(round(took))})" if took >= _WORTH_TELLING_S else ""
-        item = f"{name_ranks(place.rank for place in group)}: {sanitize_text(words)}{told}"
-        longer = f"{text} · {item}" if left < len(together) else f"{text} {item}"
-        room = columns - (len(f" · +{left}") if left > 1 else 0)
-        if len(longer) > room and left < len(together):
+    groups: dict[str, list[RankPosition]] = {}
+    for position in positions:
+        groups.setdefault(position.words, []).append(position)
+    text, left = f"… {format_duration(round(elapsed_s))} ", len(groups)
+    for words, group in groups.items():
+        took = now - min(position.since for position in group)
+        waited = f" ({format_duration(round(took))})" if took >= _MIN_WAIT_S else ""
+        item = f"{name_ranks(position.rank for position in group)}: {sanitize_text(words)}{waited}"
+        longer = f"{text} · {item}" if left < len(groups) else f"{text} {item}"
+        width = columns - (len(f" · +{left}") if left > 1 else 0)
+        if len(longer) > width and left < len(groups):
             return fit_columns(f"{text} · +{left}", columns)
         text, left = longer, left - 1
     return fit_columns(text, columns)

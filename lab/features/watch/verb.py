@@ -1,4 +1,4 @@
-"""`lab watch`: a run as it happens, in a terminal, in a pipe or on a page, step by step as keys are pressed."""
+"""`lab watch`: show a run in progress in a terminal, in a pipe, or on a page, step by step on key presses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from lab.cli.arguments import print_sanitized
 from lab.cluster import Cluster
 from lab.errors import Interrupted, RecordError, UsageError
 from lab.features.html.write import open_page
-from lab.features.watch.now import LOOPBACK, Follower, Happening, Now, RankNow, Watched, alike_ranks
+from lab.features.watch.now import LOOPBACK, Follower, Happening, Now, RankNow, Watched, group_ranks
 from lab.record.read import Record, find_record, list_records
 from lab.record.result import Result
 from lab.report.live import Bottom, LiveOutput, fit_columns
@@ -47,35 +47,35 @@ if TYPE_CHECKING:
 
 
 class Keys:
-    """Gives each key as it is pressed, without Enter, while it is entered; Ctrl-C stays what it is.
+    """Reads each key as it is pressed, without Enter, until the block ends; Ctrl-C still interrupts.
 
     Args:
-        stream: of a terminal, or a pipe.
-        wanted: whether there is a use for keys; else the terminal is left alone.
+        stream: a terminal, or a pipe.
+        is_used: whether keys have a function; otherwise the terminal is not changed.
     """
 
-    def __init__(self, stream: IO[str], wanted: object = True) -> None:
+    def __init__(self, stream: IO[str], is_used: object = True) -> None:
         self.descriptors: list[int] = []
-        """What becomes readable when a key is pressed; nothing where no more can be."""
-        self._before: tuple[int, list[Any]] | None = None
-        """A terminal, and how it was."""
-        with suppress(OSError, ValueError, AttributeError):  # closed, or no file
+        """Descriptors that are readable when a key was pressed; empty if no key can come any more."""
+        self._saved: tuple[int, list[Any]] | None = None
+        """A terminal, and its settings before."""
+        with suppress(OSError, ValueError, AttributeError):  # closed, or not a file
             fd = stream.fileno()
-            if wanted and not (os.isatty(fd) and os.tcgetpgrp(fd) != os.getpgrp()):
+            if is_used and not (os.isatty(fd) and os.tcgetpgrp(fd) != os.getpgrp()):
                 self.descriptors = [fd]  # in the background, reading would stop this process
 
     def __enter__(self) -> Keys:
         for fd in filter(os.isatty, self.descriptors):
-            self._before = fd, termios.tcgetattr(fd)
+            self._saved = fd, termios.tcgetattr(fd)
             tty.setcbreak(fd, termios.TCSADRAIN)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._before is not None:
-            termios.tcsetattr(self._before[0], termios.TCSADRAIN, self._before[1])
+        if self._saved is not None:
+            termios.tcsetattr(self._saved[0], termios.TCSADRAIN, self._saved[1])
 
     def read(self) -> str:
-        """The keys that were pressed; only where there is something to read."""
+        """Return the keys that were pressed; call it only if a descriptor is readable."""
         data = b""
         with suppress(OSError):
             data = os.read(self.descriptors[0], 64)
@@ -84,21 +84,21 @@ class Keys:
         return data.decode("utf-8", "replace")
 
 
-_LOOK_S = 0.1
+_POLL_S = 0.1
 RUN_ON_KEY = "c"
 
 
 class Show(Protocol):
-    """Something that shows a run."""
+    """A view of a run."""
 
     def show(self, now: Now, follower: Follower) -> None:
-        """Show it as it is now; returns quickly."""
+        """Show the state of the run; return quickly."""
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Show no further states."""
 
 
-def follow(
+def follow_run(
     path: Callable[[], Path | None],
     shows: Sequence[Show],
     stepper: Watched | None = None,
@@ -108,11 +108,11 @@ def follow(
     """Watch one run until it is over.
 
     Args:
-        path: the record of the run; None while it has none. It may become another one.
-        shows: what shows it.
-        stepper: lets its ranks go on, where they are held.
-        keys: of whoever sits before it; where they end, nobody is held any more, if there is no page to press on.
-        ended: set when the run is over and all of it is on record; None: the record says that.
+        path: returns the record of the run; None while it has none. It may change.
+        shows: the views.
+        stepper: releases held ranks.
+        keys: the keys of a terminal; when they end and there is no page, all ranks are released.
+        ended: set when the run is over and completely recorded; None: the record shows that.
     """
     follower: Follower | None = None
     now: Now | None = None
@@ -123,28 +123,28 @@ def follow(
                 show.show(now, follower)
 
     with ExitStack() as stack:
-        if stepper is not None:  # nobody else would release its ranks
+        if stepper is not None:  # nothing else would release its ranks
             stack.callback(stepper.run_on)
         for show in shows:
             stack.callback(show.close)
         while True:
-            last, more = ended is not None and ended.is_set(), False
+            last, is_behind = ended is not None and ended.is_set(), False
             if (folder := path()) is not None and (follower is None or follower.record.path != folder):
                 follower = Follower(Record(path=folder), stepping=stepper is not None)
-            while follower is not None and follower.attempt < follower.record.number:  # workers were begun anew
-                following = follower.go_on()
-                show_now(follower)  # what was left of the attempt before
+            while follower is not None and follower.attempt < follower.record.number:  # workers were restarted
+                next_follower = follower.follow_next_attempt()
+                show_now(follower)  # the rest of the previous attempt
                 if stepper is not None:
-                    stepper.begin_anew()
-                follower = following
+                    stepper.restart()
+                follower = next_follower
             if follower is not None:
-                now, more = follower.look(time.time())
-                now = now if stepper is None else stepper.look(now, follower)
+                now, is_behind = follower.poll(time.time())
+                now = now if stepper is None else stepper.update(now, follower)
                 show_now(follower)
                 last = last if ended is not None else now.over
-            if last and not more:
+            if last and not is_behind:
                 break
-            if not more:
+            if not is_behind:
                 _pause(stepper, keys, alone=all(isinstance(show, (Lines, Screen)) for show in shows))
         if follower is not None:
             follower.finish()
@@ -153,8 +153,8 @@ def follow(
 
 
 def _pause(stepper: Watched | None, keys: Keys | None, *, alone: bool) -> None:
-    """Wait a moment, or until a key is pressed; where keys alone let ranks go, their end does that for good."""
-    ready, _, _ = select.select(keys.descriptors if keys else [], [], [], _LOOK_S)
+    """Wait a moment, or until a key is pressed; if only keys release ranks, release all of them when keys end."""
+    ready, _, _ = select.select(keys.descriptors if keys else [], [], [], _POLL_S)
     if keys is None or stepper is None:
         return
     if alone and not keys.descriptors:
@@ -167,13 +167,12 @@ def _pause(stepper: Watched | None, keys: Keys | None, *, alone: bool) -> None:
 
 
 class Lines:
-    """Writes what happens in a run, a line each.
+    """Writes the events of a run, one per line.
 
     Args:
-        stream: where they go.
-        as_json: whether each is a JSON object.
-        late_s: what happened comes so much later from one rank than from another; until then lines are held back, so
-            that they stand in the order of time.
+        stream: the output.
+        as_json: whether each line is a JSON object.
+        late_s: maximum delay between the events of two ranks; lines are held back as long, so that they are in order.
     """
 
     def __init__(self, stream: IO[str], *, as_json: bool, late_s: float) -> None:
@@ -183,124 +182,126 @@ class Lines:
         self._held: list[Happening] = []
 
     def show(self, now: Now, follower: Follower) -> None:
-        """Write what has happened."""
+        """Write the events."""
         self._held = sorted([*self._held, *follower.happened], key=attrgetter("time_s"))
         if now.elapsed_s is not None:
-            settled = now.elapsed_s - self._late_s
-            self._write(bisect_right(self._held, settled, key=attrgetter("time_s")))
+            due = now.elapsed_s - self._late_s
+            self._write(bisect_right(self._held, due, key=attrgetter("time_s")))
 
     def close(self) -> None:
         """Write the rest."""
         self._write(len(self._held))
 
     def _write(self, count: int) -> None:
-        settled = self._held[:count]
+        due = self._held[:count]
         if self._as_json:
-            for one in settled:
+            for one in due:
                 facts = {"time_s": round(one.time_s, 6), "event": one.what, "rank": one.rank, "text": one.text}
                 self._stream.write(f"{json.dumps({**facts, **one.facts})}\n")
         else:
-            self._stream.writelines(f"{time_s:10.3f}  {line}\n" for time_s, line in _told(settled, Style(colour=False)))
+            self._stream.writelines(
+                f"{time_s:10.3f}  {line}\n" for time_s, line in _render_lines(due, Style(colour=False))
+            )
         self._stream.flush()
         del self._held[:count]
 
 
-def _told(happened: Sequence[Happening], style: Style) -> Iterator[tuple[float, str]]:
-    """When each did, and a line of it; of what happened to many ranks, one for all to whom the same did."""
-    most = len(happened) if len({one.rank for one in happened}) <= MANY else 0
-    for same in group_by_kind(happened, lambda one: (one.rank is None, one.what, one.text), most):
-        one, ranks = same[0], {each.rank for each in same if each.rank is not None}
+def _render_lines(happened: Sequence[Happening], style: Style) -> Iterator[tuple[float, str]]:
+    """Yield the time and a line for each event; events that many ranks share take one line."""
+    limit = len(happened) if len({one.rank for one in happened}) <= MANY else 0
+    for group in group_by_kind(happened, lambda one: (one.rank is None, one.what, one.text), limit):
+        one, ranks = group[0], {each.rank for each in group if each.rank is not None}
         who = "" if not ranks else "check" if min(ranks) < 0 else name_ranks(ranks)
         text = sanitize_text(f"| {one.text}" if one.what == "output" else one.text)
         name = style.rank(max([0, *ranks]), f"{who:<8}")
         yield one.time_s, f"{name} {text if one.what == 'output' else style.paint(text, 'dim')}"
 
 
-_ROOMY = 72
-"""Columns from which on there is room for the names of nodes."""
+_WIDE = 72
+"""Columns from which on the names of nodes fit."""
 _STAYS = ("output", "note", "node", "attempt", "timed out")
 Part = tuple[str, tuple[str, ...]]
 
 
 def now_lines(now: Now, style: Style, height: int) -> list[str]:
-    """A run at one moment in at most so many lines, none wider than the terminal."""
+    """Render the state of a run in at most `height` lines, none wider than the terminal."""
     width = style.width or 1_000
     elapsed = "" if now.elapsed_s is None else f"  {format_duration(round(now.elapsed_s, 1))}"
     head: list[Part] = [(now.scenario, ("bold",)), (elapsed, ()), (f"  {now.engine}", ("dim",))]
-    lines = [_fitted(head, width, style)]
-    room = max(1, height - 1 - len(now.remarks) - now.stepping)
-    groups = alike_ranks(now.ranks, min(room, MANY))
-    shown = groups if len(groups) <= room else groups[: room - 1]
-    named = [(f"{name_ranks(r.rank for r in ours):<8}", name_nodes(r.node for r in ours)) for ours in shown]
-    names = max((len(nodes) for _, nodes in named), default=0) if width >= _ROOMY else 0
-    for ours, (who, nodes) in zip(shown, named, strict=True):
-        parts = _rank_parts(ours, who, f" {nodes:<{names}} " if names else "")
-        lines.append(_fitted(parts, width, style, ours[0].rank))
+    lines = [_fit_parts(head, width, style)]
+    max_rows = max(1, height - 1 - len(now.remarks) - now.stepping)
+    groups = group_ranks(now.ranks, min(max_rows, MANY))
+    shown = groups if len(groups) <= max_rows else groups[: max_rows - 1]
+    named = [(f"{name_ranks(r.rank for r in group):<8}", name_nodes(r.node for r in group)) for group in shown]
+    names = max((len(nodes) for _, nodes in named), default=0) if width >= _WIDE else 0
+    for group, (name, nodes) in zip(shown, named, strict=True):
+        parts = _rank_parts(group, name, f" {nodes:<{names}} " if names else "")
+        lines.append(_fit_parts(parts, width, style, group[0].rank))
     if len(shown) < len(groups):
-        left = [rank for ours in groups[len(shown) :] for rank in ours]
-        states = ", ".join(f"{count} {state}" for state, count in Counter(rank.told for rank in left).items())
-        lines.append(_fitted([(f"… and {len(left)} more: {states}", ("dim",))], width, style))
-    lines += [_fitted([(remark, ("yellow",))], width, style) for remark in now.remarks]
+        left = [rank for group in groups[len(shown) :] for rank in group]
+        states = ", ".join(f"{count} {state}" for state, count in Counter(rank.activity for rank in left).items())
+        lines.append(_fit_parts([(f"… and {len(left)} more: {states}", ("dim",))], width, style))
+    lines += [_fit_parts([(remark, ("yellow",))], width, style) for remark in now.remarks]
     if now.stepping and not now.over:
         keys = f"space: {now.next}   c: run on" if now.next else "nobody is held   c: run on"
-        lines.append(_fitted([(keys, ("cyan", "bold") if now.next else ("dim",))], width, style))
+        lines.append(_fit_parts([(keys, ("cyan", "bold") if now.next else ("dim",))], width, style))
     return lines[:height]
 
 
 def _rank_parts(ranks: Sequence[RankNow], who: str, nodes: str) -> list[Part]:
     rank = ranks[0]
-    told = ("red",) if rank.bad else ("dim",) if rank.state in ("ended", "starting", "outside") else ()
-    parts: list[Part] = [(who, ("rank",)), (nodes, ("dim",)), (rank.told, told)]
+    styles = ("red",) if rank.bad else ("dim",) if rank.state in ("ended", "starting", "outside") else ()
+    parts: list[Part] = [(who, ("rank",)), (nodes, ("dim",)), (rank.activity, styles)]
     longest_s = max((one.since_s for one in ranks if one.since_s is not None), default=0.0)
     if longest_s >= 0.1:
         parts.append((f"  {format_duration(round(longest_s, 1))}", ()))
     if rank.waits_for:
         parts.append((f"  waits for {name_ranks(rank.waits_for)}", ("yellow",)))
-    if rank.place:
-        parts.append((f"  {rank.place}", ("dim",)))
+    if rank.location:
+        parts.append((f"  {rank.location}", ("dim",)))
     return parts
 
 
-def _fitted(parts: Iterable[Part], width: int, style: Style, rank: int = 0) -> str:
-    """Parts one after the other, cut off where the line ends."""
-    found = []
+def _fit_parts(parts: Iterable[Part], width: int, style: Style, rank: int = 0) -> str:
+    """Join parts, and cut them off at the end of the line."""
+    pieces = []
     left = width - 1
     for text, styles in parts:
         cut = fit_columns(sanitize_text(text).replace("\n", " "), left) if left > 0 else ""
         left -= cell_len(cut)
         if cut:
-            found.append(style.rank(rank, cut) if styles == ("rank",) else style.paint(cut, *styles))
-    return "".join(found)
+            pieces.append(style.rank(rank, cut) if styles == ("rank",) else style.paint(cut, *styles))
+    return "".join(pieces)
 
 
 class Screen:
-    """Shows a run on a terminal."""
+    """Shows a run in a terminal."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream, self._bottom = stream, Bottom(stream)
 
     def show(self, now: Now, follower: Follower) -> None:
-        """Draw it anew."""
+        """Redraw the run."""
         style = style_for(self._stream)
-        stays = [  # in the terminal: what ranks print and note, and how they end
+        stays = [  # stays visible: what ranks print and note, and how they end
             one
             for one in follower.happened
             if one.what in _STAYS or (one.what == "exited" and one.facts.get("code") != 0)
         ]
         if stays:
             self._bottom.wipe()
-            self._stream.writelines(f"{line}\n" for _, line in _told(stays, style))
+            self._stream.writelines(f"{line}\n" for _, line in _render_lines(stays, style))
         self._bottom.show([] if now.over else now_lines(now, style, shutil.get_terminal_size().lines - 1))
 
     def close(self) -> None:
-        """Leave the terminal as it was, without the lines of the ranks."""
+        """Restore the terminal, without the lines of the ranks."""
         self._bottom.wipe()
 
 
 _SOON_S, _LATE_S = 0.4, 1.5
-"""So late traces may come of a run that is watched from its start, and of one that somebody else has started."""
-_SEEN_S = 5.0
-"""So long browsers have to take the end of a run that nobody sits before."""
+"""Maximum delay of traces, in seconds: of a run that this command starts, and of any other run."""
+_DELIVERY_S = 5.0
+"""Seconds that browsers have to receive the end of a run without a terminal."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -329,26 +330,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Watch it to its end; the exit code is that of the verdict."""
+    """Watch a run to its end; return the exit code of the verdict."""
     what = arguments.what
     if what is not None and (what.startswith(SIGN) or Path(what).suffix in (".yaml", ".yml", ".py")):
         return _run_and_watch(arguments)
     if arguments.step:
         raise UsageError("--step needs a run of its own", "lab watch SCENARIO --step")
     try:
-        record = _goes_on(arguments) if what is None else find_record(what, arguments.runs)
+        record = _find_run_in_progress(arguments) if what is None else find_record(what, arguments.runs)
     except RecordError as error:
         how = "name a run of `lab runs`, or what to run: a scenario's file, a script, a lesson as @NAME"
         raise RecordError(error.message, error.hint if what is None else how) from error
-    with _page(arguments, record.plan().scenario or record.run, lambda: record.path) as page:
-        follow(lambda: record.path, [*_shows(arguments, _LATE_S), *page])
+    with _serve_page(arguments, record.plan().scenario or record.run, lambda: record.path) as page:
+        follow_run(lambda: record.path, [*_make_shows(arguments, _LATE_S), *page])
         result = record.result()
-        _conclude(result, arguments, page)
+        _print_verdict(result, arguments, page)
     return result.exit_code
 
 
-def _goes_on(arguments: argparse.Namespace) -> Record:
-    """The latest run that goes on, on the cluster that was named."""
+def _find_run_in_progress(arguments: argparse.Namespace) -> Record:
+    """Return the latest run in progress on the named cluster, or on any."""
     name = arguments.name
     for record in reversed(list_records(arguments.runs)):
         if record.in_progress and name in (None, record.readable_plan().cluster):
@@ -361,7 +362,7 @@ def _goes_on(arguments: argparse.Namespace) -> Record:
 
 
 class _Progress(Observer):
-    """Says what is being done before the run and after it; in between the view says that."""
+    """Prints progress before and after the run; in between the view shows it."""
 
     def __init__(self, watched: Watched, ended: threading.Event, *, quiet: bool) -> None:
         self._live = LiveOutput(sys.stderr, sys.stderr, quiet=quiet, lines=False)
@@ -384,30 +385,30 @@ def _run_and_watch(arguments: argparse.Namespace) -> int:
     progress = _Progress(watched, ended, quiet=arguments.json)
     options = replace(RunOptions(**shared.field_values(RunOptions, arguments)), companions=(watched,))
     cluster = Cluster(name=arguments.name, engine=arguments.engine, announce=progress.progress, **shape)
-    with _page(arguments, scenario.name, lambda: watched.path, stepper) as page, Keys(sys.stdin, stepper) as keys:
-        shows = [*_shows(arguments, _SOON_S), *page]
+    with _serve_page(arguments, scenario.name, lambda: watched.path, stepper) as page, Keys(sys.stdin, stepper) as keys:
+        shows = [*_make_shows(arguments, _SOON_S), *page]
         with ThreadPoolExecutor(1, "watch") as pool:
-            watching = pool.submit(follow, lambda: watched.path, shows, stepper, keys, ended)
+            watching = pool.submit(follow_run, lambda: watched.path, shows, stepper, keys, ended)
             try:
                 result = cluster.run(scenario, observer=progress, options=options)
             finally:
                 ended.set()
-        _conclude(result, arguments, page)
-        watching.result()  # what went wrong there, if anything did
+        _print_verdict(result, arguments, page)
+        watching.result()  # raises an error of that thread
     return result.exit_code
 
 
-def _shows(arguments: argparse.Namespace, late_s: float) -> list[Show]:
+def _make_shows(arguments: argparse.Namespace, late_s: float) -> list[Show]:
     if arguments.json or not sys.stdout.isatty():
         return [Lines(sys.stdout, as_json=arguments.json, late_s=late_s)]
     return [Screen(sys.stdout)]
 
 
 @contextmanager
-def _page(
+def _serve_page(
     arguments: argparse.Namespace, title: str, path: Callable[[], Path | None], stepper: Watched | None = None
 ) -> Iterator[list[Server]]:
-    """The server of the page, if that is asked for."""
+    """Serve the page if `--web` or `--open` was given."""
     if not (arguments.web or arguments.open):
         yield []
         return
@@ -418,15 +419,15 @@ def _page(
             page_of(title), host=arguments.host, port=arguments.port, stepper=stepper, report=report_of(path)
         )
     except (OSError, OverflowError) as error:
-        wanted = f"{arguments.host} port {arguments.port}" if arguments.port else arguments.host
-        raise UsageError(f"cannot serve the page at {wanted}: {error}", "choose another --port or --host") from error
+        address = f"{arguments.host} port {arguments.port}" if arguments.port else arguments.host
+        raise UsageError(f"cannot serve the page at {address}: {error}", "choose another --port or --host") from error
     if not server.private:
         sys.stderr.write(
             "warning: whoever reaches this machine and knows the address can see the run"
             f"{' and let it go on' if stepper else ''}; elsewhere it has this machine's name or address in it\n"
         )
-    why_not = open_page(server.url) if arguments.open else ""
-    sys.stderr.write(f"  page: {server.url}{f' ({why_not})' if why_not else ''}\n")
+    problem = open_page(server.url) if arguments.open else ""
+    sys.stderr.write(f"  page: {server.url}{f' ({problem})' if problem else ''}\n")
     sys.stderr.flush()
     try:
         yield [server]
@@ -434,8 +435,8 @@ def _page(
         server.stop()
 
 
-def _conclude(result: Result, arguments: argparse.Namespace, page: Sequence[Server]) -> None:
-    """Print the verdict; the page outlives the run until whoever sits before the terminal ends it."""
+def _print_verdict(result: Result, arguments: argparse.Namespace, page: Sequence[Server]) -> None:
+    """Print the verdict; with a terminal, the page stays until Ctrl-C."""
     if arguments.json:
         print(json.dumps({"event": "verdict", **result.to_json()}), flush=True)
     else:
@@ -447,4 +448,4 @@ def _conclude(result: Result, arguments: argparse.Namespace, page: Sequence[Serv
         with suppress(KeyboardInterrupt):
             threading.Event().wait()
     else:
-        page[0].wait_until_seen(_SEEN_S)
+        page[0].wait_until_delivered(_DELIVERY_S)

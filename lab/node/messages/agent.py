@@ -1,4 +1,4 @@
-"""What an agent is started with, and every message between the lab and an agent; `wire` encodes and decodes them."""
+"""Configuration of an agent, and every message between the lab and an agent; `wire` encodes and decodes them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Optional, Union
 
 OUTPUT_BYTES = 256 << 20
-"""What each rank may print."""
+"""Limit for what each rank prints."""
 STRICT_OUTPUT_BYTES = 16 << 20
 """The same on a strict cluster."""
 NOTES_BYTES = 64 << 20
-"""What all notes of a rank may take."""
+"""Limit for all notes of a rank."""
 STRICT_NOTES_BYTES = 4 << 20
-"""The same on a strict cluster: three bytes of a note can stand for a list, which takes 20 times as much memory."""
+"""The same on a strict cluster. Three bytes of a note can stand for a list, which takes 20 times as much memory."""
 STRICT_OPEN_FILES = 1024
-"""Open files of a process on a strict cluster, as most shells limit them: all containers share `fs.file-max`."""
+"""Open files of a process on a strict cluster, the limit in most shells: all containers share `fs.file-max`."""
 FIRST_UID = 20000
-"""Uid in a container of the worker with local rank 0; those after it follow."""
+"""Uid in a container of the worker with local rank 0; the other workers have the next ones."""
 
 
 class Config(NamedTuple):
@@ -28,43 +28,44 @@ class Config(NamedTuple):
     container: bool
     """Whether its file system belongs to this node alone."""
     import_root: str
-    """Folder to be put on `sys.path` for `import lab` and for a cold worker's bootstrap."""
+    """Folder that `sys.path` needs for `import lab` and for a cold worker's bootstrap."""
     socket: Optional[str] = None
-    """Where it listens; None: it speaks over its standard streams."""
+    """Path at which it listens; None: it uses its standard streams."""
     memory_bytes: Optional[int] = None
-    """A limit for the agent to enforce; None where the kernel does."""
+    """Memory limit that the agent enforces; None: the kernel enforces one."""
     disk_bytes: Optional[int] = None
-    """What a run may write; None: as much as there is room for."""
+    """Bytes that a run may write; None: no limit."""
     strict: bool = False
-    """Whether its cluster is for scripts of strangers: there, each place that can be written to has its own limit."""
+    """Whether its cluster runs scripts of strangers: then each folder that they can write to has its own limit."""
     foreign: bool = False
-    """Whether its image is another one than the lab's own."""
+    """Whether its image is not the lab's own."""
     shared: str = ""
     """The folder that all nodes share."""
     kept: tuple[str, ...] = ()
     """Folders of a container whose files stay after a run: the shared folder and mounted ones."""
     peers: tuple[str, ...] = ()
-    """The first and the last address of the nodes of its cluster: packets leave for no other one. Empty: for any."""
+    """First and last address of the nodes of its cluster, the only ones that packets may leave for. Empty: any
+    address."""
     forked: bool = False
-    """Whether it shares what it has imported with the process that it was forked from."""
+    """Whether it shares its imported modules with the process that it was forked from."""
     packages: str = ""
     """A virtual environment with packages that workers use and the agent does not; empty: there is none."""
     open_on_image: Optional[tuple[str, ...]] = None
-    """The folders that anybody may write to on the file system of its image, where somebody has looked before."""
+    """Folders of its image's file system that anybody may write to; None: the agent has to search for them."""
 
     @property
     def notes_bytes(self) -> int:
-        """What all notes of a rank may take."""
+        """Limit for all notes of a rank."""
         return STRICT_NOTES_BYTES if self.strict else NOTES_BYTES
 
     @property
     def mounts(self) -> bool:
-        """Whether it has folders of its machine."""
+        """Whether folders of its machine are mounted."""
         return any(folder != self.shared for folder in self.kept)
 
 
 def ended_file(socket: str) -> str:
-    """Where it is said how the agent ended that listened at a socket: its exit code, or 128 and a signal."""
+    """Return the path of the file with the exit status of a socket's agent: its exit code, or 128 + signal."""
     return f"{socket}.ended"
 
 
@@ -79,12 +80,12 @@ else:
 
 @dataclass_transform(frozen_default=True)
 class Message:
-    """A value with fields, as those of a NamedTuple, but a class derived from it has its fields too, before its own."""
+    """A value with fields like a NamedTuple, but with inheritance: fields of the base class come first."""
 
     kinds: ClassVar[dict[str, type[Message]]] = {}
     """Every class of messages, by its name on the wire."""
     _keys: ClassVar[Mapping[str, str]] = {}
-    """Keys in plain data of fields that have another name there: that of older records."""
+    """Names of fields in plain data, where they differ from the attributes: older records have them."""
     _fields: ClassVar[tuple[str, ...]] = ()
     _field_defaults: ClassVar[dict[str, Any]] = {}
 
@@ -131,18 +132,18 @@ class OfRank(OfRun):
 
 
 class FromRank(Message):
-    """What a rank states, or an agent reports of it."""
+    """A statement of a rank, or an agent's report about it."""
 
     rank: int
     time: float
     node: str = ""
     run: str = ""
     attempt: str = ""
-    """The workers of a run that meet one another have the same; empty where the launcher knows one attempt only."""
+    """Identifies the workers that meet one another in a run; empty where the launcher makes only one attempt."""
 
 
 class NodeEvent(Message):
-    """What an agent reports of its node."""
+    """An agent's report about its node."""
 
     time: float
     node: str = ""
@@ -150,253 +151,256 @@ class NodeEvent(Message):
 
 
 class Named(FromRank):
-    """A script named another backend for its process groups than the run has."""
+    """A script named another backend for its process groups than the backend of the run."""
 
     named: str = ""
     backend: str = ""
-    """That of the run."""
+    """The backend of the run."""
     instead: bool = False
-    """Whether the groups got it all the same, instead of the one that was named."""
+    """Whether the groups use the backend of the run instead of the named one."""
     at: str = ""
-    """The line of the script, `file:line`."""
+    """Line of the script, `file:line`."""
 
 
 MOST_LEFT_OUT = 20
-"""The most paths that a message names; of further ones it holds only the number."""
+"""Limit for the paths in a message; of all other paths it has only the number."""
 
 
 # -- from an agent to the lab, and unchanged into the events of the record
 class Staged(Message, keys={"omitted": "more"}):
-    """The check is given copies of what the ranks of its node left, but for these."""
+    """The check has copies of the files that the ranks of its node left, except for these."""
 
     time: float
     left_out: dict[str, str]
-    """By path: why the check is not given it, as a sentence without a full stop, such as `it is a pipe`."""
+    """Reason by path, a sentence without a full stop, such as `it is a pipe`."""
     node: str = ""
     run: str = ""
     omitted: int = 0
-    """How many paths besides these were left out."""
+    """Number of other paths that were left out."""
 
 
 # -- from the lab to an agent
 class AskTime(OfRun):
-    """Asks for the time."""
+    """Ask for the time."""
 
     asked: float
-    """Unix time by the lab's clock: it is in the answer."""
+    """Unix time by the lab's clock; the answer repeats it."""
 
 
 # -- from an agent to the lab
 class ClockReading(OfRun):
-    """What time it is on a node."""
+    """The time on a node."""
 
     asked: float
     time: float
     """Unix time by the node's clock."""
     monotonic_s: float
-    """What the monotonic clock shows there, by which traces are written."""
+    """Time by the monotonic clock, which traces use."""
 
 
 NOTHING = ""
-"""A rank's standard input is empty, and there is no terminal for its debugger."""
+"""The rank's standard input is empty, and its debugger has no terminal."""
 FED = "fed"
-"""What somebody sends is a rank's standard input."""
+"""The rank's standard input is what the lab sends."""
 ON_REQUEST = "on request"
-"""A rank is given the terminal when its debugger asks for it."""
+"""The rank gets the terminal when its debugger asks for it."""
 OWN = "own"
-"""The terminal is a rank's from its start to its end."""
+"""The rank has the terminal from its start to its end."""
 ANOTHERS = "another's"
-"""The terminal is another rank's from the start: this one passes over its breakpoints."""
+"""Another rank has the terminal from the start: this rank passes over its breakpoints."""
 CALLED = "called"
-"""A rank takes calls from its caller in the place of a script, and answers; its standard input is empty."""
+"""The rank executes calls of its caller instead of a script, and answers; its standard input is empty."""
 TERMINAL = 3
-"""Beside 1 and 2, standard output and error: the stream of what is shown on the terminal that a rank has."""
+"""Stream of the rank's terminal, next to 1 and 2 for standard output and error."""
 ANSWERS = 4
-"""The stream of what a rank that is called answers; it is no output, and not part of any log."""
+"""Stream of the answers of a rank that is called; it is no output, and not in any log."""
 
 
 class Input(OfRank):
-    """From the lab: what a rank is to read."""
+    """From the lab: input for a rank."""
 
     data: bytes
     last: bool = False
-    """Whether nothing follows."""
+    """Whether this is the end of the input."""
 
 
 class InputDelivered(OfRank):
-    """From an agent: so much of it the rank has been given."""
+    """From an agent: the number of input bytes that the rank has received."""
 
     bytes: int
     closed: bool = False
-    """Whether nobody reads it any more."""
+    """Whether the rank has closed its input."""
 
 
 class Window(OfRank):
-    """From the lab: how large the terminal is."""
+    """From the lab: the size of the terminal."""
 
     rows: int
     columns: int
 
 
 class Breakpoint(FromRank):
-    """From a worker, and its agent: its debugger asks for the terminal."""
+    """From a worker and its agent: the worker's debugger asks for the terminal."""
 
     at: str = ""
     """`file:line`."""
 
 
 class Continued(FromRank):
-    """From a worker, and its agent: its debugger has no use for the terminal now."""
+    """From a worker and its agent: the worker's debugger does not need the terminal any more."""
 
 
 # -- from the lab to an agent
 class Neighbours(Message):
-    """Tells a node where the others of a large cluster are."""
+    """Tell a node the hardware addresses of the other nodes of a large cluster."""
 
     address: str
-    """Its own."""
+    """Address of the node itself."""
     hardware: dict[str, str]
-    """By address of another one: its hardware address."""
+    """Hardware address by address of each other node."""
 
 
 class ActionRequest(Message):
-    """Asks for a fault action, for it to be taken back, or how it is with it."""
+    """Ask to apply, undo, or inspect a fault action."""
 
     id: str
-    """Names the request, in the answer."""
+    """Identifies the request in the answer."""
     action: str
-    """The feature and its function, such as `faults.undo_links`: see `lab.features.faults.on_node.actions`."""
+    """Feature and function, such as `faults.undo_links`: see `lab.features.faults.on_node.actions`."""
     parameters: dict[str, Any]
-    """What there is to say of it."""
+    """Arguments of the function."""
 
 
 class Release(OfRank):
-    """Lets a rank, or EVERY_RANK, go on that is held."""
+    """Let a held rank, or EVERY_RANK, continue."""
 
     end: str
-    """Where it waits: `step`, `hold` of a fault, or `grant`, where it asked for the terminal; see `channels`."""
+    """Name of the channel on which it waits: `step`, `hold` of a fault, or `grant` for the terminal; see `channels`."""
     line: str
-    """What it is told there: up to which call of its trace it may go, or RUN_ON; or, as JSON, the number of its `hold`,
-    and the `deed` that it is to do before it goes on."""
+    """Text for that channel: the index of the last allowed call of its trace, or RUN_ON; or, as JSON, the number of its
+    `hold`, and the `action` that it performs before it continues."""
 
 
 # -- from an agent to the lab
 class ActionResult(Message):
-    """The answer to a request for a deed."""
+    """The answer to an `ActionRequest`."""
 
     id: str
     facts: dict[str, Any]
-    """What was found where it was done."""
+    """Measurements of the action."""
     error: str = ""
-    """Why it could not be done, a sentence; empty: it was."""
+    """Why the action failed, a sentence; empty: it succeeded."""
 
 
 class Reached(FromRank):
-    """A rank is held at a point that a fault waits for; also what a worker says to its agent."""
+    """A rank is held at a point that triggers a fault; workers send this to their agent, too."""
 
     hold: int = 0
-    """A number of its own for this hold."""
+    """Number of this hold, unique in its process."""
     trigger: int = 0
     """Index of the fault in the plan."""
     heals: bool = False
-    """Whether it is the event that heals it."""
+    """Whether the event heals the fault."""
     call: int = 0
-    """The how-manieth of that rank's calls of the operation, phases of the name, or notes of the name; from 1."""
+    """Number of the rank's call of the operation, or of the phase or note of this name; from 1."""
     value: Any = None
-    """What it notes."""
+    """Value of the note."""
     tensors: tuple[dict[str, Any], ...] = ()
-    """The tensors that its call brings: `elements`, `dtype`, and `bits` of a number."""
+    """Tensors of the call: `elements`, `dtype`, and `bits` of a number."""
 
 
 _FIRST = -16
 MOST_OF_A_WORKER = 1024
-"""So many processes that one worker started are on record."""
+"""Limit for the recorded processes that one worker started."""
 
 
 def number_of(worker: int, nth: int) -> int:
-    """What stands in the place of a rank in messages about the nth process that a worker started; below -15."""
+    """Return the number that replaces the rank of the nth process that a worker started; below -15."""
     return _FIRST - worker * MOST_OF_A_WORKER - nth
 
 
 def worker_of(number: int) -> int:
-    """The rank of the worker that started a process."""
+    """Return the rank of the worker that started a process."""
     return (_FIRST - number) // MOST_OF_A_WORKER
 
 
 def nth_of(number: int) -> int:
-    """Which of those it is that this worker started, from 0."""
+    """Return the index, from 0, of a process among those that its worker started."""
     return (_FIRST - number) % MOST_OF_A_WORKER
 
 
 def is_joined(number: int) -> bool:
-    """Whether what stands in the place of a rank is the number of such a process."""
+    """Return whether a number that replaces a rank is that of such a process."""
     return number <= _FIRST
 
 
 # -- from such a process to its agent, with descriptors
 class Joining(FromRank):
-    """It is about to join a process group as this rank; with it come its trace and its stack, both memfds."""
+    """The process is about to join a process group as this rank.
+
+    Descriptors of its trace and its stack, both memfds, come with this.
+    """
 
     world_size: int = 0
     meeting: str = ""
-    """Where the ranks meet, as far as that can be told: a port, a path."""
+    """Where the ranks meet, if known: a port or a path."""
 
 
 class Leaving(FromRank):
-    """It ends by itself."""
+    """The process ends by itself."""
 
     code: Optional[int] = None
-    """None where it cannot know."""
+    """Exit code; None: unknown."""
 
 
 # -- from an agent to the lab, and unchanged into the events of the record
 class Joined(FromRank, keys={"claimed_rank": "said"}):
-    """A process that a worker started joins a process group; in the place of its rank is its number, `number_of`."""
+    """A process that a worker started joins a process group; its number replaces its rank, see `number_of`."""
 
     pid: int = 0
     claimed_rank: int = 0
-    """Which rank it says that it is."""
+    """The rank that the process claims."""
     world_size: int = 0
     meeting: str = ""
 
 
 class LeftRunning(NodeEvent):
-    """A process that a script had started was still there when all workers had ended, and was stopped."""
+    """A process that a script had started outlived all workers, and was stopped."""
 
     pid: int = 0
     rank: Optional[int] = None
-    """Whose it was; None where that cannot be told."""
+    """Rank whose worker started it; None: unknown."""
     command: str = ""
 
 
 SHARED = "shared/"
-"""Stands before the path of a file in the shared folder."""
+"""Prefix of the path of a file in the shared folder."""
 
 
 class MadeFile(NamedTuple):
     """A file that a run made."""
 
     path: str
-    """Below the folder that was shipped; below the shared one, behind `SHARED`."""
+    """Relative to the shipped folder; or, behind `SHARED`, relative to the shared folder."""
     rank: int
-    """Whose it is; the first rank of the node where that cannot be told."""
+    """Its owner; the first rank of the node if unknown."""
     bytes: int
     fingerprint: str = ""
-    """Of its contents; empty where it is too large to be fetched, or cannot be read."""
+    """Hash of its contents; empty if it is too large to fetch, or cannot be read."""
     executable: bool = False
-    """Whether its owner may execute it; nothing else of its mode is sent."""
+    """Whether its owner may execute it; the rest of its mode is not sent."""
 
 
 class Made(OfRun):
-    """From an agent: every process of the run has ended, and this is what they made."""
+    """From an agent: every process of the run has ended and made these files."""
 
     files: tuple[MadeFile, ...]
     omitted: int = 0
-    """How many more there are."""
+    """Number of other files."""
 
 
 class Fetch(OfRun):
-    """From the lab: asks for some of these files; then nothing of the run is to be left."""
+    """From the lab: ask for some of these files; after that the agent removes everything of the run."""
 
     paths: tuple[str, ...]
 
@@ -410,65 +414,66 @@ class Piece(OfRun):
 
 
 STARTER = -2
-"""In the place of a rank, and of a local one: a starter. The scenario's check is -1."""
+"""Replaces the rank and the local rank of a starter. The scenario's check has -1."""
 PYTHON = "{python}"
-"""As a word of a starter's argv: the Python of the node."""
+"""Word of a starter's argv that stands for the Python of the node."""
 
 
 class WorkerStart(NamedTuple):
-    """What one worker, or starter, is started with."""
+    """The start of one worker or starter."""
 
     rank: int
     local_rank: int
     env: dict[str, str]
     argv: list[str]
-    """The script, relative to the folder that was shipped, and its arguments; of a starter, a program and its."""
+    """Path of the script, relative to the shipped folder, and its arguments; for a starter, a program and its
+    arguments."""
     script: str = ""
-    """Path of the script where `argv[0]` is not that."""
+    """Path of the script if it is not `argv[0]`."""
     stdin: str = NOTHING
-    """What it reads: one of the words above, such as `FED`."""
+    """Kind of its standard input: one of the constants above, such as `FED`."""
     attempt: str = ""
-    """Which workers it meets, see `FromRank`."""
+    """See `FromRank`."""
     modules: tuple[str, ...] = ()
-    """Of a starter: what the Python of the node must have."""
+    """Modules that the Python of the node needs for a starter."""
     triggers: tuple[dict[str, Any], ...] = ()
-    """The points at which it is held: those of `Prepare` that are its own. With `sidecar`, FEATURE.MODULE, a
-    process of that module stands beside it instead."""
+    """Points at which it is held, from `Prepare`. A trigger with `sidecar`, FEATURE.MODULE, instead starts a process of
+    that module next to the worker."""
 
 
 class WorkerSettings(NamedTuple):
-    """What all workers of a run on one node have in common."""
+    """Settings that all workers of a run on one node share."""
 
     folder: str
-    """Where they work."""
+    """Working folder."""
     import_root: str
     packages: str = ""
-    """The virtual environment that they use; empty: none."""
+    """Virtual environment of the workers; empty: none."""
     trace: bool = False
-    """Whether their calls are recorded."""
+    """Whether calls are recorded."""
     trace_values: Optional[int] = None
     step: bool = False
-    """Whether they are held before each call."""
+    """Whether workers are held before each call."""
     cold: bool = False
-    """Whether each is an interpreter of its own."""
+    """Whether each worker is a new interpreter."""
 
 
 class Launch(NamedTuple):
-    """What the children of a launcher's process need to know to become workers."""
+    """What the children of a launcher's process need in order to become workers."""
 
     settings: WorkerSettings
     workers: tuple[WorkerStart, ...]
-    """Those that are planned; none: the launcher decides."""
+    """Planned workers; empty: the launcher decides."""
     triggers: tuple[dict[str, Any], ...]
     socket: str
-    """Where the agent listens to the launcher's process."""
+    """Path of the agent's socket for the launcher's process."""
     home: str
     environment: dict[str, str]
-    """What a worker has instead of variables of its launcher."""
+    """Values of workers that replace variables of the launcher."""
 
 
 class Store(NamedTuple):
-    """The rendezvous store that the first node starts before any worker."""
+    """The rendezvous store, which the first node starts before any worker."""
 
     address: str
     port: int
@@ -476,104 +481,104 @@ class Store(NamedTuple):
 
 
 STUCK_S = 0.5
-"""Data that nobody acknowledged for so long, though it was sent again and again, does not get through,"""
+"""Minimum time without an acknowledgement, in spite of retransmissions, after which data counts as stuck."""
 BLINK_S = 0.2
-"""So long a kernel waits at least before it sends data again that nobody acknowledged."""
+"""Minimum time that a kernel waits before it retransmits."""
 LONG_WAYS = 4
-"""if that is so many round trips."""
+"""Data is stuck only if that time is at least so many round trips."""
 
 
 class Connections(NodeEvent):
-    """What the kernel of a node says of its TCP connections to one other node, taken together."""
+    """State of all TCP connections of a node to one other node, as its kernel reports it."""
 
     peer: str = ""
-    """The other node: its address as an agent says it, its name in the record."""
+    """The other node: its address in an agent's message, its name in the record."""
     number: int = 0
-    """How many connections there are."""
+    """Number of connections."""
     unacknowledged_bytes: int = 0
-    """What was sent, and the other kernel has not said to have."""
+    """Bytes that were sent, but not acknowledged."""
     silent_s: float = 0.0
-    """For at least so long the other kernel has not answered though data was sent again and again; of several
-    connections the longest."""
+    """Minimum time without an answer from the other kernel in spite of retransmissions; the longest of all
+    connections."""
     sent_again: int = 0
-    """Segments that were sent again, since the connections were made."""
+    """Segments retransmitted since the connections were made."""
     segments_out: int = 0
     segments_in: int = 0
-    """All that were sent and that came, with those that were sent again."""
+    """All segments sent and received, with retransmitted ones."""
     acknowledged_bytes: int = 0
-    """What was sent and has arrived, since the connections were made."""
+    """Bytes sent and acknowledged since the connections were made."""
     round_trip_s: float = 0.0
-    """The smoothed round trip time of the one that has carried most; 0: not known."""
+    """Smoothed round trip time of the busiest connection; 0: unknown."""
     rate_bytes_per_s: float = 0.0
-    """The largest rate at which data was last delivered by one of them; 0: not known."""
+    """Largest recent delivery rate of a connection; 0: unknown."""
     most_bytes: int = 0
-    """What the one that has carried most has carried,"""
+    """Bytes that the busiest connection has carried."""
     busy_s: float = 0.0
-    """for how long it had something on its way,"""
+    """Time for which the busiest connection had data on its way."""
     reader_late_s: float = 0.0
-    """and for how long of that the other end had no room, because its process did not read."""
+    """Part of that time in which the receiver's buffer was full because its process did not read."""
     answers: Optional[bool] = None
-    """Whether the other kernel answered when it was asked for a connection; None: it was not asked."""
+    """Whether the other kernel answered a connection attempt; None: there was no attempt."""
 
     @property
     def stuck(self) -> bool:
-        """Whether nothing gets through, or nothing comes back: not where the way is only long."""
+        """Whether data does not get through, in one direction or the other; a long round trip alone does not count."""
         return self.silent_s >= max(STUCK_S, LONG_WAYS * self.round_trip_s)
 
 
 class ThreadRaised(FromRank):
-    """A thread of a script, not its main one, ended by an error that nobody caught."""
+    """A thread of a script, not its main one, ended by an uncaught error."""
 
     thread: str = ""
     """Its name."""
     error: str = ""
     at: str = ""
-    """The innermost line of the script's folder, `file:line`; empty where it was in none."""
+    """Innermost line in the script's folder, `file:line`; empty: none."""
 
 
 EVERY_RANK = -1
-"""In the place of a rank."""
+"""Replaces a rank: all ranks."""
 RUN_ON = 1 << 62
-"""In the place of a call's index: it is not held any more."""
+"""Replaces the index of a call: the rank is not held any more."""
 
 
 class Follow(OfRun):
-    """From the lab: asks for traces as soon as they are written, before the workers are prepared."""
+    """From the lab: ask for traces as soon as they are written; sent before the workers are prepared."""
 
     step: bool = False
-    """Whether each worker is held before each call that is recorded."""
+    """Whether each worker is held before each recorded call."""
 
 
 PROTOCOL = 13
-"""Version of what is said here. A client and an agent of different versions part at once, with a sentence."""
+"""Version of these messages. A client and an agent of different versions stop at once, with an error."""
 
 
 # -- from the lab to an agent
 class Hello(Message):
-    """Asks whether the agent is ready."""
+    """Ask whether the agent is ready."""
 
     version: int = PROTOCOL
 
 
 class Claim(OfRun):
-    """Asks for the node, for one run."""
+    """Ask for the node, for one run."""
 
     owner: str
-    """Whose run it is; told to others who ask."""
+    """Owner of the run; others who ask for the node are told this name."""
     lease_s: float
-    """Seconds of silence after which the agent ends the run."""
+    """The agent ends the run after so many seconds without a message."""
     uid: Optional[int] = None
     gid: Optional[int] = None
-    """Who the workers in a container are; None: each rank of a node is a user of its own."""
+    """User and group of the workers in a container; None: each rank of a node has its own user."""
     first_uid: int = FIRST_UID
-    """Who the first of them is, then; the others follow."""
+    """Uid of the first of those users; the others have the next ones."""
     cold: bool = False
     trace: bool = False
     """Whether calls are recorded."""
     trace_values: Optional[int] = None
-    """How many elements of a tensor are recorded; None: the recorder's default."""
+    """Limit for the recorded elements of a tensor; None: the recorder's default."""
     output_bytes: int = OUTPUT_BYTES
-    """What each rank may print."""
+    """Limit for what each rank prints."""
     version: int = PROTOCOL
 
 
@@ -583,67 +588,66 @@ class Files(OfRun):
     data: bytes
     last: bool
     for_check: bool = False
-    """Whether it is what the check of the scenario gets instead; no rank ever sees that."""
+    """Whether it is part of the separate archive for the scenario's check; ranks never see that."""
 
 
 class Prepare(OfRun):
-    """Asks for workers that wait at their gate, or for starters that do; again in mid-run, for more of them."""
+    """Ask for workers, or starters, that wait at their gate; repeated during a run to add more."""
 
     workers: tuple[WorkerStart, ...]
     store: Optional[Store] = None
     emptied: str = ""
-    """A folder to empty before."""
+    """Folder to empty first."""
     starters: tuple[WorkerStart, ...] = ()
-    """Where there are any, the workers are those that they start, with what is said of each as the rest of its
-    variables."""
+    """If there are any, they start the workers; what is planned for each worker then completes its environment."""
     triggers: tuple[dict[str, Any], ...] = ()
-    """The points at which ranks are held for a fault, each with its index in the plan as `trigger`, whether it `heals`,
-    a `rank` where that is said, and `op` or `phase`, with `count` and `edge`, or `note`."""
+    """Points at which ranks are held for a fault: index of the fault in the plan (`trigger`), whether it `heals`, a
+    `rank` if specified, and `op` or `phase` with `count` and `edge`, or `note`."""
 
 
 class Go(OfRun):
-    """Lets the workers run."""
+    """Open the gates of the workers."""
 
 
 class Ping(OfRun):
-    """Says that the client is still there."""
+    """Report that the client is still there."""
 
 
 class Stop(OfRun):
-    """Asks for an end of all workers: SIGTERM, or SIGKILL where `hard`."""
+    """Ask to end all workers: SIGTERM, or SIGKILL where `hard`."""
 
     hard: bool
 
 
 class Stacks(OfRun):
-    """Asks where the workers are."""
+    """Ask for the stacks of the workers."""
 
 
 CHECK = -1
-"""In the place of a rank: the scenario's own check."""
+"""Replaces a rank: the scenario's own check."""
 FILES_IN = "files in "
-"""How a limit is called that a folder of a node has; the folder follows."""
+"""Name of a limit of a folder of a node, followed by the folder."""
 
 
 class Check(OfRun):
-    """Asks for the scenario's own check of the results."""
+    """Ask to run the scenario's own check of the results."""
 
     reference: str
     """`file.py:function`."""
     results: list[dict[str, Any]]
-    """Of all ranks, as in `result.json`."""
+    """Results of all ranks, as in `result.json`."""
     env: dict[str, str]
 
 
 class Finish(OfRun):
-    """Asks the agent to leave nothing of the run; where it made files that are wanted, not before they were fetched."""
+    """Ask the agent to remove everything of the run; wanted files are fetched first."""
 
     outputs: Optional[tuple[str, ...]] = None
-    """Patterns that name the files that are wanted; empty: all that the run made; None: none."""
+    """Patterns of wanted files; empty: all files that the run made; None: none."""
     outputs_bytes: int = 0
-    """More than this is not fetched."""
+    """Limit for the size of all fetched files."""
     shared: str = ""
-    """A folder beside the one that was shipped whose files are wanted too."""
+    """Another folder, besides the shipped one, whose files are wanted."""
 
 
 # -- from an agent to the lab
@@ -655,7 +659,7 @@ class Ready(Message):
     """Its version."""
     version: int = PROTOCOL
     idle_s: float = 0.0
-    """Seconds since it last heard of a run, or since it started; 0 while it has one."""
+    """Seconds since the last message about a run, or since the start; 0 during a run."""
 
 
 class Claimed(OfRun):
@@ -670,16 +674,16 @@ class Busy(OfRun):
     """Another run has the node."""
 
     holder: str
-    """The run that has it."""
+    """The run that has the node."""
     owner: str
     age_s: float
 
 
 class Refused(OfRun):
-    """A message was not acted on."""
+    """The agent did not act on a message."""
 
     what: str
-    """Kind of that message; `node` where the node is none for any run, `run` where the agent gave the whole run up."""
+    """Kind of that message; `node` if the node cannot take part in any run, `run` if the agent ended the whole run."""
     reason: str
 
 
@@ -688,105 +692,105 @@ class Prepared(OfRun):
 
 
 class Output(OfRank):
-    """Something that a worker, or starter, printed."""
+    """Something that a worker or starter printed."""
 
     stream: int
-    """1: standard output, 2: standard error, 3: the terminal that it has, 4: its answers to whoever calls it."""
+    """1: standard output, 2: standard error, 3: its terminal, 4: its answers to its caller."""
     time: float
     data: bytes
     attempt: str = ""
 
 
 class Trace(OfRank):
-    """Whole lines that a worker's recorder wrote."""
+    """Complete lines from a worker's recorder."""
 
     data: bytes
     attempt: str = ""
 
 
 class Cleaning(OfRun):
-    """Processes of the run are still being ended, or its files removed."""
+    """The agent is still ending processes of the run, or removing its files."""
 
 
 class Finished(OfRun):
-    """Nothing of the run is left in the node."""
+    """The node has nothing of the run any more."""
 
 
 # -- from an agent to the lab, and unchanged into the events of the record; the defaults are for damaged ones
 class Limited(NodeEvent):
-    """A limit was reached by a rank, or where there is none by a node; of several about the same, the last counts."""
+    """A rank, or without a rank a node, reached a limit; the last of several reports about the same limit counts."""
 
     rank: Optional[int] = None
     what: str = "output"
-    """`output`, `notes` or a kind of `trace` of a rank, in bytes; `disk`; `processes`, `memory` or `files in FOLDER` of
-    a node."""
+    """For a rank, in bytes: `output`, `notes`, or a kind of `trace`; for a node: `disk`, `processes`, `memory`, or
+    `files in FOLDER`."""
     limit: int = 0
     excess: int = 0
-    """How much was dropped or written, 0 where that is not known; how often something was refused or killed."""
+    """Bytes that were dropped or written, 0 if unknown; or how often the kernel refused or killed something."""
     attempt: str = ""
 
 
 class Started(FromRank):
-    """A worker was let go."""
+    """The gate of a worker opened."""
 
     pid: int = 0
 
 
 class Stack(FromRank):
-    """Where a worker is."""
+    """The stack of a worker."""
 
     text: str = ""
 
 
 class Halted(FromRank):
-    """A signal stopped a worker, or let it go on."""
+    """A signal stopped or continued a worker."""
 
     signal: str = ""
-    """What stopped it; empty: it goes on."""
+    """The signal that stopped it; empty: it was continued."""
 
 
 class Exited(FromRank):
     """A worker ended."""
 
     code: Optional[int] = None
-    """None where a signal killed it."""
+    """None: a signal killed it."""
     signal: Optional[str] = None
     out_of_memory: bool = False
     stopped: bool = False
     """Whether the lab, or its starter, had stopped it."""
     error: str = ""
-    """What it raised."""
+    """The error that it raised."""
     traceback: str = ""
     raised: Optional[float] = None
-    """When it raised; earlier than when it ended."""
+    """Unix time of that error, which is earlier than the end."""
     stack: str = ""
-    """What faulthandler wrote when a signal killed it."""
+    """Output of faulthandler when a signal killed it."""
     memory_bytes: Optional[int] = None
-    """What it held when the agent killed it because memory ran out."""
+    """Memory that it used when the agent killed it because memory ran out."""
 
 
 class Note(FromRank):
-    """A value that a script stated with `lab.note`; goes on to the lab and into the record."""
+    """A value that a script recorded with `lab.note`; the lab writes it into the record."""
 
     name: str = "?"
     value: Any = None
 
 
 class Raised(FromRank):
-    """What ended a script."""
+    """The error that ended a script."""
 
     error: str = ""
     traceback: str = ""
 
 
 class Launched(FromRank):
-    """A process that a starter started became a worker; its descriptors come with this."""
+    """A process of a starter became a worker; its descriptors come with this."""
 
     local_rank: int = 0
     pid: int = 0
-    """Of the worker; who sends this is its parent."""
+    """Pid of the worker; its parent sends this."""
     channels: tuple[str, ...] = ()
-    """The names of the descriptors, see `channels`; `status` has its wait statuses."""
+    """Names of the descriptors, see `channels`; `status` has its wait statuses."""
 
 
 class Imported(FromRank):

@@ -1,4 +1,4 @@
-"""Plain data, as JSON gives it, read as typed values by the annotations of a NamedTuple or dataclass."""
+"""Read plain data, as JSON has it, as typed values by the annotations of a NamedTuple or dataclass."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ T = TypeVar("T")
 
 _UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))
 _LARGEST_INT = 1 << 63
-"""Whole numbers from here on are damage: nothing that is counted or measured is as large."""
+"""Larger integers are damage: no count or measurement is as large."""
 
 
 class Misfit(ValueError):
-    """A value is not what it has to be; the message says where and why."""
+    """A value has the wrong type; the message says where and why."""
 
 
 def read_typed(kind: type[T], data: Any, *, lenient: bool = False) -> T:
-    """Plain data as a NamedTuple or dataclass; unknown fields are skipped.
+    """Read plain data as a NamedTuple or dataclass; skip unknown fields.
 
-    Where `lenient`, a field's default takes the place of what does not fit, and items of lists and mappings that do
-    not fit are left out.
+    Where `lenient`, a default replaces a field that does not fit, and items of lists and mappings that do not fit are
+    left out.
 
     Raises:
-        Misfit: something is missing or of another type.
+        Misfit: something is missing or has the wrong type.
     """
     if not isinstance(data, dict):
         raise Misfit(f"{_shown(data)} is not a mapping")
@@ -62,7 +62,7 @@ def _fields(kind: Any) -> dict[str, tuple[str, Any, bool]]:
 
 
 def _convert(value: Any, hint: Any, lenient: bool) -> Any:
-    """A value as what an annotation says it is."""
+    """Convert a value to the type of an annotation."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value
@@ -120,7 +120,7 @@ def _read_bytes(value: Any) -> bytes:
 
 
 def write_bytes(data: bytes) -> Any:
-    """Bytes as plain data that a field of type `bytes` is read from: text where they are UTF-8, else base64."""
+    """Return bytes as plain data that a field of type `bytes` accepts: text if they are UTF-8, else base64."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:

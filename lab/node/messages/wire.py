@@ -1,4 +1,4 @@
-"""Messages as bytes: one JSON object a line, whose `is` names its kind; and the agent's end of the stream of them."""
+"""Encode messages as bytes: one JSON object a line, whose `is` names its kind. Also the agent's end of the stream."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ class Malformed(NamedTuple):
     """A JSON object that is no message."""
 
     run: str
-    """The run that it is about, as far as that can be read."""
+    """The run of the message, if it can be read."""
     what: str
-    """The kind that it would be."""
+    """The kind of the message."""
     reason: str
 
 
 def kind_of(message: Message) -> str:
-    """The kind of a message, as it is called on the wire."""
+    """Return the name of a message's kind on the wire."""
     return type(message).__name__.lower()
 
 
 def encode_message(message: Message) -> bytes:
-    """A message as the line that carries it."""
+    """Return the line that encodes a message."""
     data = {"is": kind_of(message), **to_plain_data(message)}
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
 
 
 def to_plain_data(value: Any) -> Any:
-    """A message, a NamedTuple, or a value of one, as plain data."""
+    """Return a message, a NamedTuple, or a field of one as plain data."""
     if isinstance(value, bytes):
         return write_bytes(value)
     if hasattr(value, "_asdict"):
@@ -60,7 +60,7 @@ def to_plain_data(value: Any) -> Any:
 
 
 def decode_message(line: bytes) -> Message | Malformed | None:
-    """The message that a line carries, or Malformed; None where it carries no JSON object."""
+    """Return the message in a line, or Malformed; None if the line has no JSON object."""
     try:
         data = json.loads(line.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
@@ -81,13 +81,13 @@ def decode_message(line: bytes) -> Message | Malformed | None:
 
 
 class LineReader:
-    """Turns chunks of bytes into messages."""
+    """Splits chunks of bytes into messages."""
 
     def __init__(self) -> None:
         self._chunks: list[bytes] = []
 
     def feed(self, chunk: bytes) -> Iterator[Message | Malformed]:
-        """Every message that ends in this chunk."""
+        """Yield every message that ends in this chunk."""
         if b"\n" not in chunk:
             self._chunks.append(chunk)
             return
@@ -100,15 +100,16 @@ class LineReader:
 
 
 _BACKLOG_BYTES = 1 << 20
-"""Workers are not read while more than this waits to be sent: their pipes fill and they wait, nothing is lost."""
+"""While more than this waits to be sent, the agent does not read from workers. Their pipes fill, and they wait: nothing
+is lost."""
 _MOST_WAITING = 4096
-"""So many may connect while the agent stands still: each look at a node that is paused is one."""
+"""Limit for connections that wait while the agent is paused: each query of a paused node is one."""
 _DRAIN_DEADLINE_S = 10.0
-"""A client that has not taken anything for this long is not waited for."""
+"""The agent gives up a client that has not read anything for this long."""
 
 
 def open_listener(path: str) -> socket.socket:
-    """A socket at a path; whoever sees it there can connect."""
+    """Return a socket that listens at a path; it accepts connections as soon as the path exists."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(f"{path}.new")
     listener.listen(_MOST_WAITING)
@@ -118,14 +119,14 @@ def open_listener(path: str) -> socket.socket:
 
 
 def await_writable(descriptor: int, seconds: float) -> bool:
-    """Wait until something can be written there; returns whether it can. The descriptor may have any number."""
+    """Wait until a descriptor of any number is writable; return whether it is."""
     asked = select.poll()
     asked.register(descriptor, select.POLLOUT)
     return bool(asked.poll(seconds * 1000))
 
 
 class Connection:
-    """A pair of descriptors that a client is (or may be) at the other end of."""
+    """A pair of descriptors for one client, which may not have come yet."""
 
     def __init__(self, read_fd: int, write_fd: int, owner: socket.socket | None = None) -> None:
         self.read_fd = read_fd
@@ -137,7 +138,7 @@ class Connection:
         os.set_blocking(write_fd, False)
 
     def send(self, message: Message) -> None:
-        """Queue a message and send what can be sent."""
+        """Queue a message, and send what can be sent without waiting."""
         self._waiting += encode_message(message)
         self.flush()
 
@@ -148,11 +149,11 @@ class Connection:
                 del self._waiting[: os.write(self.write_fd, self._waiting[:_BACKLOG_BYTES])]
         except BlockingIOError:
             pass
-        except OSError:  # nobody listens now
+        except OSError:  # the other end is closed
             self._waiting.clear()
 
     def receive(self) -> bytes | None:
-        """What has arrived; None where nothing has yet; empty when the other end is gone."""
+        """Return what has arrived; None if nothing has yet; empty if the other end is closed."""
         try:
             return os.read(self.read_fd, 1 << 18)
         except BlockingIOError:
@@ -166,14 +167,14 @@ class Connection:
         return len(self._waiting) > _BACKLOG_BYTES
 
     def drain(self) -> None:
-        """Wait until it is not congested; a client that takes nothing for ten seconds gets nothing more."""
+        """Wait until it is not congested; drop everything for a client that does not read for ten seconds."""
         while self.congested:
             if not await_writable(self.write_fd, _DRAIN_DEADLINE_S):
                 self._waiting.clear()
             self.flush()
 
     def register(self, selector: selectors.BaseSelector) -> None:
-        """Have a selector wait until it can be read, and written where something waits to be sent."""
+        """Have a selector wait until it is readable, and writable if something waits to be sent."""
         events = {self.read_fd: selectors.EVENT_READ}
         if self._waiting:
             events[self.write_fd] = events.get(self.write_fd, 0) | selectors.EVENT_WRITE
@@ -185,12 +186,12 @@ _CLEANING_EVERY_S = 1.0
 
 
 class Sender:
-    """Sends messages to the lab, each with the node and the run that it is about.
+    """Sends messages to the lab, each with its node and run.
 
     Args:
         run: name of the run.
         node: name of this node.
-        client: whoever the run is of; None: that has gone.
+        client: owner of the run; None: it has gone.
     """
 
     def __init__(self, run: str, node: str, client: Connection | None) -> None:
@@ -216,7 +217,7 @@ class Sender:
             self.client.drain()
 
     def send_cleaning(self) -> None:
-        """Report once a second that the agent is at it: whoever waits for the end of the run would give up."""
+        """Report once a second that the cleanup goes on: clients wait for the end of the run with a deadline."""
         now = time.monotonic()
         if now - self._cleaning_sent > _CLEANING_EVERY_S:
             self._cleaning_sent = now
@@ -224,7 +225,7 @@ class Sender:
 
 
 def standard_streams() -> Connection:
-    """That of a container's first process; what is printed goes to standard error from now on."""
+    """Return the connection of a container's first process; from now on its prints go to standard error."""
     out = os.dup(1)
     os.set_inheritable(out, False)
     os.dup2(2, 1)

@@ -1,7 +1,6 @@
-"""Loaded by every Python that a script starts: has it recorded if it joins a process group, and costs nothing before.
+"""Every Python that a script starts loads this; if it joins a process group, it is recorded, and else costs nothing.
 
-The folder of this file is on PYTHONPATH for that, and nothing else is. A `sitecustomize` that this one stands before is
-loaded as ever.
+Only the folder of this file is on PYTHONPATH. This file loads a `sitecustomize` that it shadows.
 """
 
 import os
@@ -23,7 +22,7 @@ class _Finder:
         try:
             started = __import__(os.path.basename(_PACKAGE) + ".node.rank.joining", fromlist=["prepare_started"])
             return started.prepare_started(os.environ[SETTINGS], name, path, target)
-        except Exception:  # what is not recorded still runs
+        except Exception:  # without a record the script still runs
             return None
 
 

@@ -93,7 +93,7 @@ def kills(recorder, _, count):
         file = TraceFile()
         pid = os.fork()
         if pid == 0:
-            recorder.start_recording(file.fd, "/", [], 0, 256 * MIB)
+            recorder.start(file.fd, "/", [], 0, 256 * MIB)
             write_from_threads(recorder, 10**9, written)
         data = b""
         while len(data) < 1000 * (kill % 50):
@@ -109,12 +109,12 @@ def kills(recorder, _, count):
 
 def threads(recorder, file):
     """Several threads, many chunks of the file, read all the while; then the lines that follow the recorder's end."""
-    recorder.start_recording(file.fd, "/", [], 0, 256 * MIB)
+    recorder.start(file.fd, "/", [], 0, 256 * MIB)
     data, writer = b"", threading.Thread(target=write_from_threads, args=(recorder, 20_000))
     writer.start()
     while writer.is_alive():
         data += passed_on(file)
-    recorder.stop_recording()
+    recorder.stop()
     os.write(file.fd, b'{"k":"stop"}\n')
     data += passed_on(file)
     return {**summary(data), "held": file.held_bytes}
@@ -122,24 +122,24 @@ def threads(recorder, file):
 
 def limit(recorder, file):
     """More lines than the file may hold."""
-    recorder.start_recording(file.fd, "/", [], 0, MIB)
+    recorder.start(file.fd, "/", [], 0, MIB)
     write_lines(recorder, 0, 100_000)
     data = passed_on(file)
-    return {**summary(data), "was_on": recorder.stop_recording(), "size": len(data), "held": file.held_bytes}
+    return {**summary(data), "was_on": recorder.stop(), "size": len(data), "held": file.held_bytes}
 
 
 def full(recorder, file):
     """More lines than there is room for: the process may make files of so many bytes."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, MIB))
-    recorder.start_recording(file.fd, "/", [], 0, 256 * MIB)
+    recorder.start(file.fd, "/", [], 0, 256 * MIB)
     write_lines(recorder, 0, 100_000)
     data = passed_on(file, ended=True)
-    return {**summary(data), "was_on": recorder.stop_recording(), "size": len(data), "held": file.held_bytes}
+    return {**summary(data), "was_on": recorder.stop(), "size": len(data), "held": file.held_bytes}
 
 
 def long(recorder, file):
     """Lines that are longer than what is mapped at once."""
-    recorder.start_recording(file.fd, "/", [], 0, 256 * MIB)
+    recorder.start(file.fd, "/", [], 0, 256 * MIB)
     for number in range(20):
         recorder.write(b'{"k":"mark","thread":0,"number":%d,"n":"%b"}\n' % (number, b"x" * (number * 100_003)))
     return summary(passed_on(file))
@@ -147,12 +147,12 @@ def long(recorder, file):
 
 def fork(recorder, file):
     """A process and its fork, which is not to write."""
-    recorder.start_recording(file.fd, "/", [], 0, 256 * MIB)
+    recorder.start(file.fd, "/", [], 0, 256 * MIB)
     write_lines(recorder, 0, 10)
     pid = os.fork()
     if pid == 0:
         write_lines(recorder, 0, 10)
-        os._exit(recorder.stop_recording())
+        os._exit(recorder.stop())
     _, status = os.waitpid(pid, 0)
     recorder.write(line(0, 10))
     return {**summary(passed_on(file)), "status": status}
@@ -161,9 +161,9 @@ def fork(recorder, file):
 def unmappable(recorder, file):
     """A descriptor that is open for writing only."""
     fd = os.open(path_of(file), os.O_WRONLY | os.O_APPEND)
-    recorder.start_recording(fd, "/", [], 0, 256 * MIB)
+    recorder.start(fd, "/", [], 0, 256 * MIB)
     write_lines(recorder, 0, 1000)
-    recorder.stop_recording()
+    recorder.stop()
     os.write(fd, b'{"k":"stop"}\n')
     return summary(passed_on(file))
 
@@ -172,7 +172,7 @@ def cut(recorder, _):
     """A file that anybody may make shorter, and that is made shorter while lines are written."""
     fd = os.memfd_create("cut")
     fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
-    recorder.start_recording(fd, "/", [], 0, 256 * MIB)
+    recorder.start(fd, "/", [], 0, 256 * MIB)
     write_lines(recorder, 1, 1000)
     os.ftruncate(fd, 0)
     write_lines(recorder, 0, 1000)

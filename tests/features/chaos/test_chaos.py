@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.cli.main import main
-from lab.features.chaos.search import Found, Schedule, Trial
+from lab.features.chaos.search import Schedule, SearchResult, Trial
 from lab.features.chaos.trials import summary_text, trial_text
 from lab.report.style import Style
 from tests.features.chaos.test_draw import pool
@@ -29,7 +29,7 @@ def scenario(tmp_path: Path) -> str:
         (["--seed", "7"], "--seed belongs to a search"),
         (["--faults", "kill"], "--faults belongs to a search"),
         (["--out", "x.yaml"], "--out belongs to a search"),
-        (["--chaos", "--out", "/elsewhere/x.yaml"], "is not beside the script"),
+        (["--chaos", "--out", "/elsewhere/x.yaml"], "is not next to the script"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_made(
@@ -63,10 +63,12 @@ def test_each_trial_is_a_line_with_its_faults_and_what_they_broke() -> None:
 
 def test_the_summary_says_what_was_found_and_where_it_is() -> None:
     schedule = drawn()
-    nothing = Found(trials=[Trial(schedule=schedule, ended="passed")])
+    nothing = SearchResult(trials=[Trial(schedule=schedule, ended="passed")])
     assert golden(1) in summary_text(nothing, Path("c.yaml"), 1.0, PLAIN)
-    found = Found(trials=[Trial(schedule=schedule, ended="failed")], schedule=schedule, broken="it hung", proofs=3)
+    found = SearchResult(
+        trials=[Trial(schedule=schedule, ended="failed")], schedule=schedule, broken="it hung", proofs=3
+    )
     told = summary_text(found, Path("c.yaml"), 1.0, PLAIN)
     assert golden(2) in told
     assert "c.yaml" in told
-    assert "not every time" in summary_text(Found(**{**vars(found), "proofs": 1}), Path("c.yaml"), 1.0, PLAIN)
+    assert "not every time" in summary_text(SearchResult(**{**vars(found), "proofs": 1}), Path("c.yaml"), 1.0, PLAIN)

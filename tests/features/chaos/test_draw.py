@@ -10,7 +10,7 @@ import pytest
 from lab.engine.local.engine import LocalEngine
 from lab.engine.protocol import Traits
 from lab.errors import UsageError
-from lab.features.chaos.search import DURATIONS_S, Pool, earliest, kinds_drawn, moments_of, said
+from lab.features.chaos.search import DURATIONS_S, Pool, first_occurrence, kinds_drawn, moments_of, schedule_key
 from lab.features.faults.fault import When, fault_sentence
 from lab.features.faults.kinds import FaultKind, fault_kinds, key_of
 from lab.node.messages.agent import Note
@@ -30,7 +30,7 @@ def pool(seed: int = 7, *kinds: str, most: int = 3) -> Pool:
 
 def drawn(from_pool: Pool, count: int) -> list[str]:
     tried: set[str] = set()
-    return [said(*schedule) for _ in range(count) if (schedule := from_pool.draw(tried))]
+    return [schedule_key(*schedule) for _ in range(count) if (schedule := from_pool.draw(tried))]
 
 
 def test_one_seed_draws_the_same_schedules_and_another_one_others() -> None:
@@ -108,5 +108,5 @@ def test_the_moments_of_a_run_are_its_calls_phases_and_notes(tmp_path: Path) -> 
         When(rank=0, note="sum"),
     ]
     assert When(rank=1, op="all_reduce", count=2, edge="after") not in moments_of(record)
-    assert earliest(of_rank_0[5]) == of_rank_0[2]
-    assert earliest(of_rank_0[7]) == When(rank=0, note="step")
+    assert first_occurrence(of_rank_0[5]) == of_rank_0[2]
+    assert first_occurrence(of_rank_0[7]) == When(rank=0, note="step")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from lab.errors import UsageError
-from lab.features.chaos.search import MOST_SHRINKING, PROOFS, Found, Schedule, Trial, broken_by, search
-from lab.features.chaos.trials import Trials, place_for, write_scenario
+from lab.features.chaos.search import MOST_SHRINKING, PROOFS, Schedule, SearchResult, Trial, broken_by, search_schedules
+from lab.features.chaos.trials import Trials, choose_scenario_path, write_scenario
 from lab.record.result import Culprit, Expectation, RankResult, Result
 from lab.run.cluster_slot import RunAttempt
 from lab.run.options import RunOptions
@@ -23,12 +23,12 @@ from tests.golden import golden
 Bug = Callable[[Schedule], bool]
 
 
-def looked_for(bug: Bug, runs: int = 200, seed: int = 7, most: int = 3) -> Found:
+def looked_for(bug: Bug, runs: int = 200, seed: int = 7, most: int = 3) -> SearchResult:
     def attempt(schedule: Schedule, step: str) -> Trial:
         broken = "it broke" if bug(schedule) else ""
         return Trial(schedule=schedule, ended="failed" if broken else "passed", broken=broken, step=step)
 
-    return search(pool(seed, "kill", most=most), runs, attempt, lambda _: None)
+    return search_schedules(pool(seed, "kill", most=most), runs, attempt, lambda _: None)
 
 
 def kills(schedule: Schedule, node: str, least: int = 1) -> bool:
@@ -142,7 +142,7 @@ def test_what_was_found_is_a_scenario_beside_the_script(tmp_path: Path) -> None:
     (tmp_path / "s.py").write_text("")
     (tmp_path / "s.yaml").write_text("script: s.py\nlearn: something\nexpect: {notes: {sum: 1}}\n")
     scenario, found = load_scenario(tmp_path / "s.yaml"), looked_for(lambda schedule: kills(schedule, "node1"))
-    path = place_for(scenario, 7, None)
+    path = choose_scenario_path(scenario, 7, None)
     assert path == tmp_path / "chaos-7-s.yaml"
     write_scenario(replace(scenario, timeout_s=12.0), found, path, (2, 1), "lab run s.yaml --chaos --seed 7")
     again = load_scenario(path)
@@ -150,13 +150,13 @@ def test_what_was_found_is_a_scenario_beside_the_script(tmp_path: Path) -> None:
     assert (again.nodes, again.timeout_s, again.learn) == (2, 12.0, "")
     assert again.expect == scenario.expect
     assert golden(1) in path.read_text()
-    assert place_for(scenario, 7, None) == tmp_path / "chaos-7-s-2.yaml"
+    assert choose_scenario_path(scenario, 7, None) == tmp_path / "chaos-7-s-2.yaml"
 
 
 def test_a_place_where_no_scenario_could_be_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "s.py").write_text("")
     scenario = Scenario(name="s", script=tmp_path / "s.py")
     with pytest.raises(UsageError, match=golden(1)):
-        place_for(scenario, 7, tmp_path / "other" / "x.yaml")
+        choose_scenario_path(scenario, 7, tmp_path / "other" / "x.yaml")
     with pytest.raises(UsageError, match="is there already"):
-        place_for(scenario, 7, tmp_path / "s.py")
+        choose_scenario_path(scenario, 7, tmp_path / "s.py")

@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 
 from lab.features.functions.calling import Calls
-from lab.features.functions.pack import How, Packed
+from lab.features.functions.pack import CallOptions, Packed
 from lab.polling import poll_until
 
 
 class Ranks:
     """A session that notes whether anybody calls while another call is under way."""
 
-    backend, over, worn = "gloo", False, ""
+    backend, over, unusable_reason = "gloo", False, ""
 
     def __init__(self) -> None:
         self.packed = Packed("/")
         self.at_once = 0
         self.most_at_once = 0
 
-    def call(self, call: bytes, how: How) -> list[bytes]:
+    def call(self, call: bytes, how: CallOptions) -> list[bytes]:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         poll_until(lambda: self.at_once > 1, limit_s=0.02)
@@ -38,7 +38,8 @@ def test_calls_of_several_threads_are_made_one_after_the_other(monkeypatch: pyte
     cluster: Any = Calls()
     cluster.before_use = []
     threads = [
-        threading.Thread(target=lambda: answers.append(cluster.call_as(time.sleep, (0,), {}, How()))) for _ in range(4)
+        threading.Thread(target=lambda: answers.append(cluster.call_as(time.sleep, (0,), {}, CallOptions())))
+        for _ in range(4)
     ]
     for thread in threads:
         thread.start()

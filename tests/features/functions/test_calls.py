@@ -124,7 +124,7 @@ def test_answers_and_ends_are_passed_on(
 
 def test_giving_up_interrupts_the_run(line: CallLine, agents: Agents) -> None:
     begin(line, agents)
-    line.give_up()
+    line.abort()
     with pytest.raises(KeyboardInterrupt):
         agents.attend()
 
@@ -136,7 +136,7 @@ def test_time_counts_from_each_call_and_only_while_one_is_under_way(line: CallLi
     began = time.monotonic()
     assert (line.held, line.allowed_s) == (False, 5.0)
     assert line.held_s == pytest.approx(5.0 - 60.0)
-    line.rest()
+    line.set_idle()
     assert line.held
     line.call(b"y", 90.0)
     assert line.held_s - (90.0 - 60.0) == pytest.approx(time.monotonic() - began, abs=5.0)

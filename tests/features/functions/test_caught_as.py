@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lab.errors import RanksFailed
-from lab.features.functions.answers import caught_as, rebuild
+from lab.features.functions.answers import caught_as, rebuild_error
 from lab.features.functions.on_node.messages import Failure
 from tests.golden import golden
 
@@ -61,7 +61,7 @@ OTHERS = [
 
 
 def rebuilt(kind: type[BaseException], text: str = "text") -> RanksFailed:
-    return rebuild(Failure(kind.__module__, kind.__qualname__, text, ()), {}, header="rank 1: ", ranks=[1])
+    return rebuild_error(Failure(kind.__module__, kind.__qualname__, text, ()), {}, header="rank 1: ", ranks=[1])
 
 
 @pytest.mark.parametrize("kind", [Needs, NeedsOfSystem, Made, Tells, Frozen, Outer.Inner, *OTHERS])

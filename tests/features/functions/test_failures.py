@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lab.errors import RanksFailed
-from lab.features.functions.answers import raised, rebuild
+from lab.features.functions.answers import build_error, rebuild_error
 from lab.features.functions.on_node.calls import describe_failure
 from lab.features.functions.on_node.messages import Failure, Frame
 from tests.golden import golden
@@ -36,7 +36,7 @@ def outer(limit: int) -> None:
 
 
 def test_an_exception_is_of_its_class_and_of_the_lab_and_names_its_rank() -> None:
-    error = rebuild(failure_of(inner, [2], 1), {}, header="rank 2: ", ranks=[2])
+    error = rebuild_error(failure_of(inner, [2], 1), {}, header="rank 2: ", ranks=[2])
     assert isinstance(error, ValueError)
     assert isinstance(error, RanksFailed)
     assert error.ranks == (2,)
@@ -45,7 +45,7 @@ def test_an_exception_is_of_its_class_and_of_the_lab_and_names_its_rank() -> Non
 
 
 def test_a_traceback_leads_through_the_lines_with_their_functions_and_arguments() -> None:
-    error = rebuild(failure_of(inner, [2], 1), {str(HERE): str(HERE)}, header="")
+    error = rebuild_error(failure_of(inner, [2], 1), {str(HERE): str(HERE)}, header="")
     *_, last = traceback.walk_tb(error.__traceback__)
     assert (Path(last[0].f_code.co_filename), last[0].f_code.co_name) == (HERE, "inner")
     assert last[0].f_code.co_firstlineno == inner.__code__.co_firstlineno
@@ -54,7 +54,7 @@ def test_a_traceback_leads_through_the_lines_with_their_functions_and_arguments(
 
 
 def test_what_an_exception_came_from_comes_with_it() -> None:
-    error = rebuild(failure_of(outer, 1), {}, header="rank 0: ")
+    error = rebuild_error(failure_of(outer, 1), {}, header="rank 0: ")
     assert isinstance(error, KeyError)
     assert str(error) == "rank 0: 'limit'"
     assert isinstance(error.__cause__, ValueError)
@@ -71,7 +71,7 @@ def test_what_an_exception_came_from_comes_with_it() -> None:
     ],
 )
 def test_an_exception_of_any_class_can_be_raised(module: str, kind: str, told: str | None) -> None:
-    error = rebuild(Failure(module, kind, "no", ()), {}, header="rank 1: ")
+    error = rebuild_error(Failure(module, kind, "no", ()), {}, header="rank 1: ")
     assert isinstance(error, RanksFailed)
     assert told is None or str(error) in (f"rank 1: {told}", f"rank 1: {module}.{kind}: {told}")
 
@@ -93,7 +93,7 @@ def test_an_exception_of_any_class_can_be_raised(module: str, kind: str, told: s
     ],
 )
 def test_places_that_nobody_would_send_are_shown_harmlessly(place: Frame) -> None:
-    error = rebuild(Failure("builtins", "ValueError", "no\x1b[2J", (place, place)), {}, header="")
+    error = rebuild_error(Failure("builtins", "ValueError", "no\x1b[2J", (place, place)), {}, header="")
     text = "".join(traceback.format_exception(error))
     assert "root:" not in text
     assert "\x1b[2J" not in text
@@ -101,14 +101,14 @@ def test_places_that_nobody_would_send_are_shown_harmlessly(place: Frame) -> Non
 
 def test_the_same_failure_on_several_ranks_is_told_once() -> None:
     same = failure_of(inner, [2], 1)
-    error = raised({0: same, 1: same, 2: same}, {}, record=Path("runs/x"))
+    error = build_error({0: same, 1: same, 2: same}, {}, record=Path("runs/x"))
     assert str(error) == golden(1)
     assert error.__notes__ == ["record: runs/x"]
 
 
 def test_different_failures_are_all_told_and_those_that_lost_a_peer_only_named() -> None:
     lost = Failure("builtins", "RuntimeError", "[gloo] Connection closed by peer [127.0.0.1]:1", ())
-    error = raised({0: lost, 1: failure_of(inner, [2], 1), 2: failure_of(inner, [3], 1)}, {}, record=None)
+    error = build_error({0: lost, 1: failure_of(inner, [2], 1), 2: failure_of(inner, [3], 1)}, {}, record=None)
     assert str(error) == golden(1)
     first, second = error.__notes__
     assert first.startswith("rank 2 failed otherwise:\n")
@@ -118,4 +118,4 @@ def test_different_failures_are_all_told_and_those_that_lost_a_peer_only_named()
 
 def test_where_all_have_lost_a_peer_that_is_what_is_told() -> None:
     lost = Failure("builtins", "RuntimeError", "Connection closed by peer", ())
-    assert str(raised({0: lost, 2: lost}, {}, record=None)) == golden(1)
+    assert str(build_error({0: lost, 2: lost}, {}, record=None)) == golden(1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.functions.pack import Packed, is_own, lend
+from lab.features.functions.pack import Packed, is_own, pack_module
 
 
 @pytest.fixture
@@ -24,26 +24,26 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_package_of_the_caller_is_lent_whole_and_not_imported(project: Path) -> None:
     packed = Packed(str(project))
-    said = json.loads(lend("mine", packed))
+    said = json.loads(pack_module("mine", packed))
     assert sorted(said["files"]) == ["mine/__init__.py", "mine/data.json", "mine/deeper/code.py"]
     assert said["own"]["mine/deeper/code.py"] == "mine/deeper/code.py"
     assert packed.shown["mine/deeper/code.py"] == str(project / "mine/deeper/code.py")
 
 
 def test_a_single_file_is_lent(project: Path) -> None:
-    assert json.loads(lend("alone", Packed(str(project))))["files"] == {"alone.py": "X = 1\n"}
+    assert json.loads(pack_module("alone", Packed(str(project))))["files"] == {"alone.py": "X = 1\n"}
 
 
 @pytest.mark.parametrize(
     "name", ["torch", "yaml", "json", "os", "lab", "missing", "../etc/passwd", "", "a.b", "mine/x", "\0"]
 )
 def test_what_is_installed_or_no_module_is_not_lent(project: Path, name: str) -> None:
-    assert json.loads(lend(name, Packed(str(project))))["files"] == {}
+    assert json.loads(pack_module(name, Packed(str(project))))["files"] == {}
 
 
 @pytest.mark.parametrize("name", ["pytest", "_pytest", "pluggy", "cloudpickle"])
 def test_what_tests_need_is_lent(name: str) -> None:
-    files = json.loads(lend(name, Packed("/")))["files"]
+    files = json.loads(pack_module(name, Packed("/")))["files"]
     assert files
     assert all(path.split("/")[0] == name or path == f"{name}.py" for path in files)
 

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from lab.errors import UsageError
-from lab.features.functions.answers import raised, read_value
+from lab.features.functions.answers import build_error, read_value
 from lab.features.functions.on_node.messages import Failure, write_value
-from lab.features.functions.pack import How, Packed, pack_call
+from lab.features.functions.pack import CallOptions, Packed, pack_call
 from tests.golden import golden
 
 
 def sent(function: Any, *arguments: Any, **named: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    body = io.BytesIO(pack_call(Packed("/"), function, arguments, named, How()))
+    body = io.BytesIO(pack_call(Packed("/"), function, arguments, named, CallOptions()))
     pickle.load(body)
     return pickle.load(body)  # type: ignore[no-any-return]
 
@@ -81,9 +81,9 @@ def test_classes_that_travel_by_value_are_noted_for_what_comes_back() -> None:
         return Mine(1), Wrong
 
     packed = Packed("/")
-    pack_call(packed, function, (), {}, How())
+    pack_call(packed, function, (), {}, CallOptions())
     written = write_value(Mine(3), 1 << 20)
     assert read_value(written, packed.classes) == Mine(3)
     failure = Failure(Wrong.__module__, "Wrong", "text", ())  # as cloudpickle makes it
-    assert isinstance(raised({0: failure}, {}, classes=packed.classes, record=None), Wrong)
+    assert isinstance(build_error({0: failure}, {}, classes=packed.classes, record=None), Wrong)
     assert (Path.__module__, Path.__qualname__) not in packed.classes

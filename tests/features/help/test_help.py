@@ -18,12 +18,12 @@ import yaml
 from lab.cli.main import main
 from lab.cli.overview import VERBS
 from lab.features.help import verb as subject
-from lab.features.help.verb import Topic, anchor_of, docs_folder, text_of, topics
+from lab.features.help.verb import Topic, anchor_of, docs_folder, list_topics, text_of
 from lab.report.style import Style
 from tests.golden import golden
 
 ROOT = Path(__file__).resolve().parents[3]
-TOPICS = topics()
+TOPICS = list_topics()
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:

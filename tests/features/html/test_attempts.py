@@ -11,7 +11,7 @@ import pytest
 from lab.diagnosis.explain import explain_run
 from lab.features.html.page import attempts_with_pages, write_report
 from lab.features.watch.now import Follower, Now
-from lab.features.watch.verb import follow
+from lab.features.watch.verb import follow_run
 from lab.node.messages.agent import STARTER, Exited, Note, Output, Started, Trace
 from lab.record.events import NodeCame, NodeLost, TimedOut
 from lab.record.layout import EVENTS, LOGS, PLAN, RESULT
@@ -376,7 +376,7 @@ def test_who_watches_sees_one_attempt_after_the_other(run: Launched) -> None:
 
     run.meet("node0", "node1")
     run.prints(1, "old\n")
-    follow(lambda: run.writer.path, [Watcher()])
+    follow_run(lambda: run.writer.path, [Watcher()])
     assert [text for _, what, _, text in seen if what == "output"] == ["old", "last words", "new"]
     assert next((rank, text) for _, what, rank, text in seen if what == "exited") == (0, "exit 1: ValueError: no")
     assert [text for _, what, _, text in seen if what == "attempt"] == ["attempt 1 begins"]

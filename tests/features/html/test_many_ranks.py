@@ -68,9 +68,9 @@ def test_a_page_shows_ranks_that_do_the_same_as_one(tmp_path: Path, size: int, n
         run.made.call(rank, "barrier" if rank == 7 else "all_reduce", 10, None, [[1.0]], red="SUM")
     run.write()
     follower = Follower(run.record)
-    now, more = follower.look(ORIGIN + 1)
+    now, more = follower.poll(ORIGIN + 1)
     while more:
-        now, more = follower.look(ORIGIN + 1)
+        now, more = follower.poll(ORIGIN + 1)
     ranks = state_of(replace(now, remarks=()))["ranks"]
     assert [rank["name"] for rank in ranks] == [name or "ranks 0-6 and 8-39" for name in names]
     assert ranks[-1]["node"] == ("node2" if size == 3 else "node0-node6 and node8-node39")

@@ -28,14 +28,14 @@ def test_keys_come_as_they_are_typed_and_then_it_is_as_before(ends: tuple[int, i
     keyboard = Keyboard(here)
     os.write(there, b"typed before\n")
     assert select.select([here], [], [], 10.0)[0]
-    keyboard.take()
-    keyboard.take()
-    assert keyboard.taken
+    keyboard.enter_raw_mode()
+    keyboard.enter_raw_mode()
+    assert keyboard.is_raw
     os.write(there, b"\x03\r")
     assert keyboard.read() == b"\x03\r"
     assert termios.tcgetattr(here)[1] == before[1]  # what is written acts as ever
-    keyboard.give_back()
-    keyboard.give_back()
+    keyboard.restore()
+    keyboard.restore()
     assert termios.tcgetattr(here) == before
 
 

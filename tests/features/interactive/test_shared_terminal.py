@@ -19,7 +19,7 @@ pytestmark = pytest.mark.unit
 def shown(*pieces: bytes, raw: bool = False) -> str:
     out = io.StringIO()
     terminal = SharedTerminal(out)
-    terminal.take(1, raw=raw)
+    terminal.assign(1, raw=raw)
     for piece in pieces:
         terminal.write(piece)
     return out.getvalue()

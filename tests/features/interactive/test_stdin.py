@@ -50,14 +50,14 @@ class FakeKeyboard:
     fd, size = 100, (24, 80)
 
     def __init__(self) -> None:
-        self.taken = False
+        self.is_raw = False
         self.typed = b""
 
-    def take(self) -> None:
-        self.taken = True
+    def enter_raw_mode(self) -> None:
+        self.is_raw = True
 
-    def give_back(self) -> None:
-        self.taken = False
+    def restore(self) -> None:
+        self.is_raw = False
 
     def read(self) -> bytes:
         return self.typed
@@ -109,16 +109,16 @@ def desk(monkeypatch: pytest.MonkeyPatch) -> Desk:
 
 
 def test_who_comes_to_a_breakpoint_has_the_terminal_until_it_goes_on(desk: Desk) -> None:
-    assert not desk.keyboard.taken
+    assert not desk.keyboard.is_raw
     desk.stops(1)
     assert desk.agents.said == [("node1", Window("r", 1, 24, 80)), ("node1", Release("r", 1, "grant", ""))]
     desk.keyboard.typed = b"n\r"
     desk.agents.actions[100]()
     assert desk.agents.said[-1] == ("node1", Input("r", 1, b"n\r"))
     desk.goes_on(1)
-    assert desk.keyboard.taken
+    assert desk.keyboard.is_raw
     desk.passes(1.0)
-    assert (desk.keyboard.taken, desk.agents.actions) == (False, {})
+    assert (desk.keyboard.is_raw, desk.agents.actions) == (False, {})
     assert desk.shown.told == [
         (1, golden(1), False),
         (None, golden(2), False),
@@ -158,7 +158,7 @@ def test_who_ends_does_not_keep_others_from_it(desk: Desk) -> None:
     assert desk.granted == [0, 2]
     desk.stops(1)
     desk.terminal.handle_message(Exited(2, 0.0, code=0))
-    assert not desk.keyboard.taken
+    assert not desk.keyboard.is_raw
     assert desk.shown.told[-1] == (None, "", False)
 
 
@@ -180,7 +180,7 @@ def test_the_run_can_be_ended_from_within(desk: Desk, typed: bytes) -> None:
     desk.keyboard.typed = typed
     with pytest.raises(KeyboardInterrupt):
         desk.agents.actions[100]()
-    assert not desk.keyboard.taken
+    assert not desk.keyboard.is_raw
 
 
 def test_it_is_given_back_at_the_end_whoever_has_it(desk: Desk) -> None:
@@ -188,7 +188,7 @@ def test_it_is_given_back_at_the_end_whoever_has_it(desk: Desk) -> None:
     desk.terminal.stop_reading()
     desk.terminal.stop_reading()
     desk.stops(0)
-    assert (desk.keyboard.taken, desk.granted) == (False, [1])
+    assert (desk.keyboard.is_raw, desk.granted) == (False, [1])
 
 
 def test_a_rank_that_was_named_has_it_from_the_start_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +199,7 @@ def test_a_rank_that_was_named_has_it_from_the_start_and_nobody_else(monkeypatch
     desk.stops(0)
     assert (desk.granted, desk.terminal.held) == ([], True)
     desk.terminal.handle_message(Exited(2, 0.0, code=0))
-    assert (desk.keyboard.taken, desk.terminal.held) == (False, False)
+    assert (desk.keyboard.is_raw, desk.terminal.held) == (False, False)
 
 
 def test_all_may_ask_where_none_was_named(desk: Desk) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lab.errors import UsageError
-from lab.features.lessons.question import NoteReference, Question, RunSize
+from lab.features.lessons.question import NoteRef, Question, RunSize
 
 SIZE = RunSize(nnodes=3, nproc_per_node=2)
 NOTES = {"received": [["10.0 * rank"]], "sum": "sum(range(world_size))", "said": "yes", "first": {0: 7}}
@@ -71,19 +71,19 @@ def test_another_reply_is_refused_with_what_is_allowed(question: Question, reply
         (OPEN, "", False),
         (Question(ask="?", answer="24"), "24", False),
         (Question(ask="?", answer="world_size ** 2"), "36", True),
-        (Question(ask="?", answer=NoteReference(note="sum")), "15", True),
-        (Question(ask="?", answer=NoteReference(note="received", rank=2)), "20", True),
+        (Question(ask="?", answer=NoteRef(note="sum")), "15", True),
+        (Question(ask="?", answer=NoteRef(note="received", rank=2)), "20", True),
         (
-            Question(ask="?", choices=("[[10]]", "[[20.0]]"), answer=NoteReference(note="received", rank=2)),
+            Question(ask="?", choices=("[[10]]", "[[20.0]]"), answer=NoteRef(note="received", rank=2)),
             "[[20.0]]",
             True,
         ),
-        (Question(ask="?", choices=("no", "yes"), answer=NoteReference(note="said")), "yes", True),
+        (Question(ask="?", choices=("no", "yes"), answer=NoteRef(note="said")), "yes", True),
         (Question(ask="?", choices=("5", "6"), answer="world_size"), "6", True),
         (Question(ask="?", choices=("world_size", "rank"), answer="world_size"), "world_size", False),
-        (Question(ask="?", answer=NoteReference(note="first", rank=1)), "", True),
-        (Question(ask="?", answer=NoteReference(note="sum", rank=6)), "", True),
-        (Question(ask="?", choices=("1", "2"), answer=NoteReference(note="sum")), "", True),
+        (Question(ask="?", answer=NoteRef(note="first", rank=1)), "", True),
+        (Question(ask="?", answer=NoteRef(note="sum", rank=6)), "", True),
+        (Question(ask="?", choices=("1", "2"), answer=NoteRef(note="sum")), "", True),
     ],
 )
 def test_what_is_right_is_stated_or_computed(question: Question, right: str, computed: bool) -> None:

@@ -8,11 +8,11 @@ import pytest
 
 from lab.features.lessons.lesson import (
     LessonResult,
-    judgment_text,
     learn,
     lesson_result_text,
     list_code_lines,
     question_text,
+    render_judgment,
 )
 from lab.features.lessons.question import Prediction
 from lab.record.result import Expectation, RankResult, Result
@@ -135,9 +135,9 @@ def test_ranks_that_noted_the_same_share_a_row() -> None:
 )
 def test_it_is_said_whether_a_prediction_held(prediction: dict[str, object], verdict: str, told: list[str]) -> None:
     result = result_with(verdict=verdict)
-    assert judgment_text(Prediction(**prediction), result, PLAIN) == told  # type: ignore[arg-type]
+    assert render_judgment(Prediction(**prediction), result, PLAIN) == told  # type: ignore[arg-type]
 
 
 def test_a_run_that_came_out_otherwise_judges_nothing() -> None:
-    (told,) = judgment_text(Prediction(prediction="3"), result_with(verdict="failed"), PLAIN)
+    (told,) = render_judgment(Prediction(prediction="3"), result_with(verdict="failed"), PLAIN)
     assert told.startswith(golden(1))

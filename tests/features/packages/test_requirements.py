@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.errors import ScenarioError, UsageError
-from lab.features.packages.requirements import checked_requirements, merged, read_block, read_file
+from lab.features.packages.requirements import checked_requirements, merge_requirements, read_block, read_file
 from lab.spec.load import load_scenario, scenario_from_script
 from tests.golden import golden
 from tests.wheel_files import make_wheel
@@ -59,8 +59,8 @@ def test_every_line_that_is_none_is_named_with_its_file(folder: Path) -> None:
 
 def test_of_a_package_that_two_lists_name_the_later_one_counts() -> None:
     first = ("a<2; python_version<'3'", "a>2; python_version>'3'", "b")
-    assert merged(first) == first
-    assert merged(first, ("c", "a==1")) == ("a==1", "b", "c")
+    assert merge_requirements(first) == first
+    assert merge_requirements(first, ("c", "a==1")) == ("a==1", "b", "c")
 
 
 def test_what_somebody_names_in_python_is_checked(folder: Path) -> None:

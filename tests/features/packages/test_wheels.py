@@ -12,7 +12,7 @@ import pytest
 
 from lab.errors import LabError
 from lab.features.packages import pip_program
-from lab.features.packages.stores import key_of, making
+from lab.features.packages.stores import key_of, lock_preparation
 from lab.features.packages.wheels import Target, fetch_wheels
 from tests.features.packages.made import python_with
 from tests.golden import golden
@@ -78,11 +78,11 @@ def test_what_is_made_is_made_by_one_at_a_time(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("lab.features.packages.stores._WAIT_S", 0.0)
     said: list[str] = []
-    first, second = making("key", said.append), making("other", said.append)
-    with first, second, pytest.raises(LabError, match="another command"), making("key", said.append):
+    first, second = lock_preparation("key", said.append), lock_preparation("other", said.append)
+    with first, second, pytest.raises(LabError, match="another command"), lock_preparation("key", said.append):
         pass
     assert said == [golden(1)]
-    with making("key", said.append):
+    with lock_preparation("key", said.append):
         pass
 
 
@@ -91,10 +91,10 @@ def test_the_folder_to_work_in_is_gone_afterwards_and_so_is_that_of_one_who_was_
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     left = tmp_path / "lab" / "fetching" / "killed"
-    with making("first", lambda _: None) as first:
+    with lock_preparation("first", lambda _: None) as first:
         left.mkdir()
         (left / "torch.whl").write_text("")
-        with making("second", lambda _: None) as second:
+        with lock_preparation("second", lambda _: None) as second:
             assert first.is_dir()
             assert second.is_dir()
             assert not left.exists()

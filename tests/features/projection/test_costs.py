@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from lab.errors import UsageError
-from lab.features.projection.costs import FORMULAS, Cost, Layout, Pattern, Target, choices, parse_network, pattern_of
+from lab.features.projection.costs import (
+    FORMULAS,
+    Cost,
+    Layout,
+    Pattern,
+    Target,
+    list_choices,
+    parse_network,
+    pattern_of,
+)
 from lab.operations import OPERATIONS, get_operation
 
 MB = 1e6
@@ -50,7 +59,7 @@ def test_one_rank_alone_pays_for_nothing_but_messages(pattern: Pattern) -> None:
 @pytest.mark.parametrize("name", [*OPERATIONS, "unheard_of"])
 def test_every_operation_has_an_algorithm_in_every_library(name: str) -> None:
     for library in ("gloo", "nccl", "mpi"):
-        assert choices(library, pattern_of(get_operation(name)), Layout(8))
+        assert list_choices(library, pattern_of(get_operation(name)), Layout(8))
 
 
 def test_operations_that_cost_the_same_have_one_pattern() -> None:
@@ -70,7 +79,7 @@ def test_nccl_takes_a_tree_for_small_tensors_of_many_ranks_and_a_ring_for_large_
     assert network is not None
 
     def taken(ranks: int, size: float) -> str:
-        formulas = choices("nccl", Pattern.ALL_REDUCE, Layout(ranks))
+        formulas = list_choices("nccl", Pattern.ALL_REDUCE, Layout(ranks))
         return min(formulas, key=lambda name: network.seconds(formulas[name](Layout(ranks), size)))
 
     assert taken(512, 10_000) == "tree"
@@ -78,9 +87,9 @@ def test_nccl_takes_a_tree_for_small_tensors_of_many_ranks_and_a_ring_for_large_
 
 
 def test_hierarchical_is_a_choice_only_where_racks_hold_several_ranks() -> None:
-    assert "hierarchical" not in choices("nccl", Pattern.ALL_REDUCE, Layout(8))
-    assert "hierarchical" not in choices("nccl", Pattern.ALL_REDUCE, Layout(8, 8))
-    assert "hierarchical" in choices("nccl", Pattern.ALL_REDUCE, Layout(8, 2))
+    assert "hierarchical" not in list_choices("nccl", Pattern.ALL_REDUCE, Layout(8))
+    assert "hierarchical" not in list_choices("nccl", Pattern.ALL_REDUCE, Layout(8, 8))
+    assert "hierarchical" in list_choices("nccl", Pattern.ALL_REDUCE, Layout(8, 2))
 
 
 def test_a_network_is_a_profile_and_what_is_said_beside_it() -> None:

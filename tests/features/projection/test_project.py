@@ -15,7 +15,7 @@ from lab.features.projection.costs import parse_network
 from lab.features.projection.project import (
     Projection,
     Source,
-    project,
+    project_run,
     projection_json,
     projection_svg,
     projection_text,
@@ -33,7 +33,7 @@ def source(maker: TraceMaker) -> Source:
 
 
 def projected(maker: TraceMaker, ranks: list[int], network: str = "measured") -> Projection:
-    return project([source(maker)], ranks, parse_network(network), None)
+    return project_run([source(maker)], ranks, parse_network(network), None)
 
 
 def test_a_record_is_replayed_as_it_was(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_other_programs_on_the_machine_are_found_and_can_be_thought_away(tmp_pat
     one = source(maker)
     assert one.machine is not None
     assert one.machine.others == pytest.approx(2, abs=0.2)
-    beside, alone = (project([one], [2], None, others=others).rows[0].step_s for others in (None, 0.0))
+    beside, alone = (project_run([one], [2], None, others=others).rows[0].step_s for others in (None, 0.0))
     assert beside == pytest.approx(0.050, rel=0.05)
     assert alone == pytest.approx(0.025, rel=0.1)
 
@@ -122,7 +122,7 @@ def test_the_interval_widens_with_the_distance(tmp_path: Path) -> None:
 
 def test_several_runs_are_fitted_together_and_the_largest_is_replayed(tmp_path: Path) -> None:
     sources = [source(data_parallel(tmp_path / str(ranks), ranks)) for ranks in (4, 2)]
-    found = project(sources, [8], None, None)
+    found = project_run(sources, [8], None, None)
     assert found.runs == (("2", 2), ("4", 4))
     assert [sample.ranks for sample in found.fits["all_reduce"].samples] == [2, 4]
 
@@ -130,7 +130,7 @@ def test_several_runs_are_fitted_together_and_the_largest_is_replayed(tmp_path: 
 def test_runs_of_different_trainings_are_refused(tmp_path: Path) -> None:
     sources = [source(data_parallel(tmp_path / "a", 2)), source(sharded(tmp_path / "b", 4))]
     with pytest.raises(LabError, match=golden(1)):
-        project(sources, [8], None, None)
+        project_run(sources, [8], None, None)
 
 
 def test_what_has_no_training_steps_too_few_or_no_communication_is_refused(tmp_path: Path) -> None:
@@ -158,9 +158,9 @@ def test_where_nobody_says_which_worlds_those_are_taken_that_the_run_can_have(
 ) -> None:
     monkeypatch.setattr("lab.features.projection.project.WORLDS", (8, 1024))
     run = source(pipeline(tmp_path / "r", stages=2, batches=2, steps=4))
-    assert [row.ranks for row in project([run], None, parse_network("lan-1g")).rows] == [8]
+    assert [row.ranks for row in project_run([run], None, parse_network("lan-1g")).rows] == [8]
     with pytest.raises(LabError, match=golden(1)):
-        project([run], [1024], None)
+        project_run([run], [1024], None)
 
 
 WRONG = [None, -1, 0, 1 << 62, 10**30, -1.5, 1e308, "", "text", [], [["a"]], {}]

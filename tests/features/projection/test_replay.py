@@ -18,7 +18,7 @@ from lab.features.projection.replay import (
     Working,
     World,
     machine_of,
-    replay,
+    replay_world,
 )
 from tests.golden import golden
 
@@ -33,7 +33,7 @@ def replayed(programs: list[list[Action]], seconds: dict[Key, float], **more: ob
     transfers = reduced(*seconds, ranks=len(programs))
     turns = {rank: [actions] for rank, actions in enumerate(programs)}
     fields = {"common": frozenset({"0"}), **more}
-    return replay(World(turns=turns, transfers=transfers, seconds=seconds, **fields))  # type: ignore[arg-type]
+    return replay_world(World(turns=turns, transfers=transfers, seconds=seconds, **fields))  # type: ignore[arg-type]
 
 
 def test_a_blocking_call_is_added_to_the_work() -> None:
@@ -85,8 +85,8 @@ def test_all_copies_meet_in_a_group_that_grows_and_each_has_its_own_of_another()
     turns = {0: [[Work(0.01, ""), Begin(A), Wait(A)], [Work(0.03, ""), Begin(A), Wait(A)]]}
     apart = World(turns=turns, transfers=reduced(A, ranks=1), seconds={A: 0.0}, copies=8)
     together = World(turns=turns, transfers=reduced(A, ranks=1), seconds={A: 0.0}, copies=8, common=frozenset({"0"}))
-    assert (replay(together).step_s, replay(together).waiting_s > 0) == (pytest.approx(0.03), True)
-    assert replay(apart).waiting_s == 0  # one of eight is nearly always late, and here nobody waits for it
+    assert (replay_world(together).step_s, replay_world(together).waiting_s > 0) == (pytest.approx(0.03), True)
+    assert replay_world(apart).waiting_s == 0  # one of eight is nearly always late, and here nobody waits for it
 
 
 def test_a_pipeline_of_messages_goes_on_when_they_arrive() -> None:
@@ -96,7 +96,7 @@ def test_a_pipeline_of_messages_goes_on_when_they_arrive() -> None:
         0: [[Work(0.01, ""), Begin(there), Begin(back), Wait(back)]],
         1: [[Begin(there), Wait(there), Work(0.02, ""), Begin(back)]],
     }
-    found = replay(World(turns=turns, transfers=transfers, seconds={there: 0.005, back: 0.005}))
+    found = replay_world(World(turns=turns, transfers=transfers, seconds={there: 0.005, back: 0.005}))
     assert found.step_s == pytest.approx(0.04)
 
 
@@ -107,14 +107,14 @@ def test_who_sends_first_thing_does_so_before_the_others_have_begun() -> None:
         1: [[Begin(there), Wait(there), Work(0.01, "")]],
     }
     transfers = {there: Transfer("send", (0, 1), 1e3, "0", "")}
-    assert replay(World(turns=turns, transfers=transfers, seconds={there: 0.005})).step_s == pytest.approx(0.01)
+    assert replay_world(World(turns=turns, transfers=transfers, seconds={there: 0.005})).step_s == pytest.approx(0.01)
 
 
 def test_who_only_gives_does_not_wait_for_the_root() -> None:
     key = Key("0", 0)
     transfers = {key: Transfer("reduce", (0, 1), 1e3, "0", "", root=0)}
     turns: dict[int, list[list[Action]]] = {rank: [[Begin(key), Wait(key), Work(0.01, "")]] for rank in (0, 1)}
-    found = replay(World(turns=turns, transfers=transfers, seconds={key: 0.02}))
+    found = replay_world(World(turns=turns, transfers=transfers, seconds={key: 0.02}))
     assert found.waiting_s + found.exposed_s < 0.02 * 2
 
 
@@ -140,13 +140,13 @@ def test_transfers_take_the_cores_that_ranks_share() -> None:
 def test_a_replay_says_the_same_every_time() -> None:
     turns = {rank: [[Work(0.01 * (1 + step), ""), Begin(A), Wait(A)] for step in range(5)] for rank in range(2)}
     world = World(turns=turns, transfers=reduced(A), seconds={A: 0.01}, common=frozenset({"0"}), copies=3)
-    assert replay(world) == replay(world)
+    assert replay_world(world) == replay_world(world)
 
 
 def test_a_program_that_nobody_goes_on_with_is_refused() -> None:
     waiting: list[Action] = [Begin(A), Wait(A)]
     with pytest.raises(LabError, match=golden(1)):
-        replay(World(turns={0: [waiting]}, transfers=reduced(A), seconds={A: 0.01}))
+        replay_world(World(turns={0: [waiting]}, transfers=reduced(A), seconds={A: 0.01}))
 
 
 def test_a_clock_of_shared_cores_runs_slower_while_more_work_than_there_are_cores() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.projection.project import Projection, project, source_of
+from lab.features.projection.project import Projection, project_run, source_of
 from lab.trace.read import read_trace
 from tests.features.projection.simulated import Truth, simulated
 
@@ -18,7 +18,7 @@ def projected(folder: Path, truth: Truth) -> tuple[Projection, list[float]]:
     makers = [simulated(folder / str(ranks), ranks, truth)[0] for ranks in (2, 4)]
     sources = [source_of(str(maker.path), read_trace(maker.record())) for maker in makers]
     true = [simulated(folder / f"true {ranks}", ranks, truth, seed=1)[1] for ranks in SIZES]
-    return project(sources, SIZES, None), true
+    return project_run(sources, SIZES, None), true
 
 
 def test_alpha_and_bandwidth_are_found(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_the_interval_knows_that_other_programs_were_not_always_as_many(tmp_path
             for ranks, count in zip((2, 4), others, strict=True)
         ]
         sources = [source_of(str(maker.path), read_trace(maker.record())) for maker in makers]
-        row = project(sources, [8], None).rows[0]
+        row = project_run(sources, [8], None).rows[0]
         return row.high_s / row.low_s
 
     assert width(4, 4) < 1.05

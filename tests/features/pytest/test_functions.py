@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.functions.distributed import Provided, call_on_ranks, provide
-from lab.features.functions.pack import How
+from lab.features.functions.distributed import Provided, call_on_ranks, provide_clusters
+from lab.features.functions.pack import CallOptions
 from tests.golden import golden
 from tests.pytest_process import pytest_environment, pytest_words
 
@@ -78,7 +78,7 @@ def test_what_a_test_returns_is_not_wanted_whatever_decorates_it() -> None:
     wanted = []
 
     class Ranks:
-        def call_as(self, function: object, arguments: object, named: object, how: How) -> list[int]:
+        def call_as(self, function: object, arguments: object, named: object, how: CallOptions) -> list[int]:
             wanted.append(how.wanted)
             return [1]
 
@@ -89,7 +89,7 @@ def test_what_a_test_returns_is_not_wanted_whatever_decorates_it() -> None:
         pass
 
     wrapper.__name__ = "test_it"
-    with provide(Provided(cluster=lambda _: Ranks(), test=wrapper, how=How())):  # type: ignore[arg-type, return-value]
+    with provide_clusters(Provided(cluster=lambda _: Ranks(), test=wrapper, how=CallOptions())):  # type: ignore[arg-type, return-value]
         for called in (test_it, pytest.fail):
-            call_on_ranks(test_it, (), {}, {}, How(), test=called, shown=test_it)
+            call_on_ranks(test_it, (), {}, {}, CallOptions(), test=called, shown=test_it)
     assert wanted == [False, True]

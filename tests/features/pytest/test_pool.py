@@ -230,10 +230,10 @@ def test_a_process_that_was_forked_off_removes_nothing(engine, make_pool):
 
 def test_a_run_with_wishes_has_a_cluster_of_its_own(engine, make_pool):
     pool = make_pool()
-    with pool.apart(nodes=2) as cluster:
+    with pool.standalone(nodes=2) as cluster:
         assert engine.clusters == {}
         assert kept() == [cluster.name]
     assert kept() == []
-    with pytest.raises(ClusterError), pool.apart(nodes=2):
+    with pytest.raises(ClusterError), pool.standalone(nodes=2):
         raise ClusterError("no room")
     assert kept() == []

@@ -84,7 +84,7 @@ def test_a_run_is_over_before_its_test_has_to_be(folder: Path, left_s, asked_s, 
 
 def test_ctrl_c_in_a_run_interrupts_the_session(folder: Path, monkeypatch):
     cluster, runs, _ = warm(Config(folder), acts={0: [], 1: []})
-    monkeypatch.setattr("lab.run.drive.Driver._follow", lambda driver: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr("lab.run.drive.Driver._wait_for_ranks", lambda driver: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         cluster.run(folder / "s" / "s.py")
     assert [result.exit_code for result in runs.of_test] == [130]

@@ -11,7 +11,7 @@ import pytest
 from lab.errors import UsageError
 from lab.features.faults.fault import Fault, When
 from lab.features.faults.kinds.nodes import Kill
-from lab.features.suite.cases import Asked, Case, Matrix, make_cases, matching
+from lab.features.suite.cases import Case, Matrix, SuiteRequest, make_cases, parse_filter
 from lab.plan.cluster import Shape
 from lab.run.options import RunOptions
 from lab.spec.launching import Launching
@@ -22,7 +22,7 @@ from tests.golden import golden
 
 def made(scenarios: list[Scenario], matrix: Matrix, **more: Any) -> list[Case]:
     given = {name: more.pop(name) for name in ("engine", "usual", "seed") if name in more}
-    return make_cases(Asked(scenarios=scenarios, matrix=matrix, **more), **given)
+    return make_cases(SuiteRequest(scenarios=scenarios, matrix=matrix, **more), **given)
 
 
 def test_without_a_matrix_each_scenario_is_one_case_of_its_own_size():
@@ -161,10 +161,10 @@ def test_cases_share_a_cluster_whatever_their_size_and_not_what_it_is_made_of():
 )
 def test_words_choose_cases_by_name_and_file(expression: str, meant: set[str]):
     cases = [case(name) for name in ("scatter[nodes=2]", "scatter[nodes=5]", "barrier")]
-    assert {one.id for one in cases if matching(expression)(one)} == meant
+    assert {one.id for one in cases if parse_filter(expression)(one)} == meant
 
 
 @pytest.mark.parametrize("expression", ["", "and", "a and", "not", "(a", "a)", "a b", "()"])
 def test_what_is_no_expression_is_refused(expression: str):
     with pytest.raises(UsageError, match="cannot be understood"):
-        matching(expression)
+        parse_filter(expression)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.suite.cases import rates, what_stays, wilson
+from lab.features.suite.cases import compute_rates, mask_varying, wilson_interval
 from tests.features.suite.cases import attempt, outcome, suite
 from tests.golden import golden
 
@@ -86,7 +86,7 @@ def test_failures_that_differ_only_in_measured_numbers_are_of_one_kind_and_the_f
         attempt("failed", "rank 1 raised ValueError after 822 ms: 0.1e-5 of 1 MB at 0xffff", path=tmp_path / "second"),
         attempt("failed", "rank 2 raised ValueError after 1.5 s: 3.25 of 12 MB at 0x7f12"),
     )
-    (rate,) = rates(found)
+    (rate,) = compute_rates(found)
     assert (rate.name, rate.ran, rate.failed) == ("train", 5, 4)
     assert [(kind.status, kind.count, kind.seeds) for kind in rate.kinds] == [
         ("failed", 2, (102, 104)), ("hung", 1, (103,)), ("failed", 1, (105,)),
@@ -96,9 +96,9 @@ def test_failures_that_differ_only_in_measured_numbers_are_of_one_kind_and_the_f
 
 
 def test_what_always_comes_to_the_same_end_is_of_one_kind():
-    assert [kind.count for kind in rates(repeated(FAILED, FAILED))[0].kinds] == [2]
-    assert rates(repeated(attempt(), attempt()))[0].kinds == ()
-    assert rates([outcome(skipped="x")]) == []
+    assert [kind.count for kind in compute_rates(repeated(FAILED, FAILED))[0].kinds] == [2]
+    assert compute_rates(repeated(attempt(), attempt()))[0].kinds == ()
+    assert compute_rates([outcome(skipped="x")]) == []
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_what_always_comes_to_the_same_end_is_of_one_kind():
     ],
 )
 def test_ranks_lines_counts_and_codes_tell_kinds_apart(one: str, other: str):
-    assert what_stays(one) != what_stays(other)
+    assert mask_varying(one) != mask_varying(other)
 
 
 @pytest.mark.parametrize(
@@ -120,4 +120,4 @@ def test_ranks_lines_counts_and_codes_tell_kinds_apart(one: str, other: str):
 )
 def test_the_interval_of_a_rate(count: int, of: int, low: float, high: float):
     """Against the published formula (Wilson, 1927), as R's binom.confint computes it."""
-    assert wilson(count, of) == pytest.approx((low, high), abs=5e-5)
+    assert wilson_interval(count, of) == pytest.approx((low, high), abs=5e-5)

@@ -77,15 +77,15 @@ def test_a_cluster_is_as_large_as_the_largest_that_is_left_and_could_share_it():
 
 
 def test_a_further_cluster_pays_only_once_what_is_left_is_long_against_making_one():
-    def pays(cases: list, serving: int, *, seen_s: tuple[float, ...] = (), make_s: float = 2.0) -> bool:
-        return is_worth_making(cases, serving, known_s={"c0": 12.0}, seen_s=seen_s, make_s=make_s)
+    def pays(cases: list, serving: int, *, measured_s: tuple[float, ...] = (), make_s: float = 2.0) -> bool:
+        return is_worth_making(cases, serving, known_s={"c0": 12.0}, measured_s=measured_s, make_s=make_s)
 
     assert pays(many(1), 0, make_s=0.0)
     assert not pays(many(9), 1, make_s=0.0), "nobody knows yet what making one takes"
     assert pays(many(1), 1), "12 s are known"
     assert not pays(many(1), 2)
     assert not pays([case("new")], 1)
-    assert pays([case("new")], 1, seen_s=(30.0,)), "what runs now takes as long already"
+    assert pays([case("new")], 1, measured_s=(30.0,)), "what runs now takes as long already"
 
 
 def test_what_has_ended_tells_what_is_left():

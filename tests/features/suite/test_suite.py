@@ -13,8 +13,8 @@ import pytest
 
 from lab.cluster import Cluster
 from lab.errors import ClusterError, ClusterUnfit, EngineUnavailable, MachineLacks, UsageError
-from lab.features.suite.cases import Asked, Matrix, SuiteResult
-from lab.features.suite.run import start
+from lab.features.suite.cases import Matrix, SuiteRequest, SuiteResult
+from lab.features.suite.run import execute_suite
 from lab.features.suite.view import Watcher
 from lab.record.read import list_records
 from lab.run.lock import ClusterLock
@@ -42,7 +42,7 @@ class Notes(Watcher):
     def begins(self, why: str, cases: int, clusters: int) -> None:
         self.lines.append(why)
 
-    def told(self, worker: int, text: str) -> None:
+    def announce(self, worker: int, text: str) -> None:
         self.lines.append(text)
 
     def ended(self, outcome, done: int) -> None:
@@ -51,8 +51,8 @@ class Notes(Watcher):
 
 def run(engine: FakeEngine, names: str = "abc", watcher: Notes | None = None, **more: Any) -> SuiteResult:
     scenarios = [open_scenario(Path(f"{name}.py")) for name in names]
-    asked = Asked(scenarios=scenarios, engine=engine, **{"jobs": 1, **more})
-    return start(asked, watcher or Notes())
+    asked = SuiteRequest(scenarios=scenarios, engine=engine, **{"jobs": 1, **more})
+    return execute_suite(asked, watcher or Notes())
 
 
 def statuses(found: SuiteResult) -> dict[str, str]:
@@ -262,9 +262,9 @@ def test_a_cluster_that_is_busy_is_not_waited_for():
 def test_what_cannot_run_at_all_is_refused():
     from lab.spec.scenario import Expect
 
-    asked = Asked(scenarios=[scenario(expect=Expect(culprit=4))], matrix=Matrix(nodes=(2,)), engine=FakeEngine())
+    asked = SuiteRequest(scenarios=[scenario(expect=Expect(culprit=4))], matrix=Matrix(nodes=(2,)), engine=FakeEngine())
     with pytest.raises(UsageError, match=golden(1)):
-        start(asked)
+        execute_suite(asked)
     with pytest.raises(UsageError, match=golden(2)):
         run(FakeEngine(), "a", only="x")
 

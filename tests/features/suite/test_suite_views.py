@@ -181,8 +181,8 @@ def test_a_line_for_each_case_as_it_ends():
 def watched(out: io.StringIO, status: IO[str], **more: bool) -> None:
     with SuiteDisplay(out, status, **more) as display:
         display.begins("2 clusters: why", 2, 2)
-        display.told(1, "starting 3 nodes")
-        display.told(1, "removed what was left")
+        display.announce(1, "starting 3 nodes")
+        display.announce(1, "removed what was left")
         display.working(1, "runs", case("one"))
         display.tick()
         display.ended(outcome(attempt(), name="one"), 1)

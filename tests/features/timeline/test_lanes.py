@@ -40,7 +40,7 @@ def test_what_finds_no_room_stands_on_the_last_row() -> None:
 
 
 def test_a_span_that_the_first_row_does_not_take_goes_to_the_next() -> None:
-    assert lay_rows([(0, 1), (2, 3), (4, 5)], allows_first_row=lambda index: index != 1) == [0, 1, 0]
+    assert lay_rows([(0, 1), (2, 3), (4, 5)], fits_first=lambda index: index != 1) == [0, 1, 0]
 
 
 def test_picture_page_and_exports_agree_on_rows(tmp_path: Path) -> None:

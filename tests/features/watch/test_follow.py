@@ -23,7 +23,7 @@ def run(tmp_path: Path) -> Iterator[Growing]:
 
 
 def look(follower: Follower, at_ms: float) -> Now:
-    return follower.look(ORIGIN + at_ms / 1e3)[0]
+    return follower.poll(ORIGIN + at_ms / 1e3)[0]
 
 
 def test_who_is_inside_a_call_waits_for_those_who_have_not_come(run: Growing):
@@ -31,12 +31,12 @@ def test_who_is_inside_a_call_waits_for_those_who_have_not_come(run: Growing):
     run.made.call(2, "all_reduce", 20, None, [[1.0]], red="SUM", at="train.py:7")
     run.write()
     now = look(Follower(run.record), 500)
-    assert [(rank.state, rank.told, rank.waits_for) for rank in now.ranks] == [
+    assert [(rank.state, rank.activity, rank.waits_for) for rank in now.ranks] == [
         ("inside", "in all_reduce #1", (1,)),
         ("outside", "in no call", ()),
         ("inside", "in all_reduce #1", (1,)),
     ]
-    assert now.ranks[0].place == "train.py:7"
+    assert now.ranks[0].location == "train.py:7"
     assert now.ranks[0].since_s == pytest.approx(0.49)
     assert now.elapsed_s == pytest.approx(0.5)
     assert not now.over
@@ -64,7 +64,7 @@ def test_a_message_is_waited_for_by_whoever_receives_it(run: Growing):
     run.made.call(1, "recv", 10, None, peer=0, tag=0, in_place=False)
     run.write()
     now = look(Follower(run.record), 100)
-    assert (now.ranks[1].told, now.ranks[1].waits_for) == (golden(1), (0,))
+    assert (now.ranks[1].activity, now.ranks[1].waits_for) == (golden(1), (0,))
 
 
 def test_a_call_with_a_handle_holds_nobody_up_until_it_is_waited_for(run: Growing):
@@ -96,7 +96,7 @@ def test_a_rank_that_is_held_is_not_inside_and_not_waited_for_in_vain(run: Growi
     run.write()
     follower = Follower(run.record)
     now = look(follower, 20)
-    assert [rank.told for rank in now.ranks] == ["held before all_reduce #1"] * 2 + ["in no call"]
+    assert [rank.activity for rank in now.ranks] == ["held before all_reduce #1"] * 2 + ["in no call"]
     assert [step.missing for step in follower.ahead] == [(2,)]
     assert follower.steps == []
     run.made.call(0, "all_reduce", 30, None, [[1.0]], red="SUM")
@@ -123,7 +123,7 @@ def test_how_a_rank_ended_is_said_and_whether_that_was_bad(run: Growing):
     run.event("exited", 1, 20, code=3, error="ValueError: no")
     run.event("halted", 2, 30, signal="SIGSTOP")
     now = look(Follower(run.record), 50)
-    assert [(rank.state, rank.told, rank.bad) for rank in now.ranks] == [
+    assert [(rank.state, rank.activity, rank.bad) for rank in now.ranks] == [
         ("ended", "exit 0", False),
         ("ended", "exit 3: ValueError: no", True),
         ("halted", "stopped by SIGSTOP", False),
@@ -189,7 +189,7 @@ def test_a_rank_that_calls_faster_than_can_be_read_is_followed_near_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(tail, "_BEHIND_BYTES", 20_000)
-    monkeypatch.setattr(tail, "_LOOK_BYTES", 8_000)
+    monkeypatch.setattr(tail, "_POLL_BYTES", 8_000)
     run = Growing(tmp_path / "run", 2)
     follower = Follower(run.record)
     look(follower, 1)
@@ -198,9 +198,9 @@ def test_a_rank_that_calls_faster_than_can_be_read_is_followed_near_its_end(
     for number in range(3):
         run.made.call(1, "all_reduce", 10 + number, 10.5 + number, [[1.0]], [[1.0]], red="SUM")
     run.write()
-    now, more = follower.look(ORIGIN + 1)
+    now, more = follower.poll(ORIGIN + 1)
     while more:
-        now, more = follower.look(ORIGIN + 1)
+        now, more = follower.poll(ORIGIN + 1)
     assert golden(1) in now.remarks[0]
     assert now.ranks[0].recent[-1].text == "all_reduce #300"
     assert all(not step.missing or step.seq > 3 for step in follower.steps)  # rank 0 was at those that rank 1 is at
@@ -230,7 +230,7 @@ def test_of_a_rank_whose_calls_are_not_on_record_no_more_is_said_than_that_it_ru
     run.write()
     (run.record.path / "trace" / "rank1.jsonl").unlink()
     now = look(Follower(run.record), 50)
-    assert [rank.told for rank in now.ranks] == ["running", "running", "in backward"]
+    assert [rank.activity for rank in now.ranks] == ["running", "running", "in backward"]
     assert now.remarks == (golden(1),)
 
 

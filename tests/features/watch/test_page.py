@@ -27,11 +27,11 @@ class Shown:
 
     def look(self, at_ms: float, **changes: object) -> Now:
         self.run.write()
-        now, more = self.follower.look(ORIGIN + at_ms / 1e3)
+        now, more = self.follower.poll(ORIGIN + at_ms / 1e3)
         while more:
-            now, more = self.follower.look(ORIGIN + at_ms / 1e3)
+            now, more = self.follower.poll(ORIGIN + at_ms / 1e3)
         now = replace(now, **changes)
-        self.pictures.look(now, self.follower)
+        self.pictures.update(now, self.follower)
         return now
 
     def drawn(self, name: str = "current") -> str:

@@ -17,10 +17,10 @@ from tests.golden import golden
 
 PLAIN = Style(colour=False, width=100)
 RANKS = (
-    RankNow(rank=0, node="node0", state="inside", told="in all_reduce #3", place="train.py:7", since_s=1.23,
+    RankNow(rank=0, node="node0", state="inside", activity="in all_reduce #3", location="train.py:7", since_s=1.23,
             waits_for=(1, 2)),
-    RankNow(rank=1, node="node1", state="outside", told="in backward", since_s=0.01),
-    RankNow(rank=2, node="node2", state="ended", told="exit 1", bad=True),
+    RankNow(rank=1, node="node1", state="outside", activity="in backward", since_s=0.01),
+    RankNow(rank=2, node="node2", state="ended", activity="exit 1", bad=True),
 )  # fmt: skip
 NOW = Now(run="r", scenario="train", engine="local", ranks=RANKS, elapsed_s=12.34)
 
@@ -43,7 +43,7 @@ def test_no_line_is_wider_than_a_narrow_terminal(width: int):
 
 
 def test_more_ranks_than_lines_are_counted():
-    many = replace(NOW, ranks=tuple(replace(RANKS[1], rank=rank, place=f"t.py:{rank}") for rank in range(50)))
+    many = replace(NOW, ranks=tuple(replace(RANKS[1], rank=rank, location=f"t.py:{rank}") for rank in range(50)))
     lines = now_lines(many, PLAIN, 10)
     assert len(lines) == 10
     assert lines[-1] == golden(1)
@@ -68,7 +68,7 @@ def test_step_by_step_the_keys_are_named():
 
 
 def test_what_a_script_named_does_not_act_on_the_terminal():
-    evil = replace(NOW, scenario="a\x1b[2J\nb", ranks=(replace(RANKS[0], place="x\x07\n.py:1"),))
+    evil = replace(NOW, scenario="a\x1b[2J\nb", ranks=(replace(RANKS[0], location="x\x07\n.py:1"),))
     assert not [char for line in now_lines(evil, PLAIN, 24) for char in line if not char.isprintable()]
 
 
@@ -85,7 +85,7 @@ def test_output_scrolls_by_above_the_ranks_and_the_end_leaves_the_terminal_clean
     run.prints(0, b"hello\n", 5)
     follower, screen = Follower(run.record), Screen(stream)
     for at in (1, 2):
-        screen.show(follower.look(ORIGIN + at)[0], follower)
+        screen.show(follower.poll(ORIGIN + at)[0], follower)
     shown, wiped = stream.getvalue(), "\r\x1b[2K\x1b[1A\r\x1b[2K"
     assert shown.count("rank 0   | hello\n") == 1
     assert shown.count(wiped) == 1  # two lines are drawn anew
@@ -99,10 +99,10 @@ def test_in_a_pipe_lines_are_in_the_order_of_time_though_they_came_late(tmp_path
     follower, lines = Follower(run.record), Lines(stream, as_json=True, late_s=0.4)
     run.made.call(0, "barrier", 100, None)
     run.write()
-    lines.show(follower.look(ORIGIN + 0.2)[0], follower)
+    lines.show(follower.poll(ORIGIN + 0.2)[0], follower)
     run.made.call(1, "barrier", 50, None)
     run.write()
-    lines.show(follower.look(ORIGIN + 0.3)[0], follower)
+    lines.show(follower.poll(ORIGIN + 0.3)[0], follower)
     lines.close()
     told = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [(one["event"], one["rank"]) for one in told] == [

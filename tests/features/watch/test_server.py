@@ -34,7 +34,7 @@ class Lecture:
 
     def look(self) -> None:
         self.run.write()
-        self.server.show(self.follower.look(ORIGIN + 1)[0], self.follower)
+        self.server.show(self.follower.poll(ORIGIN + 1)[0], self.follower)
 
     def ask(self, place: str = "", method: str = "GET", **headers: str) -> http.client.HTTPResponse:
         address = urlsplit(self.server.url)
@@ -105,9 +105,9 @@ def test_another_page_cannot_press_the_button(lecture: Lecture) -> None:
     assert lecture.ask("step", "POST", Origin="http://evil.example").status == 403
     assert lecture.ask("step", "POST", Origin="null").status == 403
     assert lecture.ask("step").status == 404
-    assert lecture.watched.take() == {}
+    assert lecture.watched.collect_released() == {}
     assert lecture.ask("run-on", "POST", Origin=own).status == 204
-    assert lecture.watched.take() != {}
+    assert lecture.watched.collect_released() != {}
 
 
 def test_where_nobody_is_held_there_is_no_button() -> None:
@@ -163,7 +163,7 @@ def test_at_the_end_everybody_is_told_and_let_go(lecture: Lecture) -> None:
     told = [data for _, data in events]
     assert told[-1]["done"]
     assert told[-1]["state"]["reason"] == "rank 1 did it"
-    lecture.server.wait_until_seen(DEADLINE_S)
+    lecture.server.wait_until_delivered(DEADLINE_S)
     assert lecture.server.browsers == 0
 
 

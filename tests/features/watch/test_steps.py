@@ -33,7 +33,7 @@ class Class:
 
     def look(self) -> Now:
         self.run.write()
-        return self.stepper.look(self.follower.look(ORIGIN + 1.0)[0], self.follower)
+        return self.stepper.update(self.follower.poll(ORIGIN + 1.0)[0], self.follower)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_nobody_goes_on_without_a_key(lecture: Class):
     for rank in range(3):
         lecture.hold(rank, 1, "all_reduce", seq=1, **COLLECTIVE)
     assert lecture.look().next == "all_reduce #1"
-    assert lecture.watched.take() == {}
+    assert lecture.watched.collect_released() == {}
 
 
 def test_a_press_lets_a_whole_step_go_and_only_once(lecture: Class):
@@ -55,10 +55,10 @@ def test_a_press_lets_a_whole_step_go_and_only_once(lecture: Class):
         lecture.hold(rank, 1, "all_reduce", seq=1, **COLLECTIVE)
     lecture.stepper.press()
     lecture.look()
-    assert lecture.watched.take() == {0: 1, 1: 1, 2: 1}
+    assert lecture.watched.collect_released() == {0: 1, 1: 1, 2: 1}
     lecture.stepper.press()  # before the traces tell that they have gone on
     assert lecture.look().next == ""
-    assert lecture.watched.take() == {}
+    assert lecture.watched.collect_released() == {}
 
 
 def test_a_press_waits_for_a_rank_that_is_on_its_way(lecture: Class):
@@ -66,10 +66,10 @@ def test_a_press_waits_for_a_rank_that_is_on_its_way(lecture: Class):
         lecture.hold(rank, 1, "all_reduce", seq=1, **COLLECTIVE)
     lecture.stepper.press()
     assert lecture.look().next == golden(1)
-    assert lecture.watched.take() == {}
+    assert lecture.watched.collect_released() == {}
     lecture.hold(2, 1, "all_reduce", seq=1, **COLLECTIVE)
     lecture.look()
-    assert lecture.watched.take() == {0: 1, 1: 1, 2: 1}
+    assert lecture.watched.collect_released() == {0: 1, 1: 1, 2: 1}
 
 
 def test_it_does_not_wait_for_ever(lecture: Class, monkeypatch: pytest.MonkeyPatch):
@@ -77,7 +77,7 @@ def test_it_does_not_wait_for_ever(lecture: Class, monkeypatch: pytest.MonkeyPat
     lecture.hold(0, 1, "all_reduce", seq=1, **COLLECTIVE)
     lecture.stepper.press()
     lecture.look()
-    assert lecture.watched.take() == {0: 1}
+    assert lecture.watched.collect_released() == {0: 1}
 
 
 def test_a_message_goes_when_both_ends_have_come_and_others_stay_held(lecture: Class):
@@ -86,7 +86,7 @@ def test_a_message_goes_when_both_ends_have_come_and_others_stay_held(lecture: C
     lecture.hold(2, 1, "recv", peer=1, **MESSAGE, out=[["float32", [1]]])
     lecture.stepper.press()
     assert lecture.look().next == ""
-    assert lecture.watched.take() == {0: 1, 1: 1}
+    assert lecture.watched.collect_released() == {0: 1, 1: 1}
 
 
 def test_where_no_step_can_be_whole_everybody_goes(lecture: Class):
@@ -94,7 +94,7 @@ def test_where_no_step_can_be_whole_everybody_goes(lecture: Class):
         lecture.hold(rank, 1, "recv", peer=(rank - 1) % 3, **MESSAGE, out=[["float32", [1]]])
     lecture.stepper.press()
     lecture.look()
-    assert lecture.watched.take() == {0: 1, 1: 1, 2: 1}
+    assert lecture.watched.collect_released() == {0: 1, 1: 1, 2: 1}
 
 
 def test_whoever_is_inside_counts_as_come_and_who_has_ended_never_comes(lecture: Class):
@@ -103,14 +103,14 @@ def test_whoever_is_inside_counts_as_come_and_who_has_ended_never_comes(lecture:
     lecture.run.event("exited", 2, 20, code=0)
     lecture.stepper.press()
     lecture.look()
-    assert lecture.watched.take() == {1: 1}
+    assert lecture.watched.collect_released() == {1: 1}
 
 
 def test_running_on_holds_nobody_and_time_goes_on(lecture: Class):
     lecture.hold(0, 1, "all_reduce", seq=1, **COLLECTIVE)
     lecture.look()
     lecture.stepper.run_on()
-    assert lecture.watched.take() == {EVERY_RANK: RUN_ON}
+    assert lecture.watched.collect_released() == {EVERY_RANK: RUN_ON}
     assert not lecture.look().stepping
     assert lecture.watched.held_s == lecture.watched.held_s
 
@@ -120,16 +120,16 @@ def test_time_stands_still_while_a_rank_is_held_but_not_for_ever(monkeypatch: py
     monkeypatch.setattr(clock.time, "monotonic", lambda: now[0])
     watched = Watched(step=True)
     assert watched.held_s == 0
-    watched.tell_held(held=True)
+    watched.set_held(held=True)
     now[0] += 5
     assert watched.held_s == 5
-    watched.tell_held(held=False)
+    watched.set_held(held=False)
     now[0] += 5
     assert watched.held_s == 5
-    watched.tell_held(held=True)
+    watched.set_held(held=True)
     now[0] += 2 * clock.LONGEST_HOLD_S
     assert watched.held_s == 5 + clock.LONGEST_HOLD_S
-    watched.let_go({0: 1})  # somebody is there
+    watched.release({0: 1})  # somebody is there
     now[0] += 7
     assert watched.held_s == 5 + clock.LONGEST_HOLD_S + 7
 
@@ -139,10 +139,10 @@ def test_what_is_let_go_rings_the_bell_of_the_run():
 
     watched = Watched(step=True)
     assert select.select([watched], [], [], 0)[0] == []
-    watched.let_go({0: 3, 1: 3})
-    watched.let_go({1: 4})
+    watched.release({0: 3, 1: 3})
+    watched.release({1: 4})
     assert select.select([watched], [], [], 0)[0] == [watched]
-    assert watched.take() == {0: 3, 1: 4}
+    assert watched.collect_released() == {0: 3, 1: 4}
     assert select.select([watched], [], [], 0)[0] == []
 
 
@@ -151,9 +151,9 @@ def test_whoever_has_just_been_let_go_is_on_the_way(lecture: Class):
         lecture.hold(rank, 1, "all_reduce", seq=1, **COLLECTIVE)
     lecture.stepper.press()
     lecture.look()
-    lecture.watched.take()
+    lecture.watched.collect_released()
     lecture.run.made.call(0, "all_reduce", 20, 30, [[1.0]], [[3.0]], red="SUM")
     lecture.run.made.line(0, "hold", 40, i=2, op="all_reduce", seq=2, **COLLECTIVE)  # the others' traces come later
     lecture.stepper.press()
     assert lecture.look().next == golden(1)
-    assert lecture.watched.take() == {}
+    assert lecture.watched.collect_released() == {}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from lab.features.watch.tail import Place, whereabouts_text
+from lab.features.watch.tail import RankPosition, whereabouts_text
 from tests.golden import golden
 
 
-def places(*told: tuple[str, str, float]) -> list[Place]:
-    return [Place(rank, what, source, since) for rank, (what, source, since) in enumerate(told)]
+def places(*told: tuple[str, str, float]) -> list[RankPosition]:
+    return [RankPosition(rank, what, source, since) for rank, (what, source, since) in enumerate(told)]
 
 
 def test_ranks_at_the_same_place_are_told_together_with_the_longest_wait() -> None:

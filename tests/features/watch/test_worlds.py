@@ -14,11 +14,11 @@ def steps_once_heard(made: TraceMaker, rank: int) -> Any:
     """The steps of a run that was looked at before a rank had told anything."""
     late, made.lines[rank] = made.lines[rank], made.lines[rank][:1]
     tail = TraceTail(made.record(stop=False))
-    tail.look()
+    tail.poll()
     tail.steps()
     made.lines[rank] = late
     made.record(stop=False)
-    tail.look()
+    tail.poll()
     return tail.steps()
 
 
@@ -42,8 +42,8 @@ def test_a_call_that_is_held_is_told_in_ranks_of_the_run_too(tmp_path: Path) -> 
     made.line(0, "hold", 1, i=1, op="send", g="0", peer=0, tag=0, **{"in": [["float32", [1]]]})
     late, made.lines[1] = made.lines[1], made.lines[1][:1]
     tail = TraceTail(made.record(stop=False))
-    tail.look()
+    tail.poll()
     made.lines[1] = late
     made.record(stop=False)
-    tail.look()
+    tail.poll()
     assert [step.title for step in tail.steps_ahead()] == ["send 0 → 1"]

@@ -1,4 +1,7 @@
-"""Leaves `answer.json` for the check of its scenario, as something that the check may not bear. Argument: as what."""
+"""Leaves `answer.json` for the check of its scenario, as something that the check may not bear. Argument: as what.
+
+With `every text`, it leaves all texts, each in a file that has its name.
+"""
 
 import contextlib
 import json
@@ -34,6 +37,10 @@ def make(how: str) -> None:
     if how in TEXTS:
         with open(NAME, "w", encoding="utf-8") as file:
             file.write(TEXTS[how])
+    elif how == "every text":
+        for name, text in TEXTS.items():
+            with open(f"{name}.json", "w", encoding="utf-8") as file:
+                file.write(text)
     elif how == "pipe":
         os.mkfifo(NAME)
     elif how == "socket":
@@ -70,7 +77,7 @@ def make(how: str) -> None:
     elif how == "right, among thousands":
         open(NAME, "w").write(RIGHT)
         os.mkdir("many")
-        for number in range(100_000):
+        for number in range(10_000):
             os.close(os.open(f"many/{number}", os.O_CREAT))
     elif how == "right, among odd names":
         open(NAME, "w").write(RIGHT)

@@ -17,6 +17,8 @@ from lab import note
 
 ASKED = json.loads(sys.argv[1])
 TIMEOUT_S = 0.3
+MOST_TARGETS = 16
+"""At a time: each takes a score of open files."""
 SO_BINDTODEVICE, IP_MULTICAST_ALL, IPV6_MULTICAST_IF, SO_MARK = 25, 49, 17, 36
 SCTP, UDPLITE, MPTCP = 132, 136, 262
 KINDS = [
@@ -85,8 +87,8 @@ WAYS = (
 
 
 def send_to(address, port):
-    """Try each kind of socket in each way; the ways in which a connection was made."""
-    made, waiting = [], []
+    """Try each kind of socket in each way; those that may yet connect, with what they would be then."""
+    waiting = []
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     for (kind, of, protocol), way in itertools.product(KINDS, WAYS):
         try:
@@ -104,24 +106,30 @@ def send_to(address, port):
                 sock.sendto(f"{kind} {way.__name__} to {address}".encode(), target)
                 sock.close()
             else:
-                waiting.append((sock, kind, way))
+                waiting.append((sock, f"{kind} {way.__name__} to {address}:{port}"))
                 sock.connect(target)
         except BlockingIOError:
             pass
         except OSError:
             sock.close()
-    end = time.monotonic() + TIMEOUT_S
+    return waiting
+
+
+def connected(waiting):
+    """Wait for sockets to connect; what those are that did."""
+    made, end = [], time.monotonic() + TIMEOUT_S
     while time.monotonic() < end:
         for one in list(waiting):
-            sock, kind, way = one
+            sock, what = one
             try:
                 sock.getpeername()
-                made.append(f"{kind} {way.__name__} to {address}:{port}")
+                made.append(what)
                 waiting.remove(one)
                 sock.close()
             except OSError:
-                time.sleep(0.005)
-    for sock, *_ in waiting:
+                continue
+        time.sleep(0.02)
+    for sock, _ in waiting:
         sock.close()
     return made
 
@@ -178,6 +186,9 @@ if dist.get_rank() == 0:
     note("names", {name: resolve(name) for name in ASKED["names"]})
     note("names_took_s", time.monotonic() - began)
     note("resolver", [answer for name in ASKED["names"][:3] for answer in ask_resolver(name)])
-    found = [send_to(address, port) for address in ASKED["addresses"] for port in ASKED["ports"]]
-    note("connected", [way for ways in found for way in ways])
+    found, targets = [], list(itertools.product(ASKED["addresses"], ASKED["ports"]))
+    while targets:
+        found += connected([one for target in targets[:MOST_TARGETS] for one in send_to(*target)])
+        del targets[:MOST_TARGETS]
+    note("connected", found)
 dist.barrier()

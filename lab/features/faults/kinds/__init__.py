@@ -1,4 +1,4 @@
-"""What a kind of fault is; each kind is a class with an example in one of the modules here."""
+"""The base of fault kinds; each kind is a class with an example in a module of this package."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ from lab.spec.reading import Value
 
 T = TypeVar("T")
 Harm = Literal["slows", "loses", "spoils"]
-"""What a run may suffer: it takes longer and comes out the same; it loses somebody and may fail; data is changed."""
+"""The worst effect on a run: it takes longer with the same result; it loses a rank or node and may fail; data changes.
+"""
 
 
 class Chance(Frozen):
-    """What decides where a fault is drawn for a run."""
+    """Draws faults for a run."""
 
     random: Random
     nodes: Sequence[str]
@@ -38,7 +39,7 @@ class Chance(Frozen):
     """Of the run."""
 
     def one_of(self, choices: Sequence[T]) -> T:
-        """One of them, each as likely as any other."""
+        """Return one of the choices, each with the same probability."""
         return self.random.choice(choices)
 
 
@@ -48,44 +49,44 @@ class ReadBack:
 
     in_force: bool
     measured: Mapping[str, Any] = field(default_factory=dict)
-    """What was measured, by what it is, with its unit in the name: `{"asked_bits_per_s": 1e8}`."""
+    """Measurements, with units in their names: `{"asked_bits_per_s": 1e8}`."""
 
 
 class FaultKind(Frozen, ABC):
-    """One kind of fault: its data, and how it is injected, which may take seconds."""
+    """One kind of fault: its data, and how to inject it, which may take seconds."""
 
     does: ClassVar[str]
-    """What it breaks, a line for the reference."""
+    """What it breaks, as a line for the reference."""
     example: ClassVar[str]
-    """Its key and value, as a file writes them: `kill: node2`. A class with an example is a kind of its own."""
+    """Its key and value, as a file writes them: `kill: node2`. A class with an example is a kind."""
     main_key: ClassVar[str] = ""
-    """The key that says all in short; empty: the first one."""
+    """The key of the short form; empty: the first one."""
     template: ClassVar[str] = "{key} {node}"
-    """What it is in words, with the values of its attributes: `kill node2`."""
+    """Its description, with the values of its attributes: `kill node2`."""
     shown_as: ClassVar[tuple[str, ...]]
-    """Causes of a culprit, or kinds of findings, that are right for it; empty: it breaks nothing."""
+    """Causes of a culprit, or kinds of findings, that are correct for it; empty: it breaks nothing."""
     by_worker: ClassVar[bool] = False
-    """Whether the worker itself does it, as `worker_actions` says: only where its call, phase or note holds it."""
+    """Whether the worker performs it (`worker_actions`), which needs a call, phase, or note that holds the worker."""
     of_writes: ClassVar[bool] = False
-    """Whether it acts on what ranks write to files: that has to be seen from their start."""
+    """Whether it acts on ranks' writes to files, which have to be filtered from their start."""
     of_call: ClassVar[bool] = False
-    """Whether it acts on the tensors that a call brings: only before one that takes some."""
+    """Whether it changes the tensors of a call: only before an operation that sends data."""
     leaves_running: ClassVar[bool | None] = None
     """Whether its nodes run afterwards; None: as before."""
     harm: ClassVar[Harm] = "loses"
-    """What a run may suffer from it at most, where it is healed after a while."""
+    """The worst effect on a run, if it is healed after a while."""
     passes: ClassVar[bool] = False
-    """Whether a search has it healed after a while, though it loses somebody: else those who try again try for ever."""
+    """Whether a search heals it after a while although it loses a rank or node: otherwise retries never end."""
     draws: ClassVar[Mapping[str, Sequence[Any]] | None] = None
-    """What a search chooses from, by attribute, beside what it acts on; None: no search draws one."""
+    """Choices of a search, by attribute, besides what it acts on; None: no search draws it."""
     needs: ClassVar[Need] = ""
-    """What it needs of the engine, beside that its nodes run."""
+    """What it needs of the engine, besides running nodes."""
     strict_cannot: ClassVar[str] = ""
-    """Why a strict cluster cannot have it, as the end of a sentence; empty: it can."""
+    """Why strict clusters do not support it, as the end of a sentence; empty: they do."""
 
     @classmethod
     def short(cls) -> Kind | None:
-        """How its value is said in short, where no key but one is required: by the value of that one."""
+        """Return the kind of its short form, if at most one key is required: the value of that key."""
         name = cls.main_key or next(iter(keys_of(cls)))
         if required_keys(cls) not in ([], [name]):
             return None
@@ -94,7 +95,7 @@ class FaultKind(Frozen, ABC):
 
     @classmethod
     def value(cls) -> Kind:
-        """What the value of its key may be: a mapping with keys of its own, or what is said in short."""
+        """Return the kind of its value: a mapping with its own keys, or the short form."""
         keys, short = keys_of(cls), cls.short()
         mapping_of = ", ".join(f"{key} ({one.kind.allowed})" for key, one in keys.items())
         is_mapping = len(keys) > 1
@@ -117,17 +118,17 @@ class FaultKind(Frozen, ABC):
 
     @classmethod
     def why_not(cls, engine: str) -> str:
-        """Why an engine cannot do it, as the end of a sentence that begins with the fault; empty: it can."""
+        """Return why an engine does not support it, as the end of a sentence about the fault; empty: it does."""
         return traits_of(engine).cannot.get(cls.needs, "")
 
     @classmethod
     def targets(cls, chance: Chance) -> Sequence[Any]:
-        """What a search may have it act on."""
+        """Return what a search may let it act on."""
         return chance.ranks if "rank" in keys_of(cls) else chance.nodes
 
     @classmethod
     def drawn(cls, chance: Chance) -> FaultKind | None:
-        """One of its kind, for a search; None: no search draws one."""
+        """Draw one for a search; None: no search draws this kind."""
         if cls.draws is None:
             return None
         (main, *_) = keys_of(cls)
@@ -136,10 +137,10 @@ class FaultKind(Frozen, ABC):
 
     @classmethod
     def parse(cls, words: Sequence[str]) -> str:
-        """What a command line says of it, as the value in a file would.
+        """Convert the words of a command line to the value in a file.
 
         Raises:
-            UsageError: it says too little, or too much.
+            UsageError: there are too few words, or too many.
         """
         keys, text = [*keys_of(cls)], " ".join(words)
         if len(words) == 2 and len(keys) > 1:
@@ -148,7 +149,7 @@ class FaultKind(Frozen, ABC):
 
     @classmethod
     def on_the_command_line(cls) -> str:
-        """Its example as `lab fault` takes it: `kill node2`."""
+        """Return its example for `lab fault`: `kill node2`."""
         kind, _, value = cls.example.partition(": ")
         return f"{kind} '{value}'" if " " in value else f"{kind} {value}"
 
@@ -157,27 +158,27 @@ class FaultKind(Frozen, ABC):
 
     @property
     def amounts(self) -> dict[str, Any]:
-        """The values of its keys, by attribute, without the first one, which says what it acts on."""
+        """The values of its keys, by attribute, without the first one, which names what it acts on."""
         _, *others = keys_of(type(self)).values()
         return {one.attribute: getattr(self, one.attribute) for one in others}
 
     @property
     def worker_actions(self) -> Mapping[str, Any]:
-        """What the worker does itself: the values of all keys but the rank, see `on_node.holds`."""
+        """Actions of the worker itself: the values of all keys but the rank, see `on_node.holds`."""
         return {key_of(type(self)): self.amounts} if self.by_worker else {}
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The nodes that it acts on: those that its value names."""
+        """The nodes that it acts on, which its value names."""
         return named_nodes(json.dumps(dump_keys(self)))
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The ranks that it acts on, where it acts on ranks."""
+        """The ranks that it acts on, if it acts on ranks."""
         return (vars(self)["rank"],) if "rank" in vars(self) else ()
 
     def check(self, _: ClusterTarget) -> None:
-        """See, before a run begins, whether it can be injected, as far as that can be seen.
+        """Check before a run begins whether it can be injected, as far as possible.
 
         Raises:
             LabError: it cannot.
@@ -185,7 +186,7 @@ class FaultKind(Frozen, ABC):
         return
 
     def unfit(self, _tensors: Sequence[Mapping[str, Any]]) -> str:
-        """Why it cannot be done to a call that brings these tensors (see `Reached`); empty: it can."""
+        """Return why it cannot act on a call with these tensors (see `Reached`); empty: it can."""
         return ""
 
     def apply(self, target: ClusterTarget) -> None:
@@ -197,26 +198,26 @@ class FaultKind(Frozen, ABC):
         raise NotImplementedError
 
     def renew(self, _: ClusterTarget) -> None:
-        """Inject it once more, where a node has come back that knows nothing of it, maybe with another address."""
+        """Inject it again after a node was started, which knows nothing of it and may have another address."""
         return
 
     def count_effects(self, _: ClusterTarget) -> Mapping[str, Any]:
-        """What it has done by now, by what that is: `{"dropped_packets": 12}`; asked just before it is undone."""
+        """Return its effects so far: `{"dropped_packets": 12}`; called just before it is undone."""
         return {}
 
     def undo(self, target: ClusterTarget) -> None:
-        """Take it back, also where it is not in force, and by somebody who only knows its data.
+        """Undo it, even if it is not in force, knowing only its data.
 
         Raises:
-            LabError: it cannot be taken back.
+            LabError: it cannot be undone.
         """
         raise NotImplementedError
 
     def read_back(self, target: ClusterTarget) -> ReadBack:
-        """Read its state where it was injected.
+        """Measure its state where it was injected.
 
         Raises:
-            LabError: that cannot be read.
+            LabError: it cannot be measured.
         """
         raise NotImplementedError
 
@@ -229,15 +230,15 @@ class AgentFault(FaultKind):
 
     by_agent: ClassVar[str]
     patience_s: ClassVar[float] = 0.0
-    """How long after its injection it may take until it is in force."""
+    """Seconds after the injection until it has to be in force."""
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """What the agent needs to know."""
+        """Arguments of the agent's action."""
         return vars(self)
 
     def node_in(self, _: ClusterTarget) -> str:
-        """The node whose agent it is."""
+        """Return the node of the agent."""
         return self.nodes[0]
 
     def apply(self, target: ClusterTarget) -> None:
@@ -247,7 +248,7 @@ class AgentFault(FaultKind):
             poll_until(lambda: self.read_back(target).in_force, self.patience_s, _PAUSE_S)
 
     def undo(self, target: ClusterTarget) -> None:
-        """Have the agent take it back; a node that does not run forgets it."""
+        """Have the agent undo it; a node that does not run forgets it."""
         node = self.node_in(target)
         if target.running(node):
             target.ask(node, f"undo_{self.by_agent}", self.arguments)
@@ -259,15 +260,15 @@ class AgentFault(FaultKind):
 
 
 def required_keys(kind: type[FaultKind]) -> list[str]:
-    """The keys of a kind that have no default."""
+    """Return the keys of a kind without defaults."""
     return [name for name, one in keys_of(kind).items() if one.default is MISSING]
 
 
 def read_fault(kind: type[FaultKind], value: Value, allowed: str) -> Any:
-    """A fault from the mapping of its keys; None where one of them is a problem.
+    """Read a fault from the mapping of its keys; None if a key is invalid.
 
     Raises:
-        InvalidError: a key is missing, or the fault is none.
+        InvalidError: a key is missing, or the fault is invalid.
     """
     named = {name.raw for name, _ in value.pairs(allowed)}
     if not named:
@@ -280,10 +281,10 @@ def read_fault(kind: type[FaultKind], value: Value, allowed: str) -> Any:
 
 
 def make_or_refuse(value: Value, make: Callable[[], T], allowed: str = "") -> T:
-    """What `make` returns; a `UsageError` of it is a problem of the value.
+    """Return the result of `make`; turn its `UsageError` into a problem of the value.
 
     Raises:
-        InvalidError: it is one.
+        InvalidError: there was one.
     """
     try:
         return make()
@@ -292,13 +293,13 @@ def make_or_refuse(value: Value, make: Callable[[], T], allowed: str = "") -> T:
 
 
 def key_of(kind: type[FaultKind]) -> str:
-    """The key of a kind in a file."""
+    """Return the key of a kind in a file."""
     return kind.example.partition(":")[0]
 
 
 @cache
 def fault_kinds() -> dict[str, type[FaultKind]]:
-    """Every kind, by its key: the classes in the modules here that have an example of their own."""
+    """Return every kind by its key: the classes in this package that have their own example."""
     modules = [import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
     classes = [one for module in modules for one in vars(module).values() if "example" in getattr(one, "__dict__", ())]
     return {key_of(one): one for one in sorted(classes, key=key_of)}

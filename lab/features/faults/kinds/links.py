@@ -41,7 +41,7 @@ from lab.spec.reading import Value
 
 _HINT = "load the module sch_netem, or take another kernel; rate, loss, duplicate, partition and reset need none"
 _MET = {"drop": "dropped", "loss": "lost", "reset": "reset", "duplicate": "doubled", "names": "unanswered"}
-"""What results call packets that met something."""
+"""Names in results for the effects on packets."""
 
 
 class LinkFault(FaultKind):
@@ -52,7 +52,7 @@ class LinkFault(FaultKind):
     needs = "links"
 
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-        """What each node is told, of nodes with these addresses."""
+        """Return the data for each node, given the addresses of the nodes."""
         raise NotImplementedError
 
     def _node_tables(self, target: ClusterTarget) -> list[tuple[str, dict[str, Any]]]:
@@ -60,7 +60,7 @@ class LinkFault(FaultKind):
         return [(node, {**tables, "part": str(self)}) for node, tables in parts.items() if target.running(node)]
 
     def apply(self, target: ClusterTarget) -> None:
-        """Tell every node that runs."""
+        """Inject it on every running node."""
         try:
             for node, tables in self._node_tables(target):
                 target.ask(node, "apply_links", tables)
@@ -69,10 +69,10 @@ class LinkFault(FaultKind):
             raise (MachineLacks(why, _HINT) if NO_NETEM in error.message else LabError(why)) from None
 
     def check(self, target: ClusterTarget) -> None:
-        """Whether the kernel of the nodes has what delays packets, where that is asked for: all are on one machine.
+        """Check whether the nodes' kernel supports delays, if it has any; all nodes share one machine.
 
         Raises:
-            MachineLacks: it has not.
+            MachineLacks: it does not.
         """
         tables = self._node_tables(target)
         late = any(how.get(name) for _, one in tables for how in one["to"].values() for name in LATE)
@@ -80,23 +80,23 @@ class LinkFault(FaultKind):
             raise MachineLacks(f"{self} cannot be done: {tables[0][0]}: {NO_NETEM}", _HINT)
 
     def renew(self, target: ClusterTarget) -> None:
-        """Tell every node that runs, but for those that stand still."""
+        """Inject it again on every running node that is not paused."""
         for node, tables in self._node_tables(target):
             if not target.paused(node):
                 target.ask(node, "apply_links", tables)
 
     def count_effects(self, target: ClusterTarget) -> Mapping[str, Any]:
-        """What was dropped, lost, reset and sent twice."""
+        """Return the counts of dropped, lost, reset, and duplicated packets."""
         return count_met([target.ask(node, "inspect_links", tables) for node, tables in self._node_tables(target)])
 
     def undo(self, target: ClusterTarget) -> None:
-        """Have every node that runs take it back."""
+        """Undo it on every running node."""
         for node, address in target.addresses.items():
             if target.running(node):
                 target.ask(node, "undo_links", {"part": str(self), "address": address})
 
     def read_back(self, target: ClusterTarget) -> ReadBack:
-        """Whether it is in force on every node that runs, what it has met by now, and what packets meet."""
+        """Return whether it is in force on every running node, its effects so far, and a measurement."""
         tables = self._node_tables(target)
         states = [target.ask(node, "inspect_links", one) for node, one in tables]
         if not all(str(self) in state["parts"] for state in states):
@@ -104,7 +104,7 @@ class LinkFault(FaultKind):
         return ReadBack(True, {**count_met(states), **self._measured(target, tables)})
 
     def _measured(self, target: ClusterTarget, tables: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
-        """What packets of one node to one other meet, where a rate or a delay is asked for."""
+        """Measure the rate or delay between two nodes, if the fault has one."""
         for node, one in tables:
             for peer, how in one["to"].items():
                 rate = min(filter(None, (how.get("rate_bits_per_s"), one.get("rate_bits_per_s"))), default=None)
@@ -117,7 +117,7 @@ class LinkFault(FaultKind):
 
 
 def count_met(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What nodes have dropped, lost, reset and sent twice by now, all together."""
+    """Return the total counts of dropped, lost, reset, and duplicated packets of all nodes."""
     packets = Counter[str]()
     for state in states:
         for name, count in state["met"].items():
@@ -128,26 +128,26 @@ def count_met(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 class OnLink(LinkFault):
-    """A kind whose value names a link, and how much of something happens on it: `node2 50ms jitter 5ms`.
+    """A kind whose value names a link, and amounts: `node2 50ms jitter 5ms`.
 
-    Each key beside the link sets the attribute of `Broken` that has the name of its own attribute.
+    Each key except the link sets the attribute of the same name in the condition.
     """
 
     link: Link = key_field(MISSING, link_kind(), "link: node2 -> node0")
-    """Which links: a node, one way, both ways, or all."""
+    """The links: of a node, one way, both ways, or all."""
 
     def condition(self) -> Mapping[str, float]:
-        """The condition that the link is in."""
+        """Return the condition of the link."""
         return {name: value for name, value in self.amounts.items() if value is not None}
 
     @classmethod
     def targets(cls, chance: Chance) -> Sequence[Any]:
-        """All that a node sends and gets."""
+        """Return all links of each node."""
         return [Link(node) for node in chance.nodes]
 
     @classmethod
     def short(cls) -> Kind:
-        """Words in the order of its keys."""
+        """Return the kind of words in the order of its keys."""
         _, *amounts = keys_of(cls)
         allowed = f"words such as {cls.example.partition(': ')[2]!r}"
 
@@ -157,7 +157,7 @@ class OnLink(LinkFault):
         return Kind(allowed, read, {"type": "string"})
 
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-        """What each node is told."""
+        """Return the data for each node."""
         return tables_of([(self.link, self.condition())], addresses)
 
     def __str__(self) -> str:
@@ -169,34 +169,34 @@ class OnLink(LinkFault):
 
 
 def _as_mapping(value: Value, names: Sequence[str], allowed: str) -> Value:
-    """The mapping that words mean: a link, the first amount, and pairs of a name and an amount."""
+    """Convert words to a mapping: a link, the first amount, and pairs of a name and an amount."""
     from yaml.nodes import MappingNode, ScalarNode
 
     def scalar(word: str) -> ScalarNode:
-        return ScalarNode("tag:yaml.org,2002:str", word, value.mark, value.mark)
+        return ScalarNode("tag:yaml.org,2002:str", word, value.start, value.start)
 
     where, rest = link_at_start(read_text(value, allowed))
     words = ["link", where, *names[:1], *rest.split()] if rest else ["link", where]
     if not where or len(words) % 2 or (rest and not names):
         raise value.refused(allowed)
     pairs = [(scalar(name), scalar(word)) for name, word in zip(words[::2], words[1::2], strict=True)]
-    node = MappingNode("tag:yaml.org,2002:map", pairs, value.mark, value.mark)
+    node = MappingNode("tag:yaml.org,2002:map", pairs, value.start, value.start)
     return Value(node, value.field, value.reading)
 
 
 class Corrupt(OnLink):
-    """A bit of each packet is flipped by chance, which the receiver's checksum finds: it drops the packet."""
+    """A bit of a packet is flipped at random; the receiver's checksum detects it, and it drops the packet."""
 
-    does = "a bit of a packet is flipped by chance, so that the receiver drops it; needs netem in the kernel"
+    does = "flips a bit of some packets, so the receiver drops them; needs netem in the kernel"
     example = "corrupt: node2 1%"
     corrupt: float = key_field(MISSING, share_kind(), "share: 1%", name="share")
     """How many of them."""
 
 
 class Delay(OnLink):
-    """Each packet waits before it leaves."""
+    """Each packet waits before it is sent."""
 
-    does = "packets take longer, one way, and there and back twice that; needs netem in the kernel"
+    does = "delays packets, one way; needs netem in the kernel"
     example = "delay: node2 50ms jitter 5ms"
     delay_s: float = key_field(MISSING, kinds.duration_kind(LONGEST_DELAY_S), "by: 50ms", name="by")
     """How much longer, one way."""
@@ -205,18 +205,18 @@ class Delay(OnLink):
 
 
 class Duplicate(OnLink):
-    """Each packet is sent a second time by chance."""
+    """Packets are sent twice at random."""
 
-    does = "packets arrive twice by chance"
+    does = "delivers some packets twice"
     example = "duplicate: node2 10%"
     duplicate: float = key_field(MISSING, share_kind(), "share: 10%", name="share")
     """How many of them."""
 
 
 class Loss(OnLink):
-    """Each packet is dropped by chance, where it arrives: whoever sent it is not told."""
+    """Packets are dropped at random where they arrive, without a message to the sender."""
 
-    does = "packets are lost by chance"
+    does = "loses some packets"
     example = "loss: node2 5%"
     draws: ClassVar = {"loss": (0.05, 0.2)}
     loss: float = key_field(MISSING, share_kind(), "share: 5%", name="share")
@@ -224,9 +224,9 @@ class Loss(OnLink):
 
 
 class Rate(OnLink):
-    """So much leaves in a second, and no more."""
+    """The rate of sending is limited."""
 
-    does = "so much is sent in a second and no more: by a node to all others together, or on one link"
+    does = "limits the data per second: of a node to all others together, or of one link"
     example = "rate: node2 100mbit"
     draws: ClassVar = {"rate_bits_per_s": (1e6, 10e6, 100e6)}
     rate_bits_per_s: float = key_field(MISSING, rate_kind(SLOWEST, FASTEST), "at: 100mbit", name="at")
@@ -234,9 +234,9 @@ class Rate(OnLink):
 
 
 class Reorder(OnLink):
-    """All packets are late but some, which so overtake the others."""
+    """All packets are delayed except some, which overtake the others."""
 
-    does = "packets overtake others, which are late; needs netem in the kernel"
+    does = "lets some packets overtake others; needs netem in the kernel"
     example = "reorder: node2 25% by 10ms"
     reorder: float = key_field(MISSING, share_kind(), "share: 25%", name="share")
     """How many overtake the others."""
@@ -245,9 +245,9 @@ class Reorder(OnLink):
 
 
 class Reset(OnLink):
-    """Open TCP connections are reset, for both ends; who uses one, or wants a new one, gets its reset for an answer."""
+    """Open TCP connections are reset at both ends, and so are new ones."""
 
-    does = "TCP connections are reset, and new ones refused"
+    does = "resets TCP connections and refuses new ones"
     example = "reset: node2 - node0"
     shown_as = ("connection_reset", "connection_lost")
     harm = "loses"
@@ -255,19 +255,19 @@ class Reset(OnLink):
 
     @classmethod
     def drawn(cls, chance: Chance) -> FaultKind | None:
-        """One link, both ways."""
+        """Draw one link, both ways."""
         if len(chance.nodes) == 1:
             return None
         node = chance.one_of(chance.nodes)
         return cls(link=Link(node, "-", chance.one_of([name for name in chance.nodes if name != node])))
 
     def condition(self) -> Mapping[str, float]:
-        """A link that resets."""
+        """Return the condition of a link that resets connections."""
         return {"reset": 1.0}
 
 
 def _node_or_all() -> Kind:
-    """The name of a node, or `all`."""
+    """Return the kind of a node's name, or `all`."""
     name, allowed = kinds.node_kind(), f"the name of a node, such as node2, or {ALL}"
 
     def read(value: Value) -> str:
@@ -278,9 +278,9 @@ def _node_or_all() -> Kind:
 
 
 class Dns(LinkFault):
-    """Questions for names are refused; what a process knows already it goes on to know."""
+    """Name queries are refused; a process keeps the names that it already knows."""
 
-    does = "names do not resolve on a node, or on all: questions are refused at once"
+    does = "refuses name resolution on a node, or on all nodes"
     example = "dns: node2"
     shown_as = ("name_resolution", "rendezvous")
     strict_cannot = "a strict cluster cannot have: its nodes know one another's names and ask nobody"
@@ -289,12 +289,12 @@ class Dns(LinkFault):
     """A node, or `all`."""
 
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-        """What each node is told."""
+        """Return the data for each node."""
         return tables_of([], addresses, nameless=list(addresses) if self.node == ALL else [self.node])
 
 
 def _mapping(allowed: str, name: Kind, one: Kind) -> Kind:
-    """A mapping from names of one kind to values of another, as pairs."""
+    """Return the kind of mappings from names to values of other kinds, as pairs."""
 
     def read(value: Value) -> tuple[tuple[Any, Any], ...]:
         return tuple(value.mapping(allowed, lambda key, item: (name.read(key), one.read(item))).items())
@@ -316,9 +316,9 @@ _RACKS = _mapping(
 
 
 class Network(Condition, LinkFault):
-    """What the links of a run are like, from before its workers start to its end."""
+    """The links of a run, from before its workers start to its end."""
 
-    does = "all links at once are as the key `network:` has them, by a profile's name or in full"
+    does = "changes all links, as the key `network:` does"
     example = "network: wan-40ms"
     main_key = "profile"
 
@@ -345,11 +345,11 @@ class Network(Condition, LinkFault):
             raise UsageError("a jitter is a jitter of a delay; say `delay` too")
 
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-        """What each node is told."""
+        """Return the data for each node."""
         return tables_of(self._layers(list(addresses)), addresses)
 
     def _layers(self, names: Sequence[str]) -> list[Layer]:
-        """All conditions, the least exact first."""
+        """Return all conditions, the least specific first."""
         layers = [(Link(ALL), condition_fields(self))]
         if self.profile is not None:
             profile, middle = PROFILES[self.profile], (len(names) + 1) // 2
@@ -357,11 +357,8 @@ class Network(Condition, LinkFault):
             racks = [members for _, members in self.racks] or [tuple(names[:middle]), tuple(names[middle:])]
             home = {name: rack for rack, members in enumerate(racks) for name in members}
             cross_rack_pairs = [pair for pair in combinations(names, 2) if home.get(pair[0]) != home.get(pair[1])]
-            layers += [
-                (Link(one, "-", other), condition_fields(profile.between))
-                for one, other in cross_rack_pairs
-                if profile.between
-            ]
+            between = condition_fields(profile.between) if profile.between else {}
+            layers += [(Link(one, "-", other), between) for one, other in cross_rack_pairs if between]
         own = [(where, condition_fields(condition)) for where, condition in self.links]
         return [*layers, *sorted(own, key=lambda one: one[0].exactness)]
 
@@ -372,10 +369,10 @@ class Network(Condition, LinkFault):
 
 
 def network_of(data: str | Mapping[str, Any]) -> Network:
-    """A network that somebody says elsewhere than in a file, as a file would say it.
+    """Parse a network that does not come from a file, as a file would write it.
 
     Raises:
-        ScenarioError: it is none; a line a problem.
+        ScenarioError: it is invalid; a line for each problem.
     """
     from lab.spec.document import read_value  # imports yaml
 
@@ -384,13 +381,13 @@ def network_of(data: str | Mapping[str, Any]) -> Network:
 
 
 def _network_words(data: Mapping[str, Any]) -> str:
-    """`rate 100mbit, node2 rate 10mbit`."""
+    """Return `rate 100mbit, node2 rate 10mbit`."""
     words = [f"{name} {value}" for name, value in data.items() if not isinstance(value, Mapping)]
     return ", ".join([*words, *(f"{where} {_network_words(how)}" for where, how in data.get("links", {}).items())])
 
 
 def _partition() -> Kind:
-    """The shape of a partition in words, or a map."""
+    """Return the kind of partitions: a shape in words, or a mapping."""
     name = kinds.node_kind()
     names = list_of(name, "a list of nodes")
 
@@ -411,9 +408,9 @@ def _partition() -> Kind:
 
 
 class Partition(LinkFault):
-    """Nodes drop packets of others, without a word: whoever waits for them waits."""
+    """Nodes silently drop packets of others."""
 
-    does = "nodes drop the packets of others, in sets, one way, or as a map says; nobody is told"
+    does = "makes nodes silently drop each other's packets: between sets, one way, or as a map says"
     example = "partition: isolate node2"
     shown_as = ("cut_off", "node_disconnected")
 
@@ -424,7 +421,7 @@ class Partition(LinkFault):
 
     @classmethod
     def drawn(cls, chance: Chance) -> FaultKind | None:
-        """One node that sees nobody, or of which one other sees nothing."""
+        """Draw one node that is isolated, or whose packets one other node drops."""
         if len(chance.nodes) == 1:
             return None
         node = chance.one_of(chance.nodes)
@@ -432,7 +429,7 @@ class Partition(LinkFault):
         return cls(shape=chance.one_of((f"isolate {node}", f"one-way {node} -> {other}")))
 
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-        """What each node is told."""
+        """Return the data for each node."""
         drops = find_drops(self.shape, list(addresses))
         ways = [Link(sender, "->", node) for node, senders in drops.items() for sender in senders]
         return tables_of([(way, {"drop": 1.0}) for way in ways], addresses)

@@ -1,4 +1,4 @@
-"""Kinds of faults that are injected into nodes."""
+"""Kinds of faults of nodes."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ class NodeFault(FaultKind):
 
     draws: ClassVar[Mapping[str, Sequence[Any]] | None] = {}
     runs: ClassVar[bool] = False
-    """Whether its node runs while it is in force, of a kind that is about that."""
+    """Whether its node runs while it is in force, for a kind that stops or starts nodes."""
     node: str = key_field(MISSING, node_kind(), "kill: node2")
     """The node that it acts on."""
 
     def read_back(self, target: ClusterTarget) -> ReadBack:
-        """Whether it runs, or does not, as it is to."""
+        """Return whether the node runs, or does not, as expected."""
         return ReadBack(target.running(self.node) is self.runs)
 
 
 class PowerLost(NodeFault):
-    """A kind after which the node does not run; healed, it runs again."""
+    """A kind after which the node does not run; healing it starts the node."""
 
     shown_as: ClassVar[tuple[str, ...]] = ("node_lost",)
     leaves_running: ClassVar[bool | None] = False
 
     def apply(self, target: ClusterTarget) -> None:
-        """Kill the node, where it runs."""
+        """Kill the node, if it runs."""
         try:
             target.kill(self.node)
         except (LabError, OSError):
@@ -44,7 +44,7 @@ class PowerLost(NodeFault):
                 raise
 
     def undo(self, target: ClusterTarget) -> None:
-        """Start it again."""
+        """Start the node again."""
         if not target.running(self.node):
             target.start(self.node)
 
@@ -52,63 +52,63 @@ class PowerLost(NodeFault):
 class Kill(PowerLost):
     """Everything on the node ends at once; its peers see their connections closed."""
 
-    does = "every process of a node is killed at once; its peers see their connections closed"
+    does = "kills all processes of a node; its peers see closed connections"
     example = "kill: node2"
 
 
 class PowerOff(PowerLost):
-    """The cable is out before everything ends: no peer is told that a connection was closed, as in a power cut."""
+    """The cable is pulled before everything ends: peers see no closed connection, as in a power cut."""
 
-    does = "a node vanishes as in a power cut: no peer is told that its connections were closed"
+    does = "cuts the power of a node: its peers see nothing"
     example = "power_off: node2"
     shown_as = ("node_lost", "cut_off")
     needs = "cable"
 
     def apply(self, target: ClusterTarget) -> None:
-        """Pull the cable out, then kill the node."""
+        """Pull the cable, then kill the node."""
         if target.running(self.node):
             target.ask(self.node, "apply_cable", {})
             super().apply(target)
 
 
 class Restart(PowerLost):
-    """Everything on the node ends at once, and its agent comes back; a run goes on there if its launcher has it so."""
+    """Everything on the node ends, and its agent starts again; a run goes on there if its launcher supports it."""
 
-    does = "a node is killed and started again at once: what ran there has ended"
+    does = "kills a node and starts it again"
     example = "restart: node2"
     shown_as = ("node_lost", "killed")
     leaves_running = None
     runs = True
 
     def apply(self, target: ClusterTarget) -> None:
-        """Kill it, and start it again."""
+        """Kill the node, and start it again."""
         super().apply(target)
         target.start(self.node)
 
 
 class Stop(PowerLost):
-    """Its workers get SIGTERM, and after the grace period everything ends, as in maintenance that nobody announced."""
+    """Its workers get SIGTERM, and after the grace period everything ends, as in unannounced maintenance."""
 
-    does = "a node is shut down: its workers get SIGTERM, and after a grace period everything ends"
+    does = "shuts a node down: SIGTERM to its workers, then the end after a grace period"
     example = "stop: {node: node2, grace: 2s}"
     shown_as = ("node_lost", "killed")
     grace_s: float = key_field(1.0, duration_kind(3600), "stop: {node: node2, grace: 2s}", name="grace")
     """What its workers have to save what they can."""
 
     def apply(self, target: ClusterTarget) -> None:
-        """Have the agent begin with it."""
+        """Have the agent begin the shutdown."""
         if target.running(self.node):
             target.ask(self.node, "apply_shutdown", self.amounts)
 
     def undo(self, target: ClusterTarget) -> None:
-        """Call it off, or start the node again."""
+        """Cancel the shutdown, or start the node again."""
         if target.running(self.node):
-            with suppress(LabError):  # it has just ended
+            with suppress(LabError):  # the node has just ended
                 target.ask(self.node, "undo_shutdown", {})
         super().undo(target)
 
     def read_back(self, target: ClusterTarget) -> ReadBack:
-        """Whether it has begun, or is over."""
+        """Return whether the shutdown has begun, or is over."""
         with suppress(LabError):
             if target.running(self.node):
                 return ReadBack(**target.ask(self.node, "inspect_shutdown", {}))
@@ -116,68 +116,68 @@ class Stop(PowerLost):
 
 
 class Start(NodeFault):
-    """The node comes back, and takes part again where the launcher takes it in."""
+    """The node starts again, and takes part in the run if the launcher adds it."""
 
-    does = "a node that was stopped or killed gets its power back, as with `lab start`"
+    does = "starts a stopped or killed node, as `lab start` does"
     example = "start: node2"
     shown_as = ()
     leaves_running = runs = True
     draws = None
 
     def apply(self, target: ClusterTarget) -> None:
-        """Start the node, where it does not run, and wait until its agent can fork workers."""
+        """Start the node if it does not run, and wait until its agent can fork workers."""
         if not target.running(self.node):
             target.start(self.node)
 
     def undo(self, target: ClusterTarget) -> None:
-        """Leave it: a node that runs is what a cluster has."""
+        """Do nothing: nodes of a cluster run."""
 
 
 class Pause(NodeFault):
-    """No process of the node gets any time; its kernel goes on to acknowledge what peers send."""
+    """The processes of the node are paused; its kernel still acknowledges packets of peers."""
 
-    does = "all processes of a node stand still, its agent too; they go on when that is healed"
+    does = "freezes all processes of a node, also its agent, until healed"
     example = "pause: node2"
     shown_as = ("node_paused",)
     harm = "slows"
 
     def apply(self, target: ClusterTarget) -> None:
-        """Have them stand still."""
+        """Pause the processes."""
         target.pause(self.node)
 
     def undo(self, target: ClusterTarget) -> None:
-        """Have them go on."""
+        """Resume the processes."""
         target.resume(self.node)
 
     def read_back(self, target: ClusterTarget) -> ReadBack:
-        """Whether they stand still."""
+        """Return whether the processes are paused."""
         return ReadBack(target.paused(self.node))
 
 
 class LimitFault(NodeFault):
-    """A kind by which a node may use so much and no more; healed, what it was made with."""
+    """A kind that limits a node; healing it restores the original limit."""
 
     needs = "limits"
     limited: ClassVar[str]
-    """What: `cpus` or `memory_bytes`."""
+    """The resource: `cpus` or `memory_bytes`."""
 
     @property
     def most(self) -> int | float:
-        """How much."""
+        """The limit."""
         (most,) = self.amounts.values()
         return most  # type: ignore[no-any-return]
 
     def apply(self, target: ClusterTarget) -> None:
-        """Let it use no more."""
+        """Set the limit."""
         target.limit(self.node, self.limited, self.most)
 
     def undo(self, target: ClusterTarget) -> None:
-        """Let it use as much as before."""
+        """Restore the original limit."""
         if target.running(self.node):
             target.limit(self.node, self.limited, None)
 
     def read_back(self, target: ClusterTarget) -> ReadBack:
-        """What it may use now."""
+        """Return the current limit."""
         now = target.throttle(self.node, self.limited)
         return ReadBack(abs(now - self.most) < 0.01, {self.limited: now})
 
@@ -185,7 +185,7 @@ class LimitFault(NodeFault):
 class Cpu(LimitFault):
     """Healed, it may use what it was made with."""
 
-    does = "a node gets so many cores of the processor and no more, as beside a greedy neighbour"
+    does = "limits the cores of a node"
     example = "cpu: {node: node1, cores: 0.2}"
     template = "cpu of {cores:g} cores for {node}"
     shown_as = ("straggler", "late")
@@ -201,7 +201,7 @@ class Cpu(LimitFault):
 class Memory(LimitFault):
     """Healed, it may use what it was made with."""
 
-    does = "a node gets so much memory and no more: what does not fit is killed"
+    does = "limits the memory of a node: the kernel kills what does not fit"
     example = "memory: {node: node1, limit: 300MiB}"
     shown_as = ("out_of_memory", "node_lost")
     draws = None  # what is too little depends on the script
@@ -217,9 +217,9 @@ class Memory(LimitFault):
 
 
 class Disconnect(AgentFault, NodeFault):
-    """Nobody reaches the node and it reaches nobody; its processes go on, and its connections stay open."""
+    """The node's network is down; its processes go on, and its connections stay open."""
 
-    does = "a node's network cable is out: its ranks go on and reach nobody; plugged in again it has the same address"
+    does = "unplugs a node's network cable; its address stays"
     example = "disconnect: node2"
     shown_as = ("node_disconnected", "cut_off")
     passes = True
@@ -228,9 +228,9 @@ class Disconnect(AgentFault, NodeFault):
 
 
 class DiskFull(AgentFault, NodeFault):
-    """Ranks of the node that write to a file are told that there is no space left; a mapped file is not noticed."""
+    """Writes of the node's ranks to files fail with ENOSPC; writes to mapped files are not affected."""
 
-    does = "ranks of a node that write to a file are told that no space is left on the disk"
+    does = "fails file writes of a node's ranks with `No space left on device`"
     example = "disk_full: node2"
     shown_as = ("disk_full",)
     of_writes = True
@@ -238,14 +238,14 @@ class DiskFull(AgentFault, NodeFault):
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """That writes are refused."""
+        """Refuse writes."""
         return {"full": True}
 
 
 class DiskSlow(AgentFault, NodeFault):
-    """Each write to a file, and each wait until one is on the disk, takes so much longer."""
+    """Each write to a file, and each fsync, takes longer."""
 
-    does = "each write of a rank of a node to a file, and each fsync, takes longer"
+    does = "slows file writes and fsync of a node's ranks"
     example = "disk_slow: {node: node2, by: 50ms}"
     shown_as = ("straggler", "late", "never_came", "never_entered")
     template = "{key} {node} by {by_s:g}s"
@@ -258,14 +258,14 @@ class DiskSlow(AgentFault, NodeFault):
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """How long writes wait."""
+        """The delay of writes."""
         return {"delay_s": self.by_s}
 
 
 class Hog(AgentFault, NodeFault):
-    """Somebody else on the node takes all memory but a little; where a rank wants more, the kernel kills the rank."""
+    """Another process on the node uses almost all memory; if a rank needs more, the kernel kills the rank."""
 
-    does = "the memory of a node is eaten up, but for a little; its limit stays what it is"
+    does = "uses up the memory of a node except for a little"
     example = "hog: {node: node2, leave: 64MiB}"
     shown_as = ("out_of_memory", "node_lost")
     needs = "memory"

@@ -1,4 +1,4 @@
-"""Kinds of faults that are injected into ranks: by the agent of their node, or by the worker itself."""
+"""Kinds of faults of ranks, injected by the agent of their node, or by the worker itself."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class RankFault(FaultKind):
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """None: it acts on a rank, wherever that is."""
+        """None: it acts on a rank on any node."""
         return ()
 
     def node_in(self, target: ClusterTarget) -> str:
-        """The node of the rank; beside its run, the one that says so, and else the first that runs."""
+        """Return the node of the rank; outside a run, the node that reports it, else the first running one."""
         if self.rank in target.ranks:
             return target.ranks[self.rank]
         running = [node for node in target.addresses if target.running(node)]
@@ -42,9 +42,9 @@ _SIGNALS = (
 
 
 class Signal(RankFault, AgentFault):
-    """The worker ends, stops or goes on, or does what its script has it do; a stopped one is let go on at the end."""
+    """The worker gets a signal; a stopped one is continued at the end."""
 
-    does = "the worker of a rank gets a signal; one that SIGSTOP stopped goes on when it is healed"
+    does = "sends a signal to a rank's worker; healing continues a worker stopped by SIGSTOP"
     example = "signal: {rank: 2, name: SIGSTOP}"
     template = "signal rank {rank} with {name}"
     shown_as = ("killed", "stopped")
@@ -55,15 +55,15 @@ class Signal(RankFault, AgentFault):
     """Which one."""
 
     def undo(self, target: ClusterTarget) -> None:
-        """Let it go on, if it was stopped and is still there."""
+        """Continue the worker, if it was stopped and still exists."""
         if self.name == _STOPS:
             super().undo(target)
 
 
 class Loader(RankFault, AgentFault):
-    """A worker of a DataLoader ends at once, as where memory ran out; nothing takes that back."""
+    """A worker of a DataLoader ends at once, as after running out of memory; this cannot be undone."""
 
-    does = "a worker process of a rank's DataLoader is killed"
+    does = "kills a worker process of a rank's DataLoader"
     example = "loader: 1"
     template = "loader {worker} of rank {rank}"
     shown_as = ("loader_killed",)
@@ -72,11 +72,11 @@ class Loader(RankFault, AgentFault):
     """Which one, in the order of their start."""
 
     def undo(self, _: ClusterTarget) -> None:
-        """It stays dead."""
+        """Do nothing."""
 
 
 class WorkerFault(RankFault):
-    """A kind that the worker of the rank does itself, where its call, phase or note holds it."""
+    """A kind that the worker of the rank performs itself, where its call, phase, or note holds it."""
 
     by_worker = True
     draws: ClassVar[Mapping[str, Sequence[Any]] | None] = {}
@@ -89,9 +89,9 @@ _ERRORS = (
 
 
 class Raise(WorkerFault):
-    """It comes out of the call, phase or note that the rank is at, and may be caught there."""
+    """The exception leaves the call, phase, or note that the rank is at, and may be caught there."""
 
-    does = "a rank raises an exception, out of the call, phase or note that sets it off"
+    does = "raises an exception in a rank, at the call, phase, or note of its event"
     example = "raise: {rank: 1, error: ValueError}"
     template = "raise {error} in rank {rank}"
     shown_as = ("exception",)
@@ -102,9 +102,9 @@ class Raise(WorkerFault):
 
 
 class Hang(WorkerFault):
-    """It waits where it is, and holds the interpreter's lock: none of its threads runs Python, and no handler does."""
+    """The rank waits and holds the interpreter's lock: none of its threads runs Python, and no signal handler does."""
 
-    does = "a rank hangs where it is, with the interpreter's lock, so that nothing in it runs Python"
+    does = "hangs a rank, by default with the interpreter's lock"
     example = "hang: 1"
     shown_as = ("never_came", "never_entered", "late")
     harm = "slows"
@@ -117,9 +117,9 @@ class Hang(WorkerFault):
 
 
 class Pauses(WorkerFault):
-    """As where a garbage collector looks through a large heap: all threads wait for the lock meanwhile."""
+    """All threads wait for the lock from time to time, as while a garbage collector scans a large heap."""
 
-    does = "a rank's interpreter stands still every so often, as in pauses of a garbage collector"
+    does = "pauses a rank's interpreter again and again, as garbage collection does"
     example = "pauses: {rank: 1, every: 200ms, last: 50ms}"
     template = "pauses of {last_s:g}s every {every_s:g}s in rank {rank}"
     shown_as = ("straggler", "late")
@@ -133,7 +133,7 @@ class Pauses(WorkerFault):
 
 
 class ChangedData(WorkerFault):
-    """A kind that changes one element of what a call brings."""
+    """A kind that changes one element of a call's tensors."""
 
     harm = "spoils"
     of_call = True
@@ -141,7 +141,7 @@ class ChangedData(WorkerFault):
     """Which one, over all tensors of the call, counted from 0."""
 
     def unfit(self, tensors: Sequence[Mapping[str, Any]]) -> str:
-        """That the call brings no such element, or one that cannot be changed so."""
+        """Return why the call has no such element, or one that cannot be changed."""
         first = 0
         for tensor in tensors:
             if self.element < first + tensor["elements"]:
@@ -151,26 +151,26 @@ class ChangedData(WorkerFault):
 
     @abstractmethod
     def unfit_number(self, dtype: str, bits: int) -> str:
-        """Why a number of this sort, of so many bits, cannot be changed so; empty: it can."""
+        """Return why a number of this type, of so many bits, cannot be changed; empty: it can."""
 
 
 class Nan(ChangedData):
-    """One element of the tensors that the call takes is NaN when it begins."""
+    """One element of the call's input tensors becomes NaN."""
 
-    does = "one element of what a rank brings to a call becomes NaN"
+    does = "turns one element of a rank's input to a call into NaN"
     example = "nan: 1"
     template = "nan in element {element} of rank {rank}"
     shown_as = ("nonfinite", "not_a_number")
 
     def unfit_number(self, dtype: str, bits: int) -> str:
-        """Whole numbers are never NaN."""
+        """Integers are never NaN."""
         return "" if dtype.startswith(("float", "bfloat", "complex")) else f"no {dtype} is NaN"
 
 
 class Flip(ChangedData):
-    """As by a broken memory: the number is another one, and nothing says so."""
+    """A bit flips silently, as with defective memory."""
 
-    does = "one bit of what a rank brings to a call is flipped: silent data corruption"
+    does = "flips one bit of a rank's input to a call: silent data corruption"
     example = "flip: {rank: 1, bit: 30}"
     template = "flip bit {bit} of element {element} of rank {rank}"
     shown_as = ("outlier", "nonfinite", "not_a_number", "diverged", "wrong_result")
@@ -178,5 +178,5 @@ class Flip(ChangedData):
     """Which bit of it, from the lowest; 30 is the highest of a float32's exponent."""
 
     def unfit_number(self, dtype: str, bits: int) -> str:
-        """It has to have such a bit."""
+        """The number needs such a bit."""
         return "" if self.bit < bits else f"a {dtype} has no bit {self.bit}"

@@ -90,9 +90,9 @@ function showRanks({ ranks, colours, over }) {
     const [head, told, since, place, calls] = list.children[i].children;
     list.children[i].dataset.state = rank.bad ? "bad" : rank.state;
     setText(head.lastElementChild, rank.node);
-    setText(told, rank.told);
+    setText(told, rank.activity);
     showSince(since, rank, ranks, over);
-    setText(place, rank.place);
+    setText(place, rank.location);
     if (changed(calls, [rank.recent, over]))
       calls.replaceChildren(...rank.recent.slice(-MOST_CALLS).map((call) => showCall(call, colours, over)));
   });
@@ -157,7 +157,7 @@ function showCall(call, colours, over) {
   swatch.style.setProperty("--op", colours[call.op] ?? "");
   const told = { completed: call.took, inside: over ? "never done" : "…" }[call.state] ?? call.state;
   const took = element("small", {}, told);
-  return element("li", { "data-state": call.state, title: call.place }, swatch, element("span", {}, call.text), took);
+  return element("li", { "data-state": call.state, title: call.location }, swatch, element("span", {}, call.text), took);
 }
 
 // --------------------------------------------------------------------------------------------------------- pictures
