@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from lab.cli import arguments as shared
 from lab.cli.arguments import add_scenarios, named_scenarios, print_answer, print_sanitized
-from lab.features.compare.verb import add_baseline, comparison
+from lab.features.compare.verb import add_baseline, make_comparison
 from lab.features.suite.cases import Case, Matrix, SuiteRequest, make_cases
 from lab.features.suite.run import execute_suite
 from lab.features.suite.view import SuiteDisplay, suite_text, write_files

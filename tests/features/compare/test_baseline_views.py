@@ -18,7 +18,7 @@ from tests.golden import golden
 @pytest.fixture
 def compared() -> Baseline:
     """One case that is as before, one that may be slower, one that is worse in every way."""
-    known = {"runs": (("a",), ("b",)), "more": (), "calls": (), "notes": ()}
+    known = {"runs": (("a",), ("b",)), "increases": (), "calls": (), "notes": ()}
     worse = CaseChange(
         name=f"tree {HOSTILE}",
         runs=(("a",), ("b",)),
