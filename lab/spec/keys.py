@@ -11,20 +11,9 @@ from typing import Any
 
 from lab.errors import ScenarioError, UsageError
 from lab.frozen import Frozen
-from lab.spec import kinds
+from lab.spec import kinds, reading
 from lab.spec.expressions import RankVariables, evaluate_expected, is_expression
 from lab.spec.kinds import NODE, Kind, World, list_of, read_or_refuse, read_text
-from lab.spec.reading import (
-    TRUE,
-    InvalidError,
-    Value,
-    clip_repr,
-    describe_contents,
-    did_you_mean,
-    find_near_match,
-    missing_file,
-    names_in,
-)
 from lab.words import join_words
 
 _SCRIPT = "the path of a script next to this file, such as train.py"
@@ -39,14 +28,14 @@ _CHECK_MAX_BYTES = 1024 * 1024
 def script_kind() -> Kind:
     """Make the kind of the script: a file in the folder of the YAML file or below; absolute links are not followed."""
 
-    def read(value: Value) -> Path:
+    def read(value: reading.Value) -> Path:
         text = read_text(value, _SCRIPT)
         folder = value.reading.folder
         path = resolve_inside(value, text, folder, _SCRIPT)
         if os.path.isfile(path):
             return path
         if os.path.isdir(path):
-            names = names_in(path, ".py")
+            names = reading.names_in(path, ".py")
             meant = f" (did you mean {f'{path.name}/{names[0]}'!r}?)" if len(names) == 1 else ""
             raise value.refused(_SCRIPT, f", which is a folder{meant}")
         absent = f", which does not exist{_meant(text, folder)}"
@@ -58,7 +47,7 @@ def script_kind() -> Kind:
 def check_kind() -> Kind:
     """Make the kind of a `file.py:function` next to the script. The file is only parsed here; it runs in a node."""
 
-    def read(value: Value) -> str:
+    def read(value: reading.Value) -> str:
         text = read_text(value, _CHECK, quotable=False)
         file, colon, function = text.partition(":")
         if not colon or not file.endswith(".py") or not function.isidentifier():
@@ -71,7 +60,7 @@ def check_kind() -> Kind:
             raise value.refused(_CHECK, f", whose file does not exist{_meant(file, folder)}")
         names = _defined_names(path)
         if names is not None and function not in names:
-            raise value.refused(_CHECK, f", but {file} defines no {function}{did_you_mean(function, names)}")
+            raise value.refused(_CHECK, f", but {file} defines no {function}{reading.did_you_mean(function, names)}")
         return text
 
     return Kind(_CHECK, read, {"type": "string", "pattern": rf"{_BELOW}[^:]+\.py:[^\W\d]\w*$"})
@@ -80,7 +69,7 @@ def check_kind() -> Kind:
 def outputs_kind() -> Kind:
     """Make the kind of names and patterns of files in the working folder; `false` (None here) means no files."""
 
-    def read_one(value: Value) -> str:
+    def read_one(value: reading.Value) -> str:
         text = read_text(value, _OUTPUT, quotable=False)
         parts = PurePosixPath(text).parts
         if not parts or text.startswith("/") or ".." in parts:
@@ -89,9 +78,9 @@ def outputs_kind() -> Kind:
 
     files = list_of(Kind(_OUTPUT, read_one, {"type": "string", "minLength": 1}), _OUTPUTS)
 
-    def read(value: Value) -> Any:
+    def read(value: reading.Value) -> Any:
         if value.kind == "boolean":
-            return () if value.raw.lower() in TRUE else None
+            return () if value.raw.lower() in reading.TRUE else None
         return files.read(value)
 
     schema = {"anyOf": [files.schema, {"type": "boolean"}]}
@@ -101,22 +90,26 @@ def outputs_kind() -> Kind:
 def script_problem(path: Path) -> str:
     """Explain why a path is not a script; empty if it is one."""
     if os.path.isdir(path):
-        return describe_contents("is a folder; allowed: a script", names_in(path, ".py"))
+        return reading.describe_contents("is a folder; allowed: a script", reading.names_in(path, ".py"))
     if os.path.isfile(path):
         return "" if os.access(path, os.R_OK) else "cannot be read: Permission denied"
-    return "is not a regular file; allowed: a script" if os.path.exists(path) else missing_file("script", path, ".py")
+    return (
+        "is not a regular file; allowed: a script"
+        if os.path.exists(path)
+        else reading.missing_file("script", path, ".py")
+    )
 
 
 def missing_script(path: Path) -> str:
     """Write the message for a scenario file without a script."""
-    names = names_in(path.parent, ".py")
+    names = reading.names_in(path.parent, ".py")
     same = f"{path.stem}.py"
     name = same if same in names else names[0] if len(names) == 1 else ""
     meant = f" (did you mean 'script: {name}'?)" if name else ""
     return f"script: missing{meant}; allowed: {_SCRIPT.replace('such as ', 'such as script: ')}"
 
 
-def resolve_inside(value: Value, path: str, folder: Path, allowed: str) -> Path:
+def resolve_inside(value: reading.Value, path: str, folder: Path, allowed: str) -> Path:
     """Return the absolute path of something in a folder or below; links must not lead out of the folder."""
     if not path.strip():
         raise value.refused(allowed)
@@ -127,15 +120,19 @@ def resolve_inside(value: Value, path: str, folder: Path, allowed: str) -> Path:
     resolved = Path(os.path.abspath(folder / path))
     real, real_folder = os.path.realpath(resolved), os.path.realpath(folder)
     if os.path.commonpath((real, real_folder)) != real_folder:
-        raise value.refused(allowed, f", a link that leaves the folder to {clip_repr(real, 1000)}")
+        raise value.refused(allowed, f", a link that leaves the folder to {reading.clip_repr(real, 1000)}")
     return resolved
 
 
 def _meant(text: str, folder: Path) -> str:
     path = PurePosixPath(text)
-    names = names_in(folder / path.parent, ".py")
-    match = find_near_match(path.name, names)
-    return f" (did you mean {str(path.parent / match)!r}?)" if match else describe_contents("", names, "the folder")
+    names = reading.names_in(folder / path.parent, ".py")
+    match = reading.find_near_match(path.name, names)
+    return (
+        f" (did you mean {str(path.parent / match)!r}?)"
+        if match
+        else reading.describe_contents("", names, "the folder")
+    )
 
 
 def _defined_names(path: Path) -> set[str] | None:
@@ -169,7 +166,7 @@ _VARIABLE = "[A-Za-z_][A-Za-z0-9_]*"
 def variable_problem(name: str) -> str:
     """Explain why a scenario cannot set a variable of this name; empty if it can."""
     if not re.fullmatch(_VARIABLE, name):
-        return f"found the name {clip_repr(name)}; allowed: letters, digits and _, no digit first"
+        return f"found the name {reading.clip_repr(name)}; allowed: letters, digits and _, no digit first"
     if name in LAB_VARIABLES or (name.startswith(LAB_PREFIXES) and name not in SETTABLE):
         return f"found {name}, which the lab sets itself; allowed: any other variable"
     return ""
@@ -185,7 +182,7 @@ def _named(allowed: str, problem_of: Callable[[str], str], item: Kind, names: Ma
         names: JSON Schema of the names.
     """
 
-    def read_one(key: Value, each: Value) -> tuple[str, Any]:
+    def read_one(key: reading.Value, each: reading.Value) -> tuple[str, Any]:
         name = key.as_key()
         if problem := problem_of(name):
             raise key.problem(problem)
@@ -216,7 +213,7 @@ _FOLDER = "the path of a folder on this machine, such as ../datasets/mnist"
 def data_folders() -> Kind:
     """Make the kind of named folders of this machine that ranks read; paths are relative to the YAML file."""
 
-    def read_folder(value: Value) -> Path:
+    def read_folder(value: reading.Value) -> Path:
         path = Path(os.path.abspath(value.reading.folder / os.path.expanduser(read_text(value, _FOLDER))))
         if problem := folder_problem(path):
             raise value.refused(_FOLDER, f", but {problem}")
@@ -243,14 +240,14 @@ def checked_folders(data: Mapping[str, str | Path]) -> dict[str, Path]:
 def data_name_problem(name: str) -> str:
     """Explain why data cannot have this name; empty if it can."""
     allowed = "letters, digits, '.', - and _, up to 63, a letter or digit first"
-    return "" if re.fullmatch(_DATA_NAME, name) else f"found the name {clip_repr(name)}; allowed: {allowed}"
+    return "" if re.fullmatch(_DATA_NAME, name) else f"found the name {reading.clip_repr(name)}; allowed: {allowed}"
 
 
 def folder_problem(path: Path) -> str:
     """Explain why ranks cannot read a folder; empty if they can."""
-    name = clip_repr(str(path), 1000)
+    name = reading.clip_repr(str(path), 1000)
     if not os.path.exists(path):
-        folders = [folder for folder in names_in(path.parent) if (path.parent / folder).is_dir()]
+        folders = [folder for folder in reading.names_in(path.parent) if (path.parent / folder).is_dir()]
         return f"{name} does not exist on this machine{_near_path(path, folders)}"
     if not os.path.isdir(path):
         return f"{name} is not a folder"
@@ -258,7 +255,7 @@ def folder_problem(path: Path) -> str:
 
 
 def _near_path(path: Path, names: Sequence[str]) -> str:
-    match = find_near_match(path.name, names)
+    match = reading.find_near_match(path.name, names)
     return f" (did you mean {str(path.parent / match)!r}?)" if match else ""
 
 
@@ -286,10 +283,10 @@ def volume_list() -> Kind:
     one = Kind(_VOLUME, _read_volume, {"type": "string", "pattern": "^[^:]+:/[^:]+(:(ro|rw))?$"}, str)
     volumes = list_of(one, f"a list of volumes, each {_VOLUME}")
 
-    def read(value: Value) -> Any:
+    def read(value: reading.Value) -> Any:
         lines: dict[str, int] = {}
 
-        def read_new(item: Value) -> Volume:
+        def read_new(item: reading.Value) -> Volume:
             volume = _read_volume(item)
             if volume.target in lines:
                 already = f", but line {lines[volume.target]} mounts {volume.target} already"
@@ -302,7 +299,7 @@ def volume_list() -> Kind:
     return volumes._replace(read=read)
 
 
-def _read_volume(value: Value) -> Volume:
+def _read_volume(value: reading.Value) -> Volume:
     text = read_text(value, _VOLUME, quotable=False)
     try:
         return parse_volume(text, value.reading.folder)
@@ -325,8 +322,8 @@ def parse_volume(text: str, folder: Path) -> Volume:
     target = plain_target(target)
     path = Path(os.path.abspath(folder / os.path.expanduser(source)))
     if not os.path.exists(path):
-        meant = _near_path(path, names_in(path.parent))
-        raise UsageError(f", but {clip_repr(str(path), 1000)} does not exist on this host{meant}")
+        meant = _near_path(path, reading.names_in(path.parent))
+        raise UsageError(f", but {reading.clip_repr(str(path), 1000)} does not exist on this host{meant}")
     if (problem := own_folder(target)) and target != str(path):
         raise UsageError(f", but {problem}: mount it in /data, /mnt or a folder that nodes do not have")
     return Volume(source=path, target=target, read_only=mode == "ro")
@@ -356,7 +353,7 @@ def check_backend(name: str) -> str:
     """
     if name not in BACKENDS:
         raise UsageError(
-            f"the lab has no backend {name!r}{did_you_mean(name, BACKENDS)}; allowed: {join_words(BACKENDS)}",
+            f"the lab has no backend {name!r}{reading.did_you_mean(name, BACKENDS)}; allowed: {join_words(BACKENDS)}",
             "docs/backends.md says what each of them can do",
         )
     return name
@@ -392,7 +389,7 @@ def culprit_kind() -> Kind:
     """Make the kind of the expected culprit: a rank or a node."""
     allowed = "a rank, 0 or more, or a node such as node2"
 
-    def read(value: Value) -> Any:
+    def read(value: reading.Value) -> Any:
         if value.kind == "text" and not re.fullmatch(NODE, value.raw):
             raise value.refused(allowed)
         return (kinds.node_kind() if value.kind == "text" else kinds.rank_kind()).read(value)
@@ -404,7 +401,7 @@ def restarts_kind() -> Kind:
     """Make the kind of expected restarts: their number, or who failed first each time."""
     count, who = kinds.whole_number(0, _MOST_RESTARTS), "a rank, a node such as node2, or null where nobody did"
 
-    def read_culprit(value: Value) -> Any:
+    def read_culprit(value: reading.Value) -> Any:
         if value.kind == "nothing":
             return None
         if value.kind == "text" and re.fullmatch(NODE, value.raw):
@@ -434,7 +431,7 @@ def notes_kind() -> Kind:
     """Make the kind of expected values by note: plain data, in which strings can be arithmetic."""
     allowed = "a mapping from the names of notes to values"
 
-    def read_one(key: Value, item: Value) -> tuple[str, Any]:
+    def read_one(key: reading.Value, item: reading.Value) -> tuple[str, Any]:
         pairs = item.pairs("") if item.kind == "mapping" else []
         is_per_rank = pairs and all(key.kind == "integer" for key, _ in pairs)
         return key.as_key(), by_rank(item, "", _plain) if is_per_rank else _plain(item, None)
@@ -442,13 +439,13 @@ def notes_kind() -> Kind:
     return Kind(allowed, lambda value: value.mapping(allowed, read_one), {"type": "object"}, dict)
 
 
-def by_rank(value: Value, allowed: str, read: Callable[[Value, int], Any]) -> dict[int, Any]:
+def by_rank(value: reading.Value, allowed: str, read: Callable[[reading.Value, int], Any]) -> dict[int, Any]:
     """Read a mapping from ranks; pass each value with its rank to `read`. Invalid ranks are problems."""
 
-    def read_one(key: Value, item: Value) -> tuple[int, Any]:
+    def read_one(key: reading.Value, item: reading.Value) -> tuple[int, Any]:
         try:
             number = kinds.rank_kind().read(key)
-        except InvalidError:
+        except reading.InvalidError:
             quotes = ", without quotes" if key.kind == "text" else ""
             ranks = World.of(value.reading).allowed
             raise key.problem(f"found {key.describe()} as a key; allowed: {ranks}{quotes}") from None
@@ -457,7 +454,7 @@ def by_rank(value: Value, allowed: str, read: Callable[[Value, int], Any]) -> di
     return value.mapping(allowed, read_one)
 
 
-def _plain(value: Value, rank: int | None) -> Any:
+def _plain(value: reading.Value, rank: int | None) -> Any:
     """Read plain data, and try each expression in it for some of its ranks."""
     if value.kind == "list":
         return [_plain(item, rank) for item in value.items("")]

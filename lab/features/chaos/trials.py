@@ -23,19 +23,7 @@ from lab.engine.ownership import check_name, default_name
 from lab.engine.protocol import Announce, Engine
 from lab.engine.select import select_engine
 from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
-from lab.features.chaos.search import (
-    PROOFS,
-    Pool,
-    Schedule,
-    SearchResult,
-    Trial,
-    anybody_failed,
-    broken_by,
-    kinds_drawn,
-    moments_of,
-    search_schedules,
-    sentences_of,
-)
+from lab.features.chaos import search
 from lab.features.faults.fault import broken_in, with_faults
 from lab.features.faults.kinds import key_of
 from lab.plan.plan import shape_for
@@ -89,7 +77,7 @@ class Trials:
         self.again = self._run(self.scenario, fresh=False).passed
         return first
 
-    def make_pool(self, first: Result, seed: int, kinds: Sequence[str], most: int) -> Pool:
+    def make_pool(self, first: Result, seed: int, kinds: Sequence[str], most: int) -> search.Pool:
         """Make the pool of schedules of a seed from the record of the run without faults.
 
         Raises:
@@ -98,26 +86,26 @@ class Trials:
         if first.path is None:
             raise UsageError("a run without a record has nothing to draw from")
         nodes, ranks = list(dict.fromkeys(rank.node for rank in first.ranks)), [rank.rank for rank in first.ranks]
-        drawn = kinds_drawn(self.warm_cluster.slot.engine.name, nodes, ranks, kinds)
-        moments = moments_of(Record(path=first.path))
+        drawn = search.kinds_drawn(self.warm_cluster.slot.engine.name, nodes, ranks, kinds)
+        moments = search.moments_of(Record(path=first.path))
         if not moments:
             raise UsageError(f"{self.scenario.name} calls and notes nothing", "faults are drawn from what is on record")
-        return Pool(random=Random(seed), kinds=drawn, moments=moments, nodes=nodes, ranks=ranks, most=most)
+        return search.Pool(random=Random(seed), kinds=drawn, moments=moments, nodes=nodes, ranks=ranks, most=most)
 
-    def attempt(self, schedule: Schedule, step: str) -> Trial:
+    def attempt(self, schedule: search.Schedule, step: str) -> search.Trial:
         """Run it under faults, and once more without them if they made it fail.
 
         Raises:
             Interrupted: somebody ended the search.
             EngineUnavailable: the engine does not answer.
         """
-        began, trial = time.monotonic(), Trial(schedule=schedule, step=step, ended="error")
+        began, trial = time.monotonic(), search.Trial(schedule=schedule, step=step, ended="error")
         try:
             result = self._run(with_faults(self.scenario, schedule), fresh=True)
             done = {str(one["fault"]) for one in result.faults}  # a failed one can be partly applied
-            broken = broken_by(result, [fault.what.harm for fault in schedule if str(fault) in done])
+            broken = search.broken_by(result, [fault.what.harm for fault in schedule if str(fault) in done])
             trial = replace(trial, ended=result.verdict, reason=result.reason, broken=broken, run=result.run)
-            if not broken and self.again and anybody_failed(result):
+            if not broken and self.again and search.anybody_failed(result):
                 following = self._run(self.scenario, fresh=False)
                 if not following.passed:  # because of leftovers of the previous run
                     broken = f"the next run, without faults, {following.verdict}: {following.reason}"
@@ -194,7 +182,9 @@ def choose_scenario_path(scenario: Scenario, seed: int, out: Path | None) -> Pat
     return next(one for one in chain([path], numbered) if not one.exists())
 
 
-def write_scenario(scenario: Scenario, result: SearchResult, path: Path, size: tuple[int, int], command: str) -> None:
+def write_scenario(
+    scenario: Scenario, result: search.SearchResult, path: Path, size: tuple[int, int], command: str
+) -> None:
     """Write the scenario with the faults; if a following run fails, the scenario runs once more.
 
     Raises:
@@ -212,8 +202,8 @@ def write_scenario(scenario: Scenario, result: SearchResult, path: Path, size: t
     )
     comments = [
         f"Found by `{command}`.",
-        *sentences_of(result.schedule),
-        f"In {result.proofs} of {PROOFS} runs: {result.broken}",
+        *search.sentences_of(result.schedule),
+        f"In {result.proofs} of {search.PROOFS} runs: {result.broken}",
     ]
     head = "".join(f"# {clip_end(' '.join(line.split()), _LONGEST_LINE)}\n" for line in comments)
     text = head + dump_scenario(with_faults(bare, result.schedule or (), rerun=again))
@@ -242,7 +232,7 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
         with trials_on(engine, name, scenario, asked, options, display.announce) as trials:
             first = trials.undisturbed()
             named = [word for word in (arguments.kinds or "").split(",") if word]
-            pool = trials.make_pool(first, seed, named, arguments.most or Pool.most)
+            pool = trials.make_pool(first, seed, named, arguments.most or search.Pool.most)
             kinds = ", ".join(map(key_of, pool.kinds))
             after = "" if trials.again else "; what a failed run leaves is not tried, as it does not pass twice"
             display.line(
@@ -251,11 +241,11 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
                 f"hung after {format_duration(trials.scenario.timeout_s)}{after}"
             )
 
-            def show(trial: Trial) -> None:
+            def show(trial: search.Trial) -> None:
                 numbers[trial.step] += 1
                 display.line(trial_text(trial, numbers[trial.step], runs, style))
 
-            result = search_schedules(pool, runs, trials.attempt, show)
+            result = search.search_schedules(pool, runs, trials.attempt, show)
             if result.schedule:
                 size = len(pool.nodes), len(pool.ranks) // len(pool.nodes)
                 write_scenario(trials.scenario, result, path, size, shlex.join(["lab", *sys.argv[1:]]))
@@ -268,21 +258,26 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
     return 1 if result.schedule else 0
 
 
-def trial_text(trial: Trial, number: int, count: int, style: Style) -> str:
+def trial_text(trial: search.Trial, number: int, count: int, style: Style) -> str:
     """Format a trial: `[12/50] ✔ passed  kill node1 when rank 0 comes to all_reduce 3`."""
     line = ended_line(
-        number, count, trial.ended, "; ".join(sentences_of(trial.schedule)), format_duration(trial.seconds), style
+        number,
+        count,
+        trial.ended,
+        "; ".join(search.sentences_of(trial.schedule)),
+        format_duration(trial.seconds),
+        style,
     )
     if trial.step != "drawn":
         line = f"  {'shorter' if trial.step == 'shrunk' else 'again'}: {line.partition('] ')[2]}"
     return f"{line}\n    {style.paint(trial.broken, 'bold')}" if trial.broken else line
 
 
-def summary_text(result: SearchResult, path: Path, seconds: float, style: Style) -> str:
+def summary_text(result: search.SearchResult, path: Path, seconds: float, style: Style) -> str:
     """Count how the schedules ended, and describe the shortest one that breaks something."""
     text = f"{format_count(sum(result.ends.values()), 'schedule')}: {counts_text(result.ends, seconds, style)}"
     if result.schedule is None:
         return f"{text}\nnothing was found that is not survived"
-    proven = f"{result.proofs} of {PROOFS} runs" if result.proofs == PROOFS else "not every time"
+    proven = f"{result.proofs} of {search.PROOFS} runs" if result.proofs == search.PROOFS else "not every time"
     what = f"found, and shrunk to {format_count(len(result.schedule), 'fault')} ({proven}): {result.broken}"
-    return "\n".join([text, what, *(f"  {sentence}" for sentence in sentences_of(result.schedule)), f"  {path}"])
+    return "\n".join([text, what, *(f"  {sentence}" for sentence in search.sentences_of(result.schedule)), f"  {path}"])

@@ -19,15 +19,7 @@ from lab.diagnosis.explain import explain_run
 from lab.errors import LabError, UsageError
 from lab.features.calls.notation import calls_text
 from lab.features.html.notebook import result_html
-from lab.features.lessons.progress import (
-    Attempt,
-    LearningPath,
-    lesson_name,
-    load_learning_path,
-    read_progress,
-    record_attempt,
-    resolve_person,
-)
+from lab.features.lessons import progress
 from lab.features.lessons.question import LETTERS, Prediction, Question, RunSize, scenario_question
 from lab.features.pictures.model import picture_of, unrecorded_ranks
 from lab.features.pictures.text import picture_text
@@ -77,7 +69,7 @@ class Lesson(Frozen):
     scenario: Scenario
     person: str
     """The person whose progress is stored."""
-    path: LearningPath
+    path: progress.LearningPath
 
     @property
     def question(self) -> Question:
@@ -115,10 +107,12 @@ class Lesson(Frozen):
                 prediction.write(result.path)
             if result.passed:  # a run that did not pass did not show what the lesson teaches
                 now = round(time.time(), 3)
-                record_attempt(self.person, Attempt(self.name, reply, prediction.right, result.run, now))
+                progress.record_attempt(
+                    self.person, progress.Attempt(self.name, reply, prediction.right, result.run, now)
+                )
         except LabError as error:
             problem = str(error)
-        following = self.path.next_after(self.name, {*read_progress(self.person).counted_attempts, self.name})
+        following = self.path.next_after(self.name, {*progress.read_progress(self.person).counted_attempts, self.name})
         return LessonResult(
             result=result, prediction=prediction, script=self.scenario.script, next=following, problem=problem
         )
@@ -178,12 +172,14 @@ def learn(name: str | Path, *, person: str | None = None, folder: Path | None = 
         UsageError: no lesson has that name, or the scenario has no key `learn`.
         ScenarioError: the scenario is not valid.
     """
-    person_name, file = resolve_person(person), Path(name)
+    person_name, file = progress.resolve_person(person), Path(name)
     file = file if file.suffix else find_lesson(str(name), [folder] if folder else None)
     scenario = open_scenario(file)
     if not scenario.learn:
         raise UsageError(f"{scenario.name} is not a lesson", "add `learn:` and `predict:` to it")
-    return Lesson(name=lesson_name(file), scenario=scenario, person=person_name, path=load_learning_path(folder))
+    return Lesson(
+        name=progress.lesson_name(file), scenario=scenario, person=person_name, path=progress.load_learning_path(folder)
+    )
 
 
 _WIDTH = 88

@@ -15,19 +15,9 @@ from lab.cli import arguments as shared
 from lab.cli.arguments import print_answer, write_text
 from lab.errors import LabError, UsageError
 from lab.features.network_model.model import Line, line_through
+from lab.features.projection import costs
 from lab.features.projection import program as training
 from lab.features.projection.cores import ThreadTime, cores_of
-from lab.features.projection.costs import (
-    LIBRARIES,
-    MEASURED,
-    Cost,
-    Layout,
-    Pattern,
-    Target,
-    list_choices,
-    parse_network,
-    pattern_of,
-)
 from lab.features.projection.replay import Clock, Machine, Work, Working, World, machine_of, replay_world
 from lab.features.stragglers.timing import Span
 from lab.features.timeline.svg import Plot, Shapes, draw_text, render_sheet
@@ -72,7 +62,7 @@ class Sample:
     count: int
     each: tuple[float, ...]
     """Durations of those calls that are in the steps of the program."""
-    cost: Cost
+    cost: costs.Cost
     """The rounds and bytes of each call."""
 
 
@@ -97,10 +87,10 @@ class Fit(NamedTuple):
         return tuple(each / expected_s for sample, expected_s in times for each in sample.each if expected_s > 0)
 
 
-def recorded_cost(op: str, ranks: int, size: float, library: str) -> tuple[str, Cost]:
+def recorded_cost(op: str, ranks: int, size: float, library: str) -> tuple[str, costs.Cost]:
     """Return the algorithm that the library uses on the recorded layout, and the cost of a call."""
-    layout = Layout(ranks)
-    name, formula = next(iter(list_choices(library, pattern_of(get_operation(op)), layout).items()))
+    layout = costs.Layout(ranks)
+    name, formula = next(iter(costs.list_choices(library, costs.pattern_of(get_operation(op)), layout).items()))
     return name, formula(layout, size)
 
 
@@ -159,7 +149,7 @@ def _fit_all(samples: Iterable[Sample], library: str, crowded: bool) -> dict[str
 def _separate_costs(samples: Sequence[Sample]) -> bool:
     """Return whether bytes per round differ enough between samples to separate alpha from bandwidth."""
     amounts = [sample.cost.bytes / sample.cost.rounds for sample in samples if sample.cost.rounds]
-    return max(amounts) > 1.5 * min(amounts) or pattern_of(get_operation(samples[0].op)) is Pattern.BARRIER
+    return max(amounts) > 1.5 * min(amounts) or costs.pattern_of(get_operation(samples[0].op)) is costs.Pattern.BARRIER
 
 
 # -- the source of a projection
@@ -196,7 +186,7 @@ def source_of(run: str, trace: Trace) -> Source:
         )
     steps = match_steps(trace)
     backends = [group.backend for group in trace.groups.values() if group.backend]
-    library = next((name for name in LIBRARIES for backend in backends if name in backend), "gloo")
+    library = next((name for name in costs.LIBRARIES for backend in backends if name in backend), "gloo")
     flights = training.flights_of(steps, library)
     cores = [cores_of(rank) for rank in trace.ranks.values()]
     first, last = min(one.own.begin for one in cores), max(one.own.end for one in cores)
@@ -332,7 +322,7 @@ class Projection:
 def project_run(
     sources: Sequence[Source],
     ranks: Sequence[int] | None,
-    target: Target | None,
+    target: costs.Target | None,
     library: str | None = None,
     others: float | None = None,
 ) -> Projection:
@@ -378,7 +368,7 @@ def project_run(
     off = max(abs(math.log(row.known_s / row.step_s)) for row in checks)
     return Projection(
         runs=tuple((source.run, source.program.ranks) for source in sources),
-        network=target.name if target is not None else MEASURED,
+        network=target.name if target is not None else costs.MEASURED,
         library=network.library,
         machine=machines[0] if machines else None,
         fits=fits,
@@ -404,7 +394,7 @@ def _machines(sources: Sequence[Source], others: float | None) -> list[Machine]:
 class _Network(NamedTuple):
     """The duration of transfers, as measured or as a network profile predicts it."""
 
-    target: Target | None
+    target: costs.Target | None
     library: str
     recorded: str
     """The library of the record."""
@@ -428,8 +418,8 @@ class _Network(NamedTuple):
         """Return the duration and the algorithm of a call: the fastest that its library has."""
         if self.target is None:
             return self.recorded_call(op, ranks, size)
-        layout = Layout(ranks, min(self.target.racks, ranks) if grown else 1)
-        formulas = list_choices(self.library, pattern_of(get_operation(op)), layout)
+        layout = costs.Layout(ranks, min(self.target.racks, ranks) if grown else 1)
+        formulas = costs.list_choices(self.library, costs.pattern_of(get_operation(op)), layout)
         times = {name: self.target.seconds(formula(layout, size)) for name, formula in formulas.items()}
         algorithm = min(times, key=lambda name: times[name])
         return Call(op=op, ranks=ranks, bytes=size, algorithm=algorithm, seconds=times[algorithm])
@@ -454,7 +444,7 @@ def _grow(source: Source, ranks: int, network: _Network) -> tuple[World, list[Ca
         turns, transfers = training.with_stages(program, *training.schedule_of(program), ranks)
     calls, parts, common = {}, {}, set()
     for key, one in transfers.items():
-        grows = one.group in growth.groups and pattern_of(get_operation(one.op)) is not Pattern.MESSAGE
+        grows = one.group in growth.groups and costs.pattern_of(get_operation(one.op)) is not costs.Pattern.MESSAGE
         if grows:
             common.add(key.lane)
         size = max(1, round(len(one.ranks) * factor)) if grows else len(one.ranks)
@@ -593,7 +583,7 @@ def _assumed(projection: Projection) -> list[str]:
     """Return the assumptions, a line each."""
     if projection.machine is not None:
         cores = "all ranks share the cores on which the run was recorded, and what else went on there"
-    elif projection.network != MEASURED:
+    elif projection.network != costs.MEASURED:
         cores = "each rank has cores of its own; what ranks took from one another on record is taken out"
     else:
         cores = "cores are shared as on record, as it does not tell of one machine for all ranks"
@@ -654,10 +644,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N,N",
         help="sizes of worlds (default: 8,64,512,4096, as far as the run allows)",
     )
-    parser.add_argument("--network", default=MEASURED, metavar="NETWORK", help=f"of these worlds (default: {MEASURED})")
+    parser.add_argument(
+        "--network", default=costs.MEASURED, metavar="NETWORK", help=f"of these worlds (default: {costs.MEASURED})"
+    )
     parser.add_argument(
         "--library",
-        choices=tuple(LIBRARIES),
+        choices=tuple(costs.LIBRARIES),
         help="what chooses among algorithms (default: that of the record on its network, nccl on others)",
     )
     parser.add_argument(
@@ -672,7 +664,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Project it; needs no engine."""
-    target = parse_network(arguments.network)
+    target = costs.parse_network(arguments.network)
     if target is None and arguments.library is not None:
         raise UsageError("--library needs --network: on the measured network calls go on as they were recorded")
     if target is not None and arguments.others is not None:

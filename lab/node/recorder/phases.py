@@ -7,17 +7,8 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
+from . import patching
 from .journal import journal, source
-from .patching import (
-    Action,
-    Function,
-    do_nothing,
-    inline_for_compile,
-    patch_module,
-    replace_function,
-    replace_methods,
-    wraps_function,
-)
 
 PhaseWriter = Callable[[bytes, bool], None]
 
@@ -50,19 +41,19 @@ def watch_phases(names: Iterable[str], begin: Callable[[str], None], end: Callab
 
 def begin_phase(name: str, **facts: Any) -> None:
     """Write that a phase begins of which there is more to say."""
-    _watchers.get(name, (do_nothing, do_nothing))[0](name)
+    _watchers.get(name, (patching.do_nothing, patching.do_nothing))[0](name)
     journal.add("mark", n=name, e=0, at=source.line(), **facts)
 
 
 def end_phase(name: str) -> None:
     """Write that such a phase has ended."""
     journal.add("mark", n=name, e=1)
-    _watchers.get(name, (do_nothing, do_nothing))[1](name)
+    _watchers.get(name, (patching.do_nothing, patching.do_nothing))[1](name)
 
 
 def _write_watched_phase(name: bytes, ended: bool) -> None:
     phase = name.decode()
-    begin, end = _watchers.get(phase, (do_nothing, do_nothing))
+    begin, end = _watchers.get(phase, (patching.do_nothing, patching.do_nothing))
     if not ended:
         begin(phase)
     _write(name, ended)
@@ -70,10 +61,10 @@ def _write_watched_phase(name: bytes, ended: bool) -> None:
         end(phase)
 
 
-def wrap_phase(name: bytes, function: Function) -> Function:
+def wrap_phase(name: bytes, function: patching.Function) -> patching.Function:
     """A function that marks its beginning and its end."""
 
-    @wraps_function(function)
+    @patching.wraps_function(function)
     def wrapper(*arguments: Any, **named: Any) -> Any:
         _emit(name, False)
         try:
@@ -86,16 +77,18 @@ def wrap_phase(name: bytes, function: Function) -> Function:
 
 def watch_training_steps() -> None:
     """Have phases recorded in this process."""
-    patch_module("torch.distributed.distributed_c10d", _wrap_function("init_process_group"))
-    patch_module("torch.nn.modules.loss", _on_loss)
-    patch_module("torch.nn.modules.module", lambda module: replace_methods(module.Module, *_ZERO_GRAD))
-    patch_module("torch.autograd", _wrap_function("backward"))  # Tensor.backward calls this one
-    patch_module("torch.optim.optimizer", _on_optimizer)
+    patching.patch_module("torch.distributed.distributed_c10d", _wrap_function("init_process_group"))
+    patching.patch_module("torch.nn.modules.loss", _on_loss)
+    patching.patch_module(
+        "torch.nn.modules.module", lambda module: patching.replace_methods(module.Module, *_ZERO_GRAD)
+    )
+    patching.patch_module("torch.autograd", _wrap_function("backward"))  # Tensor.backward calls this one
+    patching.patch_module("torch.optim.optimizer", _on_optimizer)
 
 
-def _wrap_function(name: str) -> Action:
+def _wrap_function(name: str) -> patching.Action:
     """Marks a function of a module."""
-    return lambda module: replace_function(module, name, partial(wrap_phase, name.encode()))
+    return lambda module: patching.replace_function(module, name, partial(wrap_phase, name.encode()))
 
 
 _ZERO_GRAD = ("zero_grad",), partial(wrap_phase, b"zero_grad")
@@ -104,10 +97,14 @@ _ZERO_GRAD = ("zero_grad",), partial(wrap_phase, b"zero_grad")
 def _on_loss(module: ModuleType) -> None:
     loss = module._Loss
     if "__call__" not in vars(loss):  # it is inherited from Module: the loss gets one of its own
-        loss.__call__ = inline_for_compile(wrap_phase(b"loss", loss.__call__), loss.__call__)
+        loss.__call__ = patching.inline_for_compile(wrap_phase(b"loss", loss.__call__), loss.__call__)
 
 
 def _on_optimizer(module: ModuleType) -> None:
-    replace_methods(module.Optimizer, *_ZERO_GRAD)
-    module.register_optimizer_step_pre_hook(inline_for_compile(lambda *_: _emit(b"step", False), do_nothing))
-    module.register_optimizer_step_post_hook(inline_for_compile(lambda *_: _emit(b"step", True), do_nothing))
+    patching.replace_methods(module.Optimizer, *_ZERO_GRAD)
+    module.register_optimizer_step_pre_hook(
+        patching.inline_for_compile(lambda *_: _emit(b"step", False), patching.do_nothing)
+    )
+    module.register_optimizer_step_post_hook(
+        patching.inline_for_compile(lambda *_: _emit(b"step", True), patching.do_nothing)
+    )
