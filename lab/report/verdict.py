@@ -118,8 +118,8 @@ def result_text(result: Result, style: Style) -> str:
         parts.append(table_text(["rank", "note", "value"], rows, style))
     if result.attempts:
         rows = [
-            [str(one.number), str(one.world_size), words.join_words(one.nodes), words.format_duration(one.duration_s), one.verdict,
-             words.clip_end(one.reason, 100)]
+            [str(one.number), str(one.world_size), words.join_words(one.nodes), words.format_duration(one.duration_s),
+             one.verdict, words.clip_end(one.reason, 100)]
             for one in result.attempts
         ]  # fmt: skip
         table = table_text(["attempt", "ranks", "nodes", "time", "verdict", "reason"], rows, style)
@@ -223,7 +223,8 @@ def ended_line(number: int, total: int, status: str, name: str, text: str, style
     """Format one of many items that ended, with its size and time, or with the reason if it did not pass."""
     counter = f"[{number:>{len(str(total))}}/{total}]"
     first = next(iter(text.splitlines()), "")
-    return f"{counter} {style.verdict(status)}  {style.paint(name, 'bold')}  {words.clip_end(first, _LONGEST_REASON)}".rstrip()
+    reason = words.clip_end(first, _LONGEST_REASON)
+    return f"{counter} {style.verdict(status)}  {style.paint(name, 'bold')}  {reason}".rstrip()
 
 
 def summary_text(outcomes: Sequence[Result | LabError], elapsed_s: float, style: Style) -> str:
@@ -239,7 +240,5 @@ def _status(outcome: Result | LabError) -> str:
 
 def counts_text(counts: Mapping[str, int], elapsed_s: float, style: Style) -> str:
     """Format the number of runs of each status, and the time they took."""
-    parts = [
-        style.paint(f"{counts[name]} {name}", tone.terminal) for name, tone in STATUSES.items() if counts.get(name)
-    ]
+    parts = [style.paint(f"{counts[one]} {one}", tone.terminal) for one, tone in STATUSES.items() if counts.get(one)]
     return f"{', '.join(parts) or 'nothing ran'} in {words.format_duration(elapsed_s)}"

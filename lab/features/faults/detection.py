@@ -221,9 +221,7 @@ def _since(begin: float, time: float) -> float:
 def _sentence(one: Detection, began: float) -> str:
     when = f"after {format_duration(_since(began, one.time))}, when {one.why}" if one.why else "before the run began"
     healed = f"; healed {format_duration(_since(one.time, one.healed))} later" if one.healed is not None else ""
-    sentences = [
-        f"{fact.by} {fact.what} (after {format_duration(_since(one.time, fact.time))})" for fact in one.notices
-    ]
+    sentences = [f"{it.by} {it.what} (after {format_duration(_since(one.time, it.time))})" for it in one.notices]
     hidden = f"; {len(sentences) - _MOST_NOTICES} more" if len(sentences) > _MOST_NOTICES else ""
     noticed = capitalize_first("; then ".join(sentences[:_MOST_NOTICES])) or "Nobody noticed"
     return f"Broken on purpose: {one.fault}, {when}{healed}. {noticed}{hidden}."

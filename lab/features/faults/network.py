@@ -60,9 +60,7 @@ def share_kind() -> kinds.Kind:
     """Return the kind of shares above 0 and up to 100%."""
     bounds = "more than 0 and at most 100%"
     schema = {"type": ["string", "number"], "pattern": f"{kinds.QUANTITY}%? *$", "exclusiveMinimum": 0, "maximum": 1}
-    return kinds.quantity_kind(
-        parse_share, SHARES_ALLOWED, bounds, (0, 1), schema, lambda share: f"{share * 100:.12g}%"
-    )
+    return kinds.quantity_kind(parse_share, SHARES_ALLOWED, bounds, (0, 1), schema, lambda one: f"{one * 100:.12g}%")
 
 
 class Condition(Frozen):

@@ -74,10 +74,8 @@ class ClusterTarget:
     def limit(self, node: str, name: str, most: float | None) -> None:
         """Set a node's limit of `cpus` or `memory_bytes`; None: its original limit."""
         info, machine = self._info, self._engine.machine()
-        made = {
-            "cpus": info.shape.cpus or machine.cores,
-            "memory_bytes": info.limits.memory_bytes or machine.memory_bytes,
-        }
+        cpus, memory_bytes = info.shape.cpus or machine.cores, info.limits.memory_bytes or machine.memory_bytes
+        made = {"cpus": cpus, "memory_bytes": memory_bytes}
         limits: dict[str, Any] = {**dict.fromkeys(made), name: made[name] if most is None else most}
         require_capability(self._engine, LimitControl).limit(self._node(node), **limits)
 

@@ -284,9 +284,7 @@ def build_error(
     own = {rank: failure for rank, failure in failures.items() if not _lost_a_peer(failure)} or failures
     distinct = [(ranks, own[ranks[0]]) for ranks, _ in group_equal((rank, _form_of(own[rank])) for rank in sorted(own))]
     (ranks, failure), *others = distinct
-    if all(
-        other.module in ("builtins", _OUTCOMES.get(other.kind)) and other.kind in _OUTCOMES for _, other in distinct
-    ):
+    if all(one.module in ("builtins", _OUTCOMES.get(one.kind)) and one.kind in _OUTCOMES for _, one in distinct):
         kind = known_exception(_OUTCOMES[failure.kind], failure.kind)  # a skipped test, or an expected failure
         outcome = kind(failure.text) if kind is not None else RanksFailed(f"{failure.kind}: {failure.text}")
         return outcome.with_traceback(traceback_of(failure, shown))

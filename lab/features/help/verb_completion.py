@@ -81,9 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     import shtab
 
     if arguments.shell not in shtab.SUPPORTED_SHELLS:
-        raise UsageError(
-            f"the package shtab that is installed knows nothing of {arguments.shell}", "install a later one"
-        )
+        raise UsageError(f"the installed package shtab does not know {arguments.shell}", "install a later version")
     preamble = {
         shell: "\n".join(
             function.format(

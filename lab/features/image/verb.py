@@ -35,9 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     build = actions.add_parser("build", help="build the image of the nodes, or one with packages")
     build.add_argument("--base", help="image to build on, with Python >= 3.9 (default: a slim Python image)")
     build.add_argument("--build-base", help="the same with g++ and Python's headers, where apt cannot fetch them")
-    build.add_argument(
-        "--wheels", type=Path, metavar="FOLDER", help="install torch from these wheels, without a network"
-    )
+    build.add_argument("--wheels", type=Path, metavar="FOLDER", help="install torch from these wheels, offline")
     build.add_argument("--torch", metavar="VERSION", help="version of torch")
     build.add_argument("--index-url", help="package index to install from")
     build.add_argument("--extra-index-url", help="another package index")

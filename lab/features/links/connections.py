@@ -181,9 +181,7 @@ def broken_link(facts: RunFacts, failed: Sequence[RankFacts], together: Together
         peer = "" if peer == rank.node else peer
         failed_later = peer not in at or (at[peer] or 0.0) > (rank.raised or 0.0)
         if closed and failed_later:
-            failed_later = together(rank.rank, peer) and not any(
-                has_timed_out(one) for one in failed if one.node == peer
-            )
+            failed_later = together(rank.rank, peer) and not any(has_timed_out(it) for it in failed if it.node == peer)
         if not broken and (not peer or peer in left or not failed_later or (has_timed_out(rank) and not refused)):
             return None
         if peer and failed_later and {rank.node, peer} not in broken:

@@ -52,6 +52,6 @@ def find_named_backends(named: Sequence[Named]) -> list[Finding]:
     for (name, backend, instead), ones in alike.items():
         others, lines = tuple(sorted({one.rank for one in ones})), tuple(one.at for one in ones)
         findings.append(
-            BackendNamed(named=name, backend=backend, instead=instead, at=lines, others=others, lines=lines)
+            BackendNamed(lines=lines, named=name, backend=backend, instead=instead, at=lines, others=others)
         )
     return findings

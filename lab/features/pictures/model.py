@@ -525,9 +525,7 @@ def list_remarks(picture: Picture) -> list[str]:
         sentences.append(f"{capitalize_first(name_ranks(unfinished))} never finished.")
     first_lines = ((rank.rank, rank.error.splitlines()[0]) for rank in picture.ranks if rank.error)
     errors = ((rank, textwrap.shorten(line, _LONGEST_ERROR, placeholder=" …")) for rank, line in first_lines)
-    sentences += [
-        capitalize_first(clause) for clause in join_ranks((rank, f"failed: {error}") for rank, error in errors)
-    ]
+    sentences += map(capitalize_first, join_ranks((rank, f"failed: {error}") for rank, error in errors))
     sentences += _describe_mismatches(picture)
     if any(block.pickled for rank in picture.ranks for block in (*rank.before, *rank.after)):
         sentences.append(

@@ -284,13 +284,12 @@ def _reduction(reducing: Sequence[Sequence[Call]], state: Sequence[Call]) -> Ite
         f"{format_bytes(call.bytes_in)} of {call.inputs[0].dtype} ({_names(call.parameters)})"
         for call in last[:_MOST_BUCKETS]
     )
-    counts = {
-        "number": len(reducing),
-        "count": len(last),
-        "first": len(first),
-        "other_buckets": len(last[_MOST_BUCKETS:]),
-    }
-    yield TrainingKind.DDP_REDUCED, [*chain(*reducing)], {"what": shown, **counts}
+    sizes = {"number": len(reducing), "count": len(last), "first": len(first)}
+    yield (
+        TrainingKind.DDP_REDUCED,
+        [*chain(*reducing)],
+        {"what": shown, "other_buckets": len(last[_MOST_BUCKETS:]), **sizes},
+    )
     own, sent = {_dtype(call) for call in state}, {_dtype(call) for call in last if call.inputs}
     if len(sent) == 1 and own and not sent & own:
         width = state[0].bytes_in // max(1, state[0].inputs[0].count)

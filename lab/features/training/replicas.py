@@ -252,10 +252,7 @@ def _are_averaged(modules: Modules, evidence: Evidence) -> bool:
     Such a call moves as many elements as the module has, or there is a call for each size of its parameters.
     """
     for rank, module in modules.items():
-        calls, sizes = (
-            evidence.trace.ranks[rank].calls,
-            [Buffer(one.dtype, one.shape).count for one in module.parameters],
-        )
+        calls, sizes = evidence.trace.ranks[rank].calls, [Buffer(it.dtype, it.shape).count for it in module.parameters]
         others = [call for call in calls if call.phase not in _OF_DDP and call.operation.moves_data]
         moved = {sum(buffer.count for buffer in call.own) for call in others}
         go_round = sizes and (moved >= set(sizes) or max(moved, default=0) >= sum(sizes))

@@ -78,14 +78,10 @@ class ModuleReader:
 
     def _read_turn(self, line: Mapping[str, Any]) -> None:
         """Handle a step of an optimizer without parameters of a module."""
-        elements, gradients, norms = (
-            tuple(map(parse_count, line["sizes"])),
-            _norms(line["grads"]),
-            _norms(line["norms"]),
-        )
-        if not len(elements) == len(gradients) == len(norms):
+        sizes, gradients, norms = tuple(map(parse_count, line["sizes"])), _norms(line["grads"]), _norms(line["norms"])
+        if not len(sizes) == len(gradients) == len(norms):
             raise ValueError(line)
-        turn = Turn(self.reader.seconds(line), str(line.get("at", "")), elements, gradients, norms)
+        turn = Turn(self.reader.seconds(line), str(line.get("at", "")), sizes, gradients, norms)
         turns_of(self.result)[parse_count(line["o"]), parse_count(line["steps"])] = turn
 
     def _read_call(self, line: Mapping[str, Any]) -> None:

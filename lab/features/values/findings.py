@@ -299,11 +299,7 @@ def find_same_values(evidence: Evidence) -> list[Finding]:
     findings = list[Finding]()
     for steps in alike:
         calls, differ = list(steps[0].calls.values()), len(alike) < len(by_line)
-        facts: dict[str, Any] = {
-            "gradients": calls[0].phase == "backward",
-            "at": lines_of(calls),
-            "others_differ": differ,
-        }
+        facts = dict[str, Any](gradients=calls[0].phase == "backward", at=lines_of(calls), others_differ=differ)
         findings.append(SameValues(steps=len(steps), op=steps[0].op, **facts, **of_step(steps[0])))
     return findings
 

@@ -53,13 +53,7 @@ def group_ranks(ranks: Sequence[RankNow], most: int = MANY) -> list[list[RankNow
     """Group ranks that do the same at the same line if there are more than `most`; the smallest groups come first."""
 
     def kind(rank: RankNow) -> tuple[object, ...]:
-        return (
-            rank.activity,
-            rank.state,
-            rank.location,
-            rank.bad,
-            tuple(one for one in rank.waits_for if one != rank.rank),
-        )
+        return rank.activity, rank.state, rank.location, rank.bad, tuple(r for r in rank.waits_for if r != rank.rank)
 
     return sorted(group_by_kind(ranks, kind, most), key=len)
 

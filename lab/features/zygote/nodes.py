@@ -135,7 +135,7 @@ class ForkingStarter(Starter):
         if refused:
             node, why = next(iter(refused.items()))
             announce(
-                f"importing torch on {format_count(len(refused), 'node')}: {node.name} got no agent, because {why}"
+                f"importing torch on {format_count(len(refused), 'node')}: {node.name} has no agent, because {why}"
             )
         for channel in channels:
             with suppress(OSError):  # it has ended already

@@ -328,9 +328,7 @@ class Network(Condition, LinkFault):
         (), _RACKS, "network: {profile: datacenter, racks: {a: [node0, node1], b: [node2]}}", "two halves"
     )
     """Which nodes are in a rack together, for the profile `datacenter`."""
-    links: tuple[tuple[Link, Condition], ...] = key_field(
-        (), _LINKS, "network: {links: {node2: {rate: 10mbit}}}", "none"
-    )
+    links: tuple[tuple[Link, Condition], ...] = key_field((), _LINKS, "network: {links: {node2: {loss: 1%}}}", "none")
     """What single links are like: `node2`, `node2 -> node0`, `node2 - node0`; the more exact one is meant."""
 
     def __post_init__(self) -> None:

@@ -34,9 +34,7 @@ def _make(address: str) -> None:
     """
     asked, queues = in_force(), Shaping(find_device(address))
     to, cable = asked["to"], asked["rate_bits_per_s"]
-    shaped = {
-        peer: how for peer, how in to.items() if cable or any(how.get(name) for name in ("rate_bits_per_s", *LATE))
-    }
+    shaped = {peer: how for peer, how in to.items() if cable or any(map(how.get, ("rate_bits_per_s", *LATE)))}
     if shaped and not find_device(address):
         raise ValueError(f"no device of it has the address {address}: is its cable out?")
     if any(how.get(name) for how in shaped.values() for name in LATE) and not queues.supports("netem"):

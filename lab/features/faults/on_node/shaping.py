@@ -138,9 +138,7 @@ class Shaping:
         return True
 
     def _class(self, number: int, parent: int, rate: float, most: float) -> None:
-        rates = [
-            struct.pack("=BBHhHI", 0, _ETHERNET, 0, 0, 0, min(int(bits / 8), _ALL_OF_THEM)) for bits in (rate, most)
-        ]
+        rates = [struct.pack("=BBHhHI", 0, _ETHERNET, 0, 0, 0, min(int(b / 8), _ALL_OF_THEM)) for b in (rate, most)]
         bursts = [int(max(_BURST_S, _LEAST_BURST_BYTES * 8 / bits) * 1e9 / _TICK_NS) for bits in (rate, most)]
         whole = [
             encode_attribute(kind, struct.pack("=Q", int(bits / 8))) for kind, bits in ((_RATE, rate), (_MOST, most))
