@@ -44,7 +44,5 @@ def _table(entries: list[tuple[Record, Result, int]], style: Style) -> str:
         verdict = "goes on" if goes_on else result.verdict
         reason = "" if goes_on else clip_end(result.reason, _LONGEST_REASON)
         rows.append([result.run, verdict, result.engine, ranks, took, format_bytes(size_bytes), reason])
-    rows.append(
-        ["", "", "", "", "", format_bytes(sum(size for _, _, size in entries)), format_count(len(entries), "run")]
-    )
+    rows.append([*[""] * 5, format_bytes(sum(size for _, _, size in entries)), format_count(len(entries), "run")])
     return table_text(["run", "verdict", "engine", "ranks", "time", "size", "reason"], rows, style)

@@ -205,9 +205,7 @@ class _Hang(Waiting):
         outside = [rank for rank in standing.absent if evidence.ranks[rank].stack]
         if not (alive := sorted([*standing.waiting, *outside])):
             return []
-        calls = {
-            location.call for rank in alive if (location := evidence.stack_location(evidence.ranks[rank])) is not None
-        }
+        calls = {at.call for rank in alive if (at := evidence.stack_location(evidence.ranks[rank])) is not None}
         if calls == {"init_process_group"}:
             return apply_rules(evidence, "rendezvous") or [self._activities(FindingKind.RENDEZVOUS, alive)]
         if standing.waiting and outside:

@@ -188,9 +188,7 @@ def render_unexpected(element: f.UnexpectedElement) -> str:
         tensor = f"the {words.format_ordinal(element.tensor + 1)} tensor of rank" if of else "rank"
         than = "what was brought can give" if element.reduces else "was given"
         return f"{tensor} {element.rank} {'is' if of else 'holds'} another tensor than {than}"
-    got, expected = (
-        f"{value:.6g}" if isinstance(value, float) else str(value) for value in (element.got, element.expected)
-    )
+    got, expected = (f"{it:.6g}" if isinstance(it, float) else str(it) for it in (element.got, element.expected))
     return f"element {element.element}{of} on rank {element.rank} is {got} and should be {expected}"
 
 

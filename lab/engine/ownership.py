@@ -152,8 +152,6 @@ def new_folder(home: Path, cluster: str, variable: str) -> Path:
     except OSError as error:
         cannot = f"cannot make the cluster's folder {folder}: {error.strerror}"
         if folder.exists():
-            raise ClusterExists(
-                cannot, "another command may be making the cluster: use another name with --name"
-            ) from error
+            raise ClusterExists(cannot, "another command may be making the cluster: choose another --name") from error
         raise ClusterError(cannot, hint) from error
     return folder

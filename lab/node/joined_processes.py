@@ -83,7 +83,9 @@ class JoinedProcesses:
         datagram.fds.clear()
         process = JoinedProcess(messages.number_of(worker, nth), datagram.pid, attempt, trace, stack, pidfd)
         self._by_pid[datagram.pid] = process
-        joined = messages.Joined(process.rank, time.time(), datagram.pid, claimed_rank=joining.rank, attempt=attempt)
+        joined = messages.Joined(
+            process.rank, time.time(), pid=datagram.pid, claimed_rank=joining.rank, attempt=attempt
+        )
         self._send(joined._replace(world_size=joining.world_size, meeting=joining.meeting[:300]))
 
     def detect_ends(self, ready: Collection[int]) -> bool:

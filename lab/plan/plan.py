@@ -383,9 +383,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         raise UsageError(refusal)
     starters = launcher.starters(layout)
     if starters and options.interactive is not None:
-        raise UsageError(
-            f"no rank can have the terminal where {layout.settings.name} starts it", "run it without --launcher"
-        )
+        raise UsageError(f"no rank of {layout.settings.name} can have the terminal", "run it without --launcher")
     return Plan(
         run=run,
         scenario=scenario,

@@ -152,14 +152,12 @@ def note_rows(results: Sequence[RankResult], longest: int, where: str = "") -> l
         where: text after the number of omitted values, such as where to find them.
     """
     noted = [
-        (one.rank, (name, words.format_value(value, longest))) for one in results for name, value in one.notes.items()
+        (it.rank, (name, words.format_value(value, longest))) for it in results for name, value in it.notes.items()
     ]
     if len(results) <= MANY:
         return [([rank], *note) for rank, note in noted]
     shown = collapse_similar(group_equal(noted), lambda one: (one[0], mask_numbers(one[1])))
-    rows = [
-        (ranks, name, f"… {hidden} other values{where}" if hidden else value) for ranks, (name, value), hidden in shown
-    ]
+    rows = [(ranks, name, f"… {more} other values{where}" if more else value) for ranks, (name, value), more in shown]
     names = [*dict.fromkeys(name for _, name, _ in rows)]
     return sorted(rows, key=lambda row: names.index(row[1]))
 

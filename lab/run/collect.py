@@ -213,9 +213,7 @@ def _describe_workers(plan: Mapping[str, Any], facts: RunFacts, key: str) -> dic
             **{name.upper(): value for name, value in store.items()},
         }
         env = {
-            name: str(variables.get(name, value))
-            for name, value in known["env"].items()
-            if not name.startswith(_UNKNOWN)
+            key: str(variables.get(key, value)) for key, value in known["env"].items() if not key.startswith(_UNKNOWN)
         }
         position = {"rank": rank.rank, "local_rank": rank.local_rank, "node_rank": group, "node": rank.node}
         workers.append({**known, **position, "env": env, "expected_code": rank.expected_code})

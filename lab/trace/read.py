@@ -85,9 +85,7 @@ def _parse_elements(elements: Any) -> list[Any] | None:
 
 def _is_element(element: Any) -> bool:
     if isinstance(element, list):
-        return (
-            len(element) == 2 and not any(isinstance(part, list) for part in element) and all(map(_is_element, element))
-        )
+        return len(element) == 2 and not any(isinstance(it, list) for it in element) and all(map(_is_element, element))
     return element in _NON_FINITE if isinstance(element, str) else type(element) in _NUMBERS and math.isfinite(element)
 
 

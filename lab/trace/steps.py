@@ -338,9 +338,7 @@ def match_steps(trace: Trace) -> list[Step]:
 
 def _in_order(steps: Sequence[Step], trace: Trace) -> list[Step]:
     number_of = {id(call): number for number, step in enumerate(steps) for call in step.calls.values()}
-    paths = [
-        [(call, number_of[id(call)]) for call in rank.calls if id(call) in number_of] for rank in trace.ranks.values()
-    ]
+    paths = [[(it, number_of[id(it)]) for it in rank.calls if id(it) in number_of] for rank in trace.ranks.values()]
     depth = compute_depths(paths, len(steps))
     firsts = [next(iter(step.calls.values())) for step in steps]
     # Depth; for a message also its number among the sender's messages at that depth; rank and index of the first call.

@@ -181,9 +181,7 @@ class _Rank:
 
     def events(self) -> Iterator[_Event]:
         """Yield the differences, in order."""
-        changes = [
-            change for one in align_calls(self.before, self.after) if not one.same for change in self._refined(one)
-        ]
+        changes = [it for one in align_calls(self.before, self.after) if not one.same for it in self._refined(one)]
         if not self.ended and changes and changes[-1].j1 == changes[-1].j2 == len(self.after):
             changes.pop()
         moved = set[int]()

@@ -119,9 +119,7 @@ def render_call(
 
 def render_calls(calls: Iterable[Call], groups: Mapping[str, Group], *, phase: bool = False) -> list[str]:
     """Render calls as the items of a list, with repetitions folded: `all_reduce x3`, `(send, recv) x4`."""
-    return [
-        _text(one) for one in fold_repeats([render_call(call, groups, phase=phase) for call in calls], _LONGEST_PERIOD)
-    ]
+    return [_text(it) for it in fold_repeats([render_call(it, groups, phase=phase) for it in calls], _LONGEST_PERIOD)]
 
 
 def _text(one: str | Repeated) -> str:

@@ -100,7 +100,7 @@ class Calls:
             problems.append(f"left out: {what}, {older:,} in all; `lab import --large` keeps more")
         if len(groups) > len(self.groups):
             problems.append(
-                f"left out: {format_count(len(groups) - len(self.groups), 'group')} in which no call is on record"
+                f"left out: {format_count(len(groups) - len(self.groups), 'group')} without a recorded call"
             )
         if not self.messages:
             problems.append("the job sent messages between two ranks, and these dumps do not tell of them")

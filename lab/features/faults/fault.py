@@ -215,9 +215,7 @@ def _declared() -> type:
         when = "{rank: 1, op: all_reduce}" if kind.by_worker else "start"
         example = f"faults: [{{{kind.example}, when: {when}}}]"
         named.append((f"{name}_", Any, key_field(None, kind.value(), example, "none", name=name)))
-    timing = [
-        (one.attribute, Any, key_field(None, one.kind, one.example, name=one.name)) for one in keys_of(Fault).values()
-    ]
+    timing = [(it.attribute, Any, key_field(None, it.kind, it.example, name=it.name)) for it in keys_of(Fault).values()]
     return make_dataclass("FaultKeys", [*named, *timing])
 
 

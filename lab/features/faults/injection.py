@@ -210,7 +210,7 @@ def heal_all(
             continue
         if one.what is None:
             announce(
-                f"warning: {one.description} was done by another version of the lab: remove the cluster with `lab down`"
+                f"warning: {one.description} comes from another version of the lab: remove the cluster with `lab down`"
             )
             continue
         try:

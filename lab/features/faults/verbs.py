@@ -77,8 +77,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
     def text(style: Style) -> str:
         rows = [
-            [one.description, one.state, one.by, f"{format_duration(max(0.0, now - one.since))} ago"]
-            for one in standing
+            [it.description, it.state, it.by, f"{format_duration(max(0.0, now - it.since))} ago"] for it in standing
         ]
         return table_text(["fault", "state", "done by", "since"], rows, style) if rows else "nothing is broken"
 

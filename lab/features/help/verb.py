@@ -97,9 +97,7 @@ _LINK = re.compile(r"\[([^\]]+)\]\((?:[\w-]+\.md)?(?:#[\w-]+)?\)")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    shared.add_options(
-        parser, "topic", nargs="?", help="a topic, or a verb (default: list the topics)", complete="topics"
-    )
+    shared.add_options(parser, "topic", nargs="?", help="a topic or a verb (default: list topics)", complete="topics")
 
 
 def run(arguments: argparse.Namespace) -> int:

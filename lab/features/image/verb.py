@@ -61,9 +61,7 @@ def _build(arguments: argparse.Namespace) -> int:
     from lab.features.image.make import build_image, plan_build
 
     if arguments.engine != AUTO and not issubclass(engine_class(arguments.engine) or object, ImageStore):
-        raise UsageError(
-            f"the {arguments.engine} engine has no images", "with --requirements it makes a virtual environment"
-        )
+        raise UsageError(f"the {arguments.engine} engine has no images", "use --requirements for a virtual environment")
     if arguments.image:
         raise UsageError("--image names what --requirements are added to", "name a base of the node image with --base")
     context = plan_build(**{name: getattr(arguments, name) for name in _OF_THE_NODE_IMAGE})

@@ -52,7 +52,7 @@ class Keyboard:
         keyboard = cls.find()
         if keyboard is None:
             raise UsageError(
-                "there is no terminal for an interactive rank", "run it where standard input and output are one"
+                "there is no terminal for an interactive rank", "run it with a terminal as input and output"
             )
         return keyboard
 

@@ -194,9 +194,7 @@ def normalize_requirement(text: str, folder: Path, *, within: Path | None = None
         try:
             text = f"{parse_wheel_filename(path.name)[0]} @ {path.as_uri()}"
         except InvalidWheelFilename:
-            raise RequirementProblem(
-                f"found {clip_repr(text)}, whose name is not that of a wheel; allowed: {ONE}"
-            ) from None
+            raise RequirementProblem(f"found {clip_repr(text)}, which is no name of a wheel; allowed: {ONE}") from None
     try:
         requirement = Requirement(text)
     except RecursionError:

@@ -142,7 +142,7 @@ class Pen(ABC):
         numbered = enumerate(tensor.boxes)
         boxes = [self.draw_box(box, self._columns[owner[1], number, box_number], owner) for box_number, box in numbered]
         notes = (
-            (kind, line) for kind, text in tensor.notes for line in (text.split(", ") if kind == "summary" else [text])
+            (kind, one) for kind, text in tensor.notes for one in (text.split(", ") if kind == "summary" else [text])
         )
         return stack_all([self._wrap(boxes, self.box_gap), *(self.draw_words(line, kind) for kind, line in notes)])
 

@@ -528,9 +528,7 @@ def list_remarks(picture: Picture) -> list[str]:
     sentences += map(capitalize_first, join_ranks((rank, f"failed: {error}") for rank, error in errors))
     sentences += _describe_mismatches(picture)
     if any(block.pickled for rank in picture.ranks for block in (*rank.before, *rank.after)):
-        sentences.append(
-            "These bytes are Python objects, pickled; where they differ in length, the shorter are padded."
-        )
+        sentences.append("These bytes are pickled Python objects; shorter ones are padded.")
     undefined = [r.rank for r in picture.ranks if r.after and not any(block.defined for block in r.after)]
     if undefined and picture.leaves_open and not missing:
         verb = "holds" if len(undefined) == 1 else "hold"
@@ -539,9 +537,7 @@ def list_remarks(picture: Picture) -> list[str]:
 
 
 def _describe_mismatches(picture: Picture) -> list[str]:
-    unequal = [
-        (rank, i, block, k) for rank in picture.ranks for i, block in enumerate(rank.after) for k in block.mismatches
-    ]
+    unequal = [(rank, i, it, k) for rank in picture.ranks for i, it in enumerate(rank.after) for k in it.mismatches]
     sentences = []
     for rank, index, block, element in unequal[:_MAX_MISMATCHES]:
         got, expected = texts_that_differ((block.values or ())[element], (block.expected or ())[element])

@@ -541,9 +541,7 @@ def projection_text(projection: Projection, style: Style) -> str:
         count = sum(sample.count for sample in fit.samples)
         shown = [format_duration(fit.line.alpha_s), format_rate(fit.bandwidth), error]
         fits.append([op, fit.algorithm, *shown, str(len(fit.samples)), f"{count:,}"])
-    legend = (
-        "exposed: communication that held ranks up; waiting: for other ranks; hidden: communication beside own work"
-    )
+    legend = "exposed: communication that held ranks up; waiting: for other ranks; hidden: communication during work"
     tables = (
         ("what is called in a step", "ranks; operation; of ranks; bytes; in a step; algorithm; each takes", calls),
         ("the same for the worlds on record", "ranks; step, measured; replayed; off", checks),

@@ -44,9 +44,7 @@ def with_schema(files: Mapping[str, bytes], folder: Path) -> dict[str, bytes]:
 
 def _add_new_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "lab new NAME [--folder FOLDER] | lab new [NAME] --from LESSON [--folder FOLDER]"
-    parser.add_argument(
-        "name", nargs="?", help="its name: lower-case letters, digits, - and _ (default: that of the lesson)"
-    )
+    parser.add_argument("name", nargs="?", help="its name: lower-case letters, digits, - and _ (default: the lesson's)")
     about = "copy a lesson, such as scatter"
     shared.add_options(parser, "--from", dest="lesson", metavar="LESSON", help=about, complete="lessons")
     parser.add_argument("--folder", type=Path, help="where to (default: scenarios if there is one, else here)")

@@ -286,9 +286,7 @@ def _refuse_impossible(shape: Shape) -> None:
         if name in _OURS:
             raise ClusterUnfit(f"an allocation cannot be told {name} with --allocation", _OURS[name])
         if not _OPTION.fullmatch(name):
-            raise ClusterUnfit(
-                f"{name!r} is no long option of salloc", "write it without dashes: --allocation partition=gpu"
-            )
+            raise ClusterUnfit(f"{name!r} is no long option of salloc", "leave out dashes: --allocation partition=gpu")
     if len(shape.hosts) > shape.nodes:
         raise ClusterUnfit(
             f"each node has a host of its own in Slurm, and {join_words(shape.hosts)} are more than {shape.nodes}",

@@ -120,9 +120,7 @@ def rate_lines(rate: Rate, style: Style) -> Iterator[str]:
 def rate_text(rate: Rate) -> str:
     """Format a rate: `3 of 100 did not pass (3%, in the long run between 1% and 8.5%, with 95% confidence)`."""
     low, high = rate.bounds
-    between = (
-        f"between {format_percent(low)} and {format_percent(high)}" if low > 0 else f"at most {format_percent(high)}"
-    )
+    between = f"{format_percent(low)} to {format_percent(high)}" if low > 0 else f"at most {format_percent(high)}"
     part = f"{format_percent(rate.part)}, " if rate.failed else ""
     return f"{rate.failed} of {rate.ran} did not pass ({part}in the long run {between}, with 95% confidence)"
 
@@ -272,10 +270,7 @@ def _suite_blocks(result: SuiteResult) -> Iterator[str]:
     head, rows = suite_rows(result.outcomes)
     if result.repeated:
         head = ["case", "how often", "in which ways"]
-        rows = [
-            [rate.name, rate_text(rate), "; ".join(map(kind_text, rate.kinds))]
-            for rate in compute_rates(result.outcomes)
-        ]
+        rows = [[it.name, rate_text(it), "; ".join(map(kind_text, it.kinds))] for it in compute_rates(result.outcomes)]
     table = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     yield "\n".join(table + [f"| {' | '.join(map(escape_markdown, row))} |" for row in rows])
 
@@ -288,9 +283,7 @@ def _failure_blocks(outcome: Outcome) -> Iterator[str]:
         error = clip_end(culprit.error, _LONGEST_IN_MARKDOWN)
         yield f"Culprit: {escape_markdown(culprit.who)}: {escape_markdown(error)}"
         if culprit.traceback:
-            yield "\n".join(
-                f"    {sanitize_plain(line)}" for line in culprit.traceback[-_LONGEST_TRACEBACK:].splitlines()
-            )
+            yield "\n".join(f"    {sanitize_plain(it)}" for it in culprit.traceback[-_LONGEST_TRACEBACK:].splitlines())
     if result.path is not None:
         yield f"Record: {escape_markdown(str(result.path))}"
 

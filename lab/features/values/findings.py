@@ -49,9 +49,7 @@ class UnexpectedResult(Finding):
         """Say which value is unexpected, and why."""
         where, who, why = f"{self.step}{render_lines(self.at)}", name_ranks(self.affected_ranks), ""
         if self.handles and self.waits_at:
-            what = (
-                f"{capitalize_first(name_ranks(self.ranks))} changed a tensor" if self.ranks else "A tensor was changed"
-            )
+            what = f"{capitalize_first(name_ranks(self.ranks))} changed a tensor" if self.ranks else "A tensor changed"
             waits = render_lines(self.waits_at)
             why = f"{what} between the call and the wait for its handle{waits}, before it was done."
         elif self.handles:

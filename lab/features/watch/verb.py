@@ -310,9 +310,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "A scenario or script is run and watched. The name of a run, or of its folder, watches one that somebody else "
         "has started; without any name, the latest that goes on. In a pipe: a line for everything that happens."
     )
-    shared.add_options(
-        parser, "what", nargs="?", help="what to run and watch, or a run that goes on", complete="scenarios"
-    )
+    shared.add_options(parser, "what", nargs="?", help="what to run, or a run in progress", complete="scenarios")
     parser.set_defaults(rest=[])
     parser.add_argument(
         "--step", action="store_true", help="hold every rank before each call until a key is pressed; c: run on"

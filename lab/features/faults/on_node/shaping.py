@@ -140,9 +140,7 @@ class Shaping:
     def _class(self, number: int, parent: int, rate: float, most: float) -> None:
         rates = [struct.pack("=BBHhHI", 0, _ETHERNET, 0, 0, 0, min(int(b / 8), _ALL_OF_THEM)) for b in (rate, most)]
         bursts = [int(max(_BURST_S, _LEAST_BURST_BYTES * 8 / bits) * 1e9 / _TICK_NS) for bits in (rate, most)]
-        whole = [
-            encode_attribute(kind, struct.pack("=Q", int(bits / 8))) for kind, bits in ((_RATE, rate), (_MOST, most))
-        ]
+        whole = [encode_attribute(kind, struct.pack("=Q", int(b / 8))) for kind, b in ((_RATE, rate), (_MOST, most))]
         options = encode_attribute(1, b"".join(rates) + struct.pack("=5I", *bursts, _QUANTUM_BYTES, 0, 0))
         self._do(_NEW_CLASS, _HTB | number, parent, "htb", encode_nested(_OPTIONS, options, *whole))
 
