@@ -228,7 +228,8 @@ def serve_in_nodes(cluster: Cluster, ports: list[int]) -> list[Any]:
 
 
 def heard_in(container: Any) -> str:
-    return str(container.exec_run(["cat", "/tmp/heard"]).output.decode())
+    outputs = (container.exec_run(["cat", "/tmp/heard"]).output.decode() for _ in range(3))
+    return str(next(filter(None, outputs), ""))  # an engine under load may lose the output of a short command
 
 
 @pytest.mark.parametrize(
