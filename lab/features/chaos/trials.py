@@ -216,8 +216,7 @@ def write_scenario(scenario: Scenario, result: SearchResult, path: Path, size: t
         f"In {result.proofs} of {PROOFS} runs: {result.broken}",
     ]
     head = "".join(f"# {clip_end(' '.join(line.split()), _LONGEST_LINE)}\n" for line in comments)
-    text = head + dump_scenario(with_faults(bare, result.schedule or (), rerun=again))
-    shared.write_text(path, text)
+    shared.write_text(path, head + dump_scenario(with_faults(bare, result.schedule or (), rerun=again)))
 
 
 # -- the command

@@ -90,8 +90,7 @@ _LOGICAL = (
 def traffic_text(run: str, trace: Trace, steps: Sequence[Step], style: Style) -> str:
     """Render the tables, and what the trace lacks."""
     collectives = sum(1 for step in steps if not step.message)
-    messages = len(steps) - collectives
-    called = f"{format_count(collectives, 'collective')} and {format_count(messages, 'message')}"
+    called = f"{format_count(collectives, 'collective')} and {format_count(len(steps) - collectives, 'message')}"
     parts = [f"{style.paint(run, 'bold')}: {called} of {format_count(trace.world_size, 'rank')}"]
     if steps:
         header = ["operation", "count", "bytes", "median", "total", "waited", "algbw", "busbw"]
@@ -99,8 +98,7 @@ def traffic_text(run: str, trace: Trace, steps: Sequence[Step], style: Style) ->
         for row in summarize_operations(steps):
             count = str(row.count) if row.finished == row.count else f"{row.count}, finished {row.finished}"
             times = map(format_duration, (row.median_s, row.total_s if row.finished else None, row.waited_s))
-            rates = map(format_rate, (row.algbw, row.busbw))
-            rows.append([row.op, count, format_bytes(row.bytes), *times, *rates])
+            rows.append([row.op, count, format_bytes(row.bytes), *times, *map(format_rate, (row.algbw, row.busbw))])
         parts.append(f"{table_text(header, rows, style)}\n{style.paint(_SIZES, 'dim')}")
         parts.append(_matrix(steps, trace.world_size, style))
     if trace.problems:

@@ -372,8 +372,7 @@ class Session(Observer):
 
     def _drive(self) -> None:
         try:
-            options = RunOptions(calls=self.line)
-            self.result = self._cluster.run_for("calls of functions", self._scenario, options, self)
+            self.result = self._cluster.run_for("calls of functions", self._scenario, RunOptions(calls=self.line), self)
         except BaseException as error:  # noqa: BLE001 - it is raised where the call was made
             self._error = error
         finally:

@@ -73,6 +73,5 @@ def _record_parts(result: Result, record: Record) -> dict[str, Any]:
 def _choose_drawn_steps(steps: Sequence[Step]) -> list[Step]:
     """Return the broken steps, and the first of each kind that moves data; a barrier alone shows nothing."""
     moving = [step for step in steps if step.state != "completed" or step.operation.moves_data]
-    kinds = {step_kind(step): step for step in reversed(moving)}
-    wanted = {step.number for step in kinds.values()}
+    wanted = {step.number for step in {step_kind(step): step for step in reversed(moving)}.values()}
     return choose_steps([step for step in moving if step.state != "completed" or step.number in wanted], _MOST_PICTURES)

@@ -65,8 +65,7 @@ def choose_steps(steps: Sequence[Step], limit: int = MOST_PICTURES) -> list[Step
 
 
 def _order_by_interest(steps: Sequence[Step]) -> Iterator[Step]:
-    broken = [step for step in steps if step.state != "completed"]
-    yield from broken[: _MOST_OF_ONE_SORT["broken"]]
+    yield from [step for step in steps if step.state != "completed"][: _MOST_OF_ONE_SORT["broken"]]
     valued = [step for step in steps if any(b.values is not None for call in step.calls.values() for b in call.outputs)]
     mismatched = [step for step in valued[:_MOST_COMPARED] if picture_of(step).check == "wrong"]
     yield from mismatched[: _MOST_OF_ONE_SORT["wrong"]]
@@ -74,8 +73,7 @@ def _order_by_interest(steps: Sequence[Step]) -> Iterator[Step]:
     for step in steps:
         first.setdefault(step_kind(step), step)
     yield from first.values()
-    late = sorted(steps, key=lambda step: -max(step.waited.values(), default=0.0))
-    yield from late[: _MOST_OF_ONE_SORT["late"]]
+    yield from sorted(steps, key=lambda step: -max(step.waited.values(), default=0.0))[: _MOST_OF_ONE_SORT["late"]]
     yield from steps
 
 
@@ -126,7 +124,6 @@ def list_facts(record: Record, result: Result, trace: Trace) -> list[tuple[str, 
     """Return the name and the value of everything that holds for the whole run; unknown values are left out."""
     plan = record.plan()
     ranks = [rank for rank in trace.ranks.values() if rank.recorder]
-    recorders = ", ".join(sorted({rank.recorder for rank in ranks}))
     rows = [
         ("engine", result.engine),
         ("cluster", result.cluster),
@@ -136,7 +133,7 @@ def list_facts(record: Record, result: Result, trace: Trace) -> list[tuple[str, 
         ("start", {True: "cold: fresh interpreters", False: "warm: forked from the agents", None: ""}[plan.cold]),
         ("time limit", format_duration(plan.timeout_s) if plan.timeout_s is not None else ""),
         ("torch", ", ".join(sorted({rank.torch for rank in ranks if rank.torch}))),
-        ("recorder", recorders or "none: this run has no trace"),
+        ("recorder", ", ".join(sorted({rank.recorder for rank in ranks})) or "none: this run has no trace"),
         ("clocks agree within", f"± {format_duration(trace.clocks.error_s)}" if ranks else ""),
         ("record", str(record.path)),
     ]
@@ -361,5 +358,4 @@ def _page(record: Record, evidence: Evidence, path: Path) -> tuple[bytes, dict[s
 
 def _last_lines(text: str) -> str:
     lines = text.rstrip().splitlines()
-    cut = ["…"] if len(lines) > _MOST_TRACEBACK_LINES else []
-    return "\n".join([*cut, *lines[-_MOST_TRACEBACK_LINES:]])
+    return "\n".join([*(["…"] if len(lines) > _MOST_TRACEBACK_LINES else []), *lines[-_MOST_TRACEBACK_LINES:]])

@@ -296,8 +296,7 @@ def _record_parts(result: Result, record: Record, style: Style) -> list[str]:
     evidence = read_evidence(record)
     parts = []
     if any(one.what == "calls" for one in result.expectations):
-        calls = calls_text(evidence.trace)
-        parts.append(calls.replace("calls:", style.paint("what ranks called", "bold"), 1))
+        parts.append(calls_text(evidence.trace).replace("calls:", style.paint("what ranks called", "bold"), 1))
     step = choose_step(evidence.steps, result.scenario)
     if step is not None:
         picture = picture_of(step, result.expectations, len(result.ranks), unrecorded_ranks(evidence.trace))

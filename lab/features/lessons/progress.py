@@ -272,14 +272,13 @@ def summary_json(path: LearningPath, all_progress: Sequence[Progress]) -> dict[s
     for name in [*(name for name in path.names if name in started), *sorted(started - set(path.names))]:
         attempts = [progress.counted_attempts[name] for progress in all_progress if name in progress.counted_attempts]
         hits, misses = (sum(made.right is held for made in attempts) for held in (True, False))
-        counts = Counter(made.prediction for made in attempts if made.prediction)
         predictions = [
             {
                 "prediction": text,
                 "count": count,
                 "right": any(made.right for made in attempts if made.prediction == text),
             }
-            for text, count in counts.most_common()
+            for text, count in Counter(made.prediction for made in attempts if made.prediction).most_common()
         ]
         lessons.append(
             {"lesson": name, "done": len(attempts), "right": hits, "wrong": misses, "predictions": predictions}

@@ -66,8 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
     worst, reply = 0, arguments.answer
     while name:
-        lesson = learn(name, person=person, folder=arguments.folder)
-        outcome = _run_lesson(lesson, reply, arguments)
+        outcome = _run_lesson(learn(name, person=person, folder=arguments.folder), reply, arguments)
         worst = max(worst, outcome.result.exit_code)
         name, reply = _choose_next(outcome, arguments), None
     return worst

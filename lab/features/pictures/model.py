@@ -105,8 +105,7 @@ def choose_shown(count: int, most: int, needed: Collection[int] = (), notable: S
     if count <= most:
         return list(range(count))
     required = {*sorted(set(needed))[: max(1, most - 2)], *notable[:most]}
-    head_count = max(1, most - 1 - len(required))
-    indices = sorted({*range(head_count), *required, count - 1})
+    indices = sorted({*range(max(1, most - 1 - len(required))), *required, count - 1})
     shown: list[int | None] = []
     for before, index in pairwise([-1, *indices]):
         gap: list[int | None] = [None] if index - before > 2 else [*range(before + 1, index)]

@@ -64,8 +64,7 @@ class Flight(NamedTuple):
     @property
     def spans(self) -> list[Span]:
         """When data was in flight, for each rank that took part."""
-        calls = self.step.calls
-        return [(max(self.begin, calls[rank].begin), end) for rank, end in self.ends.items()]
+        return [(max(self.begin, self.step.calls[rank].begin), end) for rank, end in self.ends.items()]
 
 
 def flights_of(steps: Iterable[Step], library: str) -> list[Flight]:
@@ -192,8 +191,7 @@ def _turns(rank: RankTrace, step_of: Mapping[tuple[int, int], Step], clock: Cloc
             until = min(end, phases[index][0]) if index < len(phases) else end
             seconds = clock.between(begin, until)
             if seconds > 0:
-                phase = phases[index - 1][1] if index else ""
-                yield Work(seconds * wanting, phase, (until - begin) * (1 - wanting))
+                yield Work(seconds * wanting, phases[index - 1][1] if index else "", (until - begin) * (1 - wanting))
             begin, index = until, index + 1
 
     for begin, end in pairwise(sorted(m.end for m in rank.marks if m.name == OPTIMIZER and m.end is not None)):

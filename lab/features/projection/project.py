@@ -151,8 +151,7 @@ def _fit_all(samples: Iterable[Sample], library: str, crowded: bool) -> dict[str
         alone = next((some for some in (stepping, of_op) if some and _separate_costs(some)), None)
         rounds, sizes, seconds = zip(*((*one.cost[:2], one.seconds) for one in alone or together), strict=True)
         algorithm, _ = recorded_cost(op, 2, 0, library)
-        shared = alone is None and len(by_op) > 1
-        fits[op] = Fit(algorithm, line_through(rounds, sizes, seconds), tuple(of_op), shared)
+        fits[op] = Fit(algorithm, line_through(rounds, sizes, seconds), tuple(of_op), alone is None and len(by_op) > 1)
     return fits
 
 

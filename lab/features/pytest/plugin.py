@@ -65,8 +65,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     if file_path.suffix not in (".yaml", ".yml"):
         return None
     if not parent.session.isinitpath(file_path):
-        patterns = parent.config.getini("lab_files")
-        if not any(fnmatch(file_path.as_posix(), f"*/{pattern}") for pattern in patterns):
+        if not any(fnmatch(file_path.as_posix(), f"*/{pattern}") for pattern in parent.config.getini("lab_files")):
             return None
         from lab.spec.load import is_scenario_file
 

@@ -335,8 +335,7 @@ def parse_filter(expression: str) -> Callable[[Case], bool]:
                 return not holds(part, name)
         return text[node.col_offset : node.end_col_offset] in name
 
-    meant = tree.body
-    return lambda case: holds(meant, f"{case.scenario.source or case.scenario.script} {case.id}".lower())
+    return lambda case: holds(tree.body, f"{case.scenario.source or case.scenario.script} {case.id}".lower())
 
 
 _SEED = "LAB_SEED"

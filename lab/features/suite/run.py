@@ -74,12 +74,11 @@ def execute_suite(asked: SuiteRequest, watcher: Watcher | None = None) -> SuiteR
         jobs, why = choose_jobs(asked.jobs, can_run, cores, free_memory_bytes())
         names = [f"{name[:32]}-{suite[-4:]}-{number}" for number in range(1, jobs + 1)]
     known_s = known_durations(asked.options.runs, {case.scenario.name for case in can_run}) if len(names) > 1 else {}
-    queue = order_cases(cases, jobs=len(names), shuffle=seed if asked.shuffle else None, known_s=known_s)
     running = _Suite(
         suite=suite,
         asked=asked,
         cases=cases,
-        queue=queue,
+        queue=order_cases(cases, jobs=len(names), shuffle=seed if asked.shuffle else None, known_s=known_s),
         seed=seed,
         known_s=known_s,
         workers=[_Worker(number, replace(slot, name=one)) for number, one in enumerate(names, start=1)],

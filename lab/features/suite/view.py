@@ -147,8 +147,7 @@ def _end(result: SuiteResult, style: Style) -> Iterator[str]:
     yield counts_text(result.counts, result.duration_s, style)
     if result.not_run:
         yield style.paint(f"{format_count(result.not_run, 'case')} did not run: {result.stopped}", "yellow")
-    written = (line for one in result.outcomes for line in written_snapshots(one.last))
-    yield from dict.fromkeys(written)
+    yield from dict.fromkeys(line for one in result.outcomes for line in written_snapshots(one.last))
     flaky = [one.case.id for one in result.outcomes if one.status == "flaky"]
     if flaky:
         yield style.paint(f"flaky: {join_words(flaky)} passed only when tried again", "yellow")

@@ -394,8 +394,7 @@ def _find_blocking_call(trace: RankTrace | None, step_of: Mapping[int, Step]) ->
         return blocking[-1]
     if not unfinished or all(wait.end is not None for wait in trace.waits):
         return None
-    lacking = (call for call in unfinished if (step := step_of.get(id(call))) and step.missing)
-    return next(lacking, unfinished[0])
+    return next((call for call in unfinished if (step := step_of.get(id(call))) and step.missing), unfinished[0])
 
 
 LOOPBACK = "127.0.0.1"

@@ -185,8 +185,7 @@ class Lines:
         """Write the events."""
         self._held = sorted([*self._held, *follower.happened], key=attrgetter("time_s"))
         if now.elapsed_s is not None:
-            due = now.elapsed_s - self._late_s
-            self._write(bisect_right(self._held, due, key=attrgetter("time_s")))
+            self._write(bisect_right(self._held, now.elapsed_s - self._late_s, key=attrgetter("time_s")))
 
     def close(self) -> None:
         """Write the rest."""
