@@ -113,10 +113,9 @@ def _matrix(steps: Sequence[Step], world_size: int, style: Style) -> str:
     header = ["from \\ to", *map(str, range(world_size)), "sent"]
     rows = [[str(i), *map(format_bytes, row), format_bytes(sum(row))] for i, row in enumerate(sent)]
     if world_size > _WIDEST_MATRIX:
-        kinds = group_equal(
-            (i * world_size + j, size) for i, row in enumerate(sent) for j, size in enumerate(row) if size
-        )
-        kinds.sort(key=lambda one: (len(one[0]), -one[1]))  # what few pairs have, first
+        sizes = ((i * world_size + j, size) for i, row in enumerate(sent) for j, size in enumerate(row) if size)
+        # what few pairs have, first
+        kinds = sorted(group_equal(sizes), key=lambda one: (len(one[0]), -one[1]))
         header, rows = ["from → to", "bytes each"], []
         for pairs, size in kinds[:_WIDEST_MATRIX]:
             names = [f"{i} → {j}" for i, j in (divmod(pair, world_size) for pair in pairs)]

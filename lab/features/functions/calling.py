@@ -496,14 +496,8 @@ class Calls(Cluster):
             check_backend(how.backend)
         ranks = ranks_of(self)
         with ranks.turn:
-            session = ranks.session
-            if (
-                session is None
-                or session.backend != how.backend
-                or session.over
-                or session.unusable_reason
-                or how.fresh
-            ):
+            session = None if how.fresh else ranks.session
+            if session is None or session.backend != how.backend or session.over or session.unusable_reason:
                 self.end_calls()
                 session = ranks.session = Session(self, function, how)
             call = pack_call(session.packed, function, arguments, named, how)

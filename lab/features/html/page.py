@@ -111,11 +111,8 @@ def attempt_rows(record: Record, page: Path) -> list[dict[str, Any]]:
     for attempt in run.result().attempts:
         folder, tone = attempt.path or run.path, VERDICTS[attempt.verdict]
         here = folder == record.path
-        link = (
-            quote(os.path.relpath(folder / REPORT, page.parent))
-            if is_in_record and not here and folder in paged
-            else ""
-        )
+        is_linked = is_in_record and not here and folder in paged
+        link = quote(os.path.relpath(folder / REPORT, page.parent)) if is_linked else ""
         rows.append({"attempt": attempt, "tone": tone, "nodes": join_words(attempt.nodes), "here": here, "link": link})
     return rows
 
@@ -176,18 +173,14 @@ def matrix_view(steps: Sequence[Step], ranks: Sequence[int]) -> list[tuple[int |
 
     With many ranks, neighbours share a row and a column, which are named `0-7`.
     """
-    size = max(ranks, default=-1) + 1
     blocks = group_neighbours(ranks)
     names = [block[0] if len(block) == 1 else f"{block[0]}-{block[-1]}" for block in blocks]
-    sent = build_matrix(steps, size)
+    sent = build_matrix(steps, max(ranks, default=-1) + 1)
     if sent is None:
         return None
     rows = [[sum(sent[i][j] for i in block for j in others) for others in blocks] for block in blocks]
     largest = max(map(max, rows), default=0)
-    cells = [
-        [Cell(format_bytes(amount) if amount else "·", amount, amount / (largest or 1)) for amount in row]
-        for row in rows
-    ]
+    cells = [[Cell(format_bytes(size) if size else "·", size, size / (largest or 1)) for size in row] for row in rows]
     return list(zip(names, cells, strict=True)) if largest else []
 
 
@@ -206,9 +199,7 @@ _LONGEST_NOTE = 2000
 def worker_rows(workers: Sequence[WorkerPlan], results: Sequence[RankResult]) -> list[dict[str, Any]]:
     """Return how each rank ended; ranks that ended alike share a row."""
     ended = {rank.rank: rank for rank in results}
-    rank_results = (
-        ended.get(one.rank) or RankResult(rank=one.rank, node=one.node, local_rank=one.local_rank) for one in workers
-    )
+    defaults = (RankResult(rank=one.rank, node=one.node, local_rank=one.local_rank) for one in workers)
     return [
         {
             "ranks": [one.rank for one in group],
@@ -219,7 +210,7 @@ def worker_rows(workers: Sequence[WorkerPlan], results: Sequence[RankResult]) ->
             "time": range_text((one.duration_s for one in group), format_duration),
             "error": group[0].error,
         }
-        for group in ended_alike(rank_results)
+        for group in ended_alike(ended.get(one.rank, one) for one in defaults)
     ]
 
 

@@ -262,10 +262,8 @@ class Picture:
         names = ("reduce_op", "averages", "check", "world_size", "disagreement", "unmet")
         own = {name: getattr(self, name) for name in names}
         sizes = dict(zip(("least_bytes", "bytes"), self.sizes, strict=True))
-        own |= {
-            "tag": first.tag if step.message else None,
-            "ranks": [asdict(rank, dict_factory=_json_fields) for rank in self.ranks],
-        }
+        own["tag"] = first.tag if step.message else None
+        own["ranks"] = [asdict(rank, dict_factory=_json_fields) for rank in self.ranks]
         return {**of_step, **of_call, **group, **sizes, **own}
 
 
@@ -524,14 +522,11 @@ def list_remarks(picture: Picture) -> list[str]:
         sentences.append(f"{capitalize_first(name_ranks(unfinished))} never finished.")
     first_lines = ((rank.rank, rank.error.splitlines()[0]) for rank in picture.ranks if rank.error)
     errors = ((rank, textwrap.shorten(line, _LONGEST_ERROR, placeholder=" …")) for rank, line in first_lines)
-    sentences += [
-        capitalize_first(clause) for clause in join_ranks((rank, f"failed: {error}") for rank, error in errors)
-    ]
+    sentences += map(capitalize_first, join_ranks((rank, f"failed: {error}") for rank, error in errors))
     sentences += _describe_mismatches(picture)
     if any(block.pickled for rank in picture.ranks for block in (*rank.before, *rank.after)):
-        sentences.append(
-            "These bytes are Python objects, pickled; where they differ in length, the shorter are padded."
-        )
+        note = "These bytes are Python objects, pickled; where they differ in length, the shorter are padded."
+        sentences.append(note)
     undefined = [r.rank for r in picture.ranks if r.after and not any(block.defined for block in r.after)]
     if undefined and picture.leaves_open and not missing:
         verb = "holds" if len(undefined) == 1 else "hold"

@@ -324,11 +324,8 @@ def growth_of(program: Program, trace: Trace) -> Growth:
     world = {name for name, calls in by_group.items() if len(calls[0].ranks) == program.ranks}
     sharded = {name for name, of_group in patterns.items() if _SHARDING.issubset(of_group)}
     modules = {module.group for rank in trace.ranks.values() for module in rank.modules}
-    modules |= {
-        name
-        for name, calls in by_group.items()
-        if Pattern.ALL_REDUCE in patterns[name] and all(call.phase != "forward" for call in calls)
-    }
+    reducing = [name for name in by_group if Pattern.ALL_REDUCE in patterns[name]]
+    modules |= {name for name in reducing if all(call.phase != "forward" for call in by_group[name])}
     grown = world | ((by_group.keys() & modules) - world - sharded or sharded - world)
     if not grown:
         if messages and not by_group:

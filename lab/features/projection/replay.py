@@ -303,9 +303,8 @@ class _Replay:
             self._advance()()
         states = self.states.values()
         if stuck := sum(state.step < self.steps for state in states):
-            raise LabError(
-                f"the run cannot be replayed: {format_count(stuck, 'rank')} would wait for what nobody begins"
-            )
+            ranks = format_count(stuck, "rank")
+            raise LabError(f"the run cannot be replayed: {ranks} would wait for what nobody begins")
         counted = range(_SETTLED, self.steps)
         durations = [median(state.ends[number] - state.ends[number - 1] for state in states) for number in counted]
         working, hidden, waiting, exposed = (

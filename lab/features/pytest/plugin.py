@@ -47,10 +47,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker, and register the page of all runs if it is requested."""
-    config.addinivalue_line(
-        "markers",
-        "lab(nodes=3, nproc_per_node=1, engine='docker', ...): the cluster that the test gets; scenarios have it too",
-    )
+    about = "the cluster that the test gets; scenarios have it too"
+    config.addinivalue_line("markers", f"lab(nodes=3, nproc_per_node=1, engine='docker', ...): {about}")
     if config.getoption("lab_report"):
         from lab.features.pytest.items import PageOfRuns
 

@@ -325,9 +325,8 @@ class Pool:
         try:
             cluster.engine.remove(cluster.name)
         except LabError as error:
-            self.session.announce(
-                f"warning: cluster {cluster.name} is still there ({error.message}): `lab down --name {cluster.name}`"
-            )
+            name = cluster.name
+            self.session.announce(f"warning: cluster {name} is still there ({error.message}): `lab down --name {name}`")
             return
         remove_locks(cluster.engine.name, cluster.name)
         cluster.keeping.close()
