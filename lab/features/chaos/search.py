@@ -40,7 +40,7 @@ def first_occurrence(moment: When) -> When:
 
 def _of_calls(rank: int, trace: RankTrace) -> list[When]:
     calls = [(call.begin, call.end, call.op, None) for call in trace.calls if call.op in OPERATIONS]
-    phases = [(span.begin, span.end, None, span.name) for span in trace.marks if span.name in PHASES]
+    phases = [(span.begin, span.end, None, span.name) for span in trace.phases if span.name in PHASES]
     times, moments = Counter[str | None](), list[tuple[float, When]]()
     for begin, end, op, phase in sorted([*calls, *phases], key=lambda one: one[0]):
         times[op or phase] += 1

@@ -173,7 +173,7 @@ def choose_scenario_path(scenario: Scenario, seed: int, out: Path | None) -> Pat
     name = clip_end(f"chaos-{seed}-{scenario.name}", _LONGEST_FILE_NAME)
     path = folder / f"{name}.yaml" if out is None else Path(os.path.abspath(out))
     for is_unfit, why, hint in (
-        (path.parent != folder, f"{path} is not beside the script", f"name a file in {folder}"),
+        (path.parent != folder, f"{path} is not next to the script", f"name a file in {folder}"),
         (path.exists() and out is not None, f"{path} is there already", "name another file, or remove it"),
         (not os.access(folder, os.W_OK), f"nothing can be written into {folder}", "search with a copy of the scenario"),
     ):

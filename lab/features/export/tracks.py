@@ -17,7 +17,7 @@ from lab.features.stragglers.timing import Span, blocked_spans, ready_at
 from lab.features.timeline.lanes import lay_rows
 from lab.node.messages.agent import Note
 from lab.record.read import Record
-from lab.trace.model import Call, Mark, RankTrace, Trace
+from lab.trace.model import Call, Phase, RankTrace, Trace
 from lab.trace.steps import Step
 from lab.words import clip_end
 
@@ -121,7 +121,7 @@ def make_tracks(record: Record, trace: Trace, steps: Sequence[Step]) -> list[Tra
     for rank in trace.ranks.values():
         node, name = nodes.get(rank.rank, ""), f"rank {rank.rank}"
         calls = [slices[call.rank, call.index] for call in rank.calls]
-        for number, lane in enumerate(lay_out(_phase_slices(rank.marks, to_ns(rank.last)), calls)):
+        for number, lane in enumerate(lay_out(_phase_slices(rank.phases, to_ns(rank.last)), calls)):
             with_parts = [part for one in lane for part in _parts(one, senders)]
             tracks.append(Track(rank.rank, node, f"{name} overlapping {number}" if number else name, with_parts))
         if rank.rank in moments:
@@ -195,7 +195,7 @@ def _call_name(call: Call, step: Step | None) -> str:
     return name if call.state == "completed" else f"{name} ({call.state})"
 
 
-def _phase_slices(phases: Sequence[Mark], last: int) -> list[Slice]:
+def _phase_slices(phases: Sequence[Phase], last: int) -> list[Slice]:
     """Return phases, each within the one around it even if its end is not recorded."""
     slices: list[Slice] = []
     around: list[int] = []

@@ -21,12 +21,12 @@ from lab.record.read import Record
 from lab.record.record_files import is_record, write_file
 from lab.report.style import Style, style_for
 from lab.report.table import group_equal, range_text, table_text
-from lab.trace.model import Buffer, Call, Mark, Trace
+from lab.trace.model import Buffer, Call, Phase, Trace
 from lab.trace.read import open_trace
-from lab.trace.steps import Step, match
+from lab.trace.steps import Step, match_steps
 from lab.words import format_bytes, format_count, format_duration, format_rate
 
-_NAMES = {"begin": "begin_s", "end": "end_s", "source": "at", "asynchronous": "async"}
+_NAMES = {"begin": "begin_s", "end": "end_s", "source": "at", "asynchronous": "async", "is_inplace": "in_place"}
 """Fields that have another name in JSON."""
 _OF_RANK = ("rank", "recorder", "torch", "stopped")
 
@@ -34,7 +34,7 @@ _OF_RANK = ("rank", "recorder", "torch", "stopped")
 def trace_json(record: Record, trace: Trace, steps: Sequence[Step]) -> dict[str, Any]:
     """Return everything that is known of the communication of a run; all times count from its first line."""
     nodes = record.ranks()
-    phases = sorted((phase for rank in trace.ranks.values() for phase in rank.marks), key=lambda phase: phase.begin)
+    phases = sorted((phase for rank in trace.ranks.values() for phase in rank.phases), key=lambda phase: phase.begin)
     return {
         "run": record.run,
         "world_size": trace.world_size,
@@ -74,7 +74,7 @@ def _call(call: Call) -> dict[str, Any]:
     return {**facts, **tensors, "splits": splits, "state": call.state}
 
 
-def _fields(one: Call | Buffer | Mark) -> dict[str, Any]:
+def _fields(one: Call | Buffer | Phase) -> dict[str, Any]:
     return {_NAMES.get(field.name, field.name): getattr(one, field.name) for field in fields(one)}
 
 
@@ -166,7 +166,7 @@ def run(arguments: argparse.Namespace) -> int:
     quiet = _goes_to_stdout(arguments, names)
     record = open_record(arguments)
     trace = open_trace(record)
-    steps = match(trace)
+    steps = match_steps(trace)
     for option, name in names.items():
         if name is None:
             continue

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lab.diagnosis.evidence import read_evidence
-from lab.diagnosis.explain import explain
+from lab.diagnosis.explain import explain_run
 from lab.features.html.contents import read_log_lines
 from lab.features.html.page import choose_steps, step_kind
 from lab.features.html.timelines import timeline_svg
@@ -55,7 +55,7 @@ def result_html(result: Result) -> str:
 def _record_parts(result: Result, record: Record) -> dict[str, Any]:
     """Return what the record of a run adds to its result."""
     evidence = read_evidence(record)
-    findings = explain(record, evidence).findings
+    findings = explain_run(record, evidence).findings
     sentences = [finding.sentence for finding in findings[:_MOST_SENTENCES]]
     prefix = re.sub(r"[^A-Za-z0-9]+", "-", f"lab-{result.run}")
     lanes = lanes_of(sorted(evidence.trace.ranks), [evidence.trace], [result], findings)
@@ -63,7 +63,7 @@ def _record_parts(result: Result, record: Record) -> dict[str, Any]:
     return {
         "sentences": [text for text in sentences if text.rstrip(".") != result.reason.rstrip(".")],
         "lines": read_log_lines(record)[0],
-        "timeline": timeline_svg(evidence.trace, evidence.steps, lanes, until=evidence.over, prefix=prefix),
+        "timeline": timeline_svg(evidence.trace, evidence.steps, lanes, until=evidence.end_s, prefix=prefix),
         "pictures": [
             (f"Step {step.number}: {step.title}", svg_of(picture_of(step, result.expectations, count)))
             for step in drawn

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from lab.diagnosis.evidence import Evidence, read_evidence
-from lab.diagnosis.explain import explain
+from lab.diagnosis.explain import explain_run
 from lab.feature import find_view
 from lab.features.html import REPORT
 from lab.features.html.contents import MOST_FILES, collect_shown_files, link_citations, read_log_lines, read_sources
@@ -276,7 +276,7 @@ def write_report(record: Record, output: Path | None = None) -> Report:
 def _page(record: Record, evidence: Evidence, path: Path) -> tuple[bytes, dict[str, Any]]:
     """Return the page for this path, and the counts for the report."""
     result, trace, steps = record.result(), evidence.trace, evidence.steps
-    explanation, drawn, files = explain(record, evidence), choose_steps(steps), collect_shown_files(result)
+    explanation, drawn, files = explain_run(record, evidence), choose_steps(steps), collect_shown_files(result)
     ranks = sorted({*trace.ranks, *record.ranks()})
     lines, left_out = read_log_lines(record)
     if len(result.outputs) > len(files):

@@ -15,7 +15,7 @@ from typing import Any
 
 from lab.cluster import Cluster
 from lab.diagnosis.evidence import Evidence, read_evidence
-from lab.diagnosis.explain import explain
+from lab.diagnosis.explain import explain_run
 from lab.errors import LabError, UsageError
 from lab.features.calls.notation import calls_text
 from lab.features.html.notebook import result_html
@@ -305,7 +305,7 @@ def select_sentences(result: Result, record: Record, evidence: Evidence) -> list
 
     The finding about time counts only if there is a straggler.
     """
-    all_findings = explain(record, evidence).findings
+    all_findings = explain_run(record, evidence).findings
     news = [one for one in all_findings if any(one.words[1:]) or one.to_json() not in result.findings]
     slow = any(one.kind == "straggler" for one in news)
     relevant = [one for one in news if not ("usual" in one.kind.properties or (one.kind == "time" and not slow))]

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from lab.diagnosis.wording import join_ranks
-from lab.features.values.expected import Part, compared, input_parts, is_copy, output_parts
+from lab.features.values.expected import Part, compare_values, input_parts, is_copy, output_parts
 from lab.operations import Who, get_reduction
 from lab.record.result import Expectation
 from lab.trace.clashes import clash_in
@@ -347,7 +347,7 @@ def _output(step: Step, call: Call, buffer: Buffer, parts: tuple[Part, ...], *, 
     if not checked:
         return block
     if block.values is not None:
-        pairs = list(compared(step, block.parts, block.dtype, block.values))
+        pairs = list(compare_values(step, block.parts, block.dtype, block.values))
         expected = tuple(typed_value(plain_number(value), block.dtype) for value, _ in pairs)
         known_count = sum(value is not None for value in expected)
         mismatches = tuple(i for i, (_, is_mismatch) in enumerate(pairs) if is_mismatch)

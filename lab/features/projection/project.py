@@ -29,7 +29,7 @@ from lab.report.style import Style
 from lab.report.table import table_text
 from lab.trace.model import Trace
 from lab.trace.read import open_trace
-from lab.trace.steps import match
+from lab.trace.steps import match_steps
 from lab.words import NONE, format_bytes, format_count, format_duration, format_rate, join_words
 
 PLAYERS = 32
@@ -179,10 +179,10 @@ def source_of(run: str, trace: Trace) -> Source:
         LabError: it has no training steps, too few of them, or no communication in them.
     """
     cannot = f"run {run} cannot be projected"
-    if not any(phase.name == training.OPTIMIZER for rank in trace.ranks.values() for phase in rank.marks):
+    if not any(phase.name == training.OPTIMIZER for rank in trace.ranks.values() for phase in rank.phases):
         hint = "a training step lies between two steps of an optimizer of torch.optim, on every rank"
         raise LabError(f"{cannot}: it has no training steps", hint)
-    steps = match(trace)
+    steps = match_steps(trace)
     backends = [group.backend for group in trace.groups.values() if group.backend]
     library = next((name for name in costs.LIBRARIES for backend in backends if name in backend), "gloo")
     flights = training.flights_of(steps, library)
@@ -240,7 +240,7 @@ def _shared_machine(trace: Trace, working: Sequence[Working]) -> Machine | None:
     ran, wanted = sum(thread.ran_s for thread in threads), sum(thread.wanted_s for thread in threads)
     if not wanted:
         return Machine(min(counts))
-    phases = [phase for rank in trace.ranks.values() for phase in rank.marks]
+    phases = [phase for rank in trace.ranks.values() for phase in rank.phases]
     trained = min(phase.end for phase in phases if phase.name == training.OPTIMIZER and phase.end)
     settled = [one._replace(spans=[span for span in one.spans if span[0] >= trained]) for one in working]
     return machine_of(settled, min(counts), ran / wanted)

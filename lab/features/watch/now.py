@@ -27,7 +27,7 @@ from lab.record.result import Result
 from lab.report.table import MANY, group_by_kind
 from lab.run.agent_channels import AgentChannels
 from lab.run.options import Companion
-from lab.trace.model import Call, Mark, RankTrace
+from lab.trace.model import Call, Phase, RankTrace
 from lab.trace.steps import Step
 from lab.words import clip_end, format_duration, join_words, name_ranks
 
@@ -305,7 +305,7 @@ class Follower:
         life, trace, held = self._life(rank), self.tail.trace.ranks.get(rank), self.tail.held.get(rank)
         shown = [*(trace.calls[-_RECENT:] if trace is not None else ()), *([held] if held is not None else ())]
         state, activity = "outside", "running"
-        inside: Call | Mark | None = None
+        inside: Call | Phase | None = None
         since: float | None = None
         waits_for: tuple[int, ...] = ()
         call = _find_blocking_call(trace, step_of)
@@ -321,7 +321,7 @@ class Follower:
             state, activity, inside = "inside", f"in {_render_call(call, step_of)}", call
             waits_for = step_of[id(call)].lacks(call) if id(call) in step_of else ()
         elif trace is not None and trace.recorder and not trace.cut:  # otherwise it is only known to be running
-            inside = next((phase for phase in reversed(trace.marks) if phase.end is None), None)
+            inside = next((phase for phase in reversed(trace.phases) if phase.end is None), None)
             activity = "in no call" if inside is None else f"in {inside.name}"
             since = max((call.end for call in shown if call.end is not None), default=trace.first)
         since, origin = since if inside is None else inside.begin, self.tail.trace.origin
@@ -382,7 +382,7 @@ def _find_blocking_call(trace: RankTrace | None, step_of: Mapping[int, Step]) ->
     if trace is None:
         return None
     unfinished = [call for call in trace.calls if call.state == "unfinished"]
-    if blocking := [call for call in unfinished if not call.hands_out]:
+    if blocking := [call for call in unfinished if not call.has_handle]:
         return blocking[-1]
     if not unfinished or all(wait.end is not None for wait in trace.waits):
         return None
