@@ -535,9 +535,8 @@ def list_remarks(picture: Picture) -> list[str]:
 
 
 def _describe_mismatches(picture: Picture) -> list[str]:
-    unequal = [
-        (rank, i, block, k) for rank in picture.ranks for i, block in enumerate(rank.after) for k in block.mismatches
-    ]
+    blocks = [(rank, i, block) for rank in picture.ranks for i, block in enumerate(rank.after)]
+    unequal = [(rank, i, block, k) for rank, i, block in blocks for k in block.mismatches]
     sentences = []
     for rank, index, block, element in unequal[:_MAX_MISMATCHES]:
         got, expected = texts_that_differ((block.values or ())[element], (block.expected or ())[element])
@@ -546,9 +545,7 @@ def _describe_mismatches(picture: Picture) -> list[str]:
         sentences.append(f"Rank {rank.rank}, {tensor}element {element}: {got}, but it should be {expected}{because}.")
     if len(unequal) > _MAX_MISMATCHES:
         sentences.append(f"And {len(unequal) - _MAX_MISMATCHES} more: see --json.")
-    copies = (
-        (rank.rank, block.parts[0].origins[0]) for rank in picture.ranks for block in rank.after if block.hash_differs
-    )
+    copies = ((rank.rank, block.parts[0].origins[0]) for rank, _, block in blocks if block.hash_differs)
     not_copy = "Rank {} holds a tensor that is not a copy of rank {}'s: their hashes differ."
     return sentences + [not_copy.format(rank, origin) for rank, origin in copies]
 
