@@ -24,6 +24,7 @@ from lab.engine.protocol import Announce, Engine
 from lab.engine.select import select_engine
 from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
 from lab.features.chaos import search
+from lab.features.chaos.search import PROOFS, Pool, Schedule, SearchResult, Trial, sentences_of
 from lab.features.faults.fault import broken_in, with_faults
 from lab.features.faults.kinds import key_of
 from lab.plan.plan import shape_for
@@ -77,7 +78,7 @@ class Trials:
         self.again = self._run(self.scenario, fresh=False).passed
         return first
 
-    def make_pool(self, first: Result, seed: int, kinds: Sequence[str], most: int) -> search.Pool:
+    def make_pool(self, first: Result, seed: int, kinds: Sequence[str], most: int) -> Pool:
         """Make the pool of schedules of a seed from the record of the run without faults.
 
         Raises:
@@ -90,16 +91,16 @@ class Trials:
         moments = search.moments_of(Record(path=first.path))
         if not moments:
             raise UsageError(f"{self.scenario.name} calls and notes nothing", "faults are drawn from what is on record")
-        return search.Pool(random=Random(seed), kinds=drawn, moments=moments, nodes=nodes, ranks=ranks, most=most)
+        return Pool(random=Random(seed), kinds=drawn, moments=moments, nodes=nodes, ranks=ranks, most=most)
 
-    def attempt(self, schedule: search.Schedule, step: str) -> search.Trial:
+    def attempt(self, schedule: Schedule, step: str) -> Trial:
         """Run it under faults, and once more without them if they made it fail.
 
         Raises:
             Interrupted: somebody ended the search.
             EngineUnavailable: the engine does not answer.
         """
-        began, trial = time.monotonic(), search.Trial(schedule=schedule, step=step, ended="error")
+        began, trial = time.monotonic(), Trial(schedule=schedule, step=step, ended="error")
         try:
             result = self._run(with_faults(self.scenario, schedule), fresh=True)
             done = {str(one["fault"]) for one in result.faults}  # a failed one can be partly applied
@@ -182,9 +183,7 @@ def choose_scenario_path(scenario: Scenario, seed: int, out: Path | None) -> Pat
     return next(one for one in chain([path], numbered) if not one.exists())
 
 
-def write_scenario(
-    scenario: Scenario, result: search.SearchResult, path: Path, size: tuple[int, int], command: str
-) -> None:
+def write_scenario(scenario: Scenario, result: SearchResult, path: Path, size: tuple[int, int], command: str) -> None:
     """Write the scenario with the faults; if a following run fails, the scenario runs once more.
 
     Raises:
@@ -200,14 +199,10 @@ def write_scenario(
         nodes=size[0],
         nproc_per_node=size[1],
     )
-    comments = [
-        f"Found by `{command}`.",
-        *search.sentences_of(result.schedule),
-        f"In {result.proofs} of {search.PROOFS} runs: {result.broken}",
-    ]
+    outcome = f"In {result.proofs} of {PROOFS} runs: {result.broken}"
+    comments = [f"Found by `{command}`.", *sentences_of(result.schedule), outcome]
     head = "".join(f"# {clip_end(' '.join(line.split()), _LONGEST_LINE)}\n" for line in comments)
-    text = head + dump_scenario(with_faults(bare, result.schedule or (), rerun=again))
-    shared.write_text(path, text)
+    shared.write_text(path, head + dump_scenario(with_faults(bare, result.schedule or (), rerun=again)))
 
 
 # -- the command
@@ -232,7 +227,7 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
         with trials_on(engine, name, scenario, asked, options, display.announce) as trials:
             first = trials.undisturbed()
             named = [word for word in (arguments.kinds or "").split(",") if word]
-            pool = trials.make_pool(first, seed, named, arguments.most or search.Pool.most)
+            pool = trials.make_pool(first, seed, named, arguments.most or Pool.most)
             kinds = ", ".join(map(key_of, pool.kinds))
             after = "" if trials.again else "; what a failed run leaves is not tried, as it does not pass twice"
             display.line(
@@ -241,7 +236,7 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
                 f"hung after {format_duration(trials.scenario.timeout_s)}{after}"
             )
 
-            def show(trial: search.Trial) -> None:
+            def show(trial: Trial) -> None:
                 numbers[trial.step] += 1
                 display.line(trial_text(trial, numbers[trial.step], runs, style))
 
@@ -258,26 +253,20 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
     return 1 if result.schedule else 0
 
 
-def trial_text(trial: search.Trial, number: int, count: int, style: Style) -> str:
+def trial_text(trial: Trial, number: int, count: int, style: Style) -> str:
     """Format a trial: `[12/50] ✔ passed  kill node1 when rank 0 comes to all_reduce 3`."""
-    line = ended_line(
-        number,
-        count,
-        trial.ended,
-        "; ".join(search.sentences_of(trial.schedule)),
-        format_duration(trial.seconds),
-        style,
-    )
+    faults, took = "; ".join(sentences_of(trial.schedule)), format_duration(trial.seconds)
+    line = ended_line(number, count, trial.ended, faults, took, style)
     if trial.step != "drawn":
         line = f"  {'shorter' if trial.step == 'shrunk' else 'again'}: {line.partition('] ')[2]}"
     return f"{line}\n    {style.paint(trial.broken, 'bold')}" if trial.broken else line
 
 
-def summary_text(result: search.SearchResult, path: Path, seconds: float, style: Style) -> str:
+def summary_text(result: SearchResult, path: Path, seconds: float, style: Style) -> str:
     """Count how the schedules ended, and describe the shortest one that breaks something."""
     text = f"{format_count(sum(result.ends.values()), 'schedule')}: {counts_text(result.ends, seconds, style)}"
     if result.schedule is None:
         return f"{text}\nnothing was found that is not survived"
-    proven = f"{result.proofs} of {search.PROOFS} runs" if result.proofs == search.PROOFS else "not every time"
+    proven = f"{result.proofs} of {PROOFS} runs" if result.proofs == PROOFS else "not every time"
     what = f"found, and shrunk to {format_count(len(result.schedule), 'fault')} ({proven}): {result.broken}"
-    return "\n".join([text, what, *(f"  {sentence}" for sentence in search.sentences_of(result.schedule)), f"  {path}"])
+    return "\n".join([text, what, *(f"  {sentence}" for sentence in sentences_of(result.schedule)), f"  {path}"])

@@ -184,8 +184,7 @@ def _call_slice(call: Call, step: Step | None, last: int) -> Slice:
     named["tensors"] = " + ".join(f"{b.dtype}{list(b.shape)}" for b in call.own)
     named["at"] = f"{call.source} in {call.function}" if call.source and call.function else call.source
     details = {name: value for name, value in named.items() if value not in (None, "") or name == "tensors"}
-    kind = "message" if call.seq is None else "collective"
-    return Slice(kind, _call_name(call, step), begin, end, details, call)
+    return Slice("message" if call.seq is None else "collective", _call_name(call, step), begin, end, details, call)
 
 
 def _call_name(call: Call, step: Step | None) -> str:
@@ -207,8 +206,7 @@ def _phase_slices(phases: Sequence[Phase], last: int) -> list[Slice]:
         end = max(begin, to_ns(phase.end) if phase.end is not None else last)
         end = min(end, around[-1]) if around else end
         around.append(end)
-        details = {"at": phase.source} if phase.source else {}
-        slices.append(Slice("phase", phase.name, begin, end, details))
+        slices.append(Slice("phase", phase.name, begin, end, {"at": phase.source} if phase.source else {}))
     return slices
 
 
@@ -337,8 +335,7 @@ def perfetto_trace(record: Record, trace: Trace, steps: Sequence[Step]) -> bytes
 
     times = {_BOOT_TIME: _START_NS, _REAL_TIME: round(trace.origin * 1e9)}
     clocks = [{"clock_id": clock, "timestamp": time} for clock, time in times.items()]
-    cleared = proto.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
-    first = {"sequence_flags": cleared, "first_packet_on_sequence": True}
+    first = {"sequence_flags": proto.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED, "first_packet_on_sequence": True}
     packet(timestamp=_START_NS, clock_snapshot={"clocks": clocks}, **first)
     pids: dict[str, int] = {}
     own: dict[int, int] = {}

@@ -90,8 +90,7 @@ _LOGICAL = (
 def traffic_text(run: str, trace: Trace, steps: Sequence[Step], style: Style) -> str:
     """Render the tables, and what the trace lacks."""
     collectives = sum(1 for step in steps if not step.message)
-    messages = len(steps) - collectives
-    called = f"{format_count(collectives, 'collective')} and {format_count(messages, 'message')}"
+    called = f"{format_count(collectives, 'collective')} and {format_count(len(steps) - collectives, 'message')}"
     parts = [f"{style.paint(run, 'bold')}: {called} of {format_count(trace.world_size, 'rank')}"]
     if steps:
         header = ["operation", "count", "bytes", "median", "total", "waited", "algbw", "busbw"]
@@ -99,8 +98,7 @@ def traffic_text(run: str, trace: Trace, steps: Sequence[Step], style: Style) ->
         for row in summarize_operations(steps):
             count = str(row.count) if row.finished == row.count else f"{row.count}, finished {row.finished}"
             times = map(format_duration, (row.median_s, row.total_s if row.finished else None, row.waited_s))
-            rates = map(format_rate, (row.algbw, row.busbw))
-            rows.append([row.op, count, format_bytes(row.bytes), *times, *rates])
+            rows.append([row.op, count, format_bytes(row.bytes), *times, *map(format_rate, (row.algbw, row.busbw))])
         parts.append(f"{table_text(header, rows, style)}\n{style.paint(_SIZES, 'dim')}")
         parts.append(_matrix(steps, trace.world_size, style))
     if trace.problems:
@@ -115,10 +113,9 @@ def _matrix(steps: Sequence[Step], world_size: int, style: Style) -> str:
     header = ["from \\ to", *map(str, range(world_size)), "sent"]
     rows = [[str(i), *map(format_bytes, row), format_bytes(sum(row))] for i, row in enumerate(sent)]
     if world_size > _WIDEST_MATRIX:
-        kinds = group_equal(
-            (i * world_size + j, size) for i, row in enumerate(sent) for j, size in enumerate(row) if size
-        )
-        kinds.sort(key=lambda one: (len(one[0]), -one[1]))  # what few pairs have, first
+        sizes = ((i * world_size + j, size) for i, row in enumerate(sent) for j, size in enumerate(row) if size)
+        # what few pairs have, first
+        kinds = sorted(group_equal(sizes), key=lambda one: (len(one[0]), -one[1]))
         header, rows = ["from → to", "bytes each"], []
         for pairs, size in kinds[:_WIDEST_MATRIX]:
             names = [f"{i} → {j}" for i, j in (divmod(pair, world_size) for pair in pairs)]

@@ -64,8 +64,7 @@ class Flight(NamedTuple):
     @property
     def spans(self) -> list[Span]:
         """When data was in flight, for each rank that took part."""
-        calls = self.step.calls
-        return [(max(self.begin, calls[rank].begin), end) for rank, end in self.ends.items()]
+        return [(max(self.begin, self.step.calls[rank].begin), end) for rank, end in self.ends.items()]
 
 
 def flights_of(steps: Iterable[Step], library: str) -> list[Flight]:
@@ -192,8 +191,7 @@ def _turns(rank: RankTrace, step_of: Mapping[tuple[int, int], Step], clock: Cloc
             until = min(end, phases[index][0]) if index < len(phases) else end
             seconds = clock.between(begin, until)
             if seconds > 0:
-                phase = phases[index - 1][1] if index else ""
-                yield Work(seconds * wanting, phase, (until - begin) * (1 - wanting))
+                yield Work(seconds * wanting, phases[index - 1][1] if index else "", (until - begin) * (1 - wanting))
             begin, index = until, index + 1
 
     for begin, end in pairwise(sorted(m.end for m in rank.phases if m.name == OPTIMIZER and m.end is not None)):
@@ -326,11 +324,8 @@ def growth_of(program: Program, trace: Trace) -> Growth:
     world = {name for name, calls in by_group.items() if len(calls[0].ranks) == program.ranks}
     sharded = {name for name, of_group in patterns.items() if _SHARDING.issubset(of_group)}
     modules = {module.group for rank in trace.ranks.values() for module in rank.modules}
-    modules |= {
-        name
-        for name, calls in by_group.items()
-        if Pattern.ALL_REDUCE in patterns[name] and all(call.phase != "forward" for call in calls)
-    }
+    reducing = [name for name in by_group if Pattern.ALL_REDUCE in patterns[name]]
+    modules |= {name for name in reducing if all(call.phase != "forward" for call in by_group[name])}
     grown = world | ((by_group.keys() & modules) - world - sharded or sharded - world)
     if not grown:
         if messages and not by_group:

@@ -121,8 +121,7 @@ def _list(cases: Sequence[Case], arguments: argparse.Namespace) -> int:
         }
         for case in cases
     ]
-    names = ("id", "nodes", "nproc_per_node", "skipped")
-    shown = [[str(row[name] or NONE) for name in names] for row in rows]
+    shown = [[str(row[name] or NONE) for name in ("id", "nodes", "nproc_per_node", "skipped")] for row in rows]
     head = ["case", "nodes", "workers of each", "skipped"]
     return print_answer(arguments, lambda: rows, lambda style: table_text(head, shown, style))
 
