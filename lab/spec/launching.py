@@ -109,7 +109,7 @@ def find_launcher(name: str) -> Launcher:
     if launcher is not None:
         return cast("Launcher", launcher())
     if name in LAUNCHERS:
-        raise UsageError(f"the launcher {name} is one of the feature {LAUNCHERS[name]}, which is not there")
+        raise UsageError(f"the launcher {name} is one of the feature {LAUNCHERS[name]}, which is missing")
     known = launcher_names()
     raise UsageError(f"the lab has no launcher {name!r}{did_you_mean(name, known)}", f"allowed: {', '.join(known)}")
 

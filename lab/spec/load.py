@@ -171,7 +171,7 @@ def read_requirements(hook_name: str, *arguments: Any) -> tuple[str, ...]:
     """
     reader = find_hook(hook_name)
     if reader is None:
-        raise UsageError("packages are of the feature packages, which is not there")
+        raise UsageError("packages need the feature packages, which is missing")
     requirements: tuple[str, ...] = reader(*arguments)
     return requirements
 
