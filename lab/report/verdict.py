@@ -106,9 +106,8 @@ def _stacks(result: Result, style: Style) -> list[str]:
         lines.append(style.paint(f"  {who}:", "bold"))
         lines.extend(f"  │ {line.strip()}" for line in clip_stack(same[0].stack, _STACK_LINES))
     if len(groups) > MANY:
-        lines.append(
-            style.paint(f"  and {format_count(len(groups) - MANY, 'other stack')}: lab explain {result.run}", "dim")
-        )
+        hidden = format_count(len(groups) - MANY, "other stack")
+        lines.append(style.paint(f"  and {hidden}: lab explain {result.run}", "dim"))
     return lines
 
 
@@ -163,9 +162,7 @@ def note_rows(results: Sequence[RankResult], longest: int, where: str = "") -> l
     if len(results) <= MANY:
         return [([rank], *note) for rank, note in noted]
     shown = collapse_similar(group_equal(noted), lambda one: (one[0], mask_numbers(one[1])))
-    rows = [
-        (ranks, name, f"… {hidden} other values{where}" if hidden else value) for ranks, (name, value), hidden in shown
-    ]
+    rows = [(ranks, name, f"… {rest} other values{where}" if rest else value) for ranks, (name, value), rest in shown]
     names = [*dict.fromkeys(name for _, name, _ in rows)]
     return sorted(rows, key=lambda row: names.index(row[1]))
 
@@ -228,10 +225,8 @@ def progress_line(number: int, total: int, scenario: Scenario, outcome: Result |
 def ended_line(number: int, total: int, status: str, name: str, text: str, style: Style) -> str:
     """Format one of many items that ended, with its size and time, or with the reason if it did not pass."""
     counter = f"[{number:>{len(str(total))}}/{total}]"
-    first = next(iter(text.splitlines()), "")
-    return (
-        f"{counter} {style.verdict(status)}  {style.paint(name, 'bold')}  {clip_end(first, _LONGEST_REASON)}".rstrip()
-    )
+    reason = clip_end(next(iter(text.splitlines()), ""), _LONGEST_REASON)
+    return f"{counter} {style.verdict(status)}  {style.paint(name, 'bold')}  {reason}".rstrip()
 
 
 def summary_text(outcomes: Sequence[Result | LabError], elapsed_s: float, style: Style) -> str:
@@ -247,7 +242,5 @@ def _status(outcome: Result | LabError) -> str:
 
 def counts_text(counts: Mapping[str, int], elapsed_s: float, style: Style) -> str:
     """Format the number of runs of each status, and the time they took."""
-    parts = [
-        style.paint(f"{counts[name]} {name}", tone.terminal) for name, tone in STATUSES.items() if counts.get(name)
-    ]
+    parts = [style.paint(f"{counts[name]} {name}", STATUSES[name].terminal) for name in STATUSES if counts.get(name)]
     return f"{', '.join(parts) or 'nothing ran'} in {format_duration(elapsed_s)}"

@@ -63,20 +63,13 @@ def _build(arguments: argparse.Namespace) -> int:
     from lab.features.image.make import build_image, plan_build
 
     if arguments.engine != AUTO and not issubclass(engine_class(arguments.engine) or object, ImageStore):
-        raise UsageError(
-            f"the {arguments.engine} engine has no images", "with --requirements it makes a virtual environment"
-        )
+        hint = "with --requirements it makes a virtual environment"
+        raise UsageError(f"the {arguments.engine} engine has no images", hint)
     if arguments.image:
         raise UsageError("--image names what --requirements are added to", "name a base of the node image with --base")
     context = plan_build(**{name: getattr(arguments, name) for name in _OF_THE_NODE_IMAGE})
     with Progress(quiet=arguments.json) as progress:
-        info = build_image(
-            Connection(),
-            context,
-            progress.announce,
-            tag=arguments.tag,
-            no_cache=arguments.no_cache,
-        )
+        info = build_image(Connection(), context, progress.announce, tag=arguments.tag, no_cache=arguments.no_cache)
     print(json.dumps(asdict(info), default=str) if arguments.json else f"built {arguments.tag}")
     return 0
 
@@ -114,16 +107,15 @@ def _list(arguments: argparse.Namespace) -> int:
     prepared = [one for _, one in _prepared(arguments)]
 
     def table(style: Style) -> str:
+        if not prepared:
+            return "nothing is there that was made of packages"
         rows = [
             [one.name, one.engine, one.base or "made in part", format_bytes(one.size_bytes), " ".join(one.requirements)]
             for one in prepared
         ]
         return table_text(["name", "engine", "upon", "size", "requirements"], rows, style)
 
-    none = "nothing is there that was made of packages"
-    return print_answer(
-        arguments, lambda: list(map(asdict, prepared)), lambda style: table(style) if prepared else none
-    )
+    return print_answer(arguments, lambda: list(map(asdict, prepared)), table)
 
 
 def _prune(arguments: argparse.Namespace) -> int:
