@@ -64,12 +64,13 @@ def recovery_s(said: str) -> float:
 def bench(engine: str, repeats: int, folder: Path, only: str | None) -> Sequence[Row]:
     """Starts, then recoveries."""
     from lab import Cluster
-    from lab.spec.launching import TORCHRUN, Launching, Torchrun
+    from lab.features.launchers.launchers import Torchrun
+    from lab.spec.launching import Launching
     from lab.spec.load import scenario_from_script
     from lab.spec.scenario import Scenario
 
     name, runs = f"bench-{uuid.uuid4().hex[:6]}", folder / "runs"
-    restarting = Launching(name=TORCHRUN, torchrun=Torchrun(max_restarts=1))
+    restarting = Launching("torchrun", Torchrun(max_restarts=1))
     plain = scenario_from_script(RESTARTED)
     scenario = Scenario(name="restarted", script=plain.script, launcher=restarting)
     with Cluster(nodes=NODES, name=name, engine=engine) as cluster:  # type: ignore[arg-type]

@@ -6,11 +6,11 @@ import inspect
 import json
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from lab.diagnosis.finding import Finding, FindingKind, fields_of
+from lab.diagnosis.finding import Finding, FindingKind, fields_of, keys_of
 from lab.feature import feature_findings, list_features
 from lab.record.result import Result
 
@@ -92,10 +92,10 @@ class _Schemas:
         hints, common = get_type_hints(kind), fields_of(Finding) if issubclass(kind, Finding) else []
         docs = self.docs_of(kind)
         properties = {}
-        for one in fields(kind):
-            if one.name not in common:
-                said = {"description": docs[one.name]} if one.name in docs else {}
-                properties[one.name] = {**said, **self.of(hints[one.name])}
+        for name, key in keys_of(kind).items():
+            if name not in common:
+                said = {"description": docs[name]} if name in docs else {}
+                properties[key] = {**said, **self.of(hints[name])}
         closed = {"additionalProperties": False} if issubclass(kind, Finding) else {}
         return {
             "type": "object",

@@ -1,8 +1,8 @@
-"""Define the table of operations: who sends what to whom, whether it is reduced, its spelling, and its colour.
+"""The table of operations: who sends what to whom, whether it is reduced, and how it is called and drawn.
 
-Scenarios, traces, explanations, pictures, traffic, and the page read all facts about an operation here. A new
-operation is a line here, a scenario, and, if its line does not say where its results come from, a rule in
-`lab.features.values.expected`.
+Scenarios, traces, explanations, pictures, traffic, and the page read all facts about an operation from here. A new
+operation needs a row here and a scenario. It also needs a rule in `lab.features.values.expected`, unless the row
+already defines its results.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cached_property
 
 
 class Who(Enum):
-    """Say whose data an operation sends, or who receives it."""
+    """Whose data an operation takes, or which ranks receive it."""
 
     ALL = "every rank of the group"
     ROOT = "the one rank that is named"
@@ -23,7 +23,7 @@ class Who(Enum):
 
 
 class Cut(Enum):
-    """Say which part of its tensors a sender has for each receiver."""
+    """Which part of a sender's tensors each receiver gets."""
 
     WHOLE = "all of every tensor"
     TENSORS = "the i-th tensor for the i-th rank"
@@ -34,12 +34,12 @@ class Cut(Enum):
 
 @dataclass(frozen=True)
 class Operation:
-    """Describe an operation."""
+    """A row of the table: the facts about one operation."""
 
     name: str
-    """The name in traces and scenarios."""
+    """Name in traces and scenarios."""
     c10d: str = ""
-    """PyTorch's `OpType`, as its messages spell it."""
+    """PyTorch's `OpType`, as in its messages."""
     giver: Who = Who.ALL
     taker: Who = Who.ALL
     cut: Cut = Cut.OTHER
@@ -48,43 +48,43 @@ class Operation:
     """A sentence, with `{root}` and `{red}` for the root and the reduction."""
     reduces: bool = False
     joined: bool = False
-    """Whether data of several ranks ends up in one tensor, not in one tensor for each rank."""
+    """Whether the data of all ranks goes into one tensor instead of one tensor per rank."""
     dumped: str = ""
-    """The spelling in flight recorder dumps, if it is not the name."""
+    """Name in flight recorder dumps, if it differs."""
 
     @cached_property
     def rooted(self) -> bool:
-        """Whether the call names a root."""
+        """Whether it has a root."""
         return Who.ROOT in (self.giver, self.taker)
 
     @cached_property
     def sends(self) -> bool:
-        """Whether it is the sender's end of a message."""
+        """Whether it is the sender's side of a message."""
         return self.giver is Who.SELF
 
     @cached_property
     def receives(self) -> bool:
-        """Whether it is the receiver's end of a message."""
+        """Whether it is the receiver's side of a message."""
         return self.taker is Who.SELF
 
     @property
     def moves_data(self) -> bool:
-        """Whether tensors take part; a barrier has none."""
+        """Whether it has tensors; a barrier has none."""
         return self.giver is not Who.NOBODY
 
     @cached_property
     def synchronises(self) -> bool:
-        """Whether nobody can be done before everybody has come."""
+        """Whether no rank can finish before all ranks have entered."""
         return not (self.rooted or self.sends or self.receives)
 
     @cached_property
     def alike(self) -> bool:
-        """Whether all ranks have to bring the same number of elements."""
+        """Whether all ranks must pass the same number of elements."""
         return self.reduces or (self.cut is Cut.WHOLE and (self.joined or self.giver is Who.ROOT))
 
     @property
     def reduces_for_all(self) -> bool:
-        """Whether every rank gets the reduction of whole tensors."""
+        """Whether every rank receives the reduction of whole tensors."""
         return self.reduces and self.cut is Cut.WHOLE and self.taker is Who.ALL
 
 
@@ -137,11 +137,11 @@ _ROWS = (
 OPERATIONS = {row.name: row for row in _ROWS}
 """By name."""
 MESSAGE = "send"
-"""The common name of a send and its receive."""
+"""Operation name of a message, for its send and its receive together."""
 
 
 def get_operation(name: str) -> Operation:
-    """Return the row of an operation; for an unknown one, what holds for any collective."""
+    """Return the row of an operation; for an unknown one, a row with the defaults of a collective."""
     return OPERATIONS.get(name) or Operation(name)
 
 
@@ -150,7 +150,7 @@ class Reduction:
     """Describe how elements are reduced."""
 
     noun: str
-    """The rest of `Every rank gets the ...`."""
+    """Completes the sentence `Every rank gets the ...`."""
     sign: str = "op"
 
 
@@ -165,9 +165,9 @@ REDUCTIONS = {
     "BXOR": Reduction("bitwise exclusive or", "^"),
     "PREMUL_SUM": Reduction("sum, scaled first,"),
 }
-"""By the name that traces and scenarios have; others are a `reduction`."""
+"""By name in traces and scenarios; an unknown one is a `reduction`."""
 
 
 def get_reduction(name: str) -> Reduction:
-    """Return the row of a reduction, or a generic one if it is unknown."""
+    """Return the row of a reduction; for an unknown one, a default row."""
     return REDUCTIONS.get(name) or Reduction("reduction")

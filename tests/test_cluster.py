@@ -306,7 +306,7 @@ def test_a_scenario_may_mount_what_was_allowed_and_what_is_in_its_folder(mountin
 def test_what_goes_wrong_over_one_run_is_the_error_of_that_run_alone(monkeypatch: pytest.MonkeyPatch):
     from lab.run import outcome
 
-    judge, judged = outcome.judge, []
+    judge, judged = outcome.judge_evidence, []
 
     def fail_once(evidence: Evidence) -> Judgement:
         judged.append(evidence)
@@ -314,7 +314,7 @@ def test_what_goes_wrong_over_one_run_is_the_error_of_that_run_alone(monkeypatch
             raise TypeError("nobody foresaw it")
         return judge(evidence)
 
-    monkeypatch.setattr(outcome, "judge", fail_once)
+    monkeypatch.setattr(outcome, "judge_evidence", fail_once)
     first, second, third = Cluster(name="c", engine=FakeEngine()).run_all(many(3))
     assert first.exit_code == third.exit_code == 0
     assert isinstance(second, LabError)

@@ -232,7 +232,7 @@ def test_the_kernels_tests_pass_without_any_feature(copied: Path) -> None:
 
     with without(copied, *IN_TREE) as environment:
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider",
+            [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "--assert=plain",
              "-m", "unit and not (docker or features)", *(f"tests/{name}" for name in KERNEL_TESTS),
              *(f"--ignore={name}" for name in ALIKE)],
             cwd=copied, env=environment, capture_output=True, text=True, timeout=280,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import lab.node.recorder
-from lab.diagnosis.explain import explain
+from lab.diagnosis.explain import explain_run
 from lab.features.calls.pattern import parse_calls
 from lab.features.calls.snapshot import first_departure
 from lab.features.html.page import write_report
@@ -27,7 +27,7 @@ from lab.operations import OPERATIONS, Cut, Operation, Who
 from lab.report.style import Style
 from lab.trace.model import Call
 from lab.trace.read import read_trace
-from lab.trace.steps import Step, match
+from lab.trace.steps import Step, match_steps
 from tests.diagnosis.facts import hang, stack
 from tests.golden import golden
 from tests.traces import TraceMaker
@@ -68,7 +68,7 @@ def made(folder: Path, *, late: float = 0.0, absent: Sequence[int] = ()) -> Trac
 
 
 def steps_of(maker: TraceMaker) -> list[Step]:
-    return match(read_trace(maker.record()))
+    return match_steps(read_trace(maker.record()))
 
 
 def test_a_scenario_states_a_new_operation(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_new_operation_is_explained(tmp_path: Path) -> None:
     assert [spread.waited[rank] for rank in RANKS] == pytest.approx([0.005, 0.0, 0.005])
     maker = made(tmp_path, absent=[1])
     hang(maker, *(stack(rank, 9, "spread" if rank != 1 else "") for rank in RANKS))
-    sentences = [finding.sentence for finding in explain(maker.record()).findings]
+    sentences = [finding.sentence for finding in explain_run(maker.record()).findings]
     assert any(sentence.startswith(golden(1)) for sentence in sentences), sentences
 
 
@@ -103,7 +103,7 @@ def test_what_does_not_fit_in_a_new_operation_is_told(tmp_path: Path) -> None:
     maker = made(tmp_path)
     for rank in RANKS:
         maker.call(rank, "spread", 50, 60, [[1.0] * 3] if rank == 1 else [], [[1.0]], root=1 if rank else 2)
-    clashes = [finding for finding in explain(maker.record()).findings if finding.kind == "root"]
+    clashes = [finding for finding in explain_run(maker.record()).findings if finding.kind == "root"]
     assert [(finding.ranks, finding.step) for finding in clashes] == [((0,), "spread #3")]
     told = picture_of(steps_of(maker)[2]).disagreement
     assert told == golden(1)

@@ -15,7 +15,7 @@ from lab.record.read import Record
 from lab.record.result import Result
 from lab.spec.load import load_scenario
 from lab.trace.read import read_trace
-from lab.trace.steps import match
+from lab.trace.steps import match_steps
 from lab.words import join_words, name_ranks
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,7 +33,7 @@ def write_dumps(record: Record, folder: Path) -> Path:
     """The dumps of a record, in a folder that is made."""
     folder.mkdir(parents=True)
     trace = read_trace(record)
-    for name, data in rank_dumps(trace, match(trace)):
+    for name, data in rank_dumps(trace, match_steps(trace)):
         (folder / name).write_bytes(data)
     return folder
 

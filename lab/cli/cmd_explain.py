@@ -14,11 +14,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Explain the run; needs no engine."""
-    from lab.diagnosis.explain import explain
+    from lab.diagnosis.explain import explain_run
     from lab.report.verdict import explanation_text
 
     record = open_record(arguments)
-    explanation, broken_in = explain(record), find_view("broken")
+    explanation, broken_in = explain_run(record), find_view("broken")
     broken = broken_in(record) if broken_in else []
     return print_answer(
         arguments,

@@ -58,9 +58,9 @@ def read_steps(record: Record) -> tuple[Trace, list[Step]]:
         RecordError: nothing was recorded.
     """
     from lab.trace.read import read_trace
-    from lab.trace.steps import match
+    from lab.trace.steps import match_steps
 
     if not is_traced(record):
         raise RecordError(f"run {record.run} has no trace", "run it again; `lab run` records one without --no-trace")
     trace = read_trace(record)
-    return trace, match(trace)
+    return trace, match_steps(trace)

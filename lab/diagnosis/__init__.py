@@ -1,9 +1,13 @@
-"""One engine of judgement, pure: the facts of a run in, its verdict and findings out.
+"""Judge runs. Everything here is pure: the facts of a run go in, a verdict and findings come out.
 
-`facts` is what is known of a run, made from its events while it goes on and from its record afterwards. `evidence` adds
-traces and stacks. `judge` gives the verdict, `causes` the findings that explain it. Both ask the same modules: `errors`
-(what errors tell), `failure` and `hang` (what became of the run), `links` (what happened to nodes and the network),
-`ends` (what a rank did, and who waited for whom).
-A finding is data, see `finding`; those of the kernel are in `wording`, with their sentences. `expectations` holds the
-verdict against what the scenario expects.
+`facts` holds what is known of a run, from its events while it goes on and from its record afterwards. `evidence` adds
+traces and stacks. `judge` returns the verdict, `causes` the findings that explain it. Both use the same modules:
+
+- `errors` reads the texts of errors.
+- `failure` and `hang` explain runs that failed or hung.
+- `links` finds what happened to nodes and the network.
+- `ends` describes what a rank did at the end, and who waited for whom.
+
+A finding is data, see `finding`; the kernel's findings and their sentences are in `wording`. `expectations` compares
+the verdict with what the scenario expects.
 """

@@ -1,37 +1,40 @@
-"""What went wrong in a run, the cause first: the verdict and every explanation rest on it."""
+"""Find what went wrong in a run, the cause first. The verdict and every explanation use this."""
 
 from __future__ import annotations
 
 from lab.diagnosis.evidence import Evidence, apply_rules
 from lab.diagnosis.failure import explain_failure
 from lab.diagnosis.finding import Finding, FindingKind
-from lab.diagnosis.hang import explain_hang, that_stop_a_run
-from lab.diagnosis.links import find_causes_outside
+from lab.diagnosis.hang import explain_hang, split_disagreements
+from lab.diagnosis.links import find_external_causes
 
 
 def find_causes(evidence: Evidence, culprit: int | None = None, *, ended_well: bool = False) -> list[Finding]:
-    """Why a run hung or failed; what ranks called differently is found in any run, one that ended well too.
+    """Return why a run hung or failed, and what ranks called differently in any run.
 
-    The culprit is the rank that the verdict names, if there is a verdict already.
+    Args:
+        evidence: The run.
+        culprit: The rank that the verdict names, if there is a verdict already.
+        ended_well: Whether the run neither hung nor failed.
     """
     ranks = evidence.facts.ranks
     silent = apply_rules(evidence, "state", "results", "values", "hints")
     if ended_well or not any(rank.failed or rank.node_lost or rank.alive for rank in ranks):
         return [*apply_rules(evidence, "disagreements"), *silent]
-    stopping, other = that_stop_a_run(evidence)
-    stopping = [*find_causes_outside(evidence), *stopping]
+    stopping, other = split_disagreements(evidence)
+    stopping = [*find_external_causes(evidence), *stopping]
     counts = apply_rules(evidence, "counts")
     refused = [finding for finding in silent if finding.kind is FindingKind.SHAPE]
     failed = any(rank.failed or rank.node_lost for rank in ranks)
     ends = explain_failure(evidence, culprit) if failed else explain_hang(evidence, stopping)
-    # What a rank did more or less often comes first where it is why that rank was not there.
+    # If different counts explain why a rank was absent, they come before its absence.
     absent = ends[0].ranks if ends and "absence" in ends[0].kind.properties else ()
     why = [finding for finding in counts if set(finding.ranks) & set(absent)]
-    found = [*refused, *stopping, *why, *ends, *counts, *other, *silent]
-    return [finding for n, finding in enumerate(found) if finding not in found[:n]]
+    candidates = [*refused, *stopping, *why, *ends, *counts, *other, *silent]
+    return [finding for n, finding in enumerate(candidates) if finding not in candidates[:n]]
 
 
-def wrong_all_the_same(evidence: Evidence) -> list[Finding]:
-    """What is surely wrong in a run in which nothing failed."""
+def find_silent_errors(evidence: Evidence) -> list[Finding]:
+    """Return certain errors in a run in which nothing failed."""
     sure = apply_rules(evidence, "results", "state")
     return [*sure, *(one for one in apply_rules(evidence, "values") if one.others)]

@@ -1,4 +1,4 @@
-"""Where ranks were at the end of their run: how each failed, stood, or waited for others, and how far it had come."""
+"""Describe ranks at the end of a run: how each one failed, waited, or stood, and how far it had come."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
 
 from lab.diagnosis import finding as f
-from lab.diagnosis.errors import is_loss, lost_a_peer, telling_text
+from lab.diagnosis.errors import is_loss, lost_a_peer, shorten_error
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import RankFacts
-from lab.diagnosis.finding import Finding, FindingKind, majority, unique_lines
+from lab.diagnosis.finding import Finding, FindingKind, find_majority, unique_lines
 from lab.diagnosis.stacks import clip_stack, has_returned, is_communicating, is_leaving, shorten_paths, shorten_stack
-from lab.diagnosis.wording import StoodApart
+from lab.diagnosis.wording import BlockingRank
 from lab.node.messages.agent import ThreadRaised
 from lab.record.result import Culprit
-from lab.trace.model import Call, Mark
+from lab.trace.model import Call, Phase
 from lab.trace.steps import Step
 
 _LINES = 12
-"""Lines of a traceback or stack that a verdict shows."""
+"""Lines of a traceback or stack in a verdict."""
 _WHOLE_ERROR = 4000
-"""Characters of an exception that a worker tells at most; the traceback has all of it."""
+"""A worker reports at most this many characters of an exception; the traceback has all of it."""
 _WAITS = re.compile(r"\b(?:wait|backward|synchronize|result|value)\(")
 
 
-# -- who waits for whom when a run does not go on
+# -- who waits for whom when a run hangs
 
 
 class Wait(NamedTuple):
@@ -37,27 +37,32 @@ class Wait(NamedTuple):
     call: Call
     step: Step
     on: tuple[int, ...]
-    """Ranks without which the call could not end."""
+    """Ranks that kept the call from ending."""
 
     @property
     def facts(self) -> f.CallFacts:
-        """The call as a finding tells it."""
+        """The call as facts of a finding."""
         return call_facts(self.call, self.step)
 
 
 class Waiting(NamedTuple):
-    """A run with what its ranks wait in, for rules of features."""
+    """A run with the waits of its ranks, for rules of features."""
 
     evidence: Evidence
     waits: Mapping[int, Wait]
 
     def did(self, ranks: Iterable[int]) -> tuple[f.Activity, ...]:
-        """What ranks did."""
+        """Return what ranks did."""
         return tuple(activity_of(self.evidence, rank, self.waits) for rank in ranks)
 
 
 def find_waits(evidence: Evidence, *, until_failed: bool = False) -> dict[int, Wait]:
-    """By rank: what every rank alive at the end waited in; if asked, also where ranks lost a peer or gave up."""
+    """Return the calls that ranks waited in at the end, by rank.
+
+    Args:
+        evidence: The run.
+        until_failed: Include ranks that failed because they lost a peer or gave up.
+    """
     waits = {}
     for rank, facts in evidence.ranks.items():
         call = _blocked_in(evidence, facts) or (_failed_in(evidence, facts) if until_failed else None)
@@ -67,33 +72,34 @@ def find_waits(evidence: Evidence, *, until_failed: bool = False) -> dict[int, W
 
 
 def _blocked_in(evidence: Evidence, rank: RankFacts) -> Call | None:
-    """The call that a rank did not come out of.
+    """Return the call that blocked a rank.
 
-    One that the script asked a handle for holds the rank up only where the rank stood at a line that waits.
+    A call with a handle blocks the rank only at a line that waits.
     """
     if not rank.alive:
         return None
     unfinished = [call for call in evidence.calls(rank.rank) if call.state == "unfinished"]
-    blocking = [call for call in unfinished if not call.hands_out]
+    blocking = [call for call in unfinished if not call.has_handle]
     if blocking or not unfinished:
         return blocking[-1] if blocking else None
-    place = evidence.stood(rank)
-    waits = place is not None and bool(place.call or _WAITS.search(place.source))  # for calls that it issued before
+    location = evidence.stack_location(rank)
+    # Such a line waits for calls that the rank issued earlier.
+    waits = location is not None and bool(location.call or _WAITS.search(location.source))
     if rank.stack and not waits and not is_communicating(rank.stack):
         return None
     return next((call for call in unfinished if (step := evidence.step(call)) and step.missing), unfinished[0])
 
 
 def _failed_in(evidence: Evidence, rank: RankFacts) -> Call | None:
-    """The call in which a rank lost a peer, or waited until it gave up."""
+    """Return the call in which a rank lost a peer, or waited until it gave up."""
     if not rank.failed or not lost_a_peer(rank):
         return None
-    broken = evidence.broken(rank.rank)
+    broken = evidence.broken_call(rank.rank)
     return next((call for call in evidence.calls(rank.rank) if call.error), broken[0] if broken is not None else None)
 
 
 def find_cycle(waits: Mapping[int, Wait]) -> tuple[int, ...]:
-    """Ranks of which each waits for the next and the last for the first; empty where there is no such ring."""
+    """Return a ring of ranks in which each waits for the next, and the last for the first; empty if there is none."""
     graph = TopologicalSorter(dict.fromkeys(sorted(waits), ()))
     for rank in sorted(waits):
         for other in waits[rank].on:
@@ -106,9 +112,9 @@ def find_cycle(waits: Mapping[int, Wait]) -> tuple[int, ...]:
 
 
 def missed_steps(waits: Mapping[int, Wait]) -> list[tuple[Step, tuple[int, ...], tuple[int, ...]]]:
-    """Every step that ranks waited in for others: the step, who waited, who was waited for.
+    """Return each step in which ranks waited for others: the step, who waited, and who was missing.
 
-    Those come first none of whose missing ranks waits itself: they are where it began.
+    Steps whose missing ranks do not wait themselves come first: the problem began there.
     """
     by_step: dict[int, list[Wait]] = {}
     for wait in waits.values():
@@ -122,12 +128,12 @@ def missed_steps(waits: Mapping[int, Wait]) -> list[tuple[Step, tuple[int, ...],
 
 
 def majority_step(waits: Mapping[int, Wait]) -> int | None:
-    """Number of the step in which more than half of the waiting ranks were; None where there is none."""
-    return majority({rank: wait.step.number for rank, wait in waits.items()})[0]
+    """Return the number of the step that more than half of the waiting ranks are in; None if there is none."""
+    return find_majority({rank: wait.step.number for rank, wait in waits.items()})[0]
 
 
 def call_facts(call: Call, step: Step, group: str = "") -> f.CallFacts:
-    """A call as a finding tells it: `recv from rank 1 with tag 3`, `all_reduce #2`."""
+    """Return a call as facts of a finding: `recv from rank 1 with tag 3`, `all_reduce #2`."""
     operation, facts = call.operation, f.CallFacts(rank=call.rank, name=call.op, source=call.source, group=group)
     if operation.sends or operation.receives:
         return replace(facts, direction="to" if operation.sends else "from", peer=call.peer, tag=call.tag or 0)
@@ -135,14 +141,14 @@ def call_facts(call: Call, step: Step, group: str = "") -> f.CallFacts:
 
 
 def waited_s(evidence: Evidence, waits: Iterable[Wait]) -> float | None:
-    """How long the first of these ranks had been waiting, for a finding; None where no clock tells."""
+    """Return the longest wait of these ranks for a finding, in seconds; None if no clock tells."""
     waits = [*waits]
     return round(longest_wait_s(evidence, waits), 6) if waits and not evidence.dumped else None
 
 
 def longest_wait_s(evidence: Evidence, waits: Iterable[Wait]) -> float:
-    """Seconds that the first of these ranks had been waiting when the run was over, or when it failed."""
-    ends = ((evidence.over if wait.call.end is None else wait.call.end, wait.call.begin) for wait in waits)
+    """Return the longest wait of these ranks in seconds, until the run was over or the call failed."""
+    ends = ((evidence.end_s if wait.call.end is None else wait.call.end, wait.call.begin) for wait in waits)
     return max((end - begin for end, begin in ends if end > begin), default=0.0)
 
 
@@ -150,51 +156,51 @@ def longest_wait_s(evidence: Evidence, waits: Iterable[Wait]) -> float:
 
 
 def stood_of(evidence: Evidence, rank: RankFacts) -> f.Stood:
-    """Where a rank was when its stack was taken."""
+    """Return where a rank was when its stack was taken."""
     if has_returned(rank.stack):
         return f.Stood(state="returned")
-    place = evidence.stood(rank)
+    location = evidence.stack_location(rank)
     if is_leaving(rank.stack):
-        return f.Stood(state="leaving", place=place, thread=evidence.thread(rank))
-    return f.Stood(place=place, raised=raised_by(rank.threads[0]) if rank.threads else None)
+        return f.Stood(state="leaving", location=location, thread=evidence.thread_location(rank))
+    return f.Stood(location=location, raised=raised_by(rank.threads[0]) if rank.threads else None)
 
 
 def end_of(evidence: Evidence, rank: RankFacts, *, brief: bool = False) -> f.End:
-    """How a rank failed; if brief, what it raised is cut short and without addresses of PyTorch's sources."""
+    """Return how a rank failed; if `brief`, its error is cut and has no paths of PyTorch's sources."""
     if rank.out_of_memory:
-        place = evidence.stood(rank)
-        seen = _last_seen(evidence, rank.rank) if place is None else None
-        limit = evidence.facts.memory_bytes
-        return f.End(how="memory", place=place, held_bytes=rank.memory_bytes, limit_bytes=limit, last_seen=seen)
-    if rank.signal and rank.raised is None:  # else its script was over: whatever killed it then is no cause
-        return f.End(how="signal", signal=rank.signal, place=evidence.stood(rank))
-    place, error = evidence.raised(rank), rank.error.strip()
+        location = evidence.stack_location(rank)
+        last_activity = _find_last_activity(evidence, rank.rank) if location is None else None
+        held, limit = rank.memory_bytes, evidence.facts.memory_bytes
+        return f.End(how="memory", location=location, held_bytes=held, limit_bytes=limit, last_activity=last_activity)
+    if rank.signal and rank.raised is None:  # if it raised, its script was over, and the signal is no cause
+        return f.End(how="signal", signal=rank.signal, location=evidence.stack_location(rank))
+    location, error = evidence.raise_location(rank), rank.error.strip()
     if len(rank.error) >= _WHOLE_ERROR:
         error = "\n".join([error, *rank.traceback.strip().splitlines()[-1:]])
     if error and not error.startswith("SystemExit"):
-        text = telling_text(error, lambda: evidence.parameter_names(rank.rank), brief=brief)
-        return f.End(how="raised", error=text, place=place)
+        text = shorten_error(error, lambda: evidence.parameter_names(rank.rank), brief=brief)
+        return f.End(how="raised", error=text, location=location)
     message = error.partition("\n")[0].partition(": ")[2].strip()
     if rank.code is None and not message:
-        return f.End(how="unseen", place=place)
+        return f.End(how="unseen", location=location)
     code = message if rank.code is None else rank.code
     text = message if not message.lstrip("-").isdigit() else ""
-    return f.End(how="exited", error=text, code=code, expected_code=rank.expected_code, place=place)
+    return f.End(how="exited", error=text, code=code, expected_code=rank.expected_code, location=location)
 
 
-def _last_seen(evidence: Evidence, number: int) -> f.LastSeen | None:
-    """The latest call or mark of a rank that left no stack."""
-    trace = evidence.trace.ranks.get(number) if evidence.at_hand else None
-    if trace is None or not (trace.calls or trace.marks):
+def _find_last_activity(evidence: Evidence, number: int) -> f.LastActivity | None:
+    """Return the latest call or phase of a rank that left no stack."""
+    trace = evidence.trace.ranks.get(number) if evidence.has_readable_trace else None
+    if trace is None or not (trace.calls or trace.phases):
         return None
-    seen: list[tuple[Call | Mark, str]] = [(call, call.op) for call in trace.calls]
-    seen += [(mark, mark.name) for mark in trace.marks]
-    last, name = max(seen, key=lambda one: one[0].begin)
-    return f.LastSeen(name=name, ended=last.end is not None, source=last.source)
+    candidates: list[tuple[Call | Phase, str]] = [(call, call.op) for call in trace.calls]
+    candidates += [(phase, phase.name) for phase in trace.phases]
+    last, name = max(candidates, key=lambda one: one[0].begin)
+    return f.LastActivity(name=name, ended=last.end is not None, source=last.source)
 
 
 def activity_of(evidence: Evidence, number: int, waits: Mapping[int, Wait]) -> f.Activity:
-    """What any rank did: it waited, failed, had ended, or was somewhere else."""
+    """Return what a rank did: it waited, failed, had ended, or was somewhere else."""
     rank = evidence.ranks.get(number)
     if number in waits:
         return f.Activity(rank=number, what="waited", call=waits[number].facts)
@@ -215,7 +221,7 @@ def activity_of(evidence: Evidence, number: int, waits: Mapping[int, Wait]) -> f
 
 
 def progress_of(evidence: Evidence, number: int) -> f.Progress | None:
-    """How far in its calls a rank had come when it ended; None where that is not known."""
+    """Return how far in its calls a rank had come when it ended; None if unknown."""
     before, calls = _called_before(evidence, number), evidence.calls(number)
     if before is None or not calls:
         return before
@@ -225,26 +231,26 @@ def progress_of(evidence: Evidence, number: int) -> f.Progress | None:
 
 
 def common_progress(evidence: Evidence, ranks: Iterable[int]) -> f.Progress | None:
-    """How far ranks had come, where that is the same for all of them."""
+    """Return how far ranks had come, if it is the same for all of them."""
     came = [progress_of(evidence, rank) for rank in ranks]
     alike = {(one.name, one.source, 0 if one.unfinished else one.calls) if one else None for one in came}
     return came[0] if len(alike) == 1 else None
 
 
 def _called_before(evidence: Evidence, number: int) -> f.Progress | None:
-    """The last call of a rank; of a message, its operation."""
+    """Return the last call of a rank as progress; a message is named by its operation."""
     if calls := evidence.calls(number):
         last, step = calls[-1], evidence.step(calls[-1])
         name = step.title if step is not None and not step.message else last.op
         return f.Progress(calls=len(calls), name=name, source=last.source)
-    # A trace without calls shows that there were none, unless a node was lost with what it had not sent.
+    # A trace without calls means that there were none, unless a node was lost with unsent data.
     rank, trace = evidence.ranks.get(number), evidence.trace.ranks.get(number)
     known = trace is not None and trace.recorded and not (rank is not None and rank.node_lost)
     return f.Progress(calls=0) if known else None
 
 
 def calls_at(calls: Iterable[Call]) -> tuple[f.CallFacts, ...]:
-    """Calls of one step, with what they failed with."""
+    """Return the calls of one step with their errors."""
     return tuple(
         f.CallFacts(rank=call.rank, name=call.op, source=call.source, error=call.error, lost=is_loss(call.error))
         for call in calls
@@ -252,34 +258,37 @@ def calls_at(calls: Iterable[Call]) -> tuple[f.CallFacts, ...]:
 
 
 def lines_of(calls: Iterable[Call]) -> tuple[str, ...]:
-    """The lines of calls, each once."""
+    """Return the lines of calls, each once."""
     return unique_lines(call.source for call in calls)
 
 
 def of_step(step: Step, ranks: Sequence[int] = ()) -> dict[str, Any]:
-    """What the facts of every finding on a step tell: whose doing it is, who else took part, and their lines."""
+    """Return the common facts of findings on a step: responsible ranks, other ranks, and their lines."""
     others = tuple(rank for rank in sorted(step.calls) if rank not in ranks)
     lines = tuple(step.calls[rank].source for rank in (*ranks, *others))
     return {"ranks": tuple(ranks), "others": others, "step": step.title, "lines": lines}
 
 
-def blame(rank: RankFacts, error: str, traceback: str = "", cause: str = "") -> Culprit:
-    """A rank as the culprit, with the end of its traceback or the innermost of its stack, or else somebody else's."""
+def make_culprit(rank: RankFacts, error: str, traceback: str = "", cause: str = "") -> Culprit:
+    """Return a rank as the culprit, with the end of its traceback or its innermost frames.
+
+    Without both, the given traceback is shown.
+    """
     raised = "" if rank.stopped else _tail(rank.traceback)
     shown = raised or "\n".join(clip_stack(shorten_stack(rank.stack), _LINES)) or _tail(traceback)
     return Culprit(rank=rank.rank, node=rank.node, error=error, traceback=shown, cause=cause)
 
 
 def culprit_by(finding: Finding, evidence: Evidence) -> Culprit | None:
-    """The link that a finding names, or else its first rank that is on record; None where it names nobody.
+    """Return the culprit that a finding names: its link, or its first recorded rank; None if it names nobody.
 
-    Where a rank stood says nothing of what came over it from outside.
+    For causes from outside, the stack of the rank says nothing and is left out.
     """
     if finding.link:
         return Culprit(link=finding.link, error=finding.headline, cause=finding.cause)
     rank = next((evidence.ranks[rank] for rank in finding.ranks if rank in evidence.ranks), None)
     if rank is None or finding.kind not in (FindingKind.OUTSIDE, FindingKind.CUT_OFF):
-        return None if rank is None else blame(rank, finding.headline, cause=finding.cause)
+        return None if rank is None else make_culprit(rank, finding.headline, cause=finding.cause)
     return Culprit(rank=rank.rank, node=rank.node, error=finding.headline, cause=finding.cause)
 
 
@@ -287,51 +296,51 @@ def _tail(traceback: str) -> str:
     return "\n".join(clip_stack(shorten_paths(traceback), _LINES))
 
 
-# -- where ranks stood
+# -- where ranks were, by their stacks
 
 
 class Standing(NamedTuple):
-    """Where ranks were when their stacks were taken."""
+    """Ranks by where they were when their stacks were taken."""
 
     waiting: list[int]
     """In a function of torch.distributed."""
     absent: list[int]
-    """Alive, and somewhere else."""
+    """Alive, and not in torch.distributed."""
     gone: list[int]
     """Ended by themselves, the earliest first."""
 
     @classmethod
     def of(cls, evidence: Evidence) -> Standing:
-        """Where every rank was."""
+        """Sort the ranks of a run by where they were."""
         ranks = sorted(evidence.facts.ranks, key=lambda rank: rank.ended or 0.0)
-        waiting = sorted(rank.rank for rank in ranks if (at := evidence.stood(rank)) is not None and at.call)
+        waiting = sorted(rank.rank for rank in ranks if (at := evidence.stack_location(rank)) is not None and at.call)
         absent = sorted(rank.rank for rank in ranks if rank.alive and rank.rank not in waiting)
         return cls(waiting, absent, [rank.rank for rank in ranks if not rank.alive])
 
     def waited_for(self, evidence: Evidence) -> Finding | None:
-        """Who kept the others waiting; None where nobody can be named."""
+        """Return the rank that kept the others waiting; None if no rank can be named."""
         waiting, gone = self.waiting, tuple(self.gone)
         if not waiting and len(self.absent) != 1:
-            return None  # each was busy with something of its own, and nobody waited for another
+            return None  # each rank was busy in its own code, and nobody waited
         if self.absent:
             ranks, others = (self.absent[0],), tuple(waiting)
             stood = stood_of(evidence, evidence.ranks[ranks[0]])
             kind = FindingKind.NEVER_ENTERED if waiting else FindingKind.OWN_CODE
-            return StoodApart(kind=kind, how="absent", waited=bool(waiting), stood=stood, ranks=ranks, others=others)
+            return BlockingRank(kind=kind, how="absent", waited=bool(waiting), stood=stood, ranks=ranks, others=others)
         if len(gone) > len(waiting):
-            place = evidence.stood(evidence.ranks[waiting[0]])
-            return StoodApart(kind=FindingKind.WENT_ALONE, how="alone", place=place, ranks=(waiting[0],), others=gone)
+            location, ranks = evidence.stack_location(evidence.ranks[waiting[0]]), (waiting[0],)
+            return BlockingRank(kind=FindingKind.WENT_ALONE, how="alone", location=location, ranks=ranks, others=gone)
         if gone:
-            return StoodApart(kind=FindingKind.LEFT_EARLY, how="gone", ranks=gone[:1], others=tuple(waiting))
-        places = {rank: stood_of(evidence, evidence.ranks[rank]) for rank in waiting}
-        common, odd = majority(places)
-        if not odd:
-            return None  # no majority: whose call is the wrong one cannot be told from where they stand
-        rest = tuple(rank for rank in waiting if rank != odd[0])
-        stood, kind = places[odd[0]], FindingKind.ELSEWHERE
-        return StoodApart(kind=kind, how="odd", stood=stood, common=common, ranks=odd[:1], others=rest)
+            return BlockingRank(kind=FindingKind.LEFT_EARLY, how="gone", ranks=gone[:1], others=tuple(waiting))
+        stacks = {rank: stood_of(evidence, evidence.ranks[rank]) for rank in waiting}
+        common, deviating = find_majority(stacks)
+        if not deviating:
+            return None  # without a majority, the stacks do not show whose call is the mistake
+        rest = tuple(rank for rank in waiting if rank != deviating[0])
+        stood, kind = stacks[deviating[0]], FindingKind.ELSEWHERE
+        return BlockingRank(kind=kind, how="odd", stood=stood, common=common, ranks=deviating[:1], others=rest)
 
 
 def raised_by(one: ThreadRaised) -> f.ThreadError:
-    """What a thread raised, as a finding tells it."""
+    """Return the error of a thread as facts of a finding."""
     return f.ThreadError(error=one.error.partition("\n")[0], at=one.at)

@@ -1,4 +1,4 @@
-"""What the texts of errors tell: what was wrong, whether a peer was lost, which module is missing, what caused it."""
+"""Read the texts of errors: what was wrong, whether a peer was lost, which module is missing, and the cause."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from dataclasses import replace
 
 from lab.diagnosis.evidence import Judgement
 from lab.diagnosis.facts import RankFacts, RunFacts
-from lab.diagnosis.finding import majority
-from lab.diagnosis.wording import OddCall, way_to_get_module
+from lab.diagnosis.finding import find_majority
+from lab.diagnosis.wording import DeviatingCall, way_to_get_module
 from lab.operations import OPERATIONS
 from lab.words import clip_end, clip_middle, join_words
 
 _LONGEST = 160
 _FRAMES = re.compile(r"^(?:Exception raised from |C\+\+ CapturedTraceback|frame #\d+|#\d+ )", re.MULTILINE)
-"""What PyTorch appends for its own developers."""
+"""C++ stack traces that PyTorch appends for its own developers."""
 _ADVICE = re.compile(
     r"(?:In addition, )?you can set the environment variable|^For debugging consider|^Compile with |^Device-side assert"
     r"|^To suppress|^If you already have done|^Original Traceback|^CUDA kernel errors might",
     re.IGNORECASE,
 )
-"""How lines begin that say what to try, not what was wrong."""
+"""Beginnings of lines that give advice and do not say what was wrong."""
 _ALWAYS_SAID = re.compile(r"\. This is typically caused by a remote worker .*? GLHF! \S*")
 _PARAMETERS = re.compile(r"^(?:Parameters? |Parameter indices )", re.MULTILINE)
 _SOURCE_OF_TORCH = re.compile(r"\[/[^\]\s]*\.(?:cc|cpp|h|hpp):\d+\] ?")
@@ -32,10 +32,13 @@ _UNNAMED = re.compile(
 )
 
 
-def telling_text(error: str, names: Callable[[], Sequence[str]], *, brief: bool = False) -> str:
-    """An exception in one line; brief: cut short, and without addresses of PyTorch's sources.
+def shorten_error(error: str, names: Callable[[], Sequence[str]], *, brief: bool = False) -> str:
+    """Return an exception as one line.
 
-    `names` are those of the parameters of the one module that DDP may speak of by their numbers; empty if not known.
+    Args:
+        error: Text of the exception.
+        names: Returns the parameter names of the module whose parameters DDP may mention by index; empty if unknown.
+        brief: Cut the line, and remove the paths of PyTorch's sources.
     """
     text = _ALWAYS_SAID.sub("", error.strip())
     lines = [line.strip() for line in _FRAMES.split(text)[0].splitlines() if line.strip()]
@@ -48,24 +51,24 @@ def telling_text(error: str, names: Callable[[], Sequence[str]], *, brief: bool 
         return clip_middle(_SOURCE_OF_TORCH.sub("", last), _LONGEST) if brief else last
     longest = _LONGEST if brief else 2 * _LONGEST
     text = _SOURCE_OF_TORCH.sub("", first)
-    end = text.rfind(". ", 0, longest)  # as many whole sentences as there is room for
+    end = text.rfind(". ", 0, longest)  # as many full sentences as fit
     begun = text if len(text) <= longest else text[: end + 1] if end > 0 else clip_end(text, longest)
     return f"{begun} … {clip_middle(last, longest)}"
 
 
 def _telling(rest: Sequence[str]) -> str:
-    """The line that names parameters, or else the last that says what was wrong; empty where there is no other."""
+    """Return the line that names parameters, or else the last line that says what was wrong; empty if there is none."""
     named = [line.partition(". ")[0] for line in rest if _PARAMETERS.search(line)]
     last = [line for line in rest if not _ADVICE.search(line) and not line.startswith(('File "', "^", "~"))]
     return (named or last or [""])[-1]
 
 
 def _with_names(text: str, names: Sequence[str]) -> str:
-    """The text with the names of the parameters whose numbers it gives."""
+    """Add the names of the parameters that a text mentions by index."""
 
     def named(match: re.Match[str]) -> str:
-        several = [int(number) for number in re.findall(r"\d+", match["several"] or "")]
-        numbers = several or [int(match["one"] or match["place"])]
+        indices = [int(number) for number in re.findall(r"\d+", match["several"] or "")]
+        numbers = indices or [int(match["one"] or match["place"])]
         if any(number >= len(names) for number in numbers):
             return match[0]
         shown = join_words(names[number] for number in numbers[:8]) + (", …" if len(numbers) > 8 else "")
@@ -74,7 +77,7 @@ def _with_names(text: str, names: Sequence[str]) -> str:
     return _UNNAMED.sub(named, text)
 
 
-# -- What the errors of torch.distributed say of other ranks: that one was lost, or that one called something else
+# -- errors of torch.distributed about other ranks: a lost peer, or a different call
 
 
 _PEER_LOST = re.compile(
@@ -84,12 +87,12 @@ _PEER_LOST = re.compile(
     r"|connection abort|remote process (?:has )?(?:exited|terminated)|ncclRemoteError|failed to pass monitoredBarrier",
     re.IGNORECASE,
 )
-"""What torch.distributed says in a rank that failed because another one did."""
+"""Messages of torch.distributed in a rank that failed because another rank failed."""
 _GAVE_UP = re.compile(r"timed out|wait timeout|failed to pass monitoredBarrier", re.IGNORECASE)
-"""How gloo words the time-out of a rank that waited for its whole time limit."""
+"""Messages of gloo when a rank waited for its whole time limit."""
 _TIME_OUT = re.compile(r"tim(?:ed|e)[ -]?out|^SystemExit", re.IGNORECASE)
 _BY_TORCH = re.compile(r"^(?:RuntimeError|torch\.distributed\.[\w.]+): ", re.MULTILINE)
-"""How the text of an exception begins that torch.distributed raises; a script's own broken pipe is no RuntimeError."""
+"""Beginning of an exception that torch.distributed raises; a script's own broken pipe is no RuntimeError."""
 _TRACEBACK_START = "Traceback (most recent call last):\n"
 _RUNNING = re.compile(
     r"Rank (?P<rank>\d+) is running collective: CollectiveFingerPrint\((?:SequenceNumber=\d+, )?OpType=(?P<op>\w+)"
@@ -99,37 +102,40 @@ _DTYPES = {"Double": "float64", "Float": "float32", "Half": "float16", "Int": "i
 
 
 def lost_a_peer(rank: RankFacts) -> bool:
-    """Whether a rank failed because it lost a peer, even if it raised something else because of that."""
+    """Return whether a rank failed because it lost a peer, even if it then raised another error."""
     texts = (rank.error, *rank.traceback.split(_TRACEBACK_START))
     return any((raised := _BY_TORCH.search(text)) and _PEER_LOST.search(text, raised.end()) for text in texts)
 
 
-def gave_up(rank: RankFacts) -> bool:
-    """Whether a rank that lost a peer had only waited too long for it."""
+def has_timed_out(rank: RankFacts) -> bool:
+    """Return whether a rank that lost a peer had only waited too long for it."""
     return lost_a_peer(rank) and _GAVE_UP.search(rank.error) is not None
 
 
-def gave_way(rank: RankFacts) -> bool:
-    """Whether a rank ended in a way in which scripts end that have waited too long: by its own exit, or a time-out."""
+def seems_timed_out(rank: RankFacts) -> bool:
+    """Return whether a rank ended like a script that waited too long: by its own exit, or with a time-out error."""
     return (rank.raised is None and not rank.signal) or _TIME_OUT.search(rank.error) is not None
 
 
 def is_loss(error: str) -> bool:
-    """Whether a call that failed with this text had lost a peer, and was not refused."""
+    """Return whether the error of a call means that a peer was lost, not that the call was refused."""
     return _PEER_LOST.search(error) is not None
 
 
 def failed_in_torch(rank: RankFacts) -> bool:
-    """Whether a rank failed inside torch.distributed: what a peer brought there may be why."""
+    """Return whether a rank failed inside torch.distributed, so that the arguments of a peer may be the reason."""
     return rank.signal == "SIGABRT" or (_BY_TORCH.search(rank.error) is not None and not rank.out_of_memory)
 
 
-def find_odd_call(ranks: Iterable[RankFacts]) -> OddCall | None:
-    """The rank that differs, by what the ranks raised; None if no error says so, or if no majority agrees."""
-    found = [match for rank in ranks for match in _RUNNING.finditer(rank.error)]
-    calls = {int(match["rank"]): _call(match["op"], match["shape"], match["dtype"]) for match in found}
-    common, odd = majority(calls)
-    return OddCall(ranks=odd[:1], call=calls[odd[0]], common=common) if odd and common else None
+def find_deviating_call(ranks: Iterable[RankFacts]) -> DeviatingCall | None:
+    """Return the rank whose call differs, according to the errors of ranks.
+
+    Return None without such an error or without a majority.
+    """
+    matches = [match for rank in ranks for match in _RUNNING.finditer(rank.error)]
+    calls = {int(match["rank"]): _call(match["op"], match["shape"], match["dtype"]) for match in matches}
+    common, deviating = find_majority(calls)
+    return DeviatingCall(ranks=deviating[:1], call=calls[deviating[0]], common=common) if deviating and common else None
 
 
 def _call(op: str, shape: str | None, dtype: str | None) -> str:
@@ -137,29 +143,29 @@ def _call(op: str, shape: str | None, dtype: str | None) -> str:
     return f"{what} of {_DTYPES.get(dtype, dtype.lower())} {shape or ''}".rstrip() if dtype else what
 
 
-# -- A module that a rank did not find: whose it is, and how it gets to the nodes
+# -- modules that a rank could not import: whose they are, and how they get to the nodes
 
 
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([A-Za-z_]\w*)'$")
-"""Of `a.b` the package `a` is there."""
+"""For `a.b`, the package `a` exists."""
 
 
 def missing_module(error: str) -> str:
-    """The name of the module that an exception says is not there; empty where it says something else."""
-    found = _MISSING.match(error.strip().partition("\n")[0])
-    return found[1] if found and found[1] not in sys.stdlib_module_names else ""
+    """Return the name of the module that an exception reports as missing; empty for other exceptions."""
+    match = _MISSING.match(error.strip().partition("\n")[0])
+    return match[1] if match and match[1] not in sys.stdlib_module_names else ""
 
 
 def way_to_module(facts: RunFacts, rank: RankFacts) -> str:
-    """What to do about a module that a rank did not find, as a clause behind that; empty where that is not the matter.
+    """Return a clause with the fix for a module that a rank could not import; empty for other errors.
 
-    Nobody can install a file of the person's own: it has to lie where it is shipped.
+    A file of the user cannot be installed: it must be in the folder that is shipped.
     """
     module = missing_module(rank.error)
     return way_to_get_module(facts.not_shipped.get(module)) if module else ""
 
 
-# -- What sort of thing the culprit of a verdict met or did, in a word: by what its node, its process and its error show
+# -- the cause of a culprit in one word, from its node, its process, and its error
 
 
 _BY_ERROR = {
@@ -171,12 +177,12 @@ _BY_ERROR = {
     r"|No address associated with hostname|getaddrinfo failed|(?:can not|cannot) resolve",
     "not_a_number": r"\bnan\b|not a number|(?:not|non-?)\s?finite|\binf(?:inity|inite)?\b",
 }
-"""What the text of an error tells, the most telling first."""
+"""Cause -> pattern in the text of an error, the most specific first."""
 _OF_ERRORS = {cause: re.compile(pattern, re.IGNORECASE) for cause, pattern in _BY_ERROR.items()}
 
 
 def with_cause(judgement: Judgement, facts: RunFacts) -> Judgement:
-    """The judgement with the cause of its culprit, where that was not said already."""
+    """Add the cause to a judgement's culprit, if it has none."""
     culprit = judgement.culprit
     rank = next((rank for rank in facts.ranks if culprit is not None and rank.rank == culprit.rank), None)
     if culprit is None or culprit.cause or rank is None:
@@ -191,10 +197,10 @@ def _cause_of_end(rank: RankFacts) -> str:
         return "out_of_memory" if rank.out_of_memory else "killed"
     cause = error_cause(rank.error)
     if not cause and lost_a_peer(rank):
-        return "time_out" if gave_up(rank) else "connection_lost"
+        return "time_out" if has_timed_out(rank) else "connection_lost"
     return cause or ("exception" if rank.error and not rank.error.startswith("SystemExit") else "exit")
 
 
 def error_cause(error: str) -> str:
-    """What the text of an error tells of its cause; empty where it tells nothing."""
+    """Return the cause that the text of an error shows; empty if it shows none."""
     return next((cause for cause, pattern in _OF_ERRORS.items() if pattern.search(error)), "")

@@ -1,4 +1,4 @@
-"""Whether what came out is what the scenario expects, and what becomes of the verdict when that is considered."""
+"""Compare a run with what its scenario expects, and apply the result to the verdict."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.diagnosis.evidence import Evidence, Judgement
-from lab.diagnosis.facts import RankFacts, RunFacts, returncode
+from lab.diagnosis.facts import RankFacts, RunFacts, signed_exit_code
 from lab.diagnosis.reasons import describe_limits_and_orphans, render_left_out
 from lab.errors import RecordError, ScenarioError
 from lab.record.record_files import open_log
@@ -32,7 +32,7 @@ _LONGEST_SHOWN = 200
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
-def settle(
+def apply_expectations(
     bare: Judgement,
     expect: Expect,
     evidence: Evidence,
@@ -42,28 +42,38 @@ def settle(
     attempts: Sequence[Attempt] = (),
     others: Sequence[Expectation] = (),
 ) -> tuple[Judgement, tuple[Expectation, ...]]:
-    """The final judgement, and every expectation with whether it was met; of a run that is an error, none.
+    """Return the final judgement, and every expectation with whether it is met; for the verdict `error`, none.
 
-    `of_features` is what came of keys that features add, or, where that depends on whether all the rest is as expected,
-    what says it then. `others` had to come too.
+    Args:
+        bare: The judgement before expectations.
+        expect: What the scenario expects.
+        evidence: The run.
+        ranks: Results of the ranks.
+        variables: By rank: the variables in expressions.
+        of_features: Results of keys that features add; or functions that return them, given whether everything else is
+            as expected.
+        attempts: All attempts, in order.
+        others: Further expectations that must be met.
     """
     if bare.verdict == "error":
         return bare, ()
     searches = Searches()
-    known = [*check_expectations(expect, ranks, variables, searches)]
+    results = [*check_expectations(expect, ranks, variables, searches)]
     for stated in of_features:
-        known += () if callable(stated) else stated
-    known += [*_check_whole_run(expect, bare, evidence.facts, attempts[:-1], searches), *others]
+        results += () if callable(stated) else stated
+    results += [*_check_whole_run(expect, bare, evidence.facts, attempts[:-1], searches), *others]
     for stated in of_features:
-        known += stated(bare.verdict == expect.verdict and all(one.met for one in known)) if callable(stated) else ()
-    unmet, other_verdict = [one for one in known if not one.met], expect.verdict != "passed"
+        results += (
+            stated(bare.verdict == expect.verdict and all(one.met for one in results)) if callable(stated) else ()
+        )
+    unmet, other_verdict = [one for one in results if not one.met], expect.verdict != "passed"
     if unmet and (other_verdict or bare.verdict == "passed"):
-        more = f" (and {len(unmet) - 1} more)" if len(unmet) > 1 else ""
-        reason = f"{unmet[0].sentence()}{more}{describe_limits_and_orphans(evidence.facts)}"
-        return replace(bare, verdict="failed", reason=reason), tuple(known)
+        extra_count = f" (and {len(unmet) - 1} more)" if len(unmet) > 1 else ""
+        reason = f"{unmet[0].sentence()}{extra_count}{describe_limits_and_orphans(evidence.facts)}"
+        return replace(bare, verdict="failed", reason=reason), tuple(results)
     if other_verdict:
         bare = replace(bare, verdict="passed", reason=f"{expect.verdict} as expected: {bare.reason}")
-    return bare, tuple(known)
+    return bare, tuple(results)
 
 
 def check_expectations(
@@ -72,16 +82,16 @@ def check_expectations(
     variables: Mapping[int, RankVariables],
     searches: Searches | None = None,
 ) -> tuple[Expectation, ...]:
-    """Compares what each rank did with what it should have done.
+    """Compare what each rank did with what the scenario expects of it.
 
-    Every rank is expected to exit with 0 unless `expect.exit` says otherwise; only the ranks that it names are
-    asked where the scenario expects another verdict than `passed`, and of ranks that the lab stopped, whose end was its
-    doing. A negative code stands for the signal that killed the rank, as torchrun and `subprocess` write it (-9:
-    SIGKILL). What is expected of ranks that the run does not have comes last.
+    A rank is expected to exit with 0 unless `expect.exit` says otherwise. If the scenario expects another verdict than
+    `passed`, only ranks in `expect.exit` are checked. The same holds for ranks that the lab stopped. A negative code
+    stands for the signal that killed the rank, as in torchrun and `subprocess` (-9: SIGKILL). Expectations of ranks
+    that the run does not have come last.
     """
     known, searches = list[Expectation](), searches or Searches()
     for result in sorted(ranks, key=lambda result: result.rank):
-        planned = result.parent is None  # else nobody expects it: what it noted has to be right, and is not missed
+        planned = result.parent is None  # the notes of an unplanned rank must be correct, but none is required
         if planned and (result.rank in expect.exit or (expect.verdict == "passed" and not result.stopped)):
             known.append(_check_exit(result, expect.exit.get(result.rank, 0)))
         for name, expected in expect.notes.items():
@@ -94,7 +104,7 @@ def check_expectations(
 
 def _check_exit(result: RankResult, expected: int) -> Expectation:
     got = result.exit_code if result.exit_code is not None else result.signal or "(did not exit)"
-    met = returncode(result.exit_code, result.signal) == expected
+    met = signed_exit_code(result.exit_code, result.signal) == expected
     shown = "(stopped by the lab)" if result.stopped else got
     return Expectation(what="exit", rank=result.rank, expected=expected, got=shown, met=met)
 
@@ -102,7 +112,7 @@ def _check_exit(result: RankResult, expected: int) -> Expectation:
 def _check_note(
     name: str, expected: Any, result: RankResult, variables: RankVariables | None, expect: Expect
 ) -> Iterator[Expectation]:
-    from lab.diagnosis.finding import to_plain  # few scenarios expect notes
+    from lab.diagnosis.finding import to_plain  # only few scenarios expect notes
 
     met = False
     try:
@@ -114,11 +124,11 @@ def _check_note(
         expected = to_plain(value)
         if name in result.notes:
             got = result.notes[name]
-            met = equal(value, got, expect.tolerance.relative, expect.tolerance.absolute)
+            met = equals_expected(value, got, expect.tolerance.relative, expect.tolerance.absolute)
         else:
             meant = find_near_match(name, result.notes)
             got = f"(nothing noted){f'; did you mean {meant!r}, which was noted?' if meant else ''}"
-    except ScenarioError as error:  # the run is over and its other facts still count: this is not met, and says why
+    except ScenarioError as error:  # the run is over, so report the problem as an unmet expectation
         got = f"({error.message})"
     yield Expectation(what=f"note {name}", rank=result.rank, expected=expected, got=got, met=met)
 
@@ -139,7 +149,7 @@ def _check_log(result: RankResult, pattern: str, searches: Searches) -> Expectat
 
 
 def _missing_ranks(expect: Expect, present: set[int]) -> Iterator[Expectation]:
-    """What is expected of ranks that the run does not have: it cannot be met, and must not be ignored."""
+    """Return unmet expectations of ranks that the run does not have, so that they are not ignored."""
     notes = [(f"note {name}", expected) for name, expected in expect.notes.items() if is_per_rank(expected)]
     for what, by_rank in [("exit", expect.exit), *notes, ("log", expect.logs)]:
         for rank in sorted(by_rank.keys() - present):
@@ -149,7 +159,7 @@ def _missing_ranks(expect: Expect, present: set[int]) -> Iterator[Expectation]:
 def _check_whole_run(
     expect: Expect, bare: Judgement, facts: RunFacts, earlier: Sequence[Attempt], searches: Searches
 ) -> Iterator[Expectation]:
-    """What is expected of the whole run, and of the attempts before its last one."""
+    """Check what is expected of the whole run, and of its earlier attempts."""
     check = facts.check
     if expect.check is not None and check is not None:
         met, got = check.code == 0 and not check.error, "it passed"
@@ -172,7 +182,7 @@ def _check_whole_run(
     if isinstance(expect.restarts, int):
         met = len(earlier) == expect.restarts
         yield Expectation(what="restarts", expected=expect.restarts, got=len(earlier), met=met)
-    elif expect.restarts is not None:  # who had failed first each time
+    elif expect.restarts is not None:  # the first culprit of each attempt
         pairs = zip(chain(expect.restarts, repeat(None)), earlier, strict=False)
         named = [_compare_culprit(wanted, attempt.culprit) for wanted, attempt in pairs]
         met = len(earlier) == len(expect.restarts) and all(same for _, same in named)
@@ -182,31 +192,31 @@ def _check_whole_run(
 
 def _end_of_check(check: RankFacts) -> str:
     ended = f"killed by {check.signal}" if check.signal else f"exit code {check.code}"
-    said = next(iter(check.error.strip().splitlines()), ended)
-    return "killed for lack of memory" if check.out_of_memory else said
+    message = next(iter(check.error.strip().splitlines()), ended)
+    return "killed for lack of memory" if check.out_of_memory else message
 
 
 def _compare_culprit(expected: int | str | None, culprit: Culprit | None) -> tuple[int | str | None, bool]:
-    """The rank of a culprit, or its node where one is expected; and whether it is the expected one; None: nobody."""
+    """Return the rank of a culprit, or its node if one is expected, and whether it is as expected; None: nobody."""
     if culprit is None:
         return None, expected is None
     who = culprit.node if isinstance(expected, str) else culprit.rank
     return who, expected is not None and expected == who
 
 
-def equal(expected: Any, got: Any, relative: float, absolute: float) -> bool:
-    """Whether a noted value is the expected one.
+def equals_expected(expected: Any, got: Any, relative: float, absolute: float) -> bool:
+    """Return whether a noted value equals the expected one.
 
-    Two whole numbers, text, booleans and None have to be the same; numbers of which one is a float may differ by the
-    larger of `absolute` and `relative` times the expected one; lists and mappings are compared item by item. NaN equals
-    NaN; a boolean is not a number. What was noted is JSON: floats that it lacks are the strings `nan`, `inf`, `-inf`.
+    Integers, text, booleans, and None must be equal. If one number is a float, they may differ by the larger of
+    `absolute` and `relative` times the expected one. Lists and mappings are compared item by item. NaN equals NaN; a
+    boolean is no number. Notes are JSON: floats that it lacks are the strings `nan`, `inf`, and `-inf`.
     """
     if isinstance(expected, (list, tuple)):
         alike = isinstance(got, (list, tuple)) and len(expected) == len(got)
-        return alike and all(equal(*both, relative, absolute) for both in zip(expected, got, strict=True))
+        return alike and all(equals_expected(*both, relative, absolute) for both in zip(expected, got, strict=True))
     if isinstance(expected, Mapping):
         alike = isinstance(got, Mapping) and expected.keys() == got.keys()
-        return alike and all(equal(item, got[key], relative, absolute) for key, item in expected.items())
+        return alike and all(equals_expected(item, got[key], relative, absolute) for key, item in expected.items())
     if isinstance(expected, float) and isinstance(got, str):
         got = _NON_FINITE.get(got, got)
     numbers = [isinstance(value, (int, float)) and not isinstance(value, bool) for value in (expected, got)]
@@ -216,7 +226,7 @@ def equal(expected: Any, got: Any, relative: float, absolute: float) -> bool:
         return expected == got
     try:
         expected, got = float(expected), float(got)
-    except OverflowError:  # a whole number beyond every float
+    except OverflowError:  # the integer is larger than every float
         return False
     if not math.isfinite(expected) or not math.isfinite(got):
         return bool(expected == got) or (math.isnan(expected) and math.isnan(got))
@@ -226,27 +236,27 @@ def equal(expected: Any, got: Any, relative: float, absolute: float) -> bool:
 LOG_CHUNK = 1024 * 1024
 """Characters of a log that are read at once."""
 LONGEST_MATCH = 1024 * 1024
-"""Characters over which a match in a log may extend and still surely be found."""
+"""Longest match in a log, in characters, that is sure to be found."""
 LIMIT_S = 20
-"""Whole seconds of computing time after which the searches of a run are given up; a long log adds to them."""
+"""Seconds of CPU time after which the searches of a run are given up; a long log adds to it."""
 _BYTES_PER_S = 10_000_000
 _LOOK_AHEAD = 64 * 1024
 _GOES_BACK = frozenset("*+?{|")
 
 
 class TooLong(Exception):
-    """A search was given up; the text says after how long."""
+    """A search was given up; the message says after how long."""
 
 
 class Searches:
-    """Searches that have a limit of computing time together: those of one run, whose ranks can print what takes long.
+    """Searches that share a limit of CPU time: those of one run, whose ranks can print text that is slow to search.
 
     Args:
-        limit_s: seconds of computing; a long log adds to them.
+        limit_s: Seconds of CPU time; a long log adds to it.
     """
 
     def __init__(self, limit_s: float | None = None) -> None:
-        self._given_s = self._left_s = float(LIMIT_S if limit_s is None else limit_s)
+        self._limit_s = self._left_s = float(LIMIT_S if limit_s is None else limit_s)
         self._logs: set[Path] = set()
 
     def find(self, text: str, pattern: str, flags: int = 0) -> str | None:
@@ -266,25 +276,25 @@ class Searches:
             TooLong: it takes too long to search.
         """
         with open_log(path) as log:
-            more_s = 0 if path in self._logs else log.seek(0, 2) // _BYTES_PER_S
+            extra_s = 0 if path in self._logs else log.seek(0, 2) // _BYTES_PER_S
         self._logs.add(path)
-        self._given_s += more_s
-        self._left_s += more_s
+        self._limit_s += extra_s
+        self._left_s += extra_s
         return self._limited(pattern, lambda: find_in_log(path, pattern))
 
     def _limited(self, pattern: str, search: Callable[[], str | None]) -> str | None:
-        """Search in a forked child, of whose computing time the fork itself, which takes longest, is no part."""
+        """Search in a forked child. The CPU time of the fork itself, which is most of it, does not count."""
         if _GOES_BACK.isdisjoint(pattern):
             return search()
         if self._left_s <= 0:
-            raise TooLong(f"the search for the pattern was not begun: others of this run took {self._given_s:g} s")
-        from multiprocessing import get_context  # few patterns need it
+            raise TooLong(f"the search for the pattern was not begun: others of this run took {self._limit_s:g} s")
+        from multiprocessing import get_context  # only few patterns need it
 
         context, limit_s = get_context("fork"), math.ceil(self._left_s)
         receiver, sender = context.Pipe(duplex=False)
         child = context.Process(target=_answer, args=(sender, search, limit_s), daemon=True)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of other threads: the child needs none of them
+            warnings.simplefilter("ignore", DeprecationWarning)  # about other threads, which the child does not need
             child.start()
         sender.close()
         try:
@@ -302,8 +312,8 @@ class Searches:
         self._left_s -= took_s
         if isinstance(match, Exception):
             raise match
-        found: str | None = match
-        return found
+        text: str | None = match
+        return text
 
 
 def _search(text: str, pattern: str, flags: int) -> str | None:
@@ -318,7 +328,7 @@ def _compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
 
 
 def _answer(sender: Connection, search: Callable[[], str | None], limit_s: int) -> None:
-    """In the child: search, and send the match or the error, and how long it took."""
+    """Search in the child, and send the match or the error, and the CPU time."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     for limit, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_CPU, limit_s)):
@@ -334,10 +344,10 @@ def _answer(sender: Connection, search: Callable[[], str | None], limit_s: int) 
 
 
 def find_in_log(path: Path, pattern: str) -> str | None:
-    """As `Searches.find_in_log`, however long it takes.
+    """Find a match like `Searches.find_in_log`, without a limit of time.
 
-    The log is read in pieces of `LOG_CHUNK` characters that overlap by `LONGEST_MATCH`, so that one of any size fits in
-    little memory; a match that extends further than the overlap may be missed or found shorter.
+    The log is read in chunks of `LOG_CHUNK` characters that overlap by `LONGEST_MATCH`, so memory is bounded. A match
+    longer than the overlap may be missed or cut.
     """
     expression = _compiled(pattern, re.MULTILINE)
     with io.TextIOWrapper(open_log(path), encoding="utf-8", errors="replace") as log:
@@ -350,8 +360,8 @@ def find_in_log(path: Path, pattern: str) -> str | None:
                 return match.group() if match else None
             if match and (match.end() <= len(window) - _LOOK_AHEAD or len(window) - match.start() > LONGEST_MATCH):
                 return match.group()
-            # What follows may still change a match near the end, so the search goes on from its start. One character
-            # before that stays, for ^, \b, \A and look-behinds.
+            # More text can change a match near the end, so search again from its start. One character
+            # before that stays, for ^, \b, \A, and look-behinds.
             start = match.start() if match else max(start, len(window) - LONGEST_MATCH)
             cut = max(0, start - _LOOK_AHEAD)
             window, start = window[cut:], start - cut

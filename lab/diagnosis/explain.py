@@ -1,4 +1,4 @@
-"""The explanation of a run, from its record alone."""
+"""Explain a run from its record alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lab.words import merge_ranks
 
 
 class Explanation(Frozen):
-    """What can be said of a run."""
+    """Everything that the diagnosis says about a run."""
 
     run: str
     scenario: str
@@ -29,19 +29,19 @@ class Explanation(Frozen):
     findings: tuple[Finding, ...] = ()
     """The most important first."""
     stacks: Mapping[int, str] = field(default_factory=dict)
-    """By rank: the Python stack of who was stopped, or the traceback of who raised; of ranks in the findings only."""
+    """By rank: the Python stack of a stopped rank, or the traceback of a failed one; only for ranks in the findings."""
     problems: tuple[str, ...] = ()
-    """What is missing or damaged in the record, a sentence each."""
+    """What is missing or damaged in the record, one sentence each."""
 
     def to_json(self) -> dict[str, Any]:
-        """The explanation as plain data."""
+        """Return the explanation as plain data."""
         stacks = {str(rank): stack for rank, stack in self.stacks.items()}
         findings = [one.to_json() for one in self.findings]
         return {**vars(self), "findings": findings, "stacks": stacks, "problems": [*self.problems]}
 
 
-def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
-    """Explain a run. Works without its trace or its result too, and says what is missing."""
+def explain_run(record: Record, evidence: Evidence | None = None) -> Explanation:
+    """Explain a run, also without its trace or its result, and report what is missing."""
     result = record.result()
     evidence = evidence if evidence is not None else read_evidence(record)
     missing = [*([] if record.complete else [result.reason]), *_problems(evidence)]
@@ -62,16 +62,19 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
 
 
 def _ended_well(evidence: Evidence, result: Result) -> bool:
-    """Whether a run ended as it should, and by itself; or its launcher ended it, and no rank was late or left early."""
+    """Return whether a run ended as it should.
+
+    It ended by itself, and no rank was late or left early; or its launcher ended it.
+    """
     facts = evidence.facts
     broke = any(rank.stopped or rank.node_lost or lost_a_peer(rank) for rank in facts.ranks)
-    gave_up = any(starter.failed for starter in facts.starters) and not any(rank.failed for rank in facts.ranks)
-    from_outside = judge_replaced(facts) is not None or (gave_up and not (facts.lost_nodes or facts.timed_out))
+    launcher_failed = any(starter.failed for starter in facts.starters) and not any(rank.failed for rank in facts.ranks)
+    from_outside = judge_replaced(facts) is not None or (launcher_failed and not (facts.lost_nodes or facts.timed_out))
     return from_outside or (result.passed and result.culprit is None and not broke)
 
 
 def _problems(evidence: Evidence) -> list[str]:
-    """What is missing or damaged in a record, a sentence each."""
+    """Return what is missing or damaged in a record, one sentence each."""
     record, missing = evidence.record, [*(evidence.dumped.lacks if evidence.dumped is not None else ())]
     if not record.workers():
         missing.append("the record has no readable plan.json, so nobody knows how many ranks there were")
@@ -85,7 +88,10 @@ def _problems(evidence: Evidence) -> list[str]:
 
 
 def _stacks(evidence: Evidence, findings: Sequence[Finding]) -> dict[int, str]:
-    """The stacks that belong to findings: of those who are named, and of others who were stopped while they waited."""
+    """Return the stacks that belong to findings.
+
+    They are those of ranks that are named, and of others that were stopped while they waited.
+    """
     known = evidence.ranks
     ranks = [rank for finding in findings for rank in finding.ranks if rank in known]
     ranks += [rank for finding in findings for rank in finding.others if rank in known and known[rank].stack]

@@ -1,4 +1,7 @@
-"""What is known of a run: while it goes on from what its agents say, afterwards from its record; both by `add`."""
+"""Facts of a run: from messages of agents while it goes on, from its record afterwards.
+
+Both go through `RunFacts.add`.
+"""
 
 from __future__ import annotations
 
@@ -18,55 +21,58 @@ if TYPE_CHECKING:
     from lab.record.result import RankResult, Result
 
 Way = tuple[str, str]
-"""From one node to another, by their names."""
+"""From one node to another, by name."""
 
 
 @dataclass
 class Network:
-    """What is known of the connections between nodes, by who told it and of whom."""
+    """Reports about the connections between nodes, by reporting node and peer."""
 
     latest: dict[Way, agent.Connections] = field(default_factory=dict)
     stuck: dict[Way, agent.Connections] = field(default_factory=dict)
-    """The last report of data that nobody acknowledged, where no later one tells that it came through after all."""
+    """The last report of unacknowledged data, unless a later report shows that it arrived."""
     answers: dict[Way, bool] = field(default_factory=dict)
-    """Whether the other kernel answered when it was asked last."""
+    """Whether the peer's kernel answered the latest probe."""
 
     addresses: dict[str, str] = field(default_factory=dict)
-    """By address: the names of the nodes."""
+    """Address -> name of the node."""
     ahead: dict[str, float] = field(default_factory=dict)
-    """By node: seconds that its clock is ahead of the lab's, where it has another one."""
+    """By node: seconds that its clock is ahead of the lab's; only nodes with a separate clock."""
 
-    def add(self, told: agent.Connections | events.Clock, *, over: bool) -> None:
-        """Add a report; once it is `over`, connections are closed, and what is missing then means nothing."""
-        if isinstance(told, events.Clock):
-            self.addresses |= {told.address: told.node} if told.address else {}
-            self.ahead.pop(told.node, None)
-            self.ahead |= {told.node: told.offset_s} if told.error_s else {}
+    def add(self, report: agent.Connections | events.Clock, *, over: bool) -> None:
+        """Add a report; once the run is `over`, closed connections are normal and their data is ignored."""
+        if isinstance(report, events.Clock):
+            self.addresses |= {report.address: report.node} if report.address else {}
+            self.ahead.pop(report.node, None)
+            self.ahead |= {report.node: report.offset_s} if report.error_s else {}
             return
-        way = told.node, told.peer
-        self.latest |= {way: told} if told.number else {}
+        way = report.node, report.peer
+        self.latest |= {way: report} if report.number else {}
         if not over:
             self.answers.pop(way, None)
-        if told.answers is not None:
-            self.answers.setdefault(way, told.answers)
-        if told.stuck:
-            self.stuck[way] = told
-        elif not over and way in self.stuck and told.number >= self.stuck[way].number:
+        if report.answers is not None:
+            self.answers.setdefault(way, report.answers)
+        if report.stuck:
+            self.stuck[way] = report
+        elif not over and way in self.stuck and report.number >= self.stuck[way].number:
             del self.stuck[way]
 
     def lost(self, one: str, other: str) -> bool:
-        """Whether nothing got through between two nodes when the run was over, or nothing that was answered."""
+        """Return whether nothing was acknowledged or answered between two nodes when the run was over."""
         ways = (one, other), (other, one)
         silent = any(way in self.stuck or self.answers.get(way) is False for way in ways)
         return silent and not any(self.answers.get(way) for way in ways)
 
     def silent_s(self, one: str, other: str) -> float:
-        """For how long at least nothing was acknowledged between two nodes."""
-        told = (self.stuck.get(way) for way in ((one, other), (other, one)))
-        return max((report.silent_s for report in told if report is not None), default=0.0)
+        """Return for how many seconds, at least, nothing was acknowledged between two nodes."""
+        reports = (self.stuck.get(way) for way in ((one, other), (other, one)))
+        return max((report.silent_s for report in reports if report is not None), default=0.0)
 
     def arrives(self, one: str, other: str) -> bool:
-        """Whether all that one node sent again and again did reach the other, and only the answers were lost."""
+        """Return whether all retransmitted data of one node reached the other.
+
+        If so, only the acknowledgments were lost.
+        """
         sent, came = self.latest.get((one, other)), self.latest.get((other, one))
         if sent is None or came is None or (one, other) not in self.stuck or came.number != sent.number:
             return False
@@ -74,83 +80,83 @@ class Network:
 
 
 _LISTS = {agent.LeftRunning: "left_running", agent.Named: "named", agent.Limited: "limits"}
-"""By kind of event: the list of facts that it is added to."""
-SEEN_LATER_S = 1.0
-"""A rank's peers may feel its end as much earlier than its agent sees it."""
+"""Kind of event -> the list of facts that it is added to."""
+DETECTION_LAG_S = 1.0
+"""Seconds by which peers may notice the end of a rank before its agent does."""
 
 
 @dataclass
 class RunFacts:
-    """What is known of a run; where its launcher began the workers anew, of the last attempt."""
+    """What is known of a run; if its launcher restarted the workers, of the last attempt."""
 
     ranks: list[RankFacts]
-    """In order."""
+    """Sorted by rank."""
     parents: list[RankFacts] = field(default_factory=list)
-    """Workers that are no ranks, because those are processes that scripts started; known once the run is over."""
+    """Workers whose scripts started the ranks, so that they are no ranks themselves; known once the run is over."""
     started: dict[int, RankFacts] = field(default_factory=dict)
-    """Processes that scripts started and that joined a process group, by their number."""
+    """By number: processes that scripts started and that joined a process group."""
     joined: dict[int, agent.Joined] = field(default_factory=dict)
-    """How they did; by the same number."""
+    """By the same number: how they joined."""
     left_running: list[agent.LeftRunning] = field(default_factory=list)
     timeout_s: float = 0.0
     starting_s: float = 0.0
-    """How long launchers had taken to start the first rank when the time limit passed, which does not count."""
+    """Seconds that launchers took to start the first rank; the time limit does not count them."""
     memory_bytes: int | None = None
     """Memory limit of a node."""
     lost_nodes: list[events.NodeLost] = field(default_factory=list)
     troubled: dict[str, events.NodeTroubled] = field(default_factory=dict)
-    """By name of a node: what kept it from working when the run was over."""
+    """By node: what kept it from working when the run was over."""
     network: Network = field(default_factory=Network)
     timed_out: bool = False
     interrupted: bool = False
     engine_lost: str = ""
-    """Why the engine is thought to be gone."""
+    """Why the engine seems to be gone."""
     refused: str = ""
-    """Why an agent would not start the run."""
+    """Why an agent refused to start the run."""
     duration_s: float = 0.0
     check: RankFacts | None = None
     """The scenario's own check, if it ran."""
     staged: agent.Staged | None = None
-    """What the check was not given of what the ranks left, if there was anything."""
+    """Files of the ranks that the check did not get, if any."""
     starters: list[RankFacts] = field(default_factory=list)
-    """Processes of a launcher that start workers; empty where the lab starts them itself."""
+    """Launcher processes that start workers; empty if the lab starts them itself."""
     limits: list[agent.Limited] = field(default_factory=list)
-    """Limits that were reached; of the same one, the last counts."""
+    """Limits that were reached; for the same limit, the last report counts."""
     named: list[agent.Named] = field(default_factory=list)
-    """What ranks named that is not the backend of the run."""
+    """Backends that ranks named and that differ from the run's backend."""
     not_shipped: dict[str, events.NotShipped] = field(default_factory=dict)
-    """By name: modules that ranks did not find, and that are files of the person who started the run."""
+    """By name: modules that ranks could not import, and that are files of the user."""
     restarted: bool = False
-    """Whether the launcher began the workers anew after this attempt."""
+    """Whether the launcher restarted the workers after this attempt."""
     came: list[str] = field(default_factory=list)
-    """Nodes that were taken in while it went on, for which a launcher may have begun the workers anew."""
+    """Nodes that joined during the run; a launcher may have restarted the workers for them."""
     met: bool = False
-    """Whether a launcher says who the ranks are: those that met, whatever was planned; it goes on without others."""
+    """Whether a launcher decides who the ranks are: those at its rendezvous, regardless of the plan."""
     earlier: list[RunFacts] = field(default_factory=list)
-    """Of the attempts before this one, in order."""
+    """Facts of earlier attempts, in order."""
     expected_codes: Mapping[int, int] = field(default_factory=dict, compare=False)
-    """By rank: exit codes other than 0 that are no failure."""
+    """By rank: exit codes other than 0 that are expected."""
 
     @property
-    def time_given(self) -> str:
-        """The time limit that passed, and what of the time until then it does not count."""
-        given = format_duration(self.timeout_s)
+    def time_limit_text(self) -> str:
+        """The time limit that passed, and the time for starting that it does not count."""
+        limit = format_duration(self.timeout_s)
         launching = round(self.starting_s)
-        return f"{given}, and {format_duration(launching)} in which launchers started" if launching else given
+        return f"{limit}, and {format_duration(launching)} in which launchers started" if launching else limit
 
     def attempt(self, number: int) -> RunFacts:
-        """The facts of an attempt; -1: of the last one."""
+        """Return the facts of an attempt; -1 is the last one."""
         return self if number in (-1, len(self.earlier)) else self.earlier[number]
 
     def begin_attempt(self) -> None:
-        """Put what is known aside, as that of an earlier attempt; of the ranks of the next one nothing is known yet."""
+        """Move the current facts to `earlier`, and start the next attempt without facts of ranks."""
         self.earlier.append(replace(self, troubled=dict(self.troubled), starters=[], earlier=[]))
         self.ranks, self.lost_nodes, self.limits, self.not_shipped, self.restarted = [], [], [], {}, False
         self.came, self.network = [], Network(addresses=self.network.addresses, ahead=self.network.ahead)
         self.started, self.joined = {}, {}
 
     def rank(self, number: int) -> RankFacts:
-        """The facts of a rank, made where there are none yet; -1 is the scenario's own check."""
+        """Return the facts of a rank, and create them if necessary; -1 is the scenario's own check."""
         if agent.is_joined(number):
             return self.started.setdefault(number, RankFacts(rank=number))
         if number < 0:
@@ -163,18 +169,18 @@ class RunFacts:
         return self.ranks[position]
 
     def add(self, event: events.Event) -> None:
-        """Add what an event tells."""
+        """Add the facts of an event."""
         event = events.by_lab_clock(event, self.network.ahead)
         if getattr(event, "rank", None) == agent.STARTER:
             self._add_of_starter(event)
         elif isinstance(event, (agent.Started, agent.Note, agent.Stack, agent.ThreadRaised, agent.Exited)):
             rank = self.rank(event.rank)
-            if rank is self.check and rank.over:  # one that took too long is killed later on
+            if rank is self.check and rank.over:  # a check that took too long is killed later
                 return
             self.met |= isinstance(event, agent.Started) and bool(event.attempt)
             _add(event, rank)
             if self.timed_out and isinstance(event, agent.Exited) and event.rank != -1:
-                rank.stopped = True  # by the lab, or because it lost a peer that was
+                rank.stopped = True  # by the lab, or because the lab stopped one of its peers
         elif isinstance(event, agent.Joined):
             self.joined[event.rank] = event
             rank = self.rank(event.rank)
@@ -215,8 +221,11 @@ class RunFacts:
         elif isinstance(event, events.Over):
             self.duration_s = event.duration_s
 
-    def place_started(self, started: Started) -> None:
-        """Have processes that scripts started be ranks; workers that are none any more become their parents."""
+    def assign_started_ranks(self, started: Started) -> None:
+        """Replace the ranks by processes that scripts started.
+
+        Workers that are no longer ranks become their parents.
+        """
         if not started.ranks or self.parents:
             return
         workers, ranks = {rank.rank: rank for rank in self.ranks}, list[RankFacts]()
@@ -243,7 +252,7 @@ class RunFacts:
 
 
 def begin_facts(plan: Plan | RecordedPlan, memory_bytes: int | None) -> RunFacts:
-    """What is known of a run before it begins."""
+    """Return the facts of a run before it begins."""
     facts = RunFacts(ranks=[], timeout_s=plan.timeout_s or 0.0, memory_bytes=memory_bytes)
     facts.expected_codes = {worker.rank: worker.expected_code for worker in plan.workers if worker.expected_code}
     for worker in plan.workers:
@@ -253,7 +262,7 @@ def begin_facts(plan: Plan | RecordedPlan, memory_bytes: int | None) -> RunFacts
 
 
 def read_facts(record: Record) -> RunFacts:
-    """What a record knows of its run: the facts that its verdict was made from."""
+    """Read the facts that the verdict was made from out of a record."""
     plan = record.plan()
     facts = begin_facts(plan, plan.memory_bytes)
     known = [*record.events()]
@@ -263,7 +272,7 @@ def read_facts(record: Record) -> RunFacts:
         _add_result(record.result(), facts)
     facts.earlier = [read_facts(attempt) for attempt in record.earlier_attempts().values()]
     if (started := record.started()) is not None:
-        facts.place_started(started)
+        facts.assign_started_ranks(started)
     return facts
 
 
@@ -274,7 +283,7 @@ def _add(event: agent.Started | agent.Note | agent.Stack | agent.ThreadRaised | 
     elif isinstance(event, agent.Note):
         rank.notes[event.name] = event.value
     elif isinstance(event, agent.Stack):
-        rank.stack, rank.seen = event.text, event.time
+        rank.stack, rank.stack_time = event.text, event.time
     elif isinstance(event, agent.ThreadRaised):
         rank.threads.append(event)
     else:
@@ -290,7 +299,7 @@ def _add_end(end: agent.Exited | RankResult, rank: RankFacts) -> None:
 
 
 def _add_result(result: Result, facts: RunFacts) -> None:
-    """The ends of ranks as `result.json` tells them, where the events are lost."""
+    """Add the ends of ranks from `result.json`, for records whose events are lost."""
     facts.timed_out = result.verdict == "hung"
     for end in result.ranks:
         rank = facts.rank(end.rank)
@@ -298,12 +307,12 @@ def _add_result(result: Result, facts: RunFacts) -> None:
         _add_end(end, rank)
 
 
-# -- What is known of one rank of a run, before anybody judges it
+# -- facts of one rank
 
 
 @dataclass
 class RankFacts:
-    """What is known of one rank. Times are Unix time of the lab's clock."""
+    """Facts of one rank. Times are Unix times of the lab's clock."""
 
     rank: int
     node: str = ""
@@ -314,54 +323,54 @@ class RankFacts:
     signal: str | None = None
     out_of_memory: bool = False
     memory_bytes: int | None = None
-    """What it held when it was killed for lack of memory, where its agent could tell."""
+    """Memory that it held when it was killed for lack of memory, if its agent knew."""
     stopped: bool = False
-    """Whether the lab stopped it: it was alive until then."""
+    """Whether the lab stopped it; it was alive until then."""
     halted: str = ""
-    """The signal that had stopped it when the run was over, and that nothing had let it go on after."""
+    """The signal that had stopped it when the run was over, and after which nothing continued it."""
     node_lost: bool = False
-    """Whether its node went away while it ran."""
+    """Whether its node was lost while it ran."""
     error: str = ""
     traceback: str = ""
     raised: float | None = None
-    """When it raised; earlier than when it ended."""
+    """When it raised the error; this is before it ended."""
     stack: str = ""
-    """As faulthandler wrote it when it crashed, or when the run did not go on."""
-    seen: float | None = None
-    """When its stack was asked for."""
+    """From faulthandler: when it crashed, or when the run hung."""
+    stack_time: float | None = None
+    """When the agent requested the stack."""
     notes: dict[str, Any] = field(default_factory=dict)
     threads: list[agent.ThreadRaised] = field(default_factory=list)
-    """Of its threads, those that ended by an error."""
+    """Its threads that ended with an error."""
     expected_code: int = 0
-    """The exit code that is no failure; -9 stands for an end by signal 9."""
+    """The exit code that counts as success; -9 stands for an end by signal 9."""
     parent: int | None = None
-    """The worker whose script started it; None of a worker."""
+    """The worker whose script started it; None for a worker."""
     outlived: bool = False
-    """Whether what started it ended as expected, however it ended itself."""
+    """Whether the worker that started it ended as expected, no matter how the process itself ended."""
 
     @property
     def over(self) -> bool:
-        """Whether nothing more can come from it."""
+        """Whether it can report nothing more."""
         return self.ended is not None or self.node_lost
 
     @property
     def alive(self) -> bool:
-        """Whether it ran until the lab stopped it, or until the record ends."""
+        """Whether it ran until the lab stopped it, or until the end of the record."""
         return self.stopped or not self.over
 
     @property
     def failed(self) -> bool:
-        """Whether it ended, other than expected, without being stopped."""
+        """Whether it ended by itself with an unexpected exit code."""
         ended = self.ended is not None and not (self.stopped or self.outlived)
-        return ended and returncode(self.code, self.signal) != self.expected_code
+        return ended and signed_exit_code(self.code, self.signal) != self.expected_code
 
     @property
     def left(self) -> bool:
-        """Whether it ended as expected, without being stopped."""
+        """Whether it ended by itself with the expected exit code."""
         return self.ended is not None and not self.stopped and not self.failed
 
 
-def returncode(code: int | None, name: str | None) -> int | None:
-    """An exit code, or -9 for an end by SIGKILL, as `subprocess` and torchrun write it; None where neither is known."""
+def signed_exit_code(code: int | None, name: str | None) -> int | None:
+    """Return an exit code, or the negative signal number as in `subprocess` and torchrun; None if neither is known."""
     number = signal.Signals.__members__.get(name or "")
     return code if number is None else -number

@@ -1,4 +1,4 @@
-"""A run that failed: whose fault it was, and what that did to the other ranks."""
+"""Explain a run that failed: which rank is responsible, and how the failure affected the others."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from lab.diagnosis import errors, wording
-from lab.diagnosis.ends import blame, calls_at, common_progress, culprit_by, end_of, stood_of
+from lab.diagnosis.ends import calls_at, common_progress, culprit_by, end_of, make_culprit, stood_of
 from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
-from lab.diagnosis.facts import SEEN_LATER_S, RankFacts, RunFacts
+from lab.diagnosis.facts import DETECTION_LAG_S, RankFacts, RunFacts
 from lab.diagnosis.finding import End, Finding, FindingKind, Hit, Missed
-from lab.diagnosis.hang import differed_before, explain_stand_off, left_by, that_stop_a_run
-from lab.diagnosis.links import find_causes_outside
+from lab.diagnosis.hang import differed_before, explain_stand_off, left_by, split_disagreements
+from lab.diagnosis.links import find_external_causes
 from lab.diagnosis.wording import FirstFailure, WentAlone
 from lab.feature import find_hook
 from lab.plan.plan import HOST
@@ -22,15 +22,14 @@ from lab.trace.model import Call
 from lab.trace.steps import Step
 
 _LEAST_ALIKE = 2
-"""So many ranks that raise the same have met the same."""
+"""This many ranks with the same error have the same cause."""
 
 
 def judge_failure(evidence: Evidence) -> Judgement:
-    """Say whose fault it was.
+    """Return the judgement on a run that failed.
 
-    The first culprit is the earliest rank or node whose failure was its own. A rank that lost its peer is secondary;
-    if only such ranks failed, the culprit is the rank that left the others without failing itself, because it exited
-    or because it went on without them.
+    The culprit is the earliest rank or node that failed by itself. A rank that lost its peer is secondary. If only such
+    ranks failed, the culprit is the rank that left the others: it exited, or went on without them.
     """
     facts = evidence.facts
     failed = sorted((rank for rank in facts.ranks if rank.failed), key=failed_at)
@@ -38,8 +37,8 @@ def judge_failure(evidence: Evidence) -> Judgement:
     lost = min(facts.lost_nodes, key=lambda node: node.time, default=None)
     if lost is not None and (not own or lost.time <= failed_at(own[0])):
         return _blame_node(facts, lost)
-    outside = find_causes_outside(evidence)
-    if outside and all(map(errors.gave_way, own)):
+    outside = find_external_causes(evidence)
+    if outside and all(map(errors.seems_timed_out, own)):
         reason, culprit = "; ".join(one.headline for one in outside), culprit_by(outside[0], evidence)
         return Judgement(verdict="failed", reason=reason, culprit=culprit, findings=tuple(outside))
     starter = min((one for one in facts.parents if one.failed), key=failed_at, default=None)
@@ -55,17 +54,17 @@ def judge_failure(evidence: Evidence) -> Judgement:
             return _judge_by(deeper, evidence, own[0], brief=True)
         return _blame_own(evidence, own)
     broken = next(iter(apply_rules(evidence, "connections")), None)
-    stuck = apply_rules(evidence, "rendezvous") if evidence.at_hand and not (broken and broken.link) else []
-    stuck = stuck or (explain_stand_off(evidence) if evidence.at_hand else [])
+    stuck = apply_rules(evidence, "rendezvous") if evidence.has_readable_trace and not (broken and broken.link) else []
+    stuck = stuck or (explain_stand_off(evidence) if evidence.has_readable_trace else [])
     if stuck:
         return _judge_by(stuck[0], evidence, victim)
     gone = tuple(rank.rank for rank in facts.ranks if rank.code == 0 and not rank.stopped)
     if len(gone) > len(facts.ranks) - len(gone) and left_by(evidence, victim.rank) is None:
-        alone = WentAlone(place=evidence.raised(victim), node=victim.node, ranks=(victim.rank,), others=gone)
+        alone = WentAlone(location=evidence.raise_location(victim), node=victim.node, ranks=(victim.rank,), others=gone)
         return _blame(victim, alone, wording.it_failed(end_of(evidence, victim)))
     if broken is not None:
         return _judge_by(broken, evidence, victim, brief=True)
-    victim = next((rank for rank in failed if errors.gave_up(rank)), victim)
+    victim = next((rank for rank in failed if errors.has_timed_out(rank)), victim)
     missed, end = missed_by(evidence, victim), end_of(evidence, victim)
     if missed is None:
         return _blame(victim, _failed(victim, end))
@@ -92,38 +91,41 @@ def _blame_node(facts: RunFacts, lost: NodeLost) -> Judgement:
 
 
 def _lost_together(facts: RunFacts, lost: NodeLost) -> FirstFailure:
-    """How a node was lost, and those that were lost with it; and the ranks there."""
-    together = (one for one in facts.lost_nodes if one.how == lost.how and abs(one.time - lost.time) <= SEEN_LATER_S)
+    """Return how a node was lost, the nodes that were lost with it, and their ranks."""
+    together = (one for one in facts.lost_nodes if one.how == lost.how and abs(one.time - lost.time) <= DETECTION_LAG_S)
     nodes = {lost.node, *(one.node for one in together)}
     ranks = tuple(rank.rank for rank in facts.ranks if rank.node in nodes)
     return FirstFailure(what="nodes_lost", node=lost.node, nodes=tuple(sorted(nodes)), how=lost.how, ranks=ranks)
 
 
 def _different_call(evidence: Evidence, failed: Sequence[RankFacts], own: Sequence[RankFacts]) -> Judgement | None:
-    """The rank that called something else than most others, as PyTorch or the trace tells; None where none did."""
-    if (odd := errors.find_odd_call(failed)) is not None:
-        rank = evidence.facts.rank(odd.ranks[0])
-        place = evidence.raised(rank)
-        return _blame(rank, replace(odd, lines=(place.at,) if place else ()))
-    if not (all(map(errors.failed_in_torch, own)) and evidence.at_hand):
+    """Return a judgement on the rank whose call differs from most others; None if none does.
+
+    PyTorch's errors or the trace show the calls.
+    """
+    if (deviating := errors.find_deviating_call(failed)) is not None:
+        rank = evidence.facts.rank(deviating.ranks[0])
+        location = evidence.raise_location(rank)
+        return _blame(rank, replace(deviating, lines=(location.at,) if location else ()))
+    if not (all(map(errors.failed_in_torch, own)) and evidence.has_readable_trace):
         return None
     unlike = [one for one in apply_rules(evidence, "state") if one.kind is FindingKind.SHAPE] if own else []
-    if unlike:  # DDP refuses such replicas
+    if unlike:  # DDP raises for such replicas
         return _judge_by(unlike[0], evidence, failed[0])
     makes_worlds = (FindingKind.GROUPS, FindingKind.RENDEZVOUS)
-    for one in that_stop_a_run(evidence)[0]:
-        if one.ranks and (one.kind in makes_worlds or one.step in evidence.unended):
+    for one in split_disagreements(evidence)[0]:
+        if one.ranks and (one.kind in makes_worlds or one.step in evidence.unfinished_steps):
             rank = evidence.facts.rank(one.ranks[0])
             end = end_of(evidence, failed[0]) if failed[0] is not rank else None
-            reason = wording.odd_call_reason(one, rank.rank, rank.node, failed[0].rank, end)
+            reason = wording.deviating_call_reason(one, rank.rank, rank.node, failed[0].rank, end)
             return _judge_by(one, evidence, failed[0], reason)
     return None
 
 
 def _blame_own(evidence: Evidence, own: Sequence[RankFacts]) -> Judgement:
-    """The first rank that failed by itself, and those that did so for another reason."""
+    """Return a judgement on the first rank that failed by itself, and on others that failed for another reason."""
     first, end = own[0], end_of(evidence, own[0])
-    hit = evidence.broken(first.rank) if evidence.at_hand else None
+    hit = evidence.broken_call(first.rank) if evidence.has_readable_trace else None
     peer, then = hit[0].peer if hit is not None else None, errors.way_to_module(evidence.facts, first)
     if not then and peer is not None and peer not in evidence.ranks:
         then = wording.no_such_rank(peer)
@@ -135,15 +137,16 @@ def _blame_own(evidence: Evidence, own: Sequence[RankFacts]) -> Judgement:
 
 
 def _independent(evidence: Evidence, own: Sequence[RankFacts]) -> list[RankFacts]:
-    """Ranks whose failures have nothing to do with that of the first: they raised something else, elsewhere, by then.
+    """Return ranks whose failures are independent of the first failure.
 
-    A rank that had failed in torch.distributed, given up, or ended later than the first one's end can be felt, may
-    have failed because of it.
+    They raised another error at another line before the first rank ended. A rank may have failed because of the first
+    rank if it failed in torch.distributed or seems to have timed out.
     """
     first, independent = own[0], dict[tuple[str, str], RankFacts]()
     for rank in own[1:]:
         raised = _raised_as(evidence, rank)
-        by_itself = not (any(map(errors.failed_in_torch, (rank, first))) or errors.gave_way(rank) or rank.out_of_memory)
+        in_torch = any(map(errors.failed_in_torch, (rank, first)))
+        by_itself = not (in_torch or errors.seems_timed_out(rank) or rank.out_of_memory)
         at_once = rank.raised is not None and first.ended is not None and rank.raised <= first.ended
         if raised not in (None, _raised_as(evidence, first)) and by_itself and at_once:
             independent.setdefault(raised, rank)
@@ -151,16 +154,16 @@ def _independent(evidence: Evidence, own: Sequence[RankFacts]) -> list[RankFacts
 
 
 def _failed(rank: RankFacts, end: End) -> Finding:
-    return FirstFailure(what="failed", node=rank.node, end=end, place=end.place, ranks=(rank.rank,))
+    return FirstFailure(what="failed", node=rank.node, end=end, location=end.location, ranks=(rank.rank,))
 
 
 def _blame(rank: RankFacts, finding: Finding, then: str = "", traceback: str = "") -> Judgement:
-    """A rank as the culprit, by what a finding says that it did."""
+    """Return a judgement that names a rank as the culprit, by what a finding says it did."""
     did, cause = finding.what_it_did(), "" if finding.kind is FindingKind.FAILED else finding.cause
     return Judgement(
         verdict="failed",
         reason=f"{wording.full_name(rank.rank, rank.node)} {did}{then}",
-        culprit=blame(rank, did, traceback, cause),
+        culprit=make_culprit(rank, did, traceback, cause),
         findings=(finding,),
         summary=f"rank {rank.rank} {did}",
     )
@@ -169,29 +172,31 @@ def _blame(rank: RankFacts, finding: Finding, then: str = "", traceback: str = "
 def _judge_by(
     finding: Finding, evidence: Evidence, victim: RankFacts, reason: str = "", *, brief: bool = False
 ) -> Judgement:
-    """What a finding says, and whom it names as the culprit."""
+    """Return a judgement with the words of a finding, and with the culprit that it names."""
     headline, culprit = finding.headline, culprit_by(finding, evidence)
     reason = reason or f"{headline}; {wording.then_failed(victim.rank, end_of(evidence, victim, brief=brief))}"
     return Judgement(verdict="failed", reason=reason, culprit=culprit, findings=(finding,), summary=headline)
 
 
 def failed_at(rank: RankFacts) -> float:
-    """When it failed: when it raised, or else when it ended."""
+    """Return when a rank failed: when it raised, or else when it ended."""
     return rank.raised or rank.ended or float("inf")
 
 
 def _deeper(evidence: Evidence, own: Sequence[RankFacts]) -> Finding | None:
-    """What is behind the first failure: arguments that do not fit, state or values that are others than most ranks'."""
-    if not evidence.at_hand:
+    """Return the cause of the first failure, if it is in arguments that do not fit, or in deviating state or values."""
+    if not evidence.has_readable_trace:
         return None
     first, deeper = own[0], list[Finding]()
-    hit = evidence.broken(first.rank) if errors.failed_in_torch(first) else None
+    hit = evidence.broken_call(first.rank) if errors.failed_in_torch(first) else None
     if hit is not None:
-        stopping = (one for one in that_stop_a_run(evidence)[0] if one.step == hit[1].title)
+        stopping = (one for one in split_disagreements(evidence)[0] if one.step == hit[1].title)
         deeper += [one for one in stopping if "misfit" in one.kind.properties]
     raised = _raised_as(evidence, first)
     alike = [rank for rank in own if raised is not None and _raised_as(evidence, rank) == raised]
-    if not deeper and len(alike) >= _LEAST_ALIKE:  # several raised alike at one line: they had compared their state
+    if (
+        not deeper and len(alike) >= _LEAST_ALIKE
+    ):  # ranks that raise the same error at one line have compared their state
         deeper += [one for one in apply_rules(evidence, "state") if one.ranks]
     if not deeper and errors.error_cause(first.error) == "not_a_number":
         deeper += [one for one in apply_rules(evidence, "values") if one.ranks and one.others]
@@ -199,56 +204,57 @@ def _deeper(evidence: Evidence, own: Sequence[RankFacts]) -> Finding | None:
 
 
 def _raised_as(evidence: Evidence, rank: RankFacts) -> tuple[str, str] | None:
-    """What a rank raised, and at which line; None where that is not known."""
-    place = evidence.raised(rank)
-    return None if place is None else (rank.error.partition(":")[0], place.at)
+    """Return the type of a rank's error and its line; None if unknown."""
+    location = evidence.raise_location(rank)
+    return None if location is None else (rank.error.partition(":")[0], location.at)
 
 
 def missed_by(evidence: Evidence, victim: RankFacts) -> Missed | None:
-    """The rank that was gone when another got into trouble, or came too late, or had nothing to do with it."""
+    """Return the rank that a failed rank missed: it was gone or late; None if there is no such rank."""
     ranks = evidence.facts.ranks
-    before = failed_at(victim) + SEEN_LATER_S
-    hit = evidence.broken(victim.rank) if evidence.at_hand else None
+    before = failed_at(victim) + DETECTION_LAG_S
+    hit = evidence.broken_call(victim.rank) if evidence.has_readable_trace else None
     gone = [rank for rank in ranks if rank.left and rank.ended is not None and rank.ended <= before]
     other_end = left_by(evidence, victim.rank)
     needed = [one for one in gone if hit is not None and (one.rank in hit[1].missing or one.rank == other_end)]
-    late = _late(evidence, victim, *hit) if hit is not None and errors.gave_up(victim) and not needed else None
+    late = _late(evidence, victim, *hit) if hit is not None and errors.has_timed_out(victim) and not needed else None
     if late is not None:
         return late
     if gone:
         first = min(needed or gone, key=lambda rank: rank.ended or 0.0)
         lived = (first.ended or 0.0) - (first.started or first.ended or 0.0)
-        return _missed(first, victim, how="exited", code=first.code, seconds=lived)
-    elsewhere = next((one for one in ranks if one.stack and not ((at := evidence.stood(one)) and at.call)), None)
+        return _make_missed(first, victim, how="exited", code=first.code, seconds=lived)
+    stacks = (one for one in ranks if one.stack)
+    elsewhere = next((one for one in stacks if not ((at := evidence.stack_location(one)) and at.call)), None)
     if elsewhere is None:
         return None
-    how = "was_late" if errors.gave_up(victim) else "left"
-    return _missed(elsewhere, victim, how=how, stood=stood_of(evidence, elsewhere))
+    how = "was_late" if errors.has_timed_out(victim) else "left"
+    return _make_missed(elsewhere, victim, how=how, stood=stood_of(evidence, elsewhere))
 
 
-def _missed(rank: RankFacts, victim: RankFacts, **more: Any) -> Missed:
-    return Missed(rank=rank.rank, node=rank.node, victim=victim.rank, **more)
+def _make_missed(rank: RankFacts, victim: RankFacts, **facts: Any) -> Missed:
+    return Missed(rank=rank.rank, node=rank.node, victim=victim.rank, **facts)
 
 
 def _late(evidence: Evidence, victim: RankFacts, call: Call, step: Step) -> Missed | None:
-    """The last of those to come for whom a rank had waited until it gave up; None where everybody came in time."""
+    """Return the last needed rank to enter after the victim had given up; None if all entered in time."""
     came = {rank: step.calls[rank].begin for rank in step.needs(call) if rank in step.calls}
     never = [evidence.ranks[rank] for rank in step.needs(call) if rank not in came and rank in evidence.ranks]
     for facts in (rank for rank in never if rank.alive):
         stood = stood_of(evidence, facts) if facts.stack else None
-        return _missed(facts, victim, how="never_came", step=step.title, stood=stood)
+        return _make_missed(facts, victim, how="never_came", step=step.title, stood=stood)
     last = max(came, key=lambda rank: came[rank], default=None)
-    if never or last is None or call.end is None or came[last] <= call.end + step.apart_s:
+    if never or last is None or call.end is None or came[last] <= call.end + step.uncertainty_s:
         return None
-    late_s, source = came[last] - call.end, step.calls[last].source
-    return _missed(evidence.ranks[last], victim, how="came_late", seconds=late_s, step=step.title, source=source)
+    late_s, source, rank = came[last] - call.end, step.calls[last].source, evidence.ranks[last]
+    return _make_missed(rank, victim, how="came_late", seconds=late_s, step=step.title, source=source)
 
 
-# -- what a failure did to the other ranks
+# -- how a failure affected the other ranks
 
 
 def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
-    """Who failed first, the culprit if one is known already, and in which calls that found the others."""
+    """Return who failed first, or the known culprit, and in which calls this affected the others."""
     stuck = explain_stand_off(evidence)
     if stuck and (culprit is None or culprit in stuck[0].ranks):
         return stuck
@@ -265,10 +271,10 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
 
 
 def _explain_first(evidence: Evidence, first: RankFacts) -> Finding | None:
-    """How the first to fail did so, and the steps in which that found the others."""
-    place = evidence.place(first)
+    """Return how the first rank failed, and the steps in which this affected others."""
+    location = evidence.last_location(first)
     failed = sorted((rank for rank in evidence.facts.ranks if rank.failed and errors.lost_a_peer(rank)), key=failed_at)
-    victim = next((rank for rank in failed if errors.gave_up(rank)), failed[0] if failed else None)
+    victim = next((rank for rank in failed if errors.has_timed_out(rank)), failed[0] if failed else None)
     missed = missed_by(evidence, victim) if victim is not None else None
     lost = next((one for one in evidence.facts.lost_nodes if one.node == first.node), None)
     facts = FirstFailure(kind=FindingKind.LEFT_EARLY, what="left", node=first.node, ranks=(first.rank,))
@@ -281,8 +287,8 @@ def _explain_first(evidence: Evidence, first: RankFacts) -> Finding | None:
         facts = replace(facts, code=first.code)
     elif first.failed:
         facts = replace(facts, kind=FindingKind.FAILED, what="failed", end=end_of(evidence, first, brief=True))
-    elif place is not None:
-        facts = replace(facts, what="strayed", place=place)
+    elif location is not None:
+        facts = replace(facts, what="strayed", location=location)
     else:
         return None
     hits = _hits(evidence, facts.ranks)
@@ -296,23 +302,23 @@ def _explain_first(evidence: Evidence, first: RankFacts) -> Finding | None:
         ),
         others=tuple(sorted(call.rank for call in calls)),
         step=hits[0][0].title if hits else "",
-        lines=(place.at if place else evidence.last_line(first.rank), *(call.source for call in calls)),
+        lines=(location.at if location else evidence.last_line(first.rank), *(call.source for call in calls)),
     )
 
 
 def _hits(evidence: Evidence, ended: Sequence[int]) -> list[tuple[Step, list[Call]]]:
-    """The steps in which the end of some ranks found others, and their calls."""
+    """Return the steps in which the end of some ranks affected others, with the calls of the others."""
     hits: dict[int, tuple[Step, list[Call]]] = {}
     for rank in evidence.facts.ranks:
-        hit = evidence.broken(rank.rank) if rank.rank not in ended and not rank.left else None
+        hit = evidence.broken_call(rank.rank) if rank.rank not in ended and not rank.left else None
         if hit is not None:
             hits.setdefault(hit[1].number, (hit[1], []))[1].append(hit[0])
     return sorted(hits.values(), key=lambda item: -len(item[1]))
 
 
 def _went_alone(evidence: Evidence, first: RankFacts) -> Finding | None:
-    """That a rank failed in a call because all whom it needed there had ended with code 0."""
-    hit = evidence.broken(first.rank) if first.failed else None
+    """Return a finding if a rank failed in a call because all ranks that it needed had ended with code 0."""
+    hit = evidence.broken_call(first.rank) if first.failed else None
     if hit is None:
         return None
     (call, step), ranks = hit, evidence.ranks

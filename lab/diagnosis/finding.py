@@ -1,11 +1,11 @@
-"""What a diagnosis finds, as data: a kind and its facts. `lab.diagnosis.wording` has the kernel's, with their words."""
+"""Findings as data: a kind and its facts. The kernel's findings and their sentences are in `lab.diagnosis.wording`."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from enum import Enum
 from typing import Any, Literal, TypeVar
 
@@ -14,11 +14,14 @@ from lab.words import capitalize_first
 
 T = TypeVar("T")
 Words = str | tuple[str, ...]
-"""A headline, as a clause, and whole sentences that follow it."""
+"""A headline, as a clause, and full sentences that follow it."""
 
 
-def majority(by_rank: Mapping[int, T]) -> tuple[T | None, tuple[int, ...]]:
-    """What more than half of the ranks have, and who has something else; None and nobody where there is no majority."""
+def find_majority(by_rank: Mapping[int, T]) -> tuple[T | None, tuple[int, ...]]:
+    """Return what more than half of the ranks have, and the ranks that have something else.
+
+    Without a majority, return None and no ranks.
+    """
     common, count = Counter(by_rank.values()).most_common(1)[0] if by_rank else (None, 0)
     if 2 * count <= len(by_rank):
         return None, ()
@@ -26,7 +29,7 @@ def majority(by_rank: Mapping[int, T]) -> tuple[T | None, tuple[int, ...]]:
 
 
 def group_ranks(by_rank: Mapping[int, T]) -> dict[T, list[int]]:
-    """What ranks have, and who has it."""
+    """Group ranks by what they have."""
     groups: dict[T, list[int]] = {}
     for rank, what in by_rank.items():
         groups.setdefault(what, []).append(rank)
@@ -34,39 +37,38 @@ def group_ranks(by_rank: Mapping[int, T]) -> dict[T, list[int]]:
 
 
 def sides_of(by_rank: Mapping[int, str]) -> tuple[Side, ...]:
-    """What ranks have, and who has it, as a finding tells it."""
+    """Group ranks by what they have, as facts of a finding."""
     return tuple(Side(ranks=tuple(ranks), what=what) for what, ranks in group_ranks(by_rank).items())
 
 
 class Kind(str, Enum):
-    """A kind of findings, with its properties. Those of the kernel are `FindingKind`; features have their own."""
+    """Kind of a finding, with its properties. The kernel's kinds are in `FindingKind`; features have their own."""
 
     order: int
-    """Where an explanation has it: causes come first, what is true of every run comes last."""
+    """Position in an explanation: causes come first, facts about every run come last."""
     properties: frozenset[str]
-    """Which of these it has:
+    """Subset of these:
 
-    - `ends`: it can be why a run hung or failed.
-    - `blameless`: where it names nobody, nobody can be named.
-    - `by_calls`: it says more of whom it names than where that rank stood: it names a culprit by its calls.
+    - `ends`: it can be the reason that a run hung or failed.
+    - `blameless`: if it names no rank, then no rank can be blamed.
+    - `by_calls`: it names a culprit by its calls, not only by where the rank was.
     - `absence`: it is about a rank that was not where others needed it.
-    - `misfit`: ranks brought to one operation what does not fit together.
-    - `usual`: it says of most runs the same.
-    """
+    - `misfit`: the arguments of ranks in one operation do not fit together.
+    - `usual`: it holds for most runs."""
 
     def __new__(cls, value: str, order: int = 0, properties: str = "") -> Kind:
-        """A member with its properties."""
+        """Create a member with its properties."""
         kind = str.__new__(cls, value)
         kind._value_, kind.order, kind.properties = value, order, frozenset(properties.split())
         return kind
 
     def __str__(self) -> str:
-        """Its name, as in records."""
+        """Return the name, as in records."""
         return str(self.value)
 
 
 class FindingKind(Kind):
-    """The kinds of findings that the kernel makes; `docs/explain.md` describes each."""
+    """Kinds of the kernel's findings; `docs/explain.md` describes each."""
 
     # value, order, properties
     CUT_OFF = "cut_off", 0, "ends"
@@ -97,78 +99,83 @@ class FindingKind(Kind):
 
 
 class Finding(Frozen):
-    """One thing that a run shows: a kind, and its facts. Those of most kinds have more facts, and all have words."""
+    """One item of a diagnosis: a kind and its facts. Subclasses add facts and words."""
 
     kind: Kind
     ranks: tuple[int, ...] = ()
-    """Whose doing it is; empty where nobody can be named."""
+    """Ranks that are responsible; empty if none can be named."""
     others: tuple[int, ...] = ()
-    """Who else took part or suffered."""
+    """Other ranks that took part or were affected."""
     link: str = ""
-    """The link between two nodes that it is about, where it is neither's doing: `node0 - node2`."""
+    """The link between two nodes that it is about, if neither node is responsible: `node0 - node2`."""
     step: str = ""
     """The collective or message that it is about, such as `all_reduce #3`."""
     lines: tuple[str, ...] = ()
-    """The lines of the script, `file:line`; those of `ranks` first."""
+    """Lines of the script, `file:line`; those of `ranks` first."""
     seconds: float | None = None
-    """How long the others waited, or whatever time the finding is about."""
+    """How long the others waited, or another duration that the finding is about."""
 
     def __post_init__(self) -> None:
         """Name each line once."""
         vars(self)["lines"] = unique_lines(self.lines)
 
     def render(self) -> Words:
-        """Its words, which each type of findings has of its own."""
+        """Return the finding in words; each subclass has its own."""
         raise NotImplementedError
 
     def what_it_did(self) -> str:
-        """What the one rank did that it names, in words that follow its name; empty where there are none."""
+        """Return what the named rank did, as words that follow its name; empty if there are none."""
         return ""
 
     @property
     def cause(self) -> str:
-        """What sort of thing it is, in the word that a culprit has for it."""
+        """The cause, in one word, for the culprit of a verdict."""
         return str(self.kind)
 
     @property
     def words(self) -> tuple[str, ...]:
-        """A headline, as a clause, and whole sentences that follow it."""
+        """A headline, as a clause, and full sentences that follow it."""
         words = self.render()
         return (words,) if isinstance(words, str) else words
 
     @property
     def sentence(self) -> str:
-        """The finding in words, for a person."""
+        """The finding as sentences, for people."""
         head, *rest = self.words
         return " ".join([f"{capitalize_first(head)}.", *filter(None, rest)])
 
     @property
     def headline(self) -> str:
-        """What it says first, as a clause: without a capital letter and a full stop."""
+        """The first words as a clause: no capital letter, no full stop."""
         head = self.words[0]
         return head[:1].lower() + head[1:]
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data: kind and sentence, what every finding tells, and under `facts` what this kind tells."""
+        """Return plain data: kind, sentence, common fields, and under `facts` the fields of this kind."""
         facts = to_plain(self)
         common = {name: facts.pop(name) for name in fields_of(Finding)}
         return {"kind": common["kind"], "sentence": self.sentence, **common, "facts": facts}
 
 
 def unique_lines(lines: Iterable[str]) -> tuple[str, ...]:
-    """Each line once, without those that are not known."""
+    """Return each known line once."""
     return tuple(dict.fromkeys(filter(None, lines)))
 
 
 def fields_of(kind: Any) -> list[str]:
-    """Names of the fields of a dataclass."""
+    """Return the names of a dataclass's fields."""
     return [one.name for one in fields(kind)]
 
 
+def keys_of(kind: Any) -> dict[str, str]:
+    """Map the fields of a dataclass to their keys in records; `metadata["key"]` keeps the key of a renamed field."""
+    return {one.name: one.metadata.get("key", one.name) for one in fields(kind)}
+
+
 def to_plain(value: Any) -> Any:
-    """A value of facts as JSON has it; floats that JSON lacks as text."""
+    """Convert a value of facts to JSON types; floats that JSON lacks become text."""
     if is_dataclass(value):
-        return {name: to_plain(getattr(value, name)) for name in fields_of(value)}
+        return {key: to_plain(getattr(value, name)) for name, key in keys_of(value).items()}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, float) and not math.isfinite(value):
@@ -180,23 +187,23 @@ def to_plain(value: Any) -> Any:
     return value
 
 
-# -- what facts are made of
+# -- parts of facts
 
 
-class CodePlace(Frozen):
-    """A line of the script where a rank was."""
+class CodeLocation(Frozen):
+    """A line of the script that a rank was in."""
 
     file: str
-    """Relative to the script's folder; a whole path where the script's own code was not on the stack."""
+    """Relative to the script's folder; an absolute path if the script's own code was not on the stack."""
     line: int
     call: str
-    """The function of torch.distributed that the script was in; empty if it was in none."""
+    """The function of torch.distributed that the script was in; empty if none."""
     source: str = ""
-    """The text of the line; empty where it is not known."""
-    child: CodePlace | None = None
-    """Where a process of the rank's own stood."""
+    """Text of the line; empty if unknown."""
+    child: CodeLocation | None = None
+    """Location in a process that the rank itself started."""
     loader: bool = False
-    """Of such a process: whether it is a DataLoader's worker."""
+    """For such a process: whether it is a DataLoader worker."""
 
     @property
     def own(self) -> bool:
@@ -210,7 +217,7 @@ class CodePlace(Frozen):
 
 
 ELSEWHERE = ("/", "<", "torch/", "numpy/", "labnode/")
-"""How paths begin that are not the script's own, those without the folder of packages too."""
+"""Prefixes of paths outside the script's folder, including those without the folder of packages."""
 
 
 class CallFacts(Frozen):
@@ -218,41 +225,41 @@ class CallFacts(Frozen):
 
     rank: int
     name: str
-    """`all_reduce #3`; of a message its operation, `recv`."""
+    """`all_reduce #3`; for a message its operation, `recv`."""
     source: str = ""
     direction: Literal["", "to", "from"] = ""
-    """Of a message, where its peer is."""
+    """For a message: whether the peer is its destination or its source."""
     peer: int | None = None
-    """Of a message; None: any rank."""
+    """For a message; None: any rank."""
     tag: int = 0
     group: str = ""
-    """Where it matters: the group, `[0, 1]`."""
+    """The group, `[0, 1]`, if it matters."""
     error: str = ""
-    """What it failed with."""
+    """The error that it failed with."""
     lost: bool = False
     """Whether it failed because a peer was lost."""
 
 
 class ThreadError(Frozen):
-    """What a thread of a rank raised."""
+    """The error of a thread of a rank."""
 
     error: str
     at: str = ""
 
 
 class Stood(Frozen):
-    """Where a rank was that was alive."""
+    """Where a rank was that was still alive."""
 
     state: Literal["running", "returned", "leaving"] = "running"
     """`returned`: done with the call that it was started for; `leaving`: its script was over."""
-    place: CodePlace | None = None
-    thread: CodePlace | None = None
-    """Of one that was leaving: where a thread was that kept it."""
+    location: CodeLocation | None = field(default=None, metadata={"key": "place"})
+    thread: CodeLocation | None = None
+    """For a rank that was leaving: location of the thread that kept it."""
     raised: ThreadError | None = None
-    """What a thread of it had raised before."""
+    """The error that a thread of it had raised before."""
 
 
-class LastSeen(Frozen):
+class LastActivity(Frozen):
     """The latest call or phase of a rank that left no stack."""
 
     name: str
@@ -265,14 +272,14 @@ class End(Frozen):
 
     how: Literal["memory", "signal", "raised", "exited", "unseen"]
     error: str = ""
-    """What it raised, or said last."""
+    """The error that it raised, or its last message."""
     signal: str = ""
     code: int | str | None = None
     expected_code: int = 0
-    place: CodePlace | None = None
+    location: CodeLocation | None = field(default=None, metadata={"key": "place"})
     held_bytes: int | None = None
     limit_bytes: int | None = None
-    last_seen: LastSeen | None = None
+    last_activity: LastActivity | None = field(default=None, metadata={"key": "last_seen"})
 
 
 class Progress(Frozen):
@@ -280,7 +287,7 @@ class Progress(Frozen):
 
     calls: int
     name: str = ""
-    """Of the last call."""
+    """Name of the last call."""
     source: str = ""
     unfinished: bool = False
 
@@ -296,11 +303,11 @@ class Activity(Frozen):
     code: int | None = None
     stood: Stood | None = None
     after: Progress | None = None
-    """What it had called before that; None where that is not known."""
+    """Its calls before that; None if unknown."""
 
 
 class Missed(Frozen):
-    """Whom a rank missed that failed for want of a peer, and what that one did."""
+    """The rank that another one needed when it failed, and what the needed rank did."""
 
     rank: int
     node: str
@@ -308,14 +315,14 @@ class Missed(Frozen):
     victim: int
     code: int | None = None
     seconds: float = 0.0
-    """How long it lived, or how long after the other had given up it came."""
+    """How long it lived, or how long after the other rank had given up it arrived."""
     step: str = ""
     source: str = ""
     stood: Stood | None = None
 
 
 class Hit(Frozen):
-    """A step in which a failure found other ranks."""
+    """A step in which a failure affected other ranks."""
 
     name: str
     """`all_reduce #3`, or `send (message 0 -> 1)`."""
@@ -323,24 +330,24 @@ class Hit(Frozen):
 
 
 class Side(Frozen):
-    """Ranks of which the same is true."""
+    """Ranks for which the same is true."""
 
     ranks: tuple[int, ...]
     what: str
-    """What they called, brought, made or have."""
+    """What they called, passed, created, or have."""
     lines: tuple[str, ...] = ()
 
 
-class WrongElement(Frozen):
-    """An output that is not what it should be."""
+class UnexpectedElement(Frozen):
+    """An output that differs from its expected value."""
 
     rank: int
     tensor: int
-    """Its number among the outputs, from 0."""
+    """Index among the outputs, from 0."""
     tensors: int
-    """How many outputs the call has."""
+    """Number of outputs of the call."""
     element: int | None
-    """The first wrong one; None where it is only known that the tensor as a whole is."""
+    """The first unexpected element; None if it is only known that the whole tensor differs."""
     reduces: bool
     got: Any = None
     expected: Any = None

@@ -1,4 +1,4 @@
-"""A run that did not go on: who never came, who waited, and where everybody was."""
+"""Explain a run that hung: which ranks never entered a step, which waited, and where all ranks were."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from lab.diagnosis import finding as f
 from lab.diagnosis.ends import Waiting
 from lab.diagnosis.errors import lost_a_peer
 from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
-from lab.diagnosis.finding import Finding, FindingKind, majority
-from lab.diagnosis.links import find_causes_outside
+from lab.diagnosis.finding import Finding, FindingKind, find_majority
+from lab.diagnosis.links import find_external_causes
 from lab.diagnosis.wording import Activities, InFlight, MissedStep, Ring
 from lab.trace.steps import Step
 
 _BRIEF_S, _BRIEF_PART = 1.0, 0.1
-"""A wait that is shorter than both, in seconds and in parts of the time limit, is no standstill."""
+"""A wait shorter than both is no standstill: in seconds, and as a part of the time limit."""
 
 
 def judge_hang(evidence: Evidence) -> Judgement:
-    """Say who was waited for: the stacks tell it, unless the trace knows better."""
+    """Return who the others waited for: by the stacks, unless the trace shows more."""
     facts, standing = evidence.facts, ends.Standing.of(evidence)
-    outside, going_on, causes = find_causes_outside(evidence), None, list[Finding]()
-    seen = standing.waited_for(evidence)
-    if evidence.at_hand:
+    outside, going_on, causes = find_external_causes(evidence), None, list[Finding]()
+    blocking = standing.waited_for(evidence)
+    if evidence.has_readable_trace:
         hang = _Hang(evidence, ends.find_waits(evidence))
         going_on = hang.still_going_on() if hang.longest_s() is not None else None
         causes = [] if outside else _causes(evidence)
-    culprit = seen.ranks[0] if seen is not None and going_on is None else None
-    error = seen.what_it_did() if seen is not None else ""
-    # The trace tells more where it blames somebody else than the stacks do, or tells what that one called, or knows
-    # that nobody can be blamed.
+    culprit = blocking.ranks[0] if blocking is not None and going_on is None else None
+    error = blocking.what_it_did() if blocking is not None else ""
+    # Prefer the trace if it blames another rank than the stacks, if it shows the call of that rank, or if it shows
+    # that no rank can be blamed.
     first = next(iter(outside or causes), None)
     if first is not None and not outside:
         by_calls = culprit not in first.ranks or "by_calls" in first.kind.properties
         first = first if (by_calls if first.ranks else "blameless" in first.kind.properties) else None
     if first is None:
-        findings, heads, cause = [one for one in (going_on, seen) if one is not None][:1], list[str](), ""
+        findings, heads, cause = [one for one in (going_on, blocking) if one is not None][:1], list[str](), ""
     else:
         findings, error, cause = outside or causes, first.headline, first.cause
         heads = [one.headline for one in findings]
@@ -50,16 +50,16 @@ def judge_hang(evidence: Evidence) -> Judgement:
     stood += [(rank, "waited") for rank in standing.waiting if rank != never_came]
     did = [(one, f"{verb} {wording.render_stood(ends.stood_of(evidence, evidence.ranks[one]))}") for one, verb in stood]
     did += [(rank, error if rank == culprit and not cause else "had ended") for rank in standing.gone]
-    reason = wording.hang_reason(facts.time_given, heads, did)
-    blamed = ends.blame(facts.rank(culprit), error, cause=cause) if culprit is not None else None
+    reason = wording.hang_reason(facts.time_limit_text, heads, did)
+    blamed = ends.make_culprit(facts.rank(culprit), error, cause=cause) if culprit is not None else None
     if outside and outside[0].link:
         blamed = ends.culprit_by(outside[0], evidence)
     return Judgement(verdict="hung", reason=reason, culprit=blamed, findings=tuple(findings))
 
 
 def _causes(evidence: Evidence) -> list[Finding]:
-    """What the trace says first, and what has nothing to do with it; nothing where the first is about no step."""
-    stopping, other = that_stop_a_run(evidence)
+    """Return the trace's first cause and independent causes; nothing if the first is about no step."""
+    stopping, other = split_disagreements(evidence)
     hung = explain_hang(evidence, stopping)
     known = stopping or hung or other
     if not known or not (known[0].step or known[0].kind is FindingKind.RENDEZVOUS):
@@ -73,9 +73,12 @@ def _causes(evidence: Evidence) -> list[Finding]:
 
 
 def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Finding]:
-    """What kept the run from going on; ranks that wait after others called different things wait because of that."""
+    """Return what kept the run from going on.
+
+    Ranks that wait after others called something different wait because of that.
+    """
     if any(finding.kind is FindingKind.RENDEZVOUS for finding in differing):
-        return []  # they are not in the same world, so nobody waits for whom it means
+        return []  # the ranks are in different worlds, so nobody waits for the rank that it names
     hang = _Hang(evidence, waits := ends.find_waits(evidence))
     findings = hang.stand_off(differing)
     if not findings and not differing and hang.longest_s() is not None:
@@ -92,34 +95,34 @@ def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Findi
 
 
 def explain_stand_off(evidence: Evidence) -> list[Finding]:
-    """Why ranks failed of which none did so by itself: they had waited for each other until one gave up."""
+    """Return why ranks failed if none failed by itself: they waited for each other until one gave up."""
     if not all(lost_a_peer(rank) for rank in evidence.facts.ranks if rank.failed):
         return []
     return _Hang(evidence, ends.find_waits(evidence, until_failed=True)).stand_off(())
 
 
 class _Hang(Waiting):
-    """Makes the findings on a run that did not go on."""
+    """Creates the findings on a run that hung."""
 
     def longest_s(self) -> float | None:
-        """The longest wait, where the time was up before anybody had waited long for ranks that could still come."""
+        """Return the longest wait if the time was up before any rank had waited long; else None."""
         facts, longest_s = self.evidence.facts, ends.longest_wait_s(self.evidence, self.waits.values())
         if not self.waits or not facts.timed_out or longest_s >= min(_BRIEF_S, _BRIEF_PART * facts.timeout_s):
             return None
         return longest_s if all(rank.alive for rank in self.evidence.ranks.values()) else None
 
     def missed(self, step: Step, waiting: tuple[int, ...], missing: tuple[int, ...], *, explained: bool) -> Finding:
-        """A step that some ranks waited in and others never entered."""
+        """Return a finding on a step that some ranks waited in and others never entered."""
         ranks_of, dumped = self.evidence.ranks, self.evidence.dumped
         unknown = tuple(rank for rank in missing if dumped and rank not in ranks_of)
         missing = tuple(rank for rank in missing if rank not in unknown)
         calls = tuple(self.waits[rank].facts for rank in waiting)
-        if not missing:  # perhaps they waited for ranks that left no dump
+        if not missing:  # the missing ranks may be those that left no dump
             common = self._common(waiting, step=step)
             return MissedStep(kind=FindingKind.NOT_KNOWN, waits=calls, missing=(), unknown=unknown, **common)
         free = tuple(rank for rank in missing if rank not in self.waits)
         gone = tuple(rank for rank in free if rank in ranks_of and not ranks_of[rank].alive)
-        kind, ranks, several = FindingKind.NEVER_ENTERED, free, False
+        kind, ranks, in_other_groups = FindingKind.NEVER_ENTERED, free, False
         if gone and len(gone) == len(free):
             left = FindingKind.LEFT_EARLY if all(ranks_of[rank].left for rank in gone) else FindingKind.FAILED
             kind, ranks = (FindingKind.WENT_ALONE, waiting) if len(gone) > len(waiting) else (left, gone)
@@ -127,9 +130,9 @@ class _Hang(Waiting):
             kind = FindingKind.ELSEWHERE
             ranks = missing if ends.majority_step(self.waits) == step.number and not explained else ()
             groups = {self.waits[rank].step.group for rank in missing if not self.waits[rank].step.message}
-            several = bool(groups - {step.group}) and not step.message and not explained
+            in_other_groups = bool(groups - {step.group}) and not step.message and not explained
         untold: tuple[int, ...] = ()
-        if free and dumped:  # what they did instead is not known
+        if free and dumped:  # dumps do not show what they did instead
             untold = () if dumped.messages else free
             ranks = ranks if dumped.messages and len(free) <= len(waiting) else ()
         refused = ends.calls_at(step.calls[rank] for rank in missing if rank in step.calls)
@@ -142,13 +145,13 @@ class _Hang(Waiting):
             receives=self.waits[waiting[0]].call.operation.receives,
             did=self.did(missing),
             refused=refused if len(refused) == len(missing) and all(call.error for call in refused) else (),
-            several_groups=several,
+            in_other_groups=in_other_groups,
             untold_messages=untold,
             **self._common(waiting, ranks, step, [rank for rank in (*missing, *waiting) if rank not in ranks]),
         )
 
     def stand_off(self, differing: Sequence[Finding]) -> list[Finding]:
-        """Ranks that wait for each other and for nobody else: for messages that cannot come, or in a ring."""
+        """Return ranks that wait for each other only: for messages that cannot come, or in a ring."""
         waits, cycle = self.waits, ends.find_cycle(self.waits)
         known = [] if differing else apply_rules(self, "stand_off")
         messages = all(waits[rank].step.message for rank in cycle)
@@ -158,7 +161,12 @@ class _Hang(Waiting):
         return [self.ring(cycle, sorted(rank for rank, wait in waits.items() if wait.step.number in steps))]
 
     def ring(self, cycle: tuple[int, ...], ranks: Sequence[int]) -> Finding:
-        """Ranks that wait for each other in a ring; all who wait in its steps, and of each step one."""
+        """Return a finding on a ring.
+
+        Args:
+            cycle: One rank of each step of the ring.
+            ranks: All ranks that wait in these steps.
+        """
         ours = [self.waits[rank] for rank in ranks]
         collectives = not any(wait.step.message for wait in ours)
         receives = all(wait.call.operation.receives for wait in ours)
@@ -173,7 +181,7 @@ class _Hang(Waiting):
         )
 
     def all_there(self, named: set[str]) -> list[Finding]:
-        """Steps that everybody entered and that still did not end."""
+        """Return steps that all ranks entered and that still did not end."""
         findings = list[Finding]()
         for step in {wait.step.number: wait.step for wait in self.waits.values() if not wait.on}.values():
             if step.title not in named and (step.message or len({call.op for call in step.calls.values()}) == 1):
@@ -184,26 +192,33 @@ class _Hang(Waiting):
         return findings
 
     def still_going_on(self) -> Finding:
-        """Ranks that the time limit met at work: whoever a call lacked was about to come, for all that is known."""
+        """Return a finding that ranks were still at work when the time was up.
+
+        A rank that a call lacked may have been about to enter.
+        """
         alive = [rank for rank, facts in sorted(self.evidence.ranks.items()) if facts.alive]
         return self._activities(FindingKind.OUT_OF_TIME, alive, longest_s=self.longest_s())
 
     def no_waits(self) -> list[Finding]:
-        """Nobody waited in a call on record: where everybody was."""
+        """Return where all ranks were, if no recorded call was waiting."""
         evidence, standing = self.evidence, ends.Standing.of(self.evidence)
         outside = [rank for rank in standing.absent if evidence.ranks[rank].stack]
         if not (alive := sorted([*standing.waiting, *outside])):
             return []
-        calls = {place.call for rank in alive if (place := evidence.stood(evidence.ranks[rank])) is not None}
+        calls = {
+            location.call for rank in alive if (location := evidence.stack_location(evidence.ranks[rank])) is not None
+        }
         if calls == {"init_process_group"}:
             return apply_rules(evidence, "rendezvous") or [self._activities(FindingKind.RENDEZVOUS, alive)]
         if standing.waiting and outside:
             return [self._activities(FindingKind.NEVER_ENTERED, alive, standing.waiting, outside)]
         if outside:
             return [self._activities(FindingKind.OWN_CODE, alive)]
-        seen = standing.waited_for(evidence)
-        odd = [rank for rank in seen.ranks if rank in alive and not evidence.trace.recorded] if seen is not None else []
-        return [self._activities(FindingKind.WAITING, alive, [rank for rank in alive if rank not in odd], odd)]
+        blocking = standing.waited_for(evidence)
+        blamed = blocking.ranks if blocking is not None and not evidence.trace.recorded else ()
+        deviating = [rank for rank in blamed if rank in alive]
+        others = [rank for rank in alive if rank not in deviating]
+        return [self._activities(FindingKind.WAITING, alive, others, deviating)]
 
     def _activities(
         self,
@@ -211,14 +226,14 @@ class _Hang(Waiting):
         alive: Sequence[int],
         waiting: Sequence[int] = (),
         ranks: Sequence[int] = (),
-        **more: Any,
+        **facts: Any,
     ) -> Finding:
-        return Activities(kind=kind, did=self.did(alive), **more, **self._common(waiting or alive, ranks))
+        return Activities(kind=kind, did=self.did(alive), **facts, **self._common(waiting or alive, ranks))
 
     def _common(
         self, waiting: Sequence[int], ranks: Sequence[int] = (), step: Step | None = None, others: Sequence[int] = ()
     ) -> dict[str, Any]:
-        """The lines where ranks were, and for how long the others had waited."""
+        """Return the lines of ranks, and for how long the others had waited."""
         return {
             "ranks": tuple(ranks),
             "others": tuple(others or waiting),
@@ -228,23 +243,23 @@ class _Hang(Waiting):
         }
 
     def _line(self, rank: int) -> str:
-        """The line where a rank was; empty where that is not known."""
+        """Return the line of a rank; empty if unknown."""
         if rank in self.waits:
             return self.waits[rank].call.source
         facts = self.evidence.ranks.get(rank)
         if facts is None or facts.left:
             return self.evidence.last_line(rank)
-        place = self.evidence.place(facts) or self.evidence.thread(facts)
-        return place.at if place is not None else self.evidence.last_line(rank)
+        location = self.evidence.last_location(facts) or self.evidence.thread_location(facts)
+        return location.at if location is not None else self.evidence.last_line(rank)
 
 
 def left_by(evidence: Evidence, rank: int) -> int | None:
-    """The other end of the message that a rank failed in, if it had ended before that one was over.
+    """Return the other end of the message that a rank failed in, if it ended first and is to blame.
 
-    Where it had not even begun, it is only where it called less than most ranks did, and the one that failed as often
-    as they: else that one may have called once too often.
+    If the other end had not begun the call, it is to blame only if it called less than most ranks, and the failed rank
+    called as much as most. Otherwise the failed rank may have made one call too many.
     """
-    hit = evidence.broken(rank) if evidence.at_hand else None
+    hit = evidence.broken_call(rank) if evidence.has_readable_trace else None
     if hit is None or not hit[1].message:
         return None
     step = hit[1]
@@ -253,24 +268,24 @@ def left_by(evidence: Evidence, rank: int) -> int | None:
     if other not in evidence.ranks or not evidence.ranks[other].left:
         return None
     calls = {one: len(evidence.calls(one)) for one in evidence.ranks}
-    usual, _ = majority(calls)
+    usual, _ = find_majority(calls)
     called_less = usual is not None and calls[other] < usual == calls[rank]
     return other if other in step.calls or called_less else None
 
 
-# -- what ranks did differently, as features find it
+# -- what ranks did differently, from rules of features
 
 
-def that_stop_a_run(evidence: Evidence) -> tuple[list[Finding], list[Finding]]:
-    """What ranks did differently that can keep a run from going on, faults of groups first; and all other."""
+def split_disagreements(evidence: Evidence) -> tuple[list[Finding], list[Finding]]:
+    """Split what ranks did differently: what can stop a run, faults of groups first, and everything else."""
     stopping, other = list[Finding](), list[Finding]()
     for one in apply_rules(evidence, "disagreements"):
-        stops = one.kind in (FindingKind.MISMATCH, FindingKind.SLIPPED) or one.step in evidence.unended
+        stops = one.kind in (FindingKind.MISMATCH, FindingKind.SLIPPED) or one.step in evidence.unfinished_steps
         (stopping if stops else other).append(one)
     return [*apply_rules(evidence, "groups"), *stopping], other
 
 
 def differed_before(evidence: Evidence, rank: int) -> Finding | None:
-    """What ranks called differently in a step that a rank came out of before it failed."""
-    steps = {step.title for step in evidence.steps if rank in step.calls} if evidence.at_hand else ()
-    return next((one for one in that_stop_a_run(evidence)[1] if one.step in steps), None) if steps else None
+    """Return what ranks called differently in a step that a rank completed before it failed."""
+    steps = {step.title for step in evidence.steps if rank in step.calls} if evidence.has_readable_trace else ()
+    return next((one for one in split_disagreements(evidence)[1] if one.step in steps), None) if steps else None

@@ -1,4 +1,4 @@
-"""The verdict on a run, and one sentence that says so. Pure: facts in, judgement out."""
+"""Return the verdict on a run and a sentence that explains it. Pure: facts in, judgement out."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from lab.record.record_files import list_folder, read_file
 from lab.words import format_duration
 
 
-def judge(evidence: Evidence) -> Judgement:
-    """Say how a run went and whose fault it was; the same at its end as from its record."""
+def judge_evidence(evidence: Evidence) -> Judgement:
+    """Return how a run went and who is responsible; the result is the same at its end as from its record."""
     judgement = _judge(evidence)
     if judgement.culprit is not None:
-        from lab.diagnosis.errors import with_cause  # where nothing failed nobody asks for it
+        from lab.diagnosis.errors import with_cause  # not needed if nothing failed
 
         judgement = with_cause(judgement, evidence.facts)
     return replace(judgement, reason=judgement.reason + describe_limits_and_orphans(evidence.facts))
@@ -34,13 +34,13 @@ def _judge(evidence: Evidence) -> Judgement:
         return Judgement(verdict="error", reason=f"interrupted after {format_duration(facts.duration_s)}")
     if (replaced := judge_replaced(facts)) is not None:
         return replaced
-    # A run that passes needs none of what follows, and does not import it.
+    # A run that passes needs none of the following, so the imports are here.
     if facts.lost_nodes or any(rank.failed for rank in (*facts.ranks, *facts.parents)):
         from lab.diagnosis.failure import judge_failure
 
         judgement, late = judge_failure(evidence), ""
         if facts.timed_out and facts.starters and not any(starter.failed for starter in facts.starters):
-            late = f"; the launcher had not begun anew when the time was up, after {facts.time_given}"
+            late = f"; the launcher had not begun anew when the time was up, after {facts.time_limit_text}"
         return replace(judgement, reason=judgement.reason + late)
     judge_starters = find_hook("judge_starters") if facts.starters else None
     of_starters: Judgement | None = judge_starters(evidence) if judge_starters else None
@@ -55,21 +55,22 @@ def _judge(evidence: Evidence) -> Judgement:
         describe_outlived = find_hook("outlived_reason")
         reason = describe_outlived(evidence) if describe_outlived else reason
     if worth_reading(evidence.record.path / TRACE):
-        from lab.diagnosis.causes import wrong_all_the_same
+        from lab.diagnosis.causes import find_silent_errors
 
-        if wrong := wrong_all_the_same(evidence):
-            what = "; ".join(one.headline for one in wrong)
-            return Judgement(verdict="passed", reason=f"{reason}, but {what}: see lab explain", findings=tuple(wrong))
+        if silent_errors := find_silent_errors(evidence):
+            what = "; ".join(one.headline for one in silent_errors)
+            reason = f"{reason}, but {what}: see lab explain"
+            return Judgement(verdict="passed", reason=reason, findings=tuple(silent_errors))
     return Judgement(verdict="passed", reason=reason)
 
 
-# -- an attempt whose launcher began the workers anew
+# -- an attempt after which the launcher restarted the workers
 
 
 def judge_replaced(facts: RunFacts) -> Judgement | None:
-    """That the launcher ended an attempt, and none of its ranks; None where one did, or where a node was lost.
+    """Return the judgement on an attempt that the launcher ended, not a rank; None if a rank or a node ended it.
 
-    Where a node came, agents of the launcher end their workers one after the other, and some lose their peers.
+    If a node joins, the launcher's agents end their workers one after the other, so some workers lose their peers.
     """
     failed = [rank for rank in facts.ranks if rank.failed]
     if facts.lost_nodes or not facts.restarted:
@@ -82,22 +83,25 @@ def judge_replaced(facts: RunFacts) -> Judgement | None:
     return Judgement(verdict="error", reason=replaced_reason(facts))
 
 
-# -- whether the traces of a run in which nothing failed are worth reading, which takes longer than a short run
+# -- whether the traces of a run in which nothing failed are worth reading: reading takes longer than a short run
 #
-# Nearly all that can be wrong in silence leaves one of five signs in the bytes of its traces: handles of the script's
-# own, operations that fill several tensors, NaN, numbers too large to be written without an exponent, replicas that are
-# said to be different.
+# Nearly every silent error leaves one of five signs in the bytes of the traces:
+# - handles of the script's own
+# - operations that fill several tensors
+# - NaN
+# - numbers so large that they have an exponent
+# - replicas with different state
 
 _MOST_BYTES = 1 << 20
 _HANDLES = rb'"async":true(?![^\n]*"via":"(?:DistributedDataParallel|backward))'
 _SEVERAL_TENSORS = rb'"op":"(?:all_gather|gather|all_to_all)"'
 _SIGNS = re.compile(b"|".join((_HANDLES, _SEVERAL_TENSORS, rb'"nan"', rb"\de\+\d")))
 _STATE = re.compile(rb'("[do]":\d+,[^\n]*?)"(?:params|norms)":(\[.*?\])(?:,"buckets"|})')
-"""Of a module, or of a step of an optimizer with its gradients, what all ranks should have."""
+"""For a module, or for an optimizer step with its gradients: state that should be the same on all ranks."""
 
 
 def worth_reading(folder: Path) -> bool:
-    """Whether the traces in a folder, if they are not too long for a verdict to wait, show a sign of anything wrong."""
+    """Return whether traces of a passed run are short enough to read and show a sign of an error."""
     sizes = list_folder(folder.parent, folder.name)
     if sum(sizes.values()) > _MOST_BYTES:
         return False
@@ -105,5 +109,5 @@ def worth_reading(folder: Path) -> bool:
     for name in sizes:
         with suppress(OSError):
             traces.append(read_file(folder.parent, f"{folder.name}/{name}", _MOST_BYTES))
-    state = (found for trace in traces for found in _STATE.findall(trace))
+    state = (match for trace in traces for match in _STATE.findall(trace))
     return any(map(_SIGNS.search, traces)) or any(known.setdefault(what, values) != values for what, values in state)

@@ -1,7 +1,7 @@
-"""What came over ranks from outside: nodes paused or cut off, and ranks stopped by a signal.
+"""Causes from outside: nodes that were paused or cut off, and ranks that a signal stopped.
 
-Engines report that of nodes, agents of workers, and kernels of the connections between nodes, which features read. A
-node is named where most nodes still reach each other, and it reaches none of those.
+Engines report paused nodes, agents report stopped workers, and kernels report connections, which features read. A node
+is blamed if most nodes still reach each other and it reaches none of them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from lab.diagnosis.finding import Finding
 from lab.diagnosis.wording import Outside
 
 
-def find_causes_outside(evidence: Evidence) -> list[Finding]:
-    """Everything that still held ranks up when the run was over, and that none of them did."""
+def find_external_causes(evidence: Evidence) -> list[Finding]:
+    """Return everything from outside that still blocked ranks when the run was over."""
     facts, outside = evidence.facts, list[Finding]()
     for node, trouble in facts.troubled.items():
         ranks = tuple(rank.rank for rank in facts.ranks if rank.node == node and not rank.left)
@@ -28,23 +28,23 @@ def find_causes_outside(evidence: Evidence) -> list[Finding]:
     return apply_rules(evidence, "cut")
 
 
-# -- the parts that a broken network falls into
+# -- connected parts of a broken network
 
 
-def parts_of(nodes: Collection[str], broken: Collection[Collection[str]]) -> list[tuple[str, ...]]:
-    """Nodes that still reach each other, some through others, where some pairs do not; the most come first."""
-    left, found, apart = set(nodes), list[tuple[str, ...]](), {frozenset(pair) for pair in broken}
+def connected_parts(nodes: Collection[str], broken: Collection[Collection[str]]) -> list[tuple[str, ...]]:
+    """Return the sets of nodes that still reach each other, directly or through others, the largest first."""
+    left, parts, disconnected = set(nodes), list[tuple[str, ...]](), {frozenset(pair) for pair in broken}
     while left:
         part, new = set[str](), {min(left)}
         while new:
             part |= new
-            new = {node for node in left - part if any(frozenset((node, other)) not in apart for other in new)}
-        found.append(tuple(sorted(part)))
+            new = {node for node in left - part if any(frozenset((node, other)) not in disconnected for other in new)}
+        parts.append(tuple(sorted(part)))
         left -= part
-    return sorted(found, key=lambda part: (-len(part), part))
+    return sorted(parts, key=lambda part: (-len(part), part))
 
 
 def outside_of_most(nodes: Collection[str], broken: Collection[Collection[str]]) -> tuple[str, ...]:
-    """Nodes that reach none of the most that still reach each other; none where these are no majority."""
-    first, *rest = parts_of(nodes, broken)
+    """Return the nodes outside of the largest connected part; empty if that part is no majority."""
+    first, *rest = connected_parts(nodes, broken)
     return tuple(node for part in rest for node in part) if 2 * len(first) > len(nodes) else ()

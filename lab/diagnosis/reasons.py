@@ -1,6 +1,6 @@
-"""What is said of runs in which nothing went wrong, and of limits that a run reached.
+"""Words for runs without failures, and for limits that a run reached.
 
-It imports little: a run that passes needs no other words.
+This module imports little: a run that passes needs no other words.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ _LONGEST_COMMAND = 80
 
 
 def passed_reason(facts: RunFacts) -> str:
-    """The reason of a run that passed."""
+    """Return the reason of a run that passed."""
     who = f"all {len(facts.ranks)} ranks" if len(facts.ranks) > 1 else "1 rank"
     return f"{who} ended as expected in {format_duration(facts.duration_s)}"
 
 
 def replaced_reason(facts: RunFacts) -> str:
-    """How an attempt ended that its launcher ended, and none of its ranks."""
+    """Return the reason of an attempt that its launcher ended, not a rank."""
     after = format_duration(facts.duration_s)
     if facts.came:
         return f"ended after {after}: {join_words(facts.came)} came, and the launcher began anew with it"
     return f"interrupted after {after}: the launcher began the workers anew, and none had failed"
 
 
-# -- limits that a run reached, and processes that outlived the workers that started them, for the end of a reason
+# -- limits that a run reached, and orphan processes, for the end of a reason
 
 
 def describe_limits_and_orphans(facts: RunFacts) -> str:
-    """What follows the reason of a verdict."""
+    """Return the clauses that follow the reason of a verdict."""
     return "".join(f"; {clause}" for clause in (*render_limits(facts.limits), *render_orphans(facts.left_running)))
 
 
 def render_limits(reached: Sequence[Limited]) -> list[str]:
-    """A clause for each limit that was reached."""
+    """Return a clause for each limit that was reached."""
     return [_limit(one) for one in {(one.what, one.node, one.rank): one for one in reached}.values()]
 
 
@@ -74,7 +74,7 @@ def _limit(one: Limited) -> str:
 
 
 def render_orphans(left: Sequence[LeftRunning]) -> list[str]:
-    """A clause for each worker whose processes outlived it."""
+    """Return a clause for each worker with orphan processes."""
     by_rank: dict[tuple[str, int | None], list[LeftRunning]] = {}
     for one in left:
         by_rank.setdefault((one.node, one.rank), []).append(one)
@@ -82,15 +82,15 @@ def render_orphans(left: Sequence[LeftRunning]) -> list[str]:
     for (node, rank), ours in by_rank.items():
         who = f"rank {rank} left" if rank is not None else f"processes of {node} had left"
         commands = ", ".join(dict.fromkeys(clip_end(one.command, _LONGEST_COMMAND) for one in ours))
-        many = format_count(len(ours), "process", "processes")
-        clauses.append(f"{who} {many} running, which {was_or_were(ours)} stopped: {commands}")
+        count = format_count(len(ours), "process", "processes")
+        clauses.append(f"{who} {count} running, which {was_or_were(ours)} stopped: {commands}")
     return clauses
 
 
 def render_left_out(staged: Staged | None) -> str:
-    """What a check was not given of what the ranks left, as a clause; empty where it was given everything."""
+    """Return a clause with the files that a check did not get; empty if it got everything."""
     if staged is None:
         return ""
     shown = [f"{path} ({why})" for path, why in islice(staged.left_out.items(), _MOST_PATHS)]
-    more = len(staged.left_out) - len(shown) + staged.omitted
-    return f"the check was not given {', '.join(shown)}" + (f" and {more:,} more" if more else "")
+    extra_count = len(staged.left_out) - len(shown) + staged.omitted
+    return f"the check was not given {', '.join(shown)}" + (f" and {extra_count:,} more" if extra_count else "")

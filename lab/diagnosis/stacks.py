@@ -1,4 +1,4 @@
-"""Where a rank was, from the Python stack that faulthandler wrote or the traceback of what it raised."""
+"""Locate a rank by a stack from faulthandler or by the traceback of its error."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from lab.diagnosis.finding import ELSEWHERE, CodePlace
+from lab.diagnosis.finding import ELSEWHERE, CodeLocation
 from lab.errors import RecordError
 from lab.record.record_files import read_beginning
 from lab.words import clip_end
 
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*:$", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+),? in (?P<function>.*)$', re.MULTILINE)
-"""A traceback writes a comma, faulthandler does not."""
+"""A traceback has a comma here, faulthandler has none."""
 _WORK = re.compile(r"^.*/run/work/")
 _ANY_WORK = re.compile(r"/(?:[^\s\"':]*/)?run/work/")
 _PACKAGES = re.compile(r"(?<=\")/[^\"\n]*/(?:site|dist)-packages/")
 _CRASHED = re.compile(r"^Current thread 0x[0-9a-f]+.*:$", re.MULTILINE)
 _OWN_FRAME = re.compile(r'^  File ".*/labnode/[\w/]+\.py", line .*\n?', re.MULTILINE)
 _OWN_START = re.compile(r'(?:^  File "<string>", line \d+ in .*\n?)+\Z', re.MULTILINE)
-"""The outermost frames: a node's first program, or a cold worker's, is given to Python as a string."""
+"""The outermost frames: Python gets the first program of a node, or of a cold worker, as a string."""
 _LEAVING = re.compile(r'^  File ".*labnode/(?:node/)?rank/worker\.py", line \d+,? in _leave$', re.MULTILINE)
 _RETURNED = re.compile(r'^  File ".*labnode/[\w/]*/calls\.py", line \d+,? in await_call$', re.MULTILINE)
 _FATAL = "Fatal Python error"
 _CHILD = re.compile(r"^Process \d+, started by this worker:\n", re.MULTILINE)
-"""What the agent writes before the stack of a process that a worker forked, after the worker's own."""
+"""The agent writes this line before the stack of a process that a worker forked, after the worker's own stack."""
 _FORKED = re.compile(r'^  File ".*/multiprocessing/process.py", line \d+ in _bootstrap$', re.MULTILINE)
-"""Where a fork began: what lies further out on its stack is what its parent had been doing."""
+"""Where a fork began. Frames further out belong to its parent."""
 _LOADER = "torch/utils/data/_utils/worker.py"
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\):", re.MULTILINE)
 _PLUMBING = ("wrapper", "_time_logger", "inner")
@@ -36,20 +36,20 @@ _COMMUNICATES = re.compile(
 )
 
 
-def find_place(dump: str, folder: Path) -> CodePlace | None:
-    """The innermost line of the script's own code on the stack of the thread that crashed, or else the main thread.
+def find_location(dump: str, folder: Path) -> CodeLocation | None:
+    """Return the innermost line of the script on the stack of the crashed thread, or else of the main thread.
 
-    Where the script's code is not on that stack, a line elsewhere; None if the script was over.
+    If the script is not on that stack, return another line of it; None if the script was over.
     """
     (_, own), *forks = _parts(dump)
-    place = _innermost(_frames(_main_part(own)), folder)
-    if place is None or (not place.own and (is_leaving(dump) or has_returned(dump))):
+    location = _innermost(_frames(_main_part(own)), folder)
+    if location is None or (not location.own and (is_leaving(dump) or has_returned(dump))):
         return None
-    for frames in (_frames(_main_part(fork)) for _, fork in forks):  # the first that was in the script's own code
+    for frames in (_frames(_main_part(fork)) for _, fork in forks):  # the first fork in the script's own code
         if any(map(_is_own, frames)) and (child := _innermost(frames, folder)) is not None:
             loader = any(frame["file"].endswith(_LOADER) for frame in frames)
-            return replace(place, child=replace(child, loader=loader))
-    return place
+            return replace(location, child=replace(child, loader=loader))
+    return location
 
 
 def _frames(text: str) -> list[dict[str, str]]:
@@ -57,49 +57,52 @@ def _frames(text: str) -> list[dict[str, str]]:
 
 
 def _main_part(dump: str) -> str:
-    """The stack of the thread that matters; faulthandler writes the innermost frame first, the main thread last."""
+    """Return the stack of the thread that matters.
+
+    Faulthandler writes the innermost frame first, and the main thread last.
+    """
     dump = _CHILD.split(dump)[0]
     crashed = _CRASHED.search(dump) if dump.startswith(_FATAL) else None
     return _THREAD.split(dump[crashed.end() :])[0] if crashed else _THREAD.split(dump)[-1]
 
 
 def is_leaving(dump: str) -> bool:
-    """Whether the script was over, and its process had not ended yet."""
+    """Return whether the script was over and its process had not ended yet."""
     return _LEAVING.search(_main_part(dump)) is not None
 
 
 def has_returned(dump: str) -> bool:
-    """Whether the function that the rank was called with had returned, and it waited for the next call."""
+    """Return whether the rank's function had returned, so that it waited for the next call."""
     return _RETURNED.search(_main_part(dump)) is not None
 
 
-def find_threads(dump: str, folder: Path) -> list[CodePlace]:
-    """The innermost line of the script on the stack of each thread but the main one, where it has such a line."""
+def find_threads(dump: str, folder: Path) -> list[CodeLocation]:
+    """Return the innermost line of the script for each thread but the main one, if it has such a line."""
     (_, own), *_ = _parts(dump)
     parts = [_frames(part) for part in _THREAD.split(own)[:-1]]
-    return [place for frames in parts if (place := _innermost(frames, folder)) is not None and place.own]
+    return [location for frames in parts if (location := _innermost(frames, folder)) is not None and location.own]
 
 
-def find_raised(traceback: str, folder: Path) -> CodePlace | None:
-    """The innermost line of the script's own code in a traceback, whose innermost frame comes last."""
+def find_raised(traceback: str, folder: Path) -> CodeLocation | None:
+    """Return the innermost line of the script in a traceback, whose last frame is the innermost."""
     return _innermost(_frames(traceback)[::-1], folder)
 
 
 def is_communicating(dump: str) -> bool:
-    """Whether the innermost frame of the thread that matters is one where PyTorch waits for other ranks.
+    """Return whether the innermost frame is in code in which PyTorch waits for other ranks.
 
-    A backward pass counts: it runs in C++ below one Python frame, and ends by waiting for gradients.
+    A backward pass counts: it runs in C++ below one Python frame, and at its end waits for gradients.
     """
     frame = _FRAME.search(_main_part(dump))
     return frame is not None and bool(_COMMUNICATES.search(frame["file"]))
 
 
-def _innermost(frames: list[dict[str, str]], folder: Path) -> CodePlace | None:
+def _innermost(frames: list[dict[str, str]], folder: Path) -> CodeLocation | None:
     for index, frame in enumerate(frames):
         if _is_own(frame):
             file, line, call = _WORK.sub("", frame["file"]), int(frame["line"]), _function_of_torch(frames[:index])
-            return CodePlace(file=file, line=line, call=call, source=_source(folder, file, line))
-    return CodePlace(file=frames[0]["file"], line=int(frames[0]["line"]), call="") if frames else None
+            return CodeLocation(file=file, line=line, call=call, source=_source(folder, file, line))
+    return CodeLocation(file=frames[0]["file"], line=int(frames[0]["line"]), call="") if frames else None
 
 
 def _is_own(frame: dict[str, str]) -> bool:
@@ -118,7 +121,10 @@ def _function_of_torch(inner: list[dict[str, str]]) -> str:
 
 
 def script_files(text: str) -> set[str]:
-    """The files of the script's folder that a stack or traceback names; what leads out of it is not among them."""
+    """Return the files in the script's folder that a stack or traceback names.
+
+    Paths that lead out of the folder are left out.
+    """
     names = {_WORK.sub("", frame["file"]) for frame in _FRAME.finditer(text) if _WORK.match(frame["file"])}
     return {name for name in names if not name.startswith("/") and ".." not in Path(name).parts}
 
@@ -132,28 +138,28 @@ def _source(record: Path, file: str, number: int) -> str:
 
 
 def shorten_paths(text: str) -> str:
-    """A traceback with paths relative to the script's folder, and those of packages to where packages are."""
+    """Make paths in a traceback relative to the script's folder, or to the folder of packages."""
     return _PACKAGES.sub("", _ANY_WORK.sub("", text))
 
 
 def shorten_stack(dump: str) -> str:
-    """The thread that matters, and forks in the script's code, as faulthandler wrote them; without the lab's frames."""
+    """Return the thread that matters, and forks in the script's code, without the lab's frames."""
     parts = [(head, text) for head, text in _parts(dump) if not head or any(map(_is_own, _frames(_main_part(text))))]
     frames = [(head, _OWN_FRAME.sub("", _main_part(text)).partition("\nExtension modules:")[0]) for head, text in parts]
     return "\n".join(head + shorten_paths(_OWN_START.sub("", text.strip("\n")).strip("\n")) for head, text in frames)
 
 
 def _parts(text: str) -> list[tuple[str, str]]:
-    """The stack of a worker and those of its forks, each with the line that stands before it."""
+    """Return the stack of a worker and those of its forks, each with the line before it."""
     own, *others = _CHILD.split(text)
     forks = [_FORKED.split(other)[0] for other in others]
     return list(zip(["", *_CHILD.findall(text)], [own, *forks], strict=True))
 
 
 def clip_stack(text: str, most: int) -> list[str]:
-    """The innermost lines of a stack or traceback, and in any case the innermost frame of the script.
+    """Return the innermost lines of a stack or traceback, including at least the innermost frame of the script.
 
-    In a traceback the innermost comes last, in a stack first. Those of forks follow, each in half as many lines.
+    In a traceback the innermost frame is last, in a stack it is first. Forks follow, each with half as many lines.
     """
     (_, own), *forks = _parts(text)
     shown = _clip(own, most)
@@ -172,7 +178,7 @@ def _clip(text: str, most: int) -> list[str]:
         return [lines[n] for n in shown]
     until = innermost + 1
     while until < len(lines) and lines[until].startswith("    "):
-        until += 1  # a traceback has the text of the line below its frame
-    place, room = lines[innermost:until], most - (until - innermost) - 1
-    kept = [lines[n] for n in (shown[-room:] if traceback else shown[:room])]
-    return [*place, "  …", *kept] if traceback else [*kept, "  …", *place]
+        until += 1  # a traceback has the source line below the frame
+    location, remaining = lines[innermost:until], most - (until - innermost) - 1
+    kept = [lines[n] for n in (shown[-remaining:] if traceback else shown[:remaining])]
+    return [*location, "  …", *kept] if traceback else [*kept, "  …", *location]

@@ -1,12 +1,13 @@
-"""What the kernel finds, with the words for it, and the reason of a verdict. Nothing reads those words.
+"""The kernel's findings with their sentences, and the reasons of verdicts. No code parses these sentences.
 
-What a feature finds is in that feature, in the same form. What is said of runs in which nothing went wrong is in
+Findings of features have the same form and are in the features. Words for runs without failures are in
 `lab.diagnosis.reasons`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import field
 from typing import Any, Literal
 
 from lab import words
@@ -33,7 +34,7 @@ _WAY_TO_INSTALL = (
     "the head of the script, or in a file for `lab up --requirements`"
 )
 
-# -- ranks, calls, places
+# -- ranks, calls, locations
 
 
 def full_name(rank: int, node: str) -> str:
@@ -42,21 +43,21 @@ def full_name(rank: int, node: str) -> str:
 
 
 def join_ranks(clauses: Iterable[tuple[int, str]]) -> list[str]:
-    """A clause for all ranks of which the same is said: `ranks 0 and 1 were at train.py:4`."""
+    """Return one clause per statement, for all ranks that share it: `ranks 0 and 1 were at train.py:4`."""
     return [
         f"{name_ranks(ours)} {was_or_were(ours)}{what[3:]}" if what.startswith("was ") else f"{name_ranks(ours)} {what}"
         for what, ours in group_ranks(dict(clauses)).items()
     ]
 
 
-def at(lines: Iterable[str]) -> str:
-    """` at train.py:4 and train.py:9`; nothing where no line is known."""
+def render_lines(lines: Iterable[str]) -> str:
+    """Return ` at train.py:4 and train.py:9`; empty without a known line."""
     known = join_words(lines)
     return f" at {known}" if known else ""
 
 
 def _at(calls: Iterable[f.CallFacts]) -> str:
-    return at(call.source for call in calls)
+    return render_lines(call.source for call in calls)
 
 
 def describe_call(call: f.CallFacts) -> str:
@@ -70,49 +71,49 @@ def describe_call(call: f.CallFacts) -> str:
 
 def describe_wait(call: f.CallFacts) -> str:
     """`recv from rank 1 with tag 3 at train.py:9`."""
-    return describe_call(call) + at([call.source])
+    return describe_call(call) + render_lines([call.source])
 
 
-def render_place(place: f.CodePlace) -> str:
+def render_location(location: f.CodeLocation) -> str:
     """`in all_reduce at train.py:41`."""
-    if place.call:
-        return f"in {place.call} at {place.at}"
-    where = f"at {place.at} ({place.source})" if place.source else f"at {place.at}"
-    if place.child is None:
+    if location.call:
+        return f"in {location.call} at {location.at}"
+    where = f"at {location.at} ({location.source})" if location.source else f"at {location.at}"
+    if location.child is None:
         return where
-    whose = "its DataLoader worker" if place.child.loader else "a process that it started"
-    return f"{where}, {whose} {render_place(place.child)}"
+    whose = "its DataLoader worker" if location.child.loader else "a process that it started"
+    return f"{where}, {whose} {render_location(location.child)}"
 
 
 def render_stood(stood: f.Stood) -> str:
     """`at train.py:37 (time.sleep(99))`, `in barrier at train.py:41`, `done, but did not end`."""
     if stood.state == "returned":
         return "done with the call"
-    place = render_place(stood.place) if stood.place else ""
+    location = render_location(stood.location) if stood.location else ""
     if stood.state == "leaving":
-        thread = f": a thread of it was {render_place(stood.thread)}" if stood.thread else ""
-        return f"done, but did not end{f': it was {place}' if place else thread}"
+        thread = f": a thread of it was {render_location(stood.thread)}" if stood.thread else ""
+        return f"done, but did not end{f': it was {location}' if location else thread}"
     after = f", after a thread of it had {render_raised(stood.raised)}" if stood.raised else ""
-    return (place or "in code without a Python stack") + after
+    return (location or "in code without a Python stack") + after
 
 
 def render_raised(raised: f.ThreadError) -> str:
     """`raised OSError: no at load.py:7`."""
-    return f"raised {clip_end(raised.error.partition(chr(10))[0], _LONGEST_THREAD_ERROR)}{at([raised.at])}"
+    return f"raised {clip_end(raised.error.partition(chr(10))[0], _LONGEST_THREAD_ERROR)}{render_lines([raised.at])}"
 
 
 def render_end(end: f.End) -> str:
     """`raised ValueError: ... at train.py:30`."""
-    place, where = (f" {render_place(end.place)}", f" at {end.place.at}") if end.place else ("", "")
+    location, where = (f" {render_location(end.location)}", f" at {end.location.at}") if end.location else ("", "")
     held = f"it held {format_bytes(end.held_bytes)}" if end.held_bytes else ""
     limit = f"its node's limit is {format_limit(end.limit_bytes)}" if end.limit_bytes else ""
-    if (seen := end.last_seen) is not None and not place:
-        place = f", last seen {'after' if seen.ended else 'in'} {seen.name}{at([seen.source])}"
+    if (activity := end.last_activity) is not None and not location:
+        location = f", last seen {'after' if activity.ended else 'in'} {activity.name}{render_lines([activity.source])}"
     expected = f", expected {end.expected_code}," if end.expected_code else ""
     sizes = ", ".join(filter(None, [held, limit]))
     return {
-        "memory": f"was killed for lack of memory{place}{': ' if sizes else ''}{sizes}",
-        "signal": f"was killed by {end.signal}{place}",
+        "memory": f"was killed for lack of memory{location}{': ' if sizes else ''}{sizes}",
+        "signal": f"was killed by {end.signal}{location}",
         "raised": f"raised {end.error}{where}",
         "unseen": f"ended{where}, and nobody saw how",
         "exited": f"exited with code {end.code}{expected}{where}{f': {end.error}' if end.error else ''}",
@@ -120,7 +121,7 @@ def render_end(end: f.End) -> str:
 
 
 def render_activity(did: f.Activity) -> str:
-    """What any rank did, in words that follow its name: it waited, failed, had ended, or was somewhere else."""
+    """Return what a rank did, as words that follow its name."""
     after = ""
     if did.after is not None:
         after = f" after {did.after.name} at {did.after.source}" if did.after.calls else ", before its first call"
@@ -138,14 +139,14 @@ def render_activity(did: f.Activity) -> str:
 
 
 def describe_activities(did: Iterable[f.Activity]) -> list[str]:
-    """What ranks did, a clause for all of which the same is said."""
+    """Return what ranks did, one clause for all ranks that share it."""
     return join_ranks((one.rank, render_activity(one)) for one in did)
 
 
 def _render_progress(progress: f.Progress | None) -> str:
     if progress is None or not progress.calls:
         return "" if progress is None else "before its first call"
-    where = progress.name + at([progress.source])
+    where = progress.name + render_lines([progress.source])
     return (
         f"in {where}"
         if progress.unfinished
@@ -154,24 +155,24 @@ def _render_progress(progress: f.Progress | None) -> str:
 
 
 def _refusal(title: str, calls: Sequence[f.CallFacts]) -> str:
-    """That calls failed: `reduce #2 at train.py:4 was refused to rank 1 (why)`."""
+    """Say that calls failed: `reduce #2 at train.py:4 was refused to rank 1 (why)`."""
     happened = "failed on" if any(call.lost for call in calls) else "was refused to"
     ranks, why = name_ranks(call.rank for call in calls), clip_end(calls[0].error, _LONGEST_REFUSAL)
     return f"{title}{_at(calls)} {happened} {ranks} ({why})"
 
 
-def again(count: int) -> str:
-    """That the same happened in other steps; empty where it did not."""
+def render_repeats(count: int) -> str:
+    """Say in how many other steps the same happened; empty if in none."""
     return f"So it was in {format_count(count, 'other step')}, too." if count else ""
 
 
 def render_waited(seconds: float | None, around: str = " {}") -> str:
-    """How long ranks had been waiting, in words around it; empty where no clock tells."""
+    """Return how long ranks had waited, inside the words `around`; empty if no clock tells."""
     return "" if seconds is None else around.format(format_duration(seconds))
 
 
 def ran_there(ranks: Sequence[int]) -> str:
-    """Who ran on the nodes that a clause is about, behind that; empty where nobody did."""
+    """Return a clause with the ranks on the nodes of the previous clause; empty without ranks."""
     return f"; {name_ranks(ranks)} ran there" if ranks else ""
 
 
@@ -180,20 +181,20 @@ def render_ring(ring: Sequence[int]) -> str:
     return " → ".join(map(str, (*ring, ring[0])))
 
 
-def render_wrong(wrong: f.WrongElement) -> str:
-    """What stands where: `element 0 on rank 1 is 7 and should be 6`."""
-    of = f" of its {words.format_ordinal(wrong.tensor + 1)} tensor" if wrong.tensors > 1 else ""
-    if wrong.element is None:
-        tensor = f"the {words.format_ordinal(wrong.tensor + 1)} tensor of rank" if of else "rank"
-        than = "what was brought can give" if wrong.reduces else "was given"
-        return f"{tensor} {wrong.rank} {'is' if of else 'holds'} another tensor than {than}"
+def render_unexpected(element: f.UnexpectedElement) -> str:
+    """Describe an output: `element 0 on rank 1 is 7 and should be 6`."""
+    of = f" of its {words.format_ordinal(element.tensor + 1)} tensor" if element.tensors > 1 else ""
+    if element.element is None:
+        tensor = f"the {words.format_ordinal(element.tensor + 1)} tensor of rank" if of else "rank"
+        than = "what was brought can give" if element.reduces else "was given"
+        return f"{tensor} {element.rank} {'is' if of else 'holds'} another tensor than {than}"
     got, expected = (
-        f"{value:.6g}" if isinstance(value, float) else str(value) for value in (wrong.got, wrong.expected)
+        f"{value:.6g}" if isinstance(value, float) else str(value) for value in (element.got, element.expected)
     )
-    return f"element {wrong.element}{of} on rank {wrong.rank} is {got} and should be {expected}"
+    return f"element {element.element}{of} on rank {element.rank} is {got} and should be {expected}"
 
 
-# -- runs that did not end
+# -- runs that hung
 
 
 class MissedStep(Finding):
@@ -202,20 +203,20 @@ class MissedStep(Finding):
     waits: tuple[f.CallFacts, ...]
     missing: tuple[int, ...]
     unknown: tuple[int, ...] = ()
-    """Ranks that may have come to it: they left no dump."""
+    """Ranks that left no dump, so that they may have entered the step."""
     message: bool = False
     receives: bool = False
     did: tuple[f.Activity, ...] = ()
     """What the missing ranks did."""
     refused: tuple[f.CallFacts, ...] = ()
-    """Where it failed for all missing ranks: their calls."""
-    several_groups: bool = False
+    """Calls of the missing ranks, if all of them failed."""
+    in_other_groups: bool = field(default=False, metadata={"key": "several_groups"})
     """Whether the missing ranks were in a collective of another group."""
     untold_messages: tuple[int, ...] = ()
-    """Of dumps: missing ranks that may have waited for a message."""
+    """For dumps: missing ranks that may have waited for a message."""
 
     def render(self) -> Words:
-        """Who never entered it, who waited there, and what the missing ones did."""
+        """Say who never entered it, who waited there, and what the missing ranks did."""
         who, lines = name_ranks(call.rank for call in self.waits), _at(self.waits)
         dump = f"there is no dump of {'them' if len(self.unknown) > 1 else 'it'}."
         unknown = f"Whether {name_ranks(self.unknown)} came to it is not known: {dump}" if self.unknown else ""
@@ -231,7 +232,7 @@ class MissedStep(Finding):
             head = f"{who} waited in {describe_call(self.waits[0])}{there}: {whom} never {verb}"
             rest = f"{capitalize_first(did)}."
         untold = f"If {name_ranks(self.untold_messages)} waited for a message, these dumps do not tell it."
-        order = _GROUP_ORDER if self.several_groups else ""
+        order = _GROUP_ORDER if self.in_other_groups else ""
         return head, rest, unknown, order, untold if self.untold_messages else ""
 
 
@@ -242,12 +243,12 @@ class Ring(Finding):
     cycle: tuple[int, ...]
     waits: tuple[f.CallFacts, ...]
     all_of: Literal["collectives", "receives", "sends", "mixed"] = "mixed"
-    """What the calls in the ring are."""
+    """Operations of the calls in the ring."""
     groups: tuple[f.Side, ...] = ()
-    """The groups of the ring's collectives, and where they were made."""
+    """The groups of the ring's collectives, and where they were created."""
 
     def render(self) -> Words:
-        """The ring, what each of its ranks waits in, and what the program has to do."""
+        """Describe the ring, what each of its ranks waits in, and how to fix the program."""
         each = join_words(join_ranks((call.rank, f"in {describe_wait(call)}") for call in self.waits))
         ranks = name_ranks(call.rank for call in self.waits)
         lines = join_words(f"{group.what} at {group.lines[0]}" for group in self.groups)
@@ -261,49 +262,49 @@ class Ring(Finding):
         return f"{ranks} wait for each other in a ring ({render_ring(self.cycle)}){took}: {each}", advice[self.all_of]
 
 
-def _alone(place: f.CodePlace | None, gone: Iterable[int]) -> str:
-    where = f" {render_place(place)}" if place else ""
+def _alone(location: f.CodeLocation | None, gone: Iterable[int]) -> str:
+    where = f" {render_location(location)}" if location else ""
     return f"went on alone{where} when {name_ranks(gone)} had ended with code 0"
 
 
-class StoodApart(Finding):
-    """Who kept the others waiting, by the stacks of all."""
+class BlockingRank(Finding):
+    """The rank that kept the others waiting, by the stacks of all ranks."""
 
     how: Literal["absent", "alone", "gone", "odd"]
     waited: bool = False
-    """Of one that was absent: whether the others waited in a collective."""
+    """For an absent rank: whether the others waited in a collective."""
     stood: f.Stood | None = None
     common: f.Stood | None = None
-    """Where most others were."""
-    place: f.CodePlace | None = None
+    """Where most other ranks were."""
+    location: f.CodeLocation | None = field(default=None, metadata={"key": "place"})
 
     def render(self) -> Words:
-        """What the rank did."""
+        """Say what the rank did."""
         return f"rank {self.ranks[0]} {self.what_it_did()}"
 
     def what_it_did(self) -> str:
-        """It did not come, went on alone, ended early, or stood elsewhere."""
+        """Say that it did not come, went on alone, ended early, or was elsewhere."""
         stood = render_stood(self.stood) if self.stood else ""
         absent = "did not come to the collective that others waited in, it " if self.waited else ""
         return {
             "absent": f"{absent}was {stood}",
-            "alone": _alone(self.place, self.others),
+            "alone": _alone(self.location, self.others),
             "gone": "exited early, with code 0, while others waited for it",
             "odd": f"was {stood} while others were {render_stood(self.common) if self.common else ''}",
         }[self.how]
 
 
 class InFlight(Finding):
-    """A step that everybody entered and that did not end."""
+    """A step that all ranks entered and that did not end."""
 
     kind: Kind = FindingKind.IN_FLIGHT
     entered: tuple[int, ...] | None = None
-    """Of dumps: who is known to have entered it; None: everybody."""
+    """For dumps: ranks that are known to have entered it; None: all ranks."""
     sources: tuple[str, ...] = ()
 
     def render(self) -> Words:
-        """Who entered it, and who never came out of it."""
-        lines = at(self.sources)
+        """Say who entered it, and who did not complete it."""
+        lines = render_lines(self.sources)
         there = (render_waited(self.seconds, "{}," if lines else "{}") + lines).strip()
         who = "everybody" if self.entered is None else name_ranks(self.entered)
         entered = f"{who} entered {self.step}, and {name_ranks(self.others)} never came out of it"
@@ -311,14 +312,14 @@ class InFlight(Finding):
 
 
 class Activities(Finding):
-    """What ranks did, where no step tells more."""
+    """What ranks did, if no step shows more."""
 
     did: tuple[f.Activity, ...]
     longest_s: float | None = None
-    """How long the longest wait was, where the time was up while ranks were at work."""
+    """The longest wait in seconds, if the time was up while ranks were at work."""
 
     def render(self) -> Words:
-        """What each rank did, and what that means."""
+        """Say what each rank did, and what that means."""
         did = join_words(describe_activities(self.did))
         match self.kind:
             case FindingKind.OUT_OF_TIME:
@@ -328,8 +329,8 @@ class Activities(Finding):
             case FindingKind.OWN_CODE:
                 return f"nobody waited in a collective or for a message: {did}"
             case FindingKind.WAITING:
-                odd = f"Rank {self.ranks[0]} was not where most others were." if self.ranks else ""
-                return f"everybody was in torch.distributed: {did}", odd
+                deviating = f"Rank {self.ranks[0]} was not where most others were." if self.ranks else ""
+                return f"everybody was in torch.distributed: {did}", deviating
         return did
 
 
@@ -337,23 +338,23 @@ class Activities(Finding):
 
 
 class Outside(Finding):
-    """What came over ranks from outside."""
+    """A cause from outside that affected ranks."""
 
     kind: Kind = FindingKind.OUTSIDE
     what: Literal["node", "rank"]
     node: str = ""
     how: str = ""
-    """Of a node: what the engine says of it."""
+    """For a node: what the engine reports."""
     disconnected: bool = False
     signal: str = ""
 
     @property
     def cause(self) -> str:
-        """Whether the rank or its node was stopped, or the node cut off."""
+        """Whether the rank or its node was stopped, or the node was cut off."""
         return "stopped" if self.what == "rank" else "node_disconnected" if self.disconnected else "node_paused"
 
     def render(self) -> Words:
-        """What happened to the node or the rank."""
+        """Say what happened to the node or the rank."""
         if self.what == "rank":
             return f"{full_name(self.ranks[0], self.node)} was stopped by {self.signal}"
         return f"{self.node} {self.how}{ran_there(self.ranks)}"
@@ -363,24 +364,24 @@ class Outside(Finding):
 
 
 class FirstFailure(Finding):
-    """Who failed first, or left, and where that found the others."""
+    """The rank or node that failed first or left, and the steps in which this affected others."""
 
     kind: Kind = FindingKind.FAILED
     what: Literal["nodes_lost", "node_lost", "late", "left", "failed", "strayed"]
     node: str = ""
     nodes: tuple[str, ...] = ()
-    """That were lost together."""
+    """Nodes that were lost together."""
     how: str = ""
-    """How they were lost, as the engine says it of one."""
+    """How they were lost, as the engine words it for one node."""
     missed: f.Missed | None = None
     code: int | None = None
     end: f.End | None = None
-    place: f.CodePlace | None = None
+    location: f.CodeLocation | None = field(default=None, metadata={"key": "place"})
     progress: f.Progress | None = None
     hits: tuple[f.Hit, ...] = ()
 
     def render(self) -> Words:
-        """How the first one failed, how far it had come, and the steps in which that found others."""
+        """Say how the first rank failed, how far it had come, and in which steps this affected others."""
         if self.what == "nodes_lost":
             head = f"{self.name_lost()}; {name_ranks(self.ranks)} ran there"
         elif self.what == "node_lost":
@@ -392,14 +393,14 @@ class FirstFailure(Finding):
         return f"{head}, {progress}" if progress else head, *hits
 
     def what_it_did(self) -> str:
-        """How the rank failed, or left, or was late."""
+        """Say how the rank failed, left, or was late."""
         if self.what in ("late", "left") and self.missed:
             return _missed(self.missed)
         if self.what == "failed" and self.end:
             return render_end(self.end)
         if self.what == "left":
             return f"ended with code {self.code}"
-        return f"was {render_place(self.place)} and no longer with the others" if self.place else ""
+        return f"was {render_location(self.location)} and no longer with the others" if self.location else ""
 
     def name_lost(self, when: str = " in mid-run") -> str:
         """Say which nodes were lost and why: `node1 was killed in mid-run`."""
@@ -412,13 +413,13 @@ class FirstFailure(Finding):
 def _missed(missed: f.Missed) -> str:
     where = render_stood(missed.stood) if missed.stood else ""
     took = format_duration(missed.seconds)
-    was_at = f"; it was {where}" if where else ""
+    was_at, lines = f"; it was {where}" if where else "", render_lines([missed.source])
     return {
         "exited": f"exited early, with code {missed.code} after {took}, while others still needed it",
         "was_late": f"was late: it was {where}",
         "left": f"left the others while they still needed it, it was {where}",
         "never_came": f"had not come to {missed.step} when rank {missed.victim} gave it up{was_at}",
-        "came_late": f"came to {missed.step}{at([missed.source])} {took} after rank {missed.victim} had given it up",
+        "came_late": f"came to {missed.step}{lines} {took} after rank {missed.victim} had given it up",
     }[missed.how]
 
 
@@ -433,25 +434,25 @@ def _hit(hit: f.Hit) -> str:
 
 
 class WentAlone(Finding):
-    """A rank that called something when those whom it needed there had ended."""
+    """A rank that called something after the ranks that it needed had ended."""
 
     kind: Kind = FindingKind.WENT_ALONE
     node: str = ""
     call: f.CallFacts | None = None
-    """Which call that was, where that is known; else where it was."""
-    place: f.CodePlace | None = None
+    """That call, if known; otherwise `location` is set."""
+    location: f.CodeLocation | None = field(default=None, metadata={"key": "place"})
     message: bool = False
     progress: f.Progress | None = None
-    """How far the others had come, if that is the same for all."""
+    """How far the others had come, if it is the same for all of them."""
 
     def render(self) -> Words:
-        """What the rank called, and who had ended."""
+        """Say what the rank called, and who had ended."""
         return f"{full_name(self.ranks[0], self.node)} {self.what_it_did()}"
 
     def what_it_did(self) -> str:
-        """What it called alone."""
+        """Say what it called alone."""
         if self.call is None:
-            return _alone(self.place, self.others)
+            return _alone(self.location, self.others)
         called, others = f"it called {self.step}{_at([self.call])}", name_ranks(self.others)
         never = f"which {others} never {'answered' if self.message else 'called'}"
         return (
@@ -459,54 +460,57 @@ class WentAlone(Finding):
         )
 
 
-class OddCall(Finding):
-    """A rank whose collective differs from that of most others, as PyTorch compared them."""
+class DeviatingCall(Finding):
+    """A rank whose collective differs from most others, as PyTorch compared them."""
 
     kind: Kind = FindingKind.MISMATCH
     call: str
     common: str
 
     def render(self) -> Words:
-        """What it called, and what most others did."""
+        """Say what it called, and what most others called."""
         return f"rank {self.ranks[0]} {self.what_it_did()}"
 
     def what_it_did(self) -> str:
-        """What it called, and what most others did."""
-        return f"called {self.call}{at(self.lines)} where most others called {self.common}"
+        """Say what it called, and what most others called."""
+        return f"called {self.call}{render_lines(self.lines)} where most others called {self.common}"
 
 
-# -- the reason of a verdict
+# -- reasons of verdicts
 
 
-def hang_reason(time_given: str, heads: Sequence[str], did: Iterable[tuple[int, str]]) -> str:
-    """Why a run hung: what was found, and where ranks were, or what those did that had ended."""
-    return f"no end after {time_given}: {'; '.join([*heads, *join_ranks(did)])}"
+def hang_reason(time_limit_text: str, heads: Sequence[str], did: Iterable[tuple[int, str]]) -> str:
+    """Return why a run hung: the headlines, and what ranks did."""
+    return f"no end after {time_limit_text}: {'; '.join([*heads, *join_ranks(did)])}"
 
 
 def node_reason(facts: FirstFailure, *, launcher: bool) -> str:
-    """Why a run failed that lost nodes."""
+    """Return why a run failed that lost nodes."""
     met = ", and the launcher's processes met there" if launcher else ""
     return f"{facts.name_lost()}; {name_ranks(facts.ranks)} ran there{met}"
 
 
-def odd_call_reason(finding: Finding, rank: int, node: str, victim: int, end: f.End | None) -> str:
-    """Why a run failed in which a rank called something else than most others; who failed then, if that is another."""
+def deviating_call_reason(finding: Finding, rank: int, node: str, victim: int, end: f.End | None) -> str:
+    """Return why a run failed in which a rank's call differs from most others.
+
+    If another rank failed then, the reason says so.
+    """
     headline, name = finding.headline, f"rank {rank} "
     did = f"did not call what the others called: {headline}"
     if finding.kind is FindingKind.GROUPS and headline.startswith(name):
-        did = headline.removeprefix(name)  # it says what this rank did
+        did = headline.removeprefix(name)  # the headline says what this rank did
     then = f"; {then_failed(victim, end)}" if end is not None else ""
     return f"{full_name(rank, node)} {did}{then}"
 
 
 def own_reason(first: str, before: Finding | None, others: Iterable[Finding]) -> str:
-    """Why a run failed in which a rank failed by itself: what ranks had done before that, and further causes."""
+    """Return why a run failed in which a rank failed by itself: earlier differences, and further causes."""
     earlier = f"; before that, {before.headline}" if before is not None else ""
     return "; ".join([first + earlier, *(f"besides, {one.headline}" for one in others)])
 
 
 def way_to_get_module(own: Any) -> str:
-    """What to do about a module that a rank did not find; `own`: which file of the person's own it is, if it is one."""
+    """Return the fix for a module that a rank could not import; `own` is the user's file with that module, if any."""
     if own is None:
         return _WAY_TO_INSTALL
     return (
@@ -516,15 +520,15 @@ def way_to_get_module(own: Any) -> str:
 
 
 def then_failed(rank: int, end: f.End) -> str:
-    """How another rank failed after what a verdict begins with."""
+    """Return how another rank failed, as a clause that follows the first cause."""
     return f"rank {rank} then {render_end(end)}"
 
 
 def it_failed(end: f.End) -> str:
-    """How a rank failed that went on alone, behind that."""
+    """Return how a rank failed that went on alone, as a clause that follows it."""
     return f": it {render_end(end)}"
 
 
 def no_such_rank(peer: int) -> str:
-    """Why a message failed, behind that."""
+    """Return why a message failed, as a clause that follows it."""
     return f": there is no rank {peer}"

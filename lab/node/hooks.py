@@ -1,22 +1,21 @@
-"""What features add to the kernel's work in nodes: functions that their packages for nodes name in `HOOKS`.
+"""Hooks for features in the kernel's code on nodes: functions that their packages for nodes name in `HOOKS`.
 
 `HOOKS` maps the name of a hook to `module:function`, where the module is one of the package. The kernel calls these:
 
-- `agent(agent)`: an agent begins; returns an extension of it. That has `actions`, by the kinds of messages that arrive;
-  `register(selector)` and `pass_on(ready)`, which are called before and after it waits; and `pids`, processes that are
-  none of a run.
-- `network(peers)`: packets are to leave this node only for addresses from the first to the last of `peers`.
-- `worker(spec)`: a worker is about to run its script; `spec` is what it was started with.
-- `noted(name, value)`: the script has noted something.
-- `environment(spec)`: the last thing before its script, when it has no privileges any more.
-- `recorder()`: the recorder is there for the first time in this process, or in one that it is a fork of.
-- `refuse_compiled(torch)`: why the compiled recorder cannot be used in this process; empty: it can.
-- `recording(compiled)`: recording has begun, by the compiled recorder or, where that is None, by Python.
+- `agent(agent)`: an agent begins; returns an extension. It has `actions` by kind of message; `register(selector)` and
+  `pass_on(ready)`, called before and after the agent waits; and `pids`, processes that belong to no run.
+- `network(peers)`: packets may leave this node only for addresses from the first to the last of `peers`.
+- `worker(spec)`: a worker is about to run its script; `spec` is its specification.
+- `noted(name, value)`: the script has recorded a note.
+- `environment(spec)`: the last call before the script, without privileges.
+- `recorder()`: the recorder starts for the first time in this process, or in one that it is a fork of.
+- `refuse_compiled(torch)`: returns why the compiled recorder cannot be used in this process; empty: it can.
+- `recording(compiled)`: recording has begun, by the compiled recorder or, if that is None, by Python.
 - `recorder_stop()`: recording is about to end, or the default group to be destroyed.
 - `group_class(kind)`: calls of the groups of this class are recorded in Python.
 - `foreign_group(group, compiled)`: a group was made whose class is not PyTorch's.
-- `hold_call(number, facts)`: a call is about to begin that Python records.
-- `stream_time(tensors)`: the clock of a call whose tensors are on a device of their own; None: they are not.
+- `hold_call(number, facts)`: a call that Python records is about to begin.
+- `stream_time(tensors)`: returns the clock of a call whose tensors are on a device; None: they are not.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ FEATURES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 
 
 _LATE = {"foreign_group", "network"}
-"""Hooks whose modules need torch, or which few agents need."""
+"""Hooks whose modules need torch, or that few agents need."""
 
 
 @cache
@@ -46,7 +45,7 @@ def _packages() -> tuple[ModuleType, ...]:
 
 @cache
 def hooks(name: str) -> tuple[Callable[..., Any], ...]:
-    """The functions that features name for a hook, in the order of the features' names."""
+    """Return the functions that features name for a hook, in the order of the features' names."""
     functions = []
     for package in _packages():
         module, _, function = getattr(package, "HOOKS", {}).get(name, "").partition(":")

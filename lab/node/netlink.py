@@ -1,9 +1,9 @@
-"""Requests to the kernel over netlink, by the standard library alone.
+"""Requests to the kernel over netlink, with the standard library alone.
 
-Nodes of a large cluster are told the hardware addresses of one another, so that their kernel need not remember them. A
-machine remembers some 1,000 by itself, in all of its network namespaces together (`net.ipv4.neigh.default.gc_thresh3`),
-and refuses to send where there are more; 64 nodes that all talk to one another are 4,032. What is said here does not
-count. It is checked as any other entry is, so a node that has come back with another address is found again.
+Nodes of a large cluster learn the hardware addresses of one another, so that their kernel need not remember them. A
+machine remembers some 1,000 by itself, in all of its network namespaces together (`net.ipv4.neigh.default.gc_thresh3`).
+It refuses to send beyond that; 64 nodes that all talk to one another need 4,032. Entries that are added here do not
+count. The kernel checks them like other entries, so it finds a node that returns with another address.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 
 ROUTE, SOCK_DIAG, NETFILTER = 0, 4, 12
-"""The parts of the kernel that are asked."""
+"""Netlink families."""
 REQUEST, ACK, DUMP, REPLACE, EXCLUSIVE, CREATE, APPEND = 0x1, 0x4, 0x300, 0x100, 0x200, 0x400, 0x800
 _NETLINK = 16
 _ERROR, _DONE = 2, 3
@@ -28,7 +28,7 @@ _ADD_NEIGHBOUR, _PROTOCOL_ADDRESS, _HARDWARE_ADDRESS = 28, 1, 2
 _NEIGHBOUR = struct.Struct("=BxxxiHBB")
 """`struct ndmsg`: family, device, state, flags, type."""
 _STALE, _EXT_LEARNED = 0x04, 0x10
-"""The second says that the kernel did not find it out itself; Linux does not count such entries since 5.0."""
+"""The second flag marks an entry that the kernel did not learn itself; since 5.0 Linux does not count such entries."""
 
 
 def encode_attribute(kind: int, value: bytes) -> bytes:
@@ -50,12 +50,12 @@ def read_attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def encode_request(kind: int, flags: int, body: bytes) -> bytes:
-    """Encode a request; the kernel answers one with the flag ACK or DUMP."""
+    """Encode a request; the kernel answers it if it has the flag ACK or DUMP."""
     return _HEADER.pack(_HEADER.size + len(body), kind, REQUEST | flags, 1, 0) + body
 
 
 def send_requests(part: int, messages: Sequence[bytes], answers: int = 1) -> list[bytes]:
-    """Send requests in one datagram and wait for the answers, see `receive`."""
+    """Send requests in one datagram and wait for the answers, see `exchange_requests`."""
     return list(exchange_requests(part, messages, answers))
 
 
@@ -63,12 +63,12 @@ def exchange_requests(part: int, messages: Sequence[bytes], answers: int = 1) ->
     """Send requests in one datagram and receive the answers.
 
     Args:
-        part: the part of the kernel, ROUTE, SOCK_DIAG or NETFILTER.
-        messages: see `message`.
-        answers: how many of the requests the kernel answers.
+        part: the netlink family, ROUTE, SOCK_DIAG, or NETFILTER.
+        messages: see `encode_request`.
+        answers: number of requests that the kernel answers.
 
     Yields:
-        The bodies of what it sent, without acknowledgements.
+        The bodies of its messages, without acknowledgements.
 
     Raises:
         OSError: the kernel refuses a request, or does not answer.
@@ -90,7 +90,7 @@ def exchange_requests(part: int, messages: Sequence[bytes], answers: int = 1) ->
 
 
 def find_device(address: str) -> int:
-    """Return the number of the network device that has this address; 0: none has, as where a cable is out."""
+    """Return the number of the network device with this address; 0: none, for example because a cable is out."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         for number, name in socket.if_nameindex():
             try:
@@ -103,10 +103,14 @@ def find_device(address: str) -> int:
 
 
 def learn_neighbours(address: str, hardware: Mapping[str, str]) -> None:
-    """Tell the kernel of the node with this address the hardware addresses of others, such as `02:42:ac:11:00:02`.
+    """Add the hardware addresses of other nodes, such as `02:42:ac:11:00:02`, to the kernel of this node.
+
+    Args:
+        address: of this node.
+        hardware: hardware address by address of another node.
 
     Raises:
-        OSError: it does not take them.
+        OSError: the kernel refuses them.
     """
     head = _NEIGHBOUR.pack(socket.AF_INET, find_device(address), _STALE, _EXT_LEARNED, 0)
     for other, known in hardware.items():

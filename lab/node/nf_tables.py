@@ -1,4 +1,4 @@
-"""Tables of packet filters, told to the kernel over netlink; numbers are those of <linux/netfilter/nf_tables.h>."""
+"""Tables of packet filters, set over netlink; numbers are those of <linux/netfilter/nf_tables.h>."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from . import netlink
 
 IPV4, IPV6 = 2, 10
 BEFORE_ROUTING, INPUT, OUTPUT = 0, 1, 3
-"""Where packets meet a chain."""
+"""Hooks of chains."""
 DROP, ACCEPT = 0, 1
 EQUAL, UNEQUAL, LESS, AT_MOST, AT_LEAST = 0, 1, 2, 3, 5
 NETWORK, TRANSPORT = 1, 2
 """Headers of a packet."""
 SOURCE, DESTINATION, TCP_FLAGS, PORT = 12, 16, 13, 2
-"""Where in its header each begins; the port is that of the receiver."""
+"""Offsets in the header; PORT is the receiver's."""
 DEVICE, PROTOCOL = 5, 16
-"""What is known of a packet beside its bytes: the device that it leaves by, and its protocol."""
+"""Metadata of a packet: its outgoing device, and its protocol."""
 _SUBSYSTEM = 10
 _NEW_TABLE, _TABLES, _DELETE_TABLE, _NEW_CHAIN, _NEW_RULE, _RULES = 0, 1, 2, 3, 6, 7
 _BEGIN, _END = 0x10, 0x11
@@ -27,14 +27,14 @@ _REGISTER = 1
 
 
 class Chain(NamedTuple):
-    """A list of rules that packets meet."""
+    """A list of rules for packets."""
 
     name: str
     hook: int
     priority: int
-    """Chains of a lower one are met earlier."""
+    """Chains with a lower one come first."""
     policy: int = ACCEPT
-    """What becomes of a packet that no rule decides on."""
+    """Verdict on a packet that no rule decides on."""
 
 
 class Rule(NamedTuple):
@@ -46,10 +46,10 @@ class Rule(NamedTuple):
 
 
 def replace_table(family: int, name: str, chains: Sequence[Chain], rules: Sequence[Rule]) -> None:
-    """Have a table with these rules in place of the one of its name, in one transaction; without rules, no table.
+    """Replace the table of this name by one with these rules, in one transaction; without rules, remove it.
 
     Raises:
-        OSError: the kernel refuses; then it has the table that it had.
+        OSError: the kernel refuses, and keeps the previous table.
     """
     table = netlink.encode_attribute(1, _text(name))
     requests = [(_NEW_TABLE, table), (_DELETE_TABLE, table)]  # made first, so that there is one to delete
@@ -63,12 +63,12 @@ def replace_table(family: int, name: str, chains: Sequence[Chain], rules: Sequen
 
 
 def has_table(family: int, name: str) -> bool:
-    """Whether there is a table of this name."""
+    """Return whether there is a table of this name."""
     return any(attributes.get(1) == _text(name) for attributes in _dumped(_TABLES, family))
 
 
 def count_packets(family: int, name: str) -> dict[str, int]:
-    """How many packets the rules of a table have met that count them, by comment."""
+    """Return the number of packets that the counting rules of a table have matched, by comment."""
     packets: dict[str, int] = {}
     for attributes in _dumped(_RULES, family):
         for _, item in netlink.read_attributes(attributes.get(4, b"") if attributes.get(1) == _text(name) else b""):
@@ -108,11 +108,11 @@ def _number(kind: int, value: int) -> bytes:
     return netlink.encode_attribute(kind, struct.pack(">I", value))
 
 
-# -- parts of rules; what one loads, the next compares
+# -- expressions of rules; one loads bytes, and the next compares them
 
 
 def encode_expression(name: str, *attributes: int | bytes) -> bytes:
-    """An expression by its name, with attributes numbered from 1: a number, or its bytes as they are."""
+    """Encode an expression by its name, with attributes numbered from 1: a number, or its bytes as they are."""
     numbered = [_number(at, one) if isinstance(one, int) else one for at, one in enumerate(attributes, 1)]
     return netlink.encode_nested(1, netlink.encode_attribute(1, _text(name)), netlink.encode_nested(2, *numbered))
 
@@ -122,37 +122,37 @@ def _data(kind: int, value: bytes) -> bytes:
 
 
 def load_bytes(header: int, offset: int, size: int) -> bytes:
-    """Bytes of the packet."""
+    """Load bytes of the packet."""
     return encode_expression("payload", _REGISTER, header, offset, size)
 
 
 def load_meta(what: int) -> bytes:
-    """DEVICE or PROTOCOL."""
+    """Load DEVICE or PROTOCOL."""
     return encode_expression("meta", _REGISTER, what)
 
 
 def compare_loaded(value: bytes, how: int = EQUAL) -> bytes:
-    """Go on only if what is loaded compares so to the value."""
+    """Continue only if the comparison of the loaded bytes with the value holds."""
     return encode_expression("cmp", _REGISTER, how, _data(3, value))
 
 
 def mask_loaded(bits: bytes) -> bytes:
-    """Keep these bits of what is loaded."""
+    """Keep these bits of the loaded bytes."""
     return encode_expression("bitwise", _REGISTER, _REGISTER, len(bits), _data(4, bits), _data(5, bytes(len(bits))))
 
 
 def match_address(which: int, how: int, value: str) -> list[bytes]:
-    """Go on only if the SOURCE or the DESTINATION compares so to an address."""
+    """Continue only if the comparison of the SOURCE or DESTINATION with an address holds."""
     return [load_bytes(NETWORK, which, 4), compare_loaded(socket.inet_aton(value), how)]
 
 
 def match_protocol(number: int, how: int = EQUAL) -> list[bytes]:
-    """Go on only if the packet is of this protocol, or with UNEQUAL of another one."""
+    """Continue only if the packet is of this protocol, or with UNEQUAL of another one."""
     return [load_meta(PROTOCOL), compare_loaded(bytes([number]), how)]
 
 
 def match_randomly(share: float) -> list[bytes]:
-    """Go on with this share of the packets."""
+    """Continue with this share of the packets."""
     parts = 1 << 24
     drawn = encode_expression("numgen", _REGISTER, parts, 1)
     ordered = encode_expression("byteorder", _REGISTER, _REGISTER, 1, 4, 4)
@@ -168,7 +168,7 @@ def duplicate_packet(to: str) -> list[bytes]:
 
 
 def reject_packet(kind: int) -> bytes:
-    """Refuse the packet: 0 with a message that nobody listens at its port, 1 with the reset of its connection."""
+    """Refuse the packet: 0 with a message that its port is closed, 1 with a reset of its connection."""
     return encode_expression("reject", kind, netlink.encode_attribute(2, b"\3"))
 
 

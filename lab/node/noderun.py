@@ -1,4 +1,4 @@
-"""One run on one node: its folder, its workers, what they say, and that nothing of it remains."""
+"""One run on one node: its folders, its workers, their statements, and the cleanup."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from .rank import check, joining
 from .rank_process import RankProcess, Worker
 from .statement import SOCKET_VARIABLE, Datagram, receive_statements
 
-_PATIENCE_S = 0.05  # then the processes of a run are ended by their users, all at once
+_PATIENCE_S = 0.05  # after this, all processes of a run's users are killed at once
 _UNWATCHED_S, _FOLLOWED_S, _STEPPED_S = 1.0, 0.1, 0.03
 _KILL_DEADLINE_S = 120.0  # thousands of processes take seconds to end
 _MOST_NAMED = 16
 _LONGEST_COMMAND = 200
 _FORK = "(a fork of the worker)"
-"""It has the words of the agent, from which the worker is forked."""
+"""Shown for a fork of a worker, which has the command line of the agent."""
 _OF_PYTHON = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
-"""They end by themselves, a moment after whom they serve."""
+"""They end by themselves, a moment after the process that they serve."""
 _ORPHAN_PATIENCE_S = 0.1
 _PAUSE_S = 0.005
 _READ_BYTES = 1 << 16
@@ -51,23 +51,23 @@ class NodeRun:
         """Sends a message to the lab."""
         self.users = users.Users(claim, container=config.container)
         self._leftovers = leftovers
-        """What it leaves elsewhere in its container; None where that cannot be told."""
+        """What the run leaves outside of its folders in a container; None: unknown."""
         if leftovers is not None:
             leftovers.begin_run(self.users.worker(0))
         self.folders = run_folders.RunFolders(config.root, self.users)
         self.workers: list[Worker] = []
-        """In the order of their start, starters and the check among them; of each local rank the last one."""
+        """In the order of their start, with starters and the check; for each local rank only the last one."""
         self._started = 0
         self._triggers: tuple[dict[str, Any], ...] = ()
-        """The points at which ranks are held."""
+        """Points at which ranks are held."""
         self.disk: dict[str, Any] = {}
-        """What is done to their writes, see `disk_faults`."""
+        """Current faults of their writes, see `lab.features.faults.on_node.write_filter`."""
         self.spared: Callable[[], set[int]] = set
-        """Processes of the agent that are none of the run."""
+        """Returns processes of the agent that do not belong to the run."""
         self.store_pid: int | None = None
         self._going = self._ended = False
         self.uncleaned: list[str] = []
-        """What could not be ended or removed, a phrase each."""
+        """A phrase for each thing that could not be ended or removed."""
         self.tcp = tcp.Reports(config, self.send)
         """Reports connections between the nodes."""
         self.imported: set[str] = set()
@@ -76,24 +76,24 @@ class NodeRun:
         self._limits = limits.Limits(claim, config, self.send, self.users, writable)
         self.joined_processes = JoinedProcesses(self.send, self._limits)
         self.traces_every_s = _UNWATCHED_S
-        """How often traces are sent."""
+        """Interval between transfers of traces."""
         self._step = False
-        """Whether workers that start are held before each call that is recorded."""
+        """Whether new workers are held before each recorded call."""
         self._stopping = False
-        """Whether no launcher gets another worker."""
+        """Whether launchers may not add workers any more."""
 
     # -- before the start
 
     def prepare(self, asked: messages.Prepare) -> None:
-        """Start the store, if it is this node's, and every worker, or starter, waiting at its gate.
+        """Start the store, if this node hosts it, and every worker or starter, which waits at its gate.
 
         Raises:
             StoreError: the store cannot listen.
-            OSError: a starter is no program of this node.
+            OSError: this node does not have the starter's program.
         """
         self._triggers = asked.triggers or self._triggers
         if asked.store is not None:
-            self._end_store()  # of an earlier attempt
+            self._end_store()  # from an earlier attempt
             self.store_pid = store.start_store(asked.store, self.users.store)
         for start in asked.starters:
             launch.check_starter(start)
@@ -108,8 +108,8 @@ class NodeRun:
     def check(self, asked: messages.Check) -> None:
         """Start the scenario's own check of the results as one more worker, rank -1, in a fresh copy of the folder.
 
-        Nothing that a script started is left by then to change what the check sees. Of what the ranks left, it is given
-        copies of regular files.
+        No process of a script is left that could change what the check reads. The check gets copies of the regular
+        files that the ranks left.
 
         Raises:
             RuntimeError: a process of the run does not end.
@@ -176,7 +176,7 @@ class NodeRun:
         self._start(start, folder)
 
     def _adopt(self, starter: Worker, process: messages.Launched, datagram: Datagram) -> None:
-        """Have a process that a starter started be a worker; nobody else is, and one of which this is none ends."""
+        """Make a process of a starter a worker, after validation; a process that is refused ends."""
         running = [one for one in self.workers if one.rank >= 0 and one.is_running]
         known = any(one.rank == process.rank or one.local_rank == process.local_rank for one in running)
         try:
@@ -197,9 +197,9 @@ class NodeRun:
         self._open_gates()
 
     def _forget_ended(self, local_rank: int) -> None:
-        """Forget the worker of an earlier attempt whose place another one takes."""
+        """Remove the ended worker of an earlier attempt with this local rank."""
         for worker in [one for one in self.workers if one.local_rank == local_rank and not one.is_running]:
-            self.read_all(worker)  # what has outlived it may have printed something
+            self.read_all(worker)  # an orphan of it may have printed something
             worker.send_trace(self.send)
             self._limits.report_worker(worker)
             worker.close()
@@ -220,7 +220,7 @@ class NodeRun:
     # -- while it runs
 
     def register(self, selector: selectors.BaseSelector) -> None:
-        """Have a selector wait until a worker says something, or takes what it is to read."""
+        """Have a selector wait until a worker writes something, or can read more input."""
         for worker in self.workers:
             status = [worker.ends["status"]] if "status" in worker.ends and worker.is_running else []
             for fd in (worker.notes.fileno(), *worker.streams, *status):
@@ -230,7 +230,7 @@ class NodeRun:
         self.joined_processes.register(selector)
 
     def pass_on(self, ready: set[int]) -> None:
-        """Pass on what can be read and written by those descriptors that are ready."""
+        """Pass on output and input on those descriptors that are ready."""
         for worker in list(self.workers):
             if worker.notes.fileno() in ready:
                 self.read_notes(worker)
@@ -239,7 +239,7 @@ class NodeRun:
             if worker.input_channel.waiting in ready:
                 self._report_delivered(worker.rank, *worker.input_channel.flush())
         if self.joined_processes.detect_ends(ready):
-            for worker in self.workers:  # what they said last
+            for worker in self.workers:  # their last statements
                 self.read_notes(worker)
             self.joined_processes.report_ends()
         if any(worker.ends.get("status") in ready for worker in self.workers):
@@ -250,7 +250,7 @@ class NodeRun:
             chunk = os.read(fd, _READ_BYTES)
         except BlockingIOError:
             return 0
-        except OSError:  # a pseudo-terminal that its worker has no more
+        except OSError:  # a pseudo-terminal that the worker has closed
             chunk = b""
         if not chunk:
             os.close(fd)
@@ -265,19 +265,19 @@ class NodeRun:
         return len(chunk)
 
     def read_all(self, worker: Worker) -> None:
-        """Pass on what is in a worker's pipes now; a process that outlives it may go on filling them."""
+        """Send what is in a worker's pipes now; orphans may go on filling them."""
         for fd in list(worker.streams):
             left = processes.readable_bytes(fd)
             while left > 0 and (size := self._read_stream(worker, fd)):
                 left -= size
 
     def send_traces(self) -> bool:
-        """Pass on whole lines of the recorders, as long as what is sent gets through; True if something was left."""
+        """Send complete lines of the recorders until the connection is congested; return whether lines are left."""
         left = any(worker.send_trace(self.send) for worker in self.workers)
         return left or any(self.joined_processes.send_trace(process) for process in self.joined_processes)
 
     def read_notes(self, worker: Worker) -> None:
-        """Handle what a worker has stated, or a process that it started."""
+        """Handle the statements of a worker and of processes that it started."""
         for datagram in receive_statements(worker.notes):
             statement: Any = datagram.statement
             if isinstance(statement, messages.Launched):
@@ -285,12 +285,12 @@ class NodeRun:
                 continue
             if self.joined_processes.handle(worker.rank, datagram, worker.attempt) or statement.rank != worker.rank:
                 continue
-            if isinstance(statement, messages.Raised):  # later than now is a lie that would move the blame
+            if isinstance(statement, messages.Raised):  # a time in the future is forged, and would change the culprit
                 worker.raised = statement._replace(time=min(statement.time, time.time()))
             elif isinstance(statement, messages.Imported):
                 self.imported.update({*statement.names}.intersection(warm.missing_modules()))
             elif isinstance(statement, messages.Reached):
-                self.send_traces()  # what is about to be done may be the end of this node
+                self.send_traces()  # the fault may end this node
                 self.send(statement._replace(attempt=worker.attempt))
             elif self._limits.count(worker.rank, worker.attempt, "notes", datagram.bytes) == datagram.bytes:
                 self.send(statement._replace(attempt=worker.attempt))
@@ -311,19 +311,19 @@ class NodeRun:
             self.tcp.poll(ended=bool(worker.status) and not worker.stopped)
 
     def poll(self) -> None:
-        """Keep it within those of its limits that no kernel looks after, and report what has become of it."""
+        """Enforce the limits that no kernel enforces, and report changes."""
         if self._going:
             self._limits.enforce(self.workers, self.store_pid, self.joined_processes)
             self.joined_processes.report_ends()
             self.tcp.poll()
 
     def follow(self, asked: messages.Follow) -> None:
-        """Somebody watches the run from now on."""
+        """Send traces more often, because a client watches the run."""
         self._step = asked.step
         self.traces_every_s = _STEPPED_S if asked.step else _FOLLOWED_S
 
     def release(self, asked: messages.Release) -> None:
-        """Tell workers that are held that they may go on, and what they have to do before."""
+        """Let held workers continue, with what they have to do before."""
         for worker in self.workers:
             if asked.rank in (worker.rank, messages.EVERY_RANK) and worker.is_running:
                 worker.write(asked.end, f"{asked.line}\n".encode())
@@ -331,18 +331,18 @@ class NodeRun:
     # -- where they are
 
     def _running(self) -> list[RankProcess]:
-        """Processes whose stacks can be asked for: a starter may be any program."""
+        """Return the processes that can write their stacks, without starters, which may be any program."""
         workers = [one for one in self.workers if one.is_running and one.rank != messages.STARTER]
         return [*(process for process in self.joined_processes if process.is_running), *workers]
 
     def request_stacks(self) -> None:
-        """Have every running worker write its Python stack, and the ranks that scripts started theirs."""
+        """Have every running worker, and the ranks that scripts started, write its Python stack."""
         self.tcp.ask()
         for process in self._running():
             process.begin_stack()
 
     def report_stacks(self) -> None:
-        """Send what they wrote."""
+        """Send the stacks."""
         self.tcp.report()
         for process in self._running():
             if isinstance(process, Worker):
@@ -352,13 +352,13 @@ class NodeRun:
     # -- what they are to read
 
     def write_input(self, request: messages.Input) -> None:
-        """Give a worker something to read."""
+        """Write input to a worker."""
         self._report_delivered(
             request.rank, *self.find_input_channel(request.rank).write(request.data, last=request.last)
         )
 
     def find_input_channel(self, rank: int) -> channels.InputChannel:
-        """Where the last worker that was given a rank is given what it reads; where there is none, nobody takes it."""
+        """Return the input of the last worker with a rank, or one that is closed if there is none."""
         return next(
             (worker.input_channel for worker in reversed(self.workers) if worker.rank == rank),
             channels.InputChannel({}),
@@ -371,24 +371,24 @@ class NodeRun:
     # -- its end
 
     def stop(self, number: int) -> None:
-        """Send a signal to every worker that still runs, and to the processes of its session."""
+        """Send a signal to every running worker, and to the processes of its session."""
         self._stopping = True
         for process in self.joined_processes:
             process.stopped |= process.is_running
         for worker in self.workers:
             if worker.is_running:
-                worker.stopped |= not worker.killed_by_starter  # then it has been killed already
+                worker.stopped |= not worker.killed_by_starter  # in that case its starter has killed it
                 processes.signal_session(worker.pid, number)
 
     def end(self) -> None:
-        """End every process and pass on their last words; only the first time counts."""
+        """End every process and send its last output; only the first call has an effect."""
         if not self._ended:
             self._ended = True
             self._try(self._end_processes)
             self._try(self._pass_on_last_words)
 
     def clean(self) -> None:
-        """Leave nothing: end what runs, remove every file; what fails keeps no rest."""
+        """End all processes, and remove all files; go on after errors."""
         self._try(self.end)
         self._try(self._remove_files)
 
@@ -400,7 +400,7 @@ class NodeRun:
             self.uncleaned.append(f"what its agent did not come to ({type(error).__name__}: {error})")
 
     def outputs(self, asked: messages.Finish) -> outputs.Outputs:
-        """What its processes made, which have ended."""
+        """Return the files that its processes made, which have ended."""
         of_ranks = sorted((one.rank, one.local_rank) for one in self.workers if one.rank >= 0)
         ranks = {self.users.worker(local_rank).uid: rank for rank, local_rank in reversed(of_ranks)}
         return outputs.Outputs(asked, self.folders, ranks)
@@ -411,7 +411,7 @@ class NodeRun:
         keep |= {worker.pid for worker in self.workers if worker.is_running} | {self.store_pid or 0}
         if self.workers and processes.kill_descendants(keep, _PATIENCE_S, first=self._report_orphans):
             for user in {self.users.worker(worker.local_rank) for worker in self.workers if self.users.are_separate}:
-                processes.kill_user_processes(user.uid, user.gid)  # those included that fork faster than they are found
+                processes.kill_user_processes(user.uid, user.gid)  # even those that fork too fast to be listed
         if self.workers and (pids := processes.kill_descendants(keep, _KILL_DEADLINE_S, self.send.send_cleaning)):
             self.uncleaned.append(f"{len(pids)} processes that do not end")
         deadline = time.monotonic() + 2.0
@@ -422,7 +422,7 @@ class NodeRun:
         self._end_store()
 
     def _report_orphans(self, pids: Iterable[int]) -> None:
-        """Name processes that do not end within a moment, where all workers have ended by themselves."""
+        """Report processes that do not end within a moment, if all workers have ended by themselves."""
         if any(worker.stopped or worker.is_running for worker in self.workers):
             return
         sessions = {worker.pid: worker.rank for worker in self.workers if worker.rank >= 0}
@@ -445,7 +445,7 @@ class NodeRun:
             self.store_pid = None
 
     def _pass_on_last_words(self) -> None:
-        """Pass on what was printed and stated last, now that every process of the run is dead."""
+        """Send the last output and statements, after all processes of the run have died."""
         for worker in self.workers:
             self.read_all(worker)
             self.read_notes(worker)
@@ -469,7 +469,7 @@ class NodeRun:
 
 
 def _command(pid: int) -> str:
-    """The words that a process was started with; empty of one that has ended."""
+    """Return the command line of a process; empty if it has ended."""
     with suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
         words = file.read(1 << 14).rstrip(b"\0").split(b"\0")
         if words != [b""] and not processes.is_zombie(pid):

@@ -1,4 +1,4 @@
-"""What an agent does with processes: find them, end them, take their privileges away, measure them."""
+"""Operations of an agent on processes: find, end, and measure them, and drop their privileges."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
 _LAST_CAPABILITY = 63
 _SIGNAL_S = 0.0005
-"""A signal takes effect some moments after it was sent."""
+"""Delay until a sent signal takes effect."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def become_subreaper() -> None:
-    """Make every orphaned descendant a child of this process, however often it forked and whatever session it is in."""
+    """Adopt every orphaned descendant, in spite of forks and sessions."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def detach_from_agent(streams: Sequence[int], keep: Collection[int]) -> None:
-    """In a fresh child: its own session and streams, no signal handlers of the agent, no descriptors but `keep`.
+    """Detach a new child from the agent: a new session and streams, default signal handlers, no descriptors but `keep`.
 
-    `streams` are standard input, output and error; -1: it is empty.
+    `streams` are standard input, output, and error; -1: empty.
     """
     os.setsid()
     signal.set_wakeup_fd(-1)
@@ -47,7 +47,7 @@ def detach_from_agent(streams: Sequence[int], keep: Collection[int]) -> None:
 
 
 def fork_helper(work: Callable[[], object], keep: Collection[int] = ()) -> int:
-    """Fork a process of the agent that works beside it and ends with it; returns its pid."""
+    """Fork a process that works for the agent and ends with it; return its pid."""
     agent, pid = os.getpid(), os.fork()
     if pid == 0:
         try:
@@ -60,7 +60,7 @@ def fork_helper(work: Callable[[], object], keep: Collection[int] = ()) -> int:
 
 
 def set_streams(streams: Sequence[int]) -> None:
-    """Make these standard input, output and error; -1: it is empty."""
+    """Make these standard input, output, and error; -1: empty."""
     for number, fd in enumerate(streams):
         os.dup2(fd if fd >= 0 else os.open(os.devnull, os.O_RDONLY), number)
 
@@ -78,7 +78,7 @@ def signal_on_parent_death(number: int) -> None:
 
 
 def drop_privileges(uid: int, gid: int) -> None:
-    """Become this user, without any privilege for good, even as root; does nothing where this process has none."""
+    """Become this user, without any privilege for good; do nothing if this process is not root."""
     if os.geteuid() != 0:
         return
     for capability in range(_LAST_CAPABILITY + 1):
@@ -92,7 +92,7 @@ def drop_privileges(uid: int, gid: int) -> None:
 
 
 def become_user(uid: int, gid: int) -> None:
-    """Become this user, who is in no other group; as root."""
+    """Become this user, without other groups; needs root."""
     os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
@@ -105,23 +105,23 @@ def prefer_as_oom_victim() -> None:
 
 
 def readable_bytes(pipe: int) -> int:
-    """How many bytes wait in a pipe."""
+    """Return the number of bytes that wait in a pipe."""
     waiting = array.array("i", [0])
     fcntl.ioctl(pipe, termios.FIONREAD, waiting)
     return waiting[0]
 
 
 def read_words(*paths: str) -> Iterator[list[str]]:
-    """The words of each line in files of the kernel; of one that is gone, or goes meanwhile, no more."""
+    """Yield the words of each line in files of the kernel; skip files that do not exist."""
     for path in paths:
         with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
             yield from map(str.split, file)
 
 
 def _children(pid: int) -> list[int]:
-    """The children of a process, whichever of its threads made them; none where it has ended.
+    """Return the children of all threads of a process; empty if it has ended.
 
-    The kernel may leave some out that are there while others end, but not all of them.
+    The kernel may omit some children while others end, but not all of them.
     """
     try:
         threads = os.listdir(f"/proc/{pid}/task")
@@ -142,10 +142,10 @@ def parent_of(pid: int) -> int:
 
 
 def children_of() -> Callable[[int], list[int]]:
-    """What tells the children of a process now."""
+    """Return a function that lists the children of a process."""
     if os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
         return _children
-    children: dict[int, list[int]] = {}  # a kernel that does not tell those of one process
+    children: dict[int, list[int]] = {}  # a kernel without lists of children
     for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
         with suppress(OSError, IndexError, ValueError):  # it ended while we looked
             children.setdefault(parent_of(pid), []).append(pid)
@@ -153,7 +153,7 @@ def children_of() -> Callable[[int], list[int]]:
 
 
 def list_descendants(*roots: int) -> list[int]:
-    """Every process below `roots`, parents before children."""
+    """Return every process below `roots`, parents before children."""
     children = children_of()
     pids = [child for root in roots for child in children(root)]
     for pid in pids:
@@ -162,7 +162,7 @@ def list_descendants(*roots: int) -> list[int]:
 
 
 def filter_catching(number: int, pids: list[int]) -> list[int]:
-    """Those of the processes that have a handler for a signal: for others it may be the end."""
+    """Return the processes that have a handler for a signal; the signal might kill the others."""
     caught = ((pid, words[1]) for pid in pids for words in read_words(f"/proc/{pid}/status") if words[0] == "SigCgt:")
     return [pid for pid, signals in caught if int(signals, 16) >> (number - 1) & 1]
 
@@ -173,10 +173,10 @@ def kill_descendants(
     on_progress: Callable[[], object] = lambda: None,
     first: Callable[[list[int]], object] = lambda _: None,
 ) -> list[int]:
-    """Kill everything below this process but the children in `keep`, again and again until none is left.
+    """Kill everything below this process except the children in `keep`, repeatedly until nothing is left.
 
-    `tell` is called every time that some are left, `first` before the first is killed, with all that are there. Returns
-    those that are left at the deadline.
+    `on_progress` is called in each round with processes. `first` is called with all processes before the first kill.
+    Returns the processes that are left at the deadline.
     """
     end, is_first = time.monotonic() + deadline_s, True
     while True:
@@ -196,7 +196,7 @@ def kill_descendants(
 
 
 def kill_processes(pids: Collection[int]) -> None:
-    """Kill processes, all of them stopped before the first is killed, so that none starts another in its place."""
+    """Kill processes; stop all of them first, so that none starts another one meanwhile."""
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in pids:
             with suppress(OSError):  # gone already
@@ -204,7 +204,7 @@ def kill_processes(pids: Collection[int]) -> None:
 
 
 def signal_session(pid: int, number: int) -> None:
-    """Send a signal to a process, and to those of its session."""
+    """Send a signal to a process and its session."""
     with suppress(ProcessLookupError):
         try:
             os.killpg(pid, number)
@@ -213,9 +213,9 @@ def signal_session(pid: int, number: int) -> None:
 
 
 def stop_processes(find: Callable[[], list[int]], deadline_s: float) -> list[int]:
-    """Stop processes, parents first, and look for others until each that is found stands; returns those that do not.
+    """Stop processes, parents first, until every process that `find` returns is stopped; return those that are not.
 
-    A parent that stands starts no other.
+    A stopped parent starts no other process.
     """
     end = time.monotonic() + deadline_s
     while running := [pid for pid in find() if not (is_stopped(pid) or is_zombie(pid))]:
@@ -229,23 +229,23 @@ def stop_processes(find: Callable[[], list[int]], deadline_s: float) -> list[int
 
 
 def continue_processes(pids: list[int]) -> None:
-    """Let processes go on, parents, who come first in the list, last: they see their children run."""
+    """Continue processes; parents, which come first in the list, are last, so that they find their children running."""
     for pid in reversed(pids):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
 
 
 def kill_user_processes(uid: int, gid: int) -> None:
-    """Kill every process of a user at once, those included that come and go faster than they can be listed."""
+    """Kill every process of a user at once, even those that start and end too fast to be listed."""
     run_as(uid, gid, lambda: os.kill(-1, signal.SIGKILL))
 
 
 def run_as(uid: int, gid: int, action: Callable[[], object]) -> str:
-    """Do something as another user, in a fork; returns its result as text, empty where it could not be done."""
+    """Call a function as another user, in a fork; return its result as text, empty if that failed."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
     try:
         pid = os.fork()
-    except OSError:  # they leave no room for another process
+    except OSError:  # the limit for processes is reached
         pid = -1
     if pid == 0:
         try:
@@ -262,19 +262,19 @@ def run_as(uid: int, gid: int, action: Callable[[], object]) -> str:
 
 
 def is_zombie(pid: int) -> bool:
-    """Whether a process has ended, or there is none."""
+    """Return whether a process has ended, or does not exist."""
     return _state(pid) in ("Z", "")
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal has stopped a process, and nothing has let it go on."""
+    """Return whether a signal has stopped a process."""
     return _state(pid) == "T"
 
 
 def _state(pid: int) -> str:
-    """The letter of a process's state in /proc; empty where there is no such process.
+    """Return the letter of a process's state in /proc; empty if it does not exist.
 
-    One whose first thread alone has ended goes on: then it is that of another of its threads.
+    If only its main thread has ended, return the state of another thread.
     """
     state, threads = _stat(f"/proc/{pid}/stat")
     if state == "Z" and threads > 1:
@@ -285,7 +285,7 @@ def _state(pid: int) -> str:
 
 
 def _stat(path: str) -> tuple[str, int]:
-    """The letter of a state, and how many threads there are."""
+    """Return the letter of the state, and the number of threads."""
     with suppress(OSError), open(path, "rb") as file:
         words = file.read().rpartition(b")")[2].split()
         return words[0].decode(), int(words[17])
@@ -293,7 +293,7 @@ def _stat(path: str) -> tuple[str, int]:
 
 
 def signal_name(number: int) -> str | None:
-    """Name of a signal, `SIGRTMIN+3` among them; None for 0."""
+    """Return the name of a signal, `SIGRTMIN+3` among them; None for 0."""
     if not number:
         return None
     try:
@@ -303,21 +303,21 @@ def signal_name(number: int) -> str | None:
 
 
 def held_bytes(pids: list[int]) -> dict[int, int]:
-    """Memory that each process holds, shared pages divided among those who share them (PSS)."""
+    """Return the memory of each process (PSS: shared pages are divided among their users)."""
     lines = ((pid, words) for pid in pids for words in read_words(f"/proc/{pid}/smaps_rollup"))
     return {pid: int(words[1]) * 1024 for pid, words in lines if words[0] == "Pss:"}
 
 
 def sizes_over(limit_bytes: int, pids: list[int]) -> dict[int, int]:
-    """Memory that each process holds, where together they hold as much as the limit; otherwise empty."""
+    """Return the memory of each process if their sum reaches the limit; otherwise empty."""
     resident = sum(int(words[1]) for pid in pids for words in read_words(f"/proc/{pid}/statm"))
-    # What is resident is cheaper to ask for, and never less.
+    # The resident size is cheaper to read, and never smaller.
     sizes = held_bytes(pids) if resident * os.sysconf("SC_PAGE_SIZE") >= limit_bytes else {}
     return sizes if sum(sizes.values()) >= limit_bytes else {}
 
 
 def allow_open_files(count: int) -> int:
-    """Let this process, and those that it starts, have at least so many files open; returns how many they may have."""
+    """Raise this process's limit for open files to at least this; return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -1,4 +1,4 @@
-"""What a worker says to its agent: read and checked here, because a script can send whatever it likes."""
+"""Statements of a worker to its agent: read and validated here, because a script can send anything."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from .messages import wire
 from .messages.agent import Statement
 
 SOCKET_VARIABLE = "LAB_NOTE_SOCKET"
-"""Where a worker, and what it starts, send their statements."""
+"""Variable with the socket for statements of a worker and its descendants."""
 DEEPEST = 100
-"""How many lists and mappings may lie within each other in a note."""
+"""Limit for the nesting of lists and mappings in a note."""
 LARGEST = 1e300
-"""No number of a note is larger: a float must be able to hold it."""
+"""Limit for the numbers of a note: a float can hold it."""
 _LATEST = 1e11
-"""Unix times beyond are none."""
+"""Limit for Unix times."""
 _LONGEST_BYTES = 1 << 18
 _MOST_AT_ONCE = 1000
 _CREDENTIALS = struct.Struct("3i")
 _MOST_DESCRIPTORS = 16
 _MORE_BYTES = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_MOST_DESCRIPTORS * struct.calcsize("i"))
-"""Room for the sender's identity and descriptors; the kernel closes what comes beyond."""
+"""Buffer for the sender's identity and descriptors; the kernel closes all further descriptors."""
 
 
 class Datagram(NamedTuple):
-    """A statement, and what is known of where it comes from."""
+    """A statement and its sender."""
 
     statement: Statement
     bytes: int
     pid: int
-    """Of the process that sent it, as the kernel knows it; 0 where it does not."""
+    """Sender according to the kernel; 0 if unknown."""
     fds: list[int]
-    """Descriptors that came with it; who takes them over removes them here."""
+    """Descriptors that came with it; a receiver that takes them over removes them here."""
 
 
 def bind_notes(path: str) -> socket.socket:
-    """A socket for the statements of one rank, that waits for nobody and is told who sends."""
+    """Return a non-blocking socket for the statements of one rank that knows its senders."""
     notes = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     notes.bind(path)
     notes.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -50,7 +50,7 @@ def bind_notes(path: str) -> socket.socket:
 
 
 def receive_statements(notes: socket.socket) -> Iterator[Datagram]:
-    """What waits in a rank's socket; no more than fits in there, however fast somebody writes."""
+    """Yield the statements that wait in a rank's socket, at most as many as fit into it."""
     for _ in range(_MOST_AT_ONCE):
         try:
             data, ancillary, flags, _ = notes.recvmsg(_LONGEST_BYTES, _MORE_BYTES, socket.MSG_CMSG_CLOEXEC)
@@ -65,7 +65,7 @@ def receive_statements(notes: socket.socket) -> Iterator[Datagram]:
                 fds += array.array("i", content[:whole])
         try:
             statement = read_statement(data)
-            if statement is not None and not flags & socket.MSG_CTRUNC:  # nobody sends more than there is room for
+            if statement is not None and not flags & socket.MSG_CTRUNC:  # a larger one is not from the lab
                 yield Datagram(statement, len(data), pid, fds)
         finally:
             for fd in fds:
@@ -74,7 +74,7 @@ def receive_statements(notes: socket.socket) -> Iterator[Datagram]:
 
 
 def read_statement(datagram: bytes) -> Statement | None:
-    """The statement in a datagram; None where it holds none that `lab.note` or a worker of the lab would send."""
+    """Return the statement in a datagram; None if neither `lab.note` nor a worker of the lab would send it."""
     statement = wire.decode_message(datagram)
     if not isinstance(statement, get_args(Statement)):
         return None
@@ -84,7 +84,7 @@ def read_statement(datagram: bytes) -> Statement | None:
 
 
 def problem_with(value: Any) -> str:
-    """Why plain data cannot be a note, as the end of a sentence that begins with it; empty where it can."""
+    """Return why plain data cannot be a note, as the end of a sentence that begins with it; empty if it can."""
     waiting = [(value, 0)]
     while waiting:
         item, depth = waiting.pop()

@@ -1,6 +1,6 @@
-"""The rendezvous store of a run, hosted by the agent of node 0 as torchrun's agent hosts it.
+"""The rendezvous store of a run, hosted by the agent of node 0, like that of torchrun's agent.
 
-It listens before any worker starts, so that no worker waits half a second to try again.
+It listens before any worker starts, so that no worker waits half a second for a retry.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class StoreError(RuntimeError):
 
 
 def start_store(asked: Store, user: User) -> int:
-    """Host a TCPStore in a process of its own, because it needs a thread and the agent must stay without one.
+    """Host a TCPStore in a separate process, because it needs a thread and the agent must have only one.
 
-    Killing the process, whose pid is returned, ends the store.
+    Kill the process, whose pid is returned, to end the store.
 
     Raises:
-        StoreError: the port is taken, the address is not this node's, or the process ended.
+        StoreError: the port is in use, the address is not this node's, or the process ended.
     """
     family = socket.AF_INET6 if ":" in asked.address else socket.AF_INET
     try:
@@ -52,7 +52,7 @@ def _serve(listen_fd: int, asked: Store, ready: int, user: User, agent: int) -> 
     import torch.distributed as dist
 
     processes.drop_privileges(*user)
-    processes.die_with_parent(agent)  # once more: a change of user takes that back
+    processes.die_with_parent(agent)  # again: a change of user clears it
     store = dist.TCPStore(
         *asked,
         is_master=True,

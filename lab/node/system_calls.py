@@ -1,6 +1,6 @@
-"""Filters of system calls: one that sees some of them, and those that refuse calls to workers of a container.
+"""Seccomp filters: one that watches system calls, and those that refuse calls to workers of a container.
 
-A filter holds for the process that sets it and for all that it starts, for good.
+A filter stays for good, for the process that sets it and for all its descendants.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 ALLOW, NOTIFY, REFUSE = 0x7FFF0000, 0x7FC00000, 0x00050000
-"""What becomes of a call; to the last an error number is added."""
+"""Results of a filter; an error number is added to the last."""
 LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-"""Instructions; of a comparison, the next two say how many are left out where it is true, and where it is not."""
+"""Instructions; a comparison is followed by the numbers of instructions to skip if it holds, and if not."""
 NUMBER_AT, MACHINE_AT, FIRST_ARGUMENT_AT = 0, 4, 16
 NEW_LISTENER = 8
-"""A flag: the result is a descriptor at which calls are told."""
+"""Flag: the result is a descriptor that reports calls."""
 _PR_SET_NO_NEW_PRIVS = 38
 _SET_FILTER = 1
 _IO_URING = (425, 426, 427)
 _AF_VSOCK = 40
 _STRICT_FAMILIES = (1, 2, 10, 16)
-"""AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK, by which libraries list devices."""
+"""AF_UNIX, AF_INET, AF_INET6, and AF_NETLINK, with which libraries list devices."""
 _OF_X32 = 1 << 30
 _NEW_NAMESPACES = 0x7E020000
 """Every CLONE_NEW... flag of `clone`."""
 _SETUID_OR_SETGID = 0o6000
 _MAKES_A_FILE = os.O_CREAT | 0o20000000
-"""The second is the bit of O_TMPFILE that is of no other flag."""
+"""The second is the bit of O_TMPFILE that no other flag has."""
 
 Instruction = tuple[int, int, int, int]
 
@@ -43,16 +43,16 @@ class Machine(NamedTuple):
     socket: int
     clone: int
     shared_tables: tuple[int, ...]
-    """Calls that take places in tables of the whole machine, or make namespaces: io_setup, add_key, request_key,
-    keyctl, perf_event_open, bpf, userfaultfd, fanotify_init, memfd_secret, unshare, setns, clone3. The C library uses
-    clone instead of clone3 where that is missing."""
+    """Calls that use entries in tables of the whole machine, or make namespaces: io_setup, add_key, request_key,
+    keyctl, perf_event_open, bpf, userfaultfd, fanotify_init, memfd_secret, unshare, setns, clone3. If clone3 is
+    missing, the C library uses clone."""
     modes: Mapping[int, int]
-    """Calls that change the mode of a file, and which argument that is: chmod, fchmod, fchmodat, fchmodat2, mknod,
+    """Calls that change the mode of a file, with the index of the argument: chmod, fchmod, fchmodat, fchmodat2, mknod,
     mknodat, creat."""
     opens: Mapping[int, int]
-    """Calls that may make a file, and which argument has their flags; the next one is the mode: open, openat."""
+    """Calls that may make a file, with the index of their flags, which the mode follows: open, openat."""
     openat2: int = 437
-    """Its mode lies in memory, where a filter cannot see it."""
+    """Its mode is in memory, where a filter cannot read it."""
 
 
 _MACHINES = {
@@ -78,12 +78,12 @@ _MACHINES = {
 
 
 def this_machine() -> Machine | None:
-    """The numbers here; None where they are not known."""
+    """Return the numbers of this machine; None if unknown."""
     return _MACHINES.get(os.uname().machine)
 
 
 def set_filter(machine: Machine, program: Sequence[Instruction], flags: int = 0) -> int:
-    """Set a filter; returns 0 or a descriptor, -1 where the kernel refuses."""
+    """Set a filter; return 0 or a descriptor, and -1 if the kernel refuses."""
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *one) for one in program))
     described = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(program), ctypes.addressof(code)))
     libc = ctypes.CDLL(None, use_errno=True)
@@ -92,15 +92,15 @@ def set_filter(machine: Machine, program: Sequence[Instruction], flags: int = 0)
 
 
 def close_ways_around(*, strict: bool = False, mounts: bool = False) -> None:
-    """Refuse what leads past the network of a container, and past filters, as later engines' own filters do.
+    """Refuse calls that bypass the network of a container, or filters, as newer engines' own filters do.
 
-    Sockets to virtual machines (AF_VSOCK) belong to no network namespace; what io_uring does for a process no filter
-    sees; and calls of another machine's numbers, such as those of 32 bits, would say the same otherwise.
+    Sockets to virtual machines (AF_VSOCK) belong to no network namespace. No filter sees what io_uring does for a
+    process. Calls with another machine's numbers, such as 32-bit ones, would bypass the rules.
 
     Args:
-        strict: whether to refuse other families of sockets than those that PyTorch uses, too, and calls that take from
-            tables of the whole machine.
-        mounts: whether to refuse setuid and setgid modes, too: files in folders of this machine outlive the node.
+        strict: whether to also refuse families of sockets that PyTorch does not use, and calls that use tables of the
+            whole machine.
+        mounts: whether to also refuse setuid and setgid modes: files in folders of this machine outlive the node.
     """
     machine = this_machine()
     if machine is None:
@@ -139,7 +139,7 @@ def _refuse_calls(numbers: Iterable[int]) -> list[Instruction]:
 
 
 def _refuse_bits(number: int, refused: Mapping[int, int]) -> list[Instruction]:
-    """Refuse a call where each of these arguments has one of these bits, and allow it otherwise."""
+    """Refuse a call if any of these arguments has one of these bits, and allow it otherwise."""
     tests = [
         one
         for index, bits in refused.items()

@@ -1,4 +1,4 @@
-"""What the kernel knows of a node's TCP connections: data that nobody acknowledged, round trip times, kept ports."""
+"""A node's TCP connections, as the kernel reports them: unacknowledged data, round trip times, and ports in use."""
 
 from __future__ import annotations
 
@@ -28,40 +28,40 @@ _NUMBERS = {
     "acknowledged_bytes": ("=Q", 120), "most_bytes": ("=Q", 120), "rate_bytes_per_s": ("=Q", 160),
     "round_trip_s": ("=I", 68), "busy_s": ("=Q", 168), "reader_late_s": ("=Q", 176),
 }  # fmt: skip
-"""By number of a connection: its format, and where it stands in `struct tcp_info`."""
+"""Format and offset in `struct tcp_info`, by number of a connection."""
 _OF_MOST = ("round_trip_s", "busy_s", "reader_late_s")
-"""Numbers that the kernel counts in microseconds; of several connections, that of who carried most counts."""
+"""Numbers in microseconds; of several connections, that of the busiest counts."""
 _ADDED = ("unacknowledged_bytes", "sent_again", "segments_out", "segments_in", "acknowledged_bytes")
-"""Numbers of several connections that are added; of all others the largest counts."""
+"""Numbers that are added over several connections; of all others the largest counts."""
 _LARGEST = ("silent_s", "rate_bytes_per_s")
 _MOST_SOCKETS = 4096
 _MOST_PEERS = 64
 
 EVERY_S = 0.5
-"""How often the kernel is asked."""
+"""Interval between queries of the kernel."""
 _AGAIN_S = 1.0
 _MOST_BLINKS = 64
-"""It is told about so often, at most, that nothing was acknowledged for a moment."""
+"""Limit for the reports that nothing was acknowledged for a moment."""
 _FIRST_S, _SELDOM_S = 1.0, 32.0
-"""While all is well it is told after the first of these, then after twice as long, up to the second."""
+"""Delay of the first report without trouble; each further delay is twice as long, up to the second value."""
 _NO_SERVICE = 9
-"""A port at which nobody listens: a kernel that can be reached refuses at once."""
+"""A port at which nothing listens: a reachable kernel refuses at once."""
 _PATIENCE_S = 0.2
 _STREAM = socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
 _MOST_REPORTS = 2000
 
 
 class Connection(NamedTuple):
-    """One connection, as the kernel tells it."""
+    """One connection, as the kernel reports it."""
 
     local: str
     ports: tuple[int, int]
     facts: Connections
-    """Those of this one alone."""
+    """Numbers of this connection alone."""
 
 
 def list_connections() -> list[Connection]:
-    """Every connection of this network namespace; none where the kernel does not say."""
+    """Return every connection of this network namespace; none if the kernel does not report them."""
     connections: list[Connection] = []
     for family in (socket.AF_INET, socket.AF_INET6):
         asked = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 0, _OPEN, b"")
@@ -78,7 +78,7 @@ def _read(message: bytes) -> Connection | None:
     local, peer = (_plain(message[at : at + size]) for at in (_ID + 4, _ID + 20))
     _, written, _, inode = _QUEUES.unpack_from(message, _QUEUES_AT)
     info = dict(netlink.read_attributes(message[_ATTRIBUTES_AT:])).get(_INFO, b"")
-    if len(info) < _UNSENT + 4 or not inode:  # no process has it any more: it is what an earlier run left
+    if len(info) < _UNSENT + 4 or not inode:  # no process has it any more: it is from an earlier run
         return None
     known = {name: at for name, at in _NUMBERS.items() if len(info) >= at[1] + struct.calcsize(at[0])}
     numbers = {name: struct.unpack_from(form, info, at)[0] for name, (form, at) in known.items()}
@@ -92,22 +92,22 @@ def _read(message: bytes) -> Connection | None:
 
 
 def _silence(retransmits: int, timer_s: float) -> float:
-    """How long nothing was acknowledged at least: the timer doubles each time that it runs out.
+    """Return the minimum time without acknowledgements: the timer doubles each time that it expires.
 
-    It does not run out where the node's own kernel drops what is sent.
+    The timer does not expire where the node's own kernel drops what is sent.
     """
     return timer_s * (1 - 0.5**retransmits) if retransmits else 0.0
 
 
 def _plain(packed: bytes) -> str:
-    """An address; an IPv4 one that stands in an IPv6 one, as itself."""
+    """Return an address as text; an IPv4-mapped IPv6 address as IPv4."""
     address = ip_address(packed)
     mapped: IPv4Address | None = getattr(address, "ipv4_mapped", None)
     return str(mapped or address)
 
 
 def by_peer(connections: Iterable[Connection]) -> dict[str, Connections]:
-    """Connections to the same address taken together; those of a node with itself are left out."""
+    """Combine connections to the same address; leave out those of a node with itself."""
     peers: dict[str, list[Connections]] = {}
     for local, _, one in connections:
         if one.peer != local and not ip_address(one.peer).is_loopback:
@@ -125,10 +125,10 @@ def _together(ours: list[Connections]) -> Connections:
 
 
 class Reports:
-    """Tells of a node's connections: seldom while all is well, at once where nobody acknowledges what is sent.
+    """Reports a node's connections: seldom without trouble, and at once if data is not acknowledged.
 
     Args:
-        config: of the node; where its network is not its own, nothing is told: the addresses there tell no node.
+        config: of the node; without a network of its own nothing is reported, because addresses do not identify nodes.
         emit: sends a message to the lab.
     """
 
@@ -138,24 +138,24 @@ class Reports:
         self._began = self._polled_at = self._reported_at = time.monotonic()
         self._next_s = _FIRST_S
         self._peers: set[str] = set()
-        """Addresses of all to whom there were connections."""
+        """Addresses of all peers so far."""
         self._asked: dict[str, tuple[socket.socket, float]] = {}
-        """Attempts to reach them, and the monotonic times at which they began."""
+        """Connection attempts to them, and the monotonic times at which they began."""
         self._answers: dict[str, bool] = {}
         self._unchanged: dict[tuple[str, str, tuple[int, int], int], float] = {}
-        """By connection and what it has got acknowledged, while there is more to acknowledge: since when it is so."""
+        """By connection and acknowledged bytes, while more waits for acknowledgement: since when they are unchanged."""
         self._round_trips: dict[str, float] = {}
-        """Seconds, as they were last."""
+        """Latest values in seconds."""
         self._stuck: set[str] = set()
-        """Who did not acknowledge what was sent."""
+        """Peers that did not acknowledge data."""
         self._blinking: set[str] = set()
-        """Who did not for a moment at least."""
+        """Peers that did not for a moment at least."""
         self._news = False
-        """Whether that, or who answers, is otherwise than it was told last."""
+        """Whether that, or who answers, has changed since the last report."""
         self._reports = 0
 
     def poll(self, *, ended: bool = False) -> None:
-        """Ask the kernel, if it is time for it, and tell what is worth it; `ended`: a worker has just failed."""
+        """Query the kernel if it is time, and report what is due; `ended`: a worker has just failed."""
         now = time.monotonic()
         if not self._own or (now - self._polled_at < EVERY_S and not ended):
             return
@@ -180,7 +180,7 @@ class Reports:
             self._send(peers, now)
 
     def ask(self) -> None:
-        """See who has answered, and ask all others again: a kernel that can be reached refuses a connection at once."""
+        """Record who has answered, and ask all others again: a reachable kernel refuses a connection at once."""
         now = time.monotonic()
         for peer, (asked, since) in list(self._asked.items()):
             answered = _answered(asked)
@@ -196,13 +196,13 @@ class Reports:
                 asked.connect_ex((peer, _NO_SERVICE))
 
     def report(self) -> None:
-        """Tell how it is now."""
+        """Report the current state."""
         if self._own:
             self.ask()
             self._send(self._by_peer(), time.monotonic())
 
     def close(self) -> None:
-        """Let go of what was asked."""
+        """Close all connection attempts."""
         for asked, _ in self._asked.values():
             asked.close()
         self._asked.clear()
@@ -234,7 +234,7 @@ class Reports:
 
 
 def _answered(asked: socket.socket) -> bool:
-    """Whether a kernel took a connection, or refused it."""
+    """Return whether a kernel accepted or refused a connection."""
     with suppress(OSError):
         asked.getpeername()
         return True
@@ -243,23 +243,24 @@ def _answered(asked: socket.socket) -> bool:
 
 _PORT_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 _COUNTS = ("/proc/net/sockstat", "/proc/net/sockstat6")
-"""How many sockets there are of each protocol: the kernel keeps these counts, so reading them is cheap."""
+"""Numbers of sockets by protocol: the kernel keeps them, so reading them is cheap."""
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 _COUNTED = ("inuse", "tw")
 _KEPT_BY_KERNEL = frozenset(("04", "05", "06", "09", "0B"))
 """FIN_WAIT1, FIN_WAIT2, TIME_WAIT, LAST_ACK, CLOSING: states of connections that may have no process any more."""
 _STRICT_SHARE, _SHARE = 0.1, 0.25
-"""Parts of the kernel's own range of ports that may be kept: runs of gloo with dozens of ranks a node keep hundreds."""
+"""Limits for the used part of the kernel's port range: runs of gloo with dozens of ranks a node leave hundreds of
+ports."""
 _USUAL_RANGE = range(32768, 61000)
 
 
 def describe_kept_ports(reusable: Collection[int], *, strict: bool) -> str:
-    """Describe the ports that keep this node from another run; empty where it has enough of them.
+    """Describe the used ports that keep this node from another run; empty if enough are free.
 
     Args:
-        reusable: ports that the next run can have all the same.
-        strict: whether a stranger's script may have chosen the ports. Then none may be kept outside of the kernel's
-            range: the next script may want that very port.
+        reusable: used ports that the next run can reuse.
+        strict: whether a stranger's script may have chosen the ports. Then every port outside of the kernel's range
+            must be free: the next script may need that very port.
     """
     ports, kept = _read_port_range(), _count_sockets()
     if kept > (_STRICT_SHARE if strict else _SHARE) * len(ports):
@@ -271,21 +272,21 @@ def describe_kept_ports(reusable: Collection[int], *, strict: bool) -> str:
 
 
 def _read_port_range() -> range:
-    """The ports that the kernel gives to whoever asks for any."""
+    """Return the kernel's range of ephemeral ports."""
     for first, last in read_words(_PORT_RANGE):
         return range(int(first), int(last) + 1)
     return _USUAL_RANGE
 
 
 def _count_sockets() -> int:
-    """All sockets of this network namespace that have a port, those in TIME_WAIT included."""
+    """Return the number of sockets of this network namespace that have a port, those in TIME_WAIT included."""
     protocols = (words for words in read_words(*_COUNTS) if words[0].startswith(("TCP", "UDP")))
     named = (pair for _, *words in protocols for pair in zip(words[::2], words[1::2]))
     return sum(int(number) for name, number in named if name in _COUNTED)
 
 
 def _read_kept_ports() -> Iterator[int]:
-    """The local port of every connection that no process needs to have."""
+    """Yield the local port of every connection that may have no process."""
     for words in read_words(*_TABLES):
         if words[3] in _KEPT_BY_KERNEL:
             yield int(words[1].rpartition(":")[2], 16)

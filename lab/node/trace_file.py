@@ -1,6 +1,6 @@
-"""The file that a worker's recorder writes, and how much of it has been sent. For the agent.
+"""The file that a worker's recorder writes, and how much of it the agent has sent.
 
-It is in memory: no line has to be written to a disk, and the memory of what has been sent is freed.
+It is in memory: no line has to go to a disk, and the memory of sent lines is freed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 
 LIMIT_BYTES = 256 << 20
-"""Largest trace of one rank."""
+"""Limit for the trace of one rank."""
 HELD_BYTES = 128 << 20
-"""What all traces of a node may hold in its memory until they are sent."""
+"""Limit for the memory of all unsent traces of a node."""
 _CHUNK_BYTES = 192 << 10
 _LONGEST_LINE_BYTES = _CHUNK_BYTES << 8
-"""Twice what the values of a call take where as many are recorded as can be asked for."""
+"""Twice the largest line for the values of a call with the largest limit that users can set."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _KEEP_SIZE_PUNCH_HOLE = 3
 _F_ADD_SEALS, _F_SEAL_SEAL, _F_SEAL_SHRINK = 1033, 1, 2
@@ -27,7 +27,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def make_trace_file() -> int:
-    """A file for a trace, open for appending: it never gets shorter, so that who has it mapped may write unasked."""
+    """Return a file for a trace, open for appending; a recorder may map it, because it never shrinks."""
     fd = os.memfd_create("trace", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
     with suppress(OSError):  # it will not be mapped
@@ -36,24 +36,24 @@ def make_trace_file() -> int:
 
 
 class TraceFile:
-    """A file that a worker appends lines to while the agent reads them; after `limit_bytes` nothing more is sent.
+    """A file to which a worker appends lines while the agent reads them; after `limit_bytes` nothing more is sent.
 
     Args:
-        limit_bytes: see above.
-        made: the file, where the worker has made it.
+        limit_bytes: limit for the file.
+        made: the file, if the worker has made it.
     """
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES, made: int | None = None) -> None:
         self.fd = make_trace_file() if made is None else made
         """The worker has a duplicate."""
         self.exceeded: tuple[str, int] | None = None
-        """Of what there was more than so many bytes, so that the rest is dropped."""
+        """What exceeded a limit, and the limit in bytes; the rest is dropped."""
         self._limit = limit_bytes
         self._sent = self._freed = 0
         self._end_sent = False
 
     def chunks(self, *, ended: bool = False) -> Iterator[bytes]:
-        """What has been written since, in whole lines; if its writer has ended, what follows the last newline, too."""
+        """Yield new complete lines; if the writer has ended, also what follows the last newline."""
         while self.fd >= 0 and self.exceeded is None:
             chunk, length = self._read(ended)
             if self._sent + length > self._limit:
@@ -81,18 +81,18 @@ class TraceFile:
 
     @property
     def held_bytes(self) -> int:
-        """The memory that it takes."""
+        """Memory of the file."""
         return os.fstat(self.fd).st_blocks * 512 if self.fd >= 0 else 0
 
     def cut(self, excessive: str, limit_bytes: int) -> None:
-        """Drop what has not been sent, and what is still to come: there is too much of something."""
+        """Drop what has not been sent, and everything that follows, because something exceeds a limit."""
         self.exceeded = self.exceeded or (excessive, limit_bytes)
         self._free()
 
     def _read(self, ended: bool) -> tuple[bytes, int]:
-        """The next lines, few unless one alone is long, and how many bytes of the file they take.
+        """Return the next lines, few unless one alone is long, and their length in the file.
 
-        The compiled recorder copies lines into the mapped file and has room in front of it, which reads as NUL.
+        The compiled recorder copies lines into the mapped file, and leaves a gap of NUL bytes in front of it.
         """
         size = _CHUNK_BYTES
         while size <= _LONGEST_LINE_BYTES:
@@ -110,23 +110,23 @@ class TraceFile:
         return b"", 0
 
     def _free(self) -> None:
-        """Free all of its memory; who writes goes on, and may have it mapped, so that it keeps its length."""
+        """Free all of its memory; the file keeps its length, because its writer may have it mapped."""
         if self.held_bytes:
             self._punch(0, (os.fstat(self.fd).st_size // _PAGE_BYTES + 1) * _PAGE_BYTES)
 
     def _punch(self, begin: int, end: int) -> None:
-        """Free memory of the file, which keeps its length."""
+        """Free a part of the file's memory; the file keeps its length."""
         _libc.fallocate(self.fd, _KEEP_SIZE_PUNCH_HOLE, ctypes.c_int64(begin), ctypes.c_int64(end - begin))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
 
 def bound_held(traces: Collection[TraceFile], limit_bytes: int = HELD_BYTES) -> None:
-    """Cut the traces that hold the most where all of them together hold too much, because they are not taken."""
+    """Cut the traces that use the most memory until all together are within the limit."""
     held = {trace: trace.held_bytes for trace in traces}
     while sum(held.values()) > limit_bytes:
         largest = max(held, key=lambda trace: held[trace])

@@ -27,27 +27,23 @@ MOST_SHOWN_RANKS = 1 << 12
 
 FILES = {
     README: "this list",
-    RESULT: "the verdict: its reason, who is to blame, every rank's end and notes, what was expected; absent while the "
-    "run goes on, or where it was killed",
-    SCENARIO: "the scenario as it was resolved, without what is at its default",
-    "*.py": "the script as it was, and the files beside it that stacks and tracebacks name",
-    PLAN: "every worker's node, rank, environment and arguments, and how the run was to go",
-    EVENTS: "what happened, a line a fact: workers started and exited, notes, errors, clocks of the nodes",
-    f"{LOGS}/rank<N>.log": "everything that a rank printed; of a line that was written over and over, as progress bars "
-    "are, its last state",
-    INDEX: "a line a piece of output, in the order of arrival: [rank, stream, offset, bytes, time]; stream 2 is "
-    "standard error, 3 the terminal that the rank had, rank -1 the scenario's check",
-    LOCK: "locked while the run goes on",
-    f"{LOGS}/{CHECK_LOG}": "what the scenario's own check printed",
-    f"{LOGS}/launcher-<node>.log": "what a launcher other than the lab's own printed on a node, in all attempts",
-    f"{TRACE}/rank<N>.jsonl": "what a rank called, as its recorder wrote it (docs/trace.md); without --no-trace",
-    f"{OUTPUTS}/...": "files that ranks made or changed in their working folder; once where several made the "
-    f"same, else below {OUTPUTS}/rank<N>",
-    f"{ATTEMPTS}/<N>/...": "where a launcher began the workers anew: the record of an earlier attempt, the first is "
-    "0; what stands beside this list is of the last one",
-    STARTED: "where scripts started processes that joined a process group: which of them are the ranks of the run",
-    f"{TRACE}/worker<N>.jsonl": "what a worker called that is no rank, because its script started those",
-    f"{TRACE}/process<N>.<M>.jsonl": "what the Mth process of those called that worker N started, where it is no rank",
+    RESULT: "verdict, reason, culprit, findings, each rank's end and notes; absent during the run",
+    SCENARIO: "the scenario as resolved, without defaults",
+    "*.py": "the script, and files next to it that stacks and tracebacks name",
+    PLAN: "node, rank, environment, and arguments of each worker",
+    EVENTS: "one fact per line: starts and exits of workers, notes, errors, clocks",
+    f"{LOGS}/rank<N>.log": "everything that a rank printed; only the last state of lines that it rewrote",
+    INDEX: "[rank, stream, offset, bytes, time] of each piece of output as it arrived; "
+    "stream 2 is standard error, 3 the terminal; rank -1 is the check",
+    LOCK: "locked during the run",
+    f"{LOGS}/{CHECK_LOG}": "output of the scenario's check",
+    f"{LOGS}/launcher-<node>.log": "output of torchrun or mpirun on a node, in all attempts",
+    f"{TRACE}/rank<N>.jsonl": "calls of a rank (docs/trace.md); absent with --no-trace",
+    f"{OUTPUTS}/...": f"files that ranks made or changed; once if equal on several ranks, else below {OUTPUTS}/rank<N>",
+    f"{ATTEMPTS}/<N>/...": "the record of an earlier attempt, from 0; the other files are of the last one",
+    STARTED: "which processes that scripts started are the ranks of the run",
+    f"{TRACE}/worker<N>.jsonl": "calls of a worker whose script started the ranks",
+    f"{TRACE}/process<N>.<M>.jsonl": "calls of the Mth other process that worker N started",
 }
 """Description of each file of a record, in the order in which to read them: for users who open the folder, and the
 docs.

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.diagnosis.evidence import Evidence, Judgement
-from lab.diagnosis.expectations import settle
+from lab.diagnosis.expectations import apply_expectations
 from lab.diagnosis.facts import RankFacts, RunFacts
-from lab.diagnosis.judge import judge
+from lab.diagnosis.judge import judge_evidence
 from lab.errors import LabError
 from lab.feature import find_hook
 from lab.plan.plan import Plan
@@ -39,7 +39,7 @@ def judge_run(job: Job, facts: RunFacts, outputs: Outputs) -> Result:
     started: Started | None = find_started(facts, Record(path=writer.path)) if find_started else None
     if started is not None:  # processes that scripts started are the ranks of the run
         writer.assign_ranks(started)
-        facts.place_started(started)
+        facts.assign_started_ranks(started)
     _copy_sources(facts, plan.scenario.script.parent, writer)
     evidence = Evidence(facts=facts, record=Record(path=writer.path))
     ranks, parents = (tuple(_rank_result(rank, writer) for rank in of) for of in (facts.ranks, facts.parents))
@@ -50,7 +50,7 @@ def judge_run(job: Job, facts: RunFacts, outputs: Outputs) -> Result:
         for name, stated in expect.extra.items()
         if (judge_stated := find_hook(f"expect.{name}"))
     ]
-    bare, attempts = judge(evidence), tuple[Attempt, ...]()
+    bare, attempts = judge_evidence(evidence), tuple[Attempt, ...]()
     if earlier:
         attempts = (*earlier, _attempt(bare, facts, len(earlier), writer))
         with_attempts = find_hook("with_attempts")
@@ -58,7 +58,9 @@ def judge_run(job: Job, facts: RunFacts, outputs: Outputs) -> Result:
     reports = [companion.report_results(evidence.record, expect) for companion in job.companions]
     of_companions = [expectation for _, expectations in reports for expectation in expectations]
     everybody = (*parents, *ranks)
-    judgement, expectations = settle(bare, expect, evidence, everybody, variables, of_features, attempts, of_companions)
+    judgement, expectations = apply_expectations(
+        bare, expect, evidence, everybody, variables, of_features, attempts, of_companions
+    )
     result = Result(
         **_describe(job),
         **_describe_judgement(judgement, facts),
@@ -83,7 +85,7 @@ def _judge_earlier(job: Job, facts: RunFacts, number: int) -> Attempt:
     own = facts.attempt(number)
     _copy_sources(own, job.plan.scenario.script.parent, writer, number)
     record = Record(path=writer.attempts[number].path)
-    judgement = judge(Evidence(facts=own, record=record))
+    judgement = judge_evidence(Evidence(facts=own, record=record))
     result = Result(
         **{**_describe(job), "run": record.run, "path": record.path},
         **_describe_judgement(judgement, own),

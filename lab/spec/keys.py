@@ -27,7 +27,7 @@ from lab.spec.reading import (
 )
 from lab.words import join_words
 
-_SCRIPT = "the path of a script beside this file, such as train.py"
+_SCRIPT = "the path of a script next to this file, such as train.py"
 _CHECK = "file.py:function, both in the folder of the script"
 _OUTPUT = "a file, a folder or a pattern below the working folder, such as out or '*.pt'"
 _OUTPUTS = "a list of files, folders and patterns below the working folder, such as [out, '*.pt'], or false"
@@ -56,7 +56,7 @@ def script_kind() -> Kind:
 
 
 def check_kind() -> Kind:
-    """Make the kind of a `file.py:function` beside the script. The file is only parsed here; it runs in a node."""
+    """Make the kind of a `file.py:function` next to the script. The file is only parsed here; it runs in a node."""
 
     def read(value: Value) -> str:
         text = read_text(value, _CHECK, quotable=False)

@@ -91,7 +91,7 @@ class Lab(Frozen):
     """The settings of the lab's own launcher."""
 
     max_restarts: int = key_field(0, RESTARTS, "max_restarts: 1")
-    """So often all workers are started again after a failure; a node that was lost is started before."""
+    """How often to restart all workers after a failure; a lost node starts first."""
 
 
 def launcher_names() -> list[str]:

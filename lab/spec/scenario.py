@@ -51,14 +51,14 @@ class Tracing(Frozen):
     on: bool = True
     """Whether they are recorded."""
     values: int | None = key_field(None, kinds.whole_number(0, MAX_TRACE_VALUES), "values: 1000", "`256`")
-    """Up to this many elements of one side of a call are recorded as they are, larger ones as a summary; 0: neither."""
+    """Record up to this many elements on each side of a call, and a summary of larger tensors; 0: neither."""
 
 
 class Tolerance(Frozen):
     """How far a float that was noted may be from the expected one; the larger of the two counts."""
 
     relative: float = key_field(1e-5, _DIFFERENCE, "relative: 1e-3")
-    """Largest difference, as a part of the expected value."""
+    """Largest difference, as a fraction of the expected value."""
     absolute: float = key_field(1e-8, _DIFFERENCE, "absolute: 0.01")
     """Largest difference; the larger of the two counts."""
 
@@ -67,26 +67,27 @@ class Expect(Frozen):
     """What must come out of a run."""
 
     exit: Mapping[int, int] = key_field(dict, _EXIT_CODES, "exit: {0: 0, 1: 3}", "`0` for every rank")
-    """Exit code per rank; a negative one is the signal that killed it. A rank that is not
-    named must exit with 0, or, where `verdict` is not `passed`, with any code."""
+    """Exit code per rank; a negative one is a signal. Other ranks must exit with 0, or with any code if `verdict` is
+    not `passed`."""
     notes: Mapping[str, Any] = key_field(dict, keys.notes_kind(), "notes: {sum: world_size}", "none")
-    """Expected value by note: a literal, arithmetic such as `10.0 * rank`, one value per rank; see Expected notes."""
+    """Expected value of each note: a literal, arithmetic such as `10.0 * rank`, or one value per rank; see Expected
+    notes."""
     logs: Mapping[int, str] = key_field(dict, keys.per_rank(kinds.regex_kind()), r"logs: {1: '^received \d+$'}", "none")
-    """What must be found in a rank's log; `^` and `$` are ends of lines. A search that
-    computes for more than 20 s (in a long log, 1 s more for every 10 MB) is given up, and the expectation not met."""
+    """A pattern that a rank's log contains; `^` and `$` match at line ends. A search of more than 20 s (1 s more per 10
+    MB of log) fails."""
     check: str | None = key_field(None, keys.check_kind(), "check: verify.py:sums_agree", "none")
-    """A function that is called inside node 0 with the results of all ranks."""
+    """A function that the lab calls on node 0 with the results of all ranks."""
     verdict: Verdict = key_field("passed", kinds.choice_kind(get_args(Verdict)), "verdict: hung")
-    """The verdict that the bare run must have."""
+    """The verdict of the run itself."""
     culprit: int | str | None = key_field(None, keys.culprit_kind(), "culprit: 1", "not checked")
-    """The rank that must be named as the first culprit; or the node that has to be, or that has the one that is."""
+    """The first culprit: a rank, or the node that is the culprit or has it."""
     restarts: int | Sequence[int | str | None] | None = key_field(
         None, keys.restarts_kind(), "restarts: [node2]", "not checked"
     )
-    """How often the launcher began the workers anew: a number, or a list of who failed first each time: a rank, a node,
-    or `null` where nobody did."""
+    """How often the launcher restarted the workers: a number, or a list of who failed first each time (a rank, a node,
+    or `null`)."""
     reason: str | None = key_field(None, kinds.regex_kind(), "reason: 'rank 1 .* barrier'", "not checked")
-    """What must be found in the run's reason."""
+    """A pattern that the run's reason contains."""
     tolerance: Tolerance = key_field(Tolerance)
     """How far a float that was noted may be from the expected one; the larger of the two counts."""
     extra: Mapping[str, Any] = feature_keys_field("expect")
@@ -101,32 +102,30 @@ class Expect(Frozen):
 class Scenario(Frozen):
     """What to run, on what cluster, and what must come out."""
 
-    name: str = key_field(
-        MISSING, kinds.name_kind(), "name: ring-all-reduce", "the file's name, with `-` for what is not allowed"
-    )
+    name: str = key_field(MISSING, kinds.name_kind(), "name: ring-all-reduce", "the file's name")
     """Names the record."""
     script: Path = key_field(MISSING, keys.script_kind(), "script: train.py")
-    """A file in the folder of the scenario or below: not absolute, no `..`, no link that leads out. Its folder is
-    shipped to every node; links in it that lead out, devices, pipes and sockets are left out and named."""
+    """A file in the scenario's folder or below: no absolute path, no `..`, no link that leads out. Every node gets its
+    folder, without such links, devices, pipes, and sockets."""
     source: Path | None = None
     """The YAML file; None for a plain script."""
     learn: str = key_field("", kinds.text_kind(), "learn: Every rank ends with the sum.", "none")
-    """One or two sentences: the idea that the scenario teaches, told after the run."""
-    nodes: int | None = key_field(None, _COUNT, "nodes: 3", "as many as the cluster has; 1 where the run makes its own")
+    """One or two sentences that the scenario teaches, shown after the run."""
+    nodes: int | None = key_field(None, _COUNT, "nodes: 3", "those of the cluster; 1 if the run makes its own")
     """How many nodes take part."""
-    nproc_per_node: int | None = key_field(None, _COUNT, "nproc_per_node: 2", "as the cluster says; else 1")
+    nproc_per_node: int | None = key_field(None, _COUNT, "nproc_per_node: 2", "that of the cluster; else 1")
     """Workers on each node."""
     backend: str | None = key_field(
         None,
         kinds.choice_kind(keys.BACKENDS),
         "backend: mpi",
-        "what PyTorch takes: `gloo`, or `nccl` where it sees a GPU",
+        "PyTorch's: `gloo`, or `nccl` with a GPU",
     )
-    """What carries the bytes of the process groups for which the script names no backend; see backends."""
+    """The backend of process groups for which the script names none; see backends."""
     launcher: Launching = key_field(
         Launching(), lazy_kind("lab.spec.launching", "launcher_kind"), "launcher: {torchrun: {max_restarts: 3}}"
     )
-    """What starts the workers, and how often anew: the lab itself, or torchrun's agents, one a node; see launchers."""
+    """What starts and restarts the workers; see launchers."""
     args: tuple[str, ...] = key_field(
         (), kinds.list_of(kinds.text_or_number(), "a list of text and numbers"), "args: [--lr, 0.10]"
     )
@@ -134,31 +133,30 @@ class Scenario(Frozen):
     env: Mapping[str, str] = key_field(dict, keys.environment_kind(), "env: {GLOO_SOCKET_IFNAME: eth0}")
     """Environment variables added on every rank, exactly as written."""
     timeout_s: float = key_field(60.0, kinds.duration_kind(MAX_TIMEOUT_S), "timeout: 2m", name="timeout", always=True)
-    """How long a run may take before it is hung; until a launcher has started a rank, a minute of it is not counted."""
+    """How long a run may take before it counts as hung. Up to a minute of a launcher's start does not count."""
     cold: bool = key_field(False, kinds.boolean_kind(), "cold: true")
     """Start a fresh interpreter for every worker instead of forking the warm agent."""
     one_user: bool = key_field(False, kinds.boolean_kind(), "one_user: true")
-    """Let the ranks of a node be one user, as under torchrun: they may open each other's private files, and kill each
-    other. Otherwise each is a user of its own on the docker engine."""
+    """Run all ranks of a node as one user, as torchrun does. Otherwise each rank has its own user on the docker
+    engine."""
     resources: Resources = key_field(Resources)
     """Limits of each node, where the run makes its own cluster."""
     image: str | None = key_field(None, kinds.image_kind(), "image: pytorch/pytorch:latest", "the lab's own")
-    """Image of the nodes, on the docker engine: anything with Python >= 3.9 and torch. One that the engine does not
-    have needs `lab run --pull`."""
+    """Image of the nodes, on the docker engine, with Python 3.9 or newer and torch. Pulling it needs `lab run
+    --pull`."""
     data: Mapping[str, Path] = key_field(dict, keys.data_folders(), "data: {mnist: ../data}", "none")
-    """Folders of this machine that every rank reads as `$LAB_DATA/NAME`; they are not shipped; see packages. What is
-    not in the folder of the scenario, or below, needs `lab run --allow-volumes`."""
+    """Folders of this machine that every rank reads as `$LAB_DATA/NAME`; see packages. Folders outside of the
+    scenario's folder need `lab run --allow-volumes`."""
     volumes: tuple[Volume, ...] = key_field((), keys.volume_list(), "volumes: [../data:/data:ro]")
-    """Host folders that every node sees, where the run makes its own cluster. The host's path must exist; what is not
-    in the folder of the scenario, or below, needs `lab run --allow-volumes`. None may be in a folder of the node's own,
-    such as `/etc`, `/usr`, `/opt`, `/var` or `/tmp`."""
+    """Host folders that every node sees. Paths outside of the scenario's folder need `lab run --allow-volumes`. In the
+    node, none may be in a system folder, such as `/etc`, `/usr`, `/opt`, `/var`, or `/tmp`."""
     outputs: tuple[str, ...] | None = key_field(
         (), keys.outputs_kind(), "outputs: [out, '*.pt']", "all files but caches"
     )
-    """Files in the working folder that are brought back if ranks make or change them: names of files or folders, or
-    patterns with `*`; `false`: none. At most 64 MiB of a run; what is larger is left out and named."""
+    """Files that come back if ranks make or change them: names of files or folders, or patterns with `*`; `false`:
+    none. At most 64 MiB per run."""
     trace: Tracing = key_field(Tracing, example="trace: false")
-    """Whether collectives are recorded, and how; see traces."""
+    """Whether and how calls are recorded; see traces."""
     expect: Expect = key_field(Expect)
     """What must come out."""
     extra: Mapping[str, Any] = feature_keys_field()

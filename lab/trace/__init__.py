@@ -1,1 +1,1 @@
-"""What the ranks of a run sent each other and when: reads traces, matches calls across ranks, measures."""
+"""What the ranks of a run sent each other and when: read traces, match calls across ranks, measure times."""

@@ -1,4 +1,7 @@
-"""A trace as data: what every rank called, when, with what. All times are seconds since the run's first line."""
+"""Data of a trace: what each rank called, when, and with which tensors.
+
+All times are seconds since the run's first line.
+"""
 
 from __future__ import annotations
 
@@ -15,38 +18,38 @@ from lab.operations import Operation, Who, get_operation
 from lab.words import format_ordinal
 
 SHARED_CLOCK_ERROR_S = 1e-6
-"""Two reads of one clock by two processes."""
+"""Largest difference when two processes read one clock, in seconds."""
 
 
 class Reading(NamedTuple):
-    """How a clock is read."""
+    """Convert what one clock shows to the time of the run."""
 
     offset: int = 0
-    """Nanoseconds to be added to have the time since the run's first line,"""
+    """Nanoseconds to add to get the time since the run's first line."""
     drift: float = 0.0
-    """and so much of those that have passed"""
+    """Fraction of the time since `since` to add on top."""
     since: int = 0
-    """since it showed that."""
+    """Reading of the clock, in nanoseconds, from which the drift counts."""
 
     def nanoseconds(self, shown: int) -> int:
-        """The time since the run's first line when it showed that."""
+        """Return the nanoseconds since the run's first line at which the clock showed a value."""
         return shown + self.offset + (int((shown - self.since) * self.drift) if self.drift else 0)
 
 
 class Clocks(NamedTuple):
-    """How the times of the ranks are compared."""
+    """The clocks of all ranks, and how well their times compare."""
 
     readings: Mapping[int, Reading] = {}
     """By rank."""
     origin_s: float = 0.0
-    """Unix time of the first line."""
+    """Unix time of the first line, in seconds."""
     names: Mapping[int, str] = {}
-    """By rank: the same for those that share a clock."""
+    """By rank: the name of its clock. Ranks with the same name share a clock."""
     errors: Mapping[int, float] = {}
-    """By rank: seconds that its times may be off from those by the lab's clock."""
+    """By rank: how far its times may be off from the lab's clock, in seconds."""
 
-    def apart_s(self, ranks: Iterable[int]) -> float:
-        """How wrong the times of any two of these ranks may be when they are compared; 0: they have the same clock."""
+    def uncertainty_s(self, ranks: Iterable[int]) -> float:
+        """Return the largest error in seconds when you compare times of these ranks; 0 if they share a clock."""
         worst: dict[str, float] = {}
         for rank in self.names.keys() & set(ranks):
             worst[self.names[rank]] = max(worst.get(self.names[rank], 0.0), self.errors[rank])
@@ -54,35 +57,35 @@ class Clocks(NamedTuple):
 
     @property
     def error_s(self) -> float:
-        """The same of all."""
-        return self.apart_s(self.names) or SHARED_CLOCK_ERROR_S
+        """Largest error in seconds when you compare times of any two ranks."""
+        return self.uncertainty_s(self.names) or SHARED_CLOCK_ERROR_S
 
     @property
-    def several(self) -> bool:
-        """Whether there are any but one."""
+    def are_separate(self) -> bool:
+        """Whether the ranks have more than one clock."""
         return len(set(self.names.values())) > 1
 
 
 @dataclass(slots=True)
 class StoreLookup:
-    """One rank's look for a rendezvous store."""
+    """One rank's attempt to reach a rendezvous store."""
 
     host: str
     port: int
     asked_rank: int
-    """Which rank it says that it is."""
+    """The rank number that the process registers with."""
     world_size: int
-    """How many ranks it expects."""
+    """How many ranks the process expects."""
     source: str
     begin: float
     end: float | None = None
-    """When it was answered or gave up; None if neither."""
+    """When the store answered or the rank gave up; None if neither happened."""
     error: str = ""
-    """Why it gave up."""
+    """Why the rank gave up."""
 
     @property
-    def found(self) -> bool:
-        """Whether there was a store that answered."""
+    def has_answer(self) -> bool:
+        """Whether a store answered."""
         return self.end is not None and not self.error
 
 
@@ -103,7 +106,7 @@ class Buckets:
 
 
 class Parameter(NamedTuple):
-    """A parameter of a DistributedDataParallel module, where it stands in the order that DDP goes by."""
+    """A parameter of a DistributedDataParallel module. Its index in the module is the index that DDP uses."""
 
     name: str
     dtype: str
@@ -115,32 +118,33 @@ class Module:
     """A DistributedDataParallel module of one rank."""
 
     number: int
-    """In its process, from 1, in the order of construction."""
+    """Number within the process, from 1, in the order of construction."""
     group: str
     source: str = ""
     """The line that constructed it."""
     parameters: tuple[Parameter, ...] = ()
     hook: str | None = None
-    """What was registered to reduce its gradients; None: nothing, DDP does."""
+    """Name of the registered communication hook; None if DDP itself reduces the gradients."""
     norms: dict[int, tuple[float | None, ...]] = field(default_factory=dict)
-    """After so many steps of optimizers that have parameters of it: the norm of each parameter."""
+    """By number of optimizer steps taken: the norm of each parameter. Counts steps of optimizers that have its
+    parameters."""
 
 
 DUMPED = "flight recorder"
-"""What is called the recorder of a rank whose trace is made of a dump."""
+"""The `recorder` of a rank whose trace was made from a flight recorder dump."""
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """One tensor at one side of a call."""
+    """One tensor of a call, either an input or an output."""
 
     dtype: str
     """As PyTorch names it: `float32`."""
     shape: tuple[int, ...]
     values: Sequence[Any] | None = None
-    """Its elements in order, where it was small enough to be kept."""
+    """Its elements in order, if it was small enough to be recorded."""
     summary: Mapping[str, Any] | None = None
-    """`n`, `norm`, `min`, `max`, `hash`, perhaps `sampled`, where it was not."""
+    """`n`, `norm`, `min`, `max`, `hash`, and perhaps `sampled`, if it was too large."""
 
     @property
     def count(self) -> int:
@@ -149,7 +153,7 @@ class Buffer:
 
     @property
     def bytes(self) -> int:
-        """Its size: an element has the bits that the name of its dtype tells, or one byte."""
+        """Size in bytes. The name of the dtype gives the bits of an element; without a number it counts as one byte."""
         bits = re.search(r"\d+", self.dtype)
         return self.count * max(1, int(bits[0]) // 8 if bits else 1)
 
@@ -159,26 +163,27 @@ class Group:
     """A process group."""
 
     name: str
-    """PyTorch's name of it."""
+    """The name that PyTorch gave it."""
     ranks: tuple[int, ...]
-    """Ranks of the run, in the order of group ranks; see `lab.trace.read` for where PyTorch's are others."""
+    """Ranks of the run, in the order of group ranks; `lab.trace.read` explains where PyTorch numbers them
+    differently."""
     backend: str = ""
     description: str = ""
     source: str = ""
-    """The line that made it, `file:line`."""
+    """The line that created it, `file:line`."""
     turn: int = 1
-    """Its place among the groups with the same ranks and description, in the order in which they were made."""
+    """Its number among groups with the same ranks and description, in the order of creation."""
     shared: bool = False
     """Whether groups of other ranks have the same label."""
 
     @property
     def label(self) -> str:
-        """How a person would call it: `default`, `[0, 1]`, `[0, 1] (2nd)`."""
+        """Short name for people: `default`, `[0, 1]`, `[0, 1] (2nd)`."""
         return self.plain_label if self.turn == 1 else f"{self.plain_label} ({format_ordinal(self.turn)})"
 
     @property
     def plain_label(self) -> str:
-        """Its label without its turn."""
+        """The label without the turn."""
         if self.description not in ("", "undefined", "default_pg"):
             return self.description
         default = self.description == "default_pg" or (self.name == "0" and not self.description)
@@ -186,7 +191,7 @@ class Group:
 
     @property
     def title(self) -> str:
-        """Its label, with its ranks where the label alone could be another group's."""
+        """The label; with the ranks if another group has the same label."""
         return f"{self.label} {self._ranks}" if self.shared else self.label
 
     @property
@@ -205,47 +210,47 @@ class Call:
     group: str
     """Name of the group; key of `Trace.groups`."""
     seq: int | None
-    """Number of this collective within its group, from 1; None for point to point."""
+    """Number of this collective within its group, from 1; None for point-to-point calls."""
     begin: float
-    """Seconds: the call reached the backend."""
+    """When the call reached the backend, in seconds."""
     end: float | None = None
-    """Seconds: it completed; None if it never did while the trace went on."""
+    """When it completed, in seconds; None if the trace has no end for it."""
     error: str = ""
     asynchronous: bool = False
     reduce_op: str = ""
     root: int | None = None
-    """Global rank of the source (broadcast, scatter) or destination (reduce, gather)."""
+    """Global rank of the source (broadcast, scatter) or the destination (reduce, gather)."""
     peer: int | None = None
     """Global rank of the other side (send, recv); None for a receive from any rank that received nothing."""
     from_any: bool = False
-    """Whether it is a receive that takes what comes first from any rank."""
+    """Whether it is a receive that accepts a message from any rank."""
     tag: int = 0
     inputs: tuple[Buffer, ...] = ()
-    """With values before the call."""
+    """Tensors with their values before the call."""
     outputs: tuple[Buffer, ...] = ()
-    """With values after the call; of a call in place, the same tensors as `inputs`."""
-    in_place: bool = False
+    """Tensors with their values after the call; for an in-place call, the same tensors as `inputs`."""
+    is_inplace: bool = False
     bytes_in: int = 0
     bytes_out: int = 0
     splits: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     """Output and input splits of all_to_all_single."""
     source: str = ""
-    """`file:line` of the script that led to it."""
+    """`file:line` of the script that led to the call."""
     function: str = ""
     via: str = ""
-    """What that line called: `all_reduce`, `backward`."""
+    """The function that this line called: `all_reduce`, `backward`."""
     phase: str = ""
-    """The innermost mark around it: `forward`, `backward`, `DDP()`, `step`, ...; empty outside."""
+    """The innermost phase around the call: `forward`, `backward`, `DDP()`, `step`, ...; empty outside of all phases."""
     bucket: int | None = None
-    """Index of the DDP bucket that it reduces, in the order of reduction."""
+    """Index of the DDP bucket that the call reduces, in the order of reduction."""
     module: int | None = None
     """Number of the DDP module that has the bucket."""
     parameters: tuple[str, ...] = ()
     """Names of the parameters in that bucket."""
     divided: bool = False
-    """Whether the gradients in it are known to have been divided by the size of the group before."""
+    """Whether DDP is known to have divided the gradients by the size of the group before the call."""
     late: bool = False
-    """Whether its result may be on record as it was later; see `lab.trace.read`."""
+    """Whether the recorded result may be from a later moment; see `lab.trace.read`."""
 
     @property
     def state(self) -> str:
@@ -253,23 +258,23 @@ class Call:
         return "failed" if self.error else "unfinished" if self.end is None else "completed"
 
     @property
-    def hands_out(self) -> bool:
-        """Whether its caller got a handle to wait for, which messages do not have on record."""
+    def has_handle(self) -> bool:
+        """Whether the caller got a handle to wait for. Traces of messages do not record this, so `via` tells it."""
         return self.asynchronous or self.via.endswith(("isend", "irecv"))
 
     @property
     def operation(self) -> Operation:
-        """What there is to know of its operation."""
+        """The operation's row in the table of operations."""
         return get_operation(self.op)
 
     @property
     def giver(self) -> int | None:
-        """Global rank that its data comes from, where that is one rank."""
+        """Global rank that the data comes from, if it is a single rank."""
         return self._one(self.operation.giver)
 
     @property
     def taker(self) -> int | None:
-        """Global rank that its data goes to, where that is one rank."""
+        """Global rank that the data goes to, if it is a single rank."""
         return self._one(self.operation.taker)
 
     def _one(self, who: Who) -> int | None:
@@ -279,24 +284,24 @@ class Call:
 
     @property
     def own(self) -> tuple[Buffer, ...]:
-        """The tensors that the rank puts in, or, where it puts in none, those that it gets."""
+        """The input tensors of the rank, or its outputs if it has no inputs."""
         return self.inputs or self.outputs
 
     @property
     def bytes(self) -> int:
-        """The larger of what it took and what it gave."""
+        """The larger of the bytes that the rank received and sent."""
         return max(self.bytes_in, self.bytes_out)
 
 
 def calls_within(calls: Sequence[Call], begin: float, end: float) -> Sequence[Call]:
-    """Those of a rank's calls, which are in order, that began between two moments."""
+    """Return the calls of one rank that began between two times; `calls` is in the order of `begin`."""
     when = attrgetter("begin")
     return calls[bisect_left(calls, begin, key=when) : bisect_right(calls, end, key=when)]
 
 
 @dataclass(slots=True)
-class Mark:
-    """A phase of a rank's training step."""
+class Phase:
+    """A phase of a rank's work, such as `forward` or `step`, or one wait for a handle."""
 
     rank: int
     name: str
@@ -306,21 +311,21 @@ class Mark:
     group: str = ""
     """Name of the group that it destroys; key of `Trace.groups`."""
     members: tuple[int, ...] = ()
-    """Global ranks of the group that it makes; empty of one that is made by its members alone."""
+    """Global ranks of the group that a `new_group` creates; empty if only the members have to call it."""
     module: int | None = None
-    """Of a forward: number of the DDP module whose it is; None where that is not known."""
+    """For a forward: number of its DDP module; None if unknown."""
     synchronised: bool = True
-    """Of a forward of a DDP module: False under no_sync()."""
+    """For a forward of a DDP module: False under no_sync()."""
     changed: float | None = None
-    """Of a wait: when the call began of which the script had changed a tensor in place before it waited."""
+    """For a wait: begin of the call whose tensor the script changed in place before it waited."""
 
 
-L = TypeVar("L", Mark, StoreLookup)
+L = TypeVar("L", Phase, StoreLookup)
 
 
-def end_last(begun: Sequence[L], now: float) -> L | None:
-    """End what began last and has not ended; what that was."""
-    last = next((one for one in reversed(begun) if one.end is None), None)
+def end_last(intervals: Sequence[L], now: float) -> L | None:
+    """End the latest interval that is still open, and return it; None if none is open."""
+    last = next((interval for interval in reversed(intervals) if interval.end is None), None)
     if last is not None:
         last.end = now
     return last
@@ -332,7 +337,7 @@ class RankTrace:
 
     rank: int
     recorder: str = ""
-    """`compiled` or `python`, or DUMPED; empty where the rank has no trace."""
+    """`compiled`, `python`, or `DUMPED`; empty if the rank has no trace."""
     torch: str = ""
     first: float = 0.0
     """Seconds at its first line."""
@@ -341,27 +346,27 @@ class RankTrace:
     stopped: bool = False
     """Whether the worker ended normally, with its trace complete."""
     cut: str = ""
-    """Why recording ended early; empty where it did not."""
+    """Why recording ended early; empty if it did not."""
     threads: bool = False
-    """Whether several threads of it make calls, so that the order of those of different groups is by chance."""
+    """Whether several threads make calls. Then the order of calls in different groups is arbitrary."""
     calls: list[Call] = field(default_factory=list)
     """In the order in which they began."""
-    marks: list[Mark] = field(default_factory=list)
+    phases: list[Phase] = field(default_factory=list)
     buckets: list[Buckets] = field(default_factory=list)
     modules: list[Module] = field(default_factory=list)
-    """Its DistributedDataParallel modules, those whose construction failed among them."""
-    waits: list[Mark] = field(default_factory=list)
-    """When the script waited for handles, in order; what takes the future of a handle is one that takes no time."""
+    """Its DistributedDataParallel modules, including those whose construction failed."""
+    waits: list[Phase] = field(default_factory=list)
+    """When the script waited for handles, in order. Taking a handle's future counts as a wait of length 0."""
     stores: list[StoreLookup] = field(default_factory=list)
-    """Where it looked for a store in init_process_group."""
+    """Its attempts to reach a store in init_process_group."""
     collections: list[tuple[float, float]] = field(default_factory=list)
-    """When a garbage collector held up all threads of it for a millisecond or more: from when to when."""
+    """Begin and end of garbage collections that stopped all threads of the rank for at least a millisecond."""
     extra: dict[str, Any] = field(default_factory=dict)
-    """What features read of it, by what they call that."""
+    """What features read from the trace, by a name that each feature chooses."""
 
     @property
     def dumped(self) -> bool:
-        """Whether it is made of a dump, which tells how far the rank had come and not how it ended."""
+        """Whether it was made from a dump. A dump shows how far the rank had come, not how it ended."""
         return self.recorder == DUMPED
 
     @property
@@ -378,15 +383,15 @@ class Trace:
     ranks: dict[int, RankTrace]
     groups: dict[str, Group]
     clocks: Clocks = field(default_factory=Clocks)
-    """By which its ranks were timed."""
+    """The clocks that the times of its ranks come from."""
     problems: list[str] = field(default_factory=list)
+    """What is missing or damaged, one sentence each."""
     cut_short: dict[int, str] = field(default_factory=dict)
-    """By rank: the problem that its trace ends too early, as it does where the worker was killed."""
-    """What is missing or damaged, a sentence each."""
+    """By rank: the problem that its trace ends too early. This is normal for a worker that was killed."""
 
     @property
     def origin(self) -> float:
-        """Unix time (seconds) of time 0."""
+        """Unix time of time 0, in seconds."""
         return self.clocks.origin_s
 
     @property
@@ -396,7 +401,7 @@ class Trace:
 
     @property
     def calls(self) -> list[Call]:
-        """Every call of every rank, in the order in which they began."""
+        """All calls of all ranks, in the order in which they began."""
         return sorted((call for rank in self.ranks.values() for call in rank.calls), key=lambda call: call.begin)
 
     @property
@@ -405,47 +410,51 @@ class Trace:
         return max((rank.last for rank in self.ranks.values()), default=0.0)
 
 
-def tell_apart(groups: Mapping[str, Group]) -> dict[str, Group]:
-    """The groups, given in the order in which they were made, so that no two have the same title."""
+def label_groups(groups: Mapping[str, Group]) -> dict[str, Group]:
+    """Return the groups with labels and titles that are unique.
+
+    Args:
+        groups: by name, in the order in which they were created.
+    """
     turns: Counter[tuple[str, tuple[int, ...]]] = Counter()
-    told = {}
+    numbered = {}
     for name, group in groups.items():
-        alike = group.label, tuple(sorted(group.ranks))
-        turns[alike] += 1
-        told[name] = replace(group, turn=turns[alike])
-    labels = Counter(label for label, _ in {(group.label, group.ranks) for group in told.values()})
-    return {name: replace(group, shared=labels[group.label] > 1) for name, group in told.items()}
+        key = group.label, tuple(sorted(group.ranks))
+        turns[key] += 1
+        numbered[name] = replace(group, turn=turns[key])
+    labels = Counter(label for label, _ in {(group.label, group.ranks) for group in numbered.values()})
+    return {name: replace(group, shared=labels[group.label] > 1) for name, group in numbered.items()}
 
 
 @dataclass
 class World:
-    """What a rank did to groups from one init_process_group to the next."""
+    """What a rank did with groups between one init_process_group and the next."""
 
-    begun: Mark
-    """The init_process_group."""
-    made: list[Mark] = field(default_factory=list)
-    """Every new_group in which all ranks have to take part, in order."""
-    destroyed: Mark | None = None
-    """When it destroyed the default group, and all others with it."""
+    begun: Phase
+    """The call of init_process_group."""
+    made: list[Phase] = field(default_factory=list)
+    """Each new_group that all ranks have to call, in order."""
+    destroyed: Phase | None = None
+    """When the rank destroyed the default group, and with it all other groups."""
 
 
 def worlds_of(rank: RankTrace, groups: Mapping[str, Group]) -> list[World]:
-    """The worlds of a rank, in order."""
+    """Return the worlds of a rank, in order."""
     worlds: list[World] = []
-    for mark in rank.marks:
-        if mark.name == "init_process_group":
+    for phase in rank.phases:
+        if phase.name == "init_process_group":
             if not worlds or worlds[-1].destroyed is not None:
-                worlds.append(World(mark))
-            elif not worlds[-1].made:  # an attempt after one that failed; else it is refused
-                worlds[-1].begun = mark
-        elif worlds and mark.name == "new_group" and mark.members:
-            worlds[-1].made.append(mark)
-        elif worlds and is_end_of_world(mark, groups):
-            worlds[-1].destroyed = mark
+                worlds.append(World(phase))
+            elif not worlds[-1].made:  # a second attempt after a failed one; otherwise PyTorch refuses it
+                worlds[-1].begun = phase
+        elif worlds and phase.name == "new_group" and phase.members:
+            worlds[-1].made.append(phase)
+        elif worlds and is_end_of_world(phase, groups):
+            worlds[-1].destroyed = phase
     return worlds
 
 
-def is_end_of_world(mark: Mark, groups: Mapping[str, Group]) -> bool:
-    """Whether a mark is the destruction of the default group."""
-    group = groups.get(mark.group)
-    return mark.name == "destroy_process_group" and (group is None or group.plain_label == "default")
+def is_end_of_world(phase: Phase, groups: Mapping[str, Group]) -> bool:
+    """Return whether a phase is the destruction of the default group."""
+    group = groups.get(phase.group)
+    return phase.name == "destroy_process_group" and (group is None or group.plain_label == "default")

@@ -1,4 +1,4 @@
-"""The calls of all ranks put together: one step for each collective, one for each message."""
+"""Match the calls of all ranks into steps: one step for each collective and one for each message."""
 
 from __future__ import annotations
 
@@ -15,45 +15,49 @@ from lab.operations import MESSAGE, Operation, Who, get_operation
 from lab.trace.model import Call, Group, Trace
 
 Path = Sequence[tuple[Call, int]]
-"""The calls of one rank in the order in which it made them, each with the number of its step, from 0."""
+"""The calls of one rank in program order, each with the number of its step, from 0."""
 
 
-def depths(paths: Sequence[Path], steps: int) -> list[int]:
-    """Of each step, how many steps had to come before it, one after the other.
+def compute_depths(paths: Sequence[Path], steps: int) -> list[int]:
+    """Return for each step the length of the longest chain of steps that had to come before it.
 
-    A rank comes to a message with all that it had called before and that was over by then, to a collective with all
-    that it had called before; times are compared for messages only, and each rank's with its own. So messages that are
-    under way at once do not follow each other, whoever begins first. Where that leads around in a circle, a rank is
-    taken not to have waited for what it had only begun; where even that does not help, as in a damaged trace, the step
-    comes first to which a rank came first.
+    A message depends on all earlier calls of the rank that had ended by then. A collective depends on all earlier calls
+    of the rank. Times are compared for messages only, and only within one rank. So messages in flight at the same time
+    do not depend on each other, no matter which began first.
+
+    If this leads to a cycle, ignore the dependency on calls that had only begun. If a cycle remains, as in a damaged
+    trace, put first the step that a rank reached earliest in its own calls.
     """
     graph = _Graph(steps)
     for path in paths:
         graph.add_path(path)
-    return graph.depths(paths)
+    return graph.compute_depths(paths)
 
 
 class _Graph:
-    """Steps, and joints, which stand for several."""
+    """Steps, and joints that each stand for a set of steps."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
         self._after: list[list[int]] = [[] for _ in range(steps)]
-        """What follows each; `~node` where it follows what had only begun."""
+        """By node: the nodes that depend on it; `~node` if the other only depends on its begin."""
         self._over = [0] * steps
-        """How many have to be over before each."""
+        """By node: how many nodes must have ended before it."""
         self._begun = [0] * steps
-        """How many have to have begun before each."""
+        """By node: how many nodes must have begun before it."""
 
     def add(self, before: int, after: int, *, waited: bool = True) -> None:
-        """One comes before the other; if it was waited for, it was over by then. Before -1 there is nothing."""
+        """Make `after` depend on `before`: on its end if it was waited for, else on its begin.
+
+        A `before` of -1 stands for nothing.
+        """
         if before < 0:
             return
         self._after[before].append(after if waited else ~after)
         (self._over if waited else self._begun)[after] += 1
 
     def join(self, behind: int, *, over: Iterable[int] = (), begun: Iterable[int] = ()) -> int:
-        """A joint of all of these."""
+        """Add a joint that depends on all of these, and return it."""
         joint = len(self._after)
         self._after.append([])
         self._over.append(0)
@@ -65,11 +69,11 @@ class _Graph:
         return joint
 
     def add_path(self, path: Path) -> None:
-        """Everything that a rank's own calls say about what came before what."""
-        behind = begun = -1  # what stands for all that is over; the last collective, where it had only begun
+        """Add the dependencies that follow from one rank's own calls."""
+        behind = begun = -1  # the node for all that has ended; the last collective if it had only begun
         last: dict[str, int] = {}  # by group: its last collective
         since: list[int] = []  # messages since the last collective
-        under_way: list[tuple[float, int, int]] = []  # ends and steps of messages, and what was behind them
+        under_way: list[tuple[float, int, int]] = []  # end and step of each message, and `behind` at that time
         for call, step in path:
             over = []
             while under_way and under_way[0][0] <= call.begin:
@@ -92,15 +96,15 @@ class _Graph:
             since, last[call.group] = [], step
             behind, begun = (behind, step) if call.asynchronous else (step, -1)
 
-    def depths(self, paths: Sequence[Path]) -> list[int]:
-        """The length of the longest way to each step."""
+    def compute_depths(self, paths: Sequence[Path]) -> list[int]:
+        """Return the length of the longest path to each step."""
         nodes = range(len(self._after))
         depth, left = [0] * len(nodes), set(nodes)
         ready = [node for node in nodes if not self._over[node] + self._begun[node]]
-        # Joints first: most circles go through messages that are under way for long.
+        # Joints first: most cycles go through messages that are in flight for a long time.
         only_begun = [(node < self._steps, 0, node) for node in nodes if self._begun[node] and not self._over[node]]
         heapify(only_begun)
-        # All steps, in the order of when in its own calls a rank came to them first.
+        # All steps, ordered by the earliest position among the calls of a rank.
         turns = sorted((turn, rank, step) for rank, path in enumerate(paths) for turn, (_, step) in enumerate(path))
         called = (step for _, _, step in turns)
         while left:
@@ -134,31 +138,32 @@ class Step:
     """One collective with the calls of its ranks, or one message with its send and its receive."""
 
     number: int
-    """From 1, in the order in which steps came about, over all groups."""
+    """Number over all groups, from 1, in the order of steps."""
     group: Group
     seq: int | None
     """Number of the collective within its group; None for a message."""
     calls: dict[int, Call] = field(default_factory=dict)
-    """By rank: everybody who entered. A message a rank sends to itself has its send only."""
+    """By rank: its call. A message that a rank sends to itself contains only the send."""
     expected: tuple[int, ...] = ()
-    """Ranks that ought to take part."""
+    """Ranks that should take part."""
     round: int | None = None
-    """Of a message where several ranks send at once: number of the round since the last collective, from 1."""
-    apart_s: float = 0.0
-    """How wrong it may be which of its ranks was first, and by how much; 0 where all have the same clock."""
-    _remembered: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """For a message in a phase where several ranks send at once: number of the round since the last collective, from
+    1."""
+    uncertainty_s: float = 0.0
+    """Largest error in seconds when you compare times of its ranks; 0 if all share a clock."""
+    _cache: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def remembered(self, what: Hashable, find: Callable[[], T]) -> T:
-        """What follows from how its calls were entered, found out once for all ranks: they may be hundreds."""
-        key = what, len(self.calls)  # while the run goes on, more may come
-        if key not in self._remembered:
-            self._remembered[key] = find()
-        return self._remembered[key]  # type: ignore[no-any-return]
+    def cached(self, what: Hashable, find: Callable[[], T]) -> T:
+        """Compute a value once for all ranks of the step; there can be hundreds."""
+        key = what, len(self.calls)  # more calls can arrive while the run goes on
+        if key not in self._cache:
+            self._cache[key] = find()
+        return self._cache[key]  # type: ignore[no-any-return]
 
     @property
     def op(self) -> str:
-        """What most ranks called; a message is called as its send."""
-        return MESSAGE if self.seq is None else self.remembered("op", self._op)
+        """The operation that most ranks called; a message has the operation of its send."""
+        return MESSAGE if self.seq is None else self.cached("op", self._op)
 
     def _op(self) -> str:
         names = [call.op for call in self.calls.values()]
@@ -166,18 +171,18 @@ class Step:
 
     @property
     def operation(self) -> Operation:
-        """What there is to know of it."""
+        """The operation's row in the table of operations."""
         return get_operation(self.op)
 
     @property
     def message(self) -> bool:
-        """Whether it is point to point."""
+        """Whether it is a point-to-point message."""
         return self.seq is None
 
     @property
     def missing(self) -> tuple[int, ...]:
         """Ranks that never entered."""
-        return self.remembered("missing", lambda: tuple(rank for rank in self.expected if rank not in self.calls))
+        return self.cached("missing", lambda: tuple(rank for rank in self.expected if rank not in self.calls))
 
     @property
     def begin(self) -> float:
@@ -186,43 +191,44 @@ class Step:
 
     @property
     def ready(self) -> float | None:
-        """When the last rank entered, before which not all data can have flowed; None if somebody never did."""
+        """When the last rank entered. Before that, not all data can have moved. None if a rank never entered."""
         return None if self.missing else max(call.begin for call in self.calls.values())
 
     @property
     def end(self) -> float | None:
-        """When the last rank was done; None if somebody never was."""
+        """When the last rank ended its call; None if a rank never did."""
         ends = [call.end for call in self.calls.values() if call.end is not None]
         return None if self.missing or len(ends) < len(self.calls) else max(ends)
 
     @property
     def last(self) -> int | None:
-        """The rank that entered last; None if somebody never did, or if clocks do not tell who it was."""
-        call = None if self.missing else self._surely_last(self.calls.values())
+        """The rank that entered last; None if a rank never entered, or if the clocks are too inexact to tell."""
+        call = None if self.missing else self._certain_last(self.calls.values())
         return None if call is None else call.rank
 
     @property
     def source(self) -> int | None:
-        """Global rank that the data comes from, where that is one rank."""
+        """Global rank that the data comes from, if it is a single rank."""
         return next((rank for call in self.calls.values() if (rank := call.giver) is not None), None)
 
     @property
     def destination(self) -> int | None:
-        """Global rank that the data goes to, where that is one rank."""
+        """Global rank that the data goes to, if it is a single rank."""
         return next((rank for call in self.calls.values() if (rank := call.taker) is not None), None)
 
     @property
     def state(self) -> str:
-        """`completed`, `failed` (on some rank), `unfinished` (some rank never came or was never done)."""
+        """`completed`, `failed` (on a rank), or `unfinished` (a rank never entered or never ended)."""
         states = {call.state for call in self.calls.values()}
         if "failed" in states:
             return "failed"
         return "unfinished" if self.missing or "unfinished" in states else "completed"
 
     def needs(self, call: Call) -> tuple[int, ...]:
-        """The other ranks that have to enter before a call can go on: the rule of who is waited for.
+        """Return the other ranks that must enter before a call can complete: the rule for who waits for whom.
 
-        Nobody, for who only gives; for who gets from one rank, that one; for all others, everybody.
+        A call that only sends waits for nobody. A call that receives from one rank waits for that rank. All other calls
+        wait for all ranks.
         """
         op = call.operation if self.message else self.operation
         if op.sends or (op.taker is Who.ROOT and call.rank != call.root):
@@ -231,59 +237,63 @@ class Step:
         return tuple(rank for rank in ranks if rank != call.rank)
 
     def lacks(self, call: Call) -> tuple[int, ...]:
-        """The ranks without which a call cannot end now.
+        """Return the ranks that keep a call from ending now.
 
-        Where all whom it needs have come, a backend may still wait for the rest. Whose call failed is not there.
+        If all ranks that it needs have entered, a backend may still wait for the others. A rank whose call failed
+        counts as absent.
         """
         absent = tuple(rank for rank in self.needs(call) if rank not in self.calls or self.calls[rank].error)
         return absent or self.missing
 
     def latest_of(self, call: Call) -> Call | None:
-        """Of a call and those it needs, the last to be entered; None where one of them never was.
+        """Return the last to begin of a call and the calls that it needs; None if one of them is missing.
 
-        Where clocks do not tell that it was another one, it is the call itself.
+        If the clocks are too inexact to name another call, this is the call itself.
         """
         needed = self.needs(call)
         if len(needed) == len(self.group.ranks) - 1 and self.calls.keys() >= {call.rank, *needed[:1]}:
-            latest = self.remembered("last of the group", self._last_of_group)
+            latest = self.cached("last of the group", self._last_of_group)
         elif self.calls.keys() >= set(needed):
             latest = max((call, *(self.calls[rank] for rank in needed)), key=attrgetter("begin"))
         else:
             latest = None
-        return call if latest is not None and latest.begin - call.begin <= self.apart_s else latest
+        return call if latest is not None and latest.begin - call.begin <= self.uncertainty_s else latest
 
     def _last_of_group(self) -> Call | None:
-        """The last of all members of the group to be entered; None where one of them never was."""
+        """Return the call of the group's member that entered last; None if a member never entered."""
         entered = [self.calls.get(rank) for rank in self.group.ranks]
         return None if None in entered else max((call for call in entered if call), key=attrgetter("begin"))
 
     def awaited(self, call: Call) -> Call | None:
-        """The call that this one waited for; None where it waited for nobody, or for who never came."""
+        """Return the call that this one waited for; None if it waited for nobody, or for a rank that never entered."""
         latest = self.latest_of(call)
         return None if latest is call else latest
 
     @property
     def late(self) -> Call | None:
-        """The last to be entered of all calls that any other needed; None where clocks do not tell it."""
-        return self._surely_last(self._needed)
+        """The last to begin of all calls that others needed; None if the clocks are too inexact to tell."""
+        return self._certain_last(self._needed)
 
     @property
     def _needed(self) -> list[Call]:
-        """All calls that any other needed; none where one of them never was entered."""
+        """All calls that others needed; empty if one of them is missing."""
         needed = set(self.expected)
         if not self.operation.synchronises:
             needed = {rank for call in self.calls.values() for rank in self.needs(call)} or needed
         return [self.calls[rank] for rank in needed] if needed <= self.calls.keys() else []
 
-    def _surely_last(self, calls: Collection[Call]) -> Call | None:
+    def _certain_last(self, calls: Collection[Call]) -> Call | None:
         last = max(calls, key=attrgetter("begin"), default=None)
-        if last is None or not self.apart_s:
+        if last is None or not self.uncertainty_s:
             return last
-        return None if any(last.begin - one.begin <= self.apart_s for one in calls if one is not last) else last
+        return None if any(last.begin - one.begin <= self.uncertainty_s for one in calls if one is not last) else last
 
     @property
     def waited(self) -> dict[int, float]:
-        """Seconds that each rank was inside before everybody it needed had entered; not of ranks that still wait."""
+        """Seconds of each rank in its call before all ranks that it needed had entered.
+
+        Ranks that still wait are missing.
+        """
         same = self.operation.synchronises
         shared = max(self._needed, key=attrgetter("begin"), default=None) if same else None
         waited = {}
@@ -291,12 +301,12 @@ class Step:
             latest = shared if same else self.latest_of(call)
             if latest is not None:
                 until = latest.begin if call.end is None else min(latest.begin, call.end)
-                waited[rank] = max(0.0, until - call.begin) if latest.begin - call.begin > self.apart_s else 0.0
+                waited[rank] = max(0.0, until - call.begin) if latest.begin - call.begin > self.uncertainty_s else 0.0
         return waited
 
     @property
     def title(self) -> str:
-        """How a person would call it: `all_reduce #3`, `all_reduce #1 in [0, 1]`, `send 0 → 1 tag 7`."""
+        """Name for people: `all_reduce #3`, `all_reduce #1 in [0, 1]`, `send 0 → 1 tag 7`."""
         where = "" if self.group.label == "default" else f" in {self.group.title}"
         if self.message:
             ends = [("?" if end is None else str(end)) for end in (self.source, self.destination)]
@@ -305,22 +315,24 @@ class Step:
         return f"{self.op} #{self.seq}{where}"
 
 
-def match(trace: Trace) -> list[Step]:
-    """Every collective and every message of a run, in the order in which they came about.
+def match_steps(trace: Trace) -> list[Step]:
+    """Match the calls of a run into steps, in their order.
 
-    Collectives of a group are the same one where their numbers are; the n-th send from one rank to another with a tag
-    is the n-th receive there. A step follows those that its ranks had to have behind them, see `lab.trace.steps`; of
-    steps that are equally far, collectives come before messages, and of these the first of every rank, then the second.
-    Clocks of different ranks are not compared, so the order is the same in every run that does the same.
+    Collectives of a group belong together if they have the same number. The n-th send from one rank to another with a
+    tag belongs to the n-th receive there. A step follows the steps that its ranks had to complete before, see
+    `compute_depths`. At equal depth, collectives come before messages. Among messages, the first of each sender comes
+    first, then the second.
+
+    Clocks of different ranks are not compared, so a program that does the same has the same order in every run.
     """
     steps = [*_collectives(trace), *_messages(trace)]
     if len({step.group.name for step in steps}) == 1 and not any(step.message for step in steps):
-        steps.sort(key=attrgetter("seq"))  # most runs are that simple
+        steps.sort(key=attrgetter("seq"))  # the common case
     else:
         steps = _in_order(steps, trace)
-    several = trace.clocks.several
+    are_separate = trace.clocks.are_separate
     for number, step in enumerate(steps, start=1):
-        step.number, step.apart_s = number, trace.clocks.apart_s(step.calls) if several else 0.0
+        step.number, step.uncertainty_s = number, trace.clocks.uncertainty_s(step.calls) if are_separate else 0.0
     return steps
 
 
@@ -329,19 +341,19 @@ def _in_order(steps: Sequence[Step], trace: Trace) -> list[Step]:
     paths = [
         [(call, number_of[id(call)]) for call in rank.calls if id(call) in number_of] for rank in trace.ranks.values()
     ]
-    depth = depths(paths, len(steps))
+    depth = compute_depths(paths, len(steps))
     firsts = [next(iter(step.calls.values())) for step in steps]
-    # Of each step its depth, of a message also which of its sender's it is there, then rank and call that begin it.
-    places = [(depth[i], 0, first.rank, first.index) for i, first in enumerate(firsts)]
+    # Depth; for a message also its number among the sender's messages at that depth; rank and index of the first call.
+    positions = [(depth[i], 0, first.rank, first.index) for i, first in enumerate(firsts)]
     sent: Counter[tuple[int, int]] = Counter()
-    for i in sorted((i for i, step in enumerate(steps) if step.message), key=places.__getitem__):
-        at, _, rank, index = places[i]
+    for i in sorted((i for i, step in enumerate(steps) if step.message), key=positions.__getitem__):
+        at, _, rank, index = positions[i]
         sent[at, rank] += 1
-        places[i] = (at, sent[at, rank], rank, index)
-    order = sorted(range(len(steps)), key=places.__getitem__)
-    # Rounds of messages between two collectives count where in any of them several ranks send at once.
+        positions[i] = (at, sent[at, rank], rank, index)
+    order = sorted(range(len(steps)), key=positions.__getitem__)
+    # Number the rounds of messages between two collectives if several ranks send at once in any of them.
     for message, stretch in groupby(order, key=lambda i: steps[i].message):
-        rounds = [[*same] for _, same in groupby(stretch, key=lambda i: places[i][:2])] if message else []
+        rounds = [[*same] for _, same in groupby(stretch, key=lambda i: positions[i][:2])] if message else []
         if max(map(len, rounds), default=0) > 1:
             for number, same in enumerate(rounds, start=1):
                 for i in same:
@@ -380,7 +392,7 @@ def _messages(trace: Trace) -> list[Step]:
 
 
 def _message(trace: Trace, ends: tuple[int | None, int | None], *calls: Call) -> Step:
-    """The message between two ranks, with its send and its receive as far as they are on record."""
+    """Return the message between two ranks, with those of its send and receive that were recorded."""
     expected = dict.fromkeys(rank for rank in ends if rank is not None)
     step = Step(0, _group(trace, calls[-1].group, calls[-1:]), None, {}, tuple(expected))
     for call in calls:

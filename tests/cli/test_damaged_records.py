@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lab.cli.main import main
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import read_facts
-from lab.diagnosis.judge import judge
+from lab.diagnosis.judge import judge_evidence
 from lab.record.layout import EVENTS, INDEX, LOGS, PLAN, RESULT, TRACE
 from lab.record.read import Record
 from tests.traces import TraceMaker
@@ -174,7 +174,7 @@ class Damaged:
                 json.loads(said.out, parse_constant=refuse)
             assert "rank 1 raised ValueError: no" in said.out or words[0] != "runs"
         record = Record(path=self.folder / "r")
-        assert judge(Evidence(facts=read_facts(record), record=record)).reason
+        assert judge_evidence(Evidence(facts=read_facts(record), record=record)).reason
 
 
 @pytest.fixture(scope="module")

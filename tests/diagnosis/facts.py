@@ -61,5 +61,5 @@ def _unusual(facts: Any) -> Any:
         return [_unusual(one) for one in facts]
     if not is_dataclass(facts):
         return to_plain(facts)
-    values = {one.name: (getattr(facts, one.name), one.default) for one in fields(facts)}
+    values = {one.metadata.get("key", one.name): (getattr(facts, one.name), one.default) for one in fields(facts)}
     return {name: _unusual(value) for name, (value, default) in values.items() if value not in (default, (), {})}

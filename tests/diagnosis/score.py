@@ -26,7 +26,7 @@ from typing import Any
 
 from lab import Cluster, Result
 from lab.diagnosis.evidence import Evidence, read_evidence
-from lab.diagnosis.explain import explain
+from lab.diagnosis.explain import explain_run
 from lab.record.read import Record
 from lab.spec.load import scenario_from_script
 from tests.diagnosis.marking import Answer, Mark, figures, mark
@@ -93,7 +93,7 @@ def ask(program: Program, cluster: Cluster, folder: Path) -> Answer:
         if not _still_moving(result, evidence, timeout_s) or timeout_s >= _LONGEST_S:
             break
         timeout_s *= 3
-    explanation = explain(Record(path=result.path), evidence)
+    explanation = explain_run(Record(path=result.path), evidence)
     culprit = result.culprit.rank if result.culprit is not None else None
     return Answer(
         verdict=result.verdict,

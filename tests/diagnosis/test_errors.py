@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.diagnosis.errors import telling_text
+from lab.diagnosis.errors import shorten_error
 from tests.golden import golden
 
 UNUSED = (
@@ -35,7 +35,7 @@ NAMES = ["a.weight", "a.bias", "b.weight", "b.bias"]
 
 
 def text(error: str, *, brief: bool = True) -> str:
-    return telling_text(error, lambda: NAMES, brief=brief)
+    return shorten_error(error, lambda: NAMES, brief=brief)
 
 
 @pytest.mark.parametrize("brief", [True, False])
@@ -72,7 +72,7 @@ def test_a_parameter_known_by_its_place_has_its_name() -> None:
 
 
 def test_a_number_without_a_name_stays_a_number() -> None:
-    assert telling_text(TWICE, list).endswith(golden(1))
+    assert shorten_error(TWICE, list).endswith(golden(1))
     assert text(TWICE.replace("index 1", "index 9")).endswith(golden(2))
 
 

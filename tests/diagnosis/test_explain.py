@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lab.cli.main import main
-from lab.diagnosis.explain import Explanation, explain
+from lab.diagnosis.explain import Explanation, explain_run
 from lab.diagnosis.finding import Side
 from lab.record.layout import EVENTS, PLAN, RESULT, TRACE, rank_trace
 from lab.record.read import Record
@@ -42,7 +42,7 @@ def hung(tmp_path: Path) -> TraceMaker:
 
 @pytest.mark.features
 def test_a_hang_is_explained_with_its_stacks_and_nothing_is_missing(hung: TraceMaker) -> None:
-    explanation = explain(hung.record(stop=False, result=result("hung", 2)))
+    explanation = explain_run(hung.record(stop=False, result=result("hung", 2)))
     assert (explanation.verdict, explanation.sentence, explanation.scenario) == ("hung", "the reason", "train")
     assert [finding.kind for finding in explanation.findings] == ["never_entered", "account"]
     assert list(explanation.stacks) == [2, 0, 1]
@@ -58,7 +58,7 @@ def test_a_run_that_passed_is_accounted_for(tmp_path: Path) -> None:
     made.call(0, "send", 4, 5, [[1.0]], peer=1, tag=0)
     made.call(1, "recv", 4, 5, (), [[1.0]], peer=0, tag=0)
     write_events(made, exited(0), exited(1))
-    [account] = explain(made.record(result=result("passed"))).findings
+    [account] = explain_run(made.record(result=result("passed"))).findings
     assert told_facts(account) == {
         "collectives": 2,
         "messages": 1,
@@ -73,7 +73,7 @@ def test_a_run_that_passed_is_accounted_for(tmp_path: Path) -> None:
 def test_an_exit_code_that_was_expected_is_no_failure(tmp_path: Path) -> None:
     made = TraceMaker(tmp_path / "run", 2)
     write_events(made, exited(0), exited(1, 3))
-    explanation = explain(made.record(result=result("passed")))
+    explanation = explain_run(made.record(result=result("passed")))
     assert [finding.kind for finding in explanation.findings] == ["account"]
 
 
@@ -81,7 +81,7 @@ def test_without_a_trace_results_stacks_and_events_still_explain(hung: TraceMake
     record = hung.record(result=result("hung", 2))
     for rank in range(3):
         (record.path / TRACE / rank_trace(rank)).unlink()
-    explanation = explain(record)
+    explanation = explain_run(record)
     [found] = explanation.findings
     assert (found.kind, found.ranks, found.others) == ("never_entered", (2,), (0, 1))
     assert told_facts(found) == {
@@ -99,7 +99,7 @@ def test_without_a_trace_the_culprit_of_the_verdict_is_told_with_where_it_was(hu
     hang(hung, stack(0, 41, "all_reduce"), stack(1, 41, "all_reduce"), stack(2, 43, "barrier"))
     for rank in range(3):
         (record.path / TRACE / rank_trace(rank)).unlink()
-    [found] = explain(record).findings
+    [found] = explain_run(record).findings
     assert (found.kind, found.ranks, found.lines) == ("waiting", (2,), ("train.py:43", "train.py:41"))
     assert told_facts(found) == {
         "did": [
@@ -117,7 +117,7 @@ def test_without_a_trace_a_failure_is_explained_by_who_raised(tmp_path: Path) ->
     (record.path / EVENTS).write_bytes((made.path / EVENTS).read_bytes())
     for rank in (0, 1):
         (record.path / TRACE / rank_trace(rank)).unlink()
-    [found] = explain(record).findings
+    [found] = explain_run(record).findings
     assert told_facts(found) == {
         "what": "failed",
         "node": "node1",
@@ -139,7 +139,7 @@ def test_without_events_the_result_tells_how_ranks_ended(tmp_path: Path) -> None
             "duration_s": 1.0,
         },
     ]
-    explanation = explain(made.record(result=result("failed", 1, ranks=ranks)))
+    explanation = explain_run(made.record(result=result("failed", 1, ranks=ranks)))
     assert told_facts(explanation.findings[0]) == {
         "what": "failed",
         "node": "node1",
@@ -154,7 +154,7 @@ def test_a_record_cut_short_is_explained_as_far_as_it_goes(hung: TraceMaker) -> 
     path = record.path / TRACE / rank_trace(1)
     path.write_bytes(path.read_bytes()[:-40])
     (record.path / TRACE / rank_trace(0)).unlink()
-    explanation = explain(record)
+    explanation = explain_run(record)
     assert explanation.verdict == "error"
     assert explanation.findings
     assert any(golden(1) in problem for problem in explanation.problems)
@@ -179,14 +179,14 @@ def test_no_damage_to_a_record_stops_its_explanation(hung: TraceMaker, seed: int
             if data:
                 data[chance.randrange(len(data))] = chance.choice(b'0{}[],:"x\n9-')
         path.write_bytes(bytes(data))
-    explanation = explain(record)
+    explanation = explain_run(record)
     assert json.loads(json.dumps(explanation.to_json()))["run"] == "run"
     assert explanation_text(explanation, Style(colour=True))
 
 
 def test_an_empty_folder_is_explained_by_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "run" / "logs").mkdir(parents=True)
-    explanation = explain(Record(path=tmp_path / "run"))
+    explanation = explain_run(Record(path=tmp_path / "run"))
     assert explanation.findings == ()
     assert len(explanation.problems) == 4
 
@@ -196,7 +196,7 @@ def test_an_empty_folder_is_explained_by_what_is_missing(tmp_path: Path) -> None
 
 @pytest.mark.features
 def test_the_text_has_80_columns_and_numbers_its_findings(hung: TraceMaker) -> None:
-    explanation = explain(hung.record(stop=False, result=result("hung", 2)))
+    explanation = explain_run(hung.record(stop=False, result=result("hung", 2)))
     text = explanation_text(explanation, Style(colour=False))
     assert max(map(len, text.splitlines())) <= 80
     assert golden(1) in text
@@ -209,7 +209,7 @@ def test_ranks_and_lines_are_painted_and_nothing_else_changes() -> None:
     odd, other = Side(ranks=(1,), what="broadcast", lines=("train.py:22",)), Side(ranks=(0,), what="all_reduce")
     from lab.features.mismatches.findings import Mismatch
 
-    finding = Mismatch(number=1, odd_sides=(odd,), sides=(other,), ranks=(1,))
+    finding = Mismatch(number=1, deviating_sides=(odd,), sides=(other,), ranks=(1,))
     explanation = Explanation(run="r", scenario="s", verdict="hung", sentence="why", findings=(finding,))
     painted = explanation_text(explanation, Style(colour=True))
     assert "\x1b[33mRank 1\x1b[0m" in painted

@@ -10,7 +10,7 @@ import pytest
 
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.diagnosis.facts import RankFacts, RunFacts, read_facts
-from lab.diagnosis.judge import judge
+from lab.diagnosis.judge import judge_evidence
 from lab.node.messages.agent import Exited, Started
 from lab.record.events import NodeLost
 from lab.record.layout import EVENTS, LOGS, PLAN
@@ -30,7 +30,7 @@ def write(folder: Path, facts: RunFacts) -> Record:
         events.append({"event": "started", **of_rank, "pid": 1, "time": each.started})
         events += [{"event": "note", **of_rank, "name": n, "value": v, "time": 1.0} for n, v in each.notes.items()]
         if each.stopped and each.stack:
-            events.append({"event": "stack", **of_rank, "text": each.stack, "time": each.seen or 8.0})
+            events.append({"event": "stack", **of_rank, "text": each.stack, "time": each.stack_time or 8.0})
         if each.ended is not None:
             events.append({"event": "exited", **of_rank, "time": each.ended, **_end(each)})
     events += [{"event": "node lost", **node._asdict()} for node in facts.lost_nodes]
@@ -53,7 +53,7 @@ def _end(facts: RankFacts) -> dict[str, Any]:
 def test_a_run_is_judged_from_its_record_as_at_its_end(tmp_path: Path, case: str) -> None:
     facts, *_ = {**CASES, **HANGS}[case]
     record = write(tmp_path, facts)
-    assert judge(read_evidence(record)) == judge(Evidence(facts=facts, record=record))
+    assert judge_evidence(read_evidence(record)) == judge_evidence(Evidence(facts=facts, record=record))
 
 
 @pytest.mark.parametrize(

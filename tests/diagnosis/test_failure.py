@@ -9,7 +9,7 @@ import pytest
 from lab.diagnosis.causes import find_causes
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
-from lab.diagnosis.judge import judge
+from lab.diagnosis.judge import judge_evidence
 from tests.diagnosis.facts import exited, raised, stack, stopped, told_facts, write_events
 from tests.golden import golden
 from tests.traces import TraceMaker
@@ -232,7 +232,7 @@ def test_a_ring_that_ends_because_its_ranks_give_up_is_nobodys_fault(made: Trace
     evidence = read_evidence(made.record())
     [found] = find_causes(evidence)
     assert (found.kind, found.ranks, found.others, found.seconds) == ("deadlock", (), (0, 1, 2), 4.0)
-    verdict = judge(evidence)
+    verdict = judge_evidence(evidence)
     assert (verdict.verdict, verdict.culprit) == ("failed", None)
     assert verdict.reason.startswith(golden(1))
 
@@ -246,7 +246,7 @@ def test_a_message_that_nobody_sent_is_told_where_everybody_gave_up(made: TraceM
     evidence = read_evidence(made.record())
     [found] = find_causes(evidence)
     assert (found.kind, found.ranks, found.lines) == ("unmatched", (2,), ("train.py:12", "train.py:14"))
-    culprit = judge(evidence).culprit
+    culprit = judge_evidence(evidence).culprit
     assert culprit is not None
     assert culprit.rank == 2
 
@@ -261,7 +261,7 @@ def test_who_takes_a_message_that_does_not_fit_is_not_blamed_for_being_killed_by
     made.call(0, "send", 3, 4, [[1.0]], peer=1, tag=0, dtype="bfloat16", at="train.py:20")
     made.call(1, "recv", 3, None, (), [[1.0]], peer=0, tag=0, at="train.py:22")
     write_events(made, exited(1, None, 5.0, signal="SIGABRT"), stopped(0), stopped(2))
-    judgement = judge(read_evidence(made.record(stop=False)))
+    judgement = judge_evidence(read_evidence(made.record(stop=False)))
     assert judgement.culprit is None
     assert judgement.reason.startswith(golden(1))
     assert golden(2) in judgement.reason
@@ -270,7 +270,7 @@ def test_who_takes_a_message_that_does_not_fit_is_not_blamed_for_being_killed_by
 def test_who_is_killed_by_a_message_to_a_rank_that_there_is_not_is_told_so(made: TraceMaker) -> None:
     made.call(2, "send", 3, None, [[1.0]], peer=3, tag=0, at="train.py:20")
     write_events(made, exited(2, None, 5.0, signal="SIGSEGV"), stopped(0), stopped(1))
-    judgement = judge(read_evidence(made.record(stop=False)))
+    judgement = judge_evidence(read_evidence(made.record(stop=False)))
     assert judgement.culprit is not None
     assert judgement.culprit.rank == 2
     assert judgement.reason.endswith(golden(1))
@@ -284,7 +284,7 @@ def test_who_has_other_weights_is_the_culprit_where_several_raised_at_one_line(m
         made.line(rank, "weights", 15, o=1, steps=1, at="train.py:19", sizes=[2], grads=[5**0.5], norms=[norm])
     second = raised(2, "RuntimeError: apart", 30, 5.1) if alike else raised(2, "ValueError: no labels", 31, 5.1)
     write_events(made, raised(0, "RuntimeError: apart", 30), second, stopped(1))
-    culprit = judge(read_evidence(made.record())).culprit
+    culprit = judge_evidence(read_evidence(made.record())).culprit
     assert culprit is not None
     assert (culprit.rank, culprit.cause) == ((2, "diverged") if alike else (0, "exception"))
 
@@ -304,7 +304,7 @@ def test_a_rank_that_had_not_come_when_another_gave_up_was_late_and_has_not_left
     lose(made, 2)
     write_events(made, stack(1, 37), raised(0, TIMED_OUT, 41), raised(2, PEER, 41, 5.2), stopped(1))
     evidence = read_evidence(made.record())
-    verdict = judge(evidence)
+    verdict = judge_evidence(evidence)
     assert verdict.culprit is not None
     assert verdict.culprit.rank == 1
     assert golden(1) in verdict.reason
@@ -319,7 +319,7 @@ def test_a_rank_that_came_after_another_had_given_up_is_blamed_for_that(made: Tr
     index = made.call(1, "all_reduce", 6000, None, [[1.0]], at="train.py:41")
     made.line(1, "end", 6001, i=index, err="Connection reset by peer")
     write_events(made, raised(0, TIMED_OUT, 41), raised(1, PEER, 41, 6.1), raised(2, TIMED_OUT, 41, 5.1))
-    verdict = judge(read_evidence(made.record()))
+    verdict = judge_evidence(read_evidence(made.record()))
     assert verdict.culprit is not None
     assert verdict.culprit.rank == 1
     assert golden(1) in verdict.reason
@@ -365,14 +365,14 @@ def test_who_ran_out_of_memory_is_told_with_its_size_and_line(made: TraceMaker) 
     (made.path / "train.py").write_text("\n" * 11 + "kept.append(block)\n")
     dump = {"out_of_memory": True, "memory_bytes": 812_000_000, "stack": stack(1, 12)["text"]}
     write_events(made, exited(1, None, 5.0, signal="SIGKILL", **dump), stopped(0), stopped(2))
-    verdict = judge(read_evidence(made.record()))
+    verdict = judge_evidence(read_evidence(made.record()))
     assert golden(1) in verdict.reason
 
 
 def test_who_left_no_stack_was_last_seen_in_its_latest_call_or_mark(made: TraceMaker) -> None:
     made.mark(1, "backward", 100, 200, at="train.py:33")
     write_events(made, exited(1, None, 5.0, signal="SIGKILL", out_of_memory=True), stopped(0), stopped(2))
-    reason = judge(read_evidence(made.record())).reason
+    reason = judge_evidence(read_evidence(made.record())).reason
     assert golden(1) in reason
 
 
@@ -389,7 +389,7 @@ def test_of_a_message_that_nobody_took_who_called_less_or_more_than_most_is_name
     made.line(0, "end", 5000, i=lost, err="Connection closed by peer")
     write_events(made, raised(0, PEER, 24, 5.1), exited(1, at=4.9), exited(2, at=4.9))
     evidence = read_evidence(made.record(stop=False))
-    culprit = judge(evidence).culprit
+    culprit = judge_evidence(evidence).culprit
     assert culprit is not None
     assert culprit.rank == blamed
     assert [found.ranks for found in find_causes(evidence, blamed)] == [(blamed,)]
@@ -403,6 +403,6 @@ def test_what_ranks_brought_differently_before_one_failed_by_itself_stands_behin
         dtype = "int64" if rank == 0 else "float64"
         made.call(rank, "broadcast", 100, 200, [[1.0]], [[1.0]], dtype=dtype, root=0, at="train.py:20")
     write_events(made, raised(1, "AssertionError: 0 is not 45", 30), exited(0), exited(2))
-    reason = judge(read_evidence(made.record(stop=False))).reason
+    reason = judge_evidence(read_evidence(made.record(stop=False))).reason
     assert reason.startswith(golden(1))
     assert "rank 0 brought int64" in reason

@@ -9,7 +9,7 @@ import pytest
 from lab.diagnosis.causes import find_causes
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
-from lab.diagnosis.judge import judge
+from lab.diagnosis.judge import judge_evidence
 from tests.diagnosis.facts import exited, hang, stack, stopped, told_facts, write_events
 from tests.golden import golden
 from tests.traces import TraceMaker
@@ -64,7 +64,7 @@ def test_a_rank_that_others_had_hardly_waited_for_is_not_accused(made: TraceMake
     evidence.facts.timeout_s = 9.0
     [found] = find_causes(evidence)
     assert (found.kind, found.ranks) == ("out_of_time", ())
-    verdict = judge(evidence)
+    verdict = judge_evidence(evidence)
     assert (verdict.verdict, verdict.culprit) == ("hung", None)
     assert golden(1) in verdict.reason
 
@@ -72,7 +72,7 @@ def test_a_rank_that_others_had_hardly_waited_for_is_not_accused(made: TraceMake
 def test_of_ranks_that_are_busy_with_themselves_none_is_accused(made: TraceMaker) -> None:
     timed_out = {"event": "timed out", "time": 1_700_000_009.0}
     write_events(made, timed_out, *(stack(rank, 30 + rank) for rank in range(3)), *map(stopped, range(3)))
-    verdict = judge(read_evidence(made.record(stop=False)))
+    verdict = judge_evidence(read_evidence(made.record(stop=False)))
     assert (verdict.verdict, verdict.culprit) == ("hung", None)
 
 
@@ -109,7 +109,7 @@ def test_a_call_that_fails_because_others_are_stopped_first_still_counts_as_wait
     evidence = read_evidence(made.record(stop=False))
     [found] = find_causes(evidence)
     assert (found.kind, found.ranks, found.others) == ("never_entered", (2,), (0, 1))
-    verdict = judge(evidence)
+    verdict = judge_evidence(evidence)
     assert (verdict.verdict, verdict.culprit and verdict.culprit.rank) == ("hung", 2)
 
 
@@ -210,7 +210,7 @@ def test_the_verdict_says_what_the_culprit_called_where_the_others_called_someth
     timed_out = {"event": "timed out", "time": 1_700_000_009.0}
     stacks = (stack(0, 41, "all_reduce"), stack(1, 41, "all_reduce"), stack(2, 43, "barrier"))
     write_events(made, timed_out, *stacks, *map(stopped, range(3)))
-    verdict = judge(read_evidence(made.record(stop=False)))
+    verdict = judge_evidence(read_evidence(made.record(stop=False)))
     assert verdict.culprit is not None
     assert (verdict.culprit.rank, verdict.culprit.cause) == (2, "mismatch")
     called = "rank 2 called barrier at train.py:43 where ranks 0 and 1 called all_reduce at train.py:41 (call #2)"

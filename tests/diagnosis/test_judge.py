@@ -10,7 +10,7 @@ import pytest
 
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import RankFacts, RunFacts
-from lab.diagnosis.judge import judge
+from lab.diagnosis.judge import judge_evidence
 from lab.record.events import NodeLost, NodeTroubled
 from lab.record.read import Record
 from lab.words import name_ranks
@@ -222,7 +222,7 @@ def record(tmp_path: Path) -> Record:
 def test_the_first_culprit_is_named(record: Record, case: str):
 
     facts, culprit, reason = CASES[case]
-    judgement = judge(Evidence(facts=facts, record=record))
+    judgement = judge_evidence(Evidence(facts=facts, record=record))
     assert judgement.verdict == "failed"
     assert judgement.culprit is not None
     assert judgement.culprit.rank == culprit
@@ -311,7 +311,7 @@ HANGS: dict[str, tuple[RunFacts, int | None, str]] = {
 def test_who_kept_the_others_waiting_is_named(record: Record, case: str):
 
     facts, culprit, reason = HANGS[case]
-    judgement = judge(Evidence(facts=facts, record=record))
+    judgement = judge_evidence(Evidence(facts=facts, record=record))
     assert judgement.verdict == "hung"
     assert (judgement.culprit.rank if judgement.culprit else None) == culprit
     assert re.search(reason, judgement.reason), judgement.reason
@@ -319,7 +319,7 @@ def test_who_kept_the_others_waiting_is_named(record: Record, case: str):
 
 def test_all_waiting_at_the_same_place_is_nobodys_fault(record: Record):
     facts = timed_out(*(stopped(number, stack=stack(9, "recv")) for number in range(3)))
-    judgement = judge(Evidence(facts=facts, record=record))
+    judgement = judge_evidence(Evidence(facts=facts, record=record))
     assert (judgement.verdict, judgement.culprit) == ("hung", None)
     assert golden(1) in judgement.reason
 
@@ -334,14 +334,14 @@ def test_all_waiting_at_the_same_place_is_nobodys_fault(record: Record):
 )
 def test_what_is_nobodys_fault_is_an_error(record: Record, change: dict[str, Any], reason: str):
     facts = RunFacts(ranks=[rank(0, 1), stopped(1)], timed_out=True, **change)
-    judgement = judge(Evidence(facts=facts, record=record))
+    judgement = judge_evidence(Evidence(facts=facts, record=record))
     assert (judgement.verdict, judgement.reason, judgement.culprit) == ("error", reason, None)
 
 
 @pytest.mark.parametrize(("count", "who"), [(1, "1 rank"), (2, "all 2 ranks")])
 def test_all_well_is_passed(record: Record, count: int, who: str):
     facts = RunFacts(ranks=[rank(number) for number in range(count)], duration_s=0.5)
-    assert judge(Evidence(facts=facts, record=record)).reason == golden(1, who)
+    assert judge_evidence(Evidence(facts=facts, record=record)).reason == golden(1, who)
 
 
 def test_a_code_that_is_expected_is_no_failure():
@@ -354,14 +354,14 @@ def test_a_code_that_is_expected_is_no_failure():
 
 
 def test_a_culprit_brings_the_end_of_its_traceback_with_paths_of_its_own_folder(record: Record):
-    judgement = judge(Evidence(facts=RunFacts(ranks=[raised(0, "ValueError: x", 5.0)]), record=record))
+    judgement = judge_evidence(Evidence(facts=RunFacts(ranks=[raised(0, "ValueError: x", 5.0)]), record=record))
     assert judgement.culprit.traceback.splitlines()[-1] == "ValueError: x"
     assert golden(1) in judgement.culprit.traceback
     assert "/var/lab" not in judgement.culprit.traceback
 
 
 def test_a_hung_culprit_brings_the_innermost_frames_of_its_stack(record: Record):
-    judgement = judge(Evidence(facts=timed_out(stopped(0, stack=stack(5))), record=record))
+    judgement = judge_evidence(Evidence(facts=timed_out(stopped(0, stack=stack(5))), record=record))
     assert 'File "train.py", line 5' in judgement.culprit.traceback
     assert "labnode" not in judgement.culprit.traceback
 
@@ -384,7 +384,7 @@ def test_ranks_are_named_shortly(ranks: list[int], text: str):
 def test_ranks_that_failed_at_once_for_different_reasons_are_all_told(record: Record):
     ranks = [raised(0, PEER, 6.0), raised(1, "ValueError: mine", 5.0), raised(2, "KeyError: 'x'", 5.05, "other()")]
     ranks[2].traceback = ranks[2].traceback.replace("line 3", "line 9")
-    judgement = judge(Evidence(facts=RunFacts(ranks=ranks), record=record))
+    judgement = judge_evidence(Evidence(facts=RunFacts(ranks=ranks), record=record))
     assert judgement.culprit is not None
     assert judgement.culprit.rank == 1
     assert [finding.ranks for finding in judgement.findings] == [(1,), (2,)]
@@ -394,5 +394,5 @@ def test_ranks_that_failed_at_once_for_different_reasons_are_all_told(record: Re
 def test_a_rank_that_failed_when_the_first_was_gone_may_have_failed_for_that(record: Record):
     ranks = [raised(1, "ValueError: mine", 5.0), raised(2, "KeyError: 'x'", 5.5, "other()")]
     ranks[1].traceback = ranks[1].traceback.replace("line 3", "line 9")
-    judgement = judge(Evidence(facts=RunFacts(ranks=ranks), record=record))
+    judgement = judge_evidence(Evidence(facts=RunFacts(ranks=ranks), record=record))
     assert [finding.ranks for finding in judgement.findings] == [(1,)]

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from lab.diagnosis.stacks import (
-    CodePlace,
+    CodeLocation,
     clip_stack,
-    find_place,
+    find_location,
     find_raised,
     script_files,
     shorten_paths,
     shorten_stack,
 )
-from lab.diagnosis.wording import render_place
+from lab.diagnosis.wording import render_location
 from tests.golden import golden
 
 DUMP = """Thread 0x00007f11 (most recent call first):
@@ -50,13 +50,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_innermost_line_of_the_script_on_the_main_thread_counts(folder: Path):
-    place = find_place(DUMP, folder)
-    assert place == CodePlace(file="pkg/train.py", line=2, call="barrier", source="dist.barrier()  # wait")
-    assert render_place(place) == golden(1)
+    place = find_location(DUMP, folder)
+    assert place == CodeLocation(file="pkg/train.py", line=2, call="barrier", source="dist.barrier()  # wait")
+    assert render_location(place) == golden(1)
 
 
 def test_a_crash_counts_on_its_own_thread(folder: Path):
-    assert find_place(CRASH, folder) == CodePlace(file="main.py", line=4, call="")
+    assert find_location(CRASH, folder) == CodeLocation(file="main.py", line=4, call="")
 
 
 def test_the_wait_of_ddp_has_its_class_as_name(folder: Path):
@@ -65,25 +65,25 @@ def test_the_wait_of_ddp_has_its_class_as_name(folder: Path):
         '  File "/x/torch/nn/parallel/distributed.py", line 1600 in forward\n'
         '  File "/var/lab/run/work/main.py", line 9 in <module>\n'
     )
-    assert find_place(dump, folder).call == "DistributedDataParallel.forward"
+    assert find_location(dump, folder).call == "DistributedDataParallel.forward"
 
 
 def test_a_line_without_its_source_is_told_by_number(folder: Path):
-    place = find_place('  File "/var/lab/run/work/gone.py", line 7 in f\n', folder)
-    assert render_place(place) == "at gone.py:7"
+    place = find_location('  File "/var/lab/run/work/gone.py", line 7 in f\n', folder)
+    assert render_location(place) == "at gone.py:7"
 
 
 def test_a_line_beyond_the_end_of_its_file_has_no_source(folder: Path):
-    assert find_place(golden(1), folder).source == ""
+    assert find_location(golden(1), folder).source == ""
 
 
 @pytest.mark.parametrize("dump", ["", "(no Python stack)", "Thread 0x1 (most recent call first):\n", "garbage\n\0"])
 def test_what_holds_no_frame_is_no_place(folder: Path, dump: str):
-    assert find_place(dump, folder) is None
+    assert find_location(dump, folder) is None
 
 
 def test_code_outside_the_scripts_folder_is_told_by_its_path(folder: Path):
-    assert find_place(golden(1), folder).file == "/usr/lib/python3.11/runpy.py"
+    assert find_location(golden(1), folder).file == "/usr/lib/python3.11/runpy.py"
 
 
 def test_a_traceback_has_its_innermost_line_last(folder: Path):
@@ -124,7 +124,7 @@ def test_the_files_of_the_script_are_named_and_none_beside_its_folder(folder: Pa
 
 def test_a_line_outside_the_folder_is_never_read(folder: Path):
     (folder / "secret.txt").write_text("the secret\n")
-    place = find_place('  File "/var/lab/run/work/../secret.txt", line 1 in x\n', folder / "pkg")
+    place = find_location('  File "/var/lab/run/work/../secret.txt", line 1 in x\n', folder / "pkg")
     assert place is not None
     assert place.source == ""
 
@@ -147,17 +147,17 @@ Thread 0x00007f22 (most recent call first):
 
 
 def test_the_worker_of_a_data_loader_is_told_with_the_line_where_it_stood(folder: Path):
-    place = find_place(LOADING, folder)
+    place = find_location(LOADING, folder)
     assert (place.at, place.child and place.child.at, place.child and place.child.loader) == (
         "main.py:9",
         "pkg/train.py:2",
         True,
     )
-    assert render_place(place) == golden(1)
+    assert render_location(place) == golden(1)
     shown = shorten_stack(LOADING)
     assert "Process 78" in shown
     assert "Process 77" not in shown
-    assert find_place(shown, folder) == place
+    assert find_location(shown, folder) == place
 
 
 def deep(frames: int) -> str:

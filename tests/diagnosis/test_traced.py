@@ -9,7 +9,7 @@ import pytest
 
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RankFacts, RunFacts
-from lab.diagnosis.judge import judge
+from lab.diagnosis.judge import judge_evidence
 from tests.diagnosis import facts as told
 from tests.golden import golden
 from tests.traces import TraceMaker
@@ -25,12 +25,12 @@ def made(tmp_path: Path) -> TraceMaker:
 
 def judged(made: TraceMaker, facts: RunFacts) -> Judgement:
     record = made.record(stop=False)
-    return judge(Evidence(facts=facts, record=record))
+    return judge_evidence(Evidence(facts=facts, record=record))
 
 
 def hung(made: TraceMaker, *stacks: dict[str, str]) -> Judgement:
     told.hang(made, *stacks)
-    ranks = [replace(stopped(number, stack["text"]), seen=1_700_000_030.0) for number, stack in enumerate(stacks)]
+    ranks = [replace(stopped(number, stack["text"]), stack_time=1_700_000_030.0) for number, stack in enumerate(stacks)]
     return judged(made, RunFacts(ranks=ranks, timeout_s=30.0, timed_out=True))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lab.diagnosis.expectations import equal
+from lab.diagnosis.expectations import equals_expected
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ from lab.diagnosis.expectations import equal
     ],
 )
 def test_these_values_are_equal(expected: Any, got: Any) -> None:
-    assert equal(expected, got, 1e-5, 1e-8)
+    assert equals_expected(expected, got, 1e-5, 1e-8)
 
 
 @pytest.mark.parametrize(
@@ -73,4 +73,4 @@ def test_these_values_are_equal(expected: Any, got: Any) -> None:
     ],
 )
 def test_these_values_are_not_equal(expected: Any, got: Any) -> None:
-    assert not equal(expected, got, 1e-5, 1e-8)
+    assert not equals_expected(expected, got, 1e-5, 1e-8)

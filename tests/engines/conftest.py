@@ -22,7 +22,7 @@ import pytest
 from lab import Cluster, Result
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import read_facts
-from lab.diagnosis.judge import judge
+from lab.diagnosis.judge import judge_evidence
 from lab.engine.agent_holder import LocalChannel
 from lab.features.zygote.nodes import SWITCH
 from lab.node import processes
@@ -209,7 +209,7 @@ def judge_again(result: Result) -> None:
     """Judge a run from its record: the verdict has to be the one at its end."""
     assert result.path is not None, result.reason
     record = Record(path=result.path)
-    again = judge(Evidence(facts=read_facts(record), record=record))
+    again = judge_evidence(Evidence(facts=read_facts(record), record=record))
     unmet = [expectation.sentence() for expectation in result.expectations if not expectation.met]
     assert again.culprit == result.culprit
     assert again.reason in result.reason or result.reason.startswith(tuple(unmet)), result.reason

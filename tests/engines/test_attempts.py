@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lab import Result
-from lab.diagnosis.explain import explain
+from lab.diagnosis.explain import explain_run
 from lab.features.launchers.launchers import Torchrun
 from lab.record.read import Record
 from lab.spec.launching import LAB, Lab, Launching
@@ -47,7 +47,7 @@ def test_a_rank_that_raises_once_is_begun_anew_and_both_attempts_are_on_record(r
     for attempt in (first, result):
         assert all(trace_of(attempt).ranks[rank].calls for rank in range(2))
     assert result.path is not None
-    assert "attempt" in [finding.kind for finding in explain(Record(path=result.path)).findings]
+    assert "attempt" in [finding.kind for finding in explain_run(Record(path=result.path)).findings]
 
 
 @pytest.mark.long

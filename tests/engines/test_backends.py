@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, Result
-from lab.diagnosis.explain import explain
+from lab.diagnosis.explain import explain_run
 from lab.record.read import Record
 from tests.engines.conftest import scenario_of
 from tests.golden import golden
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.local_first
 def told(result: Result) -> list[str]:
     """What its explanation says of backends."""
     assert result.path is not None
-    return [finding.sentence for finding in explain(Record(path=result.path)).findings if finding.kind == "backend"]
+    return [finding.sentence for finding in explain_run(Record(path=result.path)).findings if finding.kind == "backend"]
 
 
 def test_a_script_that_names_no_backend_gets_that_of_its_scenario(cluster: Cluster, tmp_path: Path):

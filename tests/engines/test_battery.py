@@ -10,7 +10,7 @@ import pytest
 from lab import Result
 from lab.operations import OPERATIONS
 from lab.trace.model import Call, Trace
-from lab.trace.steps import match
+from lab.trace.steps import match_steps
 from tests.engines.battery import ANY, Expected, expected_calls
 from tests.engines.conftest import each_recorder, lines_of
 
@@ -71,7 +71,7 @@ def test_the_ranks_of_a_group_agree_on_what_it_did(battery: tuple[Result, Trace]
     _, trace = battery
 
     assert sorted(group.ranks for group in trace.groups.values()) == [(0,), (0, 1, 2), (1, 2)]
-    for step in match(trace):
+    for step in match_steps(trace):
         assert step.missing == (), step
         if not step.message:
             assert len({(call.op, call.seq, call.reduce_op, call.root) for call in step.calls.values()}) == 1

@@ -15,7 +15,7 @@ from lab import Cluster
 from lab.engine.local.engine import LocalEngine
 from lab.engine.protocol import Announce, Channel
 from lab.plan.cluster import ClusterInfo, Node, Shape
-from lab.trace.steps import match
+from lab.trace.steps import match_steps
 from tests.engines.conftest import SCRIPTS, lines_of, trace_of
 
 AHEAD_S = 1000
@@ -65,11 +65,11 @@ def test_nobody_leaves_a_barrier_before_the_last_has_come_though_their_clocks_di
     assert one["boot"] != other["boot"]
     assert other["t"] - one["t"] > 0.9e9 * AHEAD_S
     trace = trace_of(result)
-    assert trace.clocks.several
-    steps = [step for step in match(trace) if step.op == "barrier"]
+    assert trace.clocks.are_separate
+    steps = [step for step in match_steps(trace) if step.op == "barrier"]
     assert len(steps) == 30
     for step in steps:
         assert step.missing == ()
-        assert 0 < step.apart_s < 0.1
+        assert 0 < step.uncertainty_s < 0.1
         last_in = max(call.begin for call in step.calls.values())
-        assert min(call.end or 0.0 for call in step.calls.values()) >= last_in - step.apart_s
+        assert min(call.end or 0.0 for call in step.calls.values()) >= last_in - step.uncertainty_s

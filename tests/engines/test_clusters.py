@@ -178,18 +178,6 @@ def test_two_clusters_live_side_by_side(run: Run, cluster: Cluster, shaped: Clus
 
 
 @pytest.mark.local_first
-def test_a_run_without_a_cluster_makes_one_and_removes_it(engine: str, tmp_path: Path) -> None:
-    script = written(tmp_path / "s", "import os\nprint(os.environ['WORLD_SIZE'])")
-    cluster = Cluster(name=f"t-own-{os.getpid()}", engine=engine)  # type: ignore[arg-type]
-
-    result = cluster.run(script, nodes=2, runs=tmp_path / "runs")
-
-    assert result.passed, result.reason
-    assert [rank.log for rank in result.ranks] == ["2\n", "2\n"]
-    assert cluster.info() is None
-
-
-@pytest.mark.local_first
 def test_a_failed_run_without_a_cluster_removes_its_cluster_too(engine: str, tmp_path: Path) -> None:
     script = written(tmp_path / "s", "raise ValueError('bad')")
     cluster = Cluster(name=f"t-own-{os.getpid()}", engine=engine)  # type: ignore[arg-type]

@@ -33,7 +33,7 @@ except OSError:
 def test_ranks_read_a_folder_by_its_name_and_it_is_not_shipped(engine: str, tmp_path: Path) -> None:
     script = written(tmp_path / "s", SCRIPT)
     scenario = script.with_suffix(".yaml")
-    scenario.write_text("script: main.py\nnodes: 2\ndata: {mnist: mnist}\n")
+    scenario.write_text("script: main.py\nnodes: 1\nnproc_per_node: 2\ndata: {mnist: mnist}\n")
     (tmp_path / "s" / "mnist").mkdir()
     (tmp_path / "s" / "mnist" / "a.txt").write_text("here")
     with open(tmp_path / "s" / "mnist" / "large.bin", "wb") as file:
@@ -43,6 +43,7 @@ def test_ranks_read_a_folder_by_its_name_and_it_is_not_shipped(engine: str, tmp_
     result = cluster.run(scenario, runs=tmp_path / "runs")
 
     assert result.passed, result.reason
+    assert len(result.ranks) == 2
     for rank in result.ranks:
         assert (rank.notes["names"], rank.notes["text"], rank.notes["shipped"]) == (
             ["a.txt", "large.bin"],

@@ -51,7 +51,7 @@ def test_the_trace_has_as_many_calls_as_torch_profiler_counts_without_it(
 def test_every_step_is_zero_grad_forward_loss_backward_step(lesson: Lesson) -> None:
     trace = trace_of(lesson("ddp/story"))
     for rank in trace.ranks.values():
-        names = [mark.name for mark in rank.marks]
+        names = [mark.name for mark in rank.phases]
         steps = ["zero_grad", "forward", "loss", "backward", "step"] * 3
         assert names == ["init_process_group", "DDP()", *steps, "destroy_process_group"]
 

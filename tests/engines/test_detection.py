@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.score.verb import mark_run
+from lab.features.score.verb import score_run
 from lab.node.messages.agent import Connections
 from lab.record.read import Record
 from lab.spec.load import load_scenario
@@ -52,7 +52,7 @@ def test_a_node_that_is_cut_off_is_named_by_what_kernels_say(make_cluster: MakeC
     assert result.path is not None
     told = [one for one in Record(path=result.path).events() if isinstance(one, Connections)]
     assert {one.node for one in told if one.stuck} >= {"node2"} or {one.peer for one in told if one.stuck} == {"node2"}
-    [mark] = mark_run(Record(path=result.path))
+    [mark] = score_run(Record(path=result.path))
     assert (mark.culprit, mark.right_kind) == ("right", True)
 
 
@@ -71,7 +71,7 @@ def test_what_others_break_on_purpose_is_localised(lesson: Lesson, incident: str
     """What gloo can bear of the seven injections that docs/incidents.md tells of."""
     result = lesson(f"incidents/{incident}")
     assert result.path is not None
-    [mark] = mark_run(Record(path=result.path))
+    [mark] = score_run(Record(path=result.path))
     assert (mark.culprit, mark.right_kind, mark.accused) == ("right", True, "")
 
 
@@ -83,5 +83,5 @@ def test_a_node_that_is_killed_is_noticed_and_named(make_cluster: MakeCluster, t
     assert fault["detected_s"] >= 0
     assert fault["by"]
     assert result.path is not None
-    [mark] = mark_run(Record(path=result.path))
+    [mark] = score_run(Record(path=result.path))
     assert (mark.culprit, mark.right_kind) == ("right", True)

@@ -13,11 +13,17 @@ import pytest
 from tests.golden import golden
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = {
+WRITTEN = {
     f"{page.name}-{number}": block
     for page in (ROOT / "README.md", ROOT / "docs" / "python-api.md")
     for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
 }
+EXAMPLES = {
+    name: block
+    for name, block in WRITTEN.items()
+    if not any(other != block and other.startswith(block) for other in WRITTEN.values())
+}
+"""Those with which no other one begins."""
 
 
 @pytest.mark.local_first

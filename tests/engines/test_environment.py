@@ -38,7 +38,7 @@ def facts_in(output: str) -> list[Facts]:
 
 @pytest.fixture(scope="module")
 def under_torchrun(tmp_path_factory: pytest.TempPathFactory) -> list[Facts]:
-    """What both ranks see under torchrun, started beside the script with two arguments."""
+    """What both ranks see under torchrun, started next to the script with two arguments."""
     logs = tmp_path_factory.mktemp("torchrun")  # a file a rank: lines as long as these may mix in a pipe
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command += ["--redirects", "1", "--log-dir", str(logs), SCRIPT.name]

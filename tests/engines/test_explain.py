@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab import Result
-from lab.diagnosis.explain import Explanation, explain
+from lab.diagnosis.explain import Explanation, explain_run
 from lab.record.read import Record
 from tests.engines.conftest import SCRIPTS, judge_again
 from tests.engines.lessons import LIBRARY, Lesson, on_engines
@@ -40,7 +40,7 @@ def line_of(script: Path, words: str) -> str:
 
 def explained(result: Result) -> Explanation:
     assert result.path is not None
-    return explain(Record(path=result.path))
+    return explain_run(Record(path=result.path))
 
 
 def test_every_broken_scenario_has_an_explanation_here() -> None:

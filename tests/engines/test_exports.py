@@ -9,7 +9,7 @@ import pytest
 from lab.features.export.chakra import chakra_traces
 from lab.record.read import Record
 from lab.trace.read import read_trace
-from lab.trace.steps import match
+from lab.trace.steps import match_steps
 from tests.engines.lessons import FILES, Lesson, runs_locally
 from tests.features.export.chakra_schema import accept, read_trace_file
 from tests.torchfrtrace import torchfrtrace, write_dumps
@@ -28,7 +28,7 @@ def test_a_run_is_read_by_torchfrtrace_and_by_the_reader_of_chakras_schema(
     trace = read_trace(record)
     if trace.recorded:
         torchfrtrace(write_dumps(record, tmp_path / "dumps"))
-    for file, data in chakra_traces(trace, match(trace)):
+    for file, data in chakra_traces(trace, match_steps(trace)):
         (tmp_path / file).write_bytes(data)
         if file.endswith(".et"):
             accept(*read_trace_file(tmp_path / file))

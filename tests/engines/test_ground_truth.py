@@ -20,7 +20,7 @@ from lab.record.read import Record
 from lab.spec.expressions import RankVariables
 from lab.trace.model import Call, Trace
 from lab.trace.read import read_trace
-from lab.trace.steps import Step, match
+from lab.trace.steps import Step, match_steps
 from tests.engines.lessons import FILES, Lesson, on_engines
 
 TOPICS: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "ground_truth.yaml").read_text())
@@ -65,7 +65,7 @@ def test_a_scenario_records_the_calls_of_its_script(name: str, lesson: Lesson) -
     assert not problems, "\n".join([result.reason, *problems])
     if name not in MISTAKEN:
         assert all(rank.stopped for rank in trace.ranks.values()), trace.problems
-        disagreements = [text for step in match(trace) for text in disagreement(step, STAY_AWAY.get(name))]
+        disagreements = [text for step in match_steps(trace) for text in disagreement(step, STAY_AWAY.get(name))]
         assert not disagreements, "\n".join(disagreements)
 
 

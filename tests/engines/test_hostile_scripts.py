@@ -10,7 +10,7 @@ import pytest
 
 from lab import Cluster, Result
 from lab.cli.main import main
-from lab.diagnosis.explain import explain
+from lab.diagnosis.explain import explain_run
 from lab.record.read import Record
 from lab.run.options import RunOptions
 from lab.trace.read import read_trace
@@ -37,7 +37,7 @@ def test_whatever_a_script_tells_its_agent_or_leaves_the_run_has_its_verdict(run
     assert result.path is not None
     record = Record(path=result.path)
     assert read_trace(record).world_size == 2
-    assert explain(record).verdict == expected
+    assert explain_run(record).verdict == expected
 
 
 @pytest.mark.local_first

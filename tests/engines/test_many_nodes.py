@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, LabError
-from lab.diagnosis.explain import explain
+from lab.diagnosis.explain import explain_run
 from lab.engine.local.engine import LocalEngine
 from lab.features.html.page import write_report
 from lab.record.read import Record
@@ -70,7 +70,7 @@ def test_256_nodes_take_little_and_128_ranks_are_explained_and_reported(many: Cl
     assert len(sizes) == 256
     assert max(sizes) < 25 * MB
     record = check_sum(many, 128, tmp_path / "runs")
-    assert explain(record).findings[-1].sentence.startswith("Ranks 0-127 entered")
+    assert explain_run(record).findings[-1].sentence.startswith("Ranks 0-127 entered")
     report = write_report(record)
     assert report.steps >= 1
     assert report.bytes < 2 * MB

@@ -73,8 +73,16 @@ def test_what_a_rank_that_fails_has_made_comes_back(run: Run, tmp_path: Path) ->
 
 
 @pytest.mark.local_first
-def test_the_shared_folder_of_a_cluster_for_one_run_comes_back(engine: str, tmp_path: Path) -> None:
-    script = written(tmp_path / "s", "import os\nopen(os.environ['LAB_SHARED'] + '/a', 'w').write('shared')")
-    cluster = Cluster(nodes=1, name=f"outputs-{os.getpid()}", engine=engine)
-    result = cluster.run(script, runs=tmp_path / "runs")
-    assert files(result) == {"shared/a": 6}
+def test_a_run_without_a_cluster_makes_one_whose_shared_folder_comes_back_and_removes_it(
+    engine: str, tmp_path: Path
+) -> None:
+    text = "import os\nopen(os.environ['LAB_SHARED'] + '/a', 'a').write('shared')\nprint(os.environ['WORLD_SIZE'])"
+    script = written(tmp_path / "s", text)
+    cluster = Cluster(name=f"t-own-{os.getpid()}", engine=engine)  # type: ignore[arg-type]
+
+    result = cluster.run(script, nodes=2, runs=tmp_path / "runs")
+
+    assert result.passed, result.reason
+    assert [rank.log for rank in result.ranks] == ["2\n", "2\n"]
+    assert files(result) == {"shared/a": 12}
+    assert cluster.info() is None

@@ -18,7 +18,7 @@ MEETINGS = ("env: 3", "tcp: 3", "by hand: 3", "rpc: 3", "inherited: 3")
     ("how", "options"),
     [
         ("fork", {}),
-        ("spawn", {}),
+        pytest.param("spawn", {}, marks=long),
         pytest.param("program", {}, marks=long),
         pytest.param("spawn", {"cold": True}, marks=long),
         pytest.param("fork", {"cold": True, "trace": False}, marks=long),

@@ -13,7 +13,7 @@ from lab.features.pictures.text import picture_text
 from lab.record.read import Record
 from lab.report.style import Style
 from lab.trace.read import read_trace
-from lab.trace.steps import match
+from lab.trace.steps import match_steps
 from tests.engines.lessons import Lesson, on_engines
 from tests.golden import golden
 
@@ -39,7 +39,7 @@ def pictures(lesson: Lesson) -> Callable[[str], list[Picture]]:
         assert not trace.problems
         expectations = record.result().expectations
         unrecorded = unrecorded_ranks(trace)
-        return [picture_of(step, expectations, trace.world_size, unrecorded) for step in match(trace)]
+        return [picture_of(step, expectations, trace.world_size, unrecorded) for step in match_steps(trace)]
 
     return draw
 

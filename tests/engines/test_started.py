@@ -8,7 +8,7 @@ import pytest
 
 from lab import Result
 from lab.diagnosis.evidence import read_evidence
-from lab.diagnosis.judge import judge
+from lab.diagnosis.judge import judge_evidence
 from lab.record.read import Record
 from lab.trace.read import read_trace
 from tests.golden import golden
@@ -38,7 +38,7 @@ def test_forked_ranks_are_on_record_and_the_one_that_raised_is_the_culprit(run: 
     assert [rank.notes for rank in result.ranks] == [{"total": 1}] * 2
     assert [worker.rank for worker in result.parents] == [0]
     assert result.path is not None
-    assert judge(read_evidence(Record(path=result.path))).reason == result.reason
+    assert judge_evidence(read_evidence(Record(path=result.path))).reason == result.reason
 
 
 @long

@@ -11,7 +11,7 @@ import pytest
 
 from lab import Result
 from lab.trace.model import Trace
-from lab.trace.steps import match
+from lab.trace.steps import match_steps
 from tests.engines.battery import full
 from tests.engines.conftest import each_recorder, lines_of, trace_of
 from tests.engines.lessons import Lesson
@@ -33,7 +33,7 @@ def test_torch_compile_makes_what_it_makes_without_a_recorder(run: Run, recorder
     assert bare.ranks[0].notes["step"]["graphs"]["unique_graphs"] >= 2
     for with_it, without in zip(recorded.ranks, bare.ranks, strict=True):
         assert with_it.notes == without.notes
-    counts = Counter(mark.name for mark in trace_of(recorded).ranks[0].marks)
+    counts = Counter(mark.name for mark in trace_of(recorded).ranks[0].phases)
     assert counts["step"] >= 4
     assert counts["forward"] >= 4
 
@@ -70,10 +70,10 @@ def test_the_phases_of_training_are_marked_and_each_call_belongs_to_one(
     _, trace = traced_once("traced.py", "trains", nodes=2)
     rank = trace.ranks[0]
 
-    counts = Counter(mark.name for mark in rank.marks)
+    counts = Counter(mark.name for mark in rank.phases)
     step = dict.fromkeys(("forward", "loss", "backward", "zero_grad", "step"), 4)
     assert counts == {"init_process_group": 1, "DDP()": 1, "destroy_process_group": 1, **step}
-    assert all(mark.end is not None and mark.source.startswith("traced.py:") for mark in rank.marks)
+    assert all(mark.end is not None and mark.source.startswith("traced.py:") for mark in rank.phases)
     phases = {call.phase for call in rank.calls}
     assert phases == {"DDP()", "forward", "backward"}
     for call in rank.calls:
@@ -133,7 +133,7 @@ def test_a_run_that_hangs_leaves_the_calls_in_which_it_hung(hang: Run, recorder:
 def test_nobody_leaves_a_barrier_before_the_last_has_come(traced: Callable[..., tuple[Result, Trace]]) -> None:
     """In the times of the trace, which come from clocks of different nodes."""
     _, trace = traced("traced.py", "meets_in_barriers", nodes=3)
-    steps = [step for step in match(trace) if step.op == "barrier"]
+    steps = [step for step in match_steps(trace) if step.op == "barrier"]
 
     assert trace.clocks.error_s <= 0.001
     assert len(steps) == 30
@@ -151,7 +151,7 @@ def test_forks_are_not_recorded_and_subprocesses_do_not_get_the_trace(
 
     assert result.passed, result.reason
     assert [call.op for call in trace.ranks[0].calls] == ["all_reduce", "all_reduce"]
-    assert "backward" not in [mark.name for mark in trace.ranks[0].marks]
+    assert "backward" not in [mark.name for mark in trace.ranks[0].phases]
     assert trace.problems == []
     inherited = re.search(r"INHERITED (.*)", result.ranks[0].log)
     assert inherited is not None
@@ -225,7 +225,7 @@ def test_steps_of_messages_are_in_the_order_of_cause(lesson: Lesson) -> None:
 
 def shown_steps(result: Result) -> list[str]:
     """Titles of steps, with the rounds of messages."""
-    steps = match(trace_of(result))
+    steps = match_steps(trace_of(result))
     return [f"{step.title} in round {step.round}" if step.round else step.title for step in steps]
 
 
@@ -270,7 +270,7 @@ def test_steps_are_told_in_ranks_of_the_run_where_a_script_gives_out_its_own(
 
     assert result.passed, result.reason
     assert "should" not in result.reason
-    steps = match(trace)
+    steps = match_steps(trace)
     assert [(step.op, step.group.ranks, step.source, step.state) for step in steps] == [
         ("broadcast", (0,), 0, "completed"),
         ("broadcast", (2, 1), 2, "completed"),

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, Result
-from lab.features.compare.compare import compare
+from lab.features.compare.compare import compare_runs
 from lab.features.export.tracks import chrome_trace, perfetto_trace
 from lab.features.traffic.traffic import build_matrix, summarize_operations
 from lab.record.read import Record
 from lab.spec.load import scenario_from_script
 from lab.trace.read import read_trace
-from lab.trace.steps import match
+from lab.trace.steps import match_steps
 from tests.engines.lessons import FILES, LIBRARY, PATIENCE_S, Lesson, on_engines
 
 KNOWN = {
@@ -52,13 +52,13 @@ def recorded(result: Result) -> Record:
 @on_engines(KNOWN)
 def test_the_matrix_of_a_run_is_what_its_script_sends(name: str, lesson: Lesson) -> None:
     trace = read_trace(recorded(lesson(name)))
-    assert build_matrix(match(trace), trace.world_size) == KNOWN[name]
+    assert build_matrix(match_steps(trace), trace.world_size) == KNOWN[name]
 
 
 @pytest.mark.local_first
 def test_a_ddp_run_sends_what_its_calls_come_to(lesson: Lesson) -> None:
     trace = read_trace(recorded(lesson("ddp/story")))
-    rows = {row.op: row for row in summarize_operations(match(trace))}
+    rows = {row.op: row for row in summarize_operations(match_steps(trace))}
     # 1017005 floats in one bucket, then twice in two; of two ranks each sends as much as the tensor holds.
     assert (rows["all_reduce"].count, rows["all_reduce"].bytes) == (5, 3 * 4 * 1017005)
     assert rows["all_reduce"].sent == 2 * rows["all_reduce"].bytes
@@ -77,7 +77,7 @@ def test_a_ddp_run_sends_what_its_calls_come_to(lesson: Lesson) -> None:
 def test_exports_of_a_run_have_a_slice_for_every_call(name: str, lesson: Lesson) -> None:
     record = recorded(lesson(name))
     trace = read_trace(record)
-    steps = match(trace)
+    steps = match_steps(trace)
     events = json.loads(chrome_trace(record, trace, steps))["traceEvents"]
     slices = [event for event in events if event["ph"] == "X" and event["cat"] in ("collective", "message")]
     assert len(slices) == len(trace.calls) > 0
@@ -94,7 +94,7 @@ def test_exports_of_a_run_have_a_slice_for_every_call(name: str, lesson: Lesson)
 def test_two_runs_of_a_scenario_are_told_to_be_the_same(lesson: Lesson, cluster: Cluster, tmp_path: Path) -> None:
     again = cluster.run(FILES["ddp/toy_loop"], runs=tmp_path / "runs", timeout_s=PATIENCE_S)
     runs = [recorded(result) for result in (lesson("ddp/toy_loop"), again)]
-    found = compare(runs[0], runs[1], (read_trace(runs[0]), read_trace(runs[1])))
+    found = compare_runs(runs[0], runs[1], (read_trace(runs[0]), read_trace(runs[1])))
     assert found.identical, (found.settings, found.sequence)
     assert found.calls[0] == found.calls[1] > 0
 
@@ -106,7 +106,7 @@ def test_a_larger_model_shows_in_arguments_calls_and_bytes(cluster: Cluster, tmp
         scenario = scenario_from_script(LIBRARY / "ddp" / "large_model.py")
         scenario = replace(scenario, args=("--hidden", hidden))
         runs.append(recorded(cluster.run(scenario, nodes=2, runs=tmp_path / "runs")))
-    found = compare(runs[0], runs[1], (read_trace(runs[0]), read_trace(runs[1])))
+    found = compare_runs(runs[0], runs[1], (read_trace(runs[0]), read_trace(runs[1])))
     assert [(one.name, one.before, one.after) for one in found.settings] == [
         ("arguments", "--hidden 10", "--hidden 20")
     ]

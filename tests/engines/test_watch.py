@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from lab import Cluster
-from lab.diagnosis.explain import explain
+from lab.diagnosis.explain import explain_run
 from lab.features.watch.now import Follower, Now, Watched
 from lab.features.watch.verb import follow_run
 from lab.record.read import Record
@@ -94,7 +94,7 @@ def test_one_key_press_is_one_step(cluster: Cluster, tmp_path: Path, watched: Wa
     assert trace.problems == []
     assert {rank.recorder for rank in trace.ranks.values()} == {"python"}
     assert [call.op for call in trace.ranks[2].calls] == ["all_reduce"] * 3 + ["barrier"]
-    explained = explain(Record(path=result.path)).findings
+    explained = explain_run(Record(path=result.path)).findings
     assert [finding.kind for finding in explained] == ["account"]
     assert golden(1) in explained[0].sentence
 

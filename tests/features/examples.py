@@ -167,7 +167,7 @@ EXAMPLES: list[Finding] = [
             f.Activity(
                 rank=1,
                 what="stood",
-                stood=f.Stood(place=f.CodePlace(file="train.py", line=21, call="init_process_group")),
+                stood=f.Stood(location=f.CodeLocation(file="train.py", line=21, call="init_process_group")),
             ),
         ),
     ),
@@ -191,16 +191,16 @@ EXAMPLES: list[Finding] = [
         number=1,
         sides=(f.Side(ranks=(2,), what="[0, 1, 2]", lines=("train.py:14",)),),
         common=f.Side(ranks=(0,), what="[0, 1]", lines=("train.py:13",)),
-        slip="left_out",
+        deviation="left_out",
     ),
     mismatches.Mismatch(
         kind=FindingKind.MISMATCH,
         ranks=(1,),
         number=1,
-        odd_sides=(f.Side(ranks=(1,), what="broadcast", lines=("train.py:22",)),),
+        deviating_sides=(f.Side(ranks=(1,), what="broadcast", lines=("train.py:22",)),),
         sides=(f.Side(ranks=(0,), what="all_reduce"),),
     ),
-    wording.OddCall(
+    wording.DeviatingCall(
         kind=FindingKind.MISMATCH,
         ranks=(1,),
         lines=("train.py:4",),
@@ -235,7 +235,7 @@ EXAMPLES: list[Finding] = [
             f.Side(ranks=(0,), what="a.weight (float32 [8, 4])"),
             f.Side(ranks=(1, 2), what="a.weight (float32 [4, 4])"),
         ),
-        place=1,
+        position=1,
     ),
     mismatches.Unequal(
         kind=FindingKind.SHAPE,
@@ -273,7 +273,7 @@ EXAMPLES: list[Finding] = [
             f.Side(ranks=(1, 2), what="output [1, 1, 1], input [1, 1, 1]"),
             f.Side(ranks=(0,), what="output [1, 1, 1], input [1, 2, 1]"),
         ),
-        misfits=(Misfit(giver=0, taker=1, rows=2, room=1),),
+        misfits=(Misfit(giver=0, taker=1, rows=2, expected_rows=1),),
         at=("train.py:8",),
     ),
     mismatches.Slipped(
@@ -367,12 +367,14 @@ EXAMPLES: list[Finding] = [
         lines=(":var/lab/r-n/work/train.py:37", "train.py:41"),
         did=(
             f.Activity(
-                rank=1, what="stood", stood=f.Stood(place=f.CodePlace(file="train.py", line=41, call="all_reduce"))
+                rank=1,
+                what="stood",
+                stood=f.Stood(location=f.CodeLocation(file="train.py", line=41, call="all_reduce")),
             ),
             f.Activity(
                 rank=2,
                 what="stood",
-                stood=f.Stood(place=f.CodePlace(file=":var/lab/r-n/work/train.py", line=37, call="")),
+                stood=f.Stood(location=f.CodeLocation(file=":var/lab/r-n/work/train.py", line=37, call="")),
             ),
         ),
     ),
@@ -435,13 +437,13 @@ EXAMPLES: list[Finding] = [
             ),
         ),
     ),
-    wording.StoodApart(kind=FindingKind.LEFT_EARLY, ranks=(0,), others=(1, 2), how="gone"),
-    wording.StoodApart(
+    wording.BlockingRank(kind=FindingKind.LEFT_EARLY, ranks=(0,), others=(1, 2), how="gone"),
+    wording.BlockingRank(
         kind=FindingKind.WENT_ALONE,
         ranks=(2,),
         others=(0, 1),
         how="alone",
-        place=f.CodePlace(file="train.py", line=9, call="barrier"),
+        location=f.CodeLocation(file="train.py", line=9, call="barrier"),
     ),
     wording.WentAlone(
         kind=FindingKind.WENT_ALONE,
@@ -490,15 +492,15 @@ EXAMPLES: list[Finding] = [
                 ),
             ),
         ),
-        several_groups=True,
+        in_other_groups=True,
     ),
-    wording.StoodApart(
+    wording.BlockingRank(
         kind=FindingKind.ELSEWHERE,
         ranks=(2,),
         others=(0, 1),
         how="odd",
-        stood=f.Stood(place=f.CodePlace(file="train.py", line=9, call="barrier")),
-        common=f.Stood(place=f.CodePlace(file="train.py", line=4, call="all_reduce")),
+        stood=f.Stood(location=f.CodeLocation(file="train.py", line=9, call="barrier")),
+        common=f.Stood(location=f.CodeLocation(file="train.py", line=4, call="all_reduce")),
     ),
     wording.FirstFailure(
         kind=FindingKind.FAILED,
@@ -544,16 +546,16 @@ EXAMPLES: list[Finding] = [
         others=(0, 1, 2),
         lines=("train.py:37",),
         did=(
-            f.Activity(rank=0, what="stood", stood=f.Stood(place=f.CodePlace(file="train.py", line=37, call=""))),
-            f.Activity(rank=1, what="stood", stood=f.Stood(place=f.CodePlace(file="train.py", line=37, call=""))),
-            f.Activity(rank=2, what="stood", stood=f.Stood(place=f.CodePlace(file="train.py", line=37, call=""))),
+            f.Activity(rank=0, what="stood", stood=f.Stood(location=f.CodeLocation(file="train.py", line=37, call=""))),
+            f.Activity(rank=1, what="stood", stood=f.Stood(location=f.CodeLocation(file="train.py", line=37, call=""))),
+            f.Activity(rank=2, what="stood", stood=f.Stood(location=f.CodeLocation(file="train.py", line=37, call=""))),
         ),
     ),
-    wording.StoodApart(
+    wording.BlockingRank(
         kind=FindingKind.OWN_CODE,
         ranks=(0,),
         how="absent",
-        stood=f.Stood(place=f.CodePlace(file="s.py", line=1, call="", source="print()")),
+        stood=f.Stood(location=f.CodeLocation(file="s.py", line=1, call="", source="print()")),
     ),
     wording.Activities(
         kind=FindingKind.WAITING,
@@ -562,13 +564,19 @@ EXAMPLES: list[Finding] = [
         lines=("train.py:43", "train.py:41"),
         did=(
             f.Activity(
-                rank=0, what="stood", stood=f.Stood(place=f.CodePlace(file="train.py", line=41, call="all_reduce"))
+                rank=0,
+                what="stood",
+                stood=f.Stood(location=f.CodeLocation(file="train.py", line=41, call="all_reduce")),
             ),
             f.Activity(
-                rank=1, what="stood", stood=f.Stood(place=f.CodePlace(file="train.py", line=41, call="all_reduce"))
+                rank=1,
+                what="stood",
+                stood=f.Stood(location=f.CodeLocation(file="train.py", line=41, call="all_reduce")),
             ),
             f.Activity(
-                rank=2, what="stood", stood=f.Stood(place=f.CodePlace(file="train.py", line=43, call="barrier"))
+                rank=2,
+                what="stood",
+                stood=f.Stood(location=f.CodeLocation(file="train.py", line=43, call="barrier")),
             ),
         ),
     ),
@@ -580,7 +588,7 @@ EXAMPLES: list[Finding] = [
         did=(
             f.Activity(rank=0, what="waited", call=f.CallFacts(rank=0, name="all_reduce #2", source="train.py:41")),
             f.Activity(rank=1, what="waited", call=f.CallFacts(rank=1, name="all_reduce #2", source="train.py:41")),
-            f.Activity(rank=2, what="stood", stood=f.Stood(place=f.CodePlace(file="train.py", line=37, call=""))),
+            f.Activity(rank=2, what="stood", stood=f.Stood(location=f.CodeLocation(file="train.py", line=37, call=""))),
         ),
         longest_s=0.1999999999999993,
     ),
@@ -605,7 +613,7 @@ EXAMPLES: list[Finding] = [
         how="order",
         at=("train.py:20",),
         sides=(f.Side(ranks=(0, 1), what="a.weight"), f.Side(ranks=(2,), what="b.weight")),
-        place=1,
+        position=1,
     ),
     replicas.Replicas(
         kind=TrainingKind.DIVERGED,
@@ -625,13 +633,13 @@ EXAMPLES: list[Finding] = [
         how="norm",
         at=("train.py:20",),
         sides=(f.Side(ranks=(0, 2), what="2"), f.Side(ranks=(1,), what="2.5")),
-        place=2,
+        position=2,
         parameter="b.weight",
         steps=2,
         unused_forward=True,
         no_exchange=True,
     ),
-    replicas.WeightsApart(
+    replicas.DivergedWeights(
         kind=TrainingKind.DIVERGED,
         ranks=(2,),
         others=(0, 1),
@@ -639,29 +647,29 @@ EXAMPLES: list[Finding] = [
         reduced_at=("train.py:18",),
         steps=1,
         stepped_at=("train.py:19",),
-        place=1,
+        position=1,
         sides=(f.Side(ranks=(0, 1), what="1"), f.Side(ranks=(2,), what="2")),
     ),
-    values.WrongResult(
+    values.UnexpectedResult(
         kind=ValueKind.WRONG_RESULT,
         others=(1, 0),
         step="all_reduce #1",
         lines=("train.py:9",),
-        wrong_ranks=(1,),
-        first=f.WrongElement(rank=1, tensor=0, tensors=1, element=0, reduces=True, got=7.0, expected=2.0),
+        affected_ranks=(1,),
+        first=f.UnexpectedElement(rank=1, tensor=0, tensors=1, element=0, reduces=True, got=7.0, expected=2.0),
         at=("train.py:9",),
     ),
-    values.WrongResult(
+    values.UnexpectedResult(
         kind=ValueKind.CHANGED_BEFORE_WAIT,
         others=(0, 1),
         step="all_reduce #1",
         lines=("train.py:9",),
-        wrong_ranks=(0, 1),
-        first=f.WrongElement(rank=0, tensor=0, tensors=1, element=0, reduces=True, got=7.0, expected=2.0),
+        affected_ranks=(0, 1),
+        first=f.UnexpectedElement(rank=0, tensor=0, tensors=1, element=0, reduces=True, got=7.0, expected=2.0),
         at=("train.py:9",),
         handles=True,
     ),
-    values.OddValues(
+    values.SpoilingValues(
         kind=ValueKind.NONFINITE,
         ranks=(1,),
         others=(0, 2),
@@ -670,7 +678,7 @@ EXAMPLES: list[Finding] = [
         how="nan",
         at=("train.py:9",),
     ),
-    values.OddValues(
+    values.SpoilingValues(
         kind=ValueKind.OUTLIER,
         ranks=(2,),
         others=(0, 1),
@@ -680,7 +688,7 @@ EXAMPLES: list[Finding] = [
         at=("train.py:4",),
         steps=3,
     ),
-    values.OddValues(
+    values.SpoilingValues(
         kind=ValueKind.OUTLIER,
         ranks=(2,),
         others=(0, 1),

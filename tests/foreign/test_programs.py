@@ -48,8 +48,9 @@ class Program:
         return f"{self.name}{words}{' by itself' if self.ranks == 0 else ''}"
 
 
-QUICK = (Program("multinode.py", "2 1", ranks=2),)
+QUICK = (Program("handlers.py", ranks=2),)
 LONG = (
+    Program("multinode.py", "2 1", ranks=2),
     Program("small_gpt.py"),
     Program("spawn_ddp.py", "PORT", ranks=0),
     Program("rpc_parameter_server.py", "PORT", ranks=0),

@@ -140,6 +140,7 @@ def test_a_report_that_cannot_be_written_is_named(local_lab: Lab, mount: Mount) 
 
 def test_files_of_a_suite_that_cannot_be_written_are_named(local_lab: Lab) -> None:
     script = local_lab.script("pass")
+    assert local_lab("up", "--nodes", "1").code == 0
     for option in ("--markdown", "--junit", "--html"):
         ended = local_lab("test", script, option, "/proc/none/file")
         assert ended.code == 1, ended.said

@@ -35,7 +35,7 @@ from lab.record.layout import EVENTS, LOGS, RESULT, SCENARIO, TRACE
 from lab.record.read import Record
 from lab.record.result import Output
 from lab.trace.read import read_trace
-from lab.trace.steps import match
+from lab.trace.steps import match_steps
 from tests.cli.test_damaged_records import make
 from tests.features.html.test_hostile_text import assert_harmless, poisoned
 from tests.features.suite.cases import attempt, culprit, outcome, rank_with_log, suite
@@ -134,7 +134,7 @@ def test_a_notebook_shows_what_would_act(record: Record) -> None:
 
 def test_pictures_show_what_would_act(record: Record) -> None:
     trace = read_trace(record)
-    for step in match(trace):
+    for step in match_steps(trace):
         picture = svg_of(picture_of(step, record.result().expectations, trace.world_size, []), standalone=True)
         assert_nothing_acts(html.unescape(picture))
         ET.fromstring(picture)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.trace.read import read_trace
-from lab.trace.steps import Step, match
+from lab.trace.steps import Step, match_steps
 from tests.traces import TraceMaker
 
 Values = Sequence[Sequence[Any]]
@@ -36,7 +36,7 @@ def one_step(
 
 def steps_of(maker: TraceMaker) -> list[Step]:
     """What was made, matched."""
-    return match(read_trace(maker.record()))
+    return match_steps(read_trace(maker.record()))
 
 
 def message(folder: Path, *, received: bool = True) -> Step:

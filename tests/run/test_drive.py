@@ -12,7 +12,7 @@ import pytest
 
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import RunFacts, read_facts
-from lab.diagnosis.judge import judge
+from lab.diagnosis.judge import judge_evidence
 from lab.engine.protocol import NodeState, Trouble
 from lab.errors import ClusterBusy, EngineUnavailable, NodeLost, RecordError
 from lab.node.messages import wire
@@ -502,7 +502,7 @@ def test_a_node_that_gives_the_run_up_ends_it_at_once_and_says_why(drive):
     assert facts.refused == golden(1)
     assert not facts.timed_out
     assert operations(driven)[-1] == "finish"
-    assert judge(Evidence(facts=facts, record=driven.record)).verdict == "error"
+    assert judge_evidence(Evidence(facts=facts, record=driven.record)).verdict == "error"
 
 
 def test_a_node_that_does_not_know_the_run_any_more_is_noticed_at_the_next_ping(drive, monkeypatch: pytest.MonkeyPatch):

@@ -8,7 +8,7 @@ import pytest
 
 from lab.trace.clashes import find_clashes
 from lab.trace.read import read_trace
-from lab.trace.steps import match
+from lab.trace.steps import match_steps
 from tests.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -34,7 +34,7 @@ def test_who_is_in_every_misfit_of_splits_or_alone_at_odds_with_itself_is_odd(
         fields = {"split": [takes[rank], gives[rank]]}
         given, taken = [1.0] * sum(gives[rank]), [1.0] * sum(takes[rank])
         made.call(rank, "all_to_all_single", 1, 2, [given], [taken], **fields)
-    found = find_clashes(match(read_trace(made.record())))
-    assert [(one.kind, one.odd, len(one.misfits)) for one in found] == (
+    found = find_clashes(match_steps(read_trace(made.record())))
+    assert [(one.kind, one.deviating_ranks, len(one.misfits)) for one in found] == (
         [] if odd is None else [("splits", odd, misfits)]
     )

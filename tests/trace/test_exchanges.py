@@ -13,7 +13,7 @@ from lab.record.events import Clock, Over, event_line
 from lab.record.layout import EVENTS, PLAN
 from lab.record.read import Record
 from lab.trace.model import Clocks
-from lab.trace.read import align
+from lab.trace.read import align_clocks
 
 AT = 1_700_000_000.0
 
@@ -62,7 +62,7 @@ def test_times_of_two_hosts_are_as_near_as_the_error_says(tmp_path: Path, lasts_
                          host.exchange(lasts_s, 1e-4, -sign * 1e-4))
     ]  # fmt: skip
     starts = {rank: host.start(0.02) for rank, host in enumerate(hosts)}
-    clocks = align(starts, record(tmp_path, *told, lasts_s=lasts_s))
+    clocks = align_clocks(starts, record(tmp_path, *told, lasts_s=lasts_s))
     assert 0 < clocks.error_s < 3e-3
     for when in (0.02, lasts_s / 2, lasts_s):
         for rank, host in enumerate(hosts):
@@ -73,7 +73,7 @@ def test_times_of_two_hosts_are_as_near_as_the_error_says(tmp_path: Path, lasts_
 
 def test_a_host_that_was_lost_before_the_end_is_known_the_less_the_longer_it_ran(tmp_path: Path) -> None:
     host = Host("node1", 10.0, 45e-6)
-    clocks = align({1: host.start(0.02)}, record(tmp_path, host.exchange(0.01, 1e-4), lasts_s=100.0))
+    clocks = align_clocks({1: host.start(0.02)}, record(tmp_path, host.exchange(0.01, 1e-4), lasts_s=100.0))
     assert 1e-3 < clocks.errors[1] < 2e-2
     assert abs(seconds(clocks, 1, host, 100.0) - 100.0) <= clocks.errors[1]
 
@@ -82,10 +82,10 @@ def test_ranks_of_one_kernel_have_no_error_among_each_other_and_those_of_two_hav
     host, other = Host("node0", 10.0), Host("node2", 20.0)
     starts = {0: host.start(0.1), 1: host.start(0.2), 2: other.start(0.3)}
     told = [host.exchange(0.1, 2e-4), other.exchange(0.1, 5e-4)]
-    clocks = align(starts, record(tmp_path, *told, lasts_s=0.1))
-    assert clocks.several
-    assert clocks.apart_s((0, 1)) == 0.0
-    assert clocks.apart_s((1, 2)) == clocks.errors[1] + clocks.errors[2] >= 7e-4
+    clocks = align_clocks(starts, record(tmp_path, *told, lasts_s=0.1))
+    assert clocks.are_separate
+    assert clocks.uncertainty_s((0, 1)) == 0.0
+    assert clocks.uncertainty_s((1, 2)) == clocks.errors[1] + clocks.errors[2] >= 7e-4
 
 
 def test_one_machine_with_two_time_namespaces_has_one_time_of_day(tmp_path: Path) -> None:
@@ -95,6 +95,6 @@ def test_one_machine_with_two_time_namespaces_has_one_time_of_day(tmp_path: Path
         1: {"t": 905 * 10**9, "wall": round((AT + 1) * 1e9), "boot": "kernel 2", "within": 70_000},
     }
     told = [Clock(AT, "node0", 0.0, 0.0, "kernel 1"), Clock(AT, "node1", 0.0, 0.0, "kernel 2")]
-    clocks = align(starts, record(tmp_path, *told, lasts_s=1.0))
+    clocks = align_clocks(starts, record(tmp_path, *told, lasts_s=1.0))
     assert [clocks.readings[rank].nanoseconds(starts[rank]["t"]) for rank in (0, 1)] == [0, 10**9]
     assert clocks.error_s == pytest.approx(71e-6)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.trace.model import Call, Group, RankTrace, Trace
-from lab.trace.steps import Step, match
+from lab.trace.steps import Step, match_steps
 from tests.report.example_steps import steps_of
 from tests.traces import TraceMaker
 
@@ -136,7 +136,7 @@ def ran(world_size: int, program: Sequence[Act], seed: int) -> tuple[Trace, list
     while run.posted:
         run.send_posted()
     trace = run.trace()
-    return trace, match(trace)
+    return trace, match_steps(trace)
 
 
 def told(steps: Sequence[Step]) -> list[tuple[str, int | None, list[tuple[int, int]]]]:

@@ -6,7 +6,7 @@ import pytest
 
 from lab.record.layout import TRACE
 from lab.trace.read import read_trace
-from lab.trace.steps import match
+from lab.trace.steps import match_steps
 from tests.diagnosis.facts import stopped, write_events
 from tests.golden import golden
 from tests.traces import TraceMaker
@@ -20,7 +20,7 @@ def test_a_collective_is_put_together_from_the_calls_of_its_ranks(tmp_path: Path
         made.call(rank, "all_reduce", begin, 8.0 + rank, [[float(rank)]], [[3.0]], red="SUM")
     trace = read_trace(made.record())
     assert trace.problems == []
-    [step] = match(trace)
+    [step] = match_steps(trace)
     assert (step.title, step.missing, step.last, step.state) == ("all_reduce #1", (), 2, "completed")
     assert step.ready == pytest.approx(0.007)
     assert step.end == pytest.approx(0.010)
@@ -28,7 +28,7 @@ def test_a_collective_is_put_together_from_the_calls_of_its_ranks(tmp_path: Path
     call = step.calls[1]
     assert call.inputs[0].values == [1.0]
     assert call.outputs[0].values == [3.0]
-    assert (call.bytes_in, call.bytes_out, call.in_place, call.reduce_op) == (4, 4, True, "SUM")
+    assert (call.bytes_in, call.bytes_out, call.is_inplace, call.reduce_op) == (4, 4, True, "SUM")
 
 
 def test_roots_and_peers_are_global_ranks(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_roots_and_peers_are_global_ranks(tmp_path: Path) -> None:
         made.call(rank, "broadcast", 1, 2, [[1.0]], [[1.0]], group="7", root=1)
     made.call(1, "send", 3, 4, [[1.0]], group="7", peer=1, tag=0)
     made.call(3, "recv", 3, 4, (), [[1.0]], group="7", peer=0, tag=0)
-    first, second = match(read_trace(made.record()))
+    first, second = match_steps(read_trace(made.record()))
     assert (first.source, first.group.ranks, first.title) == (3, (1, 3), "broadcast #1 in [1, 3]")
     assert (second.source, second.destination, second.title) == (1, 3, "send 1 → 3 in [1, 3]")
     assert set(second.calls) == {1, 3}
@@ -48,7 +48,7 @@ def test_who_never_entered_is_missing(tmp_path: Path) -> None:
     made = TraceMaker(tmp_path / "run", 3)
     for rank in (0, 1):
         made.call(rank, "all_reduce", 1, None, [[1.0]])
-    [step] = match(read_trace(made.record()))
+    [step] = match_steps(read_trace(made.record()))
     assert (step.missing, step.state, step.ready, step.end, step.last) == ((2,), "unfinished", None, None, None)
 
 
@@ -58,7 +58,7 @@ def test_a_receive_from_any_rank_is_matched_by_who_it_received_from(tmp_path: Pa
     made.call(2, "send", 1, 2, [[2.0]], peer=0, tag=0)
     index = made.call(0, "recv", 1, None, (), [[2.0]], peer=-1, tag=0)
     made.line(0, "end", 3, i=index, ov=[[2.0]], peer=2)
-    steps = {step.title: step for step in match(read_trace(made.record()))}
+    steps = {step.title: step for step in match_steps(read_trace(made.record()))}
     assert steps["send 2 → 0"].missing == ()
     assert steps["send 1 → 0"].missing == (0,)
 
@@ -69,7 +69,7 @@ def test_messages_with_one_tag_keep_their_order_and_tags_do_not_mix(tmp_path: Pa
         made.call(0, "send", 1 + n, 2 + n, [[float(n)]], peer=1, tag=tag)
     for n, tag in enumerate((6, 5, 5)):
         made.call(1, "recv", 10 + n, 11 + n, (), [[float((2, 0, 1)[n])]], peer=0, tag=tag)
-    for step in match(read_trace(made.record())):
+    for step in match_steps(read_trace(made.record())):
         assert step.calls[0].inputs[0].values == step.calls[1].outputs[0].values
 
 
@@ -80,7 +80,7 @@ def test_a_second_group_of_the_same_name_is_another_group(tmp_path: Path) -> Non
     made.group("0", [0, 1], 3, desc="default_pg")
     for rank in (0, 1):
         made.call(rank, "barrier", 4, 5, seq=1)
-    steps = match(read_trace(made.record()))
+    steps = match_steps(read_trace(made.record()))
     assert [step.group.ranks for step in steps] == [(0, 1, 2), (0, 1)]
     assert all(not step.missing for step in steps)
 
@@ -141,7 +141,7 @@ def test_a_rank_that_was_left_out_of_a_group_comes_to_the_same_name_for_the_next
     for rank in range(3):
         made.seqs[rank, "0"] = 0
         made.call(rank, "barrier", 7, 8)
-    first, second, third = match(read_trace(made.record()))
+    first, second, third = match_steps(read_trace(made.record()))
     assert [step.group.ranks for step in (first, second, third)] == [(0, 1, 2), (0, 1), (0, 1, 2)]
     assert [sorted(step.calls) for step in (first, second, third)] == [[0, 1, 2], [0, 1], [0, 1, 2]]
     assert {step.state for step in (first, second, third)} == {"completed"}

@@ -10,7 +10,7 @@ import pytest
 from lab.record.layout import TRACE
 from lab.trace.model import Trace
 from lab.trace.read import read_trace
-from lab.trace.steps import Step, match
+from lab.trace.steps import Step, match_steps
 from tests.golden import golden
 from tests.traces import TraceMaker
 
@@ -69,11 +69,11 @@ STEPS_OF_REVERSED = [
 
 def test_roots_peers_and_groups_are_told_in_ranks_of_the_run(tmp_path: Path) -> None:
     trace = read_trace(reversed_ranks(tmp_path / "run").record())
-    broadcast, reduce, message = steps = match(trace)
+    broadcast, reduce, message = steps = match_steps(trace)
     assert told(steps) == STEPS_OF_REVERSED
     assert (broadcast.source, broadcast.group.ranks) == (2, (2, 1, 0))
     assert (reduce.destination, message.source, message.destination) == (1, 2, 1)
-    assert {mark.members for rank in trace.ranks.values() for mark in rank.marks} == {(2, 1)}
+    assert {mark.members for rank in trace.ranks.values() for mark in rank.phases} == {(2, 1)}
     assert trace.problems == []
 
 
@@ -83,7 +83,7 @@ def test_worlds_of_other_sizes_are_told_apart(tmp_path: Path) -> None:
     meet(made, {1: 0, 2: 1})
     for rank in range(3):
         made.call(rank, "broadcast", 1, 2, [[1.0]], [[1.0]], root=0)
-    alone, together = match(read_trace(made.record()))
+    alone, together = match_steps(read_trace(made.record()))
     assert (alone.group.ranks, alone.source, alone.state) == ((0,), 0, "completed")
     assert (together.group.ranks, together.source, together.state) == ((1, 2), 1, "completed")
     assert [group.title for group in (alone.group, together.group)] == ["default [0]", "default [1, 2]"]
@@ -97,7 +97,7 @@ def test_worlds_of_one_size_are_told_apart_and_so_are_their_groups(tmp_path: Pat
         subgroup(made, "1", [0, 1], *members, at_ms=1)
         for rank in members:
             made.call(rank, "all_reduce", 2, 3, [[1.0]], [[2.0]], group="1", red="SUM")
-    assert told(match(read_trace(made.record()))) == [
+    assert told(match_steps(read_trace(made.record()))) == [
         ("all_reduce #1 in [0, 1]", "completed", (0, 1)),
         ("all_reduce #1 in [3, 2]", "completed", (2, 3)),
     ]
@@ -109,7 +109,7 @@ def test_a_world_after_another_may_have_other_ranks(tmp_path: Path) -> None:
         meet(made, ranks, at_ms)
         for rank in range(2):
             made.call(rank, "broadcast", at_ms + 1, at_ms + 2, [[1.0]], [[1.0]], root=0)
-    steps = match(read_trace(made.record()))
+    steps = match_steps(read_trace(made.record()))
     assert [step.source for step in steps] == [0, 1, 0]
     assert [step.group.label for step in steps] == ["default", "default (2nd)", "default (3rd)"]
     assert {step.state for step in steps} == {"completed"}
@@ -123,7 +123,7 @@ def test_who_was_first_in_a_world_of_its_own_is_found_in_the_next(tmp_path: Path
     meet(made, {0: 0, 2: 1}, 3)
     for rank in (0, 2):
         made.call(rank, "barrier", 4, 5)
-    assert [sorted(step.calls) for step in match(read_trace(made.record()))] == [[0, 1], [0, 2]]
+    assert [sorted(step.calls) for step in match_steps(read_trace(made.record()))] == [[0, 1], [0, 2]]
 
 
 def test_who_left_no_trace_is_who_is_left(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_who_left_no_trace_is_who_is_left(tmp_path: Path) -> None:
         made.call(rank, "broadcast", 1, None, [[1.0]], root=0)
     record = made.record()
     (record.path / TRACE / "rank2.jsonl").unlink()
-    [step] = match(read_trace(record))
+    [step] = match_steps(read_trace(record))
     assert (step.group.ranks, step.source, step.missing) == ((2, 0, 1), 2, (2,))
 
 

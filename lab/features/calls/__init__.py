@@ -1,4 +1,4 @@
-"""Calls: what ranks called, and what they are expected to call, as a scenario states it, or as a snapshot has it."""
+"""Calls: what ranks called, and what they are expected to call, from a scenario or a snapshot."""
 
 from lab.feature import Feature
 
@@ -12,7 +12,7 @@ FEATURE = Feature(
     },
     hooks={
         "calls_of_result": "lab.features.calls.snapshot:RecordedCalls",
-        "keep_beside_test": "lab.features.calls.snapshot:keep_beside_test",
+        "use_test_snapshots": "lab.features.calls.snapshot:use_test_snapshots",
         "expect.calls": "lab.features.calls.snapshot:judge_calls",
         "with_stated_calls": "lab.features.calls.snapshot:with_stated_calls",
     },

@@ -1,4 +1,4 @@
-"""What ranks call otherwise than before: their calls aligned, and the difference in words."""
+"""Compare the calls of ranks with earlier ones: align them, and describe the differences."""
 
 from __future__ import annotations
 
@@ -14,51 +14,51 @@ from lab.trace.model import Buffer
 from lab.words import format_bytes, format_count, join_words, name_ranks
 
 _MOST_EDITS = 600
-"""Calls that have gone or come and are looked at together; time and memory go with the square of it."""
+"""Most insertions and deletions that are aligned at once; time and memory grow with its square."""
 
 
 class Stretch(NamedTuple):
-    """Calls of two runs from one place to another: the same ones, or those that stand in their place."""
+    """A range of calls in two runs: the same calls, or calls that replace each other."""
 
     same: bool
     i1: int
-    """Its beginning in the first run, from 0."""
+    """Begin in the first run, from 0."""
     i2: int
-    """Its end there."""
+    """End in the first run."""
     j1: int
-    """Its beginning in the second run."""
+    """Begin in the second run."""
     j2: int
 
 
 class _Run(NamedTuple):
-    """Calls that follow each other alike in both runs."""
+    """Consecutive calls that are equal in both runs."""
 
     i: int
-    """The first of them in the first run."""
+    """Begin in the first run."""
     j: int
-    """The first of them in the second run."""
+    """Begin in the second run."""
     length: int
     before: _Run | None = None
-    """The last such calls before them."""
+    """The previous run of equal calls."""
 
 
-def stretches(before: Sequence[str], after: Sequence[str]) -> list[Stretch]:
-    """What is the same in both and what is not, in order."""
-    found: list[Stretch] = []
+def align_calls(before: Sequence[str], after: Sequence[str]) -> list[Stretch]:
+    """Return the equal and the different ranges of both sequences, in order."""
+    stretches: list[Stretch] = []
     i = j = 0
     for run in (*_runs(before, after), _Run(len(before), len(after), 0)):
         if (run.i, run.j) != (i, j):
-            found.append(Stretch(False, i, run.i, j, run.j))
+            stretches.append(Stretch(False, i, run.i, j, run.j))
         i, j = run.i + run.length, run.j + run.length
-        if run.length and found and found[-1].same:
-            found[-1] = found[-1]._replace(i2=i, j2=j)
+        if run.length and stretches and stretches[-1].same:
+            stretches[-1] = stretches[-1]._replace(i2=i, j2=j)
         elif run.length:
-            found.append(Stretch(True, run.i, i, run.j, j))
-    return found
+            stretches.append(Stretch(True, run.i, i, run.j, j))
+    return stretches
 
 
 def _runs(first: Sequence[str], second: Sequence[str]) -> Iterator[_Run]:
-    """What is alike in both, in order."""
+    """Yield the equal runs, in order."""
     numbers: dict[str, int] = {}
     a, b = ([numbers.setdefault(text, len(numbers)) for text in texts] for texts in (first, second))
     i = j = 0
@@ -73,12 +73,12 @@ def _runs(first: Sequence[str], second: Sequence[str]) -> Iterator[_Run]:
 
 
 def _align(a: Sequence[int], b: Sequence[int]) -> tuple[int, int, _Run | None]:
-    """How far both are aligned after so many edits, and the last run on the way there.
+    """Return how far both are aligned after the limit of edits, and the last equal run on the way.
 
     Myers, An O(ND) Difference Algorithm and Its Variations, 1986.
     """
     n, m = len(a), len(b)
-    furthest: dict[int, tuple[int, _Run | None]] = {1: (0, None)}  # in `a`, by diagonal
+    furthest: dict[int, tuple[int, _Run | None]] = {1: (0, None)}  # diagonal -> position in `a`
     best: tuple[int, int, _Run | None] = 0, 0, None
     for edits in range(_MOST_EDITS + 1):
         for diagonal in range(-edits + 2 * max(0, edits - m), edits - 2 * max(0, edits - n) + 1, 2):
@@ -99,16 +99,16 @@ def _align(a: Sequence[int], b: Sequence[int]) -> tuple[int, int, _Run | None]:
 
 
 _FARTHEST = 50
-"""Calls that changed places are looked for among so many changes."""
+"""How many changes ahead to look for calls that moved."""
 Calls = Mapping[int, Sequence[str]]
-"""What each rank called, by rank: every call as a line."""
-Places = Callable[[int, int], str]
-"""The line of the script that makes a call: rank, and number of the call from 0; empty where that is not known."""
+"""By rank: each call as a line."""
+SourceLines = Callable[[int, int], str]
+"""Returns the line of the script for a rank and the index of its call, from 0; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallChange:
-    """Something that ranks call otherwise."""
+    """A difference in what ranks call."""
 
     ranks: tuple[int, ...]
     text: str
@@ -116,27 +116,27 @@ class CallChange:
 
 
 class _Event(NamedTuple):
-    """Something that one rank calls otherwise; `{who}`, `{Who}` and `{s}` in it stand for all who do."""
+    """A difference in what one rank calls; `{who}`, `{Who}`, and `{s}` are placeholders for all ranks that share it."""
 
     what: str
     where: str
-    place: int
-    """Number of the call of before, from 0, at which it is."""
+    position: int
+    """Index of the earlier call, from 0."""
     now: int | None
-    """Number of the call that does it now; None where none does."""
+    """Index of the current call; None if there is none."""
 
 
-def tell_changes(
-    before: Calls, after: Calls, place: Places, *, than: str, ended: Mapping[int, bool]
+def describe_changes(
+    before: Calls, after: Calls, source_line: SourceLines, *, than: str, ended: Mapping[int, bool]
 ) -> list[CallChange]:
-    """What ranks call otherwise, the first first.
+    """Return the differences in what ranks call, in order.
 
     Args:
-        before: what they called.
-        after: what they call now.
-        place: where they call it now.
-        than: what `before` is: `the snapshot`.
-        ended: of each rank, whether it came to the end; of one that did not, nothing is missing after its last call.
+        before: The earlier calls.
+        after: The current calls.
+        source_line: Lines of the current calls.
+        than: Name of `before`, such as `the snapshot`.
+        ended: By rank: whether it came to its end. If not, nothing is missing after its last call.
     """
     known: dict[tuple[tuple[str, ...], tuple[str, ...], bool], list[_Event]] = {}
     shared: dict[str, dict[int, list[_Event]]] = {}
@@ -147,11 +147,13 @@ def tell_changes(
             known[key] = list(_Rank(*key, than).events())
         for event in known[key]:
             shared.setdefault(event.what, {}).setdefault(rank, []).append(event)
-    ordered = sorted(shared.items(), key=lambda item: (next(iter(item[1].values()))[0].place, tuple(item[1])))
-    return [CallChange(tuple(of), _sentence(what, of, everybody, place)) for what, of in ordered]
+    ordered = sorted(shared.items(), key=lambda item: (next(iter(item[1].values()))[0].position, tuple(item[1])))
+    return [CallChange(tuple(of), _sentence(what, of, everybody, source_line)) for what, of in ordered]
 
 
-def _sentence(what: str, by_rank: Mapping[int, Sequence[_Event]], everybody: Sequence[int], place: Places) -> str:
+def _sentence(
+    what: str, by_rank: Mapping[int, Sequence[_Event]], everybody: Sequence[int], source_line: SourceLines
+) -> str:
     all_do = len(by_rank) == len(everybody) > 1
     who = "every rank" if all_do else name_ranks(by_rank)
     text = what.replace("{who}", "" if all_do else f"on {who} ").replace("{Who}", who)
@@ -162,13 +164,13 @@ def _sentence(what: str, by_rank: Mapping[int, Sequence[_Event]], everybody: Seq
     wheres = {first.where for first in firsts.values()}
     where = wheres.pop() if len(wheres) == 1 else ""
     where = f", first{where.lstrip(',')}" if often and where else where
-    lines = {"" if first.now is None else place(rank, first.now) for rank, first in firsts.items()}
+    lines = {"" if first.now is None else source_line(rank, first.now) for rank, first in firsts.items()}
     at = join_words(sorted(lines)[:2])
     return f"{text}{often}{where}{f', at {at}' if at else ''}"
 
 
 class _Rank:
-    """What one rank calls otherwise; or several that do the same."""
+    """Differences in what one rank calls, or several ranks with the same calls."""
 
     def __init__(self, before: tuple[str, ...], after: tuple[str, ...], ended: bool, than: str) -> None:
         self.before = before if ended else before[: len(after)]
@@ -178,9 +180,9 @@ class _Rank:
         self.missing = not before
 
     def events(self) -> Iterator[_Event]:
-        """What is otherwise, in order."""
+        """Yield the differences, in order."""
         changes = [
-            change for one in stretches(self.before, self.after) if not one.same for change in self._refined(one)
+            change for one in align_calls(self.before, self.after) if not one.same for change in self._refined(one)
         ]
         if not self.ended and changes and changes[-1].j1 == changes[-1].j2 == len(self.after):
             changes.pop()
@@ -196,27 +198,27 @@ class _Rank:
                 yield self._changed(change)
 
     def _refined(self, one: Stretch) -> Iterator[Stretch]:
-        """Calls that stand in the place of others, each with the one of its operation that it stands for."""
+        """Split a replaced range into pairs of calls with the same operation."""
         kinds = (map(_kind_of, calls) for calls in (self.before[one.i1 : one.i2], self.after[one.j1 : one.j2]))
-        for same, a1, a2, b1, b2 in stretches(*map(list, kinds)):
+        for same, a1, a2, b1, b2 in align_calls(*map(list, kinds)):
             i, j = one.i1 + a1, one.j1 + b1
             if same or a2 - a1 == b2 - b1:
                 yield from (Stretch(False, i + n, i + n + 1, j + n, j + n + 1) for n in range(a2 - a1))
             else:
                 yield Stretch(False, i, one.i1 + a2, j, one.j1 + b2)
 
-    def _moved_to(self, changes: Sequence[Stretch], number: int, taken: set[int]) -> int | None:
-        """The later change that takes back this one: what went here comes there, or the other way round."""
+    def _moved_to(self, changes: Sequence[Stretch], number: int, matched: set[int]) -> int | None:
+        """Return a later change that reverts this one: calls that are missing here appear there, or the reverse."""
         one = changes[number]
         for other in range(number + 1, min(number + _FARTHEST, len(changes))):
             gone, come = (one, changes[other]) if one.j1 == one.j2 else (changes[other], one)
             only = gone.j1 == gone.j2 and come.i1 == come.i2
-            if other not in taken and only and self.before[gone.i1 : gone.i2] == self.after[come.j1 : come.j2]:
+            if other not in matched and only and self.before[gone.i1 : gone.i2] == self.after[come.j1 : come.j2]:
                 return other
         return None
 
     def _move(self, come: Stretch, gone: Stretch) -> _Event:
-        what = _several(self.after[come.j1 : come.j2])
+        what = _name_calls(self.after[come.j1 : come.j2])
         later = come.i1 >= gone.i2
         neighbour = _name_of(self.after[come.j1 - 1] if later else self.after[come.j2])
         now, then = ("after", "before") if later else ("before", "after")
@@ -230,23 +232,23 @@ class _Rank:
             return _Event(f"{{Who}} make{{s}} {format_count(len(come), 'call')}, where {self.than} has none", "", 0, 0)
         where = f", as call {one.i1 + 1}"
         if not gone:
-            more = f"one more {_name_of(come[0])}" if len(come) == 1 else f"{len(come)} more calls: {_kinds(come)}"
-            what, where = f"{{Who}} make{{s}} {more}", self._between(one.i1)
+            extra = f"one more {_name_of(come[0])}" if len(come) == 1 else f"{len(come)} more calls: {_kinds(come)}"
+            what, where = f"{{Who}} make{{s}} {extra}", self._between(one.i1)
         elif not come:
-            what = f"{{Who}} leave{{s}} out {_several(gone)} of {self.than}"
+            what = f"{{Who}} leave{{s}} out {_name_calls(gone)} of {self.than}"
             where = f", call {one.i1 + 1}" if len(gone) == 1 else f", calls {one.i1 + 1} to {one.i2}"
         elif len(gone) == len(come) == 1:
             what = _replaced(gone[0], come[0], self.than)
         else:
-            what = f"{{Who}} call{{s}} {_several(come)}, where {self.than} has {_several(gone)}"
+            what = f"{{Who}} call{{s}} {_name_calls(come)}, where {self.than} has {_name_calls(gone)}"
         return _Event(what, where, one.i1, now)
 
-    def _between(self, place: int) -> str:
-        if place == 0:
+    def _between(self, position: int) -> str:
+        if position == 0:
             return " before the first call"
-        if place == len(self.before):
+        if position == len(self.before):
             return f" after the last call of {self.than}" if self.ended else ""
-        return f" between calls {place} and {place + 1}"
+        return f" between calls {position} and {position + 1}"
 
 
 _MOST_KINDS = 3
@@ -257,18 +259,18 @@ _NUMBERS = ("", "first", "second", "third", "fourth", "fifth", "sixth", "seventh
 def _parsed(text: str) -> CallPattern:
     try:
         return parse_calls(text, longest=len(text))[0]
-    except (ScenarioError, IndexError):  # an operation or a dtype that is not known here
+    except (ScenarioError, IndexError):  # an unknown operation or dtype
         return CallPattern(text=text, op=text.partition(" ")[0])
 
 
 def _kind_of(text: str) -> str:
-    """What two calls have in common of which one may have become the other: operation, group and bucket."""
+    """Return what a call keeps when it changes: its operation, group, and bucket."""
     call = _parsed(text)
     return f"{call.op} {call.group or ''} {call.bucket or ''}"
 
 
 def _bytes(call: CallPattern) -> int:
-    """Of its tensors; 0 where it has none, or their sizes are open."""
+    """Return the bytes of its tensors; 0 if it has none, or if a size is open."""
     known = [Buffer(dtype, shape).bytes for dtype, shape in call.tensors or () if shape is not None]
     return sum(known) if len(known) == len(call.tensors or ()) else 0
 
@@ -279,7 +281,7 @@ def _size(call: CallPattern) -> str:
 
 
 def _name_of(text: str) -> str:
-    """`all_reduce (SUM float32[1024], 4.1 kB)`; `all_reduce of DDP's second bucket (2.1 MB)`."""
+    """Return `all_reduce (SUM float32[1024], 4.1 kB)`, or `all_reduce of DDP's second bucket (2.1 MB)`."""
     call = _parsed(text)
     if call.bucket is not None:
         return f"{call.op} of {_bucket(call)} ({_size(call)})"
@@ -293,20 +295,20 @@ def _bucket(call: CallPattern) -> str:
     return f"DDP's {which}" if call.module in (None, 1) else f"the {which} of DDP module {call.module}"
 
 
-def _several(texts: Sequence[str]) -> str:
-    """The call, or how many, and of what kinds."""
+def _name_calls(texts: Sequence[str]) -> str:
+    """Name a single call; for several, their number and kinds."""
     return _name_of(texts[0]) if len(texts) == 1 else f"{len(texts)} calls ({_kinds(texts)})"
 
 
 def _kinds(texts: Sequence[str]) -> str:
     counts = Counter(texts)
     words = [(f"{n} times " if n > 1 else "") + _name_of(text) for text, n in [*counts.items()][:_MOST_KINDS]]
-    more = len(counts) - len(words)
-    return join_words([*words, f"{more} other{'s' * (more > 1)}" if more else ""])
+    rest = len(counts) - len(words)
+    return join_words([*words, f"{rest} other{'s' * (rest > 1)}" if rest else ""])
 
 
 def _replaced(gone: str, come: str, than: str) -> str:
-    """That one call stands in the place of another."""
+    """Say that one call replaces another."""
     was, now = _parsed(gone), _parsed(come)
     if now.bucket is not None and was != now == replace(was, text=now.text, tensors=now.tensors):
         grew = "grew" if _bytes(now) > _bytes(was) else "shrank"

@@ -1,4 +1,4 @@
-"""Recorded calls in the notation of scenarios, with what repeats written once; and steps and connections as tables."""
+"""Render recorded calls in the notation of scenarios, and steps and connections as tables."""
 
 from __future__ import annotations
 
@@ -19,32 +19,35 @@ from lab.words import NONE, format_bytes, format_duration, format_rate, name_ran
 
 
 class Repeated(NamedTuple):
-    """Items that come several times, one round after the other."""
+    """Items that repeat in consecutive rounds."""
 
     times: int
     items: list[str | Repeated]
 
 
-def fold(items: Sequence[str], longest: int) -> list[str | Repeated]:
-    """The items with what repeats put together, rounds of up to so many items; rounds may hold rounds."""
-    places: dict[str, list[int]] = defaultdict(list)
-    for place, item in enumerate(items):
-        places[item].append(place)
+def fold_repeats(items: Sequence[str], longest: int) -> list[str | Repeated]:
+    """Fold repetitions of up to `longest` items; rounds may contain rounds."""
+    positions: dict[str, list[int]] = defaultdict(list)
+    for position, item in enumerate(items):
+        positions[item].append(position)
     folded: list[str | Repeated] = []
     at = 0
     while at < len(items):
-        found = places[items[at]]
-        first = bisect_right(found, at)
-        periods = (place - at for place in found[first : bisect_right(found, at + longest)])
+        occurrences = positions[items[at]]
+        first = bisect_right(occurrences, at)
+        periods = (position - at for position in occurrences[first : bisect_right(occurrences, at + longest)])
         period, times = _repetition(items, at, periods)
         inside = items[at : at + period]
-        folded.append(inside[0] if times == 1 else Repeated(times, fold(inside, longest)))
+        folded.append(inside[0] if times == 1 else Repeated(times, fold_repeats(inside, longest)))
         at += period * times
     return folded
 
 
 def _repetition(items: Sequence[str], at: int, periods: Iterable[int]) -> tuple[int, int]:
-    """How many items from a place on repeat, and how often: what covers most, then the shortest; (1, 1) for none."""
+    """Return how many items from a position repeat, and how often; (1, 1) if none do.
+
+    The repetition that covers most wins, then the shortest.
+    """
     best = (1, 1)
     for period in periods:
         times = 1
@@ -57,11 +60,11 @@ def _repetition(items: Sequence[str], at: int, periods: Iterable[int]) -> tuple[
 
 
 _LONGEST_PERIOD = 24
-"""Most calls of which a repetition is noticed."""
+"""Longest period of calls that is folded."""
 
 
 def describe_call(call: Call, groups: Mapping[str, Group]) -> CallPattern:
-    """A recorded call as a scenario could state it, in full."""
+    """Return a recorded call as a complete pattern."""
     group = groups.get(call.group)
     return CallPattern(
         text="",
@@ -74,7 +77,7 @@ def describe_call(call: Call, groups: Mapping[str, Group]) -> CallPattern:
         tag=call.tag,
         group=call.group if group is None else group.label,
         split=(call.splits[1] or None) if call.splits else None,
-        hands_out=call.hands_out,
+        has_handle=call.has_handle,
         bucket=None if call.bucket is None else call.bucket + 1,
         module=call.module,
         phase=call.phase,
@@ -84,10 +87,15 @@ def describe_call(call: Call, groups: Mapping[str, Group]) -> CallPattern:
 def render_call(
     call: Call, groups: Mapping[str, Group], *, phase: bool = False, whole: bool = False, sizes: bool = True
 ) -> str:
-    """The call as a scenario would state it: `broadcast float32[165] from 0`; with its phase if that is asked for.
+    """Render a call as a scenario would state it: `broadcast float32[165] from 0`.
 
-    If it is to be `whole`, also what the script did with it: whether it took a handle, the bucket, splits; and whom a
-    receive from any rank received from is left open then, as that differs from run to run. Without `sizes`, shapes are.
+    Args:
+        call: The call.
+        groups: By name.
+        phase: Add the phase.
+        whole: Add the handle, the bucket, and splits. A receive from any rank then has no source, because it varies
+            between runs.
+        sizes: Add shapes.
     """
     one = describe_call(call, groups)
     source, group = "any" if whole and one.from_any else one.source, str(one.group)
@@ -99,7 +107,7 @@ def render_call(
         "to": one.destination,
         "tag": one.tag or None,
         "in": None if group == "default" else group,
-        "async": "" if whole and one.hands_out else None,
+        "async": "" if whole and one.has_handle else None,
         "bucket": one.bucket if whole else None,
         "module": one.module if whole and one.bucket is not None and one.module != 1 else None,
         "during": (one.phase or None) if phase else None,
@@ -110,8 +118,10 @@ def render_call(
 
 
 def render_calls(calls: Iterable[Call], groups: Mapping[str, Group], *, phase: bool = False) -> list[str]:
-    """Calls in order as the items of a list, with what repeats written once: `all_reduce x3`, `(send, recv) x4`."""
-    return [_text(one) for one in fold([render_call(call, groups, phase=phase) for call in calls], _LONGEST_PERIOD)]
+    """Render calls as the items of a list, with repetitions folded: `all_reduce x3`, `(send, recv) x4`."""
+    return [
+        _text(one) for one in fold_repeats([render_call(call, groups, phase=phase) for call in calls], _LONGEST_PERIOD)
+    ]
 
 
 def _text(one: str | Repeated) -> str:
@@ -122,7 +132,7 @@ def _text(one: str | Repeated) -> str:
 
 
 def render_tensors(tensors: Iterable[tuple[str, tuple[int, ...] | None]]) -> str:
-    """Dtypes and shapes, None for any: `3*float32[1]+int64`."""
+    """Render dtypes and shapes, None for any shape: `3*float32[1]+int64`."""
     texts = [dtype if shape is None else f"{dtype}[{','.join(map(str, shape))}]" for dtype, shape in tensors]
     counts = [(text, len(list(same))) for text, same in groupby(texts)]
     return "+".join(text if count == 1 else f"{count}*{text}" for text, count in counts)
@@ -133,7 +143,7 @@ _COLOURS = {"failed": "red", "unfinished": "yellow"}
 
 
 def steps_text(trace: Trace, steps: Sequence[Step], style: Style) -> str:
-    """A table of the steps, then what is missing in the trace."""
+    """Return a table of the steps, followed by what is missing in the trace."""
     rounds = any(step.round for step in steps)
     groups = [[step] for step in steps] if trace.world_size <= MANY else _alike(steps)
     rows = [[_numbers(ours), *([str(ours[0].round or NONE)] if rounds else []), *_cells_of(ours)] for ours in groups]
@@ -145,7 +155,7 @@ def steps_text(trace: Trace, steps: Sequence[Step], style: Style) -> str:
 
 
 def _alike(steps: Sequence[Step]) -> list[list[Step]]:
-    """Messages that follow each other and differ in their ends and their time at most, together."""
+    """Group consecutive messages that differ only in their ranks and times."""
 
     def kind(step: Step) -> tuple[object, ...]:
         _, *same, _, last = _cells_of([step])
@@ -159,7 +169,7 @@ def _numbers(steps: Sequence[Step]) -> str:
 
 
 def _cells_of(steps: Sequence[Step]) -> list[str]:
-    """The row of a step, or of messages that are alike."""
+    """Return the row of a step, or of similar messages."""
     step, last = steps[0], steps[-1]
     title = step.title if step.message else f"{step.op} #{step.seq}"
     if last is not step:
@@ -177,7 +187,7 @@ def _cells_of(steps: Sequence[Step]) -> list[str]:
 
 
 def steps_json(trace: Trace, steps: Sequence[Step]) -> dict[str, Any]:
-    """The same as plain data; times in seconds from the first line of the trace."""
+    """Return the steps as plain data; times in seconds from the first line of the trace."""
 
     def of_step(step: Step) -> dict[str, Any]:
         at = next((call.source for call in step.calls.values() if call.source), None)
@@ -189,21 +199,21 @@ def steps_json(trace: Trace, steps: Sequence[Step]) -> dict[str, Any]:
 
 
 def step_facts(step: Step) -> dict[str, Any]:
-    """What every view as JSON says of a step."""
+    """Return what every JSON view contains about a step."""
     names = ("number", "op", "seq", "round", "state", "source", "destination", "last")
     times = {"begin_s": step.begin, "ready_s": step.ready, "end_s": step.end}
     return {**{name: getattr(step, name) for name in names}, **times, "missing": list(step.missing)}
 
 
 def calls_json(trace: Trace) -> dict[str, Any]:
-    """The calls of each rank as plain data, and what is missing."""
+    """Return the calls of each rank as plain data, and what is missing."""
     return {"calls": {str(rank): items for rank, items in _items(trace).items()}, "problems": list(trace.problems)}
 
 
 def calls_text(trace: Trace) -> str:
-    """The `calls:` of a scenario that states exactly this: one list, or one for each rank where they differ.
+    """Return the `calls:` of a scenario that states exactly these: one list, or one per rank if they differ.
 
-    Of many ranks, those that called the same share a list, under the first of them.
+    With many ranks, those with the same calls share a list under the first of them.
     """
     by_rank = _items(trace)
     same = group_equal((rank, tuple(items)) for rank, items in by_rank.items())
@@ -226,16 +236,16 @@ _ANSWERS = {None: "-", True: "yes", False: "no"}
 
 
 def connections_json(facts: Iterable[Event]) -> list[dict[str, Any]]:
-    """Every report, in order."""
+    """Return all reports, in order."""
     return [one._asdict() for one in facts if isinstance(one, Connections)]
 
 
 def connections_text(facts: Iterable[Event], style: Style) -> str:
-    """A line for each node and each other one; that nothing is known, where nothing is."""
+    """Return a table with a line for each node and peer, or a sentence that nothing is known."""
     last: dict[tuple[str, str], Connections] = {}
     for one in facts:
         if isinstance(one, Connections) and (one.number or (one.node, one.peer) not in last):
-            last[one.node, one.peer] = one  # what is closed tells nothing more
+            last[one.node, one.peer] = one  # the report of a closed connection has no data
     if not last:
         return "nothing is known of connections: short runs tell nothing, nor do nodes without a network of their own"
     return table_text(_HEAD, [_connection_cells(last[way]) for way in sorted(last)], style)

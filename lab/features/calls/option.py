@@ -1,4 +1,4 @@
-"""`lab show --steps`, `--calls`, `--connections`: what ranks called; `--update`: whether snapshots are written anew."""
+"""`lab show --steps`, `--calls`, `--connections`: what ranks called. `--update`: whether snapshots are rewritten."""
 
 from __future__ import annotations
 

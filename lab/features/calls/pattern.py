@@ -1,4 +1,4 @@
-"""Calls as scenarios state them: their notation, and the key `calls` of `expect`."""
+"""Parse calls as scenarios state them, and the key `calls` of `expect`."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ PHASES = (
     "init_process_group", "new_group", "DDP()", "forward", "loss", "backward", "zero_grad", "step",
     "destroy_process_group",
 )  # fmt: skip
-"""What a trace marks; a call is made during the innermost one."""
+"""Phases in traces; a call belongs to the innermost one."""
 FORM = (
     "OPERATION [SUM] [float32[2,3]] [split [1,2]] [from RANK] [to RANK] [tag N] [in GROUP] [async] [bucket N] "
     "[module N] [during PHASE] [xTIMES], or ..."
 )
 MAX_CALLS = 10_000
-"""Most calls that the items of one rank may stand for."""
+"""Most calls that the items of one rank may expand to."""
 
 _WORD = re.compile(r'(?:"[^"]*"|\[[^\]]*\]|[^\s"\[])+')
 _TENSOR = re.compile(r"(?:([1-9]\d{0,5})\*)?(\w+)(?:\[([\d, ]*)\])?")
@@ -42,7 +42,7 @@ _PARTS = {
     "from": "source", "to": "destination", "tag": "tag", "bucket": "bucket", "module": "module", "split": "split",
     "in": "group", "during": "phase",
 }  # fmt: skip
-"""By word: the field of a pattern that the word behind it says."""
+"""Word -> the field of a pattern that the next word sets."""
 _SPLIT = re.compile(r"\[(\d{1,15}(?:,\d{1,15})*)\]")
 LONGEST = 2000
 """Most characters of an item."""
@@ -50,14 +50,14 @@ _DEEPEST = 10
 
 
 class CallPattern(Frozen):
-    """What is stated of one call; None is not compared."""
+    """What is stated about one call; fields that are None are not compared."""
 
     text: str
-    """As it was written, with its arithmetic done."""
+    """As written, with its arithmetic evaluated."""
     op: str
     reduce_op: str | None = None
     tensors: tuple[tuple[str, tuple[int, ...] | None], ...] | None = None
-    """Dtype and shape of each tensor that the rank puts in; of a call into which it puts none, of those it gets."""
+    """Dtype and shape of each input tensor; of each output tensor for a call without inputs."""
     source: int | None = None
     """Global rank after `from`."""
     destination: int | None = None
@@ -67,25 +67,27 @@ class CallPattern(Frozen):
     tag: int | None = None
     group: str | None = None
     split: tuple[int, ...] | None = None
-    """How many rows go to each rank."""
-    hands_out: bool | None = None
+    """Rows for each rank."""
+    has_handle: bool | None = None
     """Whether its caller gets a handle to wait for."""
     bucket: int | None = None
-    """Which bucket of a DDP module it reduces, from 1."""
+    """Number of the DDP bucket that it reduces, from 1."""
     module: int | None = None
-    """Number of that module."""
+    """Number of that DDP module."""
     phase: str | None = None
 
 
 ANYTHING = CallPattern(text="...", op="...")
-"""Any calls, any number of them."""
+"""Any number of any calls."""
 
 
 def parse_calls(text: str, variables: RankVariables | None = None, longest: int = LONGEST) -> tuple[CallPattern, ...]:
-    """What one item of a list of calls stands for: the calls in order, repeated ones as often as stated.
+    """Expand one item of a list of calls into calls, in order.
 
-    `{...}` in it is arithmetic on what differs between ranks. Without variables only the form is checked, with 1 for
-    every arithmetic. A `ScenarioError` names what was found and what is allowed.
+    `{...}` is arithmetic on variables of a rank. Without variables only the form is checked, and each expression is 1.
+
+    Raises:
+        ScenarioError: The item is not valid; the message names what was found and what is allowed.
     """
     if len(text) > longest:
         raise ScenarioError(f"found {clip_repr(text)}; allowed: up to {longest} characters")
@@ -93,8 +95,8 @@ def parse_calls(text: str, variables: RankVariables | None = None, longest: int 
     def compute(braces: re.Match[str]) -> str:
         expression = braces[1].strip()
         if not is_expression(expression):
-            found = f"found {{{expression}}}{did_you_mean(expression, VARIABLES)}"
-            raise ScenarioError(f"{found}; allowed in braces: arithmetic on {', '.join(VARIABLES)}")
+            problem = f"found {{{expression}}}{did_you_mean(expression, VARIABLES)}"
+            raise ScenarioError(f"{problem}; allowed in braces: arithmetic on {', '.join(VARIABLES)}")
         value = 1 if variables is None else evaluate_expected(expression, variables)
         return str(int(value) if isinstance(value, bool) else value)
 
@@ -110,7 +112,7 @@ def _parse(text: str, world_size: int | None, depth: int = 0) -> Iterator[CallPa
     if times < 0:
         raise ScenarioError(f"found {clip_repr(text)}; allowed: 0 or more times")
     if times == 0:
-        return  # its form was checked without variables; for this rank it may name ranks that do not exist
+        return  # the form was already checked without variables; for this rank it may name ranks that do not exist
     if body.startswith("("):
         if depth == _DEEPEST:
             raise ScenarioError(f"found {clip_repr(text)}; allowed: brackets up to {_DEEPEST} deep")
@@ -123,16 +125,16 @@ def _parse(text: str, world_size: int | None, depth: int = 0) -> Iterator[CallPa
 
 
 def _inside(body: str) -> list[str]:
-    """The items between a pair of round brackets, which commas separate."""
+    """Return the comma-separated items between a pair of round brackets."""
     items, depth, start, quoted = [], 0, 1, False
-    for place, character in enumerate(body):
+    for position, character in enumerate(body):
         quoted ^= character == '"'
         if quoted:
             continue
         depth += (character in "([") - (character in ")]")
-        if (character == "," and depth == 1) or (depth == 0 and place == len(body) - 1):
-            items.append(body[start:place].strip())
-            start = place + 1
+        if (character == "," and depth == 1) or (depth == 0 and position == len(body) - 1):
+            items.append(body[start:position].strip())
+            start = position + 1
         elif depth == 0:
             break
     if depth != 0 or start != len(body):
@@ -141,8 +143,8 @@ def _inside(body: str) -> list[str]:
 
 
 def _parse_call(text: str, world_size: int | None) -> CallPattern:
-    def refused(found: str, allowed: str) -> ScenarioError:
-        return ScenarioError(f"found {clip_repr(text)}{found}; allowed: {allowed}")
+    def refused(detail: str, allowed: str) -> ScenarioError:
+        return ScenarioError(f"found {clip_repr(text)}{detail}; allowed: {allowed}")
 
     def following() -> str:
         if not words:
@@ -179,7 +181,7 @@ def _parse_call(text: str, world_size: int | None) -> CallPattern:
                     raise refused("", f"{number if most is None else f'a rank from 0 to {most - 1}'} after {word!r}")
                 value = int(value)
         elif word == "async":
-            name, value = "hands_out", True
+            name, value = "has_handle", True
         elif word in REDUCTIONS:
             name, value = "reduce_op", word
         else:  # `float32[2]`, `3*float32[2]`, `float32[2]+int64`
@@ -200,13 +202,13 @@ def _parse_call(text: str, world_size: int | None) -> CallPattern:
 
 
 SNAPSHOT = "snapshot"
-"""What the key says where they are in a file beside the scenario."""
+"""Value of the key if the calls are in a file next to the scenario."""
 Stated = str | Sequence[str] | Mapping[int, Sequence[str]]
-"""Of all ranks or of each that is named; or `SNAPSHOT`."""
+"""For all ranks, or by rank; or `SNAPSHOT`."""
 
 
 def _calls() -> Kind:
-    """What each rank must have called: a list for all, or one for each that a mapping names."""
+    """Return the kind of the key: a list for all ranks, or a mapping with a list per rank."""
     allowed = f"a list of calls, such as [all_gather, broadcast from 0], one for each rank, or {SNAPSHOT}"
     items = {"type": "array", "items": {"type": "string", "minLength": 1}}
 
@@ -240,13 +242,13 @@ def _call(value: Value, rank: int | None) -> str:
 
 
 class CallsKeys(Frozen):
-    """What scenarios say of the calls of ranks."""
+    """What scenarios state about the calls of ranks."""
 
     calls: Stated | None = key_field(None, _calls(), "calls: ['all_gather int64[1]', ..., barrier]", "not checked")
-    """What each rank must have called, in order; see Expected calls. `snapshot`: what is in a file beside this one,
+    """What each rank must have called, in order; see Expected calls. `snapshot`: what is in a file next to this one,
     which the first run writes; see snapshots."""
 
 
 def calls_of(expect: Expect) -> Stated | None:
-    """What is expected to be called; None: nothing is said of it."""
+    """Return the expected calls; None if nothing is stated."""
     return get_feature_values(expect, CallsKeys).calls

@@ -1,4 +1,4 @@
-"""Whether ranks called what a scenario states, or what the snapshot beside it has."""
+"""Check whether ranks called what a scenario states, or what its snapshot contains."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import NamedTuple
 from lab import feature
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.errors import LabError, RecordError, ScenarioError, UsageError
-from lab.features.calls.changes import CallChange, Calls, tell_changes
-from lab.features.calls.notation import Repeated, describe_call, fold, render_call
+from lab.features.calls.changes import CallChange, Calls, describe_changes
+from lab.features.calls.notation import Repeated, describe_call, fold_repeats, render_call
 from lab.features.calls.pattern import ANYTHING, SNAPSHOT, CallPattern, Stated, calls_of, parse_calls
 from lab.frozen import Frozen
 from lab.plan.plan import Plan
@@ -32,13 +32,13 @@ from lab.trace.read import read_trace
 from lab.words import format_count, rank_spans
 
 MOST_CALLS = 1_000_000
-"""Most calls that the lines of a rank may stand for."""
+"""Most calls that the lines of a rank may expand to."""
 _LONGEST_ROUND = 1000
-"""Most calls of which a repetition is noticed."""
+"""Longest period of calls that is folded."""
 _LONGEST_LINE = 1 << 16
 _NOTHING = "nothing"
 _OBJECT = "_object"
-"""In the names of what sends objects."""
+"""Part of the names of functions that send objects."""
 _INDENT = "  "
 _SECTION = re.compile(r"ranks? (\d+(?:-\d+)?(?:, \d+(?:-\d+)?)*):")
 _TIMES = re.compile(r"(\d{1,9}) times:")
@@ -50,11 +50,11 @@ class SnapshotDamaged(LabError):
 
 
 def write_calls(calls: Calls, *heading: str) -> str:
-    """The text of a file, with comments at its head."""
+    """Return the text of a snapshot file, with comments at its head."""
     lines = [f"# {line}" for line in heading]
     for ranks, texts in group_equal((rank, tuple(texts)) for rank, texts in sorted(calls.items())):
         lines += ["", f"rank{'s' * (len(ranks) > 1)} {', '.join(rank_spans(ranks))}:"]
-        lines += _lines(fold(texts, _LONGEST_ROUND) or [_NOTHING], _INDENT)
+        lines += _lines(fold_repeats(texts, _LONGEST_ROUND) or [_NOTHING], _INDENT)
     return "\n".join(lines).strip() + "\n"
 
 
@@ -72,18 +72,18 @@ class _Block:
     """Calls on lines that are indented further than the line before them."""
 
     indent: int
-    """That of the line before them."""
+    """Indentation of the line before them."""
     times: int = 1
     calls: list[str] = field(default_factory=list)
 
 
 def read_calls(text: str, name: str) -> dict[int, tuple[str, ...]]:
-    """What a file says.
+    """Parse a snapshot file.
 
     Raises:
-        SnapshotDamaged: it says nothing, or something that is no call.
+        SnapshotDamaged: It has no calls, or a line that is no call.
     """
-    found: dict[int, tuple[str, ...]] = {}
+    calls_of_rank: dict[int, tuple[str, ...]] = {}
     known: dict[str, tuple[str, ...]] = {_NOTHING: ()}
     blocks: list[_Block] = []
     ranks: list[int] = []
@@ -93,7 +93,7 @@ def read_calls(text: str, name: str) -> dict[int, tuple[str, ...]]:
         return SnapshotDamaged(f"{name}:{number}: {what}; allowed: {allowed}")
 
     def end_blocks(indent: int) -> None:
-        """End those that a line with this indentation is not in."""
+        """End the blocks that a line with this indentation is not part of."""
         while blocks and blocks[-1].indent >= indent:
             block = blocks.pop()
             calls = blocks[-1].calls if blocks else []
@@ -101,7 +101,7 @@ def read_calls(text: str, name: str) -> dict[int, tuple[str, ...]]:
                 raise damaged(f"found more than {MOST_CALLS} calls", f"up to {MOST_CALLS} of a rank")
             calls += block.calls * block.times
             if not blocks:
-                found.update(dict.fromkeys(ranks, tuple(calls)))
+                calls_of_rank.update(dict.fromkeys(ranks, tuple(calls)))
 
     for number, line in enumerate(text.expandtabs(len(_INDENT)).splitlines(), 1):
         words, indent = " ".join(line.split()), len(line) - len(line.lstrip())
@@ -118,9 +118,9 @@ def read_calls(text: str, name: str) -> dict[int, tuple[str, ...]]:
                 if max(len(first), len(last)) > 8 or not int(first) <= int(last or first) < MOST_RANKS:
                     raise damaged(f"found ranks {span}", f"ranks from 0 to {MOST_RANKS - 1}, such as 0-2")
                 for rank in range(int(first), int(last or first) + 1):
-                    if rank in found:
+                    if rank in calls_of_rank:
                         raise damaged(f"found rank {rank} again", "each rank once")
-                    found[rank] = ()
+                    calls_of_rank[rank] = ()
                     ranks.append(rank)
             blocks.append(_Block(0))
         elif repeated := _TIMES.fullmatch(words):
@@ -136,54 +136,58 @@ def read_calls(text: str, name: str) -> dict[int, tuple[str, ...]]:
                 known[words] = tuple(pattern.text for pattern in patterns)
             blocks[-1].calls += known[words]
     end_blocks(0)
-    if not found:
+    if not calls_of_rank:
         raise damaged("there is no call")
-    return dict(sorted(found.items()))
+    return dict(sorted(calls_of_rank.items()))
 
 
-def counted(calls: Calls) -> str:
-    """`24 calls of 3 ranks`."""
+def count_calls(calls: Calls) -> str:
+    """Return `24 calls of 3 ranks`."""
     return f"{format_count(sum(map(len, calls.values())), 'call')} of {format_count(len(calls), 'rank')}"
 
 
 def texts_of(trace: Trace) -> Mapping[int, tuple[str, ...]]:
-    """All that was called, by rank, as far as it is the same in every run of the same program."""
-    found = {}
+    """Return all calls by rank, reduced to what is the same in every run of the program."""
+    texts = {}
     for rank, calls in settled_calls(trace).items():
         pickled, phase = _pickled(trace.ranks[rank].calls), not trace.ranks[rank].threads
-        found[rank] = tuple(
+        texts[rank] = tuple(
             render_call(call, trace.groups, phase=phase, whole=True, sizes=call.index not in pickled) for call in calls
         )
-    return found
+    return texts
 
 
 def settled_calls(trace: Trace) -> dict[int, list[Call]]:
-    """The calls of each rank in the order of the program.
+    """Return the calls of each rank in program order.
 
-    Where several threads of a rank make calls, that is an order only within a group, and between the same two ranks:
-    so the calls of one group stand together there, its messages by what they are.
+    If several threads of a rank make calls, only the order within a group and between the same two ranks is fixed. So
+    the calls of one group are grouped, and its messages by operation, peer, and tag.
     """
 
-    def place(call: Call) -> tuple[object, ...]:
+    def sort_key(call: Call) -> tuple[object, ...]:
         group, is_message = trace.groups.get(call.group), call.seq is None
         peer = -1 if call.peer is None or call.from_any else call.peer
         return group.title if group else call.group, is_message, (call.op, peer, call.tag) if is_message else ()
 
-    return {rank: sorted(of.calls, key=place) if of.threads else of.calls for rank, of in sorted(trace.ranks.items())}
+    return {
+        rank: sorted(of.calls, key=sort_key) if of.threads else of.calls for rank, of in sorted(trace.ranks.items())
+    }
 
 
 def changes_of(trace: Trace, before: Calls, than: str, ended: Mapping[int, bool] | None = None) -> list[CallChange]:
-    """What the ranks of a trace call otherwise; see `tell_changes`."""
+    """Return how the calls in a trace differ from earlier ones; see `describe_changes`."""
     calls = settled_calls(trace)
-    return tell_changes(before, texts_of(trace), lambda rank, i: calls[rank][i].source, than=than, ended=ended or {})
+    return describe_changes(
+        before, texts_of(trace), lambda rank, i: calls[rank][i].source, than=than, ended=ended or {}
+    )
 
 
 def _pickled(calls: Iterable[Call]) -> set[int]:
-    """The calls that send pickled objects, whose lengths are those of their values: paths, times, names.
+    """Return calls that send pickled objects, whose lengths depend on values such as paths, times, and names.
 
-    PyTorch tells the length before the bytes, and not by the function that the script would call to send bytes.
+    PyTorch sends the length before the bytes, and through another function than a script that sends bytes.
     """
-    found = set()
+    pickled = set()
     last: dict[str, Call] = {}
     for call in calls:
         before = last.get(call.group)
@@ -195,9 +199,9 @@ def _pickled(calls: Iterable[Call]) -> set[int]:
             )
             is_own = call.via.rpartition(".")[2] != call.op and call.phase != "backward"
             if _OBJECT in call.via or (has_length and is_own):
-                found.add(call.index)
+                pickled.add(call.index)
         last[call.group] = call
-    return found
+    return pickled
 
 
 NOT_RECORDED = "calls were not recorded: tracing was off; run it without --no-trace and trace: false"
@@ -206,7 +210,7 @@ NOT_RECORDED = "calls were not recorded: tracing was off; run it without --no-tr
 def check_calls(
     stated: Sequence[str] | Mapping[int, Sequence[str]], record: Record, variables: Mapping[int, RankVariables]
 ) -> Iterator[Expectation]:
-    """One expectation for each rank of which calls are stated: as stated, or the first place where they differ."""
+    """Yield an expectation for each rank with stated calls: as stated, or the first difference."""
     trace = read_trace(record)
     by_rank = stated if isinstance(stated, Mapping) else dict.fromkeys(variables, stated)
     for rank, items in sorted(by_rank.items()):
@@ -217,7 +221,7 @@ def check_calls(
             if of_rank.cut:
                 raise ScenarioError(f"recording ended early: {of_rank.cut}")
             patterns = [pattern for item in items for pattern in parse_calls(item, variables[rank])]
-        except ScenarioError as error:  # the run is over: what cannot be compared is not met, and says why
+        except ScenarioError as error:  # the run is over, so report the problem as an unmet expectation
             yield Expectation(what="calls", rank=rank, expected="; ".join(items), got=f"({error.message})", met=False)
             continue
         yield _compare(patterns, of_rank, trace.groups)
@@ -237,17 +241,17 @@ def _compare(patterns: list[CallPattern], rank: RankTrace, groups: Mapping[str, 
         if departure.got is not None:
             got = text_of(departure.got, due is not None and due.phase is not None)
         else:
-            more = "nothing like it" if departure.after_gap else "nothing more"
-            got = f"{more}, after {text_of(rank.calls[-1])}" if rank.calls else "no call at all"
+            nothing = "nothing like it" if departure.after_gap else "nothing more"
+            got = f"{nothing}, after {text_of(rank.calls[-1])}" if rank.calls else "no call at all"
     return Expectation(what="calls", rank=rank.rank, expected=expected, got=got, met=departure is None)
 
 
 _COMPARED = {one.name for one in fields(CallPattern)} - {"text", "tensors", "group"}
-"""What is stated as it is recorded, if it is stated."""
+"""Fields that must equal the recorded ones if they are stated."""
 
 
-def fits(call: Call, pattern: CallPattern, groups: Mapping[str, Group]) -> bool:
-    """Whether a recorded call is what a scenario states; what is not stated is not compared."""
+def matches_pattern(call: Call, pattern: CallPattern, groups: Mapping[str, Group]) -> bool:
+    """Return whether a recorded call matches a stated one; what is not stated is not compared."""
     group, made = groups.get(call.group), describe_call(call, groups)
     labels = (call.group,) if group is None else (call.group, group.label, group.plain_label)
     tensors = pattern.tensors if pattern.tensors is not None else [(one.dtype, None) for one in call.own]
@@ -260,35 +264,39 @@ def fits(call: Call, pattern: CallPattern, groups: Mapping[str, Group]) -> bool:
 
 
 class Departure(NamedTuple):
-    """Where a rank left what was stated."""
+    """The first difference between a rank's calls and the stated ones."""
 
     expected: CallPattern | None
-    """The call that was due; None where there were no more."""
+    """The stated call; None if there were no more."""
     got: Call | None
-    """What came instead; None where the rank called nothing more."""
+    """The recorded call; None if the rank called nothing more."""
     after_gap: bool = False
-    """Whether `...` stood before `expected`: it was waited for until the end, and `got` is None."""
+    """Whether `...` stood before `expected`. Then it was awaited until the end, and `got` is None."""
 
 
 def first_departure(
     stated: Sequence[CallPattern], calls: Sequence[Call], groups: Mapping[str, Group]
 ) -> Departure | None:
-    """Where calls differ from what was stated; None if they do not.
+    """Return where calls differ from the stated ones; None if they do not.
 
-    Where `...` leaves several ways to read the calls, the one that gets furthest counts.
+    If `...` allows several ways to read the calls, the one that gets furthest counts.
     """
-    places = _open(stated, {0})
-    furthest, at = max(places), 0
+    positions = _open(stated, {0})
+    furthest, at = max(positions), 0
     for number, call in enumerate(calls):
-        here = [(place, stated[place]) for place in places if place < len(stated)]
-        stays = {place for place, pattern in here if pattern is ANYTHING}
-        goes_on = {place + 1 for place, pattern in here if pattern is not ANYTHING and fits(call, pattern, groups)}
-        places = _open(stated, stays | goes_on)
-        if not places:
+        here = [(position, stated[position]) for position in positions if position < len(stated)]
+        stays = {position for position, pattern in here if pattern is ANYTHING}
+        goes_on = {
+            position + 1
+            for position, pattern in here
+            if pattern is not ANYTHING and matches_pattern(call, pattern, groups)
+        }
+        positions = _open(stated, stays | goes_on)
+        if not positions:
             break
-        if max(places) > furthest:
-            furthest, at = max(places), number + 1
-    if len(stated) in places:
+        if max(positions) > furthest:
+            furthest, at = max(positions), number + 1
+    if len(stated) in positions:
         return None
     expected = stated[furthest] if furthest < len(stated) else None
     if furthest > 0 and stated[furthest - 1] is ANYTHING:
@@ -296,14 +304,14 @@ def first_departure(
     return Departure(expected, calls[at] if at < len(calls) else None)
 
 
-def _open(stated: Sequence[CallPattern], places: set[int]) -> set[int]:
-    """The places with those behind each `...`, which may stand for nothing."""
-    found = set(places)
-    for place in sorted(places):
-        while place < len(stated) and stated[place] is ANYTHING:
-            place += 1
-            found.add(place)
-    return found
+def _open(stated: Sequence[CallPattern], positions: set[int]) -> set[int]:
+    """Add the positions after each `...`, which may stand for nothing."""
+    reachable = set(positions)
+    for position in sorted(positions):
+        while position < len(stated) and stated[position] is ANYTHING:
+            position += 1
+            reachable.add(position)
+    return reachable
 
 
 SUFFIX = ".calls.txt"
@@ -312,39 +320,39 @@ _MOST_TOLD = 50
 
 
 class SnapshotHome(Frozen):
-    """Where the snapshots of results lie while a test runs."""
+    """Where snapshots of results are stored while a test runs."""
 
     file: Path
-    """The file of the test; they lie beside it."""
+    """File of the test; snapshots are next to it."""
     name: str
-    """That of the test; each run of it that is compared has a file."""
+    """Name of the test; each run that it compares has its own file."""
     how: str
-    """What writes them anew: a command."""
+    """The command that rewrites them."""
     update: bool | None = None
-    """As in `RecordedCalls.matches_snapshot`, where that does not say."""
+    """Default for `update` of `RecordedCalls.matches_snapshot`."""
     runs: list[str] = field(default_factory=list)
-    """The runs that were compared so far."""
+    """Runs that were compared so far."""
 
 
 class SnapshotFile(Frozen):
-    """A snapshot, which may not be there yet; it is not reached by a link."""
+    """A snapshot file, which may not exist yet; links are not followed."""
 
     path: Path
     of: str
-    """Whose calls it has, for a person: `ring.yaml on 3 nodes x 1`."""
+    """Whose calls it has, for people: `ring.yaml on 3 nodes x 1`."""
     how: str
-    """What writes it anew: a command, or a call of the API."""
+    """What rewrites it: a command, or a call of the API."""
 
     @property
     def name(self) -> str:
-        """Its name in its folder."""
+        """Name in its folder."""
         return self.path.name
 
     def read(self) -> Calls | None:
-        """What it says; None where there is no such file.
+        """Read the calls; return None if the file does not exist.
 
         Raises:
-            LabError: it cannot be read, or is damaged.
+            LabError: It cannot be read, or is damaged.
         """
         try:
             text = read_file(self.path.parent, self.name, _MOST_BYTES).decode("utf-8", "replace")
@@ -357,13 +365,13 @@ class SnapshotFile(Frozen):
         return read_calls(text, self.name)
 
     def write(self, calls: Calls) -> None:
-        """Write it, whole or not at all; what was there is replaced, not followed.
+        """Write the file atomically; an existing one is replaced, and links are not followed.
 
         Raises:
-            LabError: it cannot be written.
+            LabError: It cannot be written.
         """
         library = library_folder().resolve()
-        is_installed = library.parent == Path(feature.__file__).resolve().parent  # else it is that of a checkout
+        is_installed = library.parent == Path(feature.__file__).resolve().parent  # otherwise it is a checkout
         if is_installed and self.path.resolve().is_relative_to(library):
             whose = f"{self.name} is not written among the lessons of the installed lab"
             raise LabError(f"{whose}; `lab new --from` copies a lesson into a folder of yours")
@@ -379,23 +387,23 @@ class SnapshotFile(Frozen):
             raise LabError(f"{self.path} cannot be written: {error.strerror}") from error
 
 
-def beside(file: Path, nnodes: int, nproc_per_node: int, how: str = "") -> SnapshotFile:
-    """The snapshot of a scenario, or of a plain script, at one size."""
+def locate_snapshot(file: Path, nnodes: int, nproc_per_node: int, how: str = "") -> SnapshotFile:
+    """Return the snapshot of a scenario, or of a plain script, for one cluster size."""
     path = file.with_name(f"{file.stem}.{nnodes}x{nproc_per_node}{SUFFIX}")
     of = f"{file.name} on {format_count(nnodes, 'node')} x {nproc_per_node}"
     return SnapshotFile(path=path, of=of, how=how or f"`lab run {file.name} --update`")
 
 
 def with_stated_calls(scenario: Scenario, nnodes: int, nproc_per_node: int) -> Scenario:
-    """The scenario with the calls of its snapshot as what it expects: so nothing is written, whoever's script it runs.
+    """Return the scenario with the calls of its snapshot as expected calls, so that nothing is written.
 
     Raises:
-        UsageError: it has no snapshot of that size.
-        LabError: that cannot be read.
+        UsageError: There is no snapshot for that size.
+        LabError: The snapshot cannot be read.
     """
     if calls_of(scenario.expect) != SNAPSHOT:
         return scenario
-    file = beside(scenario.source or scenario.script, nnodes, nproc_per_node)
+    file = locate_snapshot(scenario.source or scenario.script, nnodes, nproc_per_node)
     calls = file.read()
     if calls is None:
         what = f"{scenario.name} expects the calls of {file.name}, which is not there"
@@ -407,21 +415,21 @@ def with_stated_calls(scenario: Scenario, nnodes: int, nproc_per_node: int) -> S
 def judge_calls(
     stated: Stated, plan: Plan, evidence: Evidence, variables: Mapping[int, RankVariables], update: bool | None
 ) -> Iterable[Expectation] | Callable[[bool], Sequence[Expectation]]:
-    """Whether ranks called what a scenario states; of a snapshot that depends on whether all else is as expected."""
+    """Return whether ranks called what a scenario states; for a snapshot, a function that needs the other results."""
     if not isinstance(stated, str):
         return check_calls(stated, evidence.record, variables)
-    file = beside(plan.scenario.source or plan.scenario.script, plan.nnodes, plan.nproc_per_node)
-    return lambda fine: hold_against(file, evidence, update=update, fine=fine)
+    file = locate_snapshot(plan.scenario.source or plan.scenario.script, plan.nnodes, plan.nproc_per_node)
+    return lambda fine: compare_snapshot(file, evidence, update=update, fine=fine)
 
 
-def hold_against(file: SnapshotFile, evidence: Evidence, *, update: bool | None, fine: bool) -> list[Expectation]:
-    """Whether a run called what its snapshot has, which is written where that is due.
+def compare_snapshot(file: SnapshotFile, evidence: Evidence, *, update: bool | None, fine: bool) -> list[Expectation]:
+    """Compare a run with its snapshot, and write the snapshot if necessary.
 
     Args:
-        file: the snapshot.
-        evidence: the run.
-        update: True: write it anew; False: never; None: write one that is missing, except in CI.
-        fine: whether the run is as expected in everything else; of another no snapshot is made.
+        file: The snapshot.
+        evidence: The run.
+        update: True: rewrite it; False: never write; None: write a missing one, except in CI.
+        fine: Whether everything else in the run is as expected; otherwise no snapshot is written.
     """
 
     def outcome(got: str, *, met: bool = False) -> list[Expectation]:
@@ -440,31 +448,34 @@ def hold_against(file: SnapshotFile, evidence: Evidence, *, update: bool | None,
     try:
         before = file.read()
         if before is not None:
-            found = _check(file.name, before, evidence, whole=fine)
-            if update and fine and not all(one.met for one in found):
-                return write(f" anew: {found[0].got}" + (f" (and {len(found) - 1} more)" if len(found) > 1 else ""))
-            return found
+            expectations = _check(file.name, before, evidence, whole=fine)
+            if update and fine and not all(one.met for one in expectations):
+                return write(
+                    f" anew: {expectations[0].got}"
+                    + (f" (and {len(expectations) - 1} more)" if len(expectations) > 1 else "")
+                )
+            return expectations
         if update is False or (update is None and in_ci()):
             why = "" if update is False else "; where CI is set, it is not written by itself"
             return outcome(f"(there is no such file: {file.how} writes it{why})")
         if not fine:
             return outcome("(there is no such file, and none is made of a run that is not as expected)")
-        return write(f": {counted(now)}")
+        return write(f": {count_calls(now)}")
     except LabError as error:
         if isinstance(error, SnapshotDamaged) and update and fine:
-            return write(f" anew: {counted(now)}")
+            return write(f" anew: {count_calls(now)}")
         return outcome(f"({error.message})")
 
 
 def in_ci() -> bool:
-    """Whether this is a CI job, as every CI service says."""
+    """Return whether this is a CI job, by the variable that CI services set."""
     return os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
 def _check(name: str, before: Calls, evidence: Evidence, *, whole: bool) -> list[Expectation]:
-    """Whether the ranks called what a snapshot has: one expectation for all that they did otherwise in the same way.
+    """Compare the calls of ranks with a snapshot: one expectation for each difference that ranks share.
 
-    Of a run that is not `whole`, nothing is missing after the last call of a rank that did not come to its end.
+    In a run that is not `whole`, nothing is missing after the last call of a rank that did not come to its end.
     """
     ended = {rank: whole or facts.left for rank, facts in evidence.ranks.items()}
     changes = changes_of(evidence.trace, before, "the snapshot", ended)
@@ -475,21 +486,23 @@ def _check(name: str, before: Calls, evidence: Evidence, *, whole: bool) -> list
         return [Expectation(what="snapshot", rank=rank, expected=name, got=got, met=False) for rank, got in differences]
     left = all(ended.get(rank, whole) for rank in before)
     got = "the same" if left else "the same, as far as the ranks came"
-    return [Expectation(what="snapshot", expected=name, got=f"{got}: {counted(texts_of(evidence.trace))}", met=left)]
+    return [
+        Expectation(what="snapshot", expected=name, got=f"{got}: {count_calls(texts_of(evidence.trace))}", met=left)
+    ]
 
 
 class RecordedCalls(dict[int, tuple[str, ...]]):
-    """What the ranks of a run called: by rank, a line a call, in order. Shows itself as the text of a snapshot.
+    """Calls of a run: by rank, one line per call, in order. Its representation is the text of a snapshot.
 
     Args:
-        result: the run, whose record is read.
+        result: The run, whose record is read.
 
     Raises:
-        LabError: the run has no record.
+        LabError: The run has no record.
     """
 
     home: SnapshotHome | None = None
-    """That of all results, while a test runs."""
+    """Shared by all results while a test runs."""
 
     def __init__(self, result: Result) -> None:
         if result.path is None:
@@ -501,25 +514,25 @@ class RecordedCalls(dict[int, tuple[str, ...]]):
         return write_calls(self).rstrip()
 
     def matches_snapshot(self, path: str | Path | None = None, *, update: bool | None = None) -> bool:
-        """Hold them against a file; one that is missing is written, except in CI.
+        """Compare the calls with a file; a missing one is written, except in CI.
 
         Args:
-            path: the file; None: beside the script of the run or, in a test, beside the test.
+            path: the file; None: next to the script of the run or, in a test, beside the test.
             update: True: write it anew; False: not even one that is missing.
 
         Returns:
             True.
 
         Raises:
-            AssertionError: something was called otherwise; the message says what, in words.
+            AssertionError: Calls differ; the message describes the differences.
         """
-        __tracebackhide__ = True  # the message says it all
+        __tracebackhide__ = True  # the message is complete without a traceback
         home = type(self).home
         if update is None and home is not None:
             update = home.update
         file = self._file(path)
-        found = hold_against(file, self._evidence, update=update, fine=self._result.passed)
-        unmet = [one.sentence() for one in found if not one.met]
+        expectations = compare_snapshot(file, self._evidence, update=update, fine=self._result.passed)
+        unmet = [one.sentence() for one in expectations if not one.met]
         if unmet:
             ended = [] if self._result.passed else [f"the run itself: {self._result.reason}"]
             raise AssertionError("\n".join([*unmet, *ended, f"({file.how} writes it anew)"]))
@@ -532,19 +545,19 @@ class RecordedCalls(dict[int, tuple[str, ...]]):
         folder = Path() if home is None else home.file.parent
         size = plan.nnodes or 1, plan.nproc_per_node or 1
         if path is not None:
-            place = Path(os.path.abspath(folder / path))
-            return SnapshotFile(path=place, of=f"{plan.scenario} on {size[0]} x {size[1]}", how=how)
+            resolved = Path(os.path.abspath(folder / path))
+            return SnapshotFile(path=resolved, of=f"{plan.scenario} on {size[0]} x {size[1]}", how=how)
         if home is None:
-            return beside(Path(plan.script), *size, how=how)
+            return locate_snapshot(Path(plan.script), *size, how=how)
         run = self._evidence.record.run
         if run not in home.runs:
             home.runs.append(run)
         turn = home.runs.index(run) + 1
         name = home.name if turn == 1 else f"{home.name}-{turn}"
-        return beside(home.file.with_name(f"{home.file.stem}.{name}.py"), *size, how=how)
+        return locate_snapshot(home.file.with_name(f"{home.file.stem}.{name}.py"), *size, how=how)
 
 
-def keep_beside_test(file: Path, name: str, how: str, update: bool | None) -> Callable[[], None]:
-    """Have `matches_snapshot()` keep its files beside the file of a test; returns what ends that."""
+def use_test_snapshots(file: Path, name: str, how: str, update: bool | None) -> Callable[[], None]:
+    """Make `matches_snapshot()` use files next to the file of a test; return a function that ends this."""
     RecordedCalls.home = SnapshotHome(file=file, name=name, how=how, update=update)
     return partial(setattr, RecordedCalls, "home", None)

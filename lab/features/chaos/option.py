@@ -24,19 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"--runs N: N schedules (default: {DRAWN}); one that breaks something is shrunk and written as a scenario",
     )
     group.add_argument("--seed", type=int, metavar="N", help="draw the schedules of this number (default: 0)")
-    group.add_argument(
-        "--faults",
-        dest="kinds",
-        metavar="KINDS",
-        help="draw these, e.g. kill,pause (default: all that do not change data)",
-    )
+    about = "draw these, e.g. kill,pause (default: all that do not change data)"
+    group.add_argument("--faults", dest="kinds", metavar="KINDS", help=about)
     group.add_argument("--most", type=shared.positive, metavar="N", help="most faults at once (default: 3)")
-    group.add_argument(
-        "--out",
-        type=Path,
-        metavar="FILE",
-        help="where the scenario goes (default: chaos-SEED-NAME.yaml, by the script)",
-    )
+    about = "where the scenario goes (default: chaos-SEED-NAME.yaml, by the script)"
+    group.add_argument("--out", type=Path, metavar="FILE", help=about)
 
 
 def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:

@@ -40,7 +40,7 @@ def first_occurrence(moment: When) -> When:
 
 def _of_calls(rank: int, trace: RankTrace) -> list[When]:
     calls = [(call.begin, call.end, call.op, None) for call in trace.calls if call.op in OPERATIONS]
-    phases = [(span.begin, span.end, None, span.name) for span in trace.marks if span.name in PHASES]
+    phases = [(span.begin, span.end, None, span.name) for span in trace.phases if span.name in PHASES]
     times, moments = Counter[str | None](), list[tuple[float, When]]()
     for begin, end, op, phase in sorted([*calls, *phases], key=lambda one: one[0]):
         times[op or phase] += 1
@@ -153,8 +153,7 @@ def broken_by(result: Result, harms: Sequence[Harm]) -> str:
     if unmet_notes:
         return f"a rank ended as if all were well: {unmet_notes[0].sentence()}"
     if anybody_failed(result) and "loses" not in harms:
-        only = "its faults only took time" if harms else "no fault came"
-        return f"it failed, though {only}: {result.reason}"
+        return f"it failed, though {'its faults only took time' if harms else 'no fault came'}: {result.reason}"
     return ""
 
 
@@ -189,9 +188,8 @@ def _simpler(schedule: Schedule) -> Iterator[Schedule]:
     for length in range(1, len(schedule)):
         yield from combinations(schedule, length)
     for index, fault in enumerate(schedule):
-        sooner = (
-            [replace(fault, when=first_occurrence(fault.when))] if first_occurrence(fault.when) != fault.when else []
-        )
+        first = first_occurrence(fault.when)
+        sooner = [replace(fault, when=first)] if first != fault.when else []
         shorter = [replace(fault, for_s=for_s) for for_s in DURATIONS_S if fault.for_s and for_s < fault.for_s]
         for simpler in (*sooner, *shorter):
             yield (*schedule[:index], simpler, *schedule[index + 1 :])
@@ -278,8 +276,7 @@ def search_schedules(
         report(trial)
         return trial.broken
 
-    drawn = iter(lambda: pool.draw(tried), None)
-    broken = next((one for one in islice(drawn, runs) if breaks(one, "drawn")), None)
+    broken = next((one for one in islice(iter(lambda: pool.draw(tried), None), runs) if breaks(one, "drawn")), None)
     if broken is None:
         return result
     result.broken = result.trials[-1].broken

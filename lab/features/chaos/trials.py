@@ -23,19 +23,8 @@ from lab.engine.ownership import check_name, default_name
 from lab.engine.protocol import Announce, Engine
 from lab.engine.select import select_engine
 from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
-from lab.features.chaos.search import (
-    PROOFS,
-    Pool,
-    Schedule,
-    SearchResult,
-    Trial,
-    anybody_failed,
-    broken_by,
-    kinds_drawn,
-    moments_of,
-    search_schedules,
-    sentences_of,
-)
+from lab.features.chaos import search
+from lab.features.chaos.search import PROOFS, Pool, Schedule, SearchResult, Trial, sentences_of
 from lab.features.faults.fault import broken_in, with_faults
 from lab.features.faults.kinds import key_of
 from lab.plan.plan import shape_for
@@ -98,8 +87,8 @@ class Trials:
         if first.path is None:
             raise UsageError("a run without a record has nothing to draw from")
         nodes, ranks = list(dict.fromkeys(rank.node for rank in first.ranks)), [rank.rank for rank in first.ranks]
-        drawn = kinds_drawn(self.warm_cluster.slot.engine.name, nodes, ranks, kinds)
-        moments = moments_of(Record(path=first.path))
+        drawn = search.kinds_drawn(self.warm_cluster.slot.engine.name, nodes, ranks, kinds)
+        moments = search.moments_of(Record(path=first.path))
         if not moments:
             raise UsageError(f"{self.scenario.name} calls and notes nothing", "faults are drawn from what is on record")
         return Pool(random=Random(seed), kinds=drawn, moments=moments, nodes=nodes, ranks=ranks, most=most)
@@ -115,9 +104,9 @@ class Trials:
         try:
             result = self._run(with_faults(self.scenario, schedule), fresh=True)
             done = {str(one["fault"]) for one in result.faults}  # a failed one can be partly applied
-            broken = broken_by(result, [fault.what.harm for fault in schedule if str(fault) in done])
+            broken = search.broken_by(result, [fault.what.harm for fault in schedule if str(fault) in done])
             trial = replace(trial, ended=result.verdict, reason=result.reason, broken=broken, run=result.run)
-            if not broken and self.again and anybody_failed(result):
+            if not broken and self.again and search.anybody_failed(result):
                 following = self._run(self.scenario, fresh=False)
                 if not following.passed:  # because of leftovers of the previous run
                     broken = f"the next run, without faults, {following.verdict}: {following.reason}"
@@ -184,7 +173,7 @@ def choose_scenario_path(scenario: Scenario, seed: int, out: Path | None) -> Pat
     name = clip_end(f"chaos-{seed}-{scenario.name}", _LONGEST_FILE_NAME)
     path = folder / f"{name}.yaml" if out is None else Path(os.path.abspath(out))
     for is_unfit, why, hint in (
-        (path.parent != folder, f"{path} is not beside the script", f"name a file in {folder}"),
+        (path.parent != folder, f"{path} is not next to the script", f"name a file in {folder}"),
         (path.exists() and out is not None, f"{path} is there already", "name another file, or remove it"),
         (not os.access(folder, os.W_OK), f"nothing can be written into {folder}", "search with a copy of the scenario"),
     ):
@@ -210,14 +199,10 @@ def write_scenario(scenario: Scenario, result: SearchResult, path: Path, size: t
         nodes=size[0],
         nproc_per_node=size[1],
     )
-    comments = [
-        f"Found by `{command}`.",
-        *sentences_of(result.schedule),
-        f"In {result.proofs} of {PROOFS} runs: {result.broken}",
-    ]
+    outcome = f"In {result.proofs} of {PROOFS} runs: {result.broken}"
+    comments = [f"Found by `{command}`.", *sentences_of(result.schedule), outcome]
     head = "".join(f"# {clip_end(' '.join(line.split()), _LONGEST_LINE)}\n" for line in comments)
-    text = head + dump_scenario(with_faults(bare, result.schedule or (), rerun=again))
-    shared.write_text(path, text)
+    shared.write_text(path, head + dump_scenario(with_faults(bare, result.schedule or (), rerun=again)))
 
 
 # -- the command
@@ -255,7 +240,7 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
                 numbers[trial.step] += 1
                 display.line(trial_text(trial, numbers[trial.step], runs, style))
 
-            result = search_schedules(pool, runs, trials.attempt, show)
+            result = search.search_schedules(pool, runs, trials.attempt, show)
             if result.schedule:
                 size = len(pool.nodes), len(pool.ranks) // len(pool.nodes)
                 write_scenario(trials.scenario, result, path, size, shlex.join(["lab", *sys.argv[1:]]))
@@ -270,9 +255,8 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
 
 def trial_text(trial: Trial, number: int, count: int, style: Style) -> str:
     """Format a trial: `[12/50] ✔ passed  kill node1 when rank 0 comes to all_reduce 3`."""
-    line = ended_line(
-        number, count, trial.ended, "; ".join(sentences_of(trial.schedule)), format_duration(trial.seconds), style
-    )
+    faults, took = "; ".join(sentences_of(trial.schedule)), format_duration(trial.seconds)
+    line = ended_line(number, count, trial.ended, faults, took, style)
     if trial.step != "drawn":
         line = f"  {'shorter' if trial.step == 'shrunk' else 'again'}: {line.partition('] ')[2]}"
     return f"{line}\n    {style.paint(trial.broken, 'bold')}" if trial.broken else line

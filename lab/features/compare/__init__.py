@@ -9,5 +9,5 @@ FEATURE = Feature(
     needs=("html", "calls", "records", "timeline", "traffic"),
     verbs={"diff": ("lab.features.compare.verb", "show what two runs did differently")},
     options={"report": "lab.features.compare.verb:REPORT_OPTIONS"},
-    record_files={DIFF_REPORT: "this run beside another one, once `lab report --diff` has written it"},
+    record_files={DIFF_REPORT: "this run next to another one, from `lab report --diff`"},
 )

@@ -1,7 +1,7 @@
-"""Runs held against earlier ones of the same scenarios: what got slower, sends more, or is called otherwise.
+"""Compare runs with earlier ones of the same scenarios: what got slower, sends more, or is called differently.
 
-Calls and bytes are those of the program, so one run on each side tells. Times are not: a scenario is called slower only
-where there are three runs on each side that lie apart, and is told as perhaps slower where there are fewer.
+Calls and bytes depend on the program only, so one run on each side is enough. Times vary. A scenario is slower only if
+three runs on each side do not overlap. With fewer runs it is perhaps slower.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from lab.frozen import Frozen
 from lab.record.read import Record, RecordedPlan
 from lab.trace.model import Trace
 from lab.trace.read import read_trace
-from lab.trace.steps import match
+from lab.trace.steps import match_steps
 
 ENOUGH = 3
-"""Runs on each side from which times tell something: three lie all above three others by chance once in 20 times."""
+"""Runs on each side for a statement about times: by chance, three are above three others once in 20 times."""
 _MANY = 8
-"""From here on single stragglers do not count: quarters are left out at both ends."""
+"""From this number on, the quarters at both ends are left out, so that single stragglers do not count."""
 _LEAST_S = 0.02
 _MOST_TRACES = 3
 _MOST_TIMES = 30
@@ -35,7 +35,7 @@ Speed = Literal["", "slower", "perhaps slower"]
 
 
 class Key(NamedTuple):
-    """What makes two runs those of the same case."""
+    """What makes two runs belong to the same case."""
 
     scenario: str
     nnodes: int
@@ -44,7 +44,7 @@ class Key(NamedTuple):
 
     @classmethod
     def of(cls, plan: RecordedPlan) -> Key:
-        """That of a run."""
+        """Return the key of a run."""
         arguments = tuple(plan.workers[0].argv[1:]) if plan.workers else ()
         return cls(plan.scenario, plan.nnodes or 1, plan.nproc_per_node or 1, arguments)
 
@@ -57,37 +57,37 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """One run, of which nothing is read before it is needed."""
+    """One run, read on demand."""
 
     record: Record
 
     @cached_property
     def plan(self) -> RecordedPlan:
-        """How it was to go."""
+        """The plan of the run."""
         return self.record.plan()
 
     @cached_property
     def duration_s(self) -> float | None:
-        """How long it took; None where that is not known, or says nothing."""
+        """Duration in seconds; None if unknown or meaningless."""
         return None if self.plan.stepped else self.record.result().duration_s
 
     @property
     def conditions(self) -> tuple[str, bool]:
-        """Runs whose times can be compared have these in common."""
+        """Conditions that runs with comparable times share."""
         return self.plan.engine, bool(self.plan.cold)
 
     @cached_property
     def calls(self) -> Calls:
-        """What was called; empty where there is no trace."""
+        """The calls; empty without a trace."""
         return texts_of(self._trace) if self._trace.recorded else {}
 
     @cached_property
     def sent(self) -> Mapping[str, tuple[int, int]]:
-        """By operation: how often, and how many logical bytes."""
-        return {row.op: (row.count, row.sent or 0) for row in summarize_operations(match(self._trace))}
+        """By operation: number of steps and logical bytes."""
+        return {row.op: (row.count, row.sent or 0) for row in summarize_operations(match_steps(self._trace))}
 
     def changes(self, before: Calls, than: str) -> tuple[str, ...]:
-        """What is called otherwise, a sentence each."""
+        """Return how calls differ from earlier ones, one sentence each."""
         return tuple(one.text for one in changes_of(self._trace, before, than))
 
     @cached_property
@@ -95,7 +95,7 @@ class Run:
         return read_trace(self.record)
 
 
-class More(Frozen):
+class Increase(Frozen):
     """An operation that is called more often than before, or sends more."""
 
     op: str
@@ -109,60 +109,61 @@ class CaseChange(Frozen):
 
     name: str
     runs: tuple[tuple[str, ...], tuple[str, ...]]
-    """Of before, and now."""
+    """Names of the runs before and now."""
     times_s: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
-    """Of those that can be compared, sorted."""
+    """Durations of comparable runs, sorted."""
     speed: Speed = ""
-    more: tuple[More, ...] = ()
+    increases: tuple[Increase, ...] = ()
     calls: tuple[str, ...] = ()
-    """What is called otherwise, a sentence each."""
+    """How calls differ, one sentence each."""
     notes: tuple[str, ...] = ()
     """What could not be compared, and why."""
 
     @property
     def worse(self) -> bool:
-        """Whether it is slower, sends more or calls otherwise, beyond doubt."""
-        return self.speed == "slower" or bool(self.more or self.calls)
+        """Whether it certainly is slower, sends more, or calls something else."""
+        return self.speed == "slower" or bool(self.increases or self.calls)
 
     @property
     def changed(self) -> bool:
-        """Whether there is anything to say."""
+        """Whether there is anything to report."""
         return self.worse or bool(self.speed or self.notes)
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain data."""
-        return {**asdict(self), "worse": self.worse}
+        """Return plain data."""
+        data = asdict(self)
+        return {**data, "more": data.pop("increases"), "worse": self.worse}
 
 
 class Baseline(Frozen):
-    """Many cases, held against earlier runs."""
+    """Many cases, compared with earlier runs."""
 
     name: str
-    """Of the earlier runs, as they were asked for."""
+    """Name of the earlier runs, as requested."""
     cases: tuple[CaseChange, ...]
-    """Those that ran before and now."""
+    """Cases that ran before and now."""
     new: tuple[str, ...]
-    """Those that are not among the earlier runs."""
+    """Cases that have no earlier run."""
 
     @property
     def exit_code(self) -> int:
-        """1 where anything is worse."""
+        """1 if anything is worse."""
         return int(any(case.worse for case in self.cases))
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain data."""
+        """Return plain data."""
         cases = [case.to_json() for case in self.cases]
         return {"kind": "baseline", "baseline": self.name, "cases": cases, "new": list(self.new)}
 
 
-def hold_against_runs(before: Iterable[Record], after: Iterable[Record], name: str, tolerance: float = 0.2) -> Baseline:
-    """Compare runs with earlier ones of the same scenario, size and arguments; only those that passed count.
+def compare_with_runs(before: Iterable[Record], after: Iterable[Record], name: str, tolerance: float = 0.2) -> Baseline:
+    """Compare runs with earlier ones of the same scenario, size, and arguments; only passed runs count.
 
     Args:
-        before: earlier runs, oldest first; those that are among `after` are left out.
-        after: the runs of now.
-        name: what the earlier ones are called.
-        tolerance: by what part of its time a case may take longer.
+        before: Earlier runs, oldest first; runs that are also in `after` are left out.
+        after: Current runs.
+        name: Name of the earlier runs.
+        tolerance: By which part of its time a case may take longer.
     """
     now = _by_case(after)
     known = {one.record.path.resolve() for runs in now.values() for one in runs}
@@ -171,8 +172,8 @@ def hold_against_runs(before: Iterable[Record], after: Iterable[Record], name: s
     return Baseline(name=name, cases=cases, new=tuple(key.name for key in now if key not in then))
 
 
-def hold_against_calls(known: Mapping[str, Calls], after: Iterable[Record], name: str) -> Baseline:
-    """Compare what runs called with snapshots, by their names without the ending: `ring.3x1`."""
+def compare_with_calls(known: Mapping[str, Calls], after: Iterable[Record], name: str) -> Baseline:
+    """Compare the calls of runs with snapshots, by their names without the ending: `ring.3x1`."""
     cases, new = [], []
     for key, runs in _by_case(after).items():
         last = runs[-1]
@@ -199,21 +200,23 @@ def _by_case(records: Iterable[Record]) -> dict[Key, list[Run]]:
 
 def _compared(name: str, before: Sequence[Run], after: Sequence[Run], tolerance: float) -> CaseChange:
     times_s = _times(before, after[-1].conditions), _times(after, after[-1].conditions)
-    notes, more, calls = list[str](), tuple[More, ...](), tuple[str, ...]()
+    notes, increases, calls = list[str](), tuple[Increase, ...](), tuple[str, ...]()
     if not times_s[0] and any(one.duration_s for one in before):
         notes.append("times are not compared: the engine is another one, or warm runs are compared with cold ones")
     then, now = ([one for one in runs[-_MOST_TRACES:] if one.calls] for runs in (before, after))
     if not then or not now:
         notes.append(_NOT_TRACED)
     else:
-        more = _more(then, now)
+        increases = _find_increases(then, now)
         if not any(one.calls == other.calls for one in then for other in now):
             if any(one.calls != of[-1].calls for of in (then, now) for one in of):
                 notes.append("what it calls varies from run to run, so it is not compared")
             else:
                 calls = now[-1].changes(then[-1].calls, "the earlier run")
     runs, speed = (_names(before), _names(after)), speed_of(*times_s, tolerance)
-    return CaseChange(name=name, runs=runs, times_s=times_s, speed=speed, more=more, calls=calls, notes=tuple(notes))
+    return CaseChange(
+        name=name, runs=runs, times_s=times_s, speed=speed, increases=increases, calls=calls, notes=tuple(notes)
+    )
 
 
 def _times(runs: Sequence[Run], conditions: tuple[str, bool]) -> tuple[float, ...]:
@@ -222,10 +225,10 @@ def _times(runs: Sequence[Run], conditions: tuple[str, bool]) -> tuple[float, ..
 
 
 def speed_of(before: Sequence[float], after: Sequence[float], tolerance: float) -> Speed:
-    """Whether times are longer than before; of fewer than three on a side, nothing is said for sure.
+    """Return whether times are longer than before; with fewer than three on a side only perhaps.
 
-    Slower is what takes longer by more than the tolerance in its median and whose times lie apart: all of them or,
-    where there are many, those between the quartiles.
+    Slower means: the median is longer by more than the tolerance, and the ranges do not overlap. With many runs, the
+    ranges are those between the quartiles.
     """
     if not before or not after:
         return ""
@@ -244,12 +247,12 @@ def _spread(times: Sequence[float]) -> tuple[float, float]:
     return low, high
 
 
-def _more(before: Sequence[Run], after: Sequence[Run]) -> tuple[More, ...]:
-    """Operations of which every run of now has more than any of before."""
-    found = []
+def _find_increases(before: Sequence[Run], after: Sequence[Run]) -> tuple[Increase, ...]:
+    """Return operations for which each current run has more calls or bytes than all earlier ones."""
+    increases = []
     for op in dict.fromkeys(op for one in after for op in one.sent):
         most = [*map(max, zip(*(one.sent.get(op, (0, 0)) for one in before), strict=True))]
         least = [*map(min, zip(*(one.sent.get(op, (0, 0)) for one in after), strict=True))]
         if least[0] > most[0] or least[1] > most[1]:
-            found.append(More(op=op, calls=(most[0], least[0]), bytes=(most[1], least[1])))
-    return tuple(found)
+            increases.append(Increase(op=op, calls=(most[0], least[0]), bytes=(most[1], least[1])))
+    return tuple(increases)

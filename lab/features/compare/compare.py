@@ -1,4 +1,4 @@
-"""What two runs did differently, and how they were set up differently, as data and for a person."""
+"""Compare two runs: what they did and how they were set up, as data and as text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from lab.features.calls.changes import CallChange, Calls, stretches, tell_changes
+from lab.features.calls.changes import CallChange, Calls, align_calls, describe_changes
 from lab.features.calls.snapshot import settled_calls, texts_of
 from lab.features.compare.baseline import ENOUGH, Baseline, CaseChange
 from lab.features.records.records import scenario_keys, scripts_of
@@ -23,58 +23,58 @@ from lab.report.style import Style
 from lab.report.table import table_text
 from lab.spec.keys import LAB_VARIABLES
 from lab.trace.model import Call, Trace
-from lab.trace.steps import Step, match
+from lab.trace.steps import Step, match_steps
 from lab.words import format_bytes, format_count, format_duration, join_words
 
 V = TypeVar("V")
 
 
 class Counterparts(NamedTuple):
-    """Which calls of two runs are the same ones."""
+    """Which calls of two runs correspond."""
 
     pairs: list[tuple[Call, Call]]
     removed: set[tuple[int, int]]
-    """Rank and index of calls that the first run alone made."""
+    """Rank and index of calls that only the first run made."""
     added: set[tuple[int, int]]
-    """The same of the second run."""
+    """Rank and index of calls that only the second run made."""
 
 
-def counterparts(traces: tuple[Trace, Trace]) -> Counterparts:
-    """Put together what each rank called in both runs; where world sizes differ, only what rank 0 called."""
-    found = Counterparts([], set(), set())
+def match_calls(traces: tuple[Trace, Trace]) -> Counterparts:
+    """Match the calls of each rank in two runs; if world sizes differ, only those of rank 0."""
+    matches = Counterparts([], set(), set())
     calls, texts = [settled_calls(trace) for trace in traces], _compared_calls(traces)
     for rank in sorted({*texts[0], *texts[1]}):
-        for same, i1, i2, j1, j2 in stretches(*(of.get(rank, ()) for of in texts)):
+        for same, i1, i2, j1, j2 in align_calls(*(of.get(rank, ()) for of in texts)):
             ours, theirs = calls[0].get(rank, [])[i1:i2], calls[1].get(rank, [])[j1:j2]
             if same:
-                found.pairs.extend(zip(ours, theirs, strict=True))
+                matches.pairs.extend(zip(ours, theirs, strict=True))
             else:
-                found.removed.update((rank, call.index) for call in ours)
-                found.added.update((rank, call.index) for call in theirs)
-    return found
+                matches.removed.update((rank, call.index) for call in ours)
+                matches.added.update((rank, call.index) for call in theirs)
+    return matches
 
 
 def _compared_calls(traces: tuple[Trace, Trace]) -> tuple[Calls, Calls]:
-    """What each rank called in both runs; where world sizes differ, rank 0 alone."""
+    """Return the calls of each rank in both runs; if world sizes differ, only those of rank 0."""
     before, after = map(texts_of, traces)
     per_rank = traces[0].world_size != traces[1].world_size
     return ({0: before.get(0, ())}, {0: after.get(0, ())}) if per_rank else (before, after)
 
 
 _NOT_SETTINGS = frozenset({"name", "learn", "predict", "expect", "script", "nodes", "nproc_per_node", "env", "args"})
-"""Fields of a scenario that say what to think of a run, or that its plan says better."""
+"""Scenario fields that are about the assessment of a run, or that its plan contains."""
 _GIVEN = frozenset((*LAB_VARIABLES, "TORCHELASTIC_RUN_ID", "LAB_SHARED", "LAB_DATA", "LAB_TRACE"))
-"""Environment that follows from the shape of the cluster, or that differs from run to run."""
+"""Environment variables that follow from the cluster, or that differ in each run."""
 _PLAN = ("scenario", "engine", "nnodes", "nproc_per_node", "cold", "timeout_s")
 
 
 @dataclass(frozen=True)
 class Both(Generic[V]):
-    """Something in both runs: a setting, an operation, a rank, a phase of training steps, or a DDP module."""
+    """A value in both runs: of a setting, an operation, a rank, a phase, or a DDP module."""
 
     name: str
     before: V
-    """Of a setting, None where the run has no such setting; of others, nothing: None, 0.0 or ()."""
+    """For a setting, None if the run does not have it; otherwise an empty value: None, 0.0, or ()."""
     after: V
 
 
@@ -82,7 +82,7 @@ Setting = Both[str | None]
 
 
 def settings_changed(before: Record, after: Record, traces: tuple[Trace, Trace]) -> list[Setting]:
-    """What differs in how two runs were set up, in the order in which a person would look at it."""
+    """Return the differences in the setup of two runs, the most important first."""
     settings: list[Mapping[Any, str | None]] = [_settings(before, traces[0]), _settings(after, traces[1])]
     changed = [one for one in _side_by_side(settings, None) if one.before != one.after]
     return [*changed, *_scripts_changed(before, after)]
@@ -109,7 +109,7 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def _scripts_changed(before: Record, after: Record) -> list[Setting]:
-    """The scripts, and files shipped with them, that differ: how many lines went and came."""
+    """Return the scripts and shipped files that differ, with the numbers of removed and added lines."""
     records = before, after
     mains = [Path(record.plan().script).name for record in records]
     others = {name for record in records for name in scripts_of(record)} - set(mains)
@@ -117,7 +117,7 @@ def _scripts_changed(before: Record, after: Record) -> list[Setting]:
     for names in [mains, *([name, name] for name in sorted(others))]:
         texts = [*map(_lines, records, names)]
         if texts[0] != texts[1]:
-            lines = [Counter(text or []) for text in texts]  # in any order: what aligns lines takes forever on some
+            lines = [Counter(text or []) for text in texts]  # ignore the order: aligning lines can take very long
             counts = f"-{(lines[0] - lines[1]).total()} +{(lines[1] - lines[0]).total()} lines"
             sides = [None if text is None else name for text, name in zip(texts, names, strict=True)]
             changed.append(Setting(f"script ({counts})", *sides))
@@ -133,17 +133,17 @@ def _lines(record: Record, name: str) -> list[str] | None:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One operation in one run, in numbers."""
+    """Numbers of one operation in one run."""
 
     count: int
-    """Steps."""
+    """Number of steps."""
     bytes: float
-    """Logical bytes sent, by all ranks together; by one rank on average, where world sizes differ."""
+    """Logical bytes sent, by all ranks together; by one rank on average if world sizes differ."""
     median_s: float | None
     total_s: float
-    """Seconds from the entry of the last rank to the end of the last, summed over the steps."""
+    """Seconds from the entry of the last rank to the end of the last, summed over steps."""
     waited_s: float
-    """Seconds inside before those had entered who were needed, all ranks together or one on average, as `bytes`."""
+    """Seconds in calls before all needed ranks had entered; for all ranks or one on average, like `bytes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,30 +153,30 @@ class Comparison:
     runs: tuple[str, str]
     world_sizes: tuple[int, int]
     calls: tuple[int, int]
-    """Calls of all ranks."""
+    """Number of calls of all ranks."""
     span_s: tuple[float, float]
     """Seconds from the first line of the trace to the last."""
     settings: list[Setting]
     sequence: list[CallChange]
-    """What ranks call otherwise in the second run."""
+    """How the calls of the second run differ."""
     operations: list[Both[Figures | None]]
     waiting: list[Both[float]]
-    """By rank, seconds inside calls before everybody had entered whom it needs; empty where world sizes differ."""
+    """By rank, seconds in calls before all needed ranks had entered; empty if world sizes differ."""
     phases: list[Both[tuple[float, float | None]]]
-    """By mark, and `training step`, from one backward pass to the next: how often a rank went through it on average,
-    and median seconds."""
+    """By phase, and `training step`, from one backward pass to the next: average number per rank, and median
+    seconds."""
     buckets: list[Both[tuple[int, ...]]]
     """By module, layouts that differ: elements of each bucket, in the order of reduction."""
     problems: list[str]
 
     @property
     def per_rank(self) -> bool:
-        """Whether figures are those of one rank on average."""
+        """Whether figures are averages of one rank."""
         return self.world_sizes[0] != self.world_sizes[1]
 
     @property
     def identical(self) -> bool:
-        """Whether settings, calls, their order and their bytes are the same; times never are."""
+        """Whether settings, calls, their order, and their bytes are the same; times never are."""
         counts = all(
             one.before and one.after and (one.before.count, one.before.bytes) == (one.after.count, one.after.bytes)
             for one in self.operations
@@ -184,16 +184,16 @@ class Comparison:
         return counts and not (self.settings or self.sequence or self.buckets or self.per_rank)
 
     def to_json(self) -> dict[str, Any]:
-        """As `lab diff --json` prints it."""
+        """Return the data that `lab diff --json` prints."""
         data = {**asdict(self), "per_rank": self.per_rank, "identical": self.identical}
         for key, name in (("operations", "op"), ("waiting", "rank"), ("buckets", "module")):
             data[key] = [{name: one.pop("name"), **one} for one in data[key]]
         return data
 
 
-def compare(before: Record, after: Record, traces: tuple[Trace, Trace]) -> Comparison:
-    """Compare two runs, which have these traces."""
-    steps, runs = [*map(match, traces)], (before.run, after.run)
+def compare_runs(before: Record, after: Record, traces: tuple[Trace, Trace]) -> Comparison:
+    """Compare two runs with these traces."""
+    steps, runs = [*map(match_steps, traces)], (before.run, after.run)
     world_sizes = traces[0].world_size, traces[1].world_size
     per_rank = world_sizes[0] != world_sizes[1]
     figures = [_figures(of, n if per_rank else 1) for of, n in zip(steps, world_sizes, strict=True)]
@@ -201,7 +201,7 @@ def compare(before: Record, after: Record, traces: tuple[Trace, Trace]) -> Compa
     buckets = _side_by_side([*map(_buckets, traces)], ())
     calls = settled_calls(traces[1])
 
-    def place(rank: int, call: int) -> str:
+    def source_line(rank: int, call: int) -> str:
         return calls[rank][call].source
 
     return Comparison(
@@ -210,7 +210,7 @@ def compare(before: Record, after: Record, traces: tuple[Trace, Trace]) -> Compa
         calls=(len(traces[0].calls), len(traces[1].calls)),
         span_s=(traces[0].last, traces[1].last),
         settings=settings_changed(before, after, traces),
-        sequence=tell_changes(*_compared_calls(traces), place, than=before.run, ended={}),
+        sequence=describe_changes(*_compared_calls(traces), source_line, than=before.run, ended={}),
         operations=_side_by_side(figures, None),
         waiting=sorted(waiting, key=attrgetter("name")),
         phases=_side_by_side([*map(_phases, traces)], (0.0, None)),
@@ -241,8 +241,8 @@ def _waiting(steps: Sequence[Step]) -> dict[int, float]:
 def _phases(trace: Trace) -> dict[str, tuple[float, float | None]]:
     times: dict[str, list[float | None]] = defaultdict(list)
     for rank in trace.ranks.values():
-        begins = sorted(mark.begin for mark in rank.marks if mark.name == "backward")
-        spans = [(mark.name, mark.begin, mark.end) for mark in rank.marks]
+        begins = sorted(phase.begin for phase in rank.phases if phase.name == "backward")
+        spans = [(phase.name, phase.begin, phase.end) for phase in rank.phases]
         for name, begin, end in [*spans, *(("training step", *both) for both in pairwise(begins))]:
             times[name].append(None if end is None else end - begin)
     ranks = len(trace.ranks) or 1
@@ -251,7 +251,7 @@ def _phases(trace: Trace) -> dict[str, tuple[float, float | None]]:
 
 
 def _buckets(trace: Trace) -> dict[int, tuple[int, ...]]:
-    """The last layout of each module, as rank 0 has it."""
+    """Return the last layout of each module on rank 0."""
     return {layout.module: layout.sizes for layout in trace.ranks[0].buckets} if 0 in trace.ranks else {}
 
 
@@ -260,34 +260,34 @@ _LONGEST_BLOCK = 8
 _MOST_RANKS = 16
 _MORE_OR_LESS = ("more", "less")
 _NOTABLE = 1.2
-"""Times that differ by less than this factor are what any two runs differ by."""
+"""Times that differ by less than this factor are normal variation."""
 
 
-def diff_text(found: Comparison, style: Style) -> str:
-    """What differs; of runs that did the same, one sentence."""
-    before, after = found.runs
-    if found.identical:
-        each = f"{found.calls[0]} calls of {found.world_sizes[0]} ranks"
-        spans = f"{format_duration(found.span_s[0])} and {format_duration(found.span_s[1])}"
+def diff_text(comparison: Comparison, style: Style) -> str:
+    """Return what differs; for identical runs, one sentence."""
+    before, after = comparison.runs
+    if comparison.identical:
+        each = f"{comparison.calls[0]} calls of {comparison.world_sizes[0]} ranks"
+        spans = f"{format_duration(comparison.span_s[0])} and {format_duration(comparison.span_s[1])}"
         return f"{before} and {after} are the same: {each} in the same order, with the same bytes, in {spans}."
     parts = [f"{style.paint(f'- {before}', 'red')}\n{style.paint(f'+ {after}', 'green')}"]
-    if found.per_rank:
-        sizes = f"{found.world_sizes[0]} and {found.world_sizes[1]} ranks"
+    if comparison.per_rank:
+        sizes = f"{comparison.world_sizes[0]} and {comparison.world_sizes[1]} ranks"
         parts.append(f"{sizes}: bytes and waiting are those of one rank on average, the order of calls is rank 0's")
-    settings = [(one.name, one.before or "(not set)", one.after or "(not set)") for one in found.settings]
+    settings = [(one.name, one.before or "(not set)", one.after or "(not set)") for one in comparison.settings]
     parts.append(_listed("settings", settings, style) or "settings: the same")
-    calls = [f"  {line}" for line in _first([one.text for one in found.sequence])]
+    calls = [f"  {line}" for line in _first([one.text for one in comparison.sequence])]
     title = style.paint("calls", "bold")
     parts.append("\n".join([title, *calls]) if calls else "calls: the same in the same order")
-    layouts = [(f"module {one.name}", _sizes(one.before), _sizes(one.after)) for one in found.buckets]
+    layouts = [(f"module {one.name}", _sizes(one.before), _sizes(one.after)) for one in comparison.buckets]
     parts.append(_listed("DDP buckets, elements", layouts, style))
-    head, waiting = waiting_rows(found)
+    head, waiting = waiting_rows(comparison)
     left = len(waiting) - _MOST_RANKS
-    more = [f"and {left} more ranks (`--json` has them all)"] if left > 0 else []
-    parts.append(_table(operation_rows(found), style))
-    parts.append("\n".join([_table((head, waiting[:_MOST_RANKS]), style), *more]))
-    parts.append(_table(phase_rows(found), style))
-    parts.append("\n".join(style.paint(problem, "yellow") for problem in found.problems))
+    rest = [f"and {left} more ranks (`--json` has them all)"] if left > 0 else []
+    parts.append(_table(operation_rows(comparison), style))
+    parts.append("\n".join([_table((head, waiting[:_MOST_RANKS]), style), *rest]))
+    parts.append(_table(phase_rows(comparison), style))
+    parts.append("\n".join(style.paint(problem, "yellow") for problem in comparison.problems))
     return "\n\n".join(filter(None, parts))
 
 
@@ -297,7 +297,7 @@ def _first(lines: Sequence[str]) -> list[str]:
 
 
 def _listed(title: str, rows: Iterable[Sequence[str]], style: Style) -> str:
-    """What differs, a line each, below a title."""
+    """Return a title with one line for each difference."""
     lines = [f"  {name}: {style.paint(one, 'red')} → {style.paint(other, 'green')}" for name, one, other in rows]
     return "\n".join([style.paint(title, "bold"), *lines]) if lines else ""
 
@@ -307,19 +307,19 @@ def _sizes(sizes: Sequence[int]) -> str:
 
 
 Rows = tuple[list[str], list[list[str]]]
-"""A table: its head, and its rows."""
+"""A table: header and rows."""
 
 
 def _table(rows: Rows, style: Style) -> str:
     return table_text(*rows, style) if rows[1] else ""
 
 
-def operation_rows(found: Comparison) -> Rows:
-    """What each operation did in both runs."""
+def operation_rows(comparison: Comparison) -> Rows:
+    """Return what each operation did in both runs."""
     header = ["operation", "count", "bytes sent", "median", "total", "waited"]
     nothing = Figures(0, 0, None, 0, 0)
     rows = []
-    for one in found.operations:
+    for one in comparison.operations:
         before, after = one.before or nothing, one.after or nothing
         count = _changed(str(before.count), str(after.count))
         size = _changed(format_bytes(round(before.bytes)), format_bytes(round(after.bytes)))
@@ -328,17 +328,17 @@ def operation_rows(found: Comparison) -> Rows:
     return header, rows
 
 
-def waiting_rows(found: Comparison) -> Rows:
-    """Whose time went into waiting for others; who waits least is who the others wait for."""
-    waited = found.waiting if any(one.before or one.after for one in found.waiting) else []
+def waiting_rows(comparison: Comparison) -> Rows:
+    """Return how long each rank waited for others; the rank that waits least is the one that others wait for."""
+    waited = comparison.waiting if any(one.before or one.after for one in comparison.waiting) else []
     return ["rank", "waited for others"], [[str(o.name), _times(o.before, o.after, _MORE_OR_LESS)] for o in waited]
 
 
-def phase_rows(found: Comparison) -> Rows:
-    """How often ranks went through each phase, and how long it took."""
+def phase_rows(comparison: Comparison) -> Rows:
+    """Return how often ranks went through each phase, and how long it took."""
     rows = [
         [one.name, _changed(f"{one.before[0]:g}", f"{one.after[0]:g}"), _times(one.before[1], one.after[1])]
-        for one in found.phases
+        for one in comparison.phases
     ]
     return ["phase", "times a rank", "median"], rows
 
@@ -360,10 +360,10 @@ def _times(before: float | None, after: float | None, words: tuple[str, str] = (
 _MOST_NEW = 5
 
 
-def baseline_text(found: Baseline, style: Style) -> str:
-    """What got slower, sends more, or is called otherwise; of cases that are as before, how many."""
-    lines = [style.paint(baseline_title(found), "bold")]
-    for case in found.cases:
+def baseline_text(baseline: Baseline, style: Style) -> str:
+    """Return what got slower, sends more, or is called differently; unchanged cases are only counted."""
+    lines = [style.paint(baseline_title(baseline), "bold")]
+    for case in baseline.cases:
         if case.changed:
             sign = style.paint("✘", "red") if case.worse else style.paint("·", "yellow")
             lines.append(f"{sign} {style.paint(case.name, 'bold')}")
@@ -371,19 +371,22 @@ def baseline_text(found: Baseline, style: Style) -> str:
     return "\n".join(lines)
 
 
-def baseline_title(found: Baseline) -> str:
-    """`compared with main: 12 cases, 2 of them worse; not there before: ring on 3 x 1`."""
-    worse = sum(case.worse for case in found.cases)
-    counted = f"{format_count(len(found.cases), 'case')}, {worse or 'none'} of them worse"
-    shown = [*found.new[:_MOST_NEW], f"{len(found.new) - _MOST_NEW} more" if len(found.new) > _MOST_NEW else ""]
-    new = f"; not there before: {join_words(shown)}" if found.new else ""
-    return f"compared with {found.name}: {counted}{new}"
+def baseline_title(baseline: Baseline) -> str:
+    """Return `compared with main: 12 cases, 2 of them worse; not there before: ring on 3 x 1`."""
+    worse = sum(case.worse for case in baseline.cases)
+    counted = f"{format_count(len(baseline.cases), 'case')}, {worse or 'none'} of them worse"
+    shown = [
+        *baseline.new[:_MOST_NEW],
+        f"{len(baseline.new) - _MOST_NEW} more" if len(baseline.new) > _MOST_NEW else "",
+    ]
+    new = f"; not there before: {join_words(shown)}" if baseline.new else ""
+    return f"compared with {baseline.name}: {counted}{new}"
 
 
 def change_lines(case: CaseChange) -> list[str]:
-    """What there is to say of one case, a line each."""
+    """Return the differences of one case, one line each."""
     lines = [_speed(case)] if case.speed else []
-    for one in case.more:
+    for one in case.increases:
         counts = f"{one.calls[0]} → {format_count(one.calls[1], 'time')}" if one.calls[0] != one.calls[1] else ""
         sizes = f"{format_bytes(one.bytes[0])} → {format_bytes(one.bytes[1])}" if one.bytes[0] != one.bytes[1] else ""
         lines.append(f"more of {one.op}: {', '.join(filter(None, (counts, sizes)))}")

@@ -1,4 +1,4 @@
-"""Two runs on one page: their timelines one above the other, what differs marked, and how their times differ."""
+"""Write a page that compares two runs: their timelines with differences marked, and their times."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from lab.features.compare import DIFF_REPORT
-from lab.features.compare.compare import Counterparts, compare, counterparts, operation_rows, phase_rows, waiting_rows
+from lab.features.compare.compare import (
+    Counterparts,
+    compare_runs,
+    match_calls,
+    operation_rows,
+    phase_rows,
+    waiting_rows,
+)
 from lab.features.html.timelines import run_data
 from lab.features.html.write import compress_data, render_page, write_page
 from lab.features.timeline.lanes import lanes_of
@@ -17,13 +24,13 @@ from lab.record.read import Record
 from lab.report.style import VERDICTS
 from lab.trace.model import Trace
 from lab.trace.read import open_trace
-from lab.trace.steps import Step, match
+from lab.trace.steps import Step, match_steps
 
 _MOST_CHANGES = 60
 _MOST_SLOWER = 20
 _LEAST_S = 0.001
 _NOTABLE = 1.2
-"""Times of steps that differ by less than both are what any two runs differ by."""
+"""Times of steps that differ by less than both limits are normal variation."""
 
 
 class DiffReport(Frozen):
@@ -33,19 +40,19 @@ class DiffReport(Frozen):
     runs: tuple[str, str]
     bytes: int
     identical: bool
-    """Whether the runs did the same, whatever time it took."""
+    """Whether the runs did the same, regardless of times."""
 
 
 def write_diff(before: Record, after: Record, output: Path | None = None) -> DiffReport:
     """Write the page that compares two runs.
 
     Args:
-        before: one run, with a trace.
-        after: another.
-        output: the file, or a folder for it; None: `diff.html` in the record of the second.
+        before: One run, with a trace.
+        after: Another run.
+        output: The file, or a folder for it; None: `diff.html` in the record of the second run.
 
     Raises:
-        RecordError: a run has no trace, or the file cannot be written.
+        RecordError: A run has no trace, or the file cannot be written.
     """
     path = after.path if output is None else output
     path = path / DIFF_REPORT if output is None or path.is_dir() else path
@@ -56,30 +63,32 @@ def write_diff(before: Record, after: Record, output: Path | None = None) -> Dif
 
 def _page(records: tuple[Record, Record]) -> tuple[bytes, bool]:
     traces = open_trace(records[0]), open_trace(records[1])
-    steps = [*map(match, traces)]
-    found, twins = compare(*records, traces), counterparts(traces)
-    pairs, odd = _pairs(steps, twins), (twins.removed, twins.added)
+    steps = [*map(match_steps, traces)]
+    comparison, matches = compare_runs(*records, traces), match_calls(traces)
+    pairs, differing = _pairs(steps, matches), (matches.removed, matches.added)
     known = [{*trace.ranks, *record.ranks()} for record, trace in zip(records, traces, strict=True)]
     ranks = sorted(known[0] | known[1])
     results = [record.result() for record in records]
     lanes = lanes_of(ranks, traces, results)
     own = [[mine for lane in lanes if (mine := [rank for rank in lane if rank in there])] for there in known]
-    models = [*map(_data, records, traces, steps, own, odd)]
+    models = [*map(_data, records, traces, steps, own, differing)]
     page = render_page(
         "diff",
         "diff",
         {},
-        found=found,
+        comparison=comparison,
         runs=[
             {"name": record.run, "result": result, "tone": VERDICTS[result.verdict], "nodes": record.ranks(),
-             "steps": len(of), "ranks": len(trace.ranks), "odd": len(calls)}
-            for record, result, of, trace, calls in zip(records, results, steps, traces, odd, strict=True)
+             "steps": len(of), "ranks": len(trace.ranks), "differing": len(calls)}
+            for record, result, of, trace, calls in zip(records, results, steps, traces, differing, strict=True)
         ],
         ranks=ranks,
         colours={rank: rank_colour(rank, len(ranks)) for rank in ranks},
         slower=_slower(pairs),
         tables=[(title, *rows) for title, rows in (
-            ("Operations", operation_rows(found)), ("Waiting", waiting_rows(found)), ("Phases", phase_rows(found))
+            ("Operations", operation_rows(comparison)),
+            ("Waiting", waiting_rows(comparison)),
+            ("Phases", phase_rows(comparison)),
         ) if rows[1]],
         most_changes=_MOST_CHANGES,
         models=models,
@@ -87,33 +96,33 @@ def _page(records: tuple[Record, Record]) -> tuple[bytes, bool]:
         | {key: models[0][key] + models[1][key] for key in ("notes", "faults", "ranks", "lanes")},
         data=compress_data({"runs": models, "pairs": [[one.number, other.number] for one, other in pairs]}),
     )  # fmt: skip
-    return page, found.identical
+    return page, comparison.identical
 
 
 def _data(
-    record: Record, trace: Trace, steps: Sequence[Step], lanes: Sequence[Sequence[int]], odd: set[tuple[int, int]]
+    record: Record, trace: Trace, steps: Sequence[Step], lanes: Sequence[Sequence[int]], differing: set[tuple[int, int]]
 ) -> dict[str, Any]:
-    differs = [int((rank, call.index) in odd) for rank in sorted(trace.ranks) for call in trace.ranks[rank].calls]
+    differs = [int((rank, call.index) in differing) for rank in sorted(trace.ranks) for call in trace.ranks[rank].calls]
     data = run_data(record, trace, steps, lanes=lanes)
     data["calls"]["differs"] = differs
     return data
 
 
-def _pairs(steps: Sequence[Sequence[Step]], twins: Counterparts) -> list[tuple[Step, Step]]:
-    """Steps of both runs that are the same one, in the order of the first."""
+def _pairs(steps: Sequence[Sequence[Step]], matches: Counterparts) -> list[tuple[Step, Step]]:
+    """Return steps that correspond in both runs, in the order of the first."""
     of_call = [{(call.rank, call.index): step for step in of for call in step.calls.values()} for of in steps]
-    found: dict[int, tuple[Step, Step]] = {}
-    taken: set[int] = set()
-    for ours, theirs in twins.pairs:
+    pairs: dict[int, tuple[Step, Step]] = {}
+    used: set[int] = set()
+    for ours, theirs in matches.pairs:
         one, other = of_call[0].get((ours.rank, ours.index)), of_call[1].get((theirs.rank, theirs.index))
-        if one is not None and other is not None and one.number not in found and other.number not in taken:
-            found[one.number] = one, other
-            taken.add(other.number)
-    return [found[number] for number in sorted(found)]
+        if one is not None and other is not None and one.number not in pairs and other.number not in used:
+            pairs[one.number] = one, other
+            used.add(other.number)
+    return [pairs[number] for number in sorted(pairs)]
 
 
 def _slower(pairs: Sequence[tuple[Step, Step]]) -> list[dict[str, Any]]:
-    """Steps whose time differs most."""
+    """Return the steps whose times differ most."""
     took = [
         (one, one.end - one.begin, other.end - other.begin)
         for one, other in pairs

@@ -1,4 +1,4 @@
-"""`lab diff`: what two runs did differently, or many runs and earlier ones of the same scenarios."""
+"""`lab diff`: compare two runs, or many runs with earlier ones of the same scenarios."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def add_baseline(container: argparse._ActionsContainer) -> None:
-    """`--baseline` and `--slower`."""
+    """Add `--baseline` and `--slower`."""
     about = (
         "say what got slower, sends more or is called otherwise than in earlier runs: a folder of them or of "
         "snapshots, or the name of a suite or a run; the exit code is 1 then"
@@ -29,14 +29,14 @@ def add_baseline(container: argparse._ActionsContainer) -> None:
     container.add_argument("--slower", dest="tolerance", type=_part, metavar="PART", default=0.2, help=about)
 
 
-def comparison(arguments: argparse.Namespace) -> Callable[[Sequence[Record]], Baseline]:
-    """What compares runs with the earlier ones, or with the snapshots, that were asked for.
+def make_comparison(arguments: argparse.Namespace) -> Callable[[Sequence[Record]], Baseline]:
+    """Return a function that compares runs with the requested earlier runs or snapshots.
 
     Raises:
-        LabError: there are none of that name, or a snapshot cannot be read.
+        LabError: There are none with that name, or a snapshot cannot be read.
     """
     from lab.features.calls.snapshot import SUFFIX, SnapshotFile
-    from lab.features.compare.baseline import hold_against_calls, hold_against_runs
+    from lab.features.compare.baseline import compare_with_calls, compare_with_runs
     from lab.features.records.records import earlier_records
     from lab.record.read import list_records
 
@@ -44,9 +44,9 @@ def comparison(arguments: argparse.Namespace) -> Callable[[Sequence[Record]], Ba
     files = sorted(folder.glob(f"*{SUFFIX}")) if folder.is_dir() else []
     if files and not list_records(folder):
         known = {path.name.removesuffix(SUFFIX): SnapshotFile(path=path, of="", how="").read() or {} for path in files}
-        return lambda after: hold_against_calls(known, after, name)
+        return lambda after: compare_with_calls(known, after, name)
     before = earlier_records(name, arguments.runs)
-    return lambda after: hold_against_runs(before, after, name, arguments.tolerance)
+    return lambda after: compare_with_runs(before, after, name, arguments.tolerance)
 
 
 def _part(word: str) -> float:
@@ -69,22 +69,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compare them; needs no engine."""
+    """Compare the runs; needs no engine."""
     if arguments.baseline:
-        return _many(arguments)
+        return _compare_baseline(arguments)
     if arguments.before is None:
         raise UsageError("lab diff needs the name of a run, or --baseline RUNS", "`lab runs` lists them")
-    from lab.features.compare.compare import compare, diff_text
+    from lab.features.compare.compare import compare_runs, diff_text
     from lab.trace.read import open_trace
 
     before = find_record(arguments.before, arguments.runs)
     after = find_record(arguments.after, arguments.runs)
-    found = compare(before, after, (open_trace(before), open_trace(after)))
-    return print_answer(arguments, found.to_json, lambda style: diff_text(found, style))
+    comparison = compare_runs(before, after, (open_trace(before), open_trace(after)))
+    return print_answer(arguments, comparison.to_json, lambda style: diff_text(comparison, style))
 
 
-def _many(arguments: argparse.Namespace) -> int:
-    """Compare many runs with earlier ones; the exit code is 1 where anything is worse."""
+def _compare_baseline(arguments: argparse.Namespace) -> int:
+    """Compare many runs with earlier ones; the exit code is 1 if anything is worse."""
     from lab.features.compare.compare import baseline_text
     from lab.features.records.records import earlier_records, find_suite
 
@@ -97,10 +97,10 @@ def _many(arguments: argparse.Namespace) -> int:
     else:
         try:
             after = list(find_suite(None, arguments.runs).records)
-        except RecordError:  # no run was made together with others
+        except RecordError:  # there is no suite of runs
             after = [find_record(None, arguments.runs)]
-    found = comparison(arguments)(after)
-    return print_answer(arguments, found.to_json, lambda style: baseline_text(found, style)) or found.exit_code
+    baseline = make_comparison(arguments)(after)
+    return print_answer(arguments, baseline.to_json, lambda style: baseline_text(baseline, style)) or baseline.exit_code
 
 
 def _add_diff(parser: Parser) -> None:
@@ -109,7 +109,7 @@ def _add_diff(parser: Parser) -> None:
 
 
 def _report_diff(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
-    """Write that page where it is asked for; needs no engine and no network."""
+    """Write the comparison page if requested; needs no engine and no network."""
     if not arguments.diff:
         return verb(arguments)
     if arguments.run:

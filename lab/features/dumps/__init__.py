@@ -1,4 +1,4 @@
-"""Dumps: records of what the flight recorder of any job has left."""
+"""Dumps: make records from the flight recorder dumps of any job."""
 
 from lab.feature import Feature
 

@@ -1,4 +1,4 @@
-"""Flight recorder dumps as typed data: the words of PyTorch, and those of a folder, within limits."""
+"""Read flight recorder dumps from a folder as typed data, within limits; define PyTorch's names in dumps."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from lab.trace.model import Buffer
 from lab.words import clip_middle, format_count, format_limit, join_words
 
 VERSION = "2.10"
-"""Of the format that is written; PyTorch 2.13 has it."""
+"""Version of the format that is written; PyTorch 2.13 uses it."""
 COMPLETED, STARTED, SCHEDULED = "completed", "started", "scheduled"
-"""The states of a call."""
+"""States of a call."""
 BACKENDS = ("nccl", "ncclx", "xccl", "gloo", "rccl", "rcclx", "mccl", "hccl")
-"""Before the colon of a call's name; `torchfrtrace` refuses others."""
+"""Prefixes, before the colon, of the names of calls; `torchfrtrace` refuses others."""
 UNDESCRIBED, DEFAULT_GROUP = "undefined", "default_pg"
-"""Descriptions of groups that nobody described, and of the one that init_process_group makes."""
+"""Descriptions of groups without one, and of the group that init_process_group creates."""
 
 _DTYPES = {
     "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16",
@@ -49,13 +49,13 @@ _OTHER_NAMES = {
     "all_to_all": "all_to_all",
     "barrier": "barrier",
 }
-"""Names in dumps of operations that are written otherwise, or in several ways."""
+"""Names of operations in dumps that differ, or that have several spellings."""
 _OPERATIONS = {(row.dumped or row.name): row.name for row in OPERATIONS.values()} | _OTHER_NAMES
 _PEERS = re.compile(r"(\d{1,7})(->|<-)(\d{1,7})")
 
 
 def dumped_dtype(dtype: str) -> str:
-    """How dumps spell a dtype: `Float`."""
+    """Return the name of a dtype in dumps: `Float`."""
     return _DTYPES.get(dtype, dtype[:1].upper() + dtype[1:])
 
 
@@ -63,25 +63,25 @@ _LARGER = 16
 
 
 class Limits(Frozen):
-    """What an import accepts, and how many calls it keeps; the defaults take less than 20 s on two cores."""
+    """What an import accepts, and how many calls it keeps; the defaults need less than 20 s on two cores."""
 
     files: int = 1 << 12
     """Entries of the folder of dumps, and ranks of one group."""
     size_bytes: int = 64 << 20
-    """Of all dumps together."""
+    """Size of all dumps together."""
     calls: int = 1 << 16
-    """Of all ranks together; each rank keeps its latest."""
+    """Calls of all ranks together; each rank keeps its latest."""
     groups: int = 1 << 12
-    """Groups that one dump tells of."""
+    """Groups in one dump."""
     members: int = 1 << 24
-    """Ranks that all groups of all dumps name together."""
+    """Members of all groups of all dumps together."""
     work: int = 2_000_000
     """Cost of the record, see `lab.features.dumps.record`."""
 
 
 DEFAULT = Limits()
 LARGE = Limits(**{name: _LARGER * most for name, most in asdict(DEFAULT).items()})
-"""What `--large` accepts: minutes, and some GB of memory."""
+"""Limits of `--large`, which needs minutes and some GB of memory."""
 HINT = "`--large` reads up to 16 times as much, which takes minutes and some GB of memory"
 
 
@@ -91,8 +91,7 @@ _LONGEST_TEXT = 1000
 _RANKS = re.compile(r"\[[0-9, ]*\]")
 _TORCH = re.compile(r"^<|(^|/)(site|dist)-packages/torch/|/labnode/|/torch/(_\w+|autograd|distributed|nn|optim|utils)/")
 _LIBRARY = re.compile(rf"{_TORCH.pattern}|(^|/)(site|dist)-packages/|/lib/python\d")
-"""Files whose lines nobody wants to be told, unless there are no others: the script is found above them. `labnode` is
-the lab's own recorder."""
+"""Files whose lines are shown only without others: the script is further out. `labnode` is the lab's own recorder."""
 _OWN, _OTHERS, _TORCHS = range(3)
 
 
@@ -100,22 +99,22 @@ class Entry(Frozen):
     """A call of a rank."""
 
     number: int
-    """Its place among all calls of the rank, the first is 0; a dump holds the latest only."""
+    """Index among all calls of the rank, from 0; a dump holds only the latest."""
     group: str
     """PyTorch's name of the group."""
     description: str
     pg_id: int
     backend: str
     op: str
-    """As traces and scenarios have it."""
+    """As in traces and scenarios."""
     seq: int
     """Number of the collective in its group."""
     p2p_seq: int
     op_number: int
-    """Among all calls in its group, of whatever kind."""
+    """Number among all calls in its group, of any kind."""
     message: bool
     peer: int | None
-    """Group rank of the other end of a message; None where it is not told."""
+    """Group rank of the other end of a message; None if unknown."""
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
     over: bool
@@ -123,25 +122,25 @@ class Entry(Frozen):
     begun_ns: int
     """Unix time."""
     ended_ns: int | None
-    """Unix time when it was seen to have ended; None where it has not, or that is not told."""
-    place: tuple[str, int, str]
-    """The script's file that led to it, line and function; empty where that is not told."""
+    """Unix time when its end was noticed; None if it has not ended, or if unknown."""
+    location: tuple[str, int, str]
+    """File, line, and function of the script that led to it; empty if unknown."""
 
 
 class Dump(Frozen):
-    """What a rank left."""
+    """The dump of a rank."""
 
     rank: int
     entries: tuple[Entry, ...]
-    """In the order in which they were called."""
+    """In the order of the calls."""
     groups: Mapping[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
-    """By name: its global ranks, where the dump has them, and its description."""
+    """By name: its global ranks, if the dump has them, and its description."""
     enqueued: Mapping[str, int] = field(default_factory=dict)
-    """By name of a group: number of the last collective that the rank called there, where that is told."""
+    """By name of a group: number of the rank's last collective there, if the dump has it."""
     damaged: int = 0
-    """Calls that could not be read."""
+    """Number of calls that could not be read."""
     older: int = 0
-    """Calls before these that were not read, because there were too many."""
+    """Number of earlier calls that were not read, because there were too many."""
 
     @cached_property
     def unbroken(self) -> bool:
@@ -155,7 +154,7 @@ class Dump(Frozen):
 
     @property
     def silent_of_messages(self) -> bool:
-        """Whether calls were numbered that are not in it: gloo numbers messages, and does not dump them."""
+        """Whether calls are numbered that are not in it: gloo numbers messages but does not dump them."""
         last: dict[str, int] = {}
         for entry in self.entries:
             if entry.backend == "gloo" and entry.op_number > last.get(entry.group, entry.op_number) + 1:
@@ -164,24 +163,28 @@ class Dump(Frozen):
         return False
 
 
-def printable(text: str) -> str:
-    """A name on one line, without characters that act on a terminal: they are written as Python writes them."""
+def escape_text(text: str) -> str:
+    """Return a name on one line; characters that control a terminal are escaped as in Python."""
     return text if text.isprintable() else repr(text)[1:-1]
 
 
 class _Spent(Exception):
-    """The items of lists that a file may have are used up: what follows is not read."""
+    """A file exceeds its limit of list items; the rest is not read."""
 
 
 class _EntryReader:
-    """Reads entries; what several of them share is not gone through without end."""
+    """Reads entries, and limits the work on lists that several of them share."""
 
     def __init__(self, items: int) -> None:
         self.left = items
-        """Items of lists that may still be gone through: an honest file has no more of them than bytes."""
+        """List items that may still be visited; a regular file has fewer than bytes."""
 
     def entry(self, data: Mapping[str, Any]) -> Entry:
-        """An entry; raises KeyError, TypeError or ValueError where it is none."""
+        """Return an entry.
+
+        Raises:
+            KeyError, TypeError, ValueError: The data is no entry.
+        """
         backend, _, name = _text(data["profiling_name"]).rpartition(":")
         op, _, ends = name.partition(" ")
         group, description = data["process_group"]
@@ -194,7 +197,7 @@ class _EntryReader:
             description=_text(description),
             pg_id=_whole(data.get("pg_id", 0)),
             backend=backend,
-            op=_OPERATIONS.get(op, op),  # one that is not known is called as there
+            op=_OPERATIONS.get(op, op),  # an unknown name is kept
             seq=_whole(data["collective_seq_id"]),
             p2p_seq=_whole(data.get("p2p_seq_id", 0)),
             op_number=_whole(data.get("op_id", 0)),
@@ -202,12 +205,12 @@ class _EntryReader:
             peer=int(peers[3]) if (peers := _PEERS.fullmatch(ends)) is not None else None,
             inputs=self._tensors(data["input_sizes"], data.get("input_dtypes")),
             outputs=self._tensors(data["output_sizes"], data.get("output_dtypes")),
-            # Only NCCL and its like are watched by events; of gloo the state stays `scheduled`, and what is over is
-            # retired. A call of NCCL that was retired and has not completed is one that the watchdog gave up on.
+            # Only NCCL and similar backends have events. With gloo the state stays `scheduled`, and an ended call is
+            # retired. The watchdog gave up on an NCCL call that is retired and not completed.
             over=state == COMPLETED or (state == SCHEDULED and backend == "gloo" and bool(data.get("retired"))),
             begun_ns=_whole(data["time_created_ns"]),
             ended_ns=_whole(ended) if state == COMPLETED and ended else None,
-            place=self._place(data.get("frames") or ()),
+            location=self._script_location(data.get("frames") or ()),
         )
 
     def _spend(self, items: int, most: int) -> None:
@@ -227,8 +230,11 @@ class _EntryReader:
             _whole(tensors[-1].count)
         return tuple(tensors)
 
-    def _place(self, frames: Any) -> tuple[str, int, str]:
-        """File, line and function of the innermost frame that is no library's; frames come from the inside out."""
+    def _script_location(self, frames: Any) -> tuple[str, int, str]:
+        """Return the file, line, and function of the innermost frame outside of libraries.
+
+        Frames are listed from the innermost to the outermost.
+        """
         self._spend(len(frames), _MOST_FRAMES)
         frame = min(frames, key=lambda one: _owner(_text(one["filename"])), default=None)
         if frame is None or _owner(_text(frame["filename"])) == _TORCHS:
@@ -238,7 +244,7 @@ class _EntryReader:
 
 @lru_cache(maxsize=1 << 16)
 def _owner(file: str) -> int:
-    """Whose a file is: the script's, another library's, or PyTorch's."""
+    """Return whose a file is: the script's, another library's, or PyTorch's."""
     return _TORCHS if _TORCH.search(file) else _OTHERS if _LIBRARY.search(file) else _OWN
 
 
@@ -251,17 +257,17 @@ def _whole(value: Any) -> int:
 def _text(value: Any) -> str:
     if type(value) is not str or len(value) > _LONGEST_TEXT:
         raise ValueError(value)
-    return printable(value)
+    return escape_text(value)
 
 
 _MOST_BYTES = 64 << 20
-"""Of a file; one of 2,000 calls with their stacks has one or two."""
+"""Size of a file; a dump of 2,000 calls with stacks has 1 to 2 MiB."""
 _MOST_JSON_VALUES = 8_000_000
-"""Each takes up to 100 bytes of memory, and only 3 bytes of the file."""
+"""Each value needs up to 100 bytes of memory, and only 3 bytes of the file."""
 _REPORTED = 3
-"""Problems in the message of an import that fails."""
+"""Problems in the message of a failed import."""
 _MOST_PROBLEMS = 20
-"""Problems with files that an import names; it counts the others."""
+"""Problems with files that an import lists; it counts the others."""
 _LONGEST_NAME = 100
 
 
@@ -269,28 +275,28 @@ class Dumps:
     """The dumps of a job, in a folder.
 
     Raises:
-        RecordError: there is none, or there are more than the limits allow.
+        RecordError: There are none, or more than the limits allow.
     """
 
     def __init__(self, folder: Path, limits: Limits = DEFAULT) -> None:
         self.limits = limits
         self.problems: list[str] = []
-        """What could not be read, a sentence each."""
+        """What could not be read, one sentence each."""
         self._members_left = limits.members
         self._lists: dict[str, tuple[int, ...] | None] = {}
-        """By their text: lists of ranks. The ranks of a job mostly tell the same, which is read once."""
+        """Text -> list of ranks. The ranks of a job mostly have the same lists, which are parsed once."""
         self.by_rank = self._read(folder)
         problems = self.problems
         if not self.by_rank:
             no_file = "no file's name ends in the number of a rank, as nccl_trace_rank_0 does"
-            more = f", and {len(problems) - _REPORTED:,} more" if len(problems) > _REPORTED else ""
-            why = f"{join_words(problems[:_REPORTED]) or no_file}{more}"
+            others = f", and {len(problems) - _REPORTED:,} more" if len(problems) > _REPORTED else ""
+            why = f"{join_words(problems[:_REPORTED]) or no_file}{others}"
             raise RecordError(f"there are no flight recorder dumps in {folder}: {why}")
         if len(problems) > _MOST_PROBLEMS:
             problems[_MOST_PROBLEMS:] = [f"{len(problems) - _MOST_PROBLEMS:,} more files have problems like these"]
 
     def _read(self, folder: Path) -> dict[int, Dump]:
-        """The dump of each rank."""
+        """Return the dump of each rank."""
         files = self._find_files(folder)
         ranks = max(1, len({*files.values()}))
         most_calls, most_items = max(1, self.limits.calls // ranks), 2 * self.limits.work // ranks
@@ -311,13 +317,13 @@ class Dumps:
         return dumps
 
     def _find_files(self, folder: Path) -> dict[str, int]:
-        """The rank of each file that is named as a dump, sorted by name."""
+        """Return the rank of each file that is named like a dump, sorted by name."""
         files, size = dict[str, int](), 0
         most = self.limits.files
         try:
             with os.scandir(folder) as entries:
-                for seen, entry in enumerate(entries, start=1):
-                    if seen > most:
+                for count, entry in enumerate(entries, start=1):
+                    if count > most:
                         raise RecordError(f"{folder} holds more than {most:,} files, the most that are read", HINT)
                     rank = _rank_of(entry.name)
                     if rank is None:
@@ -334,11 +340,11 @@ class Dumps:
         return dict(sorted(files.items()))
 
     def _dump(self, rank: int, data: Any, most_calls: int, items: int) -> Dump:
-        """A dump with its latest calls, from the plain data of its file.
+        """Return a dump with its latest calls, from the plain data of its file.
 
         Raises:
-            NotPlain: it is no flight recorder dump.
-            RecordError: with it, the dumps name more members of groups than the limits allow.
+            NotPlain: It is no flight recorder dump.
+            RecordError: With this dump, the dumps name more members of groups than the limits allow.
         """
         if not isinstance(data, dict) or "pg_config" not in data or "version" not in data:
             raise NotPlain("is no flight recorder dump: it has no version and no pg_config")
@@ -346,7 +352,7 @@ class Dumps:
         if not isinstance(entries, list):
             raise NotPlain("is no flight recorder dump: its entries are no list")
         reader, known, damaged = _EntryReader(items), list[Entry](), 0
-        for entry in reversed(entries[-most_calls:]):  # the latest are last
+        for entry in reversed(entries[-most_calls:]):  # the latest calls are last
             try:
                 known.append(reader.entry(entry))
             except _Spent:
@@ -358,7 +364,7 @@ class Dumps:
         names, status = {str(entry.pg_id): entry.group for entry in known}, data.get("pg_status")
         enqueued = {}
         for key, of in status.items() if isinstance(status, dict) else ():
-            last = str(of.get("last_enqueued_collective")) if isinstance(of, dict) else ""  # JSON has text here
+            last = str(of.get("last_enqueued_collective")) if isinstance(of, dict) else ""  # a string in JSON
             if key in names and re.fullmatch(r"[0-9]{1,18}", last):  # -1: none
                 enqueued[names[key]] = int(last)
         return Dump(
@@ -371,7 +377,7 @@ class Dumps:
         )
 
     def _groups(self, config: Any) -> dict[str, tuple[tuple[int, ...], str]]:
-        """The ranks and the description of each group; a dump holds the ranks as text: `[0, 1]`."""
+        """Return the ranks and the description of each group; in a dump the ranks are text: `[0, 1]`."""
         config = config if isinstance(config, dict) else {}
         if len(config) > self.limits.groups:
             raise NotPlain(f"tells of {len(config):,} groups; allowed: {self.limits.groups:,}")
@@ -393,7 +399,7 @@ class Dumps:
         return groups
 
     def _ranks(self, text: str) -> tuple[int, ...] | None:
-        """The ranks in a list; None where it is none."""
+        """Return the ranks in a list; None if it is not valid."""
         if text not in self._lists:
             count, most = text.count(",") + 1, self.limits.files
             if count > most:
@@ -405,18 +411,18 @@ class Dumps:
 
 
 def _shown(name: str) -> str:
-    """The name of a file in a message."""
-    return clip_middle(printable(name), _LONGEST_NAME)
+    """Return the name of a file for a message."""
+    return clip_middle(escape_text(name), _LONGEST_NAME)
 
 
 def _rank_of(name: str) -> int | None:
-    """The number at the end of a file's name, as in `nccl_trace_rank_12`, `rank12.json`."""
+    """Return the number at the end of a file's name, as in `nccl_trace_rank_12` and `rank12.json`."""
     number = re.search(r"(?<!\d)([0-9]{1,7})(?:\.(?:json|pkl|pickle|bin|dump))?\Z", name)
     return int(number[1]) if number is not None and int(number[1]) < MOST_RANKS else None
 
 
 def _read_data(path: Path) -> tuple[Any, int]:
-    """The plain data of a file, and its size in bytes."""
+    """Return the plain data of a file, and its size in bytes."""
     try:
         if not stat.S_ISREG(mode := path.lstat().st_mode):
             raise NotPlain(f"is {KINDS[stat.S_IFMT(mode)]}, and only regular files are read")

@@ -1,11 +1,11 @@
-"""Reads plain data from pickles of strangers.
+"""Read plain data from untrusted pickles.
 
-A pickle is a program for a small machine, which can call what it likes. Here Python's own machine, the one that is
-written in Python, is left with the steps that build lists, dicts, tuples, text, numbers, booleans and None: all that
-PyTorch writes into flight recorder dumps. No step is left that imports or calls anything. Any other step ends the
-reading. So does data that needs more memory than `_MOST_MEMORY`, however small the file is.
+A pickle is a program for a small machine, which can call anything. Here Python's own implementation in Python keeps
+only opcodes that build lists, dicts, tuples, text, numbers, booleans, and None. PyTorch writes nothing else into flight
+recorder dumps. No remaining opcode imports or calls anything. Any other opcode ends the reading. So does data that
+needs more memory than `_MOST_MEMORY`, however small the file is.
 
-https://docs.python.org/3/library/pickletools.html describes the steps.
+https://docs.python.org/3/library/pickletools.html describes the opcodes.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from typing import Any
 from lab.words import format_limit
 
 _MOST_MEMORY = 512 << 20
-"""Bytes of all containers; numbers and text take at most twelve times the bytes of the file besides."""
+"""Bytes of all containers; numbers and text need at most twelve times the bytes of the file in addition."""
 _CONTAINER, _ITEM, _KEPT = 64, 48, 96
 """Bytes of an empty container or a mark, of an item of a dict, and of an entry of the memo, in CPython 3.10 to 3.14."""
 _LONGEST_KEY = 32
-"""Bits of a whole number that is a key."""
+"""Bits of an integer that is a key."""
 _PLAIN = b"\x80\x95KMJG\x8aX\x8c\x8dN\x88\x89hjae0."
-"""Steps for the version and frames, numbers, text, constants, what was kept, lists, and the end."""
+"""Opcodes for the version and frames, numbers, text, constants, the memo, lists, and the end."""
 _COSTS = {**dict.fromkeys(b"]}()t\x85\x86\x87", _CONTAINER), **dict.fromkeys(b"qr\x94", _KEPT)}
-"""Steps that make a container, or keep what is on the stack, and what that takes."""
+"""Opcodes that create a container or store into the memo, with the bytes that they need."""
 _DAMAGE = (
     ArithmeticError, AssertionError, AttributeError, EOFError, LookupError, TypeError, ValueError, struct.error,
     pickle.UnpicklingError,
 )  # fmt: skip
 
 
-_PYTHONS: Any = pickle._Unpickler  # noqa: SLF001 - the one in C cannot be left with some of its steps
+_PYTHONS: Any = pickle._Unpickler  # noqa: SLF001 - opcodes of the C implementation cannot be removed
 
 
 class NotPlain(ValueError):
@@ -44,10 +44,10 @@ class NotPlain(ValueError):
 
 
 def read_plain(data: bytes) -> Any:
-    """What a pickle holds.
+    """Return the data in a pickle.
 
     Raises:
-        NotPlain: it holds anything but plain data, is damaged, or needs too much memory.
+        NotPlain: It holds anything but plain data, is damaged, or needs too much memory.
     """
     file = io.BytesIO(data)
     machine: Any = _PYTHONS(file)
@@ -61,7 +61,7 @@ def read_plain(data: bytes) -> Any:
 
 
 class _Steps(dict[int, Callable[[Any], None]]):
-    """What each step does; counts the memory that all of them take."""
+    """Opcode -> its handler; counts the memory that all of them need."""
 
     def __init__(self) -> None:
         super().__init__({step: _PYTHONS.dispatch[step] for step in _PLAIN})
@@ -89,12 +89,12 @@ class _Steps(dict[int, Callable[[Any], None]]):
         self._set(machine, [key, value])
 
     def _set(self, machine: Any, items: list[Any]) -> None:
-        """Put keys and values into the dict on top."""
+        """Put keys and values into the dict on top of the stack."""
         self._spend(_ITEM * len(items))
         target, keys = machine.stack[-1], items[::2]
         kinds = {*map(type, keys)}
         if type(target) is not dict or len(items) % 2 or not kinds <= {str, int}:
-            raise TypeError(target)  # other keys are hashed by going through all that is in them
+            raise TypeError(target)  # hashing other keys can visit all their contents
         if int in kinds and any(type(key) is int and key.bit_length() > _LONGEST_KEY for key in keys):
             raise TypeError(target)  # multiples of sys.hash_info.modulus share one hash
         target.update(zip(keys, items[1::2], strict=True))

@@ -1,4 +1,4 @@
-"""`lab import`: makes a record of what a job that the lab did not run has left."""
+"""`lab import`: make a record from the dumps of a job that the lab did not run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _KIND = "fr: flight recorder dumps: nccl_trace_rank_0, ... as PyTorch pickles them, or JSON of fr_trace_json"
 _LONGEST_NAME = 100
-"""Characters of the name of a job, which is in the name of a folder."""
+"""Characters of a job's name, which is part of the name of a folder."""
 _HOWTO = """examples:
   lab import fr /tmp/dumps          a record of the job, with what kept it from going on
   lab explain                       the latest record: that one

@@ -18,12 +18,10 @@ FEATURE = Feature(
         )
     },
     record_files={
-        PERFETTO: "the trace for https://ui.perfetto.dev, once `lab trace --perfetto` has written it",
-        CHROME: "the trace for Chrome and others, once `lab trace --chrome` has written it",
-        f"{FLIGHT_RECORDER}/rank_<N>": "the trace for `torchfrtrace`, once `lab trace --flight-recorder` has written "
-        "it",
-        f"{CHAKRA}/lab.<N>.et": "the trace for simulators, once `lab trace --chakra` has written it; groups.json "
-        "beside them says which ranks are in which group",
-        f"{HTA}/rank<N>.json": "the trace for Holistic Trace Analysis, once `lab trace --hta` has written it",
+        PERFETTO: "the trace for https://ui.perfetto.dev, from `lab trace --perfetto`",
+        CHROME: "the trace for Chrome and others, from `lab trace --chrome`",
+        f"{FLIGHT_RECORDER}/rank_<N>": "the trace for `torchfrtrace`, from `lab trace --flight-recorder`",
+        f"{CHAKRA}/lab.<N>.et": "the trace for simulators, from `lab trace --chakra`; groups.json lists groups",
+        f"{HTA}/rank<N>.json": "the trace for Holistic Trace Analysis, from `lab trace --hta`",
     },
 )

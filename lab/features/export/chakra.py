@@ -92,11 +92,8 @@ def chakra_traces(trace: Trace, steps: Sequence[Step]) -> ChakraTraces:
     all_ranks = tuple(sorted(trace.ranks))
     members = dict.fromkeys(group.ranks for group in trace.groups.values() if tuple(sorted(group.ranks)) != all_ranks)
     groups = {ranks: number for number, ranks in enumerate(members, start=1)}
-    done_steps = [
-        step
-        for step in steps
-        if step.state == "completed" and (step.message or len({call.op for call in step.calls.values()}) == 1)
-    ]
+    completed = [step for step in steps if step.state == "completed"]
+    done_steps = [one for one in completed if one.message or len({call.op for call in one.calls.values()}) == 1]
     parts: dict[tuple[int, int], list[NodePart]] = defaultdict(list)
     for step in done_steps:
         for rank, part in _parts(step, groups.get(step.group.ranks, 0)):

@@ -17,7 +17,7 @@ from lab.features.stragglers.timing import Span, blocked_spans, ready_at
 from lab.features.timeline.lanes import lay_rows
 from lab.node.messages.agent import Note
 from lab.record.read import Record
-from lab.trace.model import Call, Mark, RankTrace, Trace
+from lab.trace.model import Call, Phase, RankTrace, Trace
 from lab.trace.steps import Step
 from lab.words import clip_end
 
@@ -121,7 +121,7 @@ def make_tracks(record: Record, trace: Trace, steps: Sequence[Step]) -> list[Tra
     for rank in trace.ranks.values():
         node, name = nodes.get(rank.rank, ""), f"rank {rank.rank}"
         calls = [slices[call.rank, call.index] for call in rank.calls]
-        for number, lane in enumerate(lay_out(_phase_slices(rank.marks, to_ns(rank.last)), calls)):
+        for number, lane in enumerate(lay_out(_phase_slices(rank.phases, to_ns(rank.last)), calls)):
             with_parts = [part for one in lane for part in _parts(one, senders)]
             tracks.append(Track(rank.rank, node, f"{name} overlapping {number}" if number else name, with_parts))
         if rank.rank in moments:
@@ -184,8 +184,7 @@ def _call_slice(call: Call, step: Step | None, last: int) -> Slice:
     named["tensors"] = " + ".join(f"{b.dtype}{list(b.shape)}" for b in call.own)
     named["at"] = f"{call.source} in {call.function}" if call.source and call.function else call.source
     details = {name: value for name, value in named.items() if value not in (None, "") or name == "tensors"}
-    kind = "message" if call.seq is None else "collective"
-    return Slice(kind, _call_name(call, step), begin, end, details, call)
+    return Slice("message" if call.seq is None else "collective", _call_name(call, step), begin, end, details, call)
 
 
 def _call_name(call: Call, step: Step | None) -> str:
@@ -196,7 +195,7 @@ def _call_name(call: Call, step: Step | None) -> str:
     return name if call.state == "completed" else f"{name} ({call.state})"
 
 
-def _phase_slices(phases: Sequence[Mark], last: int) -> list[Slice]:
+def _phase_slices(phases: Sequence[Phase], last: int) -> list[Slice]:
     """Return phases, each within the one around it even if its end is not recorded."""
     slices: list[Slice] = []
     around: list[int] = []
@@ -207,8 +206,7 @@ def _phase_slices(phases: Sequence[Mark], last: int) -> list[Slice]:
         end = max(begin, to_ns(phase.end) if phase.end is not None else last)
         end = min(end, around[-1]) if around else end
         around.append(end)
-        details = {"at": phase.source} if phase.source else {}
-        slices.append(Slice("phase", phase.name, begin, end, details))
+        slices.append(Slice("phase", phase.name, begin, end, {"at": phase.source} if phase.source else {}))
     return slices
 
 
@@ -337,8 +335,7 @@ def perfetto_trace(record: Record, trace: Trace, steps: Sequence[Step]) -> bytes
 
     times = {_BOOT_TIME: _START_NS, _REAL_TIME: round(trace.origin * 1e9)}
     clocks = [{"clock_id": clock, "timestamp": time} for clock, time in times.items()]
-    cleared = proto.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
-    first = {"sequence_flags": cleared, "first_packet_on_sequence": True}
+    first = {"sequence_flags": proto.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED, "first_packet_on_sequence": True}
     packet(timestamp=_START_NS, clock_snapshot={"clocks": clocks}, **first)
     pids: dict[str, int] = {}
     own: dict[int, int] = {}

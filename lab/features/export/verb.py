@@ -21,12 +21,12 @@ from lab.record.read import Record
 from lab.record.record_files import is_record, write_file
 from lab.report.style import Style, style_for
 from lab.report.table import group_equal, range_text, table_text
-from lab.trace.model import Buffer, Call, Mark, Trace
+from lab.trace.model import Buffer, Call, Phase, Trace
 from lab.trace.read import open_trace
-from lab.trace.steps import Step, match
+from lab.trace.steps import Step, match_steps
 from lab.words import format_bytes, format_count, format_duration, format_rate
 
-_NAMES = {"begin": "begin_s", "end": "end_s", "source": "at", "asynchronous": "async"}
+_NAMES = {"begin": "begin_s", "end": "end_s", "source": "at", "asynchronous": "async", "is_inplace": "in_place"}
 """Fields that have another name in JSON."""
 _OF_RANK = ("rank", "recorder", "torch", "stopped")
 
@@ -34,7 +34,7 @@ _OF_RANK = ("rank", "recorder", "torch", "stopped")
 def trace_json(record: Record, trace: Trace, steps: Sequence[Step]) -> dict[str, Any]:
     """Return everything that is known of the communication of a run; all times count from its first line."""
     nodes = record.ranks()
-    phases = sorted((phase for rank in trace.ranks.values() for phase in rank.marks), key=lambda phase: phase.begin)
+    phases = sorted((phase for rank in trace.ranks.values() for phase in rank.phases), key=lambda phase: phase.begin)
     return {
         "run": record.run,
         "world_size": trace.world_size,
@@ -74,7 +74,7 @@ def _call(call: Call) -> dict[str, Any]:
     return {**facts, **tensors, "splits": splits, "state": call.state}
 
 
-def _fields(one: Call | Buffer | Mark) -> dict[str, Any]:
+def _fields(one: Call | Buffer | Phase) -> dict[str, Any]:
     return {_NAMES.get(field.name, field.name): getattr(one, field.name) for field in fields(one)}
 
 
@@ -90,8 +90,7 @@ _LOGICAL = (
 def traffic_text(run: str, trace: Trace, steps: Sequence[Step], style: Style) -> str:
     """Render the tables, and what the trace lacks."""
     collectives = sum(1 for step in steps if not step.message)
-    messages = len(steps) - collectives
-    called = f"{format_count(collectives, 'collective')} and {format_count(messages, 'message')}"
+    called = f"{format_count(collectives, 'collective')} and {format_count(len(steps) - collectives, 'message')}"
     parts = [f"{style.paint(run, 'bold')}: {called} of {format_count(trace.world_size, 'rank')}"]
     if steps:
         header = ["operation", "count", "bytes", "median", "total", "waited", "algbw", "busbw"]
@@ -99,8 +98,7 @@ def traffic_text(run: str, trace: Trace, steps: Sequence[Step], style: Style) ->
         for row in summarize_operations(steps):
             count = str(row.count) if row.finished == row.count else f"{row.count}, finished {row.finished}"
             times = map(format_duration, (row.median_s, row.total_s if row.finished else None, row.waited_s))
-            rates = map(format_rate, (row.algbw, row.busbw))
-            rows.append([row.op, count, format_bytes(row.bytes), *times, *rates])
+            rows.append([row.op, count, format_bytes(row.bytes), *times, *map(format_rate, (row.algbw, row.busbw))])
         parts.append(f"{table_text(header, rows, style)}\n{style.paint(_SIZES, 'dim')}")
         parts.append(_matrix(steps, trace.world_size, style))
     if trace.problems:
@@ -115,10 +113,9 @@ def _matrix(steps: Sequence[Step], world_size: int, style: Style) -> str:
     header = ["from \\ to", *map(str, range(world_size)), "sent"]
     rows = [[str(i), *map(format_bytes, row), format_bytes(sum(row))] for i, row in enumerate(sent)]
     if world_size > _WIDEST_MATRIX:
-        kinds = group_equal(
-            (i * world_size + j, size) for i, row in enumerate(sent) for j, size in enumerate(row) if size
-        )
-        kinds.sort(key=lambda one: (len(one[0]), -one[1]))  # what few pairs have, first
+        sizes = ((i * world_size + j, size) for i, row in enumerate(sent) for j, size in enumerate(row) if size)
+        # what few pairs have, first
+        kinds = sorted(group_equal(sizes), key=lambda one: (len(one[0]), -one[1]))
         header, rows = ["from → to", "bytes each"], []
         for pairs, size in kinds[:_WIDEST_MATRIX]:
             names = [f"{i} → {j}" for i, j in (divmod(pair, world_size) for pair in pairs)]
@@ -169,7 +166,7 @@ def run(arguments: argparse.Namespace) -> int:
     quiet = _goes_to_stdout(arguments, names)
     record = open_record(arguments)
     trace = open_trace(record)
-    steps = match(trace)
+    steps = match_steps(trace)
     for option, name in names.items():
         if name is None:
             continue

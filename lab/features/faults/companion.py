@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lab.diagnosis.expectations import Searches, TooLong, equal
+from lab.diagnosis.expectations import Searches, TooLong, equals_expected
 from lab.errors import LabError
 from lab.features.faults.detection import check_detected, facts_of, find_detections, with_detections
 from lab.features.faults.fault import START, Fault, When, detected_within, fault_data, fault_sentence
@@ -60,7 +60,7 @@ def describe_reached(event: When, reached: Reached) -> str:
         return ""
     who, what = f"rank {reached.rank}", event.op or event.phase
     if event.note is not None:
-        fits = event.equals is None or equal(event.equals, reached.value, _RELATIVE, _ABSOLUTE)
+        fits = event.equals is None or equals_expected(event.equals, reached.value, _RELATIVE, _ABSOLUTE)
         return f"{who} noted {event.note} = {format_value(reached.value, _LONGEST_NOTE)}" if fits else ""
     return f"{who} {'had done' if event.edge == 'after' else 'came to'} {what} {event.count}" if what else ""
 

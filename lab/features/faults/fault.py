@@ -56,26 +56,25 @@ class When(Frozen):
     """The event; by default, the time before the run begins."""
 
     rank: int | None = key_field(None, rank_kind(), "when: {rank: 1, note: step}", "whichever comes first")
-    """The rank whose call, phase, note or line it is."""
+    """The rank of the call, phase, note, or line."""
     at_s: float | None = key_field(None, kinds.duration_kind(_LONGEST_S), "when: {at: 2s}", "none", name="at")
-    """So long after the workers were let go."""
+    """This long after the workers started."""
     log: str | None = key_field(None, kinds.regex_kind(), "when: {log: 'epoch 3'}", "none")
-    """The rank prints a line in which this is found. It goes on meanwhile: the exact moment is left to chance."""
+    """The rank prints a line that matches. It does not wait, so the moment is not exact."""
     note: str | None = key_field(None, kinds.text_kind("the name of a note"), "when: {note: step}", "none")
-    """The rank notes something of this name. It is held in `lab.note` until the fault is in force."""
+    """The rank notes this name. It waits in `lab.note` until the fault is active."""
     equals: Any = key_field(None, _scalar(), "when: {note: step, equals: 3}", "any")
-    """The value that it notes; of a float, one as near as an expected note."""
+    """The noted value; floats with the tolerance of notes."""
     op: str | None = key_field(
         None, kinds.choice_kind(tuple(OPERATIONS)), "when: {rank: 2, op: all_reduce, count: 3}", "none"
     )
-    """The rank calls this operation. It is held at that edge of its call until the fault is in force."""
+    """The rank calls this operation. It waits there until the fault is active."""
     phase: str | None = key_field(None, kinds.choice_kind(PHASES), "when: {rank: 2, phase: backward}", "none")
-    """The rank comes to this phase of its work, as its recorder marks it; `forward` is that of a DDP module. It is held
-    there until the fault is in force."""
+    """The rank reaches this phase; `forward` is that of a DDP module. It waits there until the fault is active."""
     count: int = key_field(1, kinds.whole_number(1, MAX_COUNT), "when: {rank: 2, op: all_reduce, count: 3}")
-    """The how-manieth of that rank's calls of this operation, or of its phases of this name, counted from 1."""
+    """Which of the rank's calls of this operation, or phases of this name, from 1."""
     edge: str = key_field("before", kinds.choice_kind(EDGES), "when: {rank: 2, op: all_reduce, edge: after}")
-    """`before`: it is about to begin; `after`: it has just ended."""
+    """`before` it starts, or `after` it ended."""
 
     def __post_init__(self) -> None:
         """Refuse an invalid event.
@@ -149,13 +148,13 @@ class Fault(Frozen):
 
     what: FaultKind
     when: When = key_field(MISSING, event_kind(), "when: {rank: 2, op: all_reduce, count: 3}")
-    """The event that sets it off; `start`: before the run begins."""
+    """The event that starts it; `start`: before the run."""
     until: When | None = key_field(None, event_kind(), "until: {rank: 0, note: step, equals: 5}", "the end of the run")
     """The event that heals it."""
     for_s: float | None = key_field(
         None, kinds.duration_kind(_LONGEST_S), "for: 3s", "until the end of the run", name="for"
     )
-    """How long it is in force."""
+    """How long it lasts."""
 
     def __post_init__(self) -> None:
         """Refuse what contradicts itself.
@@ -267,18 +266,17 @@ class FaultKeys(Frozen):
     """Keys of a scenario."""
 
     network: Network | None = key_field(None, Network.value(), "network: {rate: 100mbit, delay: 5ms}", "as it is")
-    """What the links between nodes are like while it runs: rate, delay, jitter and loss of all of them, or of some, or
-    a profile by name, on the docker engine; see networks."""
+    """Rate, delay, jitter, and loss of links between nodes, or a profile; docker engine only; see networks."""
     faults: tuple[Fault, ...] = key_field(
         (),
         lazy_kind("lab.features.faults.fault", "fault_list"),
         "faults: [{kill: node2, when: {rank: 0, note: step}}]",
         "none",
     )
-    """What is broken on purpose while it runs, each when its event comes; see Faults."""
+    """What to break during the run, and when; see Faults."""
     rerun: bool = key_field(False, kinds.boolean_kind(), "rerun: true")
-    """If the run fails because of its faults, run it again without them, with what it left in the shared folder. The
-    second run has to pass, and is the one that is reported."""
+    """If the run fails because of its faults, run it again without them on the same shared folder. That second run has
+    to pass."""
 
 
 class DetectionKeys(Frozen):
@@ -287,8 +285,8 @@ class DetectionKeys(Frozen):
     detected_within_s: float | None = key_field(
         None, kinds.duration_kind(MAX_TIMEOUT_S), "detected_within: 5s", "not checked", name="detected_within"
     )
-    """How long after each fault is in force something has to show it: an end, a loss, a time-out, data that nobody
-    acknowledges."""
+    """How long after each fault starts the record has to show it: an end, a loss, a time-out, or unacknowledged
+    data."""
 
 
 def broken_in(scenario: Scenario) -> FaultKeys:

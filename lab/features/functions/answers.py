@@ -188,8 +188,7 @@ class _Reader:
         return _as_it_was(flat.reshape(shape), how)
 
     def _read_sparse(self, shape: Any, coalesced: Any, indices: Any, values: Any, how: Any) -> Any:
-        parts = self.value(indices), self.value(values)
-        made = _torch().sparse_coo_tensor(*parts, shape, check_invariants=True)
+        made = _torch().sparse_coo_tensor(self.value(indices), self.value(values), shape, check_invariants=True)
         return _as_it_was(made._coalesced_(coalesced is True), how)
 
 
@@ -284,19 +283,15 @@ def build_error(
     own = {rank: failure for rank, failure in failures.items() if not _lost_a_peer(failure)} or failures
     distinct = [(ranks, own[ranks[0]]) for ranks, _ in group_equal((rank, _form_of(own[rank])) for rank in sorted(own))]
     (ranks, failure), *others = distinct
-    if all(
-        other.module in ("builtins", _OUTCOMES.get(other.kind)) and other.kind in _OUTCOMES for _, other in distinct
-    ):
+    if all(one.kind in _OUTCOMES and one.module in ("builtins", _OUTCOMES[one.kind]) for _, one in distinct):
         kind = known_exception(_OUTCOMES[failure.kind], failure.kind)  # a skipped test, or an expected failure
         outcome = kind(failure.text) if kind is not None else RanksFailed(f"{failure.kind}: {failure.text}")
         return outcome.with_traceback(traceback_of(failure, shown))
     again = partial(rebuild_error, shown=shown, classes=classes)
     error = again(failure, header=f"{name_ranks(ranks)}: ", ranks=ranks, record=record)
     write = write or (lambda error: "".join(traceback.format_exception(error)).rstrip())
-    notes = [
-        f"{name_ranks(also)} failed otherwise:\n{write(again(other, header=''))}"
-        for also, other in others[: _MOST_REPORTED - 1]
-    ]
+    reported = others[: _MOST_REPORTED - 1]
+    notes = [f"{name_ranks(also)} failed otherwise:\n{write(again(other, header=''))}" for also, other in reported]
     if remaining_ranks := sorted(rank for also, _ in others[_MOST_REPORTED - 1 :] for rank in also):
         notes.append(f"{name_ranks(remaining_ranks)} failed otherwise too")
     if lost := sorted(failures.keys() - own.keys()):

@@ -372,8 +372,7 @@ class Session(Observer):
 
     def _drive(self) -> None:
         try:
-            options = RunOptions(calls=self.line)
-            self.result = self._cluster.run_for("calls of functions", self._scenario, options, self)
+            self.result = self._cluster.run_for("calls of functions", self._scenario, RunOptions(calls=self.line), self)
         except BaseException as error:  # noqa: BLE001 - it is raised where the call was made
             self._error = error
         finally:
@@ -497,14 +496,8 @@ class Calls(Cluster):
             check_backend(how.backend)
         ranks = ranks_of(self)
         with ranks.turn:
-            session = ranks.session
-            if (
-                session is None
-                or session.backend != how.backend
-                or session.over
-                or session.unusable_reason
-                or how.fresh
-            ):
+            session = None if how.fresh else ranks.session
+            if session is None or session.backend != how.backend or session.over or session.unusable_reason:
                 self.end_calls()
                 session = ranks.session = Session(self, function, how)
             call = pack_call(session.packed, function, arguments, named, how)

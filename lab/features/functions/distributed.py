@@ -165,8 +165,7 @@ def call_on_ranks(
         is_test = None not in (test, provided.test) and names[0] == names[1]  # decorators keep the name
         how = replace(how, wanted=how.wanted and not is_test, **of_session)
         try:
-            cluster = provided.cluster(shape_fields)
-            values = cluster.call_as(function, arguments, named, how)
+            values = provided.cluster(shape_fields).call_as(function, arguments, named, how)
         except RanksFailed as error:
             raise (error if error.shown_inside else point_at_function(error, shown)) from error.__cause__
         except LabError as error:

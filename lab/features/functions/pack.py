@@ -241,8 +241,7 @@ def _without_its_runner(case: Any) -> Any:
     """Return how to pickle a unittest case without the attributes of its runner."""
     made, *others = case.__reduce_ex__(4)
     if len(others) > 1 and isinstance(others[1], dict):
-        of_runner = {name: empty for name, empty in _OF_RUNNER.items() if name in others[1]}
-        others[1] = {**others[1], **of_runner}
+        others[1] = {**others[1], **{name: empty for name, empty in _OF_RUNNER.items() if name in others[1]}}
         others[1].pop(others[1].get("_testMethodName"), None)
     return made, *others
 

@@ -15,8 +15,8 @@ from lab.spec.scenario import Expect, Scenario
 
 MOST_POINTS = 1_000_000
 _POINTS = "a mapping from expectations, as verdicts call them, to points, such as {note sum: 3, check: 5}"
-_FILE = "a file or folder beside the script, such as helper.py"
-_FILES = "a list of files and folders beside the script, such as [helper.py, inputs]"
+_FILE = "a file or folder next to the script, such as helper.py"
+_FILES = "a list of files and folders next to the script, such as [helper.py, inputs]"
 
 
 def list_expectations(expect: Expect) -> list[str]:

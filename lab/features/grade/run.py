@@ -17,24 +17,9 @@ from lab.engine.protocol import Engine
 from lab.engine.select import AUTO, OPENERS, select_engine
 from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
 from lab.feature import find_hook
-from lab.features.grade.grades import (
-    Grade,
-    Grades,
-    explain_forfeit,
-    find_unreported_ranks,
-    grade_run,
-    grade_without_run,
-    was_check_interrupted,
-)
+from lab.features.grade import grades, submissions
+from lab.features.grade.grades import Grade, Grades
 from lab.features.grade.keys import scenario_grading
-from lab.features.grade.submissions import (
-    SizeLimits,
-    Submission,
-    find_submissions,
-    stage_submission,
-    temporary_folder,
-    unzip_file,
-)
 from lab.plan.cluster import Shape
 from lab.plan.limits import limits_for
 from lab.plan.plan import shape_for
@@ -90,7 +75,7 @@ class Grader:
         folder, check = assignment.script.parent, assignment.expect.check
         named_files = [*scenario_grading(assignment).files, *([check.partition(":")[0]] if check else [])]
         files = [assignment.script, assignment.source, *(folder / name for name in named_files)]
-        self.submissions = find_submissions(self.folder, [file for file in files if file is not None])
+        self.submissions = submissions.find_submissions(self.folder, [file for file in files if file is not None])
         self.engine = open_isolating_engine(self.engine_name, assignment, trust=self.trust)
         if not self.options.pull and not self.requested.get("image"):
             refuse_absent_image(assignment, self.engine)
@@ -114,14 +99,14 @@ class Grader:
             self._pool.run([partial(self._grade_submissions, name) for name in names], interrupted=self._interrupted)
         except LabError as error:
             self._failure = self._failure or error
-        grades = Grades(
+        results = Grades(
             scenario=self.assignment.name,
             engine=self.engine.name,
             isolation=Grades.TRUSTED if self.trust else Grades.UNTRUSTED,
             grades=tuple(self._grades[one.name] for one in self.submissions if one.name in self._grades),
             duration_s=time.monotonic() - start_s,
         )
-        return grades, self._failure
+        return results, self._failure
 
     def _interrupted(self) -> None:
         self._failure = Interrupted(f"interrupted after {len(self._grades)} of {len(self.submissions)} submissions")
@@ -140,7 +125,7 @@ class Grader:
         with self._pool.turn:
             self.announce(text)
 
-    def _next_submission(self) -> Submission | None:
+    def _next_submission(self) -> submissions.Submission | None:
         with self._pool.turn:
             return self._waiting.pop(0) if self._waiting and not self._pool.stopping else None
 
@@ -155,30 +140,30 @@ class Grader:
         cpus = shape.cpus or (share if self.jobs > 1 else float(machine.cores))
         return replace(shape, memory_bytes=limits.memory_bytes, cpus=cpus)
 
-    def _grade(self, submission: Submission, warm_cluster: WarmCluster) -> Grade:
+    def _grade(self, submission: submissions.Submission, warm_cluster: WarmCluster) -> Grade:
         assignment = self.assignment
         with ExitStack() as stack:
             try:
-                script, messages = stack.enter_context(stage_submission(submission, assignment))
+                script, messages = stack.enter_context(submissions.stage_submission(submission, assignment))
             except UsageError as error:  # the author's fault
-                return grade_without_run(submission.name, error.message, assignment, "failed")
+                return grades.grade_without_run(submission.name, error.message, assignment, "failed")
             extra = {name: value for name, value in assignment.extra.items() if name != KEY}
             scenario = replace(assignment, name=make_slug(submission.name), script=script, extra=extra, **_OF_CLUSTER)
             scenario = replace(scenario, outputs=assignment.outputs or None)
             outcome = self._run(scenario, warm_cluster)
         if isinstance(outcome, LabError):
-            return grade_without_run(submission.name, outcome.message, assignment, "error")
+            return grades.grade_without_run(submission.name, outcome.message, assignment, "error")
         result, facts = outcome
         # The agent makes sure that a run leaves its node clean. Grading does not rely on it if a rank did not end by
         # itself or reached a limit.
-        if any(rank.exit_code is None for rank in result.ranks) or facts.limits or explain_forfeit(facts):
+        if any(rank.exit_code is None for rank in result.ranks) or facts.limits or grades.explain_forfeit(facts):
             warm_cluster.clear()
             if self._waiting:  # the next submission does not wait for a new cluster
                 with suppress(LabError):  # the next submission tries again
                     warm_cluster.ensure_ready()
         left_out = render_left_out(facts.staged)
         messages = (*messages, f"{left_out}: it reads regular files within limits") if left_out else messages
-        return grade_run(submission.name, result, facts, assignment, messages)
+        return grades.grade_run(submission.name, result, facts, assignment, messages)
 
     def _run(self, scenario: Scenario, warm_cluster: WarmCluster) -> tuple[Result, RunFacts] | LabError:
         """Run a submission; repeat it once on other nodes if the lab failed, or if its end or check was interrupted."""
@@ -195,7 +180,7 @@ class Grader:
                     raise LabError(result.reason)
                 facts = read_facts(Record(path=result.path))
                 outcome = result, facts
-                if not find_unreported_ranks(facts) and not was_check_interrupted(facts):
+                if not grades.find_unreported_ranks(facts) and not grades.was_check_interrupted(facts):
                     break
             except (EngineUnavailable, Interrupted):
                 raise
@@ -205,7 +190,7 @@ class Grader:
         return outcome
 
 
-_CLASS_LIMITS = SizeLimits(bytes=1 << 30, files=20_000)
+_CLASS_LIMITS = submissions.SizeLimits(bytes=1 << 30, files=20_000)
 """Limits of a zip file with the submissions of a whole class."""
 _WHY_DOCKER = "only there is a submission kept from this machine, and from the next one"
 
@@ -222,9 +207,9 @@ def open_submissions(path: Path) -> Iterator[Path]:
     elif path.suffix.lower() != ".zip" or not path.is_file():
         raise UsageError(f"{path} is neither a folder nor a zip file", "name the folder that holds the submissions")
     else:
-        with temporary_folder() as folder:
+        with submissions.temporary_folder() as folder:
             try:
-                unzip_file(path, folder, _CLASS_LIMITS)
+                submissions.unzip_file(path, folder, _CLASS_LIMITS)
             except UsageError as error:
                 raise UsageError(f"{path} cannot be unpacked: {error.message}") from error
             yield folder

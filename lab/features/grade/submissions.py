@@ -323,11 +323,8 @@ def _list_visible(folder: Path) -> list[Path]:
         names = sorted(os.listdir(folder))
     except OSError as error:
         raise UsageError(f"it cannot be read: {error.strerror or error}") from error
-    return [
-        folder / name
-        for name in names
-        if name not in _SKIPPED_NAMES and not name.startswith(".") and not name.endswith((".pyc", ".pyo"))
-    ]
+    visible = (name for name in names if not name.startswith(".") and not name.endswith((".pyc", ".pyo")))
+    return [folder / name for name in visible if name not in _SKIPPED_NAMES]
 
 
 def _list_scripts(folder: Path) -> list[Path]:

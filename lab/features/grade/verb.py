@@ -87,6 +87,5 @@ def _write(arguments: argparse.Namespace, grades: Grades) -> None:
     if arguments.json:
         print(json.dumps(grades.to_json()))
     else:
-        shared.print_sanitized(
-            "\n".join([grades_text(grades, style_for(sys.stdout)), *(f"  {path}" for path in written)])
-        )
+        table = grades_text(grades, style_for(sys.stdout))
+        shared.print_sanitized("\n".join([table, *(f"  {path}" for path in written)]))

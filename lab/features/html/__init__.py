@@ -12,5 +12,5 @@ FEATURE = Feature(
     },
     options={"run": "lab.features.html.verb:RUN_OPTIONS"},
     views={"notebook": "lab.features.html.notebook:result_html"},
-    record_files={REPORT: "the run as one page, once `lab report` has written it"},
+    record_files={REPORT: "the run as one page, from `lab report`"},
 )

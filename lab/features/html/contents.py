@@ -117,10 +117,8 @@ def read_log_lines(record: Record) -> tuple[list[LogLine], list[str]]:
     limit = max(20, MOST_LINES // max(1, len(entries)))
     selected = [_select_lines(record, rank, rank_entries, limit) for rank, rank_entries in sorted(entries.items())]
     left_out = [sentence for _, sentence in selected if sentence]
-    if len(left_out) > _MOST_SENTENCES:
-        left_out = [
-            f"Of what {len(left_out)} ranks printed, only the beginning and the end are here; the whole is in {LOGS}/"
-        ]
+    if (cut := len(left_out)) > _MOST_SENTENCES:
+        left_out = [f"Of what {cut} ranks printed, only the beginning and the end are here; the whole is in {LOGS}/"]
     return sorted((line for lines, _ in selected for line in lines), key=lambda line: line.time), left_out
 
 

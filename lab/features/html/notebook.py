@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lab.diagnosis.evidence import read_evidence
-from lab.diagnosis.explain import explain
+from lab.diagnosis.explain import explain_run
 from lab.features.html.contents import read_log_lines
 from lab.features.html.page import choose_steps, step_kind
 from lab.features.html.timelines import timeline_svg
@@ -55,24 +55,24 @@ def result_html(result: Result) -> str:
 def _record_parts(result: Result, record: Record) -> dict[str, Any]:
     """Return what the record of a run adds to its result."""
     evidence = read_evidence(record)
-    findings = explain(record, evidence).findings
+    findings = explain_run(record, evidence).findings
     sentences = [finding.sentence for finding in findings[:_MOST_SENTENCES]]
     prefix = re.sub(r"[^A-Za-z0-9]+", "-", f"lab-{result.run}")
     lanes = lanes_of(sorted(evidence.trace.ranks), [evidence.trace], [result], findings)
-    pictures = (
-        (step, picture_of(step, result.expectations, len(result.ranks))) for step in _choose_drawn_steps(evidence.steps)
-    )
+    count, drawn = len(result.ranks), _choose_drawn_steps(evidence.steps)
     return {
         "sentences": [text for text in sentences if text.rstrip(".") != result.reason.rstrip(".")],
         "lines": read_log_lines(record)[0],
-        "timeline": timeline_svg(evidence.trace, evidence.steps, lanes, until=evidence.over, prefix=prefix),
-        "pictures": [(f"Step {step.number}: {step.title}", svg_of(picture)) for step, picture in pictures],
+        "timeline": timeline_svg(evidence.trace, evidence.steps, lanes, until=evidence.end_s, prefix=prefix),
+        "pictures": [
+            (f"Step {step.number}: {step.title}", svg_of(picture_of(step, result.expectations, count)))
+            for step in drawn
+        ],
     }
 
 
 def _choose_drawn_steps(steps: Sequence[Step]) -> list[Step]:
     """Return the broken steps, and the first of each kind that moves data; a barrier alone shows nothing."""
     moving = [step for step in steps if step.state != "completed" or step.operation.moves_data]
-    kinds = {step_kind(step): step for step in reversed(moving)}
-    wanted = {step.number for step in kinds.values()}
+    wanted = {step.number for step in {step_kind(step): step for step in reversed(moving)}.values()}
     return choose_steps([step for step in moving if step.state != "completed" or step.number in wanted], _MOST_PICTURES)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from lab.diagnosis.evidence import Evidence, read_evidence
-from lab.diagnosis.explain import explain
+from lab.diagnosis.explain import explain_run
 from lab.feature import find_view
 from lab.features.html import REPORT
 from lab.features.html.contents import MOST_FILES, collect_shown_files, link_citations, read_log_lines, read_sources
@@ -65,8 +65,7 @@ def choose_steps(steps: Sequence[Step], limit: int = MOST_PICTURES) -> list[Step
 
 
 def _order_by_interest(steps: Sequence[Step]) -> Iterator[Step]:
-    broken = [step for step in steps if step.state != "completed"]
-    yield from broken[: _MOST_OF_ONE_SORT["broken"]]
+    yield from [step for step in steps if step.state != "completed"][: _MOST_OF_ONE_SORT["broken"]]
     valued = [step for step in steps if any(b.values is not None for call in step.calls.values() for b in call.outputs)]
     mismatched = [step for step in valued[:_MOST_COMPARED] if picture_of(step).check == "wrong"]
     yield from mismatched[: _MOST_OF_ONE_SORT["wrong"]]
@@ -74,8 +73,7 @@ def _order_by_interest(steps: Sequence[Step]) -> Iterator[Step]:
     for step in steps:
         first.setdefault(step_kind(step), step)
     yield from first.values()
-    late = sorted(steps, key=lambda step: -max(step.waited.values(), default=0.0))
-    yield from late[: _MOST_OF_ONE_SORT["late"]]
+    yield from sorted(steps, key=lambda step: -max(step.waited.values(), default=0.0))[: _MOST_OF_ONE_SORT["late"]]
     yield from steps
 
 
@@ -113,11 +111,8 @@ def attempt_rows(record: Record, page: Path) -> list[dict[str, Any]]:
     for attempt in run.result().attempts:
         folder, tone = attempt.path or run.path, VERDICTS[attempt.verdict]
         here = folder == record.path
-        link = (
-            quote(os.path.relpath(folder / REPORT, page.parent))
-            if is_in_record and not here and folder in paged
-            else ""
-        )
+        is_linked = is_in_record and not here and folder in paged
+        link = quote(os.path.relpath(folder / REPORT, page.parent)) if is_linked else ""
         rows.append({"attempt": attempt, "tone": tone, "nodes": join_words(attempt.nodes), "here": here, "link": link})
     return rows
 
@@ -126,7 +121,6 @@ def list_facts(record: Record, result: Result, trace: Trace) -> list[tuple[str, 
     """Return the name and the value of everything that holds for the whole run; unknown values are left out."""
     plan = record.plan()
     ranks = [rank for rank in trace.ranks.values() if rank.recorder]
-    recorders = ", ".join(sorted({rank.recorder for rank in ranks}))
     rows = [
         ("engine", result.engine),
         ("cluster", result.cluster),
@@ -136,7 +130,7 @@ def list_facts(record: Record, result: Result, trace: Trace) -> list[tuple[str, 
         ("start", {True: "cold: fresh interpreters", False: "warm: forked from the agents", None: ""}[plan.cold]),
         ("time limit", format_duration(plan.timeout_s) if plan.timeout_s is not None else ""),
         ("torch", ", ".join(sorted({rank.torch for rank in ranks if rank.torch}))),
-        ("recorder", recorders or "none: this run has no trace"),
+        ("recorder", ", ".join(sorted({rank.recorder for rank in ranks})) or "none: this run has no trace"),
         ("clocks agree within", f"± {format_duration(trace.clocks.error_s)}" if ranks else ""),
         ("record", str(record.path)),
     ]
@@ -179,18 +173,14 @@ def matrix_view(steps: Sequence[Step], ranks: Sequence[int]) -> list[tuple[int |
 
     With many ranks, neighbours share a row and a column, which are named `0-7`.
     """
-    size = max(ranks, default=-1) + 1
     blocks = group_neighbours(ranks)
     names = [block[0] if len(block) == 1 else f"{block[0]}-{block[-1]}" for block in blocks]
-    sent = build_matrix(steps, size)
+    sent = build_matrix(steps, max(ranks, default=-1) + 1)
     if sent is None:
         return None
     rows = [[sum(sent[i][j] for i in block for j in others) for others in blocks] for block in blocks]
     largest = max(map(max, rows), default=0)
-    cells = [
-        [Cell(format_bytes(amount) if amount else "·", amount, amount / (largest or 1)) for amount in row]
-        for row in rows
-    ]
+    cells = [[Cell(format_bytes(size) if size else "·", size, size / (largest or 1)) for size in row] for row in rows]
     return list(zip(names, cells, strict=True)) if largest else []
 
 
@@ -209,9 +199,7 @@ _LONGEST_NOTE = 2000
 def worker_rows(workers: Sequence[WorkerPlan], results: Sequence[RankResult]) -> list[dict[str, Any]]:
     """Return how each rank ended; ranks that ended alike share a row."""
     ended = {rank.rank: rank for rank in results}
-    rank_results = (
-        ended.get(one.rank) or RankResult(rank=one.rank, node=one.node, local_rank=one.local_rank) for one in workers
-    )
+    defaults = (RankResult(rank=one.rank, node=one.node, local_rank=one.local_rank) for one in workers)
     return [
         {
             "ranks": [one.rank for one in group],
@@ -222,7 +210,7 @@ def worker_rows(workers: Sequence[WorkerPlan], results: Sequence[RankResult]) ->
             "time": range_text((one.duration_s for one in group), format_duration),
             "error": group[0].error,
         }
-        for group in ended_alike(rank_results)
+        for group in ended_alike(ended.get(one.rank, one) for one in defaults)
     ]
 
 
@@ -288,7 +276,7 @@ def write_report(record: Record, output: Path | None = None) -> Report:
 def _page(record: Record, evidence: Evidence, path: Path) -> tuple[bytes, dict[str, Any]]:
     """Return the page for this path, and the counts for the report."""
     result, trace, steps = record.result(), evidence.trace, evidence.steps
-    explanation, drawn, files = explain(record, evidence), choose_steps(steps), collect_shown_files(result)
+    explanation, drawn, files = explain_run(record, evidence), choose_steps(steps), collect_shown_files(result)
     ranks = sorted({*trace.ranks, *record.ranks()})
     lines, left_out = read_log_lines(record)
     if len(result.outputs) > len(files):
@@ -361,5 +349,4 @@ def _page(record: Record, evidence: Evidence, path: Path) -> tuple[bytes, dict[s
 
 def _last_lines(text: str) -> str:
     lines = text.rstrip().splitlines()
-    cut = ["…"] if len(lines) > _MOST_TRACEBACK_LINES else []
-    return "\n".join([*cut, *lines[-_MOST_TRACEBACK_LINES:]])
+    return "\n".join([*(["…"] if len(lines) > _MOST_TRACEBACK_LINES else []), *lines[-_MOST_TRACEBACK_LINES:]])

@@ -205,7 +205,7 @@ def run_data(
     phases = (  # outer phases before inner ones; a phase that never ended lasts to the end
         {"rank": own.rank, "begin": to_us(phase.begin), "dur": _elapsed(phase.begin, end), "name": phase.name}
         for own in traced
-        for phase in own.marks
+        for phase in own.phases
         for end in (own.last if phase.end is None else phase.end,)
     )
     printed = ({"rank": rank, "begin": to_us(time - origin), "stream": stream} for rank, time, stream in logs)
@@ -214,7 +214,7 @@ def run_data(
         own, line = trace.ranks.get(rank), {"rank": rank, "life": lives.get(rank, {}), "from": 0, "to": 0}
         if own is not None and own.recorded:  # the period in which its time is known
             line.update({"from": to_us(ready_at(own)), "to": to_us(own.last)})
-        if trace.clocks.several:  # the error of its times
+        if trace.clocks.are_separate:  # the error of its times
             line["off"] = to_us(trace.clocks.errors.get(rank, 0.0))
         ranks.append(line)
     return {
@@ -232,7 +232,7 @@ def run_data(
         "notes": notes,
         "faults": faults,
         "path": [path[0].rank, *map(to_us, (path[0].begin, path[-1].end))] if path else None,
-        "phases": {phase.name: _PHASES.get(phase.name, _OTHER_PHASE) for own in traced for phase in own.marks},
+        "phases": {phase.name: _PHASES.get(phase.name, _OTHER_PHASE) for own in traced for phase in own.phases},
         "colours": {op: operation_tones(get_operation(op)) for op in ops},
         "names": list(names),
     }
@@ -323,7 +323,7 @@ def timeline_svg(
         return ""
     last = max(trace.last, until)
     calls = [(call.begin, last if call.end is None else call.end, call.op) for rank in ranks for call in rank.calls]
-    phases = [(phase.begin, phase.end, phase.name) for rank in ranks for phase in rank.marks if phase.end is not None]
+    phases = [(phase.begin, phase.end, phase.name) for rank in ranks for phase in rank.phases if phase.end is not None]
     busy = calls + [phase for phase in phases if phase[2] not in _SETTING_UP | _HIDDEN_PHASES]
     axis = Axis(min(begin for begin, *_ in busy), max(end for _, end, _ in busy))
     step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
@@ -358,7 +358,7 @@ def timeline_svg(
 def _draw_lane(trace: Trace, rank: RankTrace, axis: Axis, step_of: Mapping[tuple[int, int], Step], top: float) -> Line:
     """Return the bars and phases of a rank."""
     rows = lay_out_bars(rank, axis)
-    error_s = trace.clocks.errors.get(rank.rank, 0.0) if trace.clocks.several else 0.0
+    error_s = trace.clocks.errors.get(rank.rank, 0.0) if trace.clocks.are_separate else 0.0
     bars = []
     for number, bar in ((number, bar) for number, row in enumerate(rows) for bar in row):
         call = bar.calls[0]
@@ -381,7 +381,7 @@ def _draw_lane(trace: Trace, rank: RankTrace, axis: Axis, step_of: Mapping[tuple
                 "errors": [ends for ends in errors if ends[1] - ends[0] >= _MIN_ERROR_PX],  # by clocks of other hosts
             }
         )
-    phases = ((phase, phase.end) for phase in rank.marks if phase.end is not None and phase.name not in _HIDDEN_PHASES)
+    phases = ((phase, phase.end) for phase in rank.phases if phase.end is not None and phase.name not in _HIDDEN_PHASES)
     return {
         "rank": rank.rank,
         "error": error_s,
@@ -404,6 +404,6 @@ def _hint(trace: Trace, bar: Bar, step: Step | None, late: Call | None) -> str:
         lines.append(f"{name_ranks(step.missing)} never came")
     elif step is not None and late is not None:
         until = late.begin if call.end is None else min(late.begin, call.end)
-        uncertainty = f" (± {format_duration(step.apart_s)})" if step.apart_s else ""
+        uncertainty = f" (± {format_duration(step.uncertainty_s)})" if step.uncertainty_s else ""
         lines.append(f"waited {format_duration(until - call.begin)}{uncertainty} for rank {late.rank}")
     return "\n".join([*lines, call.error] if call.error else lines)

@@ -79,16 +79,10 @@ _COMPILED = _CompiledTemplates()
 
 def fill_template(template: str, filters: Mapping[str, Callable[..., Any]], **shown: Any) -> str:
     """Render a template; values are text unless they are `Markup`."""
-    environment = Environment(
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        loader=FileSystemLoader(ASSETS),
-        bytecode_cache=_COMPILED,
-    )
-    environment.filters.update(
-        duration=format_duration, plural=format_count, ranks=name_ranks, spans=spans_text, value=format_value, **filters
-    )
+    environment = Environment(autoescape=True, loader=FileSystemLoader(ASSETS), bytecode_cache=_COMPILED)
+    environment.trim_blocks = environment.lstrip_blocks = True
+    environment.filters.update(duration=format_duration, plural=format_count, ranks=name_ranks)
+    environment.filters.update(spans=spans_text, value=format_value, **filters)
     return sanitize_text(environment.get_template(f"{template}.html.j2").render(**shown), colours=False)
 
 
@@ -120,9 +114,8 @@ def write_page(page: bytes, path: Path) -> None:
     try:
         write_file(path.parent, path.name, page, make_folders=False)
     except OSError as error:
-        raise RecordError(
-            f"cannot write the report {path}: {error.strerror or error}", "choose another file with --output"
-        ) from error
+        problem = f"cannot write the report {path}: {error.strerror or error}"
+        raise RecordError(problem, "choose another file with --output") from error
 
 
 def open_page(page: Path | str) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from itertools import pairwise
 from typing import Any
 
 from lab.diagnosis.evidence import Evidence, Explained, Judgement, read_evidence
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.finding import Finding, Kind, Words
-from lab.diagnosis.judge import judge
+from lab.diagnosis.judge import judge_evidence
 from lab.record.layout import LOGS, launcher_log
 from lab.record.read import Record
 from lab.record.record_files import open_file
@@ -115,7 +115,7 @@ def _attempt_ended(number: int, record: Record) -> Finding:
     reason, culprit, duration_s = result.reason, result.culprit, result.duration_s
     if not record.complete:
         evidence = read_evidence(record)
-        judged = judge(evidence)
+        judged = judge_evidence(evidence)
         reason, culprit, duration_s = judged.reason, judged.culprit, evidence.facts.duration_s or None
     ranks = () if culprit is None or culprit.rank is None else (culprit.rank,)
     size = len(record.workers())
@@ -139,12 +139,11 @@ class LauncherEnded(Finding):
     code: int | None = None
     begun: bool = False
     """Whether ranks had started."""
-    said: str = ""
-    """Its last line."""
+    last_line: str = field(default="", metadata={"key": "said"})
 
     def render(self) -> Words:
         """Render how it ended, and its last line."""
-        last_line = f": {clip_end(self.said, _LONGEST_LAST_WORDS)}" if self.said else ""
+        last_line = f": {clip_end(self.last_line, _LONGEST_LAST_WORDS)}" if self.last_line else ""
         if not self.failed:
             return f"the launchers on {join_words(self.nodes)} had not started any rank{last_line}"
         ended = f"was killed by {self.signal}" if self.signal else f"ended with code {self.code}"
@@ -162,10 +161,10 @@ def judge_starters(evidence: Evidence) -> Judgement | None:
     first = failed[0] if failed else facts.starters[0]
     nodes = (first.node,) if failed else tuple(starter.node for starter in facts.starters)
     how: dict[str, Any] = {"failed": True, "signal": first.signal or "", "code": first.code} if failed else {}
-    finding = LauncherEnded(nodes=nodes, begun=begun, said=_last_words(evidence, first), **how)
+    finding = LauncherEnded(nodes=nodes, begun=begun, last_line=_last_words(evidence, first), **how)
     reason = finding.headline
     if not failed:
-        return Judgement(verdict="hung", reason=f"no end after {facts.time_given}: {reason}", findings=(finding,))
+        return Judgement(verdict="hung", reason=f"no end after {facts.time_limit_text}: {reason}", findings=(finding,))
     culprit = Culprit(node=first.node, error=reason)
     return Judgement(verdict="failed", reason=reason, culprit=culprit, findings=(finding,), summary=reason)
 

@@ -31,17 +31,17 @@ class Torchrun(Frozen):
     """Settings of torchrun's agents."""
 
     min_nodes: int | None = key_field(None, _NODES, "min_nodes: 2", "all nodes of the run")
-    """With so many nodes workers are started, and go on when others are lost."""
+    """Start with this many nodes, and continue with them when others are lost."""
     max_nodes: int | None = key_field(None, _NODES, "max_nodes: 3", "all nodes of the run")
-    """No more nodes than these take part at a time."""
+    """Most nodes at a time."""
     max_restarts: int = key_field(0, RESTARTS, "max_restarts: 3")
-    """So often the workers are started again after a failure."""
+    """How often to restart the workers after a failure."""
     monitor_interval_s: float = key_field(
         0.1, kinds.duration_kind(3600), "monitor_interval: 0.5s", "`0.1s`", name="monitor_interval"
     )
-    """How often each agent looks at its workers."""
+    """How often each agent polls its workers."""
     last_call_s: int = key_field(2, kinds.whole_number(1, 3600), "last_call: 30", name="last_call")
-    """So many seconds agents that are enough wait for more of them; torchrun's own default is 30."""
+    """Seconds that enough agents wait for more; torchrun's default is 30."""
 
     def problem(self) -> str:
         """Return a contradiction in the settings; empty if there is none."""

@@ -15,7 +15,6 @@ FEATURE = Feature(
     views={"lesson": "lab.features.lessons.question:read_lesson"},
     exports={"learn": "lab.features.lessons.lesson:learn"},
     record_files={
-        PREDICTION: "of a run that was taken as a lesson: the question, what was predicted, what is right, what it "
-        "teaches"
+        PREDICTION: "the question of a lesson, your prediction, the right answer, what the lesson teaches",
     },
 )

@@ -15,19 +15,12 @@ from typing import Any
 
 from lab.cluster import Cluster
 from lab.diagnosis.evidence import Evidence, read_evidence
-from lab.diagnosis.explain import explain
+from lab.diagnosis.explain import explain_run
 from lab.errors import LabError, UsageError
 from lab.features.calls.notation import calls_text
 from lab.features.html.notebook import result_html
-from lab.features.lessons.progress import (
-    Attempt,
-    LearningPath,
-    lesson_name,
-    load_learning_path,
-    read_progress,
-    record_attempt,
-    resolve_person,
-)
+from lab.features.lessons import progress
+from lab.features.lessons.progress import Attempt, LearningPath, lesson_name
 from lab.features.lessons.question import LETTERS, Prediction, Question, RunSize, scenario_question
 from lab.features.pictures.model import picture_of, unrecorded_ranks
 from lab.features.pictures.text import picture_text
@@ -115,13 +108,12 @@ class Lesson(Frozen):
                 prediction.write(result.path)
             if result.passed:  # a run that did not pass did not show what the lesson teaches
                 now = round(time.time(), 3)
-                record_attempt(self.person, Attempt(self.name, reply, prediction.right, result.run, now))
+                progress.record_attempt(self.person, Attempt(self.name, reply, prediction.right, result.run, now))
         except LabError as error:
             problem = str(error)
-        following = self.path.next_after(self.name, {*read_progress(self.person).counted_attempts, self.name})
-        return LessonResult(
-            result=result, prediction=prediction, script=self.scenario.script, next=following, problem=problem
-        )
+        following = self.path.next_after(self.name, {*progress.read_progress(self.person).counted_attempts, self.name})
+        script = self.scenario.script
+        return LessonResult(result=result, prediction=prediction, script=script, next=following, problem=problem)
 
     def _compute_answer(self, result: Result) -> str:
         """Return the answer that the run shows to be right.
@@ -178,12 +170,13 @@ def learn(name: str | Path, *, person: str | None = None, folder: Path | None = 
         UsageError: no lesson has that name, or the scenario has no key `learn`.
         ScenarioError: the scenario is not valid.
     """
-    person_name, file = resolve_person(person), Path(name)
+    person_name, file = progress.resolve_person(person), Path(name)
     file = file if file.suffix else find_lesson(str(name), [folder] if folder else None)
     scenario = open_scenario(file)
     if not scenario.learn:
         raise UsageError(f"{scenario.name} is not a lesson", "add `learn:` and `predict:` to it")
-    return Lesson(name=lesson_name(file), scenario=scenario, person=person_name, path=load_learning_path(folder))
+    path = progress.load_learning_path(folder)
+    return Lesson(name=lesson_name(file), scenario=scenario, person=person_name, path=path)
 
 
 _WIDTH = 88
@@ -239,9 +232,8 @@ def lesson_result_text(done: LessonResult, style: Style) -> str:
     script, here = done.script, Path.cwd()
     script = script.relative_to(here) if script.is_relative_to(here) else script
     hint = style.paint(f"the script with its comments: {script}", "dim")
-    parts.append(
-        "\n".join([*render_judgment(done.prediction, result, style), wrap_text(done.prediction.insight), hint])
-    )
+    judgment = render_judgment(done.prediction, result, style)
+    parts.append("\n".join([*judgment, wrap_text(done.prediction.insight), hint]))
     if done.problem:
         parts.append(style.paint(done.problem, "yellow"))
     return "\n\n".join(parts)
@@ -272,10 +264,8 @@ def _notes(result: Result, style: Style) -> list[str]:
     expected = {cells[0] for _, cells in checked}
     notes = [(rank.rank, name, value) for rank in result.ranks for name, value in rank.notes.items()]
     unexpected_notes = [(rank, (name, _format_note(value))) for rank, name, value in notes if name not in expected]
-    return [
-        *_notes_table(("rank", "note", "holds", "expected", ""), checked, style),
-        *_notes_table(("rank", "note", "holds"), unexpected_notes, style),
-    ]
+    tables = _notes_table(("rank", "note", "holds", "expected", ""), checked, style)
+    return tables + _notes_table(("rank", "note", "holds"), unexpected_notes, style)
 
 
 def _notes_table(head: Sequence[str], noted: Sequence[tuple[int, tuple[str, ...]]], style: Style) -> list[str]:
@@ -296,8 +286,7 @@ def _record_parts(result: Result, record: Record, style: Style) -> list[str]:
     evidence = read_evidence(record)
     parts = []
     if any(one.what == "calls" for one in result.expectations):
-        calls = calls_text(evidence.trace)
-        parts.append(calls.replace("calls:", style.paint("what ranks called", "bold"), 1))
+        parts.append(calls_text(evidence.trace).replace("calls:", style.paint("what ranks called", "bold"), 1))
     step = choose_step(evidence.steps, result.scenario)
     if step is not None:
         picture = picture_of(step, result.expectations, len(result.ranks), unrecorded_ranks(evidence.trace))
@@ -316,7 +305,7 @@ def select_sentences(result: Result, record: Record, evidence: Evidence) -> list
 
     The finding about time counts only if there is a straggler.
     """
-    all_findings = explain(record, evidence).findings
+    all_findings = explain_run(record, evidence).findings
     news = [one for one in all_findings if any(one.words[1:]) or one.to_json() not in result.findings]
     slow = any(one.kind == "straggler" for one in news)
     relevant = [one for one in news if not ("usual" in one.kind.properties or (one.kind == "time" and not slow))]

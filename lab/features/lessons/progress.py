@@ -241,12 +241,10 @@ def path_text(path: LearningPath, progress: Progress, next_lesson: str, style: S
     hits, misses = (sum(counted[name].right is held for name in done_lessons) for held in (True, False))
     meanings = zip((*(sign for sign, _ in SIGNS.values()), UNDONE), _MEANINGS, strict=True)
     legend = "  ".join(f"{sign} {text}" for sign, text in meanings)
-    lines = [
-        style.paint(legend, "dim"),
-        f"{progress.person}: {len(done_lessons)} of {format_count(len(path.names), 'lesson')} done",
-    ]
+    count = f"{progress.person}: {len(done_lessons)} of {format_count(len(path.names), 'lesson')} done"
     if hits + misses:
-        lines[-1] += f", {hits} of {format_count(hits + misses, 'prediction')} right"
+        count += f", {hits} of {format_count(hits + misses, 'prediction')} right"
+    lines = [style.paint(legend, "dim"), count]
     lines.append(f"next: lab learn {next_lesson}" if next_lesson else "That was all of them.")
     if next_lesson:
         lines.append(style.paint("`lab up --nodes 3` first, and lessons begin without a wait", "dim"))
@@ -272,18 +270,11 @@ def summary_json(path: LearningPath, all_progress: Sequence[Progress]) -> dict[s
     for name in [*(name for name in path.names if name in started), *sorted(started - set(path.names))]:
         attempts = [progress.counted_attempts[name] for progress in all_progress if name in progress.counted_attempts]
         hits, misses = (sum(made.right is held for made in attempts) for held in (True, False))
-        counts = Counter(made.prediction for made in attempts if made.prediction)
-        predictions = [
-            {
-                "prediction": text,
-                "count": count,
-                "right": any(made.right for made in attempts if made.prediction == text),
-            }
-            for text, count in counts.most_common()
-        ]
-        lessons.append(
-            {"lesson": name, "done": len(attempts), "right": hits, "wrong": misses, "predictions": predictions}
-        )
+        right = {made.prediction for made in attempts if made.right}
+        counts = Counter(made.prediction for made in attempts if made.prediction).most_common()
+        predictions = [{"prediction": text, "count": count, "right": text in right} for text, count in counts]
+        lesson = {"lesson": name, "done": len(attempts), "right": hits, "wrong": misses}
+        lessons.append({**lesson, "predictions": predictions})
     return {"persons": persons, "lessons": lessons}
 
 

@@ -50,24 +50,18 @@ def run(arguments: argparse.Namespace) -> int:
         option = "--next" if arguments.next else "--summary"
         raise UsageError(f"{option} and the lesson {arguments.scenario} do not go together", "leave one of them out")
     if arguments.summary:
-        all_progress = progress.read_all_progress() if arguments.person is None else [read_progress(person)]
-        return print_answer(
-            arguments, lambda: summary_json(path, all_progress), lambda style: summary_text(path, all_progress, style)
-        )
+        shown = path, progress.read_all_progress() if arguments.person is None else [read_progress(person)]
+        return print_answer(arguments, lambda: summary_json(*shown), lambda style: summary_text(*shown, style))
     name = arguments.scenario
     if name is None:
         own = read_progress(person)
         name = next_lesson = path.next_after("", own.counted_attempts)
         if not arguments.next or not name:
-            return print_answer(
-                arguments,
-                lambda: path_json(path, own, next_lesson),
-                lambda style: path_text(path, own, next_lesson, style),
-            )
+            shown_path = path, own, next_lesson
+            return print_answer(arguments, lambda: path_json(*shown_path), lambda style: path_text(*shown_path, style))
     worst, reply = 0, arguments.answer
     while name:
-        lesson = learn(name, person=person, folder=arguments.folder)
-        outcome = _run_lesson(lesson, reply, arguments)
+        outcome = _run_lesson(learn(name, person=person, folder=arguments.folder), reply, arguments)
         worst = max(worst, outcome.result.exit_code)
         name, reply = _choose_next(outcome, arguments), None
     return worst

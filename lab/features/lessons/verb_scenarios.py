@@ -51,9 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"What is listed by name is a lesson: `lab learn NAME`, `lab run {SIGN}NAME`, `lab new --from NAME`"
     about = "where to look (default: scenarios, and the lessons that come with the lab)"
     parser.add_argument("folder", type=Path, nargs="?", help=about)
-    shared.add_options(
-        parser, "--backend", help="say which of them can run on it, and why the others cannot: gloo, mpi, nccl"
-    )
+    about = "say which of them can run on it, and why the others cannot: gloo, mpi, nccl"
+    shared.add_options(parser, "--backend", help=about)
     shared.add_options(parser, "--json")
 
 
@@ -90,10 +89,8 @@ def _scenarios_text(rows: Sequence[Mapping[str, Any]], backend: str | None, styl
         # a lesson of the lab is listed by its name, any other scenario by its path
         table_rows.append([f"{SIGN}{path.stem}" if path.is_relative_to(library) else row["path"], size, about])
     text = table_text(["scenario", "nodes x workers", f"not on {backend}" if backend else "learn"], table_rows, style)
-    count = (
-        f"{sum(not row.get('lacking') for row in valid)} of {format_count(len(valid), 'scenario')} can run on {backend}"
-    )
-    return f"{text}\n\n{count}" if backend else text
+    able, total = sum(not row.get("lacking") for row in valid), format_count(len(valid), "scenario")
+    return f"{text}\n\n{able} of {total} can run on {backend}" if backend else text
 
 
 def _scenario_json(path: Path, scenario: Scenario, backend: str | None) -> dict[str, Any]:

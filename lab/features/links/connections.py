@@ -1,7 +1,7 @@
-"""Connections between nodes that were broken when a run was over, or that broke by themselves.
+"""Find connections between nodes that were broken when a run was over, or that broke by themselves.
 
-A node is named where most nodes still reach each other, and it reaches none of those. Where the network fell apart
-without a majority, or only links between nodes that others reach are affected, the links are named, and no node.
+A node is named if most nodes still reach each other and it reaches none of them. If the network split without a
+majority, or if only links between reachable nodes are affected, the links are named and no node.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Literal
 
-from lab.diagnosis.errors import gave_up, lost_a_peer
+from lab.diagnosis.errors import has_timed_out, lost_a_peer
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import Network, RankFacts, RunFacts
 from lab.diagnosis.finding import Finding, FindingKind, Kind, Words
-from lab.diagnosis.links import outside_of_most, parts_of
+from lab.diagnosis.links import connected_parts, outside_of_most
 from lab.diagnosis.wording import ran_there
 from lab.words import format_duration, join_words, name_link, name_ranks
 
@@ -29,24 +29,24 @@ class Cut(Finding):
     kind: Kind = FindingKind.CUT_OFF
     how: Literal["links", "halves", "nodes"]
     nodes: tuple[str, ...] = ()
-    """Who was cut off; empty where nobody can be named."""
+    """Nodes that were cut off; empty if none can be named."""
     parts: tuple[tuple[str, ...], ...] = ()
-    """Nodes that still reached each other; those that are most come first."""
+    """Nodes that still reached each other; the largest part first."""
     links: tuple[tuple[str, str], ...] = ()
     one_way: tuple[tuple[str, str] | None, ...] = ()
-    """Of each link: from whom to whom data still came, where that is known."""
+    """For each link: the direction in which data still arrived, if known."""
     direction: Literal["", "sent", "received"] = ""
-    """Of a single node: what still worked, what it sent or what was sent to it."""
+    """For a single node: what still worked, data that it sent or data that was sent to it."""
 
     def render(self) -> Words:
-        """Between whom nothing was acknowledged."""
+        """Say between which nodes nothing was acknowledged."""
         silent = f"nothing was acknowledged for at least {format_duration(self.seconds)}"
         arrived = " (what {0} sent arrived, the answers of {1} did not)"
         ways = [arrived.format(*way) if way else "" for way in self.one_way]
         if self.how == "links":
             shown = [f"{pair}{way}" for pair, way in zip(describe_pairs(self.links), ways, strict=True)]
-            more = f" (and {len(shown) - MOST_LINKS} more links)" if len(shown) > MOST_LINKS else ""
-            what = f"{silent} between {'; between '.join(shown[:MOST_LINKS])}{more}"
+            extra = f" (and {len(shown) - MOST_LINKS} more links)" if len(shown) > MOST_LINKS else ""
+            what = f"{silent} between {'; between '.join(shown[:MOST_LINKS])}{extra}"
         elif self.how == "halves":
             parts = [join_words(part) for part in self.parts]
             sides = join_words(parts) if len(self.parts[0]) == 1 else " | ".join(parts)
@@ -69,10 +69,10 @@ class ConnectionReset(Finding):
     links: tuple[tuple[str, str], ...]
     refused: bool = False
     node: str = ""
-    """Which is at an end of all of them, where there are several."""
+    """The node at one end of all of them, if there are several."""
 
     def render(self) -> Words:
-        """Between whom a connection broke."""
+        """Say between which nodes a connection broke."""
         how = "refused" if self.refused else "reset"
         if not self.node:
             pairs = join_words(describe_pairs(self.links))
@@ -86,7 +86,7 @@ class ConnectionReset(Finding):
 
 
 def find_cut_nodes(evidence: Evidence) -> list[Finding]:
-    """Where the network was broken when the run was over, and who was cut off by that."""
+    """Return where the network was broken when the run was over, and which nodes were cut off."""
     facts = evidence.facts
     nodes = {rank.rank: rank.node for rank in facts.ranks}
     cut = find_cut(facts.network, {*nodes.values()} - {lost.node for lost in facts.lost_nodes} - {""}, nodes)
@@ -94,13 +94,13 @@ def find_cut_nodes(evidence: Evidence) -> list[Finding]:
 
 
 def find_cut(network: Network, nodes: Collection[str], ranks: Mapping[int, str] | None = None) -> Cut | None:
-    """Where the network between these nodes was broken when the run was over; None where it was not."""
+    """Return where the network between nodes was broken when the run was over; None if it was not."""
     broken = [(one, other) for one, other in combinations(sorted(nodes), 2) if network.lost(one, other)]
     if not broken or not network.stuck:
         return None
-    parts = parts_of(nodes, broken)
+    parts = connected_parts(nodes, broken)
     off = () if len(parts) == 1 else outside_of_most(nodes, broken)
-    # From whom to whom data still arrived, of two directions, where that is known.
+    # The direction in which data still arrived, if known.
     arriving = [next((way for way in (pair, pair[::-1]) if network.arrives(*way)), None) for pair in broken]
     return Cut(
         how="links" if len(parts) == 1 else "nodes" if off else "halves",
@@ -118,34 +118,34 @@ def find_cut(network: Network, nodes: Collection[str], ranks: Mapping[int, str] 
 def _direction(
     network: Network, node: str, rest: Sequence[str], broken: Collection[Pair]
 ) -> Literal["", "sent", "received"]:
-    """Whether only what a node sent, or only what was sent to it, still arrived; empty where that is not known."""
+    """Return whether only data from a node, or only data to it, still arrived; empty if unknown."""
     others = [other for other in rest if tuple(sorted((node, other))) in broken]
     sent = any(network.arrives(node, other) for other in others)
     came = any(network.arrives(other, node) for other in others)
     return "" if sent == came else "sent" if sent else "received"
 
 
-# -- connections that broke by themselves: told from what the first ranks to fail say
+# -- connections that broke by themselves, according to the errors of the first ranks to fail
 #
-# A rank whose peer ends finds its connection closed, or reset. Where the peer had not raised anything by then, and
-# later failed for nothing but lost connections, it was the connection that broke.
+# When a peer ends, a rank's connection to it is closed or reset. If the peer had raised nothing by then, and later
+# failed only because of lost connections, then the connection itself broke.
 
 
 _RESET = re.compile(
     r"\[(?P<address>[0-9a-fA-F.:]+)\]:\d+: (?:Connection reset by peer|Software caused connection abort)"
 )
 _REFUSED = re.compile(r"SO_ERROR: Connection refused, remote=\[(?P<address>[0-9a-fA-F.:]+)\]:\d+")
-"""A peer listens before it says where: nobody there is one that has ended, or a connection that does not come about."""
+"""A peer listens before it publishes its address. So a refusal means that it ended, or that the connection failed."""
 _CLOSED = re.compile(r"Connection closed by peer \[(?P<address>[0-9a-fA-F.:]+)\]:\d+")
 _STORE = re.compile(r"DistNetworkError: .*(?:Connection reset by peer|Software caused connection abort)")
 Together = Callable[[int, str], bool]
 
 
 def find_broken_links(evidence: Evidence) -> list[Finding]:
-    """The connection that broke first, by itself; names a node where several of its connections did."""
+    """Return the connection that broke first, by itself; names a node if several of its connections did."""
 
     def together(rank: int, node: str) -> bool:
-        hit = evidence.broken(rank) if evidence.at_hand else None
+        hit = evidence.broken_call(rank) if evidence.has_readable_trace else None
         peers = [one.rank for one in evidence.facts.ranks if one.node == node]
         return hit is not None and any(one in hit[1].calls and hit[1].calls[one].state != "completed" for one in peers)
 
@@ -157,14 +157,14 @@ def find_broken_links(evidence: Evidence) -> list[Finding]:
 
 
 def broken_link(facts: RunFacts, failed: Sequence[RankFacts], together: Together, store: str = "") -> Finding | None:
-    """The same, of the ranks that failed, the earliest first.
+    """Return a finding on the connection that broke first among ranks that failed.
 
     Args:
-        facts: of the run.
-        failed: those ranks.
-        together: whether a rank of that node was in the call in which the connection of a rank to it was closed, and
-            never came out of it: then it did not close it because it was done.
-        store: the node of the rendezvous' store; empty where no connection to it was lost.
+        facts: Facts of the run.
+        failed: Ranks that failed, the earliest first.
+        together: Returns whether a rank of a node was in the call in which another rank's connection to it was closed,
+            and never completed it. Then it did not close the connection because it was done.
+        store: Node of the rendezvous store; empty if no connection to it was lost.
     """
     if facts.lost_nodes or not failed or not all(lost_a_peer(rank) and rank.raised for rank in failed):
         return None
@@ -179,12 +179,14 @@ def broken_link(facts: RunFacts, failed: Sequence[RankFacts], together: Together
         peer = facts.network.addresses.get(met["address"], "") if met else ""
         peer = store if store != rank.node and _STORE.search(rank.error) else peer
         peer = "" if peer == rank.node else peer
-        told_later = peer not in at or (at[peer] or 0.0) > (rank.raised or 0.0)
-        if closed and told_later:
-            told_later = together(rank.rank, peer) and not any(gave_up(one) for one in failed if one.node == peer)
-        if not broken and (not peer or peer in left or not told_later or (gave_up(rank) and not refused)):
+        failed_later = peer not in at or (at[peer] or 0.0) > (rank.raised or 0.0)
+        if closed and failed_later:
+            failed_later = together(rank.rank, peer) and not any(
+                has_timed_out(one) for one in failed if one.node == peer
+            )
+        if not broken and (not peer or peer in left or not failed_later or (has_timed_out(rank) and not refused)):
             return None
-        if peer and told_later and {rank.node, peer} not in broken:
+        if peer and failed_later and {rank.node, peer} not in broken:
             how = how or ("refused" if refused else "reset")
             broken.append({rank.node, peer})
     common = sorted(set.intersection(*broken)) if len(broken) > 1 else []
@@ -203,5 +205,5 @@ def broken_link(facts: RunFacts, failed: Sequence[RankFacts], together: Together
 
 
 def describe_pairs(links: Iterable[tuple[str, str]]) -> list[str]:
-    """`node0 and node1`, for each link."""
+    """Return `node0 and node1`, for each link."""
     return [f"{one} and {other}" for one, other in links]

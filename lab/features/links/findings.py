@@ -1,4 +1,4 @@
-"""What was wrong with links between nodes while a run went on: silences, long round trips, losses, low rates."""
+"""Find problems of links between nodes during a run: silences, long round trips, losses, and low rates."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from lab.words import format_bytes, format_count, format_duration, join_words, n
 
 
 class LinkKind(Kind):
-    """The kinds of findings of this feature; a silence is `cut_off`."""
+    """Kinds of findings of this feature; a silence is `cut_off`."""
 
     SLOW_LINK = "slow_link", 1
 
 
 class Flap(Finding):
-    """Nothing got through between nodes for a while, and then it did."""
+    """Nothing was acknowledged between nodes for a while, and then the data arrived."""
 
     kind: Kind = FindingKind.CUT_OFF
     links: tuple[tuple[str, str], ...]
     nodes: tuple[str, ...] = ()
-    """Who is at an end of all of them."""
+    """Nodes at one end of all links."""
     bursts_s: tuple[float, ...] = ()
     step_s: float | None = None
-    """How long the step took that was under way."""
+    """Duration of the step during which it happened."""
 
     def render(self) -> Words:
-        """Between whom nothing was acknowledged, how often, and for how long."""
+        """Say between which nodes nothing was acknowledged, how often, and for how long."""
         where = "; ".join(describe_pairs(self.links[:MOST_LINKS]))
         if self.nodes:
             rest = sorted({node for pair in self.links for node in pair} - {*self.nodes})
@@ -59,13 +59,13 @@ class SlowLink(Finding):
     worst: float
     rest: float
     segments: int = 0
-    """How many were sent again."""
+    """Number of retransmitted segments."""
     links: tuple[tuple[str, str], ...] = ()
     nodes: tuple[str, ...] = ()
-    """Whose links they are; empty where that is no single side."""
+    """Nodes whose links they are; empty if the links have no common node."""
 
     def render(self) -> Words:
-        """Between whom, and how much worse than others."""
+        """Say between which nodes, and how much worse than others."""
         pairs = join_words(describe_pairs(self.links[:MOST_LINKS]))
         between = f"between {f'{join_words(self.nodes)} and the others' if self.nodes else pairs}"
         if self.measure == "round_trip_s":
@@ -82,17 +82,17 @@ class SlowLink(Finding):
 
 
 def explain_links(run: Explained) -> Iterator[Finding]:
-    """Slow links; and silences, unless the network was still broken when the run was over."""
+    """Yield slow links, and silences unless the network was still broken when the run was over."""
     yield from find_slow_links(run.evidence)
     if not any(one.kind is FindingKind.CUT_OFF for one in run.causes):
         yield from find_flaps(run.evidence)
 
 
-# -- nodes that were cut off for a while and reached the others again
+# -- nodes that were cut off for a while
 
 
 _TOGETHER_S = 0.5
-"""Silences that lie no farther apart are one: an agent looks so often."""
+"""Silences closer together count as one: agents poll at this interval."""
 
 
 class _Silence(NamedTuple):
@@ -100,22 +100,23 @@ class _Silence(NamedTuple):
 
     begin: float
     end: float
-    """When that was known."""
+    """When this was reported."""
     pair: frozenset[str]
     is_over: bool
-    """Whether more was acknowledged later."""
+    """Whether more data was acknowledged later."""
 
 
 def find_flaps(evidence: Evidence) -> Iterator[Finding]:
-    """What was not acknowledged between nodes for a while, and then came through.
+    """Yield silences between nodes that ended.
 
-    A node is named where there are several such links and it is at an end of all of them; of one link neither end.
+    A node is named if there are several such links and it is at one end of all of them. For a single link no node is
+    named.
     """
     known = [(one, _meanwhile(evidence, one)) for one in sorted(_silences(evidence), key=lambda one: one[:2])]
     silences = [one for one, step in known if step or one.is_over]
     if not silences:
         return
-    bursts, until = list[float](), -math.inf  # how long each lasted; silences that overlap, or nearly do, are one
+    bursts, until = list[float](), -math.inf  # duration of each; silences that overlap or nearly overlap are merged
     for one in silences:
         together = bursts.pop() if one.begin <= until + _TOGETHER_S else 0.0
         bursts.append(max(together, one.end - one.begin))
@@ -137,7 +138,7 @@ def find_flaps(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _ranks_on(nodes: Collection[str], evidence: Evidence) -> dict[str, Any]:
-    """The ranks on these nodes, and all others."""
+    """Return the ranks on these nodes, and all others."""
     ranks = tuple(rank.rank for rank in evidence.facts.ranks if rank.node in nodes)
     return {"ranks": ranks, "others": tuple(one.rank for one in evidence.facts.ranks if one.rank not in ranks)}
 
@@ -156,7 +157,7 @@ def _silences(evidence: Evidence) -> Iterator[_Silence]:
 
 
 def _meanwhile(evidence: Evidence, silence: _Silence) -> Step | None:
-    """Of the steps of ranks on both nodes that were under way then and came to their end later, the longest."""
+    """Return the longest step between ranks of both nodes that was in progress at the time and completed later."""
     node_of = {rank.rank: rank.node for rank in evidence.facts.ranks}
     ended = [step for step in evidence.steps if step.end is not None and step.begin < silence.end < step.end]
     between = [step for step in ended if silence.pair <= {node_of.get(rank) for rank in step.calls}]
@@ -167,35 +168,38 @@ def _seconds(step: Step) -> float:
     return (step.end or 0.0) - step.begin
 
 
-# -- links that are far slower, or lose far more, than others
+# -- links that are much slower, or lose much more, than others
 
 _LEAST_S = 0.01
-"""Round trips that take less are no worry,"""
+"""Shorter round trips are no problem,"""
 _TIMES = 10
-"""nor such as take less than so many times those of the fastest link."""
+"""nor are round trips below this many times those of the fastest link."""
 _APART = 3
-"""And every slow one has to take so many times as long as every other."""
+"""Each slow link must take this many times as long as each other link."""
 _LEAST_REPORTS = 2
 _LEAST_SEGMENTS = 500
-"""A link has to have carried so many before it says something that some of them were lost,"""
+"""A link must have sent this many segments before losses count,"""
 _LEAST_SHARE = 0.005
-"""at least this share of them, and at least so many times the share of the best link."""
+"""at least this share must be lost, and also _TIMES the share of the best link."""
 _LEAST_BYTES = 50_000
-"""A connection has to have carried so many between two reports before that says how fast its link is;"""
+"""A connection must have moved this many bytes between two reports before its rate counts."""
 _LEAST_BUSY_S = 0.25
-"""and it is full where it was at it for so long,"""
+"""It is full if it was busy for this long,"""
 _LEAST_ON_ITS_WAY = 16_000
-"""so many bytes were on their way in the end,"""
+"""this many bytes were unacknowledged at the end,"""
 _MOST_UNREAD = 0.2
-"""and at most this part of the time it waited for its reader."""
+"""and it waited for its reader for at most this part of the time."""
 _CLOCK_S = 0.001
-"""The kernel counts that time by its ticks."""
+"""The kernel counts busy time in ticks of this length."""
 Reports = Mapping[Pair, tuple[list[Connections], list[Connections]]]
-"""By link: what the kernel at each of its ends reported."""
+"""By link: reports of the kernels at each of its ends."""
 
 
 def find_slow_links(evidence: Evidence) -> Iterator[Finding]:
-    """Links with long round trips, or else such as lose much; names the node whose links are such, and no others."""
+    """Yield links with long round trips, or with many losses, or with low rates.
+
+    A node is named if all slow links are links of it.
+    """
     reports: dict[Pair, tuple[list[Connections], list[Connections]]] = defaultdict(lambda: ([], []))
     for event in evidence.record.events():
         if isinstance(event, Connections) and event.number and not event.stuck:
@@ -241,14 +245,14 @@ def _lossy(reports: Reports) -> SlowLink | None:
 
 
 def _narrow(reports: Reports) -> SlowLink | None:
-    """Links that were full at a rate that is far below that of others: neither the sender nor the reader was late."""
+    """Return links that were full at a rate far below that of others: neither the sender nor the reader was slow."""
     full: dict[Pair, float] = {}
     fast: dict[Pair, float] = {}
     for pair, ends in reports.items():
         for before, one in (two for end in ends for two in pairwise([Connections(0.0), *end])):
-            carried, busy_s = one.most_bytes - before.most_bytes, one.busy_s - before.busy_s
-            unread_s, speed = one.reader_late_s - before.reader_late_s, carried / max(busy_s, _CLOCK_S)
-            if carried >= _LEAST_BYTES and busy_s >= 0:
+            moved, busy_s = one.most_bytes - before.most_bytes, one.busy_s - before.busy_s
+            unread_s, speed = one.reader_late_s - before.reader_late_s, moved / max(busy_s, _CLOCK_S)
+            if moved >= _LEAST_BYTES and busy_s >= 0:
                 fast[pair] = max(fast.get(pair, 0.0), speed)
                 on_its_way = one.unacknowledged_bytes >= _LEAST_ON_ITS_WAY
                 if busy_s >= _LEAST_BUSY_S and on_its_way and unread_s <= _MOST_UNREAD * busy_s:

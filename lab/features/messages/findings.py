@@ -1,4 +1,7 @@
-"""Messages that cannot come: sends nobody receives, receives nobody sends to; and who left its loop for one."""
+"""Find messages that cannot come, and ranks that left their loop for one.
+
+Such a message is a send without a receive, or a receive without a send.
+"""
 
 from __future__ import annotations
 
@@ -8,30 +11,30 @@ from typing import Any, Literal
 from lab.diagnosis import ends
 from lab.diagnosis import finding as f
 from lab.diagnosis.ends import Wait, Waiting
-from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, majority
-from lab.diagnosis.wording import at, describe_activities, describe_wait, render_ring, render_waited
-from lab.features.mismatches.findings import due, skipped
+from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, find_majority
+from lab.diagnosis.wording import describe_activities, describe_wait, render_lines, render_ring, render_waited
+from lab.features.mismatches.findings import find_due_call, find_skipped_calls
 from lab.trace.model import Call
 from lab.words import format_count, join_words, name_ranks
 
 _FEWEST = 3
-"""Ranks of which most can do alike."""
+"""Fewest ranks for a majority."""
 
 
 _How = Literal["neighbour", "no_such_rank", "passing_by", "other_peers", "nobody_there"]
 
 
 class Strayed(Finding):
-    """The rank of a ring that waits elsewhere than its own loop would have gone."""
+    """The rank of a ring that waits in something else than the next call of its own loop."""
 
     kind: Kind = FindingKind.DEADLOCK
     cycle: tuple[int, ...]
     wait: f.CallFacts
     usual: f.CallFacts
-    """What it went on with in its rounds before."""
+    """The next call in its earlier rounds."""
 
     def render(self) -> Words:
-        """Where it waited, and where its loop would have gone."""
+        """Say where it waited, and how its loop would have continued."""
         waited, usual = f"{describe_wait(self.wait)}{render_waited(self.seconds)}", describe_wait(self.usual)
         head = f"rank {self.wait.rank} waited in {waited}, where in its rounds before it went on with {usual}"
         return head, f"So ranks wait for each other in a ring ({render_ring(self.cycle)})."
@@ -45,22 +48,22 @@ class UnmatchedMessage(Finding):
     waits: tuple[f.CallFacts, ...]
     last_rank: int = 0
     waited_s: float | None = None
-    """How long the first had been waiting; of `passing_by` and `other_peers`, the first two."""
+    """How long the first rank had waited; for `passing_by` and `other_peers`, the first two."""
     usual_distance: int = 0
-    """Whom all others mean: the rank so many places further on."""
+    """Distance in ranks to the peer that all others address."""
     alike: tuple[int, ...] = ()
-    """Those others."""
+    """Those other ranks."""
     group_size: int = 0
     did: tuple[f.Activity, ...] = ()
     before: int = 0
     """How many such messages had come before."""
     left_out: f.CallFacts | None = None
-    """What the other end left out of its own loop."""
+    """The call that the other end skipped in its own loop."""
     left_next: bool = False
-    """Whether its loop would have come to that next; else it had gone on after leaving it out once."""
+    """Whether that was the next call of its loop; otherwise it skipped the call once and went on."""
 
     def render(self) -> Words:
-        """Who waited for the message, and why it cannot come."""
+        """Say who waited for the message, and why it cannot come."""
         first, did = self.waits[0], "; ".join(describe_activities(self.did))
         head, took = f"rank {first.rank} waited in {describe_wait(first)}", render_waited(self.waited_s)
         if self.how == "neighbour":
@@ -74,8 +77,8 @@ class UnmatchedMessage(Finding):
             return f"{head}, and {other}: neither has anybody at its other end{f'; {did}' if did else ''}"
         verb, who = "never received it", "nobody" if first.peer is None else f"rank {first.peer}"
         if first.direction == "from":
-            more = f" more than the {format_count(self.before, 'message')} before" if self.before else ""
-            verb = f"sent it {'anything' if first.peer is None else 'nothing'}{more}"
+            than_before = f" more than the {format_count(self.before, 'message')} before" if self.before else ""
+            verb = f"sent it {'anything' if first.peer is None else 'nothing'}{than_before}"
         left, call = "", self.left_out
         if call is not None:
             once = f"had left out {describe_wait(call)} in one round, and gone on with what comes after it."
@@ -84,34 +87,36 @@ class UnmatchedMessage(Finding):
 
 
 def find_stand_off(run: Waiting) -> list[Finding]:
-    """Messages that cannot come, or the one rank that left its loop half way and so closed a ring."""
+    """Return messages that cannot come, or the one rank that left its loop and closed a ring."""
     messages = _Messages(*run)
-    return messages.unmatched() or [*filter(None, [messages.strayed(ends.find_cycle(run.waits))])]
+    return messages.unmatched() or [*filter(None, [messages.find_leaving_rank(ends.find_cycle(run.waits))])]
 
 
 class _Messages(Waiting):
-    """Makes these findings."""
+    """Creates these findings."""
 
-    def strayed(self, ring: Sequence[int]) -> Finding | None:
-        """The only rank of all that wait that left its loop half way, if it is in the ring; None where nobody is.
+    def find_leaving_rank(self, ring: Sequence[int]) -> Finding | None:
+        """Return a finding on the only waiting rank that left its loop half way, if it is in the ring.
 
-        The others wait where their loops would have gone. Where several left theirs, they may have agreed on it.
+        The others wait where their loops would have gone. If several left theirs, they may have agreed on it.
         """
-        strayed = {rank: usual for rank, wait in self.waits.items() if (usual := self._left_half_way(wait)) is not None}
-        rank, usual = next(iter(strayed.items()), (-1, None))
-        if usual is None or len(strayed) > 1 or rank not in ring:
+        leaving = {rank: usual for rank, wait in self.waits.items() if (usual := self._left_half_way(wait)) is not None}
+        rank, usual = next(iter(leaving.items()), (-1, None))
+        if usual is None or len(leaving) > 1 or rank not in ring:
             return None
         step, wait = self.evidence.step(usual), self.waits[rank]
         if step is not None and step.message:
-            told = ends.call_facts(usual, step)
+            usual_call = ends.call_facts(usual, step)
         else:  # without its number
             group = "" if step is None or step.group.label == "default" else step.group.title
-            told = f.CallFacts(rank=rank, name=usual.op, source=usual.source if step is not None else "", group=group)
+            usual_call = f.CallFacts(
+                rank=rank, name=usual.op, source=usual.source if step is not None else "", group=group
+            )
         others = [other for other in ring if other != rank]
         return Strayed(
             cycle=tuple(ring),
             wait=wait.facts,
-            usual=told,
+            usual=usual_call,
             ranks=(rank,),
             others=tuple(others),
             step=wait.step.title,
@@ -120,20 +125,20 @@ class _Messages(Waiting):
         )
 
     def _left_half_way(self, wait: Wait) -> Call | None:
-        """The call that the loop of a rank went on with a round before, where it now waits in something else."""
+        """Return the call that a rank's loop made next a round before, if the rank now waits in something else."""
         calls = self.evidence.calls(wait.rank)
-        place = next(n for n, call in enumerate(calls) if call is wait.call)
-        done = [(call.op, f"{call.source} {call.group}") for call in calls[: place + 1]]
-        before = due(done[:-1])
+        position = next(n for n, call in enumerate(calls) if call is wait.call)
+        done = [(call.op, f"{call.source} {call.group}") for call in calls[: position + 1]]
+        before = find_due_call(done[:-1])
         if before is None or (done[before] == done[-1] and calls[before].peer == wait.call.peer):
             return None
         return calls[before]
 
     def unmatched(self) -> list[Finding]:
-        """Messages that ranks waited in, and that cannot come even if every other rank goes on as it can.
+        """Return messages that ranks waited in and that cannot come, even if every other rank goes on as far as it can.
 
-        A message whose other end may still come, because that rank is in its own code or waits for such a one, is none;
-        nor is one in a ring of messages only, of which each may come when another one does.
+        A message may still come if its other end is in its own code, or waits for such a rank. A message in a ring of
+        messages only may come when another one does.
         """
         waits = self.waits
         pending = {rank: wait for rank, wait in sorted(waits.items()) if wait.step.message and wait.on}
@@ -165,60 +170,60 @@ class _Messages(Waiting):
         return findings
 
     def _in_mixed_ring(self, rank: int) -> bool:
-        """Whether a rank waits for itself in the end, and not by messages alone."""
-        seen: dict[int, bool] = {}
+        """Return whether a rank indirectly waits for itself, through more than messages."""
+        reached: dict[int, bool] = {}
         todo = [(one, False) for one in self.waits[rank].on]
         while todo:
             one, mixed = todo.pop()
             if one == rank and mixed:
                 return True
-            if one in self.waits and one != rank and not (one in seen and seen[one] >= mixed):
-                seen[one] = mixed
+            if one in self.waits and one != rank and not (one in reached and reached[one] >= mixed):
+                reached[one] = mixed
                 todo += [(after, mixed or not self.waits[one].step.message) for after in self.waits[one].on]
         return False
 
     def _passing_by(self, ours: tuple[Wait, ...]) -> Finding:
-        """A send and a receive of two ranks that mean each other, and that differ in their tags or groups."""
+        """Return a finding on a send and a receive of two ranks that address each other with other tags or groups."""
         differ = len({one.call.group for one in ours}) > 1
         calls = tuple(ends.call_facts(one.call, one.step, one.step.group.title if differ else "") for one in ours)
         return self._unmatched("passing_by", ours, waits=calls, waited_s=ends.waited_s(self.evidence, ours))
 
     def _nobody_there(self, wait: Wait) -> Finding:
-        """A message whose other end waits in something else."""
-        source, destination = wait.step.source, wait.step.destination  # of which one may be any rank
+        """Return a finding on a message whose other end waits in something else."""
+        source, destination = wait.step.source, wait.step.destination  # one of them may be any rank
         came = [step for step in self.evidence.steps if step.state == "completed" and step.message]
         before = sum(source in (None, one.source) and destination in (None, one.destination) for one in came)
-        as_before = before and wait.call.operation.receives  # then who lacks a message may well be right
+        as_before = before and wait.call.operation.receives  # then the rank that lacks a message may be right
         alone = ends.majority_step(self.waits) not in (None, wait.step.number)
         ranks: tuple[int, ...] = (wait.rank,) if alone and not as_before else ()
         ours = (wait, *(self.waits[rank] for rank in wait.on if rank in self.waits))
-        more: dict[str, Any] = {"did": self.did(wait.on), "before": before}
+        facts: dict[str, Any] = {"did": self.did(wait.on), "before": before}
         left, is_next = self._left_out(wait)
         if left is not None:
             ranks, lines = wait.on, (left.source, *(one.call.source for one in ours))
-            more |= {"lines": lines, "left_out": left, "left_next": is_next}
-        return self._unmatched("nobody_there", ours, ranks, **more)
+            facts |= {"lines": lines, "left_out": left, "left_next": is_next}
+        return self._unmatched("nobody_there", ours, ranks, **facts)
 
     def _left_out(self, wait: Wait) -> tuple[f.CallFacts | None, bool]:
-        """The call that the other end of a message left out, and whether its own loop would have come to it next.
+        """Return the call that the other end of a message skipped, and whether its loop would have made it next.
 
-        Or else it had been about to when it went on with what comes after it there. None where it left nothing out.
+        Otherwise it skipped the call once and went on with the next one. None if it skipped nothing.
         """
         calls = self.evidence.calls(wait.on[0]) if len(wait.on) == 1 else []
         if calls and calls[-1].state == "unfinished":
-            calls = calls[:-1]  # what it did instead
+            calls = calls[:-1]  # drop what it did instead
         answers = [c.peer == wait.rank and c.operation.sends == wait.call.operation.receives for c in calls]
         beats = [(call.op, call.source) for call in calls]
-        before = due(beats)
+        before = find_due_call(beats)
         if before is not None and answers[before]:
             return ends.call_facts(calls[before], wait.step), True
-        once = [calls[place] for place in skipped(beats) if answers[place]]
+        once = [calls[position] for position in find_skipped_calls(beats) if answers[position]]
         return (ends.call_facts(once[0], wait.step), False) if len(once) == 1 else (None, False)
 
     def _neighbour(self, wait: Wait) -> Finding | None:
-        """A rank that has another neighbour than the others at the same line.
+        """Return a finding on a rank that addresses another neighbor than the others at the same line.
 
-        With three or more ranks: most address the rank at the same distance from their own, and this one does not.
+        With three or more ranks, most address the rank at the same distance from their own.
         """
         ranks, wanted = wait.step.group.ranks, (wait.call.op, wait.call.source, wait.call.group)
         calls, size = {rank: self.evidence.calls(rank) for rank in ranks}, len(ranks)
@@ -228,13 +233,13 @@ class _Messages(Waiting):
         turn = alike[wait.rank].index(wait.call)
         there = {rank: ours[turn].peer for rank, ours in alike.items() if len(ours) > turn}
         meant = {rank: (peer - rank) % size for rank, peer in there.items() if peer is not None}
-        usual, odd = majority(meant)
-        if usual is None or odd != (wait.rank,) or len(meant) != size:
+        usual, deviating = find_majority(meant)
+        if usual is None or deviating != (wait.rank,) or len(meant) != size:
             return None
         others = tuple(rank for rank in meant if rank != wait.rank)
-        return self._unmatched("neighbour", (wait,), odd, usual_distance=usual, group_size=size, alike=others)
+        return self._unmatched("neighbour", (wait,), deviating, usual_distance=usual, group_size=size, alike=others)
 
-    def _unmatched(self, how: _How, ours: tuple[Wait, ...], ranks: tuple[int, ...] = (), **more: Any) -> Finding:
+    def _unmatched(self, how: _How, ours: tuple[Wait, ...], ranks: tuple[int, ...] = (), **facts: Any) -> Finding:
         common: dict[str, Any] = {
             "waits": tuple(wait.facts for wait in ours),
             "waited_s": ends.waited_s(self.evidence, ours[:1]),
@@ -243,18 +248,18 @@ class _Messages(Waiting):
             "lines": tuple(wait.call.source for wait in ours),
             "seconds": ends.waited_s(self.evidence, ours[:2]),
         }
-        return UnmatchedMessage(how=how, ranks=ranks, **{**common, **more})
+        return UnmatchedMessage(how=how, ranks=ranks, **{**common, **facts})
 
 
 # -- in words
 
 
 def _neighbour(facts: UnmatchedMessage, wait: f.CallFacts) -> str:
-    one, several = ("sends to", "send to") if wait.direction == "to" else ("receives from", "receive from")
-    further = f"the rank {format_count(facts.usual_distance, 'place')} further on"
-    whom = {1: "the next rank", facts.group_size - 1: "the rank before"}.get(facts.usual_distance, further)
-    others = f"{name_ranks(facts.alike)} {several} {whom}"
-    return f"rank {wait.rank} {one} rank {wait.peer}{at([wait.source])}, where {others}, round and round"
+    verb, plural_verb = ("sends to", "send to") if wait.direction == "to" else ("receives from", "receive from")
+    distance = f"the rank {format_count(facts.usual_distance, 'place')} further on"
+    whom = {1: "the next rank", facts.group_size - 1: "the rank before"}.get(facts.usual_distance, distance)
+    others = f"{name_ranks(facts.alike)} {plural_verb} {whom}"
+    return f"rank {wait.rank} {verb} rank {wait.peer}{render_lines([wait.source])}, where {others}, round and round"
 
 
 def _passing_by(facts: UnmatchedMessage, send: f.CallFacts, receive: f.CallFacts) -> str:
@@ -262,7 +267,7 @@ def _passing_by(facts: UnmatchedMessage, send: f.CallFacts, receive: f.CallFacts
 
     def does(call: f.CallFacts, verb: str, peer: int) -> str:
         which = f"{f' with tag {call.tag}' if tags else ''}{f' in {call.group}' if groups else ''}"
-        return f"rank {call.rank} {verb} rank {peer}{which}{at([call.source])}"
+        return f"rank {call.rank} {verb} rank {peer}{which}{render_lines([call.source])}"
 
     differ = join_words([*(["tags"] if tags else []), *(["groups"] if groups else [])])
     both = f"{does(send, 'sends to', receive.rank)}, and {does(receive, 'receives from', send.rank)}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from lab.diagnosis.evidence import Explained
 from lab.diagnosis.finding import Finding, Kind, Words
-from lab.diagnosis.wording import at
+from lab.diagnosis.wording import render_lines
 from lab.node.messages.agent import Named
 from lab.words import clip_end, name_ranks
 
@@ -31,7 +31,7 @@ class BackendNamed(Finding):
 
     def render(self) -> Words:
         """Render which ranks named it, and which backend the groups got."""
-        where = at(clip_end(line, _LONGEST_BACKEND) for line in self.at)
+        where = render_lines(clip_end(line, _LONGEST_BACKEND) for line in self.at)
         who = f"{name_ranks(self.others)} named {clip_end(self.named, _LONGEST_BACKEND)}{where}"
         if self.instead:
             return f"{who}, and got {self.backend} instead, as was asked for"

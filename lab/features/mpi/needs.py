@@ -29,30 +29,30 @@ class Need(NamedTuple):
 
 # fmt: off
 _ROWS = (
-    Need("monitored barrier", "a barrier that names who does not come",
+    Need("monitored barrier", "a barrier that names missing ranks",
          dict.fromkeys(("mpi", "nccl"), '"monitored_barrier is only implemented for GLOO backend."'),
          r"\bmonitored_barrier\b"),
-    Need("compared calls", "PyTorch to compare the calls of all ranks (TORCH_DISTRIBUTED_DEBUG=DETAIL)",
-         {"mpi": "PyTorch does that for groups of gloo, nccl, xccl and ucc only"}),
-    Need("calls apart", "a call to take no messages of another kind of call",
-         {"mpi": "MPI counts the calls of a group, whatever they are: of two different ones each may be done"}),
-    Need("noticed ends", "calls that fail when a peer has ended or is cut off",
-         {"mpi": "a call goes on waiting, and so does MPI_Finalize, which waits for all ranks"}),
-    Need("size by the script", "groups whose rank and size the script says",
+    Need("compared calls", "PyTorch's comparison of calls (TORCH_DISTRIBUTED_DEBUG=DETAIL)",
+         {"mpi": "PyTorch does that for gloo, nccl, xccl, and ucc only"}),
+    Need("calls apart", "calls that do not match other kinds of calls",
+         {"mpi": "MPI matches the calls of a group by number only, so two different calls may both succeed"}),
+    Need("noticed ends", "calls that fail when a peer is gone",
+         {"mpi": "calls and MPI_Finalize keep waiting"}),
+    Need("size by the script", "groups whose rank and size the script sets",
          {"mpi": '"... world_size (2) and rank (0) are ignored since they are assigned by the MPI runtime."'}),
-    Need("place by the script", "a store at the place that the script names",
-         {"mpi": "MPI knows its ranks: it asks no store, and `init_method` is ignored"}),
-    Need("gloo", "gloo itself, and shows what that refuses, or how PyTorch calls it",
-         {"mpi": "torch-mpi carries out what gloo refuses, and PyTorch calls it otherwise",
-          "nccl": "nccl has limits of its own, and PyTorch calls it otherwise"}),
+    Need("place by the script", "a store at an address that the script sets",
+         {"mpi": "MPI needs no store and ignores `init_method`"}),
+    Need("gloo", "gloo itself: what it refuses, or how PyTorch calls it",
+         {"mpi": "torch-mpi does what gloo refuses, and PyTorch calls it differently",
+          "nccl": "nccl has other limits, and PyTorch calls it differently"}),
     Need("limited start", "a limit on how long ranks wait for each other at the start",
          {"mpi": "MPI_Init waits for all ranks, and takes no limit"}),
-    Need("own ranks", "ranks that it starts itself",
+    Need("own ranks", "ranks that the script starts",
          {"mpi": '"... a rank started this process, and MPI knows only those that mpiexec starts"'}, r"\bmp\.spawn\("),
-    Need("torchrun", "torchrun to start its ranks, maybe again", {"mpi": "only mpirun can start its ranks"}),
-    Need("restarts", "its ranks to be started again", {"mpi": "mpirun starts them once"}),
-    Need("named backends", "each backend that it names",
-         dict.fromkeys(BACKENDS, "`--backend` puts one in the place of all of them")),
+    Need("torchrun", "torchrun as its launcher", {"mpi": "only mpirun can start its ranks"}),
+    Need("restarts", "restarts of ranks", {"mpi": "mpirun starts them once"}),
+    Need("named backends", "the backends that it names",
+         dict.fromkeys(BACKENDS, "`--backend` replaces all of them")),
 )
 # fmt: on
 NEEDS = {row.name: row for row in _ROWS}
@@ -68,7 +68,7 @@ class NeedsKeys(Frozen):
         "needs: [monitored barrier]",
         "none",
     )
-    """What the script needs of its backend that not every one has, besides what its text tells; see backends."""
+    """What the script needs that not every backend has; see backends."""
 
 
 def find_lacking(scenario: Scenario, backend: str) -> str:

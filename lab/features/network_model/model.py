@@ -17,7 +17,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
-from lab.features.stragglers.timing import blocked_spans, length
+from lab.features.stragglers.timing import blocked_spans, covered_s
 from lab.features.timeline.svg import Plot, Shapes, draw_text, render_element, render_sheet
 from lab.features.traffic.traffic import bus_factor, measure_duration, size_of
 from lab.frozen import Frozen
@@ -234,13 +234,13 @@ def _periods(
     Each item has the total time, computation, time with calls in progress, its hidden part, and the modelled time of
     the all_reduces.
     """
-    ends = sorted(phase.end for phase in rank.marks if phase.name == _STEP and phase.end is not None)
+    ends = sorted(phase.end for phase in rank.phases if phase.name == _STEP and phase.end is not None)
     spans = blocked_spans(rank)
     for begin, end in pairwise(ends):
         calls = [call for call in calls_within(rank.calls, begin, end) if call.end is not None]
         within = (spans[call.index] for call in calls if call.index in spans)
-        held = length((max(one, begin), min(other, end)) for one, other in within)
-        flying = length((call.begin, min(call.end or end, end)) for call in calls)
+        held = covered_s((max(one, begin), min(other, end)) for one, other in within)
+        flying = covered_s((call.begin, min(call.end or end, end)) for call in calls)
         reduces = [(call, step_of.get((rank.rank, call.index))) for call in calls if call.op == _OP]
         known = ((call, models.get(len(step.group.ranks))) for call, step in reduces if step is not None)
         estimates = [model.seconds(call.bytes) for call, model in known if model is not None]

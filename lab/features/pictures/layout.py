@@ -66,11 +66,8 @@ class Pen(ABC):
     def __init__(self, contents: Contents, form: Form, max_width: float) -> None:
         self.picture, self.contents, self.form, self.max_width = contents.picture, contents, form, max_width
         self.names = max(self.draw_name(rank).width for rank in contents.ranks)
-        self._tensors = {
-            (rank.rank, after): contents.tensors(rank, form, after=after)
-            for rank in contents.ranks
-            for after in (False, True)
-        }
+        sides = [(rank, after) for rank in contents.ranks for after in (False, True)]
+        self._tensors = {(rank.rank, after): contents.tensors(rank, form, after=after) for rank, after in sides}
         self._columns: dict[tuple[bool, int, int], list[float]] = {}
         """Widths of cells, the same for all ranks, by side and by the numbers of tensor and box."""
         for (_, after), tensors in self._tensors.items():

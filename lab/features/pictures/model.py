@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from lab.diagnosis.wording import join_ranks
-from lab.features.values.expected import Part, compared, input_parts, is_copy, output_parts
+from lab.features.values.expected import Part, compare_values, input_parts, is_copy, output_parts
 from lab.operations import Who, get_reduction
 from lab.record.result import Expectation
 from lab.trace.clashes import clash_in
@@ -105,8 +105,7 @@ def choose_shown(count: int, most: int, needed: Collection[int] = (), notable: S
     if count <= most:
         return list(range(count))
     required = {*sorted(set(needed))[: max(1, most - 2)], *notable[:most]}
-    head_count = max(1, most - 1 - len(required))
-    indices = sorted({*range(head_count), *required, count - 1})
+    indices = sorted({*range(max(1, most - 1 - len(required))), *required, count - 1})
     shown: list[int | None] = []
     for before, index in pairwise([-1, *indices]):
         gap: list[int | None] = [None] if index - before > 2 else [*range(before + 1, index)]
@@ -263,10 +262,8 @@ class Picture:
         names = ("reduce_op", "averages", "check", "world_size", "disagreement", "unmet")
         own = {name: getattr(self, name) for name in names}
         sizes = dict(zip(("least_bytes", "bytes"), self.sizes, strict=True))
-        own |= {
-            "tag": first.tag if step.message else None,
-            "ranks": [asdict(rank, dict_factory=_json_fields) for rank in self.ranks],
-        }
+        own["tag"] = first.tag if step.message else None
+        own["ranks"] = [asdict(rank, dict_factory=_json_fields) for rank in self.ranks]
         return {**of_step, **of_call, **group, **sizes, **own}
 
 
@@ -350,7 +347,7 @@ def _output(step: Step, call: Call, buffer: Buffer, parts: tuple[Part, ...], *, 
     if not checked:
         return block
     if block.values is not None:
-        pairs = list(compared(step, block.parts, block.dtype, block.values))
+        pairs = list(compare_values(step, block.parts, block.dtype, block.values))
         expected = tuple(typed_value(plain_number(value), block.dtype) for value, _ in pairs)
         known_count = sum(value is not None for value in expected)
         mismatches = tuple(i for i, (_, is_mismatch) in enumerate(pairs) if is_mismatch)
@@ -525,14 +522,11 @@ def list_remarks(picture: Picture) -> list[str]:
         sentences.append(f"{capitalize_first(name_ranks(unfinished))} never finished.")
     first_lines = ((rank.rank, rank.error.splitlines()[0]) for rank in picture.ranks if rank.error)
     errors = ((rank, textwrap.shorten(line, _LONGEST_ERROR, placeholder=" …")) for rank, line in first_lines)
-    sentences += [
-        capitalize_first(clause) for clause in join_ranks((rank, f"failed: {error}") for rank, error in errors)
-    ]
+    sentences += map(capitalize_first, join_ranks((rank, f"failed: {error}") for rank, error in errors))
     sentences += _describe_mismatches(picture)
     if any(block.pickled for rank in picture.ranks for block in (*rank.before, *rank.after)):
-        sentences.append(
-            "These bytes are Python objects, pickled; where they differ in length, the shorter are padded."
-        )
+        note = "These bytes are Python objects, pickled; where they differ in length, the shorter are padded."
+        sentences.append(note)
     undefined = [r.rank for r in picture.ranks if r.after and not any(block.defined for block in r.after)]
     if undefined and picture.leaves_open and not missing:
         verb = "holds" if len(undefined) == 1 else "hold"
@@ -541,9 +535,8 @@ def list_remarks(picture: Picture) -> list[str]:
 
 
 def _describe_mismatches(picture: Picture) -> list[str]:
-    unequal = [
-        (rank, i, block, k) for rank in picture.ranks for i, block in enumerate(rank.after) for k in block.mismatches
-    ]
+    blocks = [(rank, i, block) for rank in picture.ranks for i, block in enumerate(rank.after)]
+    unequal = [(rank, i, block, k) for rank, i, block in blocks for k in block.mismatches]
     sentences = []
     for rank, index, block, element in unequal[:_MAX_MISMATCHES]:
         got, expected = texts_that_differ((block.values or ())[element], (block.expected or ())[element])
@@ -552,9 +545,7 @@ def _describe_mismatches(picture: Picture) -> list[str]:
         sentences.append(f"Rank {rank.rank}, {tensor}element {element}: {got}, but it should be {expected}{because}.")
     if len(unequal) > _MAX_MISMATCHES:
         sentences.append(f"And {len(unequal) - _MAX_MISMATCHES} more: see --json.")
-    copies = (
-        (rank.rank, block.parts[0].origins[0]) for rank in picture.ranks for block in rank.after if block.hash_differs
-    )
+    copies = ((rank.rank, block.parts[0].origins[0]) for rank, _, block in blocks if block.hash_differs)
     not_copy = "Rank {} holds a tensor that is not a copy of rank {}'s: their hashes differ."
     return sentences + [not_copy.format(rank, origin) for rank, origin in copies]
 

@@ -13,9 +13,8 @@ from lab.errors import UsageError
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.one_of().add_argument(
-        "--step", type=shared.positive, metavar="N", help="draw what step N did with everybody's data"
-    )
+    about = "draw what step N did with everybody's data"
+    parser.one_of().add_argument("--step", type=shared.positive, metavar="N", help=about)
     shared.add_options(parser, "--svg")
 
 
@@ -39,8 +38,6 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
         from lab.features.pictures.svg import svg_of
 
         write_text(svg, svg_of(picture, standalone=True))
-    return print_answer(
-        arguments,
-        picture.to_json,
-        lambda style: f"wrote {svg}" if svg is not None else picture_text(picture, style, len(steps)),
-    )
+    if svg is not None:
+        return print_answer(arguments, picture.to_json, lambda _: f"wrote {svg}")
+    return print_answer(arguments, picture.to_json, lambda style: picture_text(picture, style, len(steps)))

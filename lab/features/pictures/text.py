@@ -76,8 +76,7 @@ def _paint_lines(drawing: Drawing, style: Style) -> list[str]:
     letters: dict[tuple[int, int], tuple[str, Paints]] = defaultdict(lambda: (" ", ()))
     for x, y, (text, paints) in drawing.items:
         for at, letter in enumerate(text, int(x)):
-            previous = letters[int(y), at][0]
-            letters[int(y), at] = _JOINTS.get((previous, letter), letter), paints
+            letters[int(y), at] = _JOINTS.get((letters[int(y), at][0], letter), letter), paints
     lines = []
     for y in range(int(drawing.height)):
         row = [letters[y, x] for x in range(int(drawing.width))]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lab.trace.model import RankTrace
-from lab.trace.read import RankReader, number
+from lab.trace.read import RankReader, read_number
 
 _EXTRA = "cores"
 
@@ -61,12 +61,12 @@ def read_cores(reader: RankReader) -> None:
 
     def read_start(line: Mapping[str, Any]) -> None:
         start(line)
-        cores.kernel, cores.count = str(line.get("boot", "")).partition(" ")[0], number(line, "cores")
+        cores.kernel, cores.count = str(line.get("boot", "")).partition(" ")[0], read_number(line, "cores")
 
     def read_line(line: Mapping[str, Any]) -> None:
         time = reader.seconds(line)
-        cores.own.add(time, number(line, "ran"), number(line, "queued"))
-        cores.other_threads.add(time, number(line, "beside"), number(line, "beside_queued"))
+        cores.own.add(time, read_number(line, "ran"), read_number(line, "queued"))
+        cores.other_threads.add(time, read_number(line, "beside"), read_number(line, "beside_queued"))
 
     reader.actions |= {"start": read_start, "cpu": read_line}
 

@@ -157,8 +157,7 @@ def list_choices(library: str, pattern: Pattern, layout: Layout) -> dict[str, Fo
     """Return the algorithms among which a library chooses for a group."""
     formulas = FORMULAS[pattern]
     names = _CHOICES[pattern][LIBRARIES.index(library)] if pattern in _CHOICES else formulas
-    is_racked = 1 < layout.racks < layout.ranks
-    return {name: formulas[name] for name in names if is_racked or name != HIERARCHICAL}
+    return {name: formulas[name] for name in names if 1 < layout.racks < layout.ranks or name != HIERARCHICAL}
 
 
 MEASURED = "measured"

@@ -17,7 +17,7 @@ from lab.features.projection.replay import Action, Begin, Clock, Key, Transfer, 
 from lab.features.stragglers.timing import Span, blocked_spans, wait_for
 from lab.features.traffic.traffic import size_of
 from lab.operations import get_operation
-from lab.trace.model import Call, Mark, RankTrace, Trace, calls_within
+from lab.trace.model import Call, Phase, RankTrace, Trace, calls_within
 from lab.trace.steps import Step
 from lab.words import format_count
 
@@ -29,18 +29,18 @@ def waits_of(rank: RankTrace) -> dict[int, Span]:
     of a backward pass (FSDP, tensor parallel) counts as blocking. Calls without a known wait are left out.
     """
     spans = {**blocked_spans(rank)}
-    passes = [(phase.begin, phase.end) for phase in rank.marks if phase.name == "backward" and phase.end is not None]
+    passes = [(phase.begin, phase.end) for phase in rank.phases if phase.name == "backward" and phase.end is not None]
     for call in rank.calls:
         if call.end is None:
             continue
         at = bisect_right(passes, call.begin, key=itemgetter(0)) - 1
         if at >= 0 and call.begin <= (pass_end := passes[at][1]):
             later = calls_within(rank.calls, call.begin, call.end)
-            if call.hands_out or call.bucket is not None or any(other.begin > call.begin for other in later):
+            if call.has_handle or call.bucket is not None or any(other.begin > call.begin for other in later):
                 spans.setdefault(call.index, (pass_end, pass_end))
             else:
                 spans[call.index] = call.begin, call.end
-        elif call.index not in spans and call.hands_out and (wait := wait_for(call, rank)) is not None:
+        elif call.index not in spans and call.has_handle and (wait := wait_for(call, rank)) is not None:
             spans[call.index] = wait.begin, wait.begin
     return {call.index: spans[call.index] for call in rank.calls if call.end is not None and call.index in spans}
 
@@ -64,8 +64,7 @@ class Flight(NamedTuple):
     @property
     def spans(self) -> list[Span]:
         """When data was in flight, for each rank that took part."""
-        calls = self.step.calls
-        return [(max(self.begin, calls[rank].begin), end) for rank, end in self.ends.items()]
+        return [(max(self.begin, self.step.calls[rank].begin), end) for rank, end in self.ends.items()]
 
 
 def flights_of(steps: Iterable[Step], library: str) -> list[Flight]:
@@ -183,7 +182,7 @@ def own_work(trace: Trace) -> list[Span]:
 
 
 def _turns(rank: RankTrace, step_of: Mapping[tuple[int, int], Step], clock: Clock, wanting: float) -> list[_Turn]:
-    waits, phases, turns = waits_of(rank), _phases(rank.marks), []
+    waits, phases, turns = waits_of(rank), _phases(rank.phases), []
 
     def own(begin: float, end: float) -> Iterator[Action]:
         """Yield own work between two moments, cut where a phase begins or ends."""
@@ -192,11 +191,10 @@ def _turns(rank: RankTrace, step_of: Mapping[tuple[int, int], Step], clock: Cloc
             until = min(end, phases[index][0]) if index < len(phases) else end
             seconds = clock.between(begin, until)
             if seconds > 0:
-                phase = phases[index - 1][1] if index else ""
-                yield Work(seconds * wanting, phase, (until - begin) * (1 - wanting))
+                yield Work(seconds * wanting, phases[index - 1][1] if index else "", (until - begin) * (1 - wanting))
             begin, index = until, index + 1
 
-    for begin, end in pairwise(sorted(m.end for m in rank.marks if m.name == OPTIMIZER and m.end is not None)):
+    for begin, end in pairwise(sorted(m.end for m in rank.phases if m.name == OPTIMIZER and m.end is not None)):
         points: list[tuple[float, bool, Call, float]] = []
         first, last = (bisect_left(rank.calls, moment, key=attrgetter("begin")) for moment in (begin, end))
         for call in rank.calls[first:last]:
@@ -224,7 +222,7 @@ def _turns(rank: RankTrace, step_of: Mapping[tuple[int, int], Step], clock: Cloc
     return turns
 
 
-def _phases(phases: Sequence[Mark]) -> list[tuple[float, str]]:
+def _phases(phases: Sequence[Phase]) -> list[tuple[float, str]]:
     """Return the moments at which a phase begins or ends, each with the innermost phase from then on."""
     edges = [(phase.begin, 1, phase.name) for phase in phases]
     edges += [(phase.end, 0, phase.name) for phase in phases if phase.end is not None]
@@ -326,11 +324,8 @@ def growth_of(program: Program, trace: Trace) -> Growth:
     world = {name for name, calls in by_group.items() if len(calls[0].ranks) == program.ranks}
     sharded = {name for name, of_group in patterns.items() if _SHARDING.issubset(of_group)}
     modules = {module.group for rank in trace.ranks.values() for module in rank.modules}
-    modules |= {
-        name
-        for name, calls in by_group.items()
-        if Pattern.ALL_REDUCE in patterns[name] and all(call.phase != "forward" for call in calls)
-    }
+    reducing = [name for name in by_group if Pattern.ALL_REDUCE in patterns[name]]
+    modules |= {name for name in reducing if all(call.phase != "forward" for call in by_group[name])}
     grown = world | ((by_group.keys() & modules) - world - sharded or sharded - world)
     if not grown:
         if messages and not by_group:

@@ -15,19 +15,10 @@ from lab.cli import arguments as shared
 from lab.cli.arguments import print_answer, write_text
 from lab.errors import LabError, UsageError
 from lab.features.network_model.model import Line, line_through
+from lab.features.projection import costs
 from lab.features.projection import program as training
 from lab.features.projection.cores import ThreadTime, cores_of
-from lab.features.projection.costs import (
-    LIBRARIES,
-    MEASURED,
-    Cost,
-    Layout,
-    Pattern,
-    Target,
-    list_choices,
-    parse_network,
-    pattern_of,
-)
+from lab.features.projection.costs import Cost, Layout, Pattern, Target, pattern_of
 from lab.features.projection.replay import Clock, Machine, Work, Working, World, machine_of, replay_world
 from lab.features.stragglers.timing import Span
 from lab.features.timeline.svg import Plot, Shapes, draw_text, render_sheet
@@ -38,7 +29,7 @@ from lab.report.style import Style
 from lab.report.table import table_text
 from lab.trace.model import Trace
 from lab.trace.read import open_trace
-from lab.trace.steps import match
+from lab.trace.steps import match_steps
 from lab.words import NONE, format_bytes, format_count, format_duration, format_rate, join_words
 
 PLAYERS = 32
@@ -100,7 +91,7 @@ class Fit(NamedTuple):
 def recorded_cost(op: str, ranks: int, size: float, library: str) -> tuple[str, Cost]:
     """Return the algorithm that the library uses on the recorded layout, and the cost of a call."""
     layout = Layout(ranks)
-    name, formula = next(iter(list_choices(library, pattern_of(get_operation(op)), layout).items()))
+    name, formula = next(iter(costs.list_choices(library, pattern_of(get_operation(op)), layout).items()))
     return name, formula(layout, size)
 
 
@@ -151,8 +142,7 @@ def _fit_all(samples: Iterable[Sample], library: str, crowded: bool) -> dict[str
         alone = next((some for some in (stepping, of_op) if some and _separate_costs(some)), None)
         rounds, sizes, seconds = zip(*((*one.cost[:2], one.seconds) for one in alone or together), strict=True)
         algorithm, _ = recorded_cost(op, 2, 0, library)
-        shared = alone is None and len(by_op) > 1
-        fits[op] = Fit(algorithm, line_through(rounds, sizes, seconds), tuple(of_op), shared)
+        fits[op] = Fit(algorithm, line_through(rounds, sizes, seconds), tuple(of_op), alone is None and len(by_op) > 1)
     return fits
 
 
@@ -189,14 +179,12 @@ def source_of(run: str, trace: Trace) -> Source:
         LabError: it has no training steps, too few of them, or no communication in them.
     """
     cannot = f"run {run} cannot be projected"
-    if not any(phase.name == training.OPTIMIZER for rank in trace.ranks.values() for phase in rank.marks):
-        raise LabError(
-            f"{cannot}: it has no training steps",
-            "a training step lies between two steps of an optimizer of torch.optim, on every rank",
-        )
-    steps = match(trace)
+    if not any(phase.name == training.OPTIMIZER for rank in trace.ranks.values() for phase in rank.phases):
+        hint = "a training step lies between two steps of an optimizer of torch.optim, on every rank"
+        raise LabError(f"{cannot}: it has no training steps", hint)
+    steps = match_steps(trace)
     backends = [group.backend for group in trace.groups.values() if group.backend]
-    library = next((name for name in LIBRARIES for backend in backends if name in backend), "gloo")
+    library = next((name for name in costs.LIBRARIES for backend in backends if name in backend), "gloo")
     flights = training.flights_of(steps, library)
     cores = [cores_of(rank) for rank in trace.ranks.values()]
     first, last = min(one.own.begin for one in cores), max(one.own.end for one in cores)
@@ -248,17 +236,12 @@ def _shared_machine(trace: Trace, working: Sequence[Working]) -> Machine | None:
     counts = [one.count for one in cores if one.count]
     if len({one.kernel for one in cores}) > 1 or not counts:
         return None
-    ran, wanted = (
-        sum(getattr(of, name) for one in cores for of in (one.own, one.other_threads)) for name in ("ran_s", "wanted_s")
-    )
+    threads = [thread for one in cores for thread in (one.own, one.other_threads)]
+    ran, wanted = sum(thread.ran_s for thread in threads), sum(thread.wanted_s for thread in threads)
     if not wanted:
         return Machine(min(counts))
-    trained = min(
-        phase.end
-        for rank in trace.ranks.values()
-        for phase in rank.marks
-        if phase.name == training.OPTIMIZER and phase.end
-    )
+    phases = [phase for rank in trace.ranks.values() for phase in rank.phases]
+    trained = min(phase.end for phase in phases if phase.name == training.OPTIMIZER and phase.end)
     settled = [one._replace(spans=[span for span in one.spans if span[0] >= trained]) for one in working]
     return machine_of(settled, min(counts), ran / wanted)
 
@@ -378,7 +361,7 @@ def project_run(
     off = max(abs(math.log(row.known_s / row.step_s)) for row in checks)
     return Projection(
         runs=tuple((source.run, source.program.ranks) for source in sources),
-        network=target.name if target is not None else MEASURED,
+        network=target.name if target is not None else costs.MEASURED,
         library=network.library,
         machine=machines[0] if machines else None,
         fits=fits,
@@ -429,7 +412,7 @@ class _Network(NamedTuple):
         if self.target is None:
             return self.recorded_call(op, ranks, size)
         layout = Layout(ranks, min(self.target.racks, ranks) if grown else 1)
-        formulas = list_choices(self.library, pattern_of(get_operation(op)), layout)
+        formulas = costs.list_choices(self.library, pattern_of(get_operation(op)), layout)
         times = {name: self.target.seconds(formula(layout, size)) for name, formula in formulas.items()}
         algorithm = min(times, key=lambda name: times[name])
         return Call(op=op, ranks=ranks, bytes=size, algorithm=algorithm, seconds=times[algorithm])
@@ -486,9 +469,8 @@ def _row(source: Source, ranks: int, network: _Network, machines: Sequence[Machi
     step_s = replayed.step_s
     scaled = ({key: seconds * (1 + sign * network.error) for key, seconds in world.seconds.items()} for sign in (-1, 1))
     fast, slow = (replay_world(replace(world, seconds=seconds)).step_s for seconds in scaled)
-    least, most = (
-        replay_world(replace(world, machine=one)).step_s for one in machines[1:] or (world.machine, world.machine)
-    )
+    others = machines[1:] or (world.machine, world.machine)
+    least, most = (replay_world(replace(world, machine=one)).step_s for one in others)
     moved, crowding = ((high - low) / 2 / step_s for low, high in ((fast, slow), (least, most)))
     steps_s = source.program.steps_s
     middle = median(steps_s)
@@ -551,26 +533,18 @@ def projection_text(projection: Projection, style: Style) -> str:
         count = sum(sample.count for sample in fit.samples)
         shown = [format_duration(fit.line.alpha_s), format_rate(fit.bandwidth), error]
         fits.append([op, fit.algorithm, *shown, str(len(fit.samples)), f"{count:,}"])
-    legend = (
-        "exposed: communication that held ranks up; waiting: for other ranks; hidden: communication beside own work"
-    )
+    notes = "exposed: communication that held ranks up; waiting: for other ranks; hidden: communication beside own work"
     tables = (
         ("what is called in a step", "ranks; operation; of ranks; bytes; in a step; algorithm; each takes", calls),
         ("the same for the worlds on record", "ranks; step, measured; replayed; off", checks),
         ("what their calls took", "operation; algorithm; α; B; error; sizes; calls", fits),
     )
     steps = table_text(("ranks", "step", "between", "own work", "exposed", "waiting", "hidden"), worlds, style)
-    return "\n\n".join(
-        [
-            _head(projection, style),
-            f"{steps}\n{style.paint(legend, 'dim')}",
-            *(
-                f"{style.paint(name, 'bold')}\n{table_text(head.split('; '), rows, style)}"
-                for name, head, rows in tables
-            ),
-            "\n".join(style.paint(line, "dim") for line in _assumed(projection)),
-        ]
-    )
+    sections = [_head(projection, style), f"{steps}\n{style.paint(notes, 'dim')}"]
+    for name, head, rows in tables:
+        sections.append(f"{style.paint(name, 'bold')}\n{table_text(head.split('; '), rows, style)}")
+    sections.append("\n".join(style.paint(line, "dim") for line in _assumed(projection)))
+    return "\n\n".join(sections)
 
 
 def _head(projection: Projection, style: Style) -> str:
@@ -593,7 +567,7 @@ def _assumed(projection: Projection) -> list[str]:
     """Return the assumptions, a line each."""
     if projection.machine is not None:
         cores = "all ranks share the cores on which the run was recorded, and what else went on there"
-    elif projection.network != MEASURED:
+    elif projection.network != costs.MEASURED:
         cores = "each rank has cores of its own; what ranks took from one another on record is taken out"
     else:
         cores = "cores are shared as on record, as it does not tell of one machine for all ranks"
@@ -648,31 +622,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
     about = "runs of one training, with different numbers of ranks (default: the latest)"
     shared.add_options(parser, "names", nargs="*", metavar="RUN", help=about, complete="runs")
-    parser.add_argument(
-        "--ranks",
-        type=parse_ranks,
-        metavar="N,N",
-        help="sizes of worlds (default: 8,64,512,4096, as far as the run allows)",
-    )
-    parser.add_argument("--network", default=MEASURED, metavar="NETWORK", help=f"of these worlds (default: {MEASURED})")
-    parser.add_argument(
-        "--library",
-        choices=tuple(LIBRARIES),
-        help="what chooses among algorithms (default: that of the record on its network, nccl on others)",
-    )
-    parser.add_argument(
-        "--others",
-        type=parse_others,
-        metavar="N",
-        help="programs that want a core beside the ranks, on the machine of the record (default: as many as on record)",
-    )
+    about = "sizes of worlds (default: 8,64,512,4096, as far as the run allows)"
+    parser.add_argument("--ranks", type=parse_ranks, metavar="N,N", help=about)
+    about = f"of these worlds (default: {costs.MEASURED})"
+    parser.add_argument("--network", default=costs.MEASURED, metavar="NETWORK", help=about)
+    about = "what chooses among algorithms (default: that of the record on its network, nccl on others)"
+    parser.add_argument("--library", choices=costs.LIBRARIES, help=about)
+    about = "programs that want a core beside the ranks, on the machine of the record (default: as many as on record)"
+    parser.add_argument("--others", type=parse_others, metavar="N", help=about)
     parser.add_argument("--svg", type=Path, metavar="FILE", help="write a plot of the step times to a file instead")
     shared.add_options(parser, "--attempt", "--runs", "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Project it; needs no engine."""
-    target = parse_network(arguments.network)
+    target = costs.parse_network(arguments.network)
     if target is None and arguments.library is not None:
         raise UsageError("--library needs --network: on the measured network calls go on as they were recorded")
     if target is not None and arguments.others is not None:

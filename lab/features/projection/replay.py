@@ -117,8 +117,7 @@ class Clock:
         spans = ((begin, end, one.wanting) for one in working for begin, end in one.spans if machine and end > begin)
         changes = sorted(edge for begin, end, wanting in spans for edge in ((begin, wanting), (end, -wanting)))
         self._times = [time for time, _ in changes]
-        counts = accumulate(change for _, change in changes)
-        self._rates = [machine.rate(count) if machine else 1.0 for count in counts]
+        self._rates = [machine.rate(count) if machine else 1.0 for count in accumulate(change for _, change in changes)]
         stretches = zip(pairwise(self._times), self._rates, strict=False)
         self._elapsed = list(accumulate(((end - begin) * rate for (begin, end), rate in stretches), initial=0.0))
 
@@ -304,9 +303,8 @@ class _Replay:
             self._advance()()
         states = self.states.values()
         if stuck := sum(state.step < self.steps for state in states):
-            raise LabError(
-                f"the run cannot be replayed: {format_count(stuck, 'rank')} would wait for what nobody begins"
-            )
+            ranks = format_count(stuck, "rank")
+            raise LabError(f"the run cannot be replayed: {ranks} would wait for what nobody begins")
         counted = range(_SETTLED, self.steps)
         durations = [median(state.ends[number] - state.ends[number - 1] for state in states) for number in counted]
         working, hidden, waiting, exposed = (
@@ -382,8 +380,7 @@ class _Replay:
         while queue:
             move = queue[0]
             takers = [player for player in move.players if player in self.states]
-            busy = (self.in_flight[lane, player] >= self.world.at_once for player in takers)
-            if not move.can_begin() or any(busy):
+            if not move.can_begin() or any(self.in_flight[lane, player] >= self.world.at_once for player in takers):
                 return
             queue.popleft()
             chance = self.random.random()

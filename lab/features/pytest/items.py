@@ -185,8 +185,7 @@ def lab_run_for(item: pytest.Item) -> Callable[..., Result]:
             LabError: it could not begin; a run that began has a result, whatever it came to.
         """
         if not isinstance(scenario, Scenario):
-            lesson = str(scenario).startswith(SIGN)
-            scenario = open_scenario(Path(scenario) if lesson else item.path.parent / scenario)
+            scenario = open_scenario(Path(scenario) if str(scenario).startswith(SIGN) else item.path.parent / scenario)
         scenario = replace(scenario, args=(*scenario.args, *args))
         return run_warm(item, scenario, RunOptions(**options))
 
@@ -288,8 +287,7 @@ def _assertion_settings(config: pytest.Config) -> dict[str, Any]:
             settings[name] = config.getini(name)
     kind = getattr(pytest.Config, "VERBOSITY_ASSERTIONS", None)
     verbosity = config.get_verbosity(kind) if kind is not None else config.getoption("verbose")
-    on_ci = any(os.environ.get(name) for name in ("CI", "BUILD_NUMBER"))
-    return {**settings, "verbosity": verbosity, "ci": on_ci}
+    return {**settings, "verbosity": verbosity, "ci": any(os.environ.get(name) for name in ("CI", "BUILD_NUMBER"))}
 
 
 # -- what a test that failed shows of its runs: verdict, culprit, the last lines of each rank, and where the record is
@@ -379,8 +377,7 @@ def close_pool(config: pytest.Config) -> None:
     """Remove the clusters of this process; keep the messages for the end of the session."""
     lines: list[str] = []
     with suppress(KeyboardInterrupt):  # the pool is closed by then, and the session ends anyway
-        kept = pool_of(config).close()
-        lines = [f"kept for the next session; to remove it: lab down --name {name}" for name in kept]
+        lines = [f"kept for the next session; to remove it: lab down --name {name}" for name in pool_of(config).close()]
     if hasattr(config, "workeroutput"):  # in pytest-xdist, only the controller has a terminal
         config.workeroutput["lab_summary_lines"] = [engine_text(config), *lines]
     else:

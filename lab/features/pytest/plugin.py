@@ -47,10 +47,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker, and register the page of all runs if it is requested."""
-    config.addinivalue_line(
-        "markers",
-        "lab(nodes=3, nproc_per_node=1, engine='docker', ...): the cluster that the test gets; scenarios have it too",
-    )
+    about = "the cluster that the test gets; scenarios have it too"
+    config.addinivalue_line("markers", f"lab(nodes=3, nproc_per_node=1, engine='docker', ...): {about}")
     if config.getoption("lab_report"):
         from lab.features.pytest.items import PageOfRuns
 
@@ -65,8 +63,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     if file_path.suffix not in (".yaml", ".yml"):
         return None
     if not parent.session.isinitpath(file_path):
-        patterns = parent.config.getini("lab_files")
-        if not any(fnmatch(file_path.as_posix(), f"*/{pattern}") for pattern in patterns):
+        if not any(fnmatch(file_path.as_posix(), f"*/{pattern}") for pattern in parent.config.getini("lab_files")):
             return None
         from lab.spec.load import is_scenario_file
 

@@ -113,8 +113,7 @@ class Session:
         if deadline is None:
             return own_s
         left_s = deadline - time.monotonic()
-        usable_s = left_s - min(_ENDING_S, left_s / 2)
-        return min(own_s, max(usable_s, 0.1))
+        return min(own_s, max(left_s - min(_ENDING_S, left_s / 2), 0.1))
 
     def record_result(self, result: Result) -> Result:
         """Keep the result of a run.
@@ -326,9 +325,8 @@ class Pool:
         try:
             cluster.engine.remove(cluster.name)
         except LabError as error:
-            self.session.announce(
-                f"warning: cluster {cluster.name} is still there ({error.message}): `lab down --name {cluster.name}`"
-            )
+            name = cluster.name
+            self.session.announce(f"warning: cluster {name} is still there ({error.message}): `lab down --name {name}`")
             return
         remove_locks(cluster.engine.name, cluster.name)
         cluster.keeping.close()

@@ -1,4 +1,4 @@
-"""`lab score`: how right the diagnoses of many runs are in which something was broken on purpose."""
+"""`lab score`: compare the diagnoses of many runs with the faults that were injected."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ from lab.words import clip_end, format_count, format_duration
 
 _TELLING = ("cut_off", "connection_reset", "rendezvous", "slow_link", "nonfinite", "outlier", "straggler", "diverged",
             "wrong_result")  # fmt: skip
-"""Findings that say what was broken where nobody is the culprit."""
+"""Findings that show the fault if there is no culprit."""
 
 
-class Mark(Frozen):
-    """How right the diagnosis of one run was, of one fault in it."""
+class FaultScore(Frozen):
+    """How correct the diagnosis of one run was about one fault."""
 
     run: str
     kind: str
     fault: str
     culprit: str
-    """`right`, `wrong`, `nobody`, or `unharmed`: the run ended well all the same, and nobody was named."""
+    """`right`, `wrong`, `nobody`, or `unharmed`: the run ended well despite the fault, and nobody was named."""
     right_kind: bool
     detected_s: float | None
-    """How long after it was in force something showed it; None: nothing did."""
+    """Seconds from the fault to the first fact that showed it; None if nothing did."""
     accused: str = ""
-    """The innocent that was named."""
+    """The innocent rank, node, or link that was named."""
     reason: str = ""
-    """The reason of the verdict."""
+    """Reason of the verdict."""
 
     @property
     def missed(self) -> bool:
-        """Whether something of it is not right."""
+        """Whether the culprit or the kind is not right."""
         return self.culprit in ("wrong", "nobody") or (self.culprit == "right" and not self.right_kind)
 
 
 class Row(Frozen):
-    """The marks of all faults of one kind."""
+    """Scores of all faults of one kind."""
 
     kind: str
     faults: int
     right: int
     nobody: int
-    wrong: int
+    misnamed: int
     unharmed: int
     right_kind: int
     detected: int
@@ -64,28 +64,28 @@ class Row(Frozen):
     accused: int
 
 
-def mark_run(record: Record) -> list[Mark]:
-    """Hold the diagnosis of a run against what was broken in it; nothing where nothing was.
+def score_run(record: Record) -> list[FaultScore]:
+    """Compare the diagnosis of a run with its faults; empty for a run without faults.
 
-    A run has one culprit: where it is that of one fault, nothing is asked of the others, and where it is nobody's the
-    first fault has been missed.
+    A run has one culprit. If it matches one fault, the others are not scored. If it matches none, the first fault
+    counts as missed.
     """
     injected, result = find_injected(record), record.result()
     if not injected or result.exit_code == 130:
         return []
-    named = result.culprit or _first_told(record)
+    named = result.culprit or _find_first_telling(record)
     if named is not None and named.who:
         right = [one for one in injected if one.names(named.rank, named.node, named.link)]
     else:
         right = [one for one in injected if not one.alone and named is not None and named.cause in one.what.shown_as]
-    return [_mark(one, named, record, result, right=bool(right)) for one in right or injected[:1]]
+    return [_score_fault(one, named, record, result, right=bool(right)) for one in right or injected[:1]]
 
 
-def _first_told(record: Record) -> Culprit | None:
-    """What the explanation finds first that tells of something, where the verdict has no culprit."""
-    from lab.diagnosis.explain import explain
+def _find_first_telling(record: Record) -> Culprit | None:
+    """Return the first finding of the explanation that shows a fault, as a culprit, for a verdict without one."""
+    from lab.diagnosis.explain import explain_run
 
-    for finding in explain(record).findings:
+    for finding in explain_run(record).findings:
         if finding.kind in _TELLING:
             rank = finding.ranks[0] if finding.ranks else None
             node = record.workers().get(rank, "") if rank is not None else ""
@@ -93,12 +93,12 @@ def _first_told(record: Record) -> Culprit | None:
     return None
 
 
-def _mark(one: Injected, named: Culprit | None, record: Record, result: Result, *, right: bool) -> Mark:
+def _score_fault(one: Injected, named: Culprit | None, record: Record, result: Result, *, right: bool) -> FaultScore:
     broke = any(rank.stopped or rank.error or rank.signal for rank in result.ranks)
     well = result.verdict in ("passed", "failed") and result.culprit is None and not (broke or result.unmet_by_script)
     accused = "" if right or named is None else named.who if named.rank is None else f"rank {named.rank}"
     after_s = one.detection.after_s
-    return Mark(
+    return FaultScore(
         run=record.run,
         kind=key_of(type(one.what)),
         fault=one.detection.fault,
@@ -110,41 +110,51 @@ def _mark(one: Injected, named: Culprit | None, record: Record, result: Result, 
     )
 
 
+_KEYS = {"scores": "marks", "misnamed": "wrong"}
+"""Field -> key in JSON, if they differ."""
+
+
+def _with_keys(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    return {_KEYS.get(name, name): value for name, value in items}
+
+
 class Score(Frozen):
-    """The marks of many runs."""
+    """Scores of many runs."""
 
     runs: int
-    """In which something was broken."""
+    """Number of runs with faults."""
     rows: tuple[Row, ...]
-    """By kind of fault; the last one, of no kind, is that of all."""
-    marks: tuple[Mark, ...]
+    """By kind of fault; the last row, without a kind, has the totals."""
+    scores: tuple[FaultScore, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
-        return {**asdict(self), "misses": [asdict(mark) for mark in self.marks if mark.missed]}
+        """Return the scores as plain data."""
+        data = asdict(self, dict_factory=_with_keys)
+        return {**data, "misses": [asdict(score) for score in self.scores if score.missed]}
 
 
-def score(records: Iterable[Record]) -> Score:
-    """Hold the diagnoses of many runs against what was broken in them."""
-    by_run = [*filter(None, map(mark_run, records))]
-    marks = [*chain(*by_run)]
-    kinds = sorted({mark.kind for mark in marks})
-    rows = [_row(kind, [mark for mark in marks if mark.kind == kind]) for kind in kinds]
-    return Score(runs=len(by_run), rows=(*rows, _row("", marks)), marks=tuple(marks))
+def score_runs(records: Iterable[Record]) -> Score:
+    """Compare the diagnoses of many runs with their faults."""
+    by_run = [*filter(None, map(score_run, records))]
+    scores = [*chain(*by_run)]
+    kinds = sorted({score.kind for score in scores})
+    rows = [_row(kind, [score for score in scores if score.kind == kind]) for kind in kinds]
+    return Score(runs=len(by_run), rows=(*rows, _row("", scores)), scores=tuple(scores))
 
 
-def _row(kind: str, marks: Sequence[Mark]) -> Row:
-    times = [mark.detected_s for mark in marks if mark.detected_s is not None and mark.culprit != "unharmed"]
-    culprits = [mark.culprit for mark in marks]
+def _row(kind: str, scores: Sequence[FaultScore]) -> Row:
+    times = [score.detected_s for score in scores if score.detected_s is not None and score.culprit != "unharmed"]
+    culprits = [score.culprit for score in scores]
     return Row(
         kind=kind,
-        faults=len(marks),
-        **{name: culprits.count(name) for name in ("right", "nobody", "wrong", "unharmed")},
-        right_kind=sum(mark.right_kind for mark in marks),
+        faults=len(scores),
+        **{name: culprits.count(name) for name in ("right", "nobody", "unharmed")},
+        misnamed=culprits.count("wrong"),
+        right_kind=sum(score.right_kind for score in scores),
         detected=len(times),
         median_s=median(times) if times else None,
         worst_s=max(times, default=None),
-        accused=sum(bool(mark.accused) for mark in marks),
+        accused=sum(bool(score.accused) for score in scores),
     )
 
 
@@ -152,18 +162,18 @@ _HEAD = ["fault", "faults", "right culprit", "nobody", "wrong", "unharmed", "rig
 _LONGEST_REASON = 200
 
 
-def score_text(found: Score, style: Style) -> str:
-    """The table, and below it what was missed, with the reason that was given."""
-    if not found.marks:
+def score_text(summary: Score, style: Style) -> str:
+    """Return a table of the scores, and below it each miss with the reason of the verdict."""
+    if not summary.scores:
         return "nothing was broken on purpose in these runs"
-    lines = [table_text(_HEAD, [_cells(row) for row in found.rows], style)]
-    accused = found.rows[-1].accused
-    lines.append(f"{format_count(found.runs, 'run')}; innocent accused: {accused or 'none'}")
-    for mark in filter(attrgetter("missed"), found.marks):
-        named = f"named {mark.accused}" if mark.accused else "named nobody"
-        what = "the right one was named, for something else" if mark.culprit == "right" else named
-        lines.append(f"{style.paint('✘', 'red')} {mark.run}: {mark.fault}: {what}")
-        lines.append(f"    {clip_end(mark.reason, _LONGEST_REASON)}")
+    lines = [table_text(_HEAD, [_cells(row) for row in summary.rows], style)]
+    accused = summary.rows[-1].accused
+    lines.append(f"{format_count(summary.runs, 'run')}; innocent accused: {accused or 'none'}")
+    for score in filter(attrgetter("missed"), summary.scores):
+        named = f"named {score.accused}" if score.accused else "named nobody"
+        what = "the right one was named, for something else" if score.culprit == "right" else named
+        lines.append(f"{style.paint('✘', 'red')} {score.run}: {score.fault}: {what}")
+        lines.append(f"    {clip_end(score.reason, _LONGEST_REASON)}")
     return "\n".join(lines)
 
 
@@ -172,7 +182,7 @@ def _cells(row: Row) -> list[str]:
     noticed, worst = ("-" if one is None else format_duration(one) for one in (row.median_s, row.worst_s))
     if 0 < row.detected < asked:
         noticed += f" ({row.detected} of {asked})"
-    numbers = (row.nobody, row.wrong, row.unharmed)
+    numbers = (row.nobody, row.misnamed, row.unharmed)
     return [row.kind or "all", str(row.faults), f"{row.right} of {asked}", *(str(number or "-") for number in numbers),
             f"{row.right_kind} of {asked}", noticed, worst]  # fmt: skip
 
@@ -196,10 +206,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Score them; needs no engine."""
+    """Score the runs; needs no engine."""
     from lab.features.records.records import earlier_records
     from lab.record.read import list_records
 
     named = [record for name in arguments.records for record in earlier_records(name, arguments.runs)]
-    found = score(named if arguments.records else list_records(arguments.runs))
-    return print_answer(arguments, found.to_json, lambda style: score_text(found, style))
+    summary = score_runs(named if arguments.records else list_records(arguments.runs))
+    return print_answer(arguments, summary.to_json, lambda style: score_text(summary, style))

@@ -1,4 +1,4 @@
-"""Started: which processes that scripts start themselves are the ranks of a run; threads that ended by an error."""
+"""Started: which processes that scripts start are the ranks of a run; threads that ended with an error."""
 
 from lab.feature import Feature
 

@@ -1,7 +1,7 @@
-"""Processes that a script started and that joined a process group: which of them are the ranks of the run.
+"""Find which processes that a script started, and that joined a process group, are the ranks of the run.
 
-A number alone tells no rank: several workers may each start a rank 0, and a script may start one after the other. So
-those that met are taken together, and only those of one meeting are told as ranks.
+A rank number alone does not identify a rank: several workers may each start a rank 0, and a script may start one after
+the other. So processes that met are grouped, and only one such group counts as the ranks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 
-from lab.diagnosis.ends import blame, end_of, raised_by
+from lab.diagnosis.ends import end_of, make_culprit, raised_by
 from lab.diagnosis.evidence import Evidence, Explained, Judgement
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.finding import End, Finding, FindingKind, Kind, ThreadError, Words, group_ranks
@@ -26,9 +26,9 @@ _GROUP = b'{"k":"group"'
 
 
 def find_started(facts: RunFacts, record: Record) -> Started:
-    """Say which are ranks: the last that met of those that the first worker started; none where workers met already.
+    """Return which processes are the ranks: those of the last meeting that the first worker started.
 
-    Workers that are in a group of as many ranks stay what they are, if nobody else says to be the same rank.
+    If workers met in a group themselves, they stay ranks, unless another process uses the same rank number.
     """
     meetings = _meetings(facts.joined.values())
     own = {rank.rank: size for rank in facts.ranks if (size := _size_of_group(record, rank.rank))}
@@ -47,26 +47,26 @@ def find_started(facts: RunFacts, record: Record) -> Started:
 
 
 def _meetings(joined: Iterable[Joined]) -> list[list[Joined]]:
-    """Those that met, in the order in which they came.
+    """Return the processes that met, in the order in which they joined.
 
-    All at one place are together, unless several workers started somebody who says to be the same rank.
+    Processes at one address belong together, unless several workers started one with the same rank number.
     """
-    places: dict[tuple[int, str], list[Joined]] = {}
+    meeting_points: dict[tuple[int, str], list[Joined]] = {}
     for one in sorted(joined, key=lambda one: one.time):
-        places.setdefault((one.world_size, one.meeting), []).append(one)
+        meeting_points.setdefault((one.world_size, one.meeting), []).append(one)
     meetings: list[list[Joined]] = []
-    for place in places.values():
-        owners = {(one.claimed_rank, worker_of(one.rank)) for one in place}
+    for joiners in meeting_points.values():
+        owners = {(one.claimed_rank, worker_of(one.rank)) for one in joiners}
         together = len(owners) == len({rank for rank, _ in owners})
         for worker in {None} if together else {worker for _, worker in owners}:
-            meetings += _turns(one for one in place if worker in (None, worker_of(one.rank)))
+            meetings += _turns(one for one in joiners if worker in (None, worker_of(one.rank)))
     return meetings
 
 
-def _turns(place: Iterable[Joined]) -> list[list[Joined]]:
-    """One group after the other at the same place: the next begins with the first that comes again."""
+def _turns(joiners: Iterable[Joined]) -> list[list[Joined]]:
+    """Split processes at one address into consecutive groups: a repeated rank number begins the next group."""
     turns: list[list[Joined]] = []
-    for one in place:
+    for one in joiners:
         if not turns or any(one.claimed_rank == other.claimed_rank for other in turns[-1]):
             turns.append([])
         turns[-1].append(one)
@@ -74,12 +74,12 @@ def _turns(place: Iterable[Joined]) -> list[list[Joined]]:
 
 
 def _fits(meeting: Sequence[Joined], own: Mapping[int, int]) -> bool:
-    """Whether workers that are in a group of their own, by its size, are likely to be in this one too."""
+    """Return whether workers in a group of their own, by its size, probably belong to this meeting."""
     return not {one.claimed_rank for one in meeting} & own.keys() and set(own.values()) == {meeting[0].world_size}
 
 
 def _size_of_group(record: Record, rank: int) -> int:
-    """How many ranks the first group has that a worker was in; 0 where there is none."""
+    """Return the number of ranks in the first group of a worker; 0 if there is none."""
     with suppress(OSError, KeyError, TypeError):
         with open_file(record.path, f"{TRACE}/{rank_trace(rank)}") as file:
             first = next((line for line in read_lines(file) if line.startswith(_GROUP)), b"{}")
@@ -88,12 +88,12 @@ def _size_of_group(record: Record, rank: int) -> int:
 
 
 def outlived_reason(evidence: Evidence) -> str:
-    """The reason of a run that passed though ranks failed: the workers that had started them did not mind."""
+    """Return the reason of a run that passed although ranks failed, because their workers ended as expected."""
     facts = evidence.facts
     failed = [rank for rank in facts.ranks if rank.outlived and (rank.code or rank.signal)]
     first = min(failed, key=lambda rank: rank.raised or rank.ended or 0.0)
-    count = format_count(len(facts.ranks), "rank")
-    began = f"what started {count} ended as expected in {format_duration(facts.duration_s)}"
+    ranks, duration = format_count(len(facts.ranks), "rank"), format_duration(facts.duration_s)
+    began = f"what started {ranks} ended as expected in {duration}"
     failure = f"{full_name(first.rank, first.node)} {render_end(end_of(evidence, first, brief=True))}"
     return f"{began}, though {failure}{f' (and {len(failed) - 1} more)' if len(failed) > 1 else ''}"
 
@@ -113,14 +113,14 @@ class StartedByScript(Finding):
 
     kind: Kind = StartedKind.STARTED
     by_worker: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    """Ranks that they are."""
+    """By worker: the ranks that it started."""
     aside: int = 0
-    """How many more met in other groups."""
+    """Number of processes that met in other groups."""
     aside_workers: tuple[int, ...] = ()
     any_ranks: bool = True
 
     def render(self) -> Words:
-        """Who started which ranks, or who met elsewhere."""
+        """Say who started which ranks, or who met elsewhere."""
         if self.by_worker:
             who = join_words(f"{name_ranks(ranks)} by worker {worker}" for worker, ranks in self.by_worker.items())
             return (
@@ -128,29 +128,28 @@ class StartedByScript(Finding):
                 "What they print is in the log of their worker (lab logs --rank, with the number of the worker), "
                 "unless they were given pipes of their own.",
             )
-        beside = "in other groups than the one that is told here" if self.any_ranks else "in groups of their own"
+        where = "in other groups than the one that is told here" if self.any_ranks else "in groups of their own"
         workers = join_words(f"worker {worker}" for worker in self.aside_workers)
-        met = f"{format_count(self.aside, 'process', 'processes')} more that {workers} started met {beside}"
+        met = f"{format_count(self.aside, 'process', 'processes')} more that {workers} started met {where}"
         return f"{met}: they are not told as ranks; what they called is in trace/process*.jsonl"
 
 
 class ThreadEnded(Finding):
-    """Threads that ended by an error."""
+    """Threads that ended with an error."""
 
     kind: Kind = StartedKind.THREAD
     raised: ThreadError
     count: int = 1
 
     def render(self) -> Words:
-        """Whose threads ended, and by which error."""
+        """Say whose threads ended, and with which error."""
         ranks = len(self.others)
-        many = (
+        threads = (
             "a thread" if self.count == 1 else "threads" if self.count == ranks else format_count(self.count, "thread")
         )
         them = "it" if self.count == 1 else "them"
-        return (
-            f"{many} of {name_ranks(self.others)} {render_raised(self.raised)}, and the script went on without {them}"
-        )
+        ended = f"{threads} of {name_ranks(self.others)} {render_raised(self.raised)}"
+        return f"{ended}, and the script went on without {them}"
 
 
 class WorkerFailed(Finding):
@@ -163,22 +162,22 @@ class WorkerFailed(Finding):
     started: tuple[int, ...] = ()
 
     def render(self) -> Words:
-        """How the worker failed."""
+        """Say how the worker failed."""
         whose = f", whose script started {name_ranks(self.started)}," if self.started else ""
         return f"worker {self.worker} ({self.node}){whose} {render_end(self.end)}"
 
 
 def blame_starter(evidence: Evidence, starter: RankFacts) -> Judgement:
-    """A worker that failed by itself after its script had started the ranks: it is none of them."""
+    """Return a judgement on a worker that failed by itself after its script had started the ranks."""
     ranks = tuple(rank.rank for rank in evidence.facts.ranks if rank.parent == starter.rank)
     end = end_of(evidence, starter)
     finding = WorkerFailed(worker=starter.rank, node=starter.node, end=end, started=ranks, others=ranks)
-    culprit = replace(blame(starter, render_end(end)), rank=None)
+    culprit = replace(make_culprit(starter, render_end(end)), rank=None)
     return Judgement(verdict="failed", reason=finding.headline, culprit=culprit, findings=(finding,))
 
 
 def explain_started(run: Explained) -> list[Finding]:
-    """Threads that ended; that the ranks of a run are no workers, or that there were others beside them."""
+    """Return ended threads, and which processes of scripts were the ranks or met in other groups."""
     started, findings = run.evidence.record.started(), find_ended_threads(run.evidence.facts.ranks)
     if started is None or not run.evidence.facts.joined:
         return findings
@@ -193,7 +192,7 @@ def explain_started(run: Explained) -> list[Finding]:
 
 
 def find_ended_threads(ranks: Iterable[RankFacts]) -> list[Finding]:
-    """A finding for each error by which threads ended, with the ranks whose threads they were."""
+    """Return a finding for each error that ended threads, with the ranks of these threads."""
     alike: dict[ThreadError, list[ThreadRaised]] = defaultdict(list)
     for rank in ranks:
         for one in rank.threads:

@@ -1,9 +1,10 @@
-"""Who made the others wait, how often and how long; and where the time of every rank, and of the run, went."""
+"""Find which ranks made the others wait, and where the time of ranks and of the run went."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import field
 from math import comb
 from operator import attrgetter, itemgetter
 from statistics import median, mode
@@ -12,14 +13,14 @@ from typing import Any, Literal, NamedTuple
 from lab.diagnosis.ends import lines_of
 from lab.diagnosis.evidence import Evidence, Explained
 from lab.diagnosis.finding import Finding, Kind, Words
-from lab.diagnosis.wording import at
+from lab.diagnosis.wording import render_lines
 from lab.features.stragglers import timing
 from lab.trace.model import Call, Trace
 from lab.trace.steps import Step
 from lab.words import format_bytes, format_count, format_duration, join_words, name_ranks
 
 NOISE_S = 0.002
-"""Times shorter than this say nothing: schedulers and clocks are no better."""
+"""Shorter times mean nothing: schedulers and clocks are not more precise."""
 
 
 class TimeKind(Kind):
@@ -38,21 +39,21 @@ class Straggler(Finding):
     share: float
     seldom: bool = False
     often: bool = False
-    """Whether it came last to most steps; else it was late by far at some."""
+    """Whether it came last to most steps; otherwise it was far late to some."""
     last: int = 0
-    """To how many steps it came last, or was late to."""
+    """Number of steps to which it came last, or was late."""
     steps: int = 0
     least_s: float = 0.0
     most_s: float = 0.0
     usual_s: float = 0.0
     turns: int = 0
-    """Training steps, where the time of each says something."""
+    """Number of training steps, if the time per step is meaningful."""
     collected_s: float = 0.0
-    """For how long its garbage collector ran meanwhile; 0 where that is not why."""
+    """Time in its garbage collector during the waits; 0 if that is not the reason."""
     collected_in: int = 0
 
     def render(self) -> Words:
-        """How often it was late, by how much, and what that cost."""
+        """Say how often it was late, by how much, and what that cost."""
         if self.often:
             how = f"came last to {self.last} of the {format_count(self.steps, 'step')} in which anybody waited, and"
         else:
@@ -72,14 +73,14 @@ class Straggler(Finding):
 
 
 class TimeShares(Finding):
-    """Where the time of the ranks went."""
+    """Where the time of ranks went."""
 
     kind: Kind = TimeKind.TIME
     shares: tuple[timing.TimeShare, ...]
     hidden_s: float = 0.0
 
     def render(self) -> Words:
-        """What each rank spent its time with."""
+        """Say what each rank spent its time on."""
         head = f"where the time went: {'; '.join(map(_share, self.shares))}"
         if len(self.shares) > _MOST_SHARES:
             most = max(self.shares, key=lambda share: share.waiting)
@@ -90,7 +91,7 @@ class TimeShares(Finding):
 
 
 class CriticalPath(Finding):
-    """What the length of a run came from."""
+    """What determined the duration of a run."""
 
     kind: Kind = TimeKind.TIME
     total_s: float
@@ -98,23 +99,23 @@ class CriticalPath(Finding):
     from_new_group: bool = False
 
     def render(self) -> Words:
-        """Its largest parts."""
+        """Name its largest parts."""
         since = ", from the last new_group on" if self.from_new_group else ""
         parts = join_words(f"{part.share:.0%} was {describe_part(part)}" for part in self.parts)
         return f"the critical path{since}: of {format_duration(self.total_s)}, {parts}"
 
 
 class Account(Finding):
-    """What the ranks called altogether."""
+    """Totals of what the ranks called."""
 
     kind: Kind = TimeKind.ACCOUNT
     collectives: int = 0
     messages: int = 0
-    brought_bytes: int = 0
+    input_bytes: int = field(default=0, metadata={"key": "brought_bytes"})
     timed: bool = True
     untimed: Literal["", "stepped", "dumped"] = ""
     standing_out: str = ""
-    """The step that took longest, or carried most."""
+    """The step that took longest, or moved most."""
     at: tuple[str, ...] = ()
     longest_s: float = 0.0
     late_s: float = 0.0
@@ -122,14 +123,14 @@ class Account(Finding):
     largest_bytes: int = 0
 
     def render(self) -> Words:
-        """How many calls there were, and which step stands out."""
+        """Say how many calls there were, and which step stands out."""
         called = {"collective": self.collectives, "message": self.messages}
         counts = [format_count(count, what) for what, count in called.items() if count]
         if not counts:
             return "no rank called a collective or sent a message"
         took = f" in {format_duration(self.seconds)}" if self.timed else ""
-        brought, what = format_bytes(self.brought_bytes), self.standing_out + at(self.at)
-        head = f"{name_ranks(self.others)} entered {join_words(counts)}{took} and brought {brought} to them"
+        size, what = format_bytes(self.input_bytes), self.standing_out + render_lines(self.at)
+        head = f"{name_ranks(self.others)} entered {join_words(counts)}{took} and brought {size} to them"
         if self.untimed:
             return head, _STEPPED if self.untimed == "stepped" else _DUMPED
         if self.longest_s:
@@ -139,11 +140,11 @@ class Account(Finding):
 
 
 _WORTH_SHARES_S = 0.2
-"""Runs shorter than this are not asked where their time went."""
+"""Shorter runs get no account of their time."""
 
 
 def explain_time(run: Explained) -> Iterator[Finding]:
-    """Who was slow; where the time of a run went that ended well, if that says something; and what ranks called."""
+    """Yield stragglers, where the time of a successful run went, and totals of what ranks called."""
     evidence = run.evidence
     if evidence.trace.recorded:
         slow = [] if evidence.untimed else [*find_straggler(evidence)]
@@ -157,26 +158,28 @@ def explain_time(run: Explained) -> Iterator[Finding]:
 # -- the rank that the others waited for
 
 LEAST_STEPS = 3
-"""The others must have waited for a rank in at least this many steps."""
+"""The others must have waited for a rank in at least this many steps,"""
 LEAST_PART = 2 / 3
-"""And in this part of the steps in which anybody waited, and for this part of the time."""
+"""in this part of the steps in which any rank waited, and for this part of the waiting time."""
 MOST_PART = 3 / 4
-"""Where it is far later than usual at less than half of all steps, and these make up so much: now and then."""
+"""It is late now and then if fewer than half of the steps are far later than usual, and cost this part of its time."""
 LEAST_SHARE = 0.1
-"""Even without its worst step, it has to cost each of the others this part of the time that the steps span,"""
+"""Even without its worst step, it must cost each of the others this part of the time that the steps span,"""
 NOW_AND_THEN_SHARE = 0.05
-"""or this part, if it is late only sometimes and no other rank is as late,"""
+"""or this part, if it is late only now and then and no other rank is as late,"""
 GREAT_SHARE = 1 / 3
-"""or this part, where its being late now and then might be chance by the number of these steps alone,"""
+"""or this part, if the number of these late steps alone may be chance,"""
 LEAST_S = 0.1
-"""and at least this many seconds altogether."""
+"""and at least this many seconds in total."""
 
 
 def find_straggler(evidence: Evidence) -> Iterator[Finding]:
-    """The rank that the others waited for most of the time, or for long now and then, if there is one."""
+    """Yield the rank that the others waited for most of the time, or for long now and then."""
     meetings = [step for step in evidence.steps if not step.missing and not step.message and len(step.calls) > 1]
     meetings.sort(key=attrgetter("begin"))
-    late = lateness_at(meetings[1:], evidence.trace)  # at the first, ranks meet that began at different times
+    late = lateness_at(
+        meetings[1:], evidence.trace
+    )  # ranks reach the first step at different times because they began at different times
     noticed = [one for one in late if one.longest >= NOISE_S]
     if not noticed:
         return
@@ -194,11 +197,11 @@ def find_straggler(evidence: Evidence) -> Iterator[Finding]:
     mine = mine if often else [*jumps.late]
     costs_each = [one.total / len(others) for one in mine]
     each, window = sum(costs_each), _window(meetings)
-    again = each - max(costs_each, default=0.0)  # one step may have been an accident
+    again = each - max(costs_each, default=0.0)  # a single step may be an accident
     if again < max(LEAST_S, share * window):
         return
-    place = mode(one.call.source for one in mine)
-    turns = sum(mark.name == "step" for mark in evidence.trace.ranks[slow].marks)
+    source = mode(one.call.source for one in mine)
+    turns = sum(phase.name == "step" for phase in evidence.trace.ranks[slow].phases)
     jumped = [one.longest for one in jumps.late] or [0.0]
     collected_s, collected_in = _collected_in(mine, evidence.trace)
     yield Straggler(
@@ -216,20 +219,20 @@ def find_straggler(evidence: Evidence) -> Iterator[Finding]:
         collected_in=collected_in,
         ranks=(slow,),
         others=others,
-        lines=(place,) if place else (),
+        lines=(source,) if source else (),
         seconds=round(each * len(others), 6),
     )
 
 
 def _window(steps: Sequence[Step]) -> float:
-    """Seconds from the end of the first of these steps to the end of the last."""
+    """Return the seconds from the end of the first of these steps to the end of the last."""
     ends = [call.end for step in steps for call in step.calls.values() if call.end is not None]
     first = steps[0].end if steps[0].end is not None else steps[0].begin
     return max(max(ends, default=0.0) - first, 1e-9)
 
 
 def find_shares(evidence: Evidence) -> Iterator[Finding]:
-    """Where the time of the ranks went."""
+    """Yield where the time of ranks went."""
     every = [timing.share_of(rank, evidence.step_of) for rank in evidence.trace.ranks.values() if rank.calls]
     known = {share: hidden_s for share, hidden_s in every if share.total > 0}
     if known:
@@ -237,42 +240,42 @@ def find_shares(evidence: Evidence) -> Iterator[Finding]:
         yield TimeShares(shares=tuple(known), hidden_s=max(known.values()), others=others, seconds=round(waited_s, 6))
 
 
-# -- how late ranks came to steps, and how long the others waited for them there
+# -- how late ranks came to steps, and how long the others waited for them
 
 JUMP_S = 0.01
-"""Who is late now and then is so by this much at least,"""
+"""A rank is late now and then if it is late by at least this much,"""
 _TIMES = 5
-"""and by so many times what is usual where another one comes last."""
+"""and by this many times the usual delay of other ranks."""
 _LEAST_JUMPS = 3
 _LEAST_PART = 3 / 4
-"""Of all that is as late, this part of the time is the rank's,"""
+"""This part of the waiting time in equally late steps must be due to the rank."""
 _MOST_CHANCE = 0.02
-"""More likely than that it is chance that any rank has so many of such steps."""
+"""If the probability is higher, it may be chance that a rank has so many of these steps."""
 
 
 class Lateness(NamedTuple):
-    """How long others waited at a step for the one who came last."""
+    """How long others waited at a step for the rank that came last."""
 
     call: Call
-    """Of who came last."""
+    """The call of the rank that came last."""
     waited: tuple[float, ...]
-    """Seconds, of each of the others that the call held up."""
+    """Seconds, for each of the other ranks that the call blocked."""
     first: bool
-    """Whether the line of the call had not come before: what is made there at first use takes its time."""
+    """Whether the line is called for the first time: then setup may take time."""
 
     @property
     def total(self) -> float:
-        """Seconds, of all others together."""
+        """Seconds of all other ranks together."""
         return sum(self.waited)
 
     @property
     def longest(self) -> float:
-        """Seconds, of the one that waited longest."""
+        """Seconds of the rank that waited longest."""
         return max(self.waited, default=0.0)
 
 
 def lateness_at(steps: Sequence[Step], trace: Trace) -> list[Lateness]:
-    """Of each of these steps to which surely one rank came last, in their order."""
+    """Return the lateness at each step to which a single rank certainly came last, in order."""
     spans = {rank: timing.blocked_spans(ranks) for rank, ranks in trace.ranks.items()}
     lateness, lines = [], set[str]()
     for step, pacer in ((step, step.late) for step in steps):
@@ -285,17 +288,17 @@ def lateness_at(steps: Sequence[Step], trace: Trace) -> list[Lateness]:
 
 
 class Jumps(NamedTuple):
-    """Steps to which one rank came far later than anybody does as a rule."""
+    """Steps to which one rank came much later than ranks usually do."""
 
     late: Sequence[Lateness] = ()
     usual_s: float = 0.0
-    """How late others are as a rule, seconds."""
+    """Usual delay of other ranks, in seconds."""
     by_chance: bool = True
-    """Whether it may be chance that they are this rank's."""
+    """Whether it may be chance that these steps are this rank's."""
 
 
 def jumps_of(rank: int, late: Sequence[Lateness], ranks: int) -> Jumps:
-    """Those of a rank, of so many ranks; none where they are few, or not most of what all others were as late."""
+    """Return the jumps of a rank; empty if they are few, or do not dominate the equally late steps of all ranks."""
     again = [one for one in late if not one.first]
     usual_s = median([one.longest for one in again if one.call.rank != rank] or [0.0])
     jumps = [one for one in again if one.longest >= max(JUMP_S, _TIMES * usual_s)]
@@ -306,33 +309,33 @@ def jumps_of(rank: int, late: Sequence[Lateness], ranks: int) -> Jumps:
 
 
 def _by_chance(mine: int, every: int, ranks: int) -> float:
-    """How likely it is that any rank has so many of all by chance, at most."""
+    """Return an upper bound of the probability that some rank has this many of all steps by chance."""
     others = 1 - 1 / ranks
     return ranks * sum(comb(every, n) * (1 / ranks) ** n * others ** (every - n) for n in range(mine, every + 1))
 
 
 def _collected_in(late: Sequence[Lateness], trace: Trace) -> tuple[float, int]:
-    """For how long the garbage collector held a rank up, and how often; 0 where others waited for something else."""
-    held = [timing.length(_common(one, trace.ranks[one.call.rank].collections)) for one in late]
+    """Return for how long and how often the garbage collector blocked a rank; 0 if others waited for another reason."""
+    held = [timing.covered_s(_common(one, trace.ranks[one.call.rank].collections)) for one in late]
     if sum(held) < sum(map(attrgetter("longest"), late)) / 2:
         return 0.0, 0
     return sum(held), sum(map(bool, held))
 
 
 def _common(one: Lateness, spans: Sequence[timing.Span]) -> list[timing.Span]:
-    """What of these spans lies in the time for which others waited."""
+    """Return the parts of spans within the time in which others waited."""
     since, until = one.call.begin - one.longest, one.call.begin
     return [(max(begin, since), min(end, until)) for begin, end in spans if begin < until and end > since]
 
 
-# -- what the length of a run came from
+# -- what determined the duration of a run
 
 _MOST_PARTS = 3
 _LEAST_PART_SHARE = 0.05
 
 
 def find_critical_path(evidence: Evidence) -> Iterator[Finding]:
-    """The largest parts of the critical path; nothing where it is not known."""
+    """Yield the largest parts of the critical path; nothing if it is unknown."""
     path = timing.critical_path_of(evidence)
     if parts := timing.parts_of(path):
         largest = [part for part in parts[:_MOST_PARTS] if part.share >= _LEAST_PART_SHARE] or parts[:1]
@@ -347,14 +350,14 @@ def find_critical_path(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-# -- what ranks called altogether
+# -- totals of what ranks called
 
 _WORTH_TELLING_S = 0.002
-"""A step that took less is not named for that: the account names the one that carried most instead."""
+"""A faster step is not named for its time: the account names the largest step instead."""
 
 
 def account_for(evidence: Evidence) -> Finding:
-    """What the ranks of a run called altogether, and the step that took longest or carried most."""
+    """Return totals of what ranks called, and the step that took longest or moved most."""
     steps, untimed = evidence.steps, evidence.untimed
     if not steps:
         return Account()
@@ -364,7 +367,7 @@ def account_for(evidence: Evidence) -> Finding:
     return Account(
         collectives=len(steps) - messages,
         messages=messages,
-        brought_bytes=sum(call.bytes_in for call in calls),
+        input_bytes=sum(call.bytes_in for call in calls),
         timed=bool(ends),
         untimed=untimed,
         others=tuple(sorted({call.rank for call in calls})),
@@ -374,7 +377,7 @@ def account_for(evidence: Evidence) -> Finding:
 
 
 def _standing_out(steps: Sequence[Step]) -> dict[str, Any]:
-    """The step that took longest, or where none took long, the one that carried most."""
+    """Return the step that took longest; if none took long, the largest."""
     ended = [(step.end - step.begin, step) for step in steps if step.end is not None]
     if not ended:
         return {}
@@ -405,8 +408,8 @@ def _share(share: timing.TimeShare) -> str:
 
 
 def describe_part(part: timing.PathPart) -> str:
-    """A part of the critical path: `rank 1's own work before all_reduce at train.py:12`."""
-    place = f"{part.op}{at([part.source])}"
+    """Describe a part of the critical path: `rank 1's own work before all_reduce at train.py:12`."""
+    call = f"{part.op}{render_lines([part.source])}"
     if part.rank is None:
-        return f"communication in {place}"
-    return f"rank {part.rank}'s own work {f'before {place}' if part.op else 'after its last call'}"
+        return f"communication in {call}"
+    return f"rank {part.rank}'s own work {f'before {call}' if part.op else 'after its last call'}"

@@ -335,8 +335,7 @@ def parse_filter(expression: str) -> Callable[[Case], bool]:
                 return not holds(part, name)
         return text[node.col_offset : node.end_col_offset] in name
 
-    meant = tree.body
-    return lambda case: holds(meant, f"{case.scenario.source or case.scenario.script} {case.id}".lower())
+    return lambda case: holds(tree.body, f"{case.scenario.source or case.scenario.script} {case.id}".lower())
 
 
 _SEED = "LAB_SEED"
@@ -473,11 +472,8 @@ def _impossible(scenario: Scenario, world_size: int, cell: Mapping[str, Any], en
 def _names(scenarios: Sequence[Scenario]) -> list[str]:
     """Name each scenario; if several have the same name, add the folder or file."""
     count = Counter(scenario.name for scenario in scenarios)
-    files = [scenario.source or scenario.script for scenario in scenarios]
-    names = [
-        scenario.name if count[scenario.name] == 1 else f"{file.parent.name}/{file.stem}"
-        for scenario, file in zip(scenarios, files, strict=True)
-    ]
+    named = ((scenario.name, scenario.source or scenario.script) for scenario in scenarios)
+    names = [name if count[name] == 1 else f"{file.parent.name}/{file.stem}" for name, file in named]
     return [name if names.count(name) == 1 else f"{name}-{at}" for at, name in enumerate(names, start=1)]
 
 

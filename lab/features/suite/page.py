@@ -115,6 +115,5 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
         raise UsageError("--attempt is of one run", "say `lab report RUN --attempt N`")
     suite = write_suite(find_suite(arguments.run, arguments.runs), arguments.output)
     counts = ", ".join(f"{count} {verdict}" for verdict, count in suite.verdicts.items())
-    return announce_page(
-        arguments, suite.path, {**suite._asdict(), "path": str(suite.path)}, [f"{format_bytes(suite.bytes)}, {counts}"]
-    )
+    data = {**suite._asdict(), "path": str(suite.path)}
+    return announce_page(arguments, suite.path, data, [f"{format_bytes(suite.bytes)}, {counts}"])

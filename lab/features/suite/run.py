@@ -74,12 +74,11 @@ def execute_suite(asked: SuiteRequest, watcher: Watcher | None = None) -> SuiteR
         jobs, why = choose_jobs(asked.jobs, can_run, cores, free_memory_bytes())
         names = [f"{name[:32]}-{suite[-4:]}-{number}" for number in range(1, jobs + 1)]
     known_s = known_durations(asked.options.runs, {case.scenario.name for case in can_run}) if len(names) > 1 else {}
-    queue = order_cases(cases, jobs=len(names), shuffle=seed if asked.shuffle else None, known_s=known_s)
     running = _Suite(
         suite=suite,
         asked=asked,
         cases=cases,
-        queue=queue,
+        queue=order_cases(cases, jobs=len(names), shuffle=seed if asked.shuffle else None, known_s=known_s),
         seed=seed,
         known_s=known_s,
         workers=[_Worker(number, replace(slot, name=one)) for number, one in enumerate(names, start=1)],
@@ -352,10 +351,8 @@ class _Suite:
         measured_s = [*self.took_s, *(time.monotonic() - one.since for one, _ in busy if one.since)]
         for cluster_key in dict.fromkeys(self.cases[number].cluster_key for number in self.queue):
             numbers = [number for number in self.queue if self.cases[number].cluster_key == cluster_key]
-            cases, serving = (
-                [self.cases[number] for number in numbers],
-                sum(case.cluster_key == cluster_key for _, case in busy),
-            )
+            cases = [self.cases[number] for number in numbers]
+            serving = sum(case.cluster_key == cluster_key for _, case in busy)
             if is_worth_making(cases, serving, known_s=self.known_s, measured_s=measured_s, make_s=self.make_s):
                 return numbers[0]
         return None
@@ -438,6 +435,5 @@ def run_suite(
     for path in paths:
         scenarios += [path] if isinstance(path, Scenario) else map(open_scenario, find_scenarios([Path(path)]))
     matrix = Matrix(nodes=tuple(nodes), nproc_per_node=tuple(nproc_per_node), image=tuple(image))
-    return execute_suite(
-        SuiteRequest(scenarios=scenarios, matrix=matrix, options=options or RunOptions(), **settings), watcher
-    )
+    asked = SuiteRequest(scenarios=scenarios, matrix=matrix, options=options or RunOptions(), **settings)
+    return execute_suite(asked, watcher)

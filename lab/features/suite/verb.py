@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from lab.cli import arguments as shared
 from lab.cli.arguments import add_scenarios, named_scenarios, print_answer, print_sanitized
-from lab.features.compare.verb import add_baseline, comparison
+from lab.features.compare.verb import add_baseline, make_comparison
 from lab.features.suite.cases import Case, Matrix, SuiteRequest, make_cases
 from lab.features.suite.run import execute_suite
 from lab.features.suite.view import SuiteDisplay, suite_text, write_files
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     asked = _asked(arguments)
     if arguments.list:
         return _list(make_cases(asked, arguments.engine, seed=asked.seed), arguments)
-    compare = comparison(arguments) if arguments.baseline else None
+    compare = make_comparison(arguments) if arguments.baseline else None
     with SuiteDisplay(sys.stdout, sys.stderr, quiet=arguments.quiet, machine=arguments.json) as display:
         result = execute_suite(asked, display)
     compared = compare(result.records) if compare is not None else None
@@ -121,8 +121,7 @@ def _list(cases: Sequence[Case], arguments: argparse.Namespace) -> int:
         }
         for case in cases
     ]
-    names = ("id", "nodes", "nproc_per_node", "skipped")
-    shown = [[str(row[name] or NONE) for name in names] for row in rows]
+    shown = [[str(row[name] or NONE) for name in ("id", "nodes", "nproc_per_node", "skipped")] for row in rows]
     head = ["case", "nodes", "workers of each", "skipped"]
     return print_answer(arguments, lambda: rows, lambda style: table_text(head, shown, style))
 

@@ -120,9 +120,8 @@ def rate_lines(rate: Rate, style: Style) -> Iterator[str]:
 def rate_text(rate: Rate) -> str:
     """Format a rate: `3 of 100 did not pass (3%, in the long run between 1% and 8.5%, with 95% confidence)`."""
     low, high = rate.bounds
-    between = (
-        f"between {format_percent(low)} and {format_percent(high)}" if low > 0 else f"at most {format_percent(high)}"
-    )
+    least, most = format_percent(low), format_percent(high)
+    between = f"between {least} and {most}" if low > 0 else f"at most {most}"
     part = f"{format_percent(rate.part)}, " if rate.failed else ""
     return f"{rate.failed} of {rate.ran} did not pass ({part}in the long run {between}, with 95% confidence)"
 
@@ -147,8 +146,7 @@ def _end(result: SuiteResult, style: Style) -> Iterator[str]:
     yield counts_text(result.counts, result.duration_s, style)
     if result.not_run:
         yield style.paint(f"{format_count(result.not_run, 'case')} did not run: {result.stopped}", "yellow")
-    written = (line for one in result.outcomes for line in written_snapshots(one.last))
-    yield from dict.fromkeys(written)
+    yield from dict.fromkeys(line for one in result.outcomes for line in written_snapshots(one.last))
     flaky = [one.case.id for one in result.outcomes if one.status == "flaky"]
     if flaky:
         yield style.paint(f"flaky: {join_words(flaky)} passed only when tried again", "yellow")
@@ -222,13 +220,9 @@ class SuiteDisplay(Watcher):
         if self._bottom.is_terminal and now - self._drawn > _REDRAW_S:
             self._drawn = now
             columns, rows = self._bottom.size
-            lines = [
-                self._style.paint(
-                    fit_columns(f"  {worker}  {format_duration(round(now - since)):>6}  {text}", columns), "dim"
-                )
-                for worker, (text, since) in sorted(self._workers.items())
-                if text
-            ]
+            working = [(worker, *activity) for worker, activity in sorted(self._workers.items()) if activity[0]]
+            texts = [f"  {worker}  {format_duration(round(now - since)):>6}  {text}" for worker, text, since in working]
+            lines = [self._style.paint(fit_columns(text, columns), "dim") for text in texts]
             ended = f"{self._done}/{self._planned}{f', {self._bad} not passed' if self._bad else ''}"
             self._bottom.show([*lines[: rows - 1], fit_columns(ended, columns)])
 
@@ -272,10 +266,8 @@ def _suite_blocks(result: SuiteResult) -> Iterator[str]:
     head, rows = suite_rows(result.outcomes)
     if result.repeated:
         head = ["case", "how often", "in which ways"]
-        rows = [
-            [rate.name, rate_text(rate), "; ".join(map(kind_text, rate.kinds))]
-            for rate in compute_rates(result.outcomes)
-        ]
+        rates = compute_rates(result.outcomes)
+        rows = [[rate.name, rate_text(rate), "; ".join(map(kind_text, rate.kinds))] for rate in rates]
     table = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     yield "\n".join(table + [f"| {' | '.join(map(escape_markdown, row))} |" for row in rows])
 
@@ -288,9 +280,8 @@ def _failure_blocks(outcome: Outcome) -> Iterator[str]:
         error = clip_end(culprit.error, _LONGEST_IN_MARKDOWN)
         yield f"Culprit: {escape_markdown(culprit.who)}: {escape_markdown(error)}"
         if culprit.traceback:
-            yield "\n".join(
-                f"    {sanitize_plain(line)}" for line in culprit.traceback[-_LONGEST_TRACEBACK:].splitlines()
-            )
+            lines = culprit.traceback[-_LONGEST_TRACEBACK:].splitlines()
+            yield "\n".join(f"    {sanitize_plain(line)}" for line in lines)
     if result.path is not None:
         yield f"Record: {escape_markdown(str(result.path))}"
 

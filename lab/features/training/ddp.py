@@ -1,4 +1,4 @@
-"""The story of DistributedDataParallel: what each module of a rank sent, at construction and in each step, and why.
+"""Explain DistributedDataParallel: what each module of a rank sent at construction and in each step, and why.
 
 How torch 2.13 uses process groups: `torch/nn/parallel/distributed.py` (construction, forward) and
 `torch/csrc/distributed/c10d/reducer.cpp` (verification of shapes, buckets, rebuilding, unused parameters).
@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from lab.diagnosis.evidence import Evidence, Explained
 from lab.diagnosis.finding import Finding, Words, unique_lines
-from lab.features.stragglers.timing import Span, length
+from lab.features.stragglers.timing import Span, covered_s
 from lab.features.training.findings import TrainingKind
-from lab.trace.model import Buckets, Call, Mark, RankTrace, calls_within
+from lab.trace.model import Buckets, Call, Phase, RankTrace, calls_within
 from lab.words import format_bytes, format_count, format_duration, join_words
 
 _MOST_NAMES = 4
@@ -28,16 +28,16 @@ class DdpStory(Finding):
     """What a DDP module sent, and why."""
 
     module: int = 0
-    """Its number, where there are several."""
+    """Number of the module, if there are several."""
     made_at: str = ""
     what: tuple[str, ...] = ()
-    """The calls, or their contents, in short."""
+    """The calls or their contents, in short."""
     count: int = 0
     of: int = 0
     bytes: int = 0
     before: int = 0
     first: int = 0
-    more: int = 0
+    other_buckets: int = field(default=0, metadata={"key": "more"})
     number: int = 0
     share: float = 0.0
     step_s: float = 0.0
@@ -47,7 +47,7 @@ class DdpStory(Finding):
     parameters: int | None = None
 
     def render(self) -> Words:
-        """What it sent, with the module, where there are several."""
+        """Say what the module sent; name the module if there are several."""
         head, *rest = self._chapter()
         where = f"DDP module {self.module} ({self.made_at}): " if self.module else ""
         return f"{where}{head}", *rest
@@ -77,12 +77,15 @@ class DdpStory(Finding):
                 head = f"In {forwards} rank 0's buffers replace everybody's ({calls})"
                 return f"{head}: BatchNorm's running statistics, for example", "broadcast_buffers=False turns that off."
             case TrainingKind.DDP_REDUCED:
-                which, more = "It" if self.number == 1 else "The last", f"; {self.more} more" if self.more else ""
+                which, extra = (
+                    "It" if self.number == 1 else "The last",
+                    f"; {self.other_buckets} more" if self.other_buckets else "",
+                )
                 first = f", the first {self.first}" if self.first != self.count else ""
                 return (
                     f"{format_count(self.number, 'backward')} added up gradients over all ranks, a call for each "
                     "bucket as soon as it is full",
-                    f"{which} had {format_count(self.count, 'bucket')}{first}: {'; '.join(self.what)}{more}.",
+                    f"{which} had {format_count(self.count, 'bucket')}{first}: {'; '.join(self.what)}{extra}.",
                 )
             case TrainingKind.DDP_COMPRESSED:
                 sizes = f"{format_bytes(self.bytes)} instead of {format_bytes(self.before)}"
@@ -97,8 +100,8 @@ class DdpStory(Finding):
                     f"{order}, and the buckets are rebuilt by it: {became}.",
                 )
             case TrainingKind.DDP_OVERLAP if self.single_bucket:
-                beside = "nothing of its all_reduce can run beside the computation"
-                full = f"With one bucket, full only when the last gradient is ready, {beside}"
+                serial = "nothing of its all_reduce can run beside the computation"
+                full = f"With one bucket, full only when the last gradient is ready, {serial}"
                 return (f"{full}: {format_duration(self.step_s)} a step",)
             case TrainingKind.DDP_OVERLAP:
                 return (
@@ -109,15 +112,16 @@ class DdpStory(Finding):
                 used = f"each backward also adds up who used which parameter ({calls}, a number for each parameter)"
                 return (f"With find_unused_parameters {used}: one that no rank used keeps its gradient as it was",)
             case TrainingKind.DDP_OTHER:
-                carried = f"{format_count(self.count, 'call')} in backward carried no whole bucket ({calls})"
+                sent = f"{format_count(self.count, 'call')} in backward carried no whole bucket ({calls})"
                 whose = "a communication hook sends something else, or they are SyncBatchNorm's or the script's own"
-                return (f"{carried}: {whose}",)
+                return (f"{sent}: {whose}",)
         backwards = f"{self.count} of {format_count(self.of, 'backward')}"
         return (f"{backwards} sent nothing: under no_sync() gradients are only added up locally",)
 
 
 Chapter = tuple[TrainingKind, Sequence[Call] | None, Mapping[str, Any]]
-"""The calls that it is about, where it is about some: without any it is left out. And what else `DdpStory` has."""
+"""Kind, calls, and other fields of a `DdpStory`. Without calls (an empty list) there is no chapter; None: it is not
+about calls."""
 
 
 class Backward(NamedTuple):
@@ -125,58 +129,58 @@ class Backward(NamedTuple):
 
     calls: Sequence[Call]
     quiet: bool = False
-    """Whether no_sync() was in force."""
+    """Whether it ran under no_sync()."""
 
     @property
     def buckets(self) -> list[Call]:
-        """Reductions of buckets, in their order."""
+        """Reductions of buckets, in order."""
         return [call for call in self.calls if call.bucket is not None]
 
 
 @dataclass(slots=True)
 class Module:
-    """What one module of one rank called, as far as it is known to be its own."""
+    """The calls of one module of one rank, as far as they can be assigned to it."""
 
     number: int
     source: str
     layouts: list[Buckets]
     construction: Sequence[Call]
     forwards: list[list[Call]] = field(default_factory=list)
-    """What DDP itself sent before each."""
+    """What DDP itself sent before each forward."""
     backwards: list[Backward] = field(default_factory=list)
 
     @property
     def parameters(self) -> int:
-        """Number of its parameters; 0 where that is not on record."""
+        """Number of its parameters; 0 if unknown."""
         return sum(map(len, self.layouts[0].buckets)) if self.layouts else 0
 
 
 def find_modules(rank: RankTrace) -> list[Module]:
-    """The modules of a rank, each with what is known to be its own.
+    """Return the modules of a rank, each with the calls that can be assigned to it.
 
-    Where there are several, that is its construction, its forwards, and the buckets of its gradients.
+    With several modules, these are construction, forwards, and the buckets of gradients.
     """
 
-    def during(mark: Mark) -> Sequence[Call]:
-        return calls_within(rank.calls, mark.begin, math.inf if mark.end is None else mark.end)
+    def during(phase: Phase) -> Sequence[Call]:
+        return calls_within(rank.calls, phase.begin, math.inf if phase.end is None else phase.end)
 
-    built, modules = [mark for mark in rank.marks if mark.name == "DDP()"], list[Module]()
+    built, modules = [phase for phase in rank.phases if phase.name == "DDP()"], list[Module]()
     alone = len(built) == 1
     for number, begun in enumerate(built, start=1):
         module = Module(number, begun.source, [one for one in rank.buckets if one.module == number], during(begun))
         modules.append(module)
-        forward: Mark | None = None
-        for mark in (mark for mark in rank.marks if mark.begin >= begun.begin):
-            if mark.name == "forward" and (mark.module == number or (alone and mark.module is None)):
-                forward = mark
-                sent = [call for call in during(mark) if call.op == "broadcast"]
+        forward: Phase | None = None
+        for phase in (phase for phase in rank.phases if phase.begin >= begun.begin):
+            if phase.name == "forward" and (phase.module == number or (alone and phase.module is None)):
+                forward = phase
+                sent = [call for call in during(phase) if call.op == "broadcast"]
                 module.forwards.append([call for call in sent if call.via.startswith("DistributedDataParallel")])
-            elif mark.name == "backward" and not alone:
-                if buckets := [call for call in during(mark) if call.module == number]:
+            elif phase.name == "backward" and not alone:
+                if buckets := [call for call in during(phase) if call.module == number]:
                     module.backwards.append(Backward(buckets))
-            elif mark.name == "backward" and forward is not None:
-                module.backwards.append(Backward(during(mark), quiet=not forward.synchronised))
-                forward = None  # a backward without a forward before it is some other model's
+            elif phase.name == "backward" and forward is not None:
+                module.backwards.append(Backward(during(phase), quiet=not forward.synchronised))
+                forward = None  # a backward without an earlier forward belongs to another model
     return modules
 
 
@@ -188,13 +192,13 @@ def _dtype(call: Call) -> str:
 
 
 def explain_ddp(run: Explained) -> list[Finding]:
-    """The story of a run that ended well; of one whose times say nothing, without them."""
-    story = tell_ddp_story(run.evidence) if run.ended_well and run.evidence.trace.recorded else []
+    """Return the story of a run that ended well; without overlap if times of the run mean nothing."""
+    story = build_ddp_story(run.evidence) if run.ended_well and run.evidence.trace.recorded else []
     return [one for one in story if not (run.evidence.untimed and one.kind is TrainingKind.DDP_OVERLAP)]
 
 
-def tell_ddp_story(evidence: Evidence) -> list[Finding]:
-    """What the DDP modules of the lowest rank sent; of later modules only what the earlier ones did not do."""
+def build_ddp_story(evidence: Evidence) -> list[Finding]:
+    """Return what the DDP modules of the lowest rank sent; for later modules only kinds that no earlier one has."""
     modules = next((ours for rank in evidence.trace.ranks.values() if (ours := find_modules(rank))), [])
     story: dict[TrainingKind, Finding] = {}
     for module in modules:
@@ -255,12 +259,12 @@ def _chapters(module: Module) -> Iterator[Chapter]:
 
 
 def _is_bitmap(call: Call, module: Module) -> bool:
-    """Whether it adds up which parameters were used."""
+    """Return whether a call adds up which parameters were used."""
     return call.op == "all_reduce" and call.bucket is None and _is_of_parameters(call, module, 0)
 
 
 def _rebuilding(module: Module) -> tuple[int, list[Call]]:
-    """The number of the forward before which rank 0 sent its order of parameters, from 1, and how; or none."""
+    """Return the number of the forward before which rank 0 sent its parameter order, from 1, and its calls; or none."""
     for number, calls in enumerate(module.forwards, start=1):
         order = [call for call in calls if _dtype(call) == "int32"][:2]
         if len(order) == 2 and _is_of_parameters(order[0], module, 1):
@@ -268,19 +272,24 @@ def _rebuilding(module: Module) -> tuple[int, list[Call]]:
     return 0, []
 
 
-def _is_of_parameters(call: Call, module: Module, more: int) -> bool:
-    """Whether it has a whole number for each parameter, and so many more."""
-    return _dtype(call) == "int32" and call.inputs[0].count == module.parameters + more
+def _is_of_parameters(call: Call, module: Module, extra: int) -> bool:
+    """Return whether a call has an integer for each parameter, and `extra` more."""
+    return _dtype(call) == "int32" and call.inputs[0].count == module.parameters + extra
 
 
 def _reduction(reducing: Sequence[Sequence[Call]], state: Sequence[Call]) -> Iterator[Chapter]:
-    """The buckets; and where they travel in another dtype than the parameters have, that they are compressed."""
+    """Yield the buckets, and that they are compressed if their dtype differs from that of the parameters."""
     first, last = reducing[0], reducing[-1]
     shown = tuple(
         f"{format_bytes(call.bytes_in)} of {call.inputs[0].dtype} ({_names(call.parameters)})"
         for call in last[:_MOST_BUCKETS]
     )
-    counts = {"number": len(reducing), "count": len(last), "first": len(first), "more": len(last[_MOST_BUCKETS:])}
+    counts = {
+        "number": len(reducing),
+        "count": len(last),
+        "first": len(first),
+        "other_buckets": len(last[_MOST_BUCKETS:]),
+    }
     yield TrainingKind.DDP_REDUCED, [*chain(*reducing)], {"what": shown, **counts}
     own, sent = {_dtype(call) for call in state}, {_dtype(call) for call in last if call.inputs}
     if len(sent) == 1 and own and not sent & own:
@@ -290,23 +299,23 @@ def _reduction(reducing: Sequence[Sequence[Call]], state: Sequence[Call]) -> Ite
 
 
 def _overlap(reducing: Sequence[Sequence[Call]]) -> dict[str, Any]:
-    """How much of the time of buckets passed while gradients were still being computed; empty where there are none.
+    """Return how much of the time of buckets passed while gradients were computed; empty if there are no buckets.
 
-    Gradients are taken to be complete when the last bucket of the backward has been issued.
+    Gradients count as complete when the last bucket of the backward has been issued.
     """
-    total, beside = 0.0, 0.0
+    total, overlapped = 0.0, 0.0
     for buckets in reducing:
         spans: list[Span] = [(call.begin, call.end) for call in buckets if call.end is not None]
         issued = max((begin for begin, _ in spans), default=0.0)
-        total += length(spans)
-        beside += length((begin, min(end, issued)) for begin, end in spans)
+        total += covered_s(spans)
+        overlapped += covered_s((begin, min(end, issued)) for begin, end in spans)
     single = all(len(buckets) == 1 for buckets in reducing)
-    step_s = (total if single else total - beside) / max(1, len(reducing))
-    return {"single_bucket": single, "share": beside / total, "step_s": step_s} if total else {}
+    step_s = (total if single else total - overlapped) / max(1, len(reducing))
+    return {"single_bucket": single, "share": overlapped / total, "step_s": step_s} if total else {}
 
 
 def _what(calls: Sequence[Call]) -> tuple[str, ...]:
-    """`broadcast of int64 [18]`, for each call."""
+    """Return `broadcast of int64 [18]`, for each call."""
     return tuple(f"{call.op} of {call.inputs[0].dtype} {list(call.inputs[0].shape)}" for call in calls if call.inputs)
 
 
@@ -315,5 +324,5 @@ def _bytes(calls: Sequence[Call]) -> int:
 
 
 def _names(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    rest = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,6 +1,6 @@
-"""The kinds of findings of training, and how often each rank went through the phases of a training step.
+"""Kinds of findings of training, and differences in how ranks went through the phases of a training step.
 
-Only what differs between ranks is told: a forward without a backward is as good as any other where all ranks do so.
+Only differences between ranks are reported: a forward without a backward is fine if all ranks do the same.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from dataclasses import field, replace
 from typing import Literal
 
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.finding import Finding, Kind, Words, majority
+from lab.diagnosis.finding import Finding, Kind, Words, find_majority
 from lab.diagnosis.wording import join_ranks
-from lab.trace.model import Mark, RankTrace, calls_within
+from lab.trace.model import Phase, RankTrace, calls_within
 from lab.words import format_count, name_ranks
 
 
 class TrainingKind(Kind):
-    """The kinds of findings of this feature; parameters of other shapes are `shape`."""
+    """Kinds of findings of this feature; parameters with other shapes are `shape`."""
 
     COUNTS = "counts"
     PARAMETER_ORDER = "parameter_order"
@@ -42,17 +42,17 @@ class PhaseCounts(Finding):
     phase: Literal["forward", "backward"]
     number: int
     did: bool
-    """Whether the first side did it there, and the other did not."""
+    """Whether the first side did it there and the second did not."""
     first: tuple[int, ...]
     second: tuple[int, ...]
     forwards: Mapping[int, int] = field(default_factory=dict)
     """By rank."""
     backwards: Mapping[int, int] = field(default_factory=dict)
     exchanged: Mapping[int, int] = field(default_factory=dict)
-    """In how many backwards a rank exchanged gradients."""
+    """By rank: number of backwards in which it exchanged gradients."""
 
     def render(self) -> Words:
-        """What each side did, and in which forward or backward they parted."""
+        """Say what each side did, and in which forward or backward they differ."""
         first, second, number = self.first, self.second, self.number
         backwards = {rank: format_count(count, "backward") for rank, count in self.backwards.items()}
         if self.phase == "forward":
@@ -70,19 +70,19 @@ class PhaseCounts(Finding):
 
 
 Flags = Sequence[bool | None]
-"""Of each forward or backward, whether something came of it; None where the run was over before that was known."""
+"""For each forward or backward, whether the event followed; None if the run was over first."""
 
 
 def count_phases(evidence: Evidence) -> Iterator[Finding]:
-    """In a run that broke, the first difference in how its ranks went through their training steps."""
+    """Yield the first difference in how ranks of a run that broke went through their training steps."""
     ranks = {number: rank for number, rank in evidence.trace.ranks.items() if rank.recorded}
-    marks = {number: _outermost(rank) for number, rank in ranks.items()}
+    phases = {number: _outermost(rank) for number, rank in ranks.items()}
     forwards, backwards = (
-        {number: [mark for mark in ours if mark.name == name] for number, ours in marks.items()}
+        {number: [phase for phase in ours if phase.name == name] for number, ours in phases.items()}
         for name in ("forward", "backward")
     )
     exchanged: dict[int, Flags] = {}
-    facts = _compare("forward", {number: _followed(ours) for number, ours in marks.items()})
+    facts = _compare("forward", {number: _followed(ours) for number, ours in phases.items()})
     if facts is None and any(rank.modules for rank in ranks.values()):
         exchanged = {number: _exchanged(rank, backwards[number]) for number, rank in ranks.items()}
         facts = _compare("backward", exchanged)
@@ -98,51 +98,54 @@ def count_phases(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
-def _outermost(rank: RankTrace) -> list[Mark]:
-    """Forwards, backwards and steps that lie within no other: of a checkpoint, not the backward inside a backward."""
-    kept: list[Mark] = []
-    for mark in (mark for mark in rank.marks if mark.name in ("forward", "backward", "step")):
-        if not kept or (kept[-1].end is not None and kept[-1].end <= mark.begin):
-            kept.append(mark)
+def _outermost(rank: RankTrace) -> list[Phase]:
+    """Return forwards, backwards, and steps that are in no other.
+
+    With checkpointing, a backward can contain another.
+    """
+    kept: list[Phase] = []
+    for phase in (phase for phase in rank.phases if phase.name in ("forward", "backward", "step")):
+        if not kept or (kept[-1].end is not None and kept[-1].end <= phase.begin):
+            kept.append(phase)
     return kept
 
 
-def _followed(marks: Sequence[Mark]) -> Flags:
-    """Of each forward, whether a backward came before the next one."""
+def _followed(phases: Sequence[Phase]) -> Flags:
+    """Return for each forward whether a backward came before the next one."""
     flags: list[bool | None] = []
-    for mark in marks:
-        if mark.name == "forward":
+    for phase in phases:
+        if phase.name == "forward":
             if flags and flags[-1] is None:
                 flags[-1] = False
             flags.append(None)
-        elif mark.name == "backward" and flags:
+        elif phase.name == "backward" and flags:
             flags[-1] = True
     return flags
 
 
-def _exchanged(rank: RankTrace, backwards: Sequence[Mark]) -> Flags:
-    """Of each backward, whether it exchanged gradients."""
+def _exchanged(rank: RankTrace, backwards: Sequence[Phase]) -> Flags:
+    """Return for each backward whether it exchanged gradients."""
     flags: list[bool | None] = []
-    for mark in backwards:
-        calls = calls_within(rank.calls, mark.begin, rank.last if mark.end is None else mark.end)
+    for phase in backwards:
+        calls = calls_within(rank.calls, phase.begin, rank.last if phase.end is None else phase.end)
         exchanged = any(call.asynchronous and call.operation.reduces for call in calls)
-        flags.append(True if exchanged else None if mark.end is None else False)
+        flags.append(True if exchanged else None if phase.end is None else False)
     return flags
 
 
 def _compare(phase: Literal["forward", "backward"], flags: Mapping[int, Flags]) -> PhaseCounts | None:
-    """The first forward or backward at which a rank differs from most others, or of two from its own habit."""
+    """Return the first forward or backward at which a rank differs from most others, or of two from its own habit."""
     known = {rank: of for rank, of in flags.items() if of}
     for n in range(min(map(len, known.values()), default=0)):
         here = {rank: of[n] for rank, of in known.items()}
         if None in here.values() or len(set(here.values())) == 1:
             continue
-        common, odd = majority(here)
+        common, deviating = find_majority(here)
         if common is None:
-            habits = {rank: majority(dict(enumerate(of)))[0] for rank, of in known.items()}
-            odd = tuple(rank for rank, habit in habits.items() if habit is not None and here[rank] != habit)
-        named = bool(odd) and len({here[rank] for rank in odd}) == 1 and len(odd) < len(here)
-        did = here[min(odd if named else here)]
+            habits = {rank: find_majority(dict(enumerate(of)))[0] for rank, of in known.items()}
+            deviating = tuple(rank for rank, habit in habits.items() if habit is not None and here[rank] != habit)
+        named = bool(deviating) and len({here[rank] for rank in deviating}) == 1 and len(deviating) < len(here)
+        did = here[min(deviating if named else here)]
         first, second = (tuple(rank for rank, flag in here.items() if (flag == did) == same) for same in (True, False))
         ranks, others = (first, second) if named else ((), (*first, *second))
         return PhaseCounts(

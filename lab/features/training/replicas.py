@@ -1,16 +1,17 @@
-"""Whether what ranks train is the same on all of them: replicas of DDP modules, and weights that no module has."""
+"""Check that ranks train the same: replicas of DDP modules, and weights that belong to no module."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
 from itertools import chain, combinations, islice
 from typing import Any, Literal, NamedTuple
 
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.finding import Finding, FindingKind, Kind, Side, Words, majority, sides_of, unique_lines
-from lab.diagnosis.wording import at
+from lab.diagnosis.finding import Finding, FindingKind, Kind, Side, Words, find_majority, sides_of, unique_lines
+from lab.diagnosis.wording import render_lines
 from lab.features.training.findings import TrainingKind
 from lab.features.training.trace_lines import Turn, turns_of
 from lab.features.values.expected import number_of
@@ -25,9 +26,9 @@ from lab.trace.model import Buffer, Call, Module, RankTrace
 from lab.words import format_count, format_ordinal, join_words, name_ranks
 
 _CLOSE = 1e-4
-"""Norms that differ by less than this part of them are taken to be the same: processors round differently."""
+"""Norms that differ by less than this part count as equal: processors round differently."""
 _OF_DDP = ("backward", "forward", "DDP()")
-"""Phases in which DDP itself calls."""
+"""Phases in which DDP itself makes calls."""
 Norms = Sequence[float | None]
 _How = Literal["parameters", "parameter", "order", "norm", "steps"]
 _MOST_NAMES = 3
@@ -38,15 +39,15 @@ Modules = Mapping[int, Module]
 
 
 class Replicas(Finding):
-    """Replicas of a DDP module that are not alike."""
+    """Replicas of a DDP module that differ."""
 
     how: _How
     at: tuple[str, ...] = ()
-    """Where the module was made."""
+    """Where the module was constructed."""
     sides: tuple[Side, ...] = ()
     only_here: tuple[str, ...] = ()
-    """Parameters that only the odd ranks have."""
-    place: int = 0
+    """Parameters that only the deviating ranks have."""
+    position: int = field(default=0, metadata={"key": "place"})
     """Number of the parameter, from 1."""
     parameter: str = ""
     steps: int = 0
@@ -56,12 +57,9 @@ class Replicas(Finding):
     stepped_at: tuple[str, ...] = ()
 
     def render(self) -> Words:
-        """In what the replicas differ."""
-        title, place, unlike = (
-            f"the DDP module{at(self.at)}",
-            format_ordinal(self.place),
-            join_words(map(_have, self.sides)),
-        )
+        """Say how the replicas differ."""
+        title, position = f"the DDP module{render_lines(self.at)}", format_ordinal(self.position)
+        unlike = join_words(map(_have, self.sides))
         why = ""
         match self.how:
             case "parameters":
@@ -69,9 +67,9 @@ class Replicas(Finding):
                 extra = f"; {names} only on {name_ranks(self.ranks)}" if names else ""
                 head = f"the replicas of {title} are not alike: {unlike}{extra}"
             case "parameter":
-                head = f"the replicas of {title} are not alike: as {place} parameter {unlike}"
+                head = f"the replicas of {title} are not alike: as {position} parameter {unlike}"
             case "order":
-                head = f"the replicas of {title} have the same parameters in another order: as {place} {unlike}"
+                head = f"the replicas of {title} have the same parameters in another order: as {position} {unlike}"
                 why = "DDP goes by their number, so gradients of different parameters were added up."
             case "norm":
                 why = "No backward had exchanged gradients." if self.no_exchange else ""
@@ -83,34 +81,34 @@ class Replicas(Finding):
                 head = f"{after}: the norm of {self.parameter} is {on_sides(self.sides)}"
             case _:
                 never = name_ranks(rank for rank in (*self.ranks, *self.others) if rank not in self.stepped)
-                stepped = f"{name_ranks(self.stepped)} stepped the parameters of {title}{at(self.stepped_at)}"
+                stepped = f"{name_ranks(self.stepped)} stepped the parameters of {title}{render_lines(self.stepped_at)}"
                 exchanged = "where all exchanged their gradients: the replicas are no longer the same"
                 head = f"{stepped}, and {never} never did, {exchanged}"
         return head, why
 
 
-class WeightsApart(Finding):
-    """Weights that are trained by the same gradients, and differ."""
+class DivergedWeights(Finding):
+    """Weights that are trained with the same gradients and differ."""
 
     kind: Kind = TrainingKind.DIVERGED
     reduced_at: tuple[str, ...]
     steps: int
     stepped_at: tuple[str, ...]
-    place: int
+    position: int = field(metadata={"key": "place"})
     sides: tuple[Side, ...]
 
     def render(self) -> Words:
-        """Where their gradients were reduced, and in what the weights differ."""
+        """Say where the gradients were reduced, and how the weights differ."""
         return (
             f"{name_ranks((*self.ranks, *self.others))} train by the same gradients, reduced at "
             f"{join_words(self.reduced_at)}, but not the same weights: after {format_count(self.steps, 'step')} of the "
-            f"optimizer{at(self.stepped_at)} the norm of its {format_ordinal(self.place)} parameter is "
+            f"optimizer{render_lines(self.stepped_at)} the norm of its {format_ordinal(self.position)} parameter is "
             f"{on_sides(self.sides)}"
         )
 
 
 def on_sides(sides: Sequence[Side]) -> str:
-    """`3 steps on rank 0 and 4 steps on rank 1`."""
+    """Return `3 steps on rank 0 and 4 steps on rank 1`."""
     return join_words(f"{side.what} on {name_ranks(side.ranks)}" for side in sides)
 
 
@@ -119,21 +117,21 @@ def _have(side: Side) -> str:
 
 
 def find_unlike_state(evidence: Evidence) -> list[Finding]:
-    """Replicas that are not alike, then weights without a module."""
-    return [*find_unlike_replicas(evidence), *find_weights_apart(evidence)]
+    """Return replicas that differ, then weights without a module."""
+    return [*find_unlike_replicas(evidence), *find_diverged_weights(evidence)]
 
 
 def find_unlike_replicas(evidence: Evidence) -> list[Finding]:
-    """What differs between the replicas of each module: its parameters, or their order, or else their values."""
+    """Return how the replicas of each module differ: in their parameters, in the order, or in the values."""
     findings = list[Finding]()
     for modules in _replicas(evidence):
-        rules = (_other_parameters, _other_order, _apart, _stepped_by_some)
+        rules = (_other_parameters, _other_order, _other_values, _stepped_by_some)
         findings += islice(filter(None, (rule(modules, evidence) for rule in rules)), 1)
     return findings
 
 
 def _replicas(evidence: Evidence) -> list[Modules]:
-    """Modules that were constructed in the same turn in the same group."""
+    """Return modules that were constructed in the same turn in the same group."""
     by_turn: dict[tuple[str, int], dict[int, Module]] = {}
     for number, rank in evidence.trace.ranks.items():
         turns = Counter[str]()
@@ -144,19 +142,21 @@ def _replicas(evidence: Evidence) -> list[Modules]:
 
 
 def _other_parameters(modules: Modules, evidence: Evidence) -> Finding | None:
-    """Ranks whose module has another number of parameters than most, or one of another shape."""
+    """Return ranks whose module has another number of parameters than most, or one of another shape."""
     shapes = {rank: tuple((one.dtype, one.shape) for one in module.parameters) for rank, module in modules.items()}
     if len(set(shapes.values())) == 1:
         return None
-    odd = majority(shapes)[1] or tuple(rank for rank in majority(_compared(evidence))[1] if rank in shapes)
+    deviating = find_majority(shapes)[1] or tuple(
+        rank for rank in find_majority(_compared(evidence))[1] if rank in shapes
+    )
     if len({len(of) for of in shapes.values()}) > 1:
         counts = sides_of({rank: format_count(len(of), "parameter") for rank, of in shapes.items()})
-        only_here = _only_here(modules, odd)
-        return _unlike(FindingKind.SHAPE, "parameters", modules, odd, sides=counts, only_here=only_here)
+        only_here = _only_here(modules, deviating)
+        return _unlike(FindingKind.SHAPE, "parameters", modules, deviating, sides=counts, only_here=only_here)
     first = _first_difference(shapes)
     parameters = {rank: module.parameters[first] for rank, module in modules.items()}
     shown = {rank: f"{one.name} ({one.dtype} {list(one.shape)})" for rank, one in parameters.items()}
-    return _unlike(FindingKind.SHAPE, "parameter", modules, odd, sides=sides_of(shown), place=first + 1)
+    return _unlike(FindingKind.SHAPE, "parameter", modules, deviating, sides=sides_of(shown), position=first + 1)
 
 
 def _first_difference(by_rank: Mapping[int, Sequence[object]]) -> int:
@@ -164,7 +164,7 @@ def _first_difference(by_rank: Mapping[int, Sequence[object]]) -> int:
 
 
 def _compared(evidence: Evidence) -> dict[int, tuple[object, ...]]:
-    """What each rank brought when DDP compared the shapes last, also one that ended before its module was on record."""
+    """Return what each rank passed to DDP's last comparison of shapes, even if its module was not recorded."""
     return {
         rank: tuple(call.own[0].values)
         for rank, trace in evidence.trace.ranks.items()
@@ -173,70 +173,73 @@ def _compared(evidence: Evidence) -> dict[int, tuple[object, ...]]:
     }
 
 
-def _only_here(modules: Modules, odd: tuple[int, ...]) -> tuple[str, ...]:
-    """Parameters that only the odd ranks have, by name."""
-    others = {one.name for rank, module in modules.items() if rank not in odd for one in module.parameters}
-    return tuple(one.name for rank in odd[:1] for one in modules[rank].parameters if one.name not in others)
+def _only_here(modules: Modules, deviating: tuple[int, ...]) -> tuple[str, ...]:
+    """Return the names of parameters that only the deviating ranks have."""
+    others = {one.name for rank, module in modules.items() if rank not in deviating for one in module.parameters}
+    return tuple(one.name for rank in deviating[:1] for one in modules[rank].parameters if one.name not in others)
 
 
 def _other_order(modules: Modules, _: Evidence) -> Finding | None:
-    """Ranks that have the same parameters in another order: nothing stops DDP from adding up what does not belong."""
+    """Return ranks with the same parameters in another order.
+
+    DDP does not notice it, and adds gradients that do not belong together.
+    """
     names = {rank: tuple(one.name for one in module.parameters) for rank, module in modules.items()}
     if len(set(names.values())) == 1 or len({tuple(sorted(of)) for of in names.values()}) > 1:
         return None
     first = _first_difference(names)
-    sides = sides_of({rank: of[first] for rank, of in names.items()})
-    return _unlike(TrainingKind.PARAMETER_ORDER, "order", modules, majority(names)[1], place=first + 1, sides=sides)
+    sides, deviating = sides_of({rank: of[first] for rank, of in names.items()}), find_majority(names)[1]
+    return _unlike(TrainingKind.PARAMETER_ORDER, "order", modules, deviating, position=first + 1, sides=sides)
 
 
-def _apart(modules: Modules, evidence: Evidence) -> Finding | None:
-    """Ranks whose parameters have other values than those of most, the last time that all were looked at."""
+def _other_values(modules: Modules, evidence: Evidence) -> Finding | None:
+    """Return ranks whose parameters differ from those of most, the last time that all were recorded."""
     turns = sorted(set.intersection(*(set(module.norms) for module in modules.values())))
-    apart = [steps for steps in turns if not _alike({rank: module.norms[steps] for rank, module in modules.items()})]
-    if not apart or apart[-1] != turns[-1] or _are_averaged(modules, evidence):
+    diverged = [steps for steps in turns if not _alike({rank: module.norms[steps] for rank, module in modules.items()})]
+    if not diverged or diverged[-1] != turns[-1] or _are_averaged(modules, evidence):
         return None
-    norms = {rank: module.norms[apart[0]] for rank, module in modules.items()}
-    first, odd = _first_apart(norms)
+    norms = {rank: module.norms[diverged[0]] for rank, module in modules.items()}
+    first, deviating = _first_divergence(norms)
     traces = [evidence.trace.ranks[rank] for rank in modules]
     return _unlike(
         TrainingKind.DIVERGED,
         "norm",
         modules,
-        odd,
+        deviating,
         sides=sides_of({rank: f"{of[first]:.6g}" for rank, of in norms.items()}),
-        place=first + 1,
+        position=first + 1,
         parameter=next(iter(modules.values())).parameters[first].name,
-        steps=apart[0],
-        unused_forward=not any(mark.name == "forward" for trace in traces for mark in trace.marks),
+        steps=diverged[0],
+        unused_forward=not any(phase.name == "forward" for trace in traces for phase in trace.phases),
         no_exchange=not any(_exchanges(call) for trace in traces for call in trace.calls),
     )
 
 
-def _first_apart(norms: Mapping[int, Norms]) -> tuple[int, tuple[int, ...]]:
-    """The first parameter whose norms differ, and the ranks whose norms are not those of most."""
+def _first_divergence(norms: Mapping[int, Norms]) -> tuple[int, tuple[int, ...]]:
+    """Return the first parameter whose norms differ, and the ranks that deviate from most."""
     count = len(next(iter(norms.values())))
     first = next(n for n in range(count) if not _alike({rank: of[n : n + 1] for rank, of in norms.items()}))
-    alike = {rank: next(other for other in norms if close(norms[other], mine)) for rank, mine in norms.items()}
-    return first, majority(alike)[1]
+    alike = {rank: next(other for other in norms if are_close(norms[other], mine)) for rank, mine in norms.items()}
+    return first, find_majority(alike)[1]
 
 
 def _stepped_by_some(modules: Modules, evidence: Evidence) -> Finding | None:
-    """Ranks whose optimizers changed the module, where those of others never did, though all exchanged its gradients.
+    """Return ranks whose optimizers changed the module although those of others never did.
 
-    Unless the others may have got the weights in some other way.
+    All of them exchanged its gradients. Nothing is returned if the others may have received the weights in another way.
     """
     ours = tuple(rank for rank, module in modules.items() if module.norms)
     moved = all(len(set(modules[rank].norms.values())) > 1 for rank in ours)
     if len(ours) in (0, len(modules)) or not moved or _are_averaged(modules, evidence):
         return None
     traces = {rank: evidence.trace.ranks[rank] for rank in modules}
-    firsts = [mark for rank in ours for mark in [mark for mark in traces[rank].marks if mark.name == "step"][:1]]
-    since = min((mark.begin for mark in firsts), default=math.inf)
+    firsts = [phase for rank in ours for phase in [phase for phase in traces[rank].phases if phase.name == "step"][:1]]
+    since = min((phase.begin for phase in firsts), default=math.inf)
     if not all(any(call.begin > since and _exchanges(call) for call in of.calls) for of in traces.values()):
         return None
-    lines = unique_lines(mark.source for mark in firsts)
-    odd = majority({rank: rank in ours for rank in modules})[1]
-    return _unlike(TrainingKind.DIVERGED, "steps", modules, odd, stepped=ours, stepped_at=lines)
+    lines = unique_lines(phase.source for phase in firsts)
+    deviating = find_majority({rank: rank in ours for rank in modules})[1]
+    return _unlike(TrainingKind.DIVERGED, "steps", modules, deviating, stepped=ours, stepped_at=lines)
 
 
 def _exchanges(call: Call) -> bool:
@@ -244,9 +247,9 @@ def _exchanges(call: Call) -> bool:
 
 
 def _are_averaged(modules: Modules, evidence: Evidence) -> bool:
-    """Whether ranks may hold other weights by intent: gradients go elsewhere, or weights go round by other calls.
+    """Return whether weights may differ on purpose: gradients go to another group, or other calls exchange weights.
 
-    Such a call moves as many elements as the module has, or there is one for each size of its parameters.
+    Such a call moves as many elements as the module has, or there is a call for each size of its parameters.
     """
     for rank, module in modules.items():
         calls, sizes = (
@@ -263,56 +266,56 @@ def _are_averaged(modules: Modules, evidence: Evidence) -> bool:
 
 def _alike(norms: Mapping[int, Norms]) -> bool:
     first, *others = norms.values()
-    return all(close(first, other) for other in others)
+    return all(are_close(first, other) for other in others)
 
 
-def close(one: Norms, other: Norms) -> bool:
-    """Whether norms are those of the same tensors, as far as they are known."""
+def are_close(one: Norms, other: Norms) -> bool:
+    """Return whether norms may be those of the same tensors, as far as they are known."""
     return len(one) == len(other) and all(map(_same, one, other))
 
 
 def _same(one: float | None, other: float | None) -> bool:
     if one is None or other is None:
-        return True  # nobody knows
+        return True  # unknown
     return one == other or (one != one and other != other) or abs(one - other) <= _CLOSE * max(abs(one), abs(other))
 
 
-def _unlike(kind: Kind, how: _How, modules: Modules, odd: tuple[int, ...], **more: Any) -> Finding:
-    others = tuple(rank for rank in modules if rank not in odd)
-    lines = (*more.get("stepped_at", ()), *(modules[rank].source for rank in (*odd, *others)))
+def _unlike(kind: Kind, how: _How, modules: Modules, deviating: tuple[int, ...], **facts: Any) -> Finding:
+    others = tuple(rank for rank in modules if rank not in deviating)
+    lines = (*facts.get("stepped_at", ()), *(modules[rank].source for rank in (*deviating, *others)))
     at = unique_lines(module.source for module in modules.values())
-    return Replicas(kind=kind, how=how, at=at, ranks=odd, others=others, lines=lines, **more)
+    return Replicas(kind=kind, how=how, at=at, ranks=deviating, others=others, lines=lines, **facts)
 
 
-# -- weights that ranks train by the same reduced gradients, without DDP, and that are not the same on all of them
+# -- weights that ranks train with the same reduced gradients, without DDP, and that differ
 
 _MOST_CALLS = 512
-"""Of the calls before a step so many are looked at."""
+"""Most calls before a step that are read."""
 _ADDS = ("SUM", "AVG")
 Turns = Mapping[int, Turn]
 """By rank: the same step of the same optimizer."""
 
 
 class _Sum(NamedTuple):
-    """What a reduction gave to a rank."""
+    """Result of a reduction on a rank."""
 
     line: str
     size: int
     norms: tuple[float, float]
-    """Its norm, and that of the mean if it is a sum."""
+    """Norm of the result, and norm of the mean if it is a sum."""
     varied: bool
-    """Whether its elements are not all the same."""
+    """Whether its elements differ from each other."""
 
 
-def find_weights_apart(evidence: Evidence) -> list[Finding]:
-    """For each optimizer, ranks that went from other weights by gradients that they had reduced together.
+def find_diverged_weights(evidence: Evidence) -> list[Finding]:
+    """Return, for each optimizer, ranks whose weights differ although they reduced their gradients together.
 
-    Weights may well differ: those of a pipeline's stages, of parts of a matrix, of an ensemble. But then gradients do,
-    too, or they are not what a reduction gave.
+    Weights may legally differ: in pipeline stages, parts of a matrix, or an ensemble. But then the gradients differ
+    too, or they are not the result of a reduction.
     """
     of_ranks = dict[int, dict[tuple[int, int], Turn]]()
     for rank, trace in evidence.trace.ranks.items():
-        # Gradients of the last step may have been dropped before they were on record.
+        # The gradients of the last step may have been freed before they were recorded.
         turns = {of: turn for of, turn in turns_of(trace).items() if any(norm is not None for norm in turn.gradients)}
         of_ranks |= {rank: turns} if turns else {}
     common = set.intersection(*map(set, of_ranks.values())) if of_ranks else set()
@@ -320,7 +323,7 @@ def find_weights_apart(evidence: Evidence) -> list[Finding]:
     for optimizer in sorted({number for number, _ in common}):
         numbers = [steps for number, steps in common if number == optimizer]
         first, last = (
-            [*_weights_apart(steps, {rank: of[optimizer, steps] for rank, of in of_ranks.items()}, evidence)]
+            [*_diverged_weights(steps, {rank: of[optimizer, steps] for rank, of in of_ranks.items()}, evidence)]
             for steps in (min(numbers), max(numbers))
         )
         still = [{*one.ranks, *one.others} for one in last]
@@ -328,61 +331,61 @@ def find_weights_apart(evidence: Evidence) -> list[Finding]:
     return findings
 
 
-def _weights_apart(steps: int, turns: Turns, evidence: Evidence) -> Iterator[WeightsApart]:
-    """Among the ranks that made a step, those of the same gradients whose weights differ."""
+def _diverged_weights(steps: int, turns: Turns, evidence: Evidence) -> Iterator[DivergedWeights]:
+    """Yield ranks with the same gradients and different weights, among ranks that made a step."""
     for alike in _of_the_same_gradients(turns):
         norms = {rank: turn.norms for rank, turn in alike.items()}
         reduced = [_reductions(turn, _sums(rank, turn, alike, evidence)) for rank, turn in alike.items()]
         if _alike(norms) or not all(reduced):
             continue
         reduced_at = unique_lines(chain(*reduced))
-        first, odd = _first_apart(norms)
-        others = tuple(rank for rank in alike if rank not in odd)
+        first, deviating = _first_divergence(norms)
+        others = tuple(rank for rank in alike if rank not in deviating)
         shown = {rank: "unknown" if of[first] is None else f"{of[first]:.6g}" for rank, of in norms.items()}
-        yield WeightsApart(
+        yield DivergedWeights(
             reduced_at=reduced_at,
             steps=steps,
             stepped_at=unique_lines(turn.source for turn in alike.values()),
-            place=first + 1,
+            position=first + 1,
             sides=sides_of(shown),
-            ranks=odd,
+            ranks=deviating,
             others=others,
-            lines=(*reduced_at, *(alike[rank].source for rank in (*odd, *others))),
+            lines=(*reduced_at, *(alike[rank].source for rank in (*deviating, *others))),
         )
 
 
 def _of_the_same_gradients(turns: Turns) -> Iterator[Turns]:
-    """Ranks with parameters of the same sizes and gradients of the same norms; at least two, and not all 0."""
+    """Yield groups of at least two ranks with equal parameter sizes and equal norms of gradients."""
     left = dict(turns)
     while left:
         first = next(iter(left.values()))
-        same = [n for n, of in left.items() if of.sizes == first.sizes and close(of.gradients, first.gradients)]
+        same = [n for n, of in left.items() if of.sizes == first.sizes and are_close(of.gradients, first.gradients)]
         alike = {rank: left.pop(rank) for rank in same}
         if len(alike) > 1:
             yield alike
 
 
 def _sums(rank: int, turn: Turn, alike: Turns, evidence: Evidence) -> list[_Sum]:
-    """What reductions over all of these ranks had given to one of them before its step, the latest first."""
-    found, groups = [], evidence.trace.groups
+    """Return results of reductions over all of these ranks before a rank's step, the latest first."""
+    sums, groups = [], evidence.trace.groups
     before = [call for call in evidence.calls(rank) if call.end is not None and call.end <= turn.time]
     for call in reversed(before[-_MOST_CALLS:]):
         members = groups[call.group].ranks if call.group in groups else ()
         if call.operation.reduces and call.reduce_op in _ADDS and alike.keys() <= set(members):
-            found += [one for buffer in call.outputs if (one := _sum(call, buffer, len(members))) is not None]
-    return found
+            sums += [one for buffer in call.outputs if (one := _sum(call, buffer, len(members))) is not None]
+    return sums
 
 
 def _sum(call: Call, buffer: Buffer, size: int) -> _Sum | None:
-    values, told = buffer.values, buffer.summary or {}
-    norm, varied = told.get("norm"), told.get("min") != told.get("max")
+    values, summary = buffer.values, buffer.summary or {}
+    norm, varied = summary.get("norm"), summary.get("min") != summary.get("max")
     if values is not None and len(values) == buffer.count:
         norm, varied = math.hypot(*(abs(number_of(value)) for value in values)), len(set(map(str, values))) > 1
     return _Sum(call.source, buffer.count, (norm, norm / size), varied) if isinstance(norm, float) else None
 
 
 def _reductions(turn: Turn, sums: Sequence[_Sum]) -> list[str]:
-    """The lines whose reductions gave a rank its gradients, all of them; empty where some came from elsewhere."""
+    """Return the lines of the reductions that produced all gradients of a rank; empty if some came from elsewhere."""
     known = [(size, norm) for size, norm in zip(turn.sizes, turn.gradients, strict=True) if norm]
     each = [_find(size, norm, sums) for size, norm in known]
     if None in each:
@@ -392,21 +395,21 @@ def _reductions(turn: Turn, sums: Sequence[_Sum]) -> list[str]:
 
 
 def _find(count: int, norm: float, sums: Sequence[_Sum]) -> _Sum | None:
-    return next((one for one in sums if one.size == count and any(close((n,), (norm,)) for n in one.norms)), None)
+    return next((one for one in sums if one.size == count and any(are_close((n,), (norm,)) for n in one.norms)), None)
 
 
 class _Trained(NamedTuple):
-    """What one rank trains in one place: a DDP module, or the parameters of an optimizer without one."""
+    """What one rank trains: a DDP module, or the parameters of an optimizer without a module."""
 
     title: str
     names: Sequence[str]
-    """Of its parameters, in their order."""
+    """Names of its parameters, in order."""
     norms: dict[int, Norms]
-    """Of each parameter, after so many steps."""
+    """By number of steps: the norm of each parameter."""
 
 
 class ReplicasKeys(Frozen):
-    """What scenarios say of replicas."""
+    """What scenarios state about replicas."""
 
     replicas: str | None = key_field(None, choice_kind(("equal",)), "replicas: equal", "not checked")
     """`equal`: what ranks train must be the same on all of them. Compared are the norms of all parameters of each
@@ -417,12 +420,12 @@ class ReplicasKeys(Frozen):
 def judge_replicas(
     _: str, plan: Plan, evidence: Evidence, variables: Mapping[int, RankVariables], __: bool | None
 ) -> list[Expectation]:
-    """The expectation of a run's scenario."""
+    """Return the expectation of a run's scenario."""
     return [check_replicas(plan.scenario.expect.tolerance, evidence, len(variables))]
 
 
 def check_replicas(tolerance: Tolerance, evidence: Evidence, world_size: int) -> Expectation:
-    """The expectation that whatever ranks train is the same on all of them; not met where that is not known."""
+    """Return the expectation that ranks train the same; it is not met if this is unknown."""
     problem = next(_problems(tolerance, evidence, range(world_size)), None)
     return Expectation(what="replicas", expected="equal", got=problem or "equal", met=problem is None)
 
@@ -435,8 +438,8 @@ def _problems(tolerance: Tolerance, evidence: Evidence, ranks: Sequence[int]) ->
         return
     trained: dict[tuple[str, int], dict[int, _Trained]] = {}
     for rank in ranks:
-        for place, one in _trained(traces[rank]).items():
-            trained.setdefault(place, {})[rank] = one
+        for identity, one in _trained(traces[rank]).items():
+            trained.setdefault(identity, {})[rank] = one
     if not trained:
         yield "(no step of an optimizer is on record)"
     for replicas in trained.values():
@@ -447,21 +450,21 @@ def _problems(tolerance: Tolerance, evidence: Evidence, ranks: Sequence[int]) ->
 
 
 def _trained(trace: RankTrace) -> dict[tuple[str, int], _Trained]:
-    """What a rank trained: each by what it is and its turn among those."""
+    """Return what a rank trained, by kind and number."""
     trained = {}
     for turn, module in enumerate(trace.modules, 1):
         names = [parameter.name for parameter in module.parameters]
         if module.norms:
             trained["module", turn] = _Trained(f"the DDP module at {module.source}", names, {**module.norms})
     for (number, steps), one in turns_of(trace).items():
-        names = [f"its {format_ordinal(place + 1)} parameter" for place in range(len(one.sizes))]
+        names = [f"its {format_ordinal(position + 1)} parameter" for position in range(len(one.sizes))]
         optimizer = _Trained(f"the optimizer that steps at {one.source}", names, {})
         trained.setdefault(("optimizer", number), optimizer).norms[steps] = one.norms
     return trained
 
 
 def _differences(tolerance: Tolerance, replicas: Mapping[int, _Trained]) -> Iterator[str]:
-    """In what the replicas of one thing differ; the first of these is known to be so."""
+    """Yield how the replicas of one item differ; the first difference is certain."""
     first = next(iter(replicas.values()))
     numbers = sides_of({rank: format_count(len(one.names), "parameter") for rank, one in replicas.items()})
     if len(numbers) > 1:

@@ -1,99 +1,108 @@
-"""What a trace tells of the DistributedDataParallel modules of a rank, and which all_reduce carries which bucket."""
+"""Read lines about DistributedDataParallel modules from a trace, and assign reductions to buckets."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from lab.trace.model import Buckets, Buffer, Call, Mark, Module, Parameter, RankTrace
-from lab.trace.read import RankReader, sizes, whole
+from lab.trace.model import Buckets, Buffer, Call, Module, Parameter, Phase, RankTrace
+from lab.trace.read import RankReader, parse_count, parse_shape
 
 _HOOKS = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
 _DIVIDE_FIRST = {None, *(f"{_HOOKS}.{name}" for name in ("allreduce_hook", "fp16_compress_hook", "bf16_compress_hook"))}
-"""What divides gradients before it adds them up: DDP itself, and these hooks of PyTorch; of others nobody knows."""
+"""What divides gradients before it adds them: DDP itself and these hooks of PyTorch; for others this is unknown."""
 
 
 class Turn(NamedTuple):
-    """What an optimizer had and did at one of its steps."""
+    """State and work of an optimizer at one of its steps."""
 
     time: float
     source: str
     sizes: tuple[int, ...]
     """Elements of each of its parameters."""
     gradients: tuple[float | None, ...]
-    """The norm of the gradient of each, None where it had none or it is not known; of a sample where that is large."""
+    """Norm of each gradient, None if there was none or it is unknown; for a large gradient, norm of a sample."""
     norms: tuple[float | None, ...]
-    """The norm of each parameter after the step."""
+    """Norm of each parameter after the step."""
 
 
 def turns_of(rank: RankTrace) -> dict[tuple[int, int], Turn]:
-    """By number of an optimizer that has no parameter of a DDP module, and of a step of it."""
+    """Return the turns by number of the optimizer and of its step.
+
+    Only optimizers without parameters of DDP modules have turns.
+    """
     turns: dict[tuple[int, int], Turn] = rank.extra.setdefault("optimizer_turns", {})
     return turns
 
 
 class ModuleReader:
-    """Reads the lines about modules and optimizers of one rank, in order, beside those that `RankReader` reads."""
+    """Reads lines about modules and optimizers of one rank, in addition to the lines that `RankReader` reads."""
 
     def __init__(self, reader: RankReader) -> None:
         self.reader, self.result = reader, reader.result
         self._called: tuple[int, bool] | None = None
-        """Number of the module whose forward is to begin next, and whether its gradients will be exchanged."""
-        self._mark = reader.actions["mark"]
+        """Number of the module whose forward begins next, and whether its gradients will be exchanged."""
+        self._read_phase_line = reader.actions["mark"]
         reader.actions |= {
             "ddp": self._read_layout, "module": self._read_call, "hook": self._read_hook, "norms": self._read_norms,
-            "weights": self._read_turn, "mark": self._read_mark,
+            "weights": self._read_turn, "mark": self._read_phase,
         }  # fmt: skip
         reader.at_end.append(lambda: assign_buckets(self.result))
 
     def _read_layout(self, line: Mapping[str, Any]) -> None:
-        """A module was constructed, or has rebuilt its buckets."""
-        number, module = whole(line["d"]), self._module(line)
+        """Handle a module that was constructed, or that rebuilt its buckets."""
+        number, module = parse_count(line["d"]), self._module(line)
         group = self.reader.group_name(line)
         if "params" in line:
-            parameters = [Parameter(str(name), str(dtype), sizes(shape)) for name, dtype, shape in line["params"]]
+            parameters = [Parameter(str(name), str(dtype), parse_shape(shape)) for name, dtype, shape in line["params"]]
             module = Module(number, group, str(line.get("at", "")), tuple(parameters))
             self.result.modules.append(module)
         known = [] if module is None else [(one.name, Buffer(one.dtype, one.shape).count) for one in module.parameters]
-        if buckets := [[known[whole(i)] for i in bucket] for bucket in line["buckets"]]:  # else construction failed
+        if buckets := [
+            [known[parse_count(i)] for i in bucket] for bucket in line["buckets"]
+        ]:  # else construction failed
             names = tuple(tuple(name for name, _ in bucket) for bucket in buckets)
             elements = tuple(sum(count for _, count in bucket) for bucket in buckets)
             time, rebuilt = self.reader.seconds(line), bool(line.get("rebuilt"))
             self.result.buckets.append(Buckets(self.result.rank, number, group, time, rebuilt, names, elements))
 
     def _read_hook(self, line: Mapping[str, Any]) -> None:
-        """What reduces the gradients of a module."""
+        """Handle the hook that reduces the gradients of a module."""
         if (module := self._module(line)) is not None:
             module.hook = str(line["name"])
 
     def _read_norms(self, line: Mapping[str, Any]) -> None:
-        """The norms of a module's parameters after some step of its optimizer."""
+        """Handle the norms of a module's parameters after a step of its optimizer."""
         if (module := self._module(line)) is not None:
-            module.norms[whole(line["steps"])] = _norms(line["norms"])
+            module.norms[parse_count(line["steps"])] = _norms(line["norms"])
 
     def _read_turn(self, line: Mapping[str, Any]) -> None:
-        """What an optimizer that has no parameter of a module had and did at one of its steps."""
-        elements, gradients, norms = tuple(map(whole, line["sizes"])), _norms(line["grads"]), _norms(line["norms"])
+        """Handle a step of an optimizer without parameters of a module."""
+        elements, gradients, norms = (
+            tuple(map(parse_count, line["sizes"])),
+            _norms(line["grads"]),
+            _norms(line["norms"]),
+        )
         if not len(elements) == len(gradients) == len(norms):
             raise ValueError(line)
         turn = Turn(self.reader.seconds(line), str(line.get("at", "")), elements, gradients, norms)
-        turns_of(self.result)[whole(line["o"]), whole(line["steps"])] = turn
+        turns_of(self.result)[parse_count(line["o"]), parse_count(line["steps"])] = turn
 
     def _read_call(self, line: Mapping[str, Any]) -> None:
-        """Which module's forward begins next, where there are several or its gradients will not be exchanged."""
-        self._called = whole(line["d"]), bool(line.get("sync", 1))
+        """Handle which module's forward begins next, if there are several or its gradients will not be exchanged."""
+        self._called = parse_count(line["d"]), bool(line.get("sync", 1))
 
-    def _read_mark(self, line: Mapping[str, Any]) -> None:
-        """A phase begins or ends; of a forward, which module's it is."""
-        self._mark(line)
+    def _read_phase(self, line: Mapping[str, Any]) -> None:
+        """Handle a phase that begins or ends; for a forward, set its module."""
+        self._read_phase_line(line)
         if str(line["n"]) == "forward" and not line.get("e"):
-            mark = self.reader.nested[-1]
+            phase = self.reader.nested[-1]
             only = self.result.modules[0].number if len(self.result.modules) == 1 else None
-            mark.module, mark.synchronised = self._called or (only, True)
+            phase.module, phase.synchronised = self._called or (only, True)
             self._called = None
 
     def _module(self, line: Mapping[str, Any]) -> Module | None:
-        number = whole(line["d"])
+        number = parse_count(line["d"])
         return next((module for module in self.result.modules if module.number == number), None)
 
 
@@ -102,21 +111,24 @@ def _norms(norms: Any) -> tuple[float | None, ...]:
 
 
 def assign_buckets(rank: RankTrace) -> None:
-    """Set `Call.bucket`, `module` and `parameters` of every reduction that a backward pass issued for a DDP module.
+    """Set `Call.bucket`, `module`, and `parameters` of each reduction that a backward pass issued for a DDP module.
 
-    DDP reduces its buckets in their order, so the n-th reduction of a backward pass on the module's group that has as
-    many elements as the next bucket is that bucket's. Where a communication hook sends something else, or where it may
-    be the bucket of several modules that went forward since the last backward, nothing is assigned.
+    DDP reduces its buckets in order. So a reduction in a backward pass on the module's group belongs to the next bucket
+    if it has as many elements. Nothing is assigned if a communication hook sends something else, or if the bucket may
+    belong to several modules whose forward ran since the last backward.
     """
     if not rank.buckets:
         return
     divided = {module.number for module in rank.modules if module.hook in _DIVIDE_FIRST}
     due: dict[int, int] = {}
-    before, since = set[int | None](), set[int | None]()  # modules that went forward before the last backward and since
-    marks = [mark for mark in rank.marks if mark.name in ("forward", "backward")]
-    timeline: list[Mark | Call] = [*marks, *rank.calls]
+    before, since = (
+        set[int | None](),
+        set[int | None](),
+    )  # modules whose forward ran before the last backward, and since then
+    phases = [phase for phase in rank.phases if phase.name in ("forward", "backward")]
+    timeline: list[Phase | Call] = [*phases, *rank.calls]
     for one in sorted(timeline, key=lambda one: (one.begin, isinstance(one, Call))):
-        if isinstance(one, Mark):
+        if isinstance(one, Phase):
             if one.name == "forward":
                 since.add(one.module)
             else:

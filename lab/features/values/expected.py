@@ -1,4 +1,4 @@
-"""What an operation should have given, computed from the recorded inputs of all ranks, and whether it did."""
+"""Compute what an operation should return from the recorded inputs of all ranks, and compare it."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from lab.trace.steps import Step
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A run of elements of one input."""
+    """A run of elements in one input."""
 
     rank: int
     """Global rank."""
     tensor: int
     """Index into the inputs of that rank's call."""
     start: int
-    """Its first element."""
+    """Index of its first element."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A run of elements of a tensor that come from the same place."""
+    """A run of elements in a tensor with the same origin."""
 
     count: int
     sources: tuple[Source, ...] = ()
-    """One: copied from there; several: reduced over them; none: the definition does not say what it holds."""
+    """One: copied from there; several: reduced over them; none: the definition leaves the value open."""
     reduced: bool = False
-    """Whether it is the result of a reduction, even of one rank alone."""
+    """Whether it is the result of a reduction, even over a single rank."""
     target: int | None = None
-    """Of an input: the only rank that gets it; None where all do, or where the operation has but one receiver."""
+    """For an input: the only rank that receives it; None if all do, or if the operation has one receiver."""
 
     @property
     def origins(self) -> tuple[int, ...]:
@@ -50,7 +50,7 @@ Rule = Callable[[Step, Call, int], tuple[Part, ...]]
 
 
 def output_parts(step: Step, call: Call) -> tuple[tuple[Part, ...], ...]:
-    """The parts of each output of one rank's call, in the order of their elements."""
+    """Return the parts of each output of one rank's call, in the order of elements."""
     rule = RULES.get(call.op, _by_table)
     return tuple(
         rule(step, call, index) or (Part(output.count),)  # the definition leaves it open
@@ -59,7 +59,7 @@ def output_parts(step: Step, call: Call) -> tuple[tuple[Part, ...], ...]:
 
 
 def input_parts(step: Step, call: Call, index: int) -> tuple[Part, ...]:
-    """The parts of one input, each of which goes to another rank, or the whole where it is not dealt out."""
+    """Return the parts of one input that go to different ranks, or one part if the input is not split."""
     count, ranks, cut = call.inputs[index].count, step.group.ranks, call.operation.cut
     sizes = slice_sizes(call, len(ranks), of_output=False) if cut is Cut.SPLITS else []
     if cut is Cut.SLICES and count % len(ranks) == 0:
@@ -75,11 +75,11 @@ def input_parts(step: Step, call: Call, index: int) -> tuple[Part, ...]:
 
 
 def _by_table(step: Step, call: Call, index: int) -> tuple[Part, ...]:
-    """What the facts in the table of operations say."""
+    """Return the parts of an output as the table of operations defines them."""
     op, count = call.operation, call.outputs[index].count
     if op.cut is Cut.SPLITS:
         return _by_splits(step, call, index)
-    ranks, me = step.group.ranks, _place(step, call.rank)
+    ranks, me = step.group.ranks, _group_rank(step, call.rank)
     nothing = op.cut is Cut.OTHER or op.sends or not op.moves_data
     if nothing or (op.taker is Who.ROOT and call.rank != call.root):
         return ()
@@ -96,8 +96,8 @@ def _by_table(step: Step, call: Call, index: int) -> tuple[Part, ...]:
     if op.reduces or op.joined:
         if op.joined and (not ranks or count % len(ranks)):
             return ()
-        return step.remembered(("parts", count, where), of_all) if same_for_all(op) else of_all()
-    # An output for each tensor of each rank; those of a rank stand together.
+        return step.cached(("parts", count, where), of_all) if same_for_all(op) else of_all()
+    # An output for each tensor of each rank, grouped by rank.
     each = max(1, len(call.inputs)) if op.cut is Cut.WHOLE else 1
     if index // each >= len(ranks):
         return ()
@@ -105,36 +105,36 @@ def _by_table(step: Step, call: Call, index: int) -> tuple[Part, ...]:
 
 
 def same_for_all(op: Operation) -> bool:
-    """Whether every rank gets the same, made of what all give."""
+    """Return whether every rank receives the same result, made of the inputs of all."""
     return op.cut is Cut.WHOLE and (op.reduces or op.joined)
 
 
 def _by_splits(step: Step, call: Call, index: int) -> tuple[Part, ...]:
-    me, sizes = _place(step, call.rank), slice_sizes(call, len(step.group.ranks), of_output=True)
+    me, sizes = _group_rank(step, call.rank), slice_sizes(call, len(step.group.ranks), of_output=True)
     if sum(sizes) != call.outputs[index].count:
         return ()
-    starts = [step.remembered(("starts", rank), partial(_starts, step, rank)) for rank in step.group.ranks]
+    starts = [step.cached(("starts", rank), partial(_starts, step, rank)) for rank in step.group.ranks]
     each = zip(step.group.ranks, sizes, starts, strict=True)
     return tuple(Part(size, (Source(rank, index, begins[me] if begins else 0),)) for rank, size, begins in each)
 
 
 def _starts(step: Step, rank: int) -> list[int]:
-    """Where each slice of what a rank gives begins; nothing where it never entered."""
+    """Return where each slice of a rank's input begins; empty if the rank never entered."""
     sender, size = step.calls.get(rank), len(step.group.ranks)
     return [*accumulate(slice_sizes(sender, size, of_output=False), initial=0)] if sender is not None else []
 
 
 RULES: dict[str, Rule] = {}
-"""By name: rules of operations whose line in the table does not say where their results come from."""
+"""By name: rules for operations whose row in the table does not define their results."""
 
 
-def _place(step: Step, rank: int) -> int:
-    """The rank within the group."""
+def _group_rank(step: Step, rank: int) -> int:
+    """Return the group rank."""
     return step.group.ranks.index(rank) if rank in step.group.ranks else 0
 
 
 def slice_sizes(call: Call, world_size: int, *, of_output: bool) -> list[int]:
-    """Elements of each slice of an `all_to_all_single`."""
+    """Return the elements in each slice of an `all_to_all_single`."""
     buffers = call.outputs if of_output else call.inputs
     width = buffers[0].count // (buffers[0].shape[0] or 1) if buffers and buffers[0].shape else 1
     return [rows * width for rows in slice_rows(call, world_size, of_output=of_output)]
@@ -148,9 +148,9 @@ _PRECISION = {
 _LARGEST = {"float16": 65504.0, "bfloat16": 3.3895e38, "float32": 3.4028234e38}
 _LEAST = {"float64": 2.0**-1022, "float32": 2.0**-126, "float16": 2.0**-14, "bfloat16": 2.0**-126,
           "complex128": 2.0**-1022, "complex64": 2.0**-126}  # fmt: skip
-"""The least number that has all its digits; below it digits are lost, and some processors make it 0."""
+"""The smallest normal number; below it digits are lost, and some processors return 0."""
 _COARSE = 0.25
-"""Precision of what is not listed: floats of 8 bits."""
+"""Precision of dtypes that are not listed: floats of 8 bits."""
 _ADDS = ("SUM", "AVG")
 
 Number = int | float | complex | bool
@@ -158,28 +158,30 @@ T = TypeVar("T")
 
 
 def _once(step: Step, parts: Sequence[Part], what: Hashable, find: Callable[[], T]) -> T:
-    """What follows from parts, found out once where all ranks get the same, and so have the same parts."""
+    """Compute a value from parts; once for all ranks if they all receive the same."""
     if not same_for_all(step.operation):
         return find()
-    # Kept with the parts themselves: no others can come to stand where they are.
-    _, found = step.remembered((id(parts), what), lambda: (parts, find()))
-    return found
+    # The cache keeps the parts alive, so that their id is not reused.
+    _, value = step.cached((id(parts), what), lambda: (parts, find()))
+    return value
 
 
-def compared(step: Step, parts: Sequence[Part], dtype: str, values: Sequence[Any]) -> list[tuple[Number | None, bool]]:
-    """Of each element of a tensor what it ought to be, None where nobody can say, and whether it is not that.
+def compare_values(
+    step: Step, parts: Sequence[Part], dtype: str, values: Sequence[Any]
+) -> list[tuple[Number | None, bool]]:
+    """Return for each element its expected value, None if unknown, and whether the element differs from it.
 
-    Nobody can say it where an input is not on record, or where the definition leaves it open.
+    It is unknown if an input was not recorded, or if the definition leaves it open.
     """
     expected = _once(step, parts, dtype, lambda: [one for part in parts for one in _of_part(step, part, dtype)])
     return [
-        (value, value is not None and got != value and not agrees(got, value, tolerance))
+        (value, value is not None and got != value and not is_expected_value(got, value, tolerance))
         for got, (value, tolerance) in zip(values, expected, strict=False)
     ]
 
 
 def is_copy(step: Step, buffer: Buffer, parts: Sequence[Part]) -> bool | None:
-    """Whether a tensor is a copy of the one it should be; None where the hashes do not tell: equal samples do not."""
+    """Return whether a tensor is a copy of its source; None if the hashes do not tell, like equal hashes of samples."""
     if len(parts) != 1 or len(parts[0].sources) != 1 or parts[0].reduced:
         return None
     source = parts[0].sources[0]
@@ -193,10 +195,10 @@ def is_copy(step: Step, buffer: Buffer, parts: Sequence[Part]) -> bool | None:
 
 
 def is_outside(step: Step, buffer: Buffer, parts: Sequence[Part]) -> bool:
-    """Whether a summary says of a reduction's result what no result can be, whatever lies in between.
+    """Return whether a summary shows that the result of a reduction is impossible.
 
-    A sum is no less than the sum of what is least on each rank, and no more than that of what is greatest. Tensors of
-    the same size are summarised from the same elements.
+    A sum lies between the sum of the ranks' minima and the sum of their maxima. Tensors of the same size are sampled at
+    the same elements.
     """
     if len(parts) != 1 or not parts[0].reduced or buffer.dtype not in _PRECISION or buffer.dtype.startswith("complex"):
         return False
@@ -210,27 +212,27 @@ def is_outside(step: Step, buffer: Buffer, parts: Sequence[Part]) -> bool:
 
 
 def _bounds(step: Step, part: Part, buffer: Buffer) -> list[tuple[Number | None, float]]:
-    """The least and the greatest element that a reduction can give, with tolerances; nothing where nobody can say."""
+    """Return the least and the greatest element that a reduction can return, with tolerances; empty if unknown."""
     origins = [source_buffer(step, source) for source in part.sources if not source.start]
     alike = [one for one in origins if one is not None and (one.count, one.dtype) == (buffer.count, buffer.dtype)]
-    known, red = [given for one in alike if (given := _range(one)) is not None], reduce_op(step)
+    known, red = [limits for one in alike if (limits := _range(one)) is not None], reduce_op(step)
     if len(known) < max(2, len(part.sources), len(alike)) or red not in (*_ADDS, "MIN", "MAX"):
         return []
     return [reduce_numbers(red, buffer.dtype, [one[side] for one in known]) for side in (0, 1)]
 
 
 def _range(buffer: Buffer) -> tuple[float, float] | None:
-    """The least and the greatest element; None where they are not known or not finite."""
+    """Return the least and the greatest element; None if they are unknown or not finite."""
     ends = [(buffer.summary or {}).get(name) for name in ("min", "max")]
     known = [float(end) for end in ends if isinstance(end, (int, float)) and math.isfinite(end)]
     return (known[0], known[1]) if len(known) == 2 else None
 
 
 def _of_part(step: Step, part: Part, dtype: str) -> Iterator[tuple[Number | None, float]]:
-    """The value and the tolerance of each element.
+    """Yield the value and the tolerance of each element.
 
-    The tolerance is above 0 only for sums, means and products of floats, which depend on the order in which a backend
-    adds.
+    The tolerance is above 0 only for sums, means, and products of floats: these depend on a backend's order of
+    operations.
     """
     buffers = [(source.start, source_buffer(step, source)) for source in part.sources]
     rows = [((buffer and buffer.values) or ())[start : start + part.count] for start, buffer in buffers]
@@ -249,19 +251,19 @@ def _of_part(step: Step, part: Part, dtype: str) -> Iterator[tuple[Number | None
 
 
 def source_buffer(step: Step, source: Source) -> Buffer | None:
-    """An input of a rank as it was before the call; None where there is none on record."""
+    """Return an input of a rank as it was before the call; None if it was not recorded."""
     call = step.calls.get(source.rank)
     return call.inputs[source.tensor] if call is not None and source.tensor < len(call.inputs) else None
 
 
 def reduce_op(step: Step) -> str:
-    """`SUM`, `MAX`, ...; empty where the ranks did not say the same."""
-    said = {call.reduce_op for call in step.calls.values()}
-    return said.pop() if len(said) == 1 else ""
+    """Return `SUM`, `MAX`, ...; empty if ranks differ."""
+    names = {call.reduce_op for call in step.calls.values()}
+    return names.pop() if len(names) == 1 else ""
 
 
 def number_of(value: Any) -> Number:
-    """A recorded value as a number: `"nan"`, `"inf"` and `[real, imaginary]` are those of JSON's making."""
+    """Return a recorded value as a number; JSON stores some as `"nan"`, `"inf"`, or `[real, imaginary]`."""
     if isinstance(value, (list, tuple)):
         return complex(float(value[0]), float(value[1]))
     number: Number = float(value) if isinstance(value, str) else value
@@ -269,7 +271,7 @@ def number_of(value: Any) -> Number:
 
 
 def reduce_numbers(red: str, dtype: str, numbers: Sequence[Number]) -> tuple[Number | None, float]:
-    """The result of a reduction and how far a backend's may be from it; None for what cannot be said."""
+    """Return the result of a reduction and its tolerance; None if the result is undefined."""
     is_complex = any(isinstance(number, complex) for number in numbers)
     if not is_complex and not dtype.startswith(("float", "bfloat")):
         of_integers = _OF_INTEGERS.get(red)
@@ -277,7 +279,7 @@ def reduce_numbers(red: str, dtype: str, numbers: Sequence[Number]) -> tuple[Num
         return (whole if whole is None else bool(whole) if dtype == "bool" else _wrap(whole, dtype)), 0.0
     if red in ("MIN", "MAX") and not is_complex:
         reals = [number.real for number in numbers]
-        unordered = any(map(math.isnan, reals))  # which of the two a backend keeps depends on the order
+        unordered = any(map(math.isnan, reals))  # which one a backend keeps depends on the order
         return (None if unordered else _OF_ORDER[red](reals)), 0.0
     if red in _ADDS:
         return _added(red, dtype, numbers)
@@ -293,11 +295,11 @@ _OF_INTEGERS: dict[str, Callable[[Iterable[int]], int]] = {
     "BOR": partial(reduce, or_),
     "BXOR": partial(reduce, xor),
 }
-"""Of booleans they give the same, as 0 or more."""
+"""For booleans the result is the same, with any positive number for True."""
 
 
 def _added(red: str, dtype: str, numbers: Sequence[Number]) -> tuple[Number | None, float]:
-    """Their sum, or their mean."""
+    """Return the sum or the mean."""
     count, total, sizes = len(numbers), sum(numbers), sum(map(abs, numbers))
     if red == "SUM":
         return _rounded(total, sizes, count, dtype)
@@ -306,12 +308,12 @@ def _added(red: str, dtype: str, numbers: Sequence[Number]) -> tuple[Number | No
 
 def _rounded(value: Number, sizes: float, operands: int, dtype: str) -> tuple[Number | None, float]:
     if _LARGEST.get(dtype, math.inf) < sizes < math.inf:
-        return None, 0.0  # whether it overflows on the way depends on the order
+        return None, 0.0  # whether an intermediate result overflows depends on the order
     return value, operands * (_PRECISION.get(dtype, _COARSE) * sizes + _LEAST.get(dtype, 0.0))
 
 
 def _product(factors: Sequence[Number], dtype: str) -> tuple[Number | None, float]:
-    """The product, where no order of multiplying leaves the range of the dtype on the way."""
+    """Return the product, if no order of multiplication can leave the range of the dtype."""
     result, sizes = math.prod(factors), [abs(factor) for factor in factors if factor]
     least = math.prod(size for size in sizes if size < 1)
     most = math.prod(size for size in sizes if size > 1)
@@ -322,7 +324,7 @@ def _product(factors: Sequence[Number], dtype: str) -> tuple[Number | None, floa
 
 
 def _wrap(value: int, dtype: str) -> int:
-    """An integer as this many bits hold it."""
+    """Return an integer wrapped to the bits of its dtype."""
     digits = dtype.lstrip("uint")
     if not digits.isdecimal():
         return value
@@ -331,10 +333,10 @@ def _wrap(value: int, dtype: str) -> int:
     return value - (1 << bits) if not dtype.startswith("u") and value >> (bits - 1) else value
 
 
-def agrees(actual: Any, expected: Number, tolerance: float) -> bool:
-    """Whether a recorded value is the expected one."""
+def is_expected_value(actual: Any, expected: Number, tolerance: float) -> bool:
+    """Return whether a recorded value is the expected one."""
     number = actual if type(actual) is float else number_of(actual)
-    if number == expected or (number != number and expected != expected):  # nan, also among complex numbers
+    if number == expected or (number != number and expected != expected):  # NaN, also in complex numbers
         return True
     difference = abs(number - expected)
     return difference <= tolerance and not math.isinf(difference)

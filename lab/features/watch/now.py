@@ -27,7 +27,7 @@ from lab.record.result import Result
 from lab.report.table import MANY, group_by_kind
 from lab.run.agent_channels import AgentChannels
 from lab.run.options import Companion
-from lab.trace.model import Call, Mark, RankTrace
+from lab.trace.model import Call, Phase, RankTrace
 from lab.trace.steps import Step
 from lab.words import clip_end, format_duration, join_words, name_ranks
 
@@ -53,13 +53,7 @@ def group_ranks(ranks: Sequence[RankNow], most: int = MANY) -> list[list[RankNow
     """Group ranks that do the same at the same line if there are more than `most`; the smallest groups come first."""
 
     def kind(rank: RankNow) -> tuple[object, ...]:
-        return (
-            rank.activity,
-            rank.state,
-            rank.location,
-            rank.bad,
-            tuple(one for one in rank.waits_for if one != rank.rank),
-        )
+        return rank.activity, rank.state, rank.location, rank.bad, frozenset(rank.waits_for) - {rank.rank}
 
     return sorted(group_by_kind(ranks, kind, most), key=len)
 
@@ -311,7 +305,7 @@ class Follower:
         life, trace, held = self._life(rank), self.tail.trace.ranks.get(rank), self.tail.held.get(rank)
         shown = [*(trace.calls[-_RECENT:] if trace is not None else ()), *([held] if held is not None else ())]
         state, activity = "outside", "running"
-        inside: Call | Mark | None = None
+        inside: Call | Phase | None = None
         since: float | None = None
         waits_for: tuple[int, ...] = ()
         call = _find_blocking_call(trace, step_of)
@@ -327,7 +321,7 @@ class Follower:
             state, activity, inside = "inside", f"in {_render_call(call, step_of)}", call
             waits_for = step_of[id(call)].lacks(call) if id(call) in step_of else ()
         elif trace is not None and trace.recorder and not trace.cut:  # otherwise it is only known to be running
-            inside = next((phase for phase in reversed(trace.marks) if phase.end is None), None)
+            inside = next((phase for phase in reversed(trace.phases) if phase.end is None), None)
             activity = "in no call" if inside is None else f"in {inside.name}"
             since = max((call.end for call in shown if call.end is not None), default=trace.first)
         since, origin = since if inside is None else inside.begin, self.tail.trace.origin
@@ -371,9 +365,7 @@ def _describe_news(news: News, step_of: Mapping[int, Step]) -> tuple[str, str, d
     where = f"{words} at {location}" if location else words
     facts = {"op": clip_end(call.op, _LONGEST_NOTE), "place": location, "call": call.index}
     if news.kind != "end":
-        return (
-            ("begin", f"enters {where}", facts) if news.kind == "begin" else ("held", f"is held before {where}", facts)
-        )
+        return news.kind, f"{'enters' if news.kind == 'begin' else 'is held before'} {where}", facts
     text = f"fails in {words}: {call.error}" if call.error else f"leaves {words}"
     return "end", text, {**facts, "took_s": round((call.end or call.begin) - call.begin, 9), "error": call.error}
 
@@ -390,12 +382,11 @@ def _find_blocking_call(trace: RankTrace | None, step_of: Mapping[int, Step]) ->
     if trace is None:
         return None
     unfinished = [call for call in trace.calls if call.state == "unfinished"]
-    if blocking := [call for call in unfinished if not call.hands_out]:
+    if blocking := [call for call in unfinished if not call.has_handle]:
         return blocking[-1]
     if not unfinished or all(wait.end is not None for wait in trace.waits):
         return None
-    lacking = (call for call in unfinished if (step := step_of.get(id(call))) and step.missing)
-    return next(lacking, unfinished[0])
+    return next((call for call in unfinished if (step := step_of.get(id(call))) and step.missing), unfinished[0])
 
 
 LOOPBACK = "127.0.0.1"
@@ -462,9 +453,8 @@ class Watched(Companion):
         words, is_quiet = join_words(step.title for step in steps), _is_quiet(now, held)
         if held and not calls:
             calls = list(held.values())
-            words = (
-                f"{name_ranks(held)}, {'though no step has all its ranks' if is_quiet else 'once the others have come'}"
-            )
+            when = "though no step has all its ranks" if is_quiet else "once the others have come"
+            words = f"{name_ranks(held)}, {when}"
         if (pressed := self._pressed) is not None:
             is_late = time.monotonic() - pressed > _PATIENCE_S
             is_released = calls and (steps or is_quiet or is_late)
@@ -550,7 +540,5 @@ def find_complete_steps(ahead: Sequence[Step], held: Mapping[int, Call]) -> tupl
 
 def _is_quiet(now: Now, held: Collection[int]) -> bool:
     """Return whether no rank can reach a call before one is released; a rank that was just released is on its way."""
-    return all(
-        rank.rank in held or rank.state in ("ended", "halted") or (rank.state == "inside" and rank.waits_for)
-        for rank in now.ranks
-    )
+    others = (rank for rank in now.ranks if rank.rank not in held)
+    return all(rank.state in ("ended", "halted") or (rank.state == "inside" and rank.waits_for) for rank in others)

@@ -163,9 +163,9 @@ class Server:
     def __init__(
         self,
         page: bytes,
-        *,
         host: str = LOOPBACK,
         port: int = 0,
+        *,
         stepper: Watched | None = None,
         report: Callable[[], bytes | None] = lambda: None,
     ) -> None:

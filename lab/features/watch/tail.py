@@ -19,9 +19,9 @@ from lab.record.read import Record
 from lab.record.record_files import open_file
 from lab.report.live import fit_columns
 from lab.report.sanitize import sanitize_text
-from lab.trace.model import Call, RankTrace, Trace, tell_apart
-from lab.trace.read import RankReader, Worlds, align, read_line, reopen, trace_files
-from lab.trace.steps import Step, match
+from lab.trace.model import Call, RankTrace, Trace, label_groups
+from lab.trace.read import RankReader, Worlds, align_clocks, read_line, reopen_calls, trace_files
+from lab.trace.steps import Step, match_steps
 from lab.words import clip_end, format_duration, name_ranks
 
 _POLL_BYTES = 512 << 10
@@ -107,16 +107,16 @@ class TraceTail:
         return [step for step in self._steps(ranks) if any(id(call) in waiting for call in step.calls.values())]
 
     def _steps(self, ranks: Mapping[int, Any] | None = None) -> list[Step]:
-        trace = replace(self.trace, groups=tell_apart(self.trace.groups), ranks=dict(ranks or self.trace.ranks))
-        steps = match(trace)
+        trace = replace(self.trace, groups=label_groups(self.trace.groups), ranks=dict(ranks or self.trace.ranks))
+        steps = match_steps(trace)
         for step in steps:
             step.number += self._forgotten
         return _select_certain(steps) if self.passed_over else steps
 
-    def align(self, reader: RankReader) -> None:
+    def align_reader(self, reader: RankReader) -> None:
         """Align the clock of a rank, whose first line has come, with the other clocks; the first one is the run's."""
         starts = {tail.rank: tail.start for tail in self._tails.values() if tail.start}
-        clocks, origin_s = align(starts, self.record), self.trace.origin
+        clocks, origin_s = align_clocks(starts, self.record), self.trace.origin
         self.trace.clocks = clocks._replace(origin_s=origin_s or clocks.origin_s)
         reading, later = clocks.readings.get(reader.rank, reader.clock), clocks.origin_s - self.trace.origin
         reader.clock = reading._replace(offset=reading.offset + round(later * 1e9))
@@ -170,9 +170,9 @@ class _RankTail(RankReader):
             if line is not None:
                 if line.get("k") == "start" and not self.start:
                     self.start = dict(line)
-                    self._parent.align(self)
-                self.take(line)
-        for kept in (self.result.marks, self.result.waits, self.result.stores):
+                    self._parent.align_reader(self)
+                self.add_line(line)
+        for kept in (self.result.phases, self.result.waits, self.result.stores):
             del kept[:-_KEPT_MARKS]
         return bool(lines) and self._position < size
 
@@ -181,7 +181,7 @@ class _RankTail(RankReader):
         self._position, self.passed_over, self.held = position, True, None
         self.open.clear()
         self.nested.clear()
-        for kept in (self.result.calls, self.result.marks, self.result.waits, self.result.stores):
+        for kept in (self.result.calls, self.result.phases, self.result.waits, self.result.stores):
             kept.clear()
 
     def calls_so_far(self) -> Iterable[Call]:
@@ -190,15 +190,15 @@ class _RankTail(RankReader):
 
     def _begin_call(self, line: Mapping[str, Any]) -> None:
         self.held = None
-        self._begin(line)
+        self._read_begin(line)
         call = self.result.calls[-1]
         self._parent.news.append(News(call.begin, "begin", call))
 
     def _end_call(self, line: Mapping[str, Any]) -> None:
         call = self.open.get(line["i"])
-        self._end(line)
+        self._read_end(line)
         if call is not None:
-            reopen([call], self._parent.stopped - self._parent.trace.origin)
+            reopen_calls([call], self._parent.stopped - self._parent.trace.origin)
         if call is not None and call.end is not None:
             self._parent.news.append(News(call.end, "end", call))
 
@@ -258,7 +258,7 @@ class Whereabouts:
             is_behind = self._tail.poll()
             for rank in trace.ranks.values():
                 old = rank.calls[:-_WHEREABOUTS_KEPT_CALLS]
-                rank.calls[: len(old)] = [call for call in old if call.end is None and not call.hands_out]
+                rank.calls[: len(old)] = [call for call in old if call.end is None and not call.has_handle]
             if not is_behind:
                 break
         ranks = (rank for _, rank in sorted(trace.ranks.items()) if rank.recorded and not rank.cut and runs(rank.rank))
@@ -281,10 +281,10 @@ def _find_position(trace: RankTrace, origin: float) -> RankPosition:
 def _list_stays(trace: RankTrace) -> Iterator[tuple[float, float | None, str, str]]:
     """Yield begin, end, name, and source of everything that blocked a rank; a call with a handle lasts for no time."""
     for call in trace.calls:
-        yield call.begin, call.begin if call.hands_out else call.end, call.op, call.source
-    for phase in (*trace.marks, *trace.waits):
+        yield call.begin, call.begin if call.has_handle else call.end, call.op, call.source
+    for phase in (*trace.phases, *trace.waits):
         yield phase.begin, phase.end, phase.name, phase.source
-    if not any(phase.name == "init_process_group" and phase.end is None for phase in trace.marks):
+    if not any(phase.name == "init_process_group" and phase.end is None for phase in trace.phases):
         for lookup in trace.stores:
             yield lookup.begin, lookup.end, "TCPStore", lookup.source
 

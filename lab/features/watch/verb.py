@@ -185,8 +185,7 @@ class Lines:
         """Write the events."""
         self._held = sorted([*self._held, *follower.happened], key=attrgetter("time_s"))
         if now.elapsed_s is not None:
-            due = now.elapsed_s - self._late_s
-            self._write(bisect_right(self._held, due, key=attrgetter("time_s")))
+            self._write(bisect_right(self._held, now.elapsed_s - self._late_s, key=attrgetter("time_s")))
 
     def close(self) -> None:
         """Write the rest."""
@@ -199,9 +198,8 @@ class Lines:
                 facts = {"time_s": round(one.time_s, 6), "event": one.what, "rank": one.rank, "text": one.text}
                 self._stream.write(f"{json.dumps({**facts, **one.facts})}\n")
         else:
-            self._stream.writelines(
-                f"{time_s:10.3f}  {line}\n" for time_s, line in _render_lines(due, Style(colour=False))
-            )
+            lines = _render_lines(due, Style(colour=False))
+            self._stream.writelines(f"{time_s:10.3f}  {line}\n" for time_s, line in lines)
         self._stream.flush()
         del self._held[:count]
 
@@ -310,23 +308,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "A scenario or script is run and watched. The name of a run, or of its folder, watches one that somebody else "
         "has started; without any name, the latest that goes on. In a pipe: a line for everything that happens."
     )
-    shared.add_options(
-        parser, "what", nargs="?", help="what to run and watch, or a run that goes on", complete="scenarios"
-    )
+    about = "what to run and watch, or a run that goes on"
+    shared.add_options(parser, "what", nargs="?", help=about, complete="scenarios")
     parser.set_defaults(rest=[])
-    parser.add_argument(
-        "--step", action="store_true", help="hold every rank before each call until a key is pressed; c: run on"
-    )
+    about = "hold every rank before each call until a key is pressed; c: run on"
+    parser.add_argument("--step", action="store_true", help=about)
     parser.add_argument("--web", action="store_true", help="show it on a page too, for a projector or a phone")
     parser.add_argument("--open", action="store_true", help="open that page in the browser")
     parser.add_argument("--port", type=shared.whole, default=0, help="port of the page (default: any that is free)")
-    parser.add_argument(
-        "--host", default=LOOPBACK, help=f"address of the page (default: {LOOPBACK}, which only this machine can reach)"
-    )
-    shared.add_options(
-        parser, "--nodes", "--nproc-per-node", "--cold", "--timeout", "--trace-values", "--name", "--engine"
-    )
-    shared.add_options(parser, *shared.SHAPE, "--wait", "--runs", "--json")
+    about = f"address of the page (default: {LOOPBACK}, which only this machine can reach)"
+    parser.add_argument("--host", default=LOOPBACK, help=about)
+    shared.add_options(parser, "--nodes", "--nproc-per-node", "--cold", "--timeout", "--trace-values", "--name")
+    shared.add_options(parser, "--engine", *shared.SHAPE, "--wait", "--runs", "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -354,11 +347,8 @@ def _find_run_in_progress(arguments: argparse.Namespace) -> Record:
     for record in reversed(list_records(arguments.runs)):
         if record.in_progress and name in (None, record.readable_plan().cluster):
             return record
-    where = f"on cluster {name} " if name else ""
-    raise RecordError(
-        f"no run {where}is going on in {arguments.runs}",
-        "start one with `lab watch SCENARIO`, or name one of `lab runs`",
-    )
+    message = f"no run {f'on cluster {name} ' if name else ''}is going on in {arguments.runs}"
+    raise RecordError(message, "start one with `lab watch SCENARIO`, or name one of `lab runs`")
 
 
 class _Progress(Observer):
@@ -415,9 +405,7 @@ def _serve_page(
     from lab.features.watch.server import Server, page_of, report_of
 
     try:
-        server = Server(
-            page_of(title), host=arguments.host, port=arguments.port, stepper=stepper, report=report_of(path)
-        )
+        server = Server(page_of(title), arguments.host, arguments.port, stepper=stepper, report=report_of(path))
     except (OSError, OverflowError) as error:
         address = f"{arguments.host} port {arguments.port}" if arguments.port else arguments.host
         raise UsageError(f"cannot serve the page at {address}: {error}", "choose another --port or --host") from error

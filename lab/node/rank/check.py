@@ -1,4 +1,4 @@
-"""Calls a scenario's own check with the results of all ranks; run like a script, inside node 0, never on the host."""
+"""Calls a scenario's own check with the results of all ranks; runs like a script, inside node 0, never on the host."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import sys
 from typing import Any
 
 RESULTS_VARIABLE = "LAB_RESULTS"
-"""Names a file of JSON: the results of all ranks."""
+"""Variable with the path of a JSON file: the results of all ranks."""
 FOLDER_VARIABLE = "LAB_WORK_FOLDER"
-"""Where the check has copies of what the ranks of node 0 left."""
+"""Variable with the folder that has copies of what the ranks of node 0 left."""
 LEFT_OUT_VARIABLE = "LAB_LEFT_OUT"
-"""Names a file of JSON: each path that was not copied, and why."""
+"""Variable with the path of a JSON file: the reason for each path that was not copied."""
 _HINT = "lab.read_output reads what ranks left within limits"
 
 
 class CheckError(Exception):
-    """The check itself could not go on."""
+    """The check itself failed."""
 
 
 CheckError.__module__ = "lab"
 
 
 def main() -> None:
-    """Call `FILE.py:FUNCTION` from the command line with the list of results; what it raises is the verdict."""
+    """Call `FILE.py:FUNCTION` from the command line with the list of results; an error in it is the verdict."""
     file, _, function = sys.argv[1].partition(":")
     with open(os.environ[RESULTS_VARIABLE], encoding="utf-8") as results_file:
         results = json.load(results_file)

@@ -1,8 +1,8 @@
-"""Has gloo's threads look up while a process group ends, which else takes up to 10 ms for each other rank.
+"""Wakes gloo's threads while a process group ends, which otherwise takes up to 10 ms for each other rank.
 
-A connection of gloo is closed when the thread that watches all connections has looked up once more, and without news
-that thread sleeps for 10 ms (`Loop::unregisterDescriptor` and `Loop::run` in gloo's `transport/tcp/loop.cc`). A signal
-wakes it, and nothing else comes of it; timers of the kernel send them.
+Gloo closes a connection once the thread that polls all connections has returned from its poll, and without events that
+poll lasts 10 ms (`Loop::unregisterDescriptor` and `Loop::run` in gloo's `transport/tcp/loop.cc`). A signal interrupts
+the poll and has no other effect; timers of the kernel send signals.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class _Event(ctypes.Structure):
 
 @contextmanager
 def keep_loops_awake() -> Iterator[None]:
-    """As long as the block lasts, no thread of gloo sleeps for long."""
+    """Interrupt the polls of gloo's threads within this context."""
     threads, timers = _threads() if _is_unwanted() else [], list[ctypes.c_void_p]()
-    # Without a handler the signal wakes nobody; any function of C's that does nothing will do.
+    # Without a handler the signal is ignored; any C function without effect will do.
     listens = bool(threads) and _handle(ctypes.cast(ctypes.CDLL(None).abs, ctypes.c_void_p))
     if listens:
         with suppress(AttributeError):  # another C library
@@ -53,7 +53,7 @@ def keep_loops_awake() -> Iterator[None]:
 
 
 def _timer(thread: int) -> ctypes.c_void_p | None:
-    """One that wakes a thread again and again; None where there can be none."""
+    """Return a timer that signals a thread periodically; None if there can be none."""
     library, timer = ctypes.CDLL(None), ctypes.c_void_p()
     event = _Event(signal=_SIGNAL, notify=_SIGEV_THREAD_ID, thread=thread)
     if library.timer_create(time.CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(timer)) != 0:
@@ -64,12 +64,12 @@ def _timer(thread: int) -> ctypes.c_void_p | None:
 
 
 def _is_unwanted() -> bool:
-    """Whether the script has no use of its own for the signal."""
+    """Return whether the script does not use the signal."""
     return signal.getsignal(_SIGNAL) is signal.SIG_DFL
 
 
 def _handle(how: ctypes.c_void_p) -> bool:
-    """A handler that Python knows nothing of: when one of its own goes while a signal comes, it complains of that."""
+    """Set a handler that is not Python's: Python warns if its own handler is removed while a signal is pending."""
     set_handler = ctypes.CDLL(None).signal
     set_handler.restype, set_handler.argtypes = ctypes.c_void_p, (ctypes.c_int, ctypes.c_void_p)
     return bool(set_handler(_SIGNAL, how) != ctypes.c_void_p(-1).value)

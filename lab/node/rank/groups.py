@@ -1,8 +1,8 @@
-"""Process groups of a script as this run has them: their backend, where they meet, and how they end.
+"""Process groups of a script in this run: their backend, the store where they meet, and how they end.
 
-torchrun says `TORCHELASTIC_USE_AGENT_STORE=True`, and PyTorch then takes whatever address a script names for one where
-somebody else hosts the store. A script that starts processes of its own, at an address of its own, then waits for ever.
-So a process of a run is given the run's store at the run's address, and its own rank 0's at every other one.
+torchrun sets `TORCHELASTIC_USE_AGENT_STORE=True`. PyTorch then assumes for every address in a script that another
+process hosts the store. A script that starts processes of its own, at another address, then waits for ever. So a
+process of a run uses the run's store at the run's address, and the store of its own rank 0 at every other one.
 """
 
 from __future__ import annotations
@@ -23,34 +23,33 @@ from ..recorder.patching import replace_function, when_imported, wraps_function
 from . import note
 
 BACKEND_VARIABLE = "LAB_BACKEND"
-"""What carries the bytes of a run; not set where that is left to the script and to PyTorch."""
+"""Backend of the run; not set if the script and PyTorch choose it."""
 INSTEAD_VARIABLE = "LAB_BACKEND_INSTEAD"
-"""Set where it does so instead of every backend that the script names."""
+"""Set if that backend replaces every backend that the script names."""
 STORE_VARIABLE = "TORCHELASTIC_USE_AGENT_STORE"
 HOSTED = "true"
-"""Not `True`, for processes that have nothing of the lab but their environment: those that a script starts.
+"""Not `True`, for processes that a script starts and that have only the environment from the lab.
 
-The Python half of PyTorch, which asks for `True`, has their rank 0 host the store. The C++ half, which takes any way of
-writing it, forgives rank 0 (from PyTorch 2.7 on) that a store is there already, if it is at the port of the run.
-"""
+The Python half of PyTorch compares with `True`, so it has their rank 0 host the store. The C++ half accepts any
+spelling. From PyTorch 2.7 on it lets rank 0 use an existing store at the port of the run."""
 _BACKEND_POSITIONS = {"init_process_group": 0, "_new_group_with_tag": 2}
-"""At which place of their arguments these functions of PyTorch take the backend; all others make groups by them."""
+"""Position of the backend among the arguments of these functions of PyTorch; all others make groups by them."""
 _reported: set[str] = set()
 _kept: list[Any] = []
-"""Groups that were destroyed."""
+"""Destroyed groups."""
 _OWN_REFERENCES = 3
-"""Those of the list, the loop and `getrefcount` itself."""
+"""References of the list, the loop, and `getrefcount` itself."""
 
 
 def backend_variables(backend: str | None, *, instead: bool) -> Mapping[str, str]:
-    """The environment of a worker whose groups are to have a backend."""
+    """Return the environment of a worker whose groups use a backend."""
     if backend is None:
         return {}
     return {BACKEND_VARIABLE: backend, **({INSTEAD_VARIABLE: "1"} if instead else {})}
 
 
 def choose_backend(rank: int, folder: str, note_socket: str) -> None:
-    """From now on give the process groups of this process, and of its forks, the backend of the run."""
+    """From now on use the backend of the run for the process groups of this process and of its forks."""
     wanted, instead = os.environ.get(BACKEND_VARIABLE, ""), bool(os.environ.get(INSTEAD_VARIABLE))
 
     def with_backend(make: Any) -> Any:
@@ -65,10 +64,10 @@ def choose_backend(rank: int, folder: str, note_socket: str) -> None:
             asked = str(requested or "")
             kinds = [part.rpartition(":")[2].strip() for part in asked.lower().split(",")]  # `cpu:gloo,cuda:nccl`
             is_other = bool(asked) and wanted not in kinds
-            if is_other and asked not in _reported:  # once: a script may make many groups
+            if is_other and asked not in _reported:  # once, because a script may make many groups
                 _reported.add(asked)
                 at = note.line_in(folder, traceback.walk_stack(sys._getframe()))
-                with suppress(OSError):  # whoever runs the script is gone
+                with suppress(OSError):  # the agent has gone
                     named_other = Named(rank, time.time(), named=asked, backend=wanted, instead=instead, at=at)
                     note.send_statement(note_socket, named_other)
             backend = wanted if not asked or (instead and is_other) else asked
@@ -91,13 +90,13 @@ def choose_backend(rank: int, folder: str, note_socket: str) -> None:
 
 
 def _without_ranks(named: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the rank and the size that MPI gives by itself: PyTorch would warn of what nobody asked for."""
+    """Return arguments without the rank and the size, which MPI sets itself: PyTorch would warn of them."""
     own = {"rank": os.environ.get("RANK"), "world_size": os.environ.get("WORLD_SIZE")}
     return {name: value for name, value in named.items() if name not in own or str(value) != own[name]}
 
 
 def use_run_store() -> None:
-    """Have the groups of this process, and of its forks, that meet at the run's address do so in the run's store."""
+    """Have groups of this process and its forks that meet at the run's address use the run's store."""
     if os.environ.get(STORE_VARIABLE) != HOSTED or not os.environ.get("MASTER_PORT", "").isdecimal():
         return
     run_address, run_port = os.environ.get("MASTER_ADDR", ""), int(os.environ["MASTER_PORT"])
@@ -116,7 +115,7 @@ def use_run_store() -> None:
 
         replace_function(
             module, "_create_c10d_store", at_run
-        )  # in another version of torch rank 0 finds that there is one
+        )  # without this function in torch, rank 0 finds the existing store
 
     when_imported("torch.distributed.rendezvous", watch)
 
@@ -128,10 +127,11 @@ def _is_same_host(one: str, other: str) -> bool:
 
 
 def keep_destroyed_groups() -> None:
-    """From now on keep groups that are destroyed, until others are: their end can hold a process up for ever.
+    """From now on keep destroyed groups until others are destroyed: the end of a group can block a process for ever.
 
-    A thread of gloo needs the interpreter's lock to drop its last work. If a DDP object is the last to hold the group,
-    its end waits for that thread, and keeps the lock. If Python holds the group too, its end lets go of the lock.
+    A thread of gloo needs the interpreter's lock to drop its last work. If a DDP object has the last reference to the
+    group, its end waits for that thread, and keeps the lock. If Python has a reference too, the group's end releases
+    the lock.
     """
 
     def watch(module: ModuleType) -> None:
@@ -144,7 +144,7 @@ def keep_destroyed_groups() -> None:
                 groups = list(module._world.pg_map) if everything else [group]
                 with keep_loops_awake():
                     destroy(group)
-                    # What nobody else holds ends now, as it does elsewhere: its peers are to notice.
+                    # Groups without other references end now, as without the lab, so that their peers notice.
                     _kept[:] = [one for one in groups if sys.getrefcount(one) > _OWN_REFERENCES]
                     groups.clear()
 

@@ -1,6 +1,6 @@
-"""A process that a script starts becomes a rank on record: once it joins a process group, it tells the agent so.
+"""A process that a script starts becomes a recorded rank: once it joins a process group, it reports to the agent.
 
-Forks of a worker have this from it. Other interpreters load it when they import torch.distributed, see `startup`.
+Forks of a worker inherit this. Other interpreters load it when they import torch.distributed, see `startup`.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ STACK_SIGNAL = signal.SIGRTMAX - 2
 STARTUP = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "startup")
 _OWN_CODE = (os.path.abspath(__file__), os.path.join(os.path.dirname(recorder.__file__), ""))
 _FAR = 100
-"""Descriptors from here on are not in the way of scripts."""
+"""Descriptors from here on do not interfere with scripts."""
 
 
 class _Process:
-    """What there is to know of this process."""
+    """State of this process."""
 
     started = False
-    """Whether a script started it; a worker is none of those."""
+    """Whether a script started it; false for workers."""
     folder = ""
     values: int | None = None
     socket = ""
     trace = -1
     rank = -1
-    """Who it says that it is, once it has."""
+    """The rank that it claims."""
     left = False
     of_worker = False
-    """Whether it is a fork of a worker, whose crashes are told to the agent; others' are their own matter."""
+    """Whether it is a fork of a worker, whose crashes the agent learns of; other processes handle their own."""
 
     def forked(self) -> None:
-        """This process is a fork of one that knew this."""
+        """Reset the state in a fork."""
         self.started, self.trace, self.rank, self.left = True, -1, -1, False
 
     def record(self) -> None:
-        """Begin to record, without anybody being told."""
+        """Begin to record, before the agent knows of this process."""
         fd = trace_file.make_trace_file()
         self.trace = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FAR)
         os.close(fd)
         recorder.start_recording(self.rank, self.trace, self.folder, self.values)
 
     def join(self, rank: int, world_size: int, meeting: str) -> None:
-        """Tell the agent who this is; only the first time counts."""
+        """Report this process to the agent; only the first call has an effect."""
         if self.trace < 0 or self.rank >= 0 or rank < 0:
             return
         self.rank = rank
@@ -74,12 +74,12 @@ class _Process:
         os.close(stack)
 
     def report(self, error: BaseException) -> None:
-        """Tell the agent what was raised."""
+        """Report an error to the agent."""
         with suppress(OSError, ValueError):
             note.send_statement(self.socket, note.describe_error(self.rank, note.without_frames(error, _OWN_CODE)))
 
     def leave(self, code: int | None) -> None:
-        """The process is about to end by itself; only the first time counts."""
+        """Report that the process is about to end by itself; only the first call has an effect."""
         if self.rank < 0 or self.left:
             return
         self.left = True
@@ -93,7 +93,7 @@ os.register_at_fork(after_in_child=_process.forked)
 
 
 def make_environment(folder: str, values: int | None, before: str) -> dict[str, str]:
-    """Variables by which every Python that a script starts loads this, where PYTHONPATH was `before`."""
+    """Return variables with which every Python that a script starts loads this, where PYTHONPATH was `before`."""
     return {
         "PYTHONPATH": f"{STARTUP}{os.pathsep}{before}" if before else STARTUP,
         SETTINGS_VARIABLE: json.dumps({"folder": folder, "values": values}),
@@ -103,7 +103,7 @@ def make_environment(folder: str, values: int | None, before: str) -> dict[str, 
 def prepare_process(folder: str, values: int | None, note_socket: str, *, started: bool = False) -> None:
     """Have this process, if a script `started` it, and its forks recorded if they join a process group.
 
-    In a worker it follows its own recorder.
+    In a worker this comes after its own recorder.
     """
     _process.started, _process.folder, _process.values, _process.socket = started, folder, values, note_socket
     _process.of_worker = not started
@@ -113,7 +113,7 @@ def prepare_process(folder: str, values: int | None, note_socket: str, *, starte
 
 
 def prepare_started(settings: str, name: str, path: Any, target: Any) -> Any:
-    """In an interpreter that a script started and that imports torch.distributed; returns the spec of that module."""
+    """Prepare an interpreter that a script started and that imports torch.distributed; return that module's spec."""
     known, note_socket = json.loads(settings), os.environ[SOCKET_VARIABLE]
     groups.choose_backend(int(os.environ.get("RANK", "0")), str(known["folder"]), note_socket)
     prepare_process(str(known["folder"]), known["values"], note_socket, started=True)
@@ -128,8 +128,8 @@ def _watch(module: ModuleType) -> None:
                 return init(*arguments, **named)
             _process.record()
             try:
-                return module.init_process_group(*arguments, **named)  # which is recorded from now on
-            except BaseException:  # perhaps before it came to where others are met
+                return module.init_process_group(*arguments, **named)  # recorded from now on
+            except BaseException:  # perhaps before it reached the rendezvous
                 rank, world_size = named.get("rank"), named.get("world_size")
                 if isinstance(rank, int):
                     _process.join(rank, world_size if isinstance(world_size, int) else -1, "")
@@ -142,26 +142,26 @@ def _watch(module: ModuleType) -> None:
 
 
 def _meet(*arguments: Any, **named: Any) -> None:
-    """This process makes a group with those that it met."""
+    """Report that this process makes a group with the ranks that it met."""
     if _process.trace >= 0 and _process.rank < 0:
         values = {**dict(zip(("group_size", "group_rank", "", "", "store"), arguments)), **named}
         _process.join(int(values["group_rank"]), int(values["group_size"]), _describe_store(values.get("store")))
 
 
 def _join_at_store(hostname: str, port: int, rank: int, world_size: int, *rest: Any, **options: Any) -> None:
-    """This process looks for a store: a rank that nobody meets is one, too."""
+    """Report that this process looks for a store, even if no other rank comes."""
     _process.join(int(rank), int(world_size), str(port))
 
 
 def _describe_store(store: Any) -> str:
-    """Where a store is: the port that it listens at, or its file; empty where that cannot be told."""
+    """Return the port or the file of a store; empty if unknown."""
     for _ in range(8):
         store = getattr(store, "underlying_store", None) or store
     return str(getattr(store, "port", "") or getattr(store, "path", ""))
 
 
 def _writes_stacks() -> int:
-    """Have this process write its Python stack when it is asked to, or crashes; returns where to."""
+    """Have this process write its Python stack on request, or when it crashes; return the descriptor of the file."""
     import faulthandler
 
     stack = os.memfd_create("stack")
@@ -173,7 +173,7 @@ def _writes_stacks() -> int:
 
 
 def _report_end() -> None:
-    """Have the agent told how this process ends, whichever way it chooses."""
+    """Report to the agent how this process ends, in each possible way."""
     leave, hook = os._exit, sys.excepthook
 
     @wraps_function(leave)
@@ -195,7 +195,7 @@ def _report_end() -> None:
 
 
 def _leaving(plain: Any) -> Any:
-    """What children of multiprocessing call as they end, also while what they raise is on its way to be printed."""
+    """Wrap what children of multiprocessing call as they end, even before an error that they raise is printed."""
 
     @wraps_function(plain)
     def _exit_function(*arguments: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a worker tells its agent: the notes of its script, what that raised, and threads of it that end by an error.
+"""Statements of a worker to its agent: notes of its script, the error of the script, and failed threads.
 
 `lab.note` works anywhere: inside a run the value goes to the agent; outside it is printed.
 """
@@ -25,14 +25,14 @@ from ..statement import SOCKET_VARIABLE, problem_with
 LIMIT_BYTES = 128 * 1024
 """Largest note as JSON: it has to fit into one datagram."""
 _MOST_THREADS = 20
-"""A script may start thread after thread: so many that end by an error are reported."""
+"""Limit for the reported threads that ended by an error: a script may start thread after thread."""
 
 
 def record_note(name: str, value: Any) -> None:
-    """State a value under a name.
+    """Record a value under a name.
 
     Args:
-        name: what it is; a scenario's `expect: notes:` refers to it.
+        name: name of the value; a scenario's `expect: notes:` refers to it.
         value: a number, string, list, dict, tensor or array of any shape; tensors become (nested) lists, complex
             numbers `[real, imaginary]`.
 
@@ -73,7 +73,7 @@ def send_statement(path: str, message: Statement, fds: Sequence[int] = ()) -> No
 
 
 def to_plain(value: Any) -> Any:
-    """A value as what JSON can say; floats that JSON cannot say become "nan", "inf" and "-inf".
+    """Return a value as JSON data; floats that JSON does not have become "nan", "inf", and "-inf".
 
     Raises:
         TypeError: there is no JSON form.
@@ -104,7 +104,7 @@ def to_plain(value: Any) -> Any:
 
 
 def describe_error(rank: int, error: BaseException) -> Raised:
-    """The report of an error of a script."""
+    """Return the report of a script's error."""
     import traceback  # not at the top: `import lab` has this module, too
 
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
@@ -112,7 +112,7 @@ def describe_error(rank: int, error: BaseException) -> Raised:
 
 
 def _error_text(error: BaseException) -> str:
-    """An error as one text: `ValueError: no labels`."""
+    """Return an error as one text: `ValueError: no labels`."""
     name = type(error).__qualname__
     if type(error).__module__ not in ("builtins", "__main__"):
         name = f"{type(error).__module__}.{name}"
@@ -120,7 +120,7 @@ def _error_text(error: BaseException) -> str:
 
 
 def without_frames(error: BaseException, own: tuple[str, ...]) -> BaseException:
-    """The error, and those that it came from, without the frames of files whose paths begin like these."""
+    """Return the error, and its causes and contexts, without the frames of files whose paths begin like these."""
     waiting: list[BaseException | None] = [error]
     visited: set[int] = set()
     while waiting:
@@ -141,14 +141,14 @@ def without_frames(error: BaseException, own: tuple[str, ...]) -> BaseException:
 
 
 def line_in(folder: str, frames: Iterable[tuple[types.FrameType, int]]) -> str:
-    """The first of these frames, with their lines, that is of a folder, as `file:line`; empty where none is."""
+    """Return the first of these frames in a folder, with its line, as `file:line`; empty if there is none."""
     inside = os.path.join(folder, "")
     lines = ((frame.f_code.co_filename, line) for frame, line in frames)
     return next((f"{path[len(inside) :]}:{line}" for path, line in lines if path.startswith(inside)), "")
 
 
 def report_threads(rank: int, folder: str, note_socket: str) -> None:
-    """From now on report threads that end by an error: Python prints it, and the script goes on without them."""
+    """From now on report threads that end by an error: Python only prints it, and the script goes on without them."""
     import traceback
 
     printed, left = threading.excepthook, [_MOST_THREADS]
@@ -162,7 +162,7 @@ def report_threads(rank: int, folder: str, note_socket: str) -> None:
         left[0] -= 1
         name = failure.thread.name if failure.thread is not None else ""
         at = line_in(folder, reversed([*traceback.walk_tb(error.__traceback__)]))
-        with suppress(OSError, ValueError):  # whoever runs the script is gone
+        with suppress(OSError, ValueError):  # the agent has gone
             send_statement(
                 note_socket, ThreadRaised(rank, time.time(), thread=str(name)[:200], error=_error_text(error), at=at)
             )

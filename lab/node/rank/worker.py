@@ -1,4 +1,4 @@
-"""The process of one rank, from its first instruction to its exit code: what happens around the user's script."""
+"""The process of one rank, from its first instruction to its exit code: everything around the user's script."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .note import describe_error, without_frames
 
 _ORDER_DEADLINE_S = 1.0
 _COMPILE, _EXECUTE, _SEND_STATEMENT = compile, exec, note.send_statement
-"""As they are before any package runs."""
+"""Saved before any package runs."""
 _OWN_CODE = (__file__, groups.__file__, os.path.join(os.path.dirname(recorder.__file__), ""), FEATURES)
 _mpi_pids: list[int] = []
 """The process in which MPI may have been started."""
@@ -42,14 +42,14 @@ load_hooks()
 
 
 class OrderedWriter(io.FileIO):
-    """Standard output or error, unbuffered; what is written to one arrives before what is later written to the other.
+    """Standard output or error, unbuffered; the agent receives writes to the two streams in their order.
 
-    The two are different pipes, so a switch from one to the other waits (at most 1 s) until the agent has read
-    what the other holds.
+    The two are different pipes. So a switch from one to the other waits (at most 1 s) until the agent has read what the
+    other has.
     """
 
     last: OrderedWriter | None = None
-    """The stream that was written last in this process."""
+    """The stream that this process wrote to last."""
 
     def write(self, data: Any) -> int:
         """Write everything, however large, even if a signal handler interrupts."""
@@ -65,10 +65,10 @@ class OrderedWriter(io.FileIO):
 
 
 def wait_until_read(pipe: int) -> None:
-    """Wait, at most 1 s, until the agent has read what a pipe holds."""
+    """Wait, at most 1 s, until the agent has read everything in a pipe."""
     end = time.monotonic() + _ORDER_DEADLINE_S
-    with suppress(OSError):  # the script put something else in its place
-        # What waits in a terminal is what was typed.
+    with suppress(OSError):  # the script has replaced it
+        # Bytes that wait in a terminal are input.
         while readable_bytes(pipe) and not os.isatty(pipe) and time.monotonic() < end:
             time.sleep(0.0001)
 
@@ -76,8 +76,8 @@ def wait_until_read(pipe: int) -> None:
 def run_worker(spec: dict[str, Any]) -> None:
     """Run the script of one rank in this process, a fork of the warm agent, and never return.
 
-    `missing` in the specification are slow parts of torch that the agent wants to know of if the script imports them,
-    for it to import them before the next run.
+    `missing` in the specification are slow parts of torch. If the script imports them, the agent imports them before
+    the next run.
     """
     code, names = _run(spec)
 
@@ -92,7 +92,7 @@ def run_worker(spec: dict[str, Any]) -> None:
 
 
 def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Run the script; returns its exit code and its globals."""
+    """Run the script; return its exit code and its globals."""
     _open_streams()
     faulthandler.enable(file=spec["stack_fd"], all_threads=True)
     faulthandler.register(joining.STACK_SIGNAL, file=spec["stack_fd"], all_threads=True)
@@ -108,7 +108,7 @@ def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     if "trace_fd" in spec:
         recorder.start_recording(spec["rank"], spec["trace_fd"], spec["folder"], spec["trace_values"])
         joining.prepare_process(spec["folder"], spec["trace_values"], spec["note_socket"])
-    # No package is to find this module, which decides on the exit code: who imports it gets a copy without effect.
+    # No package may find this module, which decides on the exit code: an import returns a copy without effect.
     sys.modules.pop(__name__, None)
     vars(sys.modules[__package__]).pop(__name__.rpartition(".")[2], None)
     for prepare in hooks("environment"):
@@ -119,7 +119,7 @@ def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
 
 
 def start_cold() -> None:
-    """Entry point of a worker in an interpreter of its own."""
+    """Run a worker in a new interpreter."""
     spec = json.loads(os.environ.pop(SPEC_VARIABLE))
     for fd in (fd for name, fd in spec.items() if name.endswith("_fd")):
         fcntl.fcntl(fd, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
@@ -140,7 +140,7 @@ def _open_streams() -> None:
 
 
 def _main_module(path: str) -> types.ModuleType:
-    """The module `__main__` as the interpreter makes it for a script."""
+    """Return the module `__main__` as the interpreter makes it for a script."""
     main = types.ModuleType("__main__")
     loader = importlib.machinery.SourceFileLoader("__main__", path)
     vars(main).update(__file__=path, __builtins__=__builtins__, __cached__=None, __loader__=loader)
@@ -151,7 +151,7 @@ def _main_module(path: str) -> types.ModuleType:
 
 
 def _run_script(path: str, namespace: dict[str, Any], spec: dict[str, Any]) -> int:
-    """Run the script; returns its exit code, or the number of the signal that is to end it, negative."""
+    """Run the script; return its exit code, or the negative number of the signal that is to end it."""
     try:
         try:
             with io.open_code(path) as file:
@@ -166,7 +166,7 @@ def _run_script(path: str, namespace: dict[str, Any], spec: dict[str, Any]) -> i
             without_frames(error, _OWN_CODE)
             sys.excepthook(type(error), error, error.__traceback__)
             return -signal.SIGINT
-    except BaseException as failure:  # the script's, or of a handler of a signal while another one was reported
+    except BaseException as failure:  # from the script, or from a signal handler during another report
         _undisturbed(partial(_report, failure, spec), times=2)
         _undisturbed(partial(sys.excepthook, type(failure), failure, failure.__traceback__))
         return 1
@@ -174,7 +174,7 @@ def _run_script(path: str, namespace: dict[str, Any], spec: dict[str, Any]) -> i
 
 
 def _undisturbed(action: Callable[[], object], times: int = 1) -> None:
-    """Do something, and so often again if it is cut short: a handler of a signal may raise at any moment."""
+    """Call a function, and repeat it so often if it fails: a handler of a signal may raise at any moment."""
     for _ in range(times):
         try:
             action()
@@ -191,18 +191,18 @@ def _exit_code(value: Any) -> int:
 
 
 def _report(error: BaseException, spec: dict[str, Any]) -> None:
-    """Tell the agent what was raised, before anything else can fail because of it."""
+    """Report an error to the agent, before anything else can fail because of it."""
     with suppress(OSError, ValueError):  # the traceback is still printed
         _SEND_STATEMENT(spec["note_socket"], describe_error(spec["rank"], without_frames(error, _OWN_CODE)))
 
 
 def _leave(code: int, names: dict[str, Any], *, cold: bool = False) -> None:
-    """End as an interpreter ends, without the 0.2 s that dismantling torch takes.
+    """End like an interpreter, without the 0.2 s that dismantling torch takes.
 
-    Threads are joined, `atexit` functions run, the script's globals are dropped (which flushes and closes its
-    files), standard streams and C's own are flushed. Where threads of torch are left, such as gloo's, the globals stay
-    and only files are closed: the end of a DDP object waits, holding the interpreter's lock, for a thread of gloo
-    that may be waiting for that lock. An interpreter that is being finalized gives such a thread up; this one is not.
+    Threads are joined, and `atexit` functions run. The script's globals are dropped, which flushes and closes its
+    files. Standard streams and C's own are flushed. If threads of torch are left, such as gloo's, the globals stay and
+    only files are closed. The end of a DDP object holds the interpreter's lock and waits for a thread of gloo, which
+    may need that lock. A finalizing interpreter ends such a thread; this one does not finalize.
     """
     try:
         threading._shutdown()  # type: ignore[attr-defined]
@@ -224,19 +224,18 @@ def _leave(code: int, names: dict[str, Any], *, cold: bool = False) -> None:
         traceback.print_exc()
         code = code or 1
     recorder.stop_recording()
-    if code < 0:  # only now, as an interpreter that was interrupted
+    if code < 0:  # last, like an interrupted interpreter
         signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     _exit_natively(code)
 
 
 def _watch_native_exit() -> None:
-    """Have what native code registers from MPI's import on done at exit, and nothing that was registered before.
+    """Have what native code registers from MPI's import on run at exit, but nothing that was registered before.
 
-    MPICH tells its launcher only when a process exits that all is well; else `mpiexec` takes the end of a rank for a
-    failure, and kills the others. Handlers are called in the reverse order of their registration, and the first of
-    those that are registered here ends the process: what torch would do takes 0.2 s, in a process that is about to
-    vanish.
+    MPICH reports a success to its launcher only when the process exits; otherwise `mpiexec` treats the end of a rank as
+    a failure, and kills the others. Handlers run in the reverse order of their registration, and the first that is
+    registered here ends the process: torch's handlers would take 0.2 s.
     """
     if _mpi_pids != [os.getpid()]:
         _mpi_pids[:] = [os.getpid()]
@@ -245,19 +244,19 @@ def _watch_native_exit() -> None:
 
 
 def _exit_natively(code: int) -> NoReturn:
-    """End this process; where MPI was started and all is well, as its launcher expects it."""
+    """End this process; after MPI was started and without an error, as its launcher expects it."""
     if code == 0 and _mpi_pids == [os.getpid()]:
         mpi = sys.modules.get("mpi4py.MPI")
         if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
-            mpi.Finalize()  # as mpi4py does at the end of an interpreter
+            mpi.Finalize()  # as mpi4py does when an interpreter ends
         ctypes.PyDLL(None).exit(code)  # no other thread goes on meanwhile
     _exit(code)
 
 
 def _has_threads_of_torch(cold: bool) -> bool:
-    """Whether native threads are left that may want the interpreter's lock.
+    """Return whether native threads are left that may need the interpreter's lock.
 
-    A fork begins with one thread, so any other will do; a fresh interpreter has those of OpenBLAS, which are nameless.
+    A fork begins with one thread, so any other one counts. A new interpreter has those of OpenBLAS, which have no name.
     """
     try:
         threads = os.listdir("/proc/self/task")
@@ -270,7 +269,7 @@ def _has_threads_of_torch(cold: bool) -> bool:
 
 
 def _close_files() -> None:
-    """Flush and close every file that the script left open: those that wrap others first."""
+    """Flush and close every file that the script left open, wrappers first."""
     open_files = [item for item in gc.get_objects() if issubclass(type(item), io.IOBase)]
     buffers = [file for file in open_files if type(file) in (io.BufferedWriter, io.BufferedRandom)]
     texts = [file for file in open_files if type(file) is io.TextIOWrapper]
@@ -283,7 +282,7 @@ def _close_files() -> None:
 
 
 def prepare_fork(changed_environment: dict[str, str]) -> None:
-    """What a fork of the warm agent sets right before it runs a script; variables that the run sets are in place."""
+    """Adjust a fork of the warm agent before it runs a script; variables of the run are set already."""
     import multiprocessing.process
     import tempfile
 

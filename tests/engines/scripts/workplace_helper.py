@@ -1,3 +1,3 @@
 """A module beside a script."""
 
-WHERE = "imported from beside the script"
+WHERE = "imported from next to the script"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.features.calls import changes as align
-from lab.features.calls.changes import Stretch, stretches
+from lab.features.calls.changes import Stretch, align_calls
 
 CALLS = st.lists(st.sampled_from(["a 1", "a 2", "b 1", "c"]), max_size=14)
 
@@ -32,7 +32,7 @@ def follow_each_other(found: list[Stretch], before: list[str], after: list[str])
 
 @given(CALLS, CALLS)
 def test_as_few_calls_as_possible_have_gone_or_come(before: list[str], after: list[str]) -> None:
-    found = stretches(before, after)
+    found = align_calls(before, after)
     follow_each_other(found, before, after)
     assert sum(one.i2 - one.i1 for one in found if one.same) == longest_common(before, after)
     assert all(one.same != other.same for one, other in pairwise(found))
@@ -43,17 +43,17 @@ def test_where_many_differ_they_still_account_for_every_call(before: list[str], 
     known = align._MOST_EDITS
     align._MOST_EDITS = most
     try:
-        follow_each_other(stretches(before, after), before, after)
+        follow_each_other(align_calls(before, after), before, after)
     finally:
         align._MOST_EDITS = known
 
 
 def test_calls_that_are_all_different_stand_in_the_place_of_each_other() -> None:
     before, after = [f"all_reduce {i}" for i in range(3000)], [f"all_reduce {-i}" for i in range(1, 3001)]
-    assert stretches(before, after) == [Stretch(False, 0, 3000, 0, 3000)]
+    assert align_calls(before, after) == [Stretch(False, 0, 3000, 0, 3000)]
 
 
 def test_one_more_call_in_each_of_many_rounds_is_found_as_that() -> None:
     before, after = ["a", "b", "c"] * 1000, ["a", "b", "x", "c"] * 1000
-    came = [one for one in stretches(before, after) if not one.same]
+    came = [one for one in align_calls(before, after) if not one.same]
     assert [after[one.j1 : one.j2] for one in came] == [["x"]] * 1000

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.features.calls.changes import tell_changes
+from lab.features.calls.changes import describe_changes
 from tests.golden import golden
 
 KB4 = "all_reduce SUM float32[1024]"
@@ -18,7 +18,7 @@ STEP = (KB4, "broadcast float32[2] from 0", "barrier")
 def told(
     before: Mapping[int, Sequence[str]], after: Mapping[int, Sequence[str]], ended: Mapping[int, bool] | None = None
 ) -> list[str]:
-    found = tell_changes(before, after, lambda rank, i: f"train.py:{i + 1}", than="the snapshot", ended=ended or {})
+    found = describe_changes(before, after, lambda rank, i: f"train.py:{i + 1}", than="the snapshot", ended=ended or {})
     return [one.text for one in found]
 
 

@@ -10,7 +10,7 @@ import pytest
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.errors import LabError, UsageError
-from lab.features.calls.snapshot import SnapshotFile, beside, hold_against, with_stated_calls
+from lab.features.calls.snapshot import SnapshotFile, compare_snapshot, locate_snapshot, with_stated_calls
 from lab.record.result import Expectation
 from lab.spec.scenario import Expect, Scenario
 from tests.golden import golden
@@ -22,7 +22,7 @@ STEP = ("all_reduce", "broadcast", "barrier")
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SnapshotFile:
     monkeypatch.delenv("CI", raising=False)
-    return beside(tmp_path / "ring.yaml", 2, 1)
+    return locate_snapshot(tmp_path / "ring.yaml", 2, 1)
 
 
 def run(folder: Path, calls: dict[int, tuple[str, ...]], ended: bool = True) -> Evidence:
@@ -38,7 +38,7 @@ def run(folder: Path, calls: dict[int, tuple[str, ...]], ended: bool = True) -> 
 def held(
     file: SnapshotFile, evidence: Evidence, *, update: bool | None = None, fine: bool = True
 ) -> list[tuple[bool, str]]:
-    found = hold_against(file, evidence, update=update, fine=fine)
+    found = compare_snapshot(file, evidence, update=update, fine=fine)
     assert all(one.what == "snapshot" and one.expected == file.name for one in found)
     return [(one.met, one.got) for one in found]
 
@@ -124,13 +124,13 @@ def test_a_pipe_or_a_folder_in_its_place_is_told_and_not_waited_for(tmp_path: Pa
 
 
 def test_a_folder_that_is_gone_is_told_in_one_sentence(tmp_path: Path) -> None:
-    file = beside(tmp_path / "gone" / "ring.yaml", 1, 1)
+    file = locate_snapshot(tmp_path / "gone" / "ring.yaml", 1, 1)
     [(met, got)] = held(file, run(tmp_path / "a", {0: STEP}), update=True)
     assert (met, got) == (False, golden(1, file.path))
 
 
 def test_text_that_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
-    file = beside(tmp_path / "ring.yaml", 1, 1)
+    file = locate_snapshot(tmp_path / "ring.yaml", 1, 1)
     with pytest.raises(LabError, match=golden(1)):
         file.write({0: ("barrier in a\nrank 1:\n",)})
     assert not file.path.exists()
@@ -150,7 +150,7 @@ def test_nothing_is_written_among_the_lessons_of_an_installed_lab(
     package = tmp_path / "site" / "lab"
     (package / "scenarios").mkdir(parents=True)
     monkeypatch.setattr("lab.feature.__file__", str(package / "carried.py"))
-    file = beside(package / "scenarios" / "scatter.yaml", 1, 1)
+    file = locate_snapshot(package / "scenarios" / "scatter.yaml", 1, 1)
     [(met, got)] = held(file, run(tmp_path / "a", {0: STEP}), update=True)
     assert not met
     assert golden(1) in got
@@ -164,7 +164,7 @@ def test_for_strangers_scripts_the_snapshot_becomes_what_is_stated(tmp_path: Pat
     )
     with pytest.raises(UsageError, match=golden(1)):
         with_stated_calls(scenario, 2, 1)
-    beside(source, 2, 1).write({0: ("barrier", "barrier"), 1: ()})
+    locate_snapshot(source, 2, 1).write({0: ("barrier", "barrier"), 1: ()})
     assert with_stated_calls(scenario, 2, 1).expect.extra["calls"] == {0: ("barrier", "barrier"), 1: ()}
     stated = Scenario(name="ring", script=tmp_path / "ring.py", expect=Expect(extra={"calls": ("barrier",)}))
     assert with_stated_calls(stated, 2, 1) is stated

@@ -33,7 +33,7 @@ THREE = rank_variables(3, 1)
             "op": "reduce", "destination": 2, "group": "my group", "phase": "DDP()",
         }),
         ("recv from any tag 3", {"op": "recv", "from_any": True, "tag": 3}),
-        ("all_reduce async bucket 2 module 1", {"op": "all_reduce", "hands_out": True, "bucket": 2, "module": 1}),
+        ("all_reduce async bucket 2 module 1", {"op": "all_reduce", "has_handle": True, "bucket": 2, "module": 1}),
         ("all_to_all_single int8[3] split [1,2]", {
             "op": "all_to_all_single", "tensors": (("int8", (3,)),), "split": (1, 2),
         }),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lab.features.calls.notation import render_call, render_calls
 from lab.features.calls.pattern import CallPattern, parse_calls
-from lab.features.calls.snapshot import check_calls, first_departure, fits
+from lab.features.calls.snapshot import check_calls, first_departure, matches_pattern
 from lab.record.read import Record
 from lab.record.result import Expectation
 from lab.spec.expressions import rank_variables
@@ -62,7 +62,7 @@ def test_what_is_rendered_is_in_the_notation_and_states_that_call(record: Record
     for call in trace.calls:
         (pattern,) = parse_calls(render_call(call, trace.groups, phase=True))
         assert isinstance(pattern, CallPattern)
-        assert fits(call, pattern, trace.groups)
+        assert matches_pattern(call, pattern, trace.groups)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_call_that_differs_in_one_part_does_not_fit(record: Record, other: str
     trace = read_trace(record)
     (pattern,) = parse_calls(other)
     assert isinstance(pattern, CallPattern)
-    assert not fits(trace.ranks[0].calls[1], pattern, trace.groups)
+    assert not matches_pattern(trace.ranks[0].calls[1], pattern, trace.groups)
 
 
 def check(record: Record, calls: object) -> list[Expectation]:

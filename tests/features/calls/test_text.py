@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.features.calls.snapshot import SnapshotDamaged, counted, read_calls, texts_of, write_calls
+from lab.features.calls.snapshot import SnapshotDamaged, count_calls, read_calls, texts_of, write_calls
 from lab.trace.read import read_trace
 from tests.golden import golden
 from tests.traces import TraceMaker
@@ -22,7 +22,7 @@ def test_ranks_that_called_the_same_stand_together_and_what_repeats_stands_once(
     step = ("all_reduce SUM float32[4]", "barrier", "barrier")
     text = write_calls({0: step * 3, 1: step * 3, 2: step * 3, 4: (), 5: ("barrier",)}, "What?", "Why?")
     assert text == (golden(1))
-    assert counted(read_calls(text, "x")) == "28 calls of 5 ranks"
+    assert count_calls(read_calls(text, "x")) == "28 calls of 5 ranks"
 
 
 @given(st.dictionaries(st.integers(0, 9), st.lists(st.sampled_from(LINES), max_size=40).map(tuple), min_size=1))

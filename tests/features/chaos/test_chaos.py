@@ -29,7 +29,7 @@ def scenario(tmp_path: Path) -> str:
         (["--seed", "7"], "--seed belongs to a search"),
         (["--faults", "kill"], "--faults belongs to a search"),
         (["--out", "x.yaml"], "--out belongs to a search"),
-        (["--chaos", "--out", "/elsewhere/x.yaml"], "is not beside the script"),
+        (["--chaos", "--out", "/elsewhere/x.yaml"], "is not next to the script"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_made(

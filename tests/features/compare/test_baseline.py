@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lab.cli.main import main
 from lab.errors import RecordError
-from lab.features.compare.baseline import Baseline, hold_against_runs, speed_of
+from lab.features.compare.baseline import Baseline, compare_with_runs, speed_of
 from lab.features.compare.compare import baseline_text
 from lab.features.records.records import earlier_records
 from lab.record.layout import PLAN
@@ -53,7 +53,7 @@ def ran(
 
 
 def held(before: Sequence[Record], after: Sequence[Record]) -> Baseline:
-    return hold_against_runs(before, after, "main")
+    return compare_with_runs(before, after, "main")
 
 
 def text(before: Sequence[Record], after: Sequence[Record]) -> list[str]:

@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from lab.features.compare.baseline import Baseline, CaseChange, More
+from lab.features.compare.baseline import Baseline, CaseChange, Increase
 from lab.features.compare.compare import baseline_text
 from lab.features.suite.view import junit_xml, suite_markdown
 from lab.report.style import Style
@@ -18,13 +18,13 @@ from tests.golden import golden
 @pytest.fixture
 def compared() -> Baseline:
     """One case that is as before, one that may be slower, one that is worse in every way."""
-    known = {"runs": (("a",), ("b",)), "more": (), "calls": (), "notes": ()}
+    known = {"runs": (("a",), ("b",)), "increases": (), "calls": (), "notes": ()}
     worse = CaseChange(
         name=f"tree {HOSTILE}",
         runs=(("a",), ("b",)),
         times_s=((1.0, 1.1, 1.2), (2.0, 2.1, 2.2)),
         speed="slower",
-        more=(More(op="all_reduce", calls=(2, 3), bytes=(128, 256)),),
+        increases=(Increase(op="all_reduce", calls=(2, 3), bytes=(128, 256)),),
         calls=tuple(f"{HOSTILE} {i}" for i in range(20)),
         notes=(),
     )

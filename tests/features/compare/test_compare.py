@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lab.cli.main import main
-from lab.features.compare.compare import Comparison, compare, diff_text
+from lab.features.compare.compare import Comparison, compare_runs, diff_text
 from lab.record.layout import PLAN, SCENARIO
 from lab.record.read import Record
 from lab.report.style import Style
@@ -40,7 +40,7 @@ def trained(folder: Path, sizes: tuple[int, ...], *, world_size: int = 2, factor
 
 
 def compared(before: Record, after: Record) -> Comparison:
-    return compare(before, after, (read_trace(before), read_trace(after)))
+    return compare_runs(before, after, (read_trace(before), read_trace(after)))
 
 
 def test_runs_that_did_the_same_are_told_in_one_sentence(tmp_path: Path) -> None:

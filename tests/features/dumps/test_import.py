@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lab.cli.main import main
-from lab.diagnosis.explain import Explanation, explain
+from lab.diagnosis.explain import Explanation, explain_run
 from lab.errors import RecordError
 from lab.features.dumps.dump import Dumps
 from lab.features.dumps.record import import_dumps
@@ -18,7 +18,7 @@ from lab.features.html.page import write_report
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.trace.read import read_trace
-from lab.trace.steps import match
+from lab.trace.steps import match_steps
 from tests.features.dumps.made import BEGUN, SECOND, dump, entry, waiting, write
 from tests.golden import golden
 from tests.torchfrtrace import LESSONS, PAGE
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.unit
 
 def imported(folder: Path) -> tuple[Record, Result, Explanation]:
     record = import_dumps(Dumps(folder), "job", folder.parent / "runs")
-    return record, record.result(), explain(record)
+    return record, record.result(), explain_run(record)
 
 
 def hung(ranks: int, absent: int, folder: Path, **fields: Any) -> Path:
@@ -128,7 +128,7 @@ def test_calls_from_before_some_dump_begins_are_left_out(tmp_path: Path) -> None
         3: dump([*(entry(number) for number in range(99, 100)), waiting(100)]),
     }
     record, result, explanation = imported(write(tmp_path / "dumps", dumps))
-    assert {step.seq for step in match(read_trace(record))} == {100, 101}
+    assert {step.seq for step in match_steps(read_trace(record))} == {100, 101}
     assert result.culprit is not None
     assert result.culprit.rank == 2
     assert any(problem.startswith(golden(1)) for problem in explanation.problems)
@@ -223,7 +223,7 @@ def test_a_job_whose_calls_are_all_over_is_not_judged(tmp_path: Path) -> None:
 def round_trip(made: TraceMaker, tmp_path: Path) -> Result:
     trace = read_trace(made.record(stop=False))
     (tmp_path / "dumps").mkdir()
-    for name, data in rank_dumps(trace, match(trace)):
+    for name, data in rank_dumps(trace, match_steps(trace)):
         (tmp_path / "dumps" / name).write_bytes(data)
     return imported(tmp_path / "dumps")[1]
 

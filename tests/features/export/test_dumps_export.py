@@ -16,7 +16,7 @@ from lab.features.export.tracks import hta_traces
 from lab.record.read import Record
 from lab.trace.model import Trace
 from lab.trace.read import read_trace
-from lab.trace.steps import Step, match
+from lab.trace.steps import Step, match_steps
 from tests.features.export.chakra_schema import COLLECTIVES, NODE_TYPES, accept, attributes, read_trace_file
 from tests.traces import TraceMaker
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.unit
 
 def opened(record: Record) -> tuple[Trace, list[Step]]:
     trace = read_trace(record)
-    return trace, match(trace)
+    return trace, match_steps(trace)
 
 
 @pytest.fixture

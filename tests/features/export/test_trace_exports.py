@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.features.compare.compare import compare
+from lab.features.compare.compare import compare_runs
 from lab.features.export.tracks import chrome_trace, make_tracks, perfetto_trace
 from lab.features.export.verb import trace_json, traffic_text
 from lab.record.layout import EVENTS, INDEX, LOGS, TRACE, rank_log, rank_trace
 from lab.record.read import Record
 from lab.report.style import Style
 from lab.trace.read import read_trace
-from lab.trace.steps import match
+from lab.trace.steps import match_steps
 from tests.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -53,7 +53,7 @@ def record(tmp_path: Path) -> Record:
 
 def chrome(record: Record) -> list[dict[str, Any]]:
     trace = read_trace(record)
-    data = json.loads(chrome_trace(record, trace, match(trace)))
+    data = json.loads(chrome_trace(record, trace, match_steps(trace)))
     return list(data["traceEvents"])
 
 
@@ -78,7 +78,9 @@ def test_times_are_microseconds_from_the_first_line(record: Record) -> None:
 
 def test_slices_of_a_track_lie_inside_each_other_or_apart(record: Record) -> None:
     trace = read_trace(record)
-    tracks = [one for one in make_tracks(record, trace, match(trace)) if any(not of.is_moment for of in one.slices)]
+    tracks = [
+        one for one in make_tracks(record, trace, match_steps(trace)) if any(not of.is_moment for of in one.slices)
+    ]
     # The second all_reduce of each rank overlaps the first and outlasts the backward pass.
     assert Counter(track.rank for track in tracks) == {0: 2, 1: 2, 2: 2}
     for track in tracks:
@@ -136,7 +138,7 @@ def test_notes_and_output_are_moments(record: Record) -> None:
 def test_perfetto_says_the_same_as_chrome(record: Record) -> None:
     proto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     trace = read_trace(record)
-    written = perfetto_trace(record, trace, match(trace))
+    written = perfetto_trace(record, trace, match_steps(trace))
     packets = list(proto.Trace.FromString(written).packet)
     tracks = {p.track_descriptor.uuid: p.track_descriptor for p in packets if p.HasField("track_descriptor")}
     events = [p for p in packets if p.HasField("track_event")]
@@ -168,7 +170,7 @@ def test_perfetto_says_the_same_as_chrome(record: Record) -> None:
 def test_perfetto_opens_and_closes_slices_of_a_track_like_a_stack(record: Record) -> None:
     proto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     trace = read_trace(record)
-    written = perfetto_trace(record, trace, match(trace))
+    written = perfetto_trace(record, trace, match_steps(trace))
     by_track: dict[int, list[Any]] = {}
     for packet in proto.Trace.FromString(written).packet:
         if packet.HasField("track_event"):
@@ -186,7 +188,7 @@ def test_perfetto_opens_and_closes_slices_of_a_track_like_a_stack(record: Record
 
 def test_json_holds_the_whole_trace(record: Record) -> None:
     trace = read_trace(record)
-    data = json.loads(json.dumps(trace_json(record, trace, match(trace))))
+    data = json.loads(json.dumps(trace_json(record, trace, match_steps(trace))))
     assert data["world_size"] == 3
     assert [rank["node"] for rank in data["ranks"]] == ["node0", "node0", "node1"]
     assert sum(len(step["calls"]) for step in data["steps"]) == sum(CALLS.values())
@@ -217,7 +219,7 @@ def test_a_trace_that_is_cut_short_anywhere_is_still_shown(rank: int, keep: floa
         whole = path.read_bytes()
         path.write_bytes(whole[: int(len(whole) * keep)])
         trace = read_trace(record)
-        steps = match(trace)
+        steps = match_steps(trace)
         events = json.loads(chrome_trace(record, trace, steps))["traceEvents"]
         shown = [e for e in events if e["ph"] == "X" and e["cat"] in ("collective", "message")]
         assert len(shown) == len(trace.calls)
@@ -226,4 +228,4 @@ def test_a_trace_that_is_cut_short_anywhere_is_still_shown(rank: int, keep: floa
         assert len(perfetto_trace(record, trace, steps)) > 0
         assert sum(len(step["calls"]) for step in trace_json(record, trace, steps)["steps"]) == len(trace.calls)
         assert "run" in traffic_text(record.run, trace, steps, Style(colour=False))
-        compare(record, record, (trace, trace))
+        compare_runs(record, record, (trace, trace))

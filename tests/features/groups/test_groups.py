@@ -9,7 +9,7 @@ import pytest
 from lab.diagnosis.causes import find_causes
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
-from lab.diagnosis.judge import judge
+from lab.diagnosis.judge import judge_evidence
 from lab.trace.read import read_trace
 from tests.diagnosis.facts import exited, hang, raised, stack, stopped, told_facts, write_events
 from tests.traces import TraceMaker
@@ -108,7 +108,7 @@ def test_a_rank_that_makes_the_default_group_again_alone_is_named_in_a_hung_and_
 
     lost = "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer"
     write_events(made, *(raised(rank, lost, 24) for rank in (0, 2)), stack(1, 21, "init_process_group"), stopped(1))
-    verdict = judge(read_evidence(made.record(stop=False)))
+    verdict = judge_evidence(read_evidence(made.record(stop=False)))
     assert (verdict.verdict, verdict.culprit and verdict.culprit.rank) == ("failed", 1)
 
 

@@ -10,7 +10,7 @@ import pytest
 from lab.diagnosis.causes import find_causes
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
-from lab.diagnosis.judge import judge
+from lab.diagnosis.judge import judge_evidence
 from lab.record.layout import PLAN
 from tests.diagnosis.facts import exited, hang, raised, stack, stopped, told_facts, write_events
 from tests.golden import golden
@@ -148,7 +148,7 @@ def test_a_rank_that_gave_up_looking_elsewhere_is_the_culprit_and_not_who_waited
     write_events(
         made, stack(1, 3, "init_process_group"), stack(2, 3, "init_process_group"), told, stopped(1), stopped(2)
     )
-    verdict = judge(read_evidence(made.record(stop=False)))
+    verdict = judge_evidence(read_evidence(made.record(stop=False)))
     assert verdict.culprit is not None
     assert verdict.culprit.rank == 2
 
@@ -163,7 +163,7 @@ def test_who_never_came_is_named_with_where_it_was_when_the_others_gave_up(made:
         frame = '  File "/x/torch/distributed/distributed_c10d.py", line 9, in init_process_group\n'
         ends.append({**told, "traceback": told["traceback"].replace(error, f"{frame}{error}")})
     write_events(made, stack(1, 2), *ends, stopped(1))
-    verdict = judge(read_evidence(made.record(stop=False)))
+    verdict = judge_evidence(read_evidence(made.record(stop=False)))
     assert verdict.culprit is not None
     assert verdict.culprit.rank == 1
     assert golden(1) in verdict.reason
@@ -185,7 +185,7 @@ def test_ranks_that_got_out_of_the_rendezvous_had_come_to_it(made: TraceMaker) -
     told = raised(1, error, 3, 5.0)
     frame = '  File "/x/torch/distributed/distributed_c10d.py", line 9, in init_process_group\n'
     write_events(made, {**told, "traceback": told["traceback"].replace(error, f"{frame}{error}")}, exited(0), exited(2))
-    reason = judge(read_evidence(made.record(stop=False))).reason
+    reason = judge_evidence(read_evidence(made.record(stop=False))).reason
     assert golden(1) not in reason
     assert golden(2) in reason
 

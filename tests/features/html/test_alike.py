@@ -18,7 +18,7 @@ from lab.report.style import Style
 from lab.report.table import collapse_similar, group_equal
 from lab.report.verdict import note_rows, result_text, verdict_text
 from lab.trace.read import read_trace
-from lab.trace.steps import match
+from lab.trace.steps import match_steps
 from tests.golden import golden
 from tests.traces import TraceMaker
 
@@ -124,7 +124,7 @@ def test_messages_of_a_ring_share_a_row_and_one_of_another_size_does_not(tmp_pat
         made.call(rank, "send", 1, 2, [[1.0] * size], peer=(rank + 1) % 32, tag=0)
         made.call(rank, "recv", 2, 3, [], [[1.0] * (9 if rank == 21 else 2)], peer=(rank - 1) % 32, tag=0)
     trace = read_trace(made.record())
-    steps = match(trace)
+    steps = match_steps(trace)
     shown = cells(steps_text(trace, steps, PLAIN))
     rows = [row[1] for row in shown[1:4]]
     assert len(shown) == 4 + len(trace.problems)
@@ -159,6 +159,6 @@ def test_the_matrix_of_many_ranks_adds_neighbours_up(tmp_path: Path):
     for rank in range(40):
         made.call(rank, "send", 1, 2, [[1.0] * 2], peer=(rank + 1) % 40, tag=0)
         made.call(rank, "recv", 2, 3, [], [[1.0] * 2], peer=(rank - 1) % 40, tag=0)
-    view = matrix_view(match(read_trace(made.record())), range(40))
+    view = matrix_view(match_steps(read_trace(made.record())), range(40))
     assert [name for name, _ in view] == [f"{first}-{first + 3}" for first in range(0, 40, 4)]
     assert [cell.value for cell in view[0][1]] == [24, 8, *[0] * 8]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.diagnosis.explain import explain
+from lab.diagnosis.explain import explain_run
 from lab.features.html.page import attempts_with_pages, write_report
 from lab.features.watch.now import Follower, Now
 from lab.features.watch.verb import follow_run
@@ -190,7 +190,7 @@ def test_a_world_that_grows_was_nobodys_fault(tmp_path: Path) -> None:
     first = result.attempts[0]
     assert (first.verdict, first.culprit) == ("error", None)
     assert first.reason.startswith("interrupted after ")
-    found = explain(Record(path=run.writer.path).attempt(0)).findings
+    found = explain_run(Record(path=run.writer.path).attempt(0)).findings
     assert not [finding for finding in found if finding.ranks]
 
 
@@ -300,7 +300,7 @@ def test_a_record_of_a_lab_that_was_killed_still_tells_its_attempts(run: Launche
     assert record.log(0) == b"more\n"
     assert record.attempt(0).log(0) == b"said\n"
     assert record.attempt(0).workers() == {0: "node0", 1: "node1"}
-    told = [finding.sentence for finding in explain(record).findings if finding.kind == "attempt"]
+    told = [finding.sentence for finding in explain_run(record).findings if finding.kind == "attempt"]
     assert len(told) == 1
     assert told[0].startswith("Attempt 0, 2 ranks")
     assert golden(1) in told[0]
@@ -311,8 +311,8 @@ def test_an_attempt_of_which_a_file_is_lost_still_opens(run: Launched, damage: s
     restarted(run)
     record = Record(path=run.writer.path)
     (record.attempt(0).path / damage).unlink()
-    explain(record)
-    explain(record.attempt(0))
+    explain_run(record)
+    explain_run(record.attempt(0))
     write_report(record)
     write_report(record.attempt(0))
 
@@ -435,7 +435,7 @@ def test_what_a_lost_node_had_not_sent_is_not_told_as_if_it_had_not_happened(run
     run.collector.fact(NodeLost(run.clock, "node1", "was killed"))
     run.raises(0)
     run.over()
-    told = [finding.sentence for finding in explain(Record(path=run.writer.path)).findings]
+    told = [finding.sentence for finding in explain_run(Record(path=run.writer.path)).findings]
     assert any("Node1 was killed" in sentence for sentence in told)
     assert not any(golden(1) in sentence for sentence in told)
 
@@ -448,7 +448,7 @@ def test_an_end_by_a_launcher_accuses_no_rank_in_the_explanation(run: Launched) 
         run.ends(rank, code=None, signal="SIGTERM", stopped=True)
     result = run.over()
     assert result.reason == golden(1)
-    assert not [finding for finding in explain(Record(path=run.writer.path)).findings if finding.ranks]
+    assert not [finding for finding in explain_run(Record(path=run.writer.path)).findings if finding.ranks]
 
 
 def test_a_lab_that_is_killed_between_two_attempts_leaves_a_record_that_opens(run: Launched) -> None:
@@ -463,7 +463,7 @@ def test_a_lab_that_is_killed_between_two_attempts_leaves_a_record_that_opens(ru
     assert list_records(run.writer.path.parent) == [record]
     assert record.attempt(0).log(0) == b"said\n"
     assert (record.log(0), [*record.output()], [*record.events()]) == (b"", [], [])
-    assert golden(1) in explain(record).sentence
+    assert golden(1) in explain_run(record).sentence
     write_report(record)
 
 

@@ -17,7 +17,7 @@ from lab.features.pictures.svg import svg_of
 from lab.record.layout import EVENTS, LOGS, RESULT, SCENARIO, TRACE
 from lab.record.read import Record
 from lab.trace.read import read_trace
-from lab.trace.steps import match
+from lab.trace.steps import match_steps
 from tests.cli.test_damaged_records import make
 
 EVIL = "</script></title></style>]]>--><script>evil()</script><img src=x onerror=evil()>\"'><svg onload=evil()>{{evil}}"
@@ -87,7 +87,7 @@ def test_in_a_notebook(record: Record) -> None:
 
 def test_in_pictures(record: Record) -> None:
     trace = read_trace(record)
-    for step in match(trace):
+    for step in match_steps(trace):
         svg = svg_of(picture_of(step, record.result().expectations, trace.world_size, []), standalone=True)
         assert_harmless(svg)
         assert all(not element.tag.endswith(("script", "img")) for element in ET.fromstring(svg).iter())

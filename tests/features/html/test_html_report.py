@@ -19,7 +19,7 @@ from lab.features.html.timelines import Line, Names, call_lines, list_moments, r
 from lab.record.layout import EVENTS, INDEX, LOGS, PLAN, RESULT, SCENARIO, TRACE, rank_log, rank_trace
 from lab.record.read import Record
 from lab.trace.read import read_trace
-from lab.trace.steps import match
+from lab.trace.steps import match_steps
 from tests.golden import golden
 from tests.traces import TraceMaker
 
@@ -54,7 +54,7 @@ def test_a_late_rank_is_waited_for_and_itself_waits_for_nobody(tmp_path: Path):
     maker.call(0, "all_reduce", 10, 20, [[1.0]], [[2.0]])
     maker.call(1, "all_reduce", 16, 20, [[1.0]], [[2.0]])
     trace = read_trace(maker.record())
-    steps = match(trace)
+    steps = match_steps(trace)
     calls = list(call_lines(trace, steps))
     assert column(calls, "wait") == [6000, 0]
     assert column(calls, "dur") == [10_000, 4000]
@@ -72,7 +72,7 @@ def test_on_hosts_whose_clocks_do_not_tell_who_was_late_nobody_is_said_to_be(
     maker.call(1, "all_reduce", 16, 20, [[1.0]], [[2.0]])
     record = maker.record()
     trace = read_trace(record)
-    steps = match(trace)
+    steps = match_steps(trace)
     [line] = step_lines(steps)
     assert (line["last"], line["ready"], column(call_lines(trace, steps), "wait")) == (last, ready, waits)
     lanes = run_data(record, trace, steps, lanes=[[0], [1]])["ranks"]
@@ -85,7 +85,7 @@ def test_nobody_waits_for_those_who_only_receive_a_broadcast(tmp_path: Path):
     maker.call(1, "broadcast", 10, 16, [[0.0]], [[1.0]], root=0)
     maker.call(2, "broadcast", 30, 31, [[0.0]], [[1.0]], root=0)
     trace = read_trace(maker.record())
-    steps = match(trace)
+    steps = match_steps(trace)
     assert column(call_lines(trace, steps), "wait") == [0, 4000, 0]
     assert column(step_lines(steps), "last") == [0]
 
@@ -94,7 +94,7 @@ def test_a_rank_that_never_enters_is_waited_for_without_end(tmp_path: Path):
     maker = TraceMaker(tmp_path / "run", 2)
     maker.call(0, "all_reduce", 10, None, [[1.0]])
     trace = read_trace(maker.record(stop=False))
-    steps = match(trace)
+    steps = match_steps(trace)
     [call], [step] = call_lines(trace, steps), step_lines(steps)
     assert (call["dur"], call["wait"]) == (-1, -1)
     assert step["missing"] == (1,)
@@ -119,7 +119,7 @@ def test_what_went_wrong_and_every_kind_of_call_get_pictures_first(tmp_path: Pat
         for rank in (0, 1):
             maker.call(rank, "all_reduce", 10 + number, 10.5 + number, [[1.0]], [[2.0]], at=at)
     maker.call(0, "all_reduce", 90, None, [[1.0]])
-    steps = match(read_trace(maker.record(stop=False)))
+    steps = match_steps(read_trace(maker.record(stop=False)))
     chosen = [step.number for step in choose_steps(steps, 3)]
     assert chosen == [1, 21, 31]
     assert find_stand_ins(steps, [steps[0], steps[20], steps[30]])[:3] == [1, 1, 1]

@@ -11,7 +11,7 @@ import pytest
 from lab.features.html.timelines import Axis, timeline_svg
 from lab.trace.model import Trace
 from lab.trace.read import read_trace
-from lab.trace.steps import Step, match
+from lab.trace.steps import Step, match_steps
 from tests.golden import golden
 from tests.traces import TraceMaker
 
@@ -32,7 +32,7 @@ def test_an_axis_of_one_moment_has_a_place_for_it() -> None:
 
 def drawn(maker: TraceMaker, lanes: list[list[int]] | None = None) -> tuple[str, Trace, list[Step]]:
     trace = read_trace(maker.record(stop=False))
-    steps = match(trace)
+    steps = match_steps(trace)
     svg = timeline_svg(trace, steps, lanes or [[rank] for rank in trace.ranks], prefix="p")
     return svg, trace, steps
 
@@ -96,7 +96,7 @@ def test_a_rank_waits_for_those_whose_data_it_needs(
     for rank, begin in enumerate(begins):
         maker.call(rank, op, begin, 30, [ONE], [ONE], root=0)
     trace = read_trace(maker.record())
-    (step,) = match(trace)
+    (step,) = match_steps(trace)
     late = [step.awaited(step.calls[rank]) for rank in range(3)]
     assert tuple(None if call is None else call.rank for call in late) == waits_for
 

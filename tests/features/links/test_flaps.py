@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.diagnosis.evidence import Evidence, read_evidence
-from lab.diagnosis.explain import explain
+from lab.diagnosis.explain import explain_run
 from lab.features.links.findings import find_flaps
 from lab.node.messages.agent import Connections
 from lab.record.events import event_line
@@ -90,4 +90,4 @@ def test_what_was_cut_off_in_the_end_did_not_come_through(tmp_path: Path) -> Non
 
 def test_a_flap_is_told_before_what_took_time(tmp_path: Path) -> None:
     found = evidence(tmp_path, [(1.9, 1, 0, 0.7, 50), (2.1, 2, 1, 0.9, 50)])
-    assert explain(found.record, found).findings[0].kind == "cut_off"
+    assert explain_run(found.record, found).findings[0].kind == "cut_off"

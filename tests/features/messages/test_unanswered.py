@@ -8,7 +8,7 @@ import pytest
 
 from lab.diagnosis.causes import find_causes
 from lab.diagnosis.evidence import read_evidence
-from lab.diagnosis.judge import judge
+from lab.diagnosis.judge import judge_evidence
 from tests.diagnosis.facts import exited, hang, raised, stack, told_facts, write_events
 from tests.golden import golden
 from tests.traces import TraceMaker
@@ -92,7 +92,7 @@ def test_of_a_ring_the_rank_with_another_neighbour_is_named(made: TraceMaker, od
             made.line(rank, "end", 5000, i=lost, err="Connection closed by peer")
     others = [exited(rank, at=4.9) for rank in range(3) if rank != odd]
     write_events(made, raised(odd, PEER, 9, 5.1), *others)
-    verdict = judge(read_evidence(made.record(stop=False)))
+    verdict = judge_evidence(read_evidence(made.record(stop=False)))
     assert verdict.culprit is not None
     assert verdict.culprit.rank == odd
     assert golden(1, odd, (odd + 1) % 3) in verdict.reason
@@ -103,6 +103,6 @@ def test_who_ended_before_its_own_send_was_over_is_named(made: TraceMaker) -> No
     lost = made.call(1, "recv", 1000, None, (), [[1.0]], peer=0, tag=0, at="train.py:9")
     made.line(1, "end", 5000, i=lost, err="Connection closed by peer")
     write_events(made, exited(0, at=3.0), raised(1, PEER, 9, 5.1), exited(2, at=2.0))
-    culprit = judge(read_evidence(made.record(stop=False))).culprit
+    culprit = judge_evidence(read_evidence(made.record(stop=False))).culprit
     assert culprit is not None
     assert (culprit.rank, culprit.cause) == (0, "left_early")

@@ -9,7 +9,7 @@ import pytest
 
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
-from lab.features.mismatches.findings import disagreements
+from lab.features.mismatches.findings import find_disagreements
 from tests.diagnosis.facts import told_facts
 from tests.traces import TraceMaker
 
@@ -22,7 +22,7 @@ def made(tmp_path: Path) -> TraceMaker:
 
 
 def found(made: TraceMaker) -> list[Finding]:
-    return disagreements(read_evidence(made.record()))
+    return find_disagreements(read_evidence(made.record()))
 
 
 def test_the_minority_is_the_odd_one_out(made: TraceMaker) -> None:

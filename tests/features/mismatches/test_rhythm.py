@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.features.mismatches.findings import out_of_step, skipped
+from lab.features.mismatches.findings import find_skipped_calls, out_of_step
 
 pytestmark = pytest.mark.unit
 
@@ -51,4 +51,4 @@ def test_who_left_is_said_only_where_it_can_be_known(one: str, other: str, who: 
     ],
 )
 def test_what_was_left_out_in_mid_loop_is_found_where_the_loop_went_on(done: str, found: list[int]) -> None:
-    assert skipped(beats(done)) == found
+    assert find_skipped_calls(beats(done)) == found

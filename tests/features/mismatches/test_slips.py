@@ -9,7 +9,7 @@ import pytest
 
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
-from lab.features.mismatches.findings import find_slips
+from lab.features.mismatches.findings import find_offset_ranks
 from tests.diagnosis.facts import told_facts
 from tests.traces import TraceMaker
 
@@ -25,7 +25,7 @@ def found(folder: Path, lines: Sequence[Sequence[int]]) -> list[Finding]:
             made.call(
                 rank, "all_reduce", 10 * number, None if last else 10 * number + 1, [[1.0]], at=f"train.py:{line}"
             )
-    return find_slips(read_evidence(made.record()))
+    return find_offset_ranks(read_evidence(made.record()))
 
 
 def test_a_rank_that_left_a_call_out_is_told_with_the_round(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def halo(folder: Path, ranks: int, without: tuple[int, int], rounds: int = 5) ->
                       peer=(rank - 1) % ranks, **fields)  # fmt: skip
             if (rank, turn) != without:
                 made.call(rank, "send", 10 * turn, 10 * turn + 1, [[1.0]], peer=(rank + 1) % ranks, **fields)
-    return find_slips(read_evidence(made.record()))
+    return find_offset_ranks(read_evidence(made.record()))
 
 
 def test_a_message_left_out_of_the_loop_of_all_is_told_without_a_step_where_they_met(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from lab.features.network_model.model import (
 )
 from lab.report.style import Style
 from lab.trace.read import read_trace
-from lab.trace.steps import match
+from lab.trace.steps import match_steps
 from tests.golden import golden
 from tests.traces import TraceMaker
 
@@ -84,7 +84,7 @@ def record_of(folder: Path) -> TraceMaker:
 
 
 def test_the_first_all_reduce_of_a_size_is_left_out_and_waiting_for_a_late_rank_does_not_count(tmp_path: Path) -> None:
-    found = timings_of(match(read_trace(record_of(tmp_path / "r").record())))
+    found = timings_of(match_steps(read_trace(record_of(tmp_path / "r").record())))
     assert [(one.ranks, one.bytes, one.count) for one in found] == [(2, 1_000, 2), (2, 40_000, 2)]
     assert [one.seconds for one in found] == [pytest.approx(exact(2, one.bytes), rel=1e-3) for one in found]
 
@@ -95,7 +95,7 @@ def test_all_reduces_that_run_beside_one_another_are_left_out(tmp_path: Path) ->
         run.call(rank, "all_reduce", 0, 10, [[0.0] * 10])
         run.call(rank, "all_reduce", 5, 20, [[0.0] * 20])
         run.call(rank, "all_reduce", 30, 40, [[0.0] * 30])
-    assert [one.bytes for one in timings_of(match(read_trace(run.record())))] == [120]
+    assert [one.bytes for one in timings_of(match_steps(read_trace(run.record())))] == [120]
 
 
 def test_a_step_of_training_lies_between_what_the_model_says_with_and_without_overlap(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_step_of_training_lies_between_what_the_model_says_with_and_without_ov
             run.mark(rank, "step", at, at + 1)
             run.call(rank, "all_reduce", at + 11, at + 11 + took, [[0.0] * 10_000])
     trace = read_trace(run.record())
-    pace = pace_of(trace, match(trace))
+    pace = pace_of(trace, match_steps(trace))
     assert pace.step_s == pytest.approx((20 + took) / 1e3, rel=1e-3)
     assert pace.own_s == pytest.approx(0.020, rel=1e-3)
     assert pace.modelled_s == pytest.approx(took / 1e3, rel=0.05)
@@ -119,7 +119,7 @@ def test_a_step_of_training_lies_between_what_the_model_says_with_and_without_ov
 def test_the_views_tell_runs_with_and_without_a_model(tmp_path: Path) -> None:
     trace = read_trace(record_of(tmp_path / "r").record())
     empty = read_trace(TraceMaker(tmp_path / "e").record())
-    paces = {"20261101-101010-<b>": pace_of(trace, match(trace)), "e": pace_of(empty, [])}
+    paces = {"20261101-101010-<b>": pace_of(trace, match_steps(trace)), "e": pace_of(empty, [])}
     said = network_text(paces, Style(colour=False))
     assert golden(1) in said
     assert "50 µs" in said

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.diagnosis.evidence import read_evidence
-from lab.diagnosis.judge import judge
+from lab.diagnosis.judge import judge_evidence
 from lab.record.events import Event, Fault, event_line
 from lab.record.layout import EVENTS, LOGS, PLAN, RESULT
 from lab.record.read import Record
@@ -27,7 +27,7 @@ def broken_run(
     fault = Fault(AT, " ".join(map(str, *said.items())), number=0)
     (folder / EVENTS).write_bytes(b"".join(map(event_line, [fault, *facts])))
     record = Record(path=folder)
-    judged = judge(read_evidence(record))
+    judged = judge_evidence(read_evidence(record))
     result = Result(
         verdict=more.get("verdict", judged.verdict),
         reason=more.get("reason", judged.reason),

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from lab.diagnosis.evidence import read_evidence
-from lab.diagnosis.judge import judge
-from lab.features.score.verb import mark_run, score, score_text
+from lab.diagnosis.judge import judge_evidence
+from lab.features.score.verb import score_run, score_runs, score_text
 from lab.node.messages.agent import Connections, Exited, Halted, Started
 from lab.record.events import Clock, Event, NodeLost, NodeTroubled, TimedOut
 from lab.record.layout import RESULT
@@ -89,23 +89,23 @@ def test_a_verdict_is_the_same_where_nothing_on_record_tells_what_was_broken(tmp
     said, facts, cause = _BROKEN[what]
     started = [Started(rank, AT - 1, f"node{rank}") for rank in range(3)]
     record = broken_run(tmp_path / "run", said, *started, *facts)
-    told = judge(read_evidence(record))
-    assert told == judge(read_evidence(without_faults(record)))
+    told = judge_evidence(read_evidence(record))
+    assert told == judge_evidence(read_evidence(without_faults(record)))
     assert told.culprit is not None
     assert (told.culprit.node, told.culprit.cause) == ("node2", cause)
 
 
 def test_a_run_is_marked_by_who_was_named_for_what(tmp_path: Path) -> None:
     said, facts, _ = _BROKEN["a killed node"]
-    [right] = mark_run(broken_run(tmp_path / "right", said, *facts))
+    [right] = score_run(broken_run(tmp_path / "right", said, *facts))
     assert (right.culprit, right.right_kind, right.detected_s, right.missed) == ("right", True, 0.2, False)
     other = Culprit(rank=2, node="node2", error="it was slow", cause="late")
-    [kind] = mark_run(broken_run(tmp_path / "kind", said, *facts, culprit=other))
+    [kind] = score_run(broken_run(tmp_path / "kind", said, *facts, culprit=other))
     assert (kind.culprit, kind.right_kind, kind.missed) == ("right", False, True)
     innocent = Culprit(rank=0, node="node0", error="raised", cause="exception")
-    [wrong] = mark_run(broken_run(tmp_path / "wrong", said, *facts, culprit=innocent))
+    [wrong] = score_run(broken_run(tmp_path / "wrong", said, *facts, culprit=innocent))
     assert (wrong.culprit, wrong.accused) == ("wrong", "rank 0")
-    [nobody] = mark_run(broken_run(tmp_path / "nobody", said, *facts, culprit=None, verdict="failed"))
+    [nobody] = score_run(broken_run(tmp_path / "nobody", said, *facts, culprit=None, verdict="failed"))
     assert nobody.culprit == "right"
 
 
@@ -127,20 +127,20 @@ def test_who_names_the_link_that_was_broken_is_right_and_who_names_another_is_no
         culprit = record.result().culprit
         assert culprit is not None
         assert (culprit.link, culprit.rank, culprit.cause) == ("node1 - node2", None, "connection_reset")
-        [mark] = mark_run(record)
+        [mark] = score_run(record)
         assert (mark.culprit, mark.right_kind) == (outcome, (kind, outcome) == ("reset", "right"))
 
 
 def test_where_nothing_came_of_it_and_nobody_is_named_nothing_is_missed(tmp_path: Path) -> None:
     facts = [_ended(rank, 0.5, code=0) for rank in range(3)]
-    [mark] = mark_run(broken_run(tmp_path / "run", {"kill": "node2"}, *facts))
+    [mark] = score_run(broken_run(tmp_path / "run", {"kill": "node2"}, *facts))
     assert (mark.culprit, mark.missed) == ("unharmed", False)
 
 
 def test_a_run_without_faults_is_not_scored(tmp_path: Path) -> None:
     record = without_faults(broken_run(tmp_path / "run", {"kill": "node2"}))
-    assert mark_run(record) == []
-    assert score_text(score([record]), Style(colour=False)) == golden(1)
+    assert score_run(record) == []
+    assert score_text(score_runs([record]), Style(colour=False)) == golden(1)
 
 
 def test_the_table_has_a_line_for_each_kind_and_every_miss(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_the_table_has_a_line_for_each_kind_and_every_miss(tmp_path: Path) -> No
         broken_run(tmp_path / "a", said, *facts),
         broken_run(tmp_path / "b", said, *facts, culprit=innocent, reason="rank 0 raised"),
     ]
-    found = score(records)
+    found = score_runs(records)
     assert [(row.kind, row.faults, row.right, row.accused) for row in found.rows] == [("kill", 2, 1, 1), ("", 2, 1, 1)]
     text = score_text(found, Style(colour=False))
     assert text.splitlines()[1].split()[:5] == ["kill", "2", "1", "of", "2"]
@@ -165,5 +165,5 @@ def test_a_run_that_fails_for_want_of_a_fault_alone_has_missed_nobody(tmp_path: 
     for expectations, outcome in (((never,), "unharmed"), ((never, replace(never, what="exit")), "nobody")):
         result = replace(record.result(), verdict="failed", expectations=expectations)
         (record.path / RESULT).write_text(json.dumps(result.to_json()))
-        [mark] = mark_run(Record(path=record.path))
+        [mark] = score_run(Record(path=record.path))
         assert mark.culprit == outcome

@@ -9,7 +9,7 @@ import pytest
 
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import RankFacts, RunFacts
-from lab.diagnosis.judge import judge
+from lab.diagnosis.judge import judge_evidence
 from lab.diagnosis.reasons import render_orphans
 from lab.features.started.started import find_started
 from lab.node.messages.agent import Exited, Joined, LeftRunning, number_of
@@ -88,7 +88,7 @@ def ended(tmp_path: Path, *ends: Exited) -> Evidence:
     facts = run_of(1, (0, 0, 0, 2, "p"), (0, 1, 1, 2, "p"))
     for end in ends:
         facts.add(end)
-    facts.place_started(found(tmp_path, facts))
+    facts.assign_started_ranks(found(tmp_path, facts))
     return Evidence(facts=facts, record=Record(path=tmp_path))
 
 
@@ -100,7 +100,7 @@ WELL = Exited(0, 7.0, "node0", code=0)
 def test_the_rank_that_failed_is_the_culprit_and_not_what_started_it(tmp_path: Path) -> None:
     starter = WELL._replace(code=1, error="ProcessRaisedException: 1", raised=6.5)
 
-    judgement = judge(ended(tmp_path, RAISED, TERMINATED, starter))
+    judgement = judge_evidence(ended(tmp_path, RAISED, TERMINATED, starter))
 
     assert judgement.verdict == "failed"
     assert judgement.reason == golden(1)
@@ -109,7 +109,7 @@ def test_the_rank_that_failed_is_the_culprit_and_not_what_started_it(tmp_path: P
 
 
 def test_ranks_that_their_worker_outlived_do_not_fail_the_run_but_are_named(tmp_path: Path) -> None:
-    judgement = judge(ended(tmp_path, RAISED, TERMINATED, WELL))
+    judgement = judge_evidence(ended(tmp_path, RAISED, TERMINATED, WELL))
 
     assert judgement.verdict == "passed"
     assert judgement.reason.endswith(golden(1))
@@ -118,7 +118,9 @@ def test_ranks_that_their_worker_outlived_do_not_fail_the_run_but_are_named(tmp_
 def test_a_worker_that_fails_by_itself_is_no_rank(tmp_path: Path) -> None:
     own = WELL._replace(code=1, error="KeyError: 'x'", raised=6.0)
 
-    judgement = judge(ended(tmp_path, RAISED._replace(code=0, error=""), TERMINATED._replace(signal=None, code=0), own))
+    judgement = judge_evidence(
+        ended(tmp_path, RAISED._replace(code=0, error=""), TERMINATED._replace(signal=None, code=0), own)
+    )
 
     assert judgement.reason == golden(1)
     assert judgement.culprit is not None
@@ -128,7 +130,7 @@ def test_a_worker_that_fails_by_itself_is_no_rank(tmp_path: Path) -> None:
 def test_an_end_that_nobody_saw_is_told_as_that(tmp_path: Path) -> None:
     silent = Exited(number_of(0, 1), 5.0, "node0")
 
-    judgement = judge(ended(tmp_path, silent, TERMINATED, WELL._replace(code=1)))
+    judgement = judge_evidence(ended(tmp_path, silent, TERMINATED, WELL._replace(code=1)))
 
     assert judgement.reason == golden(1)
 

@@ -8,7 +8,7 @@ import pytest
 
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.facts import RankFacts
-from lab.diagnosis.judge import judge
+from lab.diagnosis.judge import judge_evidence
 from lab.features.started.started import find_ended_threads
 from lab.node.messages.agent import ThreadRaised
 from tests.diagnosis.facts import stack, stopped, told_facts, write_events
@@ -44,7 +44,7 @@ def test_a_rank_that_waits_for_a_thread_that_has_ended_is_told_with_it(tmp_path:
     stacks = (stack(0, 41, "all_reduce", 9), stack(1, 41, "all_reduce", 9), stack(2, 37, at=9))
     timed_out = {"event": "timed out", "time": 1_700_000_009.0}
     write_events(made, told, timed_out, *stacks, *map(stopped, range(3)))
-    verdict = judge(read_evidence(made.record(stop=False)))
+    verdict = judge_evidence(read_evidence(made.record(stop=False)))
     assert verdict.culprit is not None
     assert verdict.culprit.rank == 2
     assert golden(1) in verdict.reason

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.diagnosis.evidence import read_evidence
-from lab.features.stragglers.timing import length, share_of
+from lab.features.stragglers.timing import covered_s, share_of
 from tests.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -32,7 +32,7 @@ def test_buckets_run_beside_backward_until_the_last_is_issued(tmp_path: Path) ->
 
 
 def test_spans_that_overlap_count_once() -> None:
-    assert length([(0, 2), (1, 3), (5, 6), (5.5, 5.7)]) == 4
+    assert covered_s([(0, 2), (1, 3), (5, 6), (5.5, 5.7)]) == 4
 
 
 def test_polling_for_a_handle_is_waiting_from_the_wait_on(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from lab.features.timeline.lanes import MOST_ROWS, lanes_of, lay_rows
 from lab.record.result import Culprit
 from lab.report.table import MANY
 from lab.trace.read import read_trace
-from lab.trace.steps import match
+from lab.trace.steps import match_steps
 from tests.browser.runs import result
 from tests.traces import TraceMaker
 
@@ -50,7 +50,7 @@ def test_picture_page_and_exports_agree_on_rows(tmp_path: Path) -> None:
         maker.call(0, "all_reduce", begin, end, [[1.0]], [[1.0]])
     record = maker.record()
     trace = read_trace(record)
-    steps = match(trace)
+    steps = match_steps(trace)
     page = [line["row"] for line in call_lines(trace, steps)]
     rows = lay_out_bars(trace.ranks[0], Axis(0.0, 0.07))
     picture = {call.index: number for number, row in enumerate(rows) for bar in row for call in bar.calls}

@@ -13,14 +13,14 @@ from lab.features.traffic.traffic import build_matrix, bus_factor, summarize_ope
 from lab.operations import OPERATIONS
 from lab.trace.model import Buffer, Call, Group, Trace
 from lab.trace.read import read_trace
-from lab.trace.steps import Step, match
+from lab.trace.steps import Step, match_steps
 from tests.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
 
 
 def steps_of(made: TraceMaker) -> list[Step]:
-    return match(read_trace(made.record()))
+    return match_steps(read_trace(made.record()))
 
 
 def test_all_reduce_exchanges_two_nths_of_the_tensor_with_everybody(tmp_path: Path) -> None:
@@ -241,5 +241,5 @@ def one_step(op: str, ranks: int, give: int, **fields: Any) -> Step:
 
 def test_no_steps_are_no_traffic() -> None:
     empty = Trace(world_size=2, ranks={}, groups={})
-    assert build_matrix(match(empty), 2) == [[0, 0], [0, 0]]
-    assert summarize_operations(match(empty)) == []
+    assert build_matrix(match_steps(empty), 2) == [[0, 0], [0, 0]]
+    assert summarize_operations(match_steps(empty)) == []

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.diagnosis.evidence import read_evidence
-from lab.features.training.ddp import find_modules, tell_ddp_story
+from lab.features.training.ddp import build_ddp_story, find_modules
 from tests.golden import golden
 from tests.traces import TraceMaker
 
@@ -79,7 +79,7 @@ class Training:
         self.mark("backward", self.now, begin)
 
     def story(self) -> dict[str, str]:
-        return {finding.kind: finding.sentence for finding in tell_ddp_story(read_evidence(self.made.record()))}
+        return {finding.kind: finding.sentence for finding in build_ddp_story(read_evidence(self.made.record()))}
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_calls_that_are_no_bucket_are_told_as_such(training: Training) -> None:
 def test_without_ddp_there_is_no_story(tmp_path: Path) -> None:
     made = TraceMaker(tmp_path / "run", 2)
     made.call(0, "all_reduce", 1, 2, [[1.0]], [[1.0]])
-    assert tell_ddp_story(read_evidence(made.record())) == []
+    assert build_ddp_story(read_evidence(made.record())) == []
 
 
 def test_a_backward_that_sent_nothing_for_no_known_reason_is_left_out(training: Training) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
-from lab.diagnosis.judge import judge
+from lab.diagnosis.judge import judge_evidence
 from lab.features.training.replicas import find_unlike_replicas
 from tests.diagnosis.facts import exited, raised, told_facts, write_events
 from tests.golden import golden
@@ -74,7 +74,7 @@ def test_a_shape_of_its_own_is_told_and_in_a_failed_run_blamed(made: TraceMaker)
         ],
         "place": 1,
     }
-    culprit = judge(evidence).culprit
+    culprit = judge_evidence(evidence).culprit
     assert culprit is not None
     assert culprit.rank == 0
 
@@ -116,7 +116,7 @@ def test_of_two_ranks_with_other_parameters_nobody_is_named(tmp_path: Path) -> N
     error = "RuntimeError: DDP expects same model across all ranks, but Rank 0 has 2 params"
     write_events(made, raised(0, error, 20), raised(1, error, 20, 5.1))
     evidence = read_evidence(made.record())
-    verdict = judge(evidence)
+    verdict = judge_evidence(evidence)
     assert (verdict.verdict, verdict.culprit) == ("failed", None)
     assert golden(1) in verdict.reason
 

@@ -11,7 +11,7 @@ import pytest
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
 from lab.diagnosis.judge import worth_reading
-from lab.features.training.replicas import find_weights_apart
+from lab.features.training.replicas import find_diverged_weights
 from lab.record.layout import TRACE
 from tests.diagnosis.facts import told_facts
 from tests.traces import TraceMaker
@@ -41,7 +41,7 @@ def step(
 
 
 def found(made: TraceMaker) -> list[Finding]:
-    return find_weights_apart(read_evidence(made.record()))
+    return find_diverged_weights(read_evidence(made.record()))
 
 
 def test_other_weights_under_the_same_reduced_gradients_are_told(made: TraceMaker) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.features.pictures.model import picture_of
-from lab.features.values.expected import agrees, reduce_numbers
+from lab.features.values.expected import is_expected_value, reduce_numbers
 from tests.report.example_steps import one_step
 
 RANKS = st.integers(1, 5)
@@ -48,7 +48,7 @@ def test_float_reductions_are_right_in_any_order_of_adding(values: list[float], 
     other = math.prod(shuffled) if red == "PRODUCT" else sum(shuffled) / (len(shuffled) if red == "AVG" else 1)
 
     assert abs(Fraction(expected.real) - exact) <= Fraction(tolerance) + Fraction(1, 2**1000)
-    assert agrees(other, expected, tolerance)
+    assert is_expected_value(other, expected, tolerance)
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,9 @@ def test_corners(red: str, dtype: str, values: list[complex], expected: complex 
 
 @pytest.mark.parametrize("actual", [0.0, 1e-40])
 def test_what_is_too_small_for_its_dtype_may_have_become_0(actual: float) -> None:
-    assert agrees(actual, *reduce_numbers("PRODUCT", "float32", [1e-20, 1e-20]))
-    assert agrees(actual, *reduce_numbers("SUM", "float32", [6e-41, 4e-41]))
-    assert not agrees(1e-30, *reduce_numbers("PRODUCT", "float32", [1e-20, 1e-20]))
+    assert is_expected_value(actual, *reduce_numbers("PRODUCT", "float32", [1e-20, 1e-20]))
+    assert is_expected_value(actual, *reduce_numbers("SUM", "float32", [6e-41, 4e-41]))
+    assert not is_expected_value(1e-30, *reduce_numbers("PRODUCT", "float32", [1e-20, 1e-20]))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_what_is_too_small_for_its_dtype_may_have_become_0(actual: float) -> Non
     ],
 )  # fmt: skip
 def test_a_value_agrees_or_not(actual: object, expected: complex, tolerance: float, same: bool) -> None:
-    assert agrees(actual, expected, tolerance) is same
+    assert is_expected_value(actual, expected, tolerance) is same
 
 
 @settings(deadline=None, max_examples=60)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.diagnosis.evidence import read_evidence
-from lab.features.values.findings import find_odd_values
+from lab.features.values.findings import find_spoiled_reductions
 from tests.diagnosis.facts import told_facts
 from tests.traces import TraceMaker
 
@@ -21,7 +21,7 @@ def test_the_first_rank_that_brings_nan_to_a_reduction_is_named(tmp_path: Path) 
             bad = turn == 2 or (turn == 1 and rank == 1)
             after: list[object] = ["nan" if turn else 3.0]
             made.call(rank, "all_reduce", 10 * turn, 10 * turn + 1, [["nan" if bad else 1.0]], [after], at="train.py:9")
-    [found] = find_odd_values(read_evidence(made.record()))
+    [found] = find_spoiled_reductions(read_evidence(made.record()))
     assert (found.kind, found.ranks, found.others, found.step) == ("nonfinite", (1,), (0, 2), "all_reduce #2")
     assert told_facts(found) == {"how": "nan", "at": ["train.py:9"]}
 
@@ -31,7 +31,7 @@ def test_infinities_and_other_operations_are_left_alone(tmp_path: Path) -> None:
     for rank in range(2):
         made.call(rank, "all_reduce", 1, 2, [["inf", 1.0]], [["inf", 2.0]], red="MIN")
         made.call(rank, "broadcast", 3, 4, [["nan"]], [["nan"]], root=0)
-    assert find_odd_values(read_evidence(made.record())) == []
+    assert find_spoiled_reductions(read_evidence(made.record())) == []
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_nan_that_a_reduction_drops_is_not_told(tmp_path: Path, red: str, result
     for rank in range(2):
         end, after = (None, None) if result is None else (2, [[result]])
         made.call(rank, "all_reduce", 1, end, [["nan" if rank else 1.0]], after, red=red, at="train.py:9")
-    assert bool(find_odd_values(read_evidence(made.record()))) is told
+    assert bool(find_spoiled_reductions(read_evidence(made.record()))) is told
 
 
 def _brought(tmp_path: Path, *steps: list[float]) -> TraceMaker:
@@ -58,7 +58,7 @@ def _brought(tmp_path: Path, *steps: list[float]) -> TraceMaker:
 
 def test_a_value_far_from_all_others_names_who_brought_it(tmp_path: Path) -> None:
     made = _brought(tmp_path, [0.5, 0.7, 0.6], [0.4, 0.3, 0.2], [0.3, 0.2, 1.7e38], [5e37, 5e37, 5e37])
-    [found] = find_odd_values(read_evidence(made.record()))
+    [found] = find_spoiled_reductions(read_evidence(made.record()))
     assert (found.kind, found.ranks, found.step) == ("outlier", (2,), "all_reduce #3")
     assert told_facts(found) == {
         "how": "far",
@@ -75,7 +75,7 @@ def test_values_that_grow_on_all_ranks_or_that_began_far_apart_name_nobody(tmp_p
     apart = _brought(tmp_path / "2", [1e6, 0.7, 0.6], [0.4, 0.3, 0.2], [1.5e9, 0.5, 0.4])
     early = _brought(tmp_path / "3", [0.5, 0.7, 0.6], [0.4, 0.3, 1e12])
     for made in (grows, apart, early):
-        assert find_odd_values(read_evidence(made.record())) == []
+        assert find_spoiled_reductions(read_evidence(made.record())) == []
 
 
 def test_one_rank_that_departs_once_from_what_all_always_bring_is_named(tmp_path: Path) -> None:
@@ -85,5 +85,5 @@ def test_one_rank_that_departs_once_from_what_all_always_bring_is_named(tmp_path
         for rank in range(3):
             mine = [[0.5 + turn, 0.125]] if (turn, rank) == (4, 1) else values
             made.call(rank, "all_reduce", 10 * turn, 10 * turn + 1, mine, [[1.0, 1.0]], red="SUM", at="train.py:9")
-    [found] = find_odd_values(read_evidence(made.record()))
+    [found] = find_spoiled_reductions(read_evidence(made.record()))
     assert (found.kind, found.ranks, found.step) == ("outlier", (1,), "all_reduce #5")

@@ -8,8 +8,8 @@ import pytest
 
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
-from lab.diagnosis.judge import judge
-from lab.features.values.findings import find_wrong_results
+from lab.diagnosis.judge import judge_evidence
+from lab.features.values.findings import find_unexpected_results
 from tests.diagnosis.facts import exited, told_facts, write_events
 from tests.golden import golden
 from tests.traces import TraceMaker
@@ -23,7 +23,7 @@ def made(tmp_path: Path) -> TraceMaker:
 
 
 def found(made: TraceMaker) -> list[Finding]:
-    return find_wrong_results(read_evidence(made.record()))
+    return find_unexpected_results(read_evidence(made.record()))
 
 
 def reduce(made: TraceMaker, results: tuple[float, float], **more: object) -> None:
@@ -52,7 +52,7 @@ def test_the_verdict_of_a_run_in_which_nothing_failed_tells_it_and_stays_passed(
     reduce(made, (2.0, 7.0), **{"async": True})
     wait(made, 15, 21)
     write_events(made, exited(0), exited(1))
-    verdict = judge(read_evidence(made.record()))
+    verdict = judge_evidence(read_evidence(made.record()))
     assert verdict.verdict == "passed"
     assert golden(1) in verdict.reason
 
@@ -125,8 +125,8 @@ def test_right_results_are_not_told(made: TraceMaker) -> None:
     reduce(made, (2.0, 2.0))
     write_events(made, exited(0), exited(1))
     evidence = read_evidence(made.record())
-    assert find_wrong_results(evidence) == []
-    assert "but" not in judge(evidence).reason
+    assert find_unexpected_results(evidence) == []
+    assert "but" not in judge_evidence(evidence).reason
 
 
 def test_a_tensor_that_was_changed_and_never_waited_for_is_told(made: TraceMaker) -> None:

@@ -187,7 +187,7 @@ def _as_mapping(value: Value, names: Sequence[str], allowed: str) -> Value:
 class Corrupt(OnLink):
     """A bit of a packet is flipped at random; the receiver's checksum detects it, and it drops the packet."""
 
-    does = "a bit of a packet is flipped by chance, so that the receiver drops it; needs netem in the kernel"
+    does = "flips a bit of some packets, so the receiver drops them; needs netem in the kernel"
     example = "corrupt: node2 1%"
     corrupt: float = key_field(MISSING, share_kind(), "share: 1%", name="share")
     """How many of them."""
@@ -196,7 +196,7 @@ class Corrupt(OnLink):
 class Delay(OnLink):
     """Each packet waits before it is sent."""
 
-    does = "packets take longer, one way, and there and back twice that; needs netem in the kernel"
+    does = "delays packets, one way; needs netem in the kernel"
     example = "delay: node2 50ms jitter 5ms"
     delay_s: float = key_field(MISSING, kinds.duration_kind(LONGEST_DELAY_S), "by: 50ms", name="by")
     """How much longer, one way."""
@@ -207,7 +207,7 @@ class Delay(OnLink):
 class Duplicate(OnLink):
     """Packets are sent twice at random."""
 
-    does = "packets arrive twice by chance"
+    does = "delivers some packets twice"
     example = "duplicate: node2 10%"
     duplicate: float = key_field(MISSING, share_kind(), "share: 10%", name="share")
     """How many of them."""
@@ -216,7 +216,7 @@ class Duplicate(OnLink):
 class Loss(OnLink):
     """Packets are dropped at random where they arrive, without a message to the sender."""
 
-    does = "packets are lost by chance"
+    does = "loses some packets"
     example = "loss: node2 5%"
     draws: ClassVar = {"loss": (0.05, 0.2)}
     loss: float = key_field(MISSING, share_kind(), "share: 5%", name="share")
@@ -226,7 +226,7 @@ class Loss(OnLink):
 class Rate(OnLink):
     """The rate of sending is limited."""
 
-    does = "so much is sent in a second and no more: by a node to all others together, or on one link"
+    does = "limits the data per second: of a node to all others together, or of one link"
     example = "rate: node2 100mbit"
     draws: ClassVar = {"rate_bits_per_s": (1e6, 10e6, 100e6)}
     rate_bits_per_s: float = key_field(MISSING, rate_kind(SLOWEST, FASTEST), "at: 100mbit", name="at")
@@ -236,7 +236,7 @@ class Rate(OnLink):
 class Reorder(OnLink):
     """All packets are delayed except some, which overtake the others."""
 
-    does = "packets overtake others, which are late; needs netem in the kernel"
+    does = "lets some packets overtake others; needs netem in the kernel"
     example = "reorder: node2 25% by 10ms"
     reorder: float = key_field(MISSING, share_kind(), "share: 25%", name="share")
     """How many overtake the others."""
@@ -247,7 +247,7 @@ class Reorder(OnLink):
 class Reset(OnLink):
     """Open TCP connections are reset at both ends, and so are new ones."""
 
-    does = "TCP connections are reset, and new ones refused"
+    does = "resets TCP connections and refuses new ones"
     example = "reset: node2 - node0"
     shown_as = ("connection_reset", "connection_lost")
     harm = "loses"
@@ -280,7 +280,7 @@ def _node_or_all() -> Kind:
 class Dns(LinkFault):
     """Name queries are refused; a process keeps the names that it already knows."""
 
-    does = "names do not resolve on a node, or on all: questions are refused at once"
+    does = "refuses name resolution on a node, or on all nodes"
     example = "dns: node2"
     shown_as = ("name_resolution", "rendezvous")
     strict_cannot = "a strict cluster cannot have: its nodes know one another's names and ask nobody"
@@ -318,7 +318,7 @@ _RACKS = _mapping(
 class Network(Condition, LinkFault):
     """The links of a run, from before its workers start to its end."""
 
-    does = "all links at once are as the key `network:` has them, by a profile's name or in full"
+    does = "changes all links, as the key `network:` does"
     example = "network: wan-40ms"
     main_key = "profile"
 
@@ -410,7 +410,7 @@ def _partition() -> Kind:
 class Partition(LinkFault):
     """Nodes silently drop packets of others."""
 
-    does = "nodes drop the packets of others, in sets, one way, or as a map says; nobody is told"
+    does = "makes nodes silently drop each other's packets: between sets, one way, or as a map says"
     example = "partition: isolate node2"
     shown_as = ("cut_off", "node_disconnected")
 

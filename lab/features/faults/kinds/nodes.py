@@ -52,14 +52,14 @@ class PowerLost(NodeFault):
 class Kill(PowerLost):
     """Everything on the node ends at once; its peers see their connections closed."""
 
-    does = "every process of a node is killed at once; its peers see their connections closed"
+    does = "kills all processes of a node; its peers see closed connections"
     example = "kill: node2"
 
 
 class PowerOff(PowerLost):
     """The cable is pulled before everything ends: peers see no closed connection, as in a power cut."""
 
-    does = "a node vanishes as in a power cut: no peer is told that its connections were closed"
+    does = "cuts the power of a node: its peers see nothing"
     example = "power_off: node2"
     shown_as = ("node_lost", "cut_off")
     needs = "cable"
@@ -74,7 +74,7 @@ class PowerOff(PowerLost):
 class Restart(PowerLost):
     """Everything on the node ends, and its agent starts again; a run goes on there if its launcher supports it."""
 
-    does = "a node is killed and started again at once: what ran there has ended"
+    does = "kills a node and starts it again"
     example = "restart: node2"
     shown_as = ("node_lost", "killed")
     leaves_running = None
@@ -89,7 +89,7 @@ class Restart(PowerLost):
 class Stop(PowerLost):
     """Its workers get SIGTERM, and after the grace period everything ends, as in unannounced maintenance."""
 
-    does = "a node is shut down: its workers get SIGTERM, and after a grace period everything ends"
+    does = "shuts a node down: SIGTERM to its workers, then the end after a grace period"
     example = "stop: {node: node2, grace: 2s}"
     shown_as = ("node_lost", "killed")
     grace_s: float = key_field(1.0, duration_kind(3600), "stop: {node: node2, grace: 2s}", name="grace")
@@ -118,7 +118,7 @@ class Stop(PowerLost):
 class Start(NodeFault):
     """The node starts again, and takes part in the run if the launcher adds it."""
 
-    does = "a node that was stopped or killed gets its power back, as with `lab start`"
+    does = "starts a stopped or killed node, as `lab start` does"
     example = "start: node2"
     shown_as = ()
     leaves_running = runs = True
@@ -136,7 +136,7 @@ class Start(NodeFault):
 class Pause(NodeFault):
     """The processes of the node are paused; its kernel still acknowledges packets of peers."""
 
-    does = "all processes of a node stand still, its agent too; they go on when that is healed"
+    does = "freezes all processes of a node, also its agent, until healed"
     example = "pause: node2"
     shown_as = ("node_paused",)
     harm = "slows"
@@ -185,7 +185,7 @@ class LimitFault(NodeFault):
 class Cpu(LimitFault):
     """Healed, it may use what it was made with."""
 
-    does = "a node gets so many cores of the processor and no more, as beside a greedy neighbour"
+    does = "limits the cores of a node"
     example = "cpu: {node: node1, cores: 0.2}"
     template = "cpu of {cores:g} cores for {node}"
     shown_as = ("straggler", "late")
@@ -201,7 +201,7 @@ class Cpu(LimitFault):
 class Memory(LimitFault):
     """Healed, it may use what it was made with."""
 
-    does = "a node gets so much memory and no more: what does not fit is killed"
+    does = "limits the memory of a node: the kernel kills what does not fit"
     example = "memory: {node: node1, limit: 300MiB}"
     shown_as = ("out_of_memory", "node_lost")
     draws = None  # what is too little depends on the script
@@ -219,7 +219,7 @@ class Memory(LimitFault):
 class Disconnect(AgentFault, NodeFault):
     """The node's network is down; its processes go on, and its connections stay open."""
 
-    does = "a node's network cable is out: its ranks go on and reach nobody; plugged in again it has the same address"
+    does = "unplugs a node's network cable; its address stays"
     example = "disconnect: node2"
     shown_as = ("node_disconnected", "cut_off")
     passes = True
@@ -230,7 +230,7 @@ class Disconnect(AgentFault, NodeFault):
 class DiskFull(AgentFault, NodeFault):
     """Writes of the node's ranks to files fail with ENOSPC; writes to mapped files are not affected."""
 
-    does = "ranks of a node that write to a file are told that no space is left on the disk"
+    does = "fails file writes of a node's ranks with `No space left on device`"
     example = "disk_full: node2"
     shown_as = ("disk_full",)
     of_writes = True
@@ -245,7 +245,7 @@ class DiskFull(AgentFault, NodeFault):
 class DiskSlow(AgentFault, NodeFault):
     """Each write to a file, and each fsync, takes longer."""
 
-    does = "each write of a rank of a node to a file, and each fsync, takes longer"
+    does = "slows file writes and fsync of a node's ranks"
     example = "disk_slow: {node: node2, by: 50ms}"
     shown_as = ("straggler", "late", "never_came", "never_entered")
     template = "{key} {node} by {by_s:g}s"
@@ -265,7 +265,7 @@ class DiskSlow(AgentFault, NodeFault):
 class Hog(AgentFault, NodeFault):
     """Another process on the node uses almost all memory; if a rank needs more, the kernel kills the rank."""
 
-    does = "the memory of a node is eaten up, but for a little; its limit stays what it is"
+    does = "uses up the memory of a node except for a little"
     example = "hog: {node: node2, leave: 64MiB}"
     shown_as = ("out_of_memory", "node_lost")
     needs = "memory"

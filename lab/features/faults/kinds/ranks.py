@@ -44,7 +44,7 @@ _SIGNALS = (
 class Signal(RankFault, AgentFault):
     """The worker gets a signal; a stopped one is continued at the end."""
 
-    does = "the worker of a rank gets a signal; one that SIGSTOP stopped goes on when it is healed"
+    does = "sends a signal to a rank's worker; healing continues a worker stopped by SIGSTOP"
     example = "signal: {rank: 2, name: SIGSTOP}"
     template = "signal rank {rank} with {name}"
     shown_as = ("killed", "stopped")
@@ -63,7 +63,7 @@ class Signal(RankFault, AgentFault):
 class Loader(RankFault, AgentFault):
     """A worker of a DataLoader ends at once, as after running out of memory; this cannot be undone."""
 
-    does = "a worker process of a rank's DataLoader is killed"
+    does = "kills a worker process of a rank's DataLoader"
     example = "loader: 1"
     template = "loader {worker} of rank {rank}"
     shown_as = ("loader_killed",)
@@ -91,7 +91,7 @@ _ERRORS = (
 class Raise(WorkerFault):
     """The exception leaves the call, phase, or note that the rank is at, and may be caught there."""
 
-    does = "a rank raises an exception, out of the call, phase or note that sets it off"
+    does = "raises an exception in a rank, at the call, phase, or note of its event"
     example = "raise: {rank: 1, error: ValueError}"
     template = "raise {error} in rank {rank}"
     shown_as = ("exception",)
@@ -104,7 +104,7 @@ class Raise(WorkerFault):
 class Hang(WorkerFault):
     """The rank waits and holds the interpreter's lock: none of its threads runs Python, and no signal handler does."""
 
-    does = "a rank hangs where it is, with the interpreter's lock, so that nothing in it runs Python"
+    does = "hangs a rank, by default with the interpreter's lock"
     example = "hang: 1"
     shown_as = ("never_came", "never_entered", "late")
     harm = "slows"
@@ -119,7 +119,7 @@ class Hang(WorkerFault):
 class Pauses(WorkerFault):
     """All threads wait for the lock from time to time, as while a garbage collector scans a large heap."""
 
-    does = "a rank's interpreter stands still every so often, as in pauses of a garbage collector"
+    does = "pauses a rank's interpreter again and again, as garbage collection does"
     example = "pauses: {rank: 1, every: 200ms, last: 50ms}"
     template = "pauses of {last_s:g}s every {every_s:g}s in rank {rank}"
     shown_as = ("straggler", "late")
@@ -157,7 +157,7 @@ class ChangedData(WorkerFault):
 class Nan(ChangedData):
     """One element of the call's input tensors becomes NaN."""
 
-    does = "one element of what a rank brings to a call becomes NaN"
+    does = "turns one element of a rank's input to a call into NaN"
     example = "nan: 1"
     template = "nan in element {element} of rank {rank}"
     shown_as = ("nonfinite", "not_a_number")
@@ -170,7 +170,7 @@ class Nan(ChangedData):
 class Flip(ChangedData):
     """A bit flips silently, as with defective memory."""
 
-    does = "one bit of what a rank brings to a call is flipped: silent data corruption"
+    does = "flips one bit of a rank's input to a call: silent data corruption"
     example = "flip: {rank: 1, bit: 30}"
     template = "flip bit {bit} of element {element} of rank {rank}"
     shown_as = ("outlier", "nonfinite", "not_a_number", "diverged", "wrong_result")

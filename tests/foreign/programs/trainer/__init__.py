@@ -1,4 +1,4 @@
-"""A package beside the script that uses it, with data of its own."""
+"""A package next to the script that uses it, with data of its own."""
 
 from .loop import fit
 
