@@ -129,11 +129,10 @@ def wrap_internal_error(error: Exception) -> LabError:
     first = (str(error).splitlines() or [""])[0][:300]
     hint = "with LAB_DEBUG=1 the traceback is shown"
     try:
-        with tempfile.NamedTemporaryFile(
-            "w", prefix="lab-error-", suffix=".txt", delete=False, errors="replace"
-        ) as file:
+        descriptor, name = tempfile.mkstemp(".txt", "lab-error-")
+        with open(descriptor, "w", errors="replace") as file:
             file.write("".join(traceback.format_exception(error)))
-        hint = f"please report it with {file.name}; {hint}"
+        hint = f"please report it with {name}; {hint}"
     except OSError:  # the disk can be full
         pass
     return LabError(f"something went wrong that should not: {type(error).__name__}: {first}", hint)

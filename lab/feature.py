@@ -189,11 +189,8 @@ def find_owners(keys: Collection[str]) -> list[Feature]:
 
 def load_plan_parts(keys: Collection[str] | None) -> list[Any]:
     """Import the functions that make parts of plans, of the features of these keys; None: of all."""
-    return [
-        import_entry(entry)
-        for feature in (list_features() if keys is None else find_owners(keys))
-        for entry in feature.parts
-    ]
+    features = list_features() if keys is None else find_owners(keys)
+    return [import_entry(entry) for feature in features for entry in feature.parts]
 
 
 def _in_tree(name: str) -> Feature:

@@ -48,8 +48,7 @@ class Frozen:
         return {name: vars(self)[name] for name in self.__frozen_fields__}
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{name}={value!r}" for name, value in self._values().items())
-        return f"{type(self).__qualname__}({values})"
+        return f"{type(self).__qualname__}({', '.join(f'{name}={one!r}' for name, one in self._values().items())})"
 
     def __eq__(self, other: object) -> bool:
         return self._values() == other._values() if type(other) is type(self) else NotImplemented

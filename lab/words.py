@@ -200,8 +200,7 @@ def join_words(words: Iterable[str]) -> str:
 def format_ordinal(number: int) -> str:
     """Format an ordinal: `1st`, `2nd`, `11th`."""
     last = 0 if number % 100 in (11, 12, 13) else number % 10
-    suffix = {1: "st", 2: "nd", 3: "rd"}.get(last, "th")
-    return f"{number}{suffix}"
+    return f"{number}{({1: 'st', 2: 'nd', 3: 'rd'}).get(last, 'th')}"
 
 
 def was_or_were(subjects: Iterable[object]) -> str:

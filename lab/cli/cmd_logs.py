@@ -97,8 +97,7 @@ def _print_one(log: BinaryIO, *, raw: bool) -> None:
     """Print a log line by line, and a long line in parts, so that memory use is limited."""
     decoder = getincrementaldecoder("utf-8")("backslashreplace")
     while line := log.readline(_LONGEST_PART):
-        data = line if raw else sanitize_text(decoder.decode(line), output=True).encode()
-        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.write(line if raw else sanitize_text(decoder.decode(line), output=True).encode())
     if not raw:
         sys.stdout.buffer.write(sanitize_text(decoder.decode(b"", final=True), output=True).encode())
     sys.stdout.flush()

@@ -34,15 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scenarios(parser, "run")
     shared.add_options(parser, "--nodes", "--nproc-per-node", "--cold", "--timeout", "--backend")
     shared.add_options(parser, "--launcher", choices=launcher_names())
-    shared.add_options(
-        parser, "--fresh", "--max-output", "--one-user", "--outputs", "--keep", "--allow-volumes", "--pull"
-    )
-    reading = parser.add_mutually_exclusive_group()
-    shared.add_options(reading, "--interactive", "--stdin")
+    shared.add_options(parser, "--fresh", "--max-output", "--one-user", "--outputs", "--keep")
+    shared.add_options(parser, "--allow-volumes", "--pull")
+    shared.add_options(parser.add_mutually_exclusive_group(), "--interactive", "--stdin")
     text = "print what every worker would be given, and what would be made for it, and stop"
     parser.add_argument("--dry-run", action="store_true", help=text)
-    tracing = parser.add_mutually_exclusive_group()
-    shared.add_options(tracing, "--no-trace", "--trace-values")
+    shared.add_options(parser.add_mutually_exclusive_group(), "--no-trace", "--trace-values")
     shared.add_options(parser, "--name", "--engine", *shared.SHAPE, "--wait", "--runs", "--json", "--raw")
     shared.add_options(parser, "--quiet", help="print the verdict only")
 
@@ -90,8 +87,7 @@ def read_arguments(arguments: argparse.Namespace) -> tuple[list[Scenario], RunOp
     shape = shared.shape_arguments(arguments)
     env = shape.pop("env")  # environment of the run, not of the cluster
     scenarios = named_scenarios(arguments.scenarios, arguments.rest, env)
-    options = RunOptions(**shared.field_values(RunOptions, arguments))
-    return scenarios, options, shape
+    return scenarios, RunOptions(**shared.field_values(RunOptions, arguments)), shape
 
 
 def _run_all(

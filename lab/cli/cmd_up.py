@@ -50,13 +50,9 @@ def run(arguments: argparse.Namespace) -> int:
         print("\n".join(f"  {name}  {address}" for name, address in node_rows(info)))
         if arguments.verbose:
             print(f"  each node: {info.limits.describe()}")
-            kept = {
-                "output": OUTPUT_BYTES,
-                "notes": STRICT_NOTES_BYTES if info.shape.strict else NOTES_BYTES,
-                "trace": LIMIT_BYTES,
-            }
-            limits = ", ".join(f"{format_limit(limit)} of {what}" for what, limit in kept.items())
-            print(f"  each rank: {limits}")
+            notes_bytes = STRICT_NOTES_BYTES if info.shape.strict else NOTES_BYTES
+            kept = {"output": OUTPUT_BYTES, "notes": notes_bytes, "trace": LIMIT_BYTES}
+            print(f"  each rank: {', '.join(f'{format_limit(limit)} of {what}' for what, limit in kept.items())}")
     return 0
 
 

@@ -74,8 +74,7 @@ def make_printable(stream: Any) -> None:
     """Let a stream take any text: replace what its encoding lacks, unless the user chose how to handle errors."""
     if stream.errors not in ("strict", "backslashreplace", "surrogateescape"):
         return
-    is_utf_8 = stream.encoding.lower() in ("utf-8", "utf8")
-    stream.reconfigure(errors="backslashreplace" if is_utf_8 else "replace")
+    stream.reconfigure(errors="backslashreplace" if stream.encoding.lower() in ("utf-8", "utf8") else "replace")
 
 
 def _main(words: list[str]) -> int:

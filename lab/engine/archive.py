@@ -288,10 +288,8 @@ _MOST_EXTENSION_BYTES = 1 << 14
 
 Before Python 3.12.6, tarfile takes time by the square of this (CVE-2024-6232): a second for 16 KiB of digits.
 """
-_EXTENSIONS = (
-    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
-    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
-)
+_PAX_EXTENSIONS = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+_EXTENSIONS = (*_PAX_EXTENSIONS, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 
 
 class _Header(tarfile.TarInfo):

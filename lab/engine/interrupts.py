@@ -15,11 +15,7 @@ from typing import Any
 _CLEANING_UP_S = 10.0
 """Another signal this soon after the first does not interrupt the cleanup."""
 _LATER_S = 0.001
-_OF_WEAK_REFERENCES = {
-    ("cb", "<frozen importlib._bootstrap>"),
-    ("remove", "weakref.py"),
-    ("_remove", "_weakrefset.py"),
-}
+_OF_WEAK_REFERENCES = {("cb", "<frozen importlib._bootstrap>"), ("remove", "weakref.py"), ("_remove", "_weakrefset.py")}
 
 
 @contextmanager

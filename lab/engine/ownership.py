@@ -84,8 +84,7 @@ class ClusterExists(ClusterError):
 
 def state_folder() -> Path:
     """Return the folder in which the lab keeps the state of this user's clusters."""
-    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return Path(base) / "lab"
+    return Path(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")) / "lab"
 
 
 def local_home() -> Path:
@@ -152,6 +151,7 @@ def new_folder(home: Path, cluster: str, variable: str) -> Path:
     except OSError as error:
         cannot = f"cannot make the cluster's folder {folder}: {error.strerror}"
         if folder.exists():
-            raise ClusterExists(cannot, "another command may be making the cluster: choose another --name") from error
+            hint = "another command may be making the cluster: use another name with --name"
+            raise ClusterExists(cannot, hint) from error
         raise ClusterError(cannot, hint) from error
     return folder

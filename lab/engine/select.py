@@ -17,10 +17,7 @@ AUTO = "auto"
 """Stands for the engine that has the cluster, or else the first of `OPENERS` that answers."""
 
 
-_CLASSES = {
-    "docker": "lab.engine.docker.engine:DockerEngine",
-    "local": "lab.engine.local.engine:LocalEngine",
-}
+_CLASSES = {"docker": "lab.engine.docker.engine:DockerEngine", "local": "lab.engine.local.engine:LocalEngine"}
 """The kernel's own engines, in the order in which they are tried."""
 
 

@@ -143,8 +143,7 @@ class ClusterInfo(Frozen):
     @property
     def intact(self) -> bool:
         """Whether every node runs, or was stopped on purpose."""
-        there = all(node.state in (RUNNING, STOPPED) for node in self.nodes)
-        return there and len(self.nodes) == self.shape.nodes
+        return len(self.nodes) == self.shape.nodes and all(node.state in (RUNNING, STOPPED) for node in self.nodes)
 
     @property
     def stays(self) -> bool:

@@ -54,10 +54,8 @@ class PlanOptions(Frozen):
 
     def size_of_run(self, scenario: Scenario, shape: Shape) -> tuple[int, int]:
         """Return the nodes of a run, and the workers on each, on a cluster of this shape."""
-        return (
-            self.nodes or scenario.nodes or shape.nodes,
-            self.nproc_per_node or scenario.nproc_per_node or shape.nproc_per_node,
-        )
+        nproc_per_node = self.nproc_per_node or scenario.nproc_per_node or shape.nproc_per_node
+        return self.nodes or scenario.nodes or shape.nodes, nproc_per_node
 
 
 _ADDED = ("requirements", "data")
@@ -102,8 +100,7 @@ def shape_for(scenario: Scenario, options: PlanOptions, asked: Mapping[str, Any]
 
 def shape_for_all(scenarios: Sequence[Scenario], options: PlanOptions, asked: Mapping[str, Any]) -> Shape:
     """Return the shape of the cluster for several runs: as many nodes as the largest needs."""
-    nodes = max(options.size_of_run(scenario, Shape(nodes=1))[0] for scenario in scenarios)
-    return Shape(**{"nodes": nodes, **asked})
+    return Shape(**{"nodes": max(options.size_of_run(one, Shape(nodes=1))[0] for one in scenarios), **asked})
 
 
 def shape_fields_for_own(scenario: Scenario, asked: Mapping[str, Any], shared: Shape | None) -> dict[str, Any]:
@@ -320,9 +317,8 @@ class Plan(Frozen):
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain data, as in `plan.json` and `--dry-run --json`."""
-        own = {name: value for name, value in vars(self).items() if name != "parts"}
         return {
-            **own,
+            **{name: value for name, value in vars(self).items() if name != "parts"},
             "scenario": self.scenario.name,
             "trace": vars(self.trace),
             "faults": [],
@@ -367,13 +363,12 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
     # times as long. So each has one, as torchrun says, unless the cluster says otherwise.
     threads = {"OMP_NUM_THREADS": "1"} if world_size > 1 and "OMP_NUM_THREADS" not in cluster.shape.env else {}
     chosen = groups.backend_variables(backend, instead=options.backend is not None)
-    shared = {**threads, "LAB_SHARED": cluster.shared, **data, **chosen, **scenario.env}
     layout = Layout(
         run=run,
         addresses=_addresses(cluster, nnodes),
         nproc_per_node=nproc_per_node,
         port=cluster.master_port,
-        env=shared,
+        env={**threads, "LAB_SHARED": cluster.shared, **data, **chosen, **scenario.env},
         argv=(scenario.script.name, *scenario.args),
         settings=_launching(scenario, options, backend),
     )

@@ -473,8 +473,7 @@ def find_record(name: str | None, runs: Path = RUNS) -> Record:
     if len(matches) == 1 or (matches and all(record.run.endswith(f"-{name}") for record in matches)):
         return matches[-1]
     if matches:
-        runs_named = ", ".join(record.run for record in matches[:5])
-        raise RecordError(f"{len(matches)} runs begin with {name!r}: {runs_named}")
+        raise RecordError(f"{len(matches)} runs begin with {name!r}: {', '.join(one.run for one in matches[:5])}")
     from difflib import get_close_matches
 
     close = get_close_matches(name, [record.run for record in records], n=1)

@@ -164,8 +164,7 @@ class RecordWriter:
 
     def launcher_output(self, node: str, data: bytes) -> None:
         """Append output of a launcher's process on a node."""
-        name = f"{LOGS}/{layout.launcher_log(node)}"
-        with _writing(self.path), open_file(self.path, name, append=True) as file:
+        with _writing(self.path), open_file(self.path, f"{LOGS}/{layout.launcher_log(node)}", append=True) as file:
             _append(file, data)
 
     def flush(self, *ranks: int, attempt: int = LATEST) -> None:
@@ -196,11 +195,8 @@ class RecordWriter:
         own = {rank_trace(one.rank) for one in started.ranks if one.process is None}
         with _writing(self.path):
             traces = sorted(list_folder(self.path, TRACE)) if started.ranks else []
-            new_names = {
-                name: name.replace("rank", "worker", 1)
-                for name in traces
-                if name.startswith("rank") and name not in own
-            }
+            others = [name for name in traces if name.startswith("rank") and name not in own]
+            new_names = {name: name.replace("rank", "worker", 1) for name in others}
             for one in started.ranks:
                 if one.process is not None and rank_trace(one.process) in traces:
                     new_names[rank_trace(one.process)] = rank_trace(one.rank)

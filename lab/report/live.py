@@ -27,8 +27,7 @@ class Bottom:
     """The status area at the bottom of a terminal; for any other stream it shows nothing."""
 
     def __init__(self, stream: IO[str] | None) -> None:
-        usable = stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
-        self._stream = stream if usable else None
+        self._stream = stream if stream and stream.isatty() and os.environ.get("TERM") != "dumb" else None
         self._shown: tuple[str, ...] = ()
 
     @property
@@ -99,9 +98,8 @@ class LineMerger:
         """Yield the held lines, each with the ranks that printed it, and hold nothing more."""
         groups, self._held = group_equal(self._held), []
         self._counts.clear()
-        for ranks, (line, _), hidden in collapse_similar(
-            groups, lambda one: one if self._whole else mask_numbers(one[0])
-        ):
+        shown = collapse_similar(groups, lambda one: one if self._whole else mask_numbers(one[0]))
+        for ranks, (line, _), hidden in shown:
             yield sorted(ranks), f"… {hidden} more lines like these: lab logs" if hidden else line
 
 
@@ -183,9 +181,8 @@ class LiveOutput(Observer):
             return
         if self._silent_ticks >= _SILENT_TICKS:
             positions = where(elapsed_s, self._bottom.size.columns) if self._silent_ticks >= _TELLING_TICKS else ""
-            self._status_text = (
-                positions or f"… {format_duration(round(elapsed_s))}, {format_count(running, 'rank')} running"
-            )
+            elapsed = format_duration(round(elapsed_s))
+            self._status_text = positions or f"… {elapsed}, {format_count(running, 'rank')} running"
         self._draw()
 
     def flush_due(self) -> None:
@@ -280,10 +277,9 @@ class LiveOutput(Observer):
         lines = [*self._unfinished(columns)]
         if len(lines) > rows:
             lines = [*lines[: rows - 1], fit_columns(f"… and {len(lines) - rows + 1} more", columns)]
-        status_lines = (
-            [self._status_style.paint(fit_columns(self._status_text, columns), "dim")] if self._status_text else []
-        )
-        self._bottom.show([*lines, *status_lines])
+        if self._status_text:
+            lines.append(self._status_style.paint(fit_columns(self._status_text, columns), "dim"))
+        self._bottom.show(lines)
 
     def _unfinished(self, columns: int) -> Iterator[str]:
         if self._raw:

@@ -50,8 +50,7 @@ def _body_lines(body: Mapping[str, Any], indent: str) -> list[str]:
 
 def plan_text(plan: Plan, style: Style) -> str:
     """Format each worker with its node, rank, environment, and arguments, and the launcher's processes."""
-    substituted = " whatever the script names" if plan.substituted else ""
-    backend = f"{plan.backend}{substituted}, " if plan.backend else ""
+    backend = f"{plan.backend}{' whatever the script names' if plan.substituted else ''}, " if plan.backend else ""
     head = (
         f"{plan.scenario.name}: {format_count(plan.nnodes, 'node')} x {format_count(plan.nproc_per_node, 'worker')} "
         f"= {format_count(plan.world_size, 'rank')}, "
@@ -68,8 +67,7 @@ def plan_text(plan: Plan, style: Style) -> str:
         tail.append(f"trace: values of up to {plan.trace.values} elements a call")
     tables = [table_text(["node", *_SHOWN, "argv"], _worker_rows(plan.workers), whole)] if plan.ranks_planned else []
     if plan.starters:
-        started = _starter_rows(plan.starters)
-        tables.append(table_text(["node", f"{plan.launcher.name} there"], started, whole))
+        tables.append(table_text(["node", f"{plan.launcher.name} there"], _starter_rows(plan.starters), whole))
     return "\n".join([head, f"script: {plan.scenario.script}", *tables, *tail])
 
 

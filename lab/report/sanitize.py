@@ -59,8 +59,7 @@ def sanitize_json(data: Any) -> str:
     """Return data as JSON whose texts are safe for a page."""
     import json
 
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    return _harmful_in_json().sub(_shown_in_json, text)
+    return _harmful_in_json().sub(_shown_in_json, json.dumps(data, ensure_ascii=False, separators=(",", ":")))
 
 
 def escape_markdown(text: str, *, code: bool = False) -> str:

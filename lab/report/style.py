@@ -47,8 +47,7 @@ class Style(NamedTuple):
         """Return the text in these colours."""
         if not self.colour or not styles:
             return text
-        codes = ";".join(_CODES[style] for style in styles)
-        return f"\x1b[{codes}m{text}\x1b[0m"
+        return f"\x1b[{';'.join(_CODES[style] for style in styles)}m{text}\x1b[0m"
 
     def rank(self, rank: int, text: str) -> str:
         """Return the text in the colour of a rank."""

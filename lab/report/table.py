@@ -75,8 +75,7 @@ def collapse_similar(
 def spans_text(numbers: Iterable[int], prefix: str = "") -> str:
     """Format ranks or nodes for a cell of a table: `0-126, 128-255`, `node0-node7`."""
     spans = rank_spans(numbers, prefix)
-    cut = [*spans[:6], "…", spans[-1]] if len(spans) > 8 else spans
-    return ", ".join(cut)
+    return ", ".join([*spans[:6], "…", spans[-1]] if len(spans) > 8 else spans)
 
 
 def span_text(texts: Sequence[str]) -> str:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lab import words
 from lab.errors import LabError, MachineLacks
 from lab.feature import find_view
 from lab.report.style import STATUSES, Style
@@ -20,6 +19,19 @@ from lab.report.table import (
     range_text,
     spans_text,
     table_text,
+)
+from lab.words import (
+    NONE,
+    clip_end,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_value,
+    join_words,
+    merge_ranks,
+    name_attempts,
+    name_nodes,
+    name_ranks,
 )
 
 if TYPE_CHECKING:
@@ -57,11 +69,9 @@ def verdict_text(result: Result, style: Style) -> str:
 def _outputs(result: Result) -> list[str]:
     lines = []
     if result.outputs:
-        named = [f"{one.path} ({words.format_bytes(one.bytes)})" for one in result.outputs[:_MOST_OUTPUTS]]
+        named = [f"{one.path} ({format_bytes(one.bytes)})" for one in result.outputs[:_MOST_OUTPUTS]]
         hidden = len(result.outputs) - len(named)
-        lines.append(
-            f"  files: {words.join_words([*named, f'{hidden} more' if hidden else ''])} in {result.outputs_folder}"
-        )
+        lines.append(f"  files: {join_words([*named, f'{hidden} more' if hidden else ''])} in {result.outputs_folder}")
     if result.outputs_left_out:
         hidden = len(result.outputs_left_out) - 1
         lines.append(f"  not brought back: {result.outputs_left_out[0]}{f' (and {hidden} more)' if hidden else ''}")
@@ -75,7 +85,7 @@ def unmet_sentences(result: Result) -> list[str]:
     """
     covered = ("exit",) if result.culprit is not None else ()
     unmet = result.unmet if result.verdict == "failed" else [one for one in result.unmet if one.what == "snapshot"]
-    return words.merge_ranks(one.sentence() for one in unmet if one.what not in covered)
+    return merge_ranks(one.sentence() for one in unmet if one.what not in covered)
 
 
 def written_snapshots(result: Result) -> list[str]:
@@ -92,15 +102,12 @@ def _stacks(result: Result, style: Style) -> list[str]:
     others = [rank for rank in result.ranks if rank.stack and rank.rank != culprit]
     groups = group_by_kind(others, lambda one: tuple(clip_stack(one.stack, _STACK_LINES)))
     for same in sorted(groups, key=len)[:MANY]:
-        who = f"{words.name_ranks(one.rank for one in same)} on {words.name_nodes(one.node for one in same)}"
+        who = f"{name_ranks(one.rank for one in same)} on {name_nodes(one.node for one in same)}"
         lines.append(style.paint(f"  {who}:", "bold"))
         lines.extend(f"  │ {line.strip()}" for line in clip_stack(same[0].stack, _STACK_LINES))
     if len(groups) > MANY:
-        lines.append(
-            style.paint(
-                f"  and {words.format_count(len(groups) - MANY, 'other stack')}: lab explain {result.run}", "dim"
-            )
-        )
+        hidden = format_count(len(groups) - MANY, "other stack")
+        lines.append(style.paint(f"  and {hidden}: lab explain {result.run}", "dim"))
     return lines
 
 
@@ -118,12 +125,12 @@ def result_text(result: Result, style: Style) -> str:
         parts.append(table_text(["rank", "note", "value"], rows, style))
     if result.attempts:
         rows = [
-            [str(one.number), str(one.world_size), words.join_words(one.nodes), words.format_duration(one.duration_s),
-             one.verdict, words.clip_end(one.reason, 100)]
+            [str(one.number), str(one.world_size), join_words(one.nodes), format_duration(one.duration_s), one.verdict,
+             clip_end(one.reason, 100)]
             for one in result.attempts
         ]  # fmt: skip
         table = table_text(["attempt", "ranks", "nodes", "time", "verdict", "reason"], rows, style)
-        hint = f"lab show {result.run} --attempt N shows {words.name_attempts(range(result.restarts))}"
+        hint = f"lab show {result.run} --attempt N shows {name_attempts(range(result.restarts))}"
         parts.append(f"{table}\n{style.paint(hint, 'dim')}")
     parts.append(style.paint(f"engine {result.engine}, cluster {result.cluster}, run {result.run}", "dim"))
     return "\n\n".join(parts)
@@ -137,9 +144,9 @@ def ended_alike(results: Iterable[RankResult]) -> list[list[RankResult]]:
 def _rank_rows(result: Result) -> list[list[str]]:
     rows = []
     for same in ended_alike(result.ranks):
-        ranks, nodes = spans_text(one.rank for one in same), words.name_nodes(one.node for one in same)
-        time = range_text((one.duration_s for one in same), words.format_duration)
-        rows.append([ranks, nodes, same[0].ended or words.NONE, time, words.clip_end(same[0].error, 80)])
+        ranks, nodes = spans_text(one.rank for one in same), name_nodes(one.node for one in same)
+        time = range_text((one.duration_s for one in same), format_duration)
+        rows.append([ranks, nodes, same[0].ended or NONE, time, clip_end(same[0].error, 80)])
     return rows
 
 
@@ -151,13 +158,11 @@ def note_rows(results: Sequence[RankResult], longest: int, where: str = "") -> l
         longest: most characters of a value.
         where: text after the number of omitted values, such as where to find them.
     """
-    noted = [
-        (it.rank, (name, words.format_value(value, longest))) for it in results for name, value in it.notes.items()
-    ]
+    noted = [(one.rank, (name, format_value(value, longest))) for one in results for name, value in one.notes.items()]
     if len(results) <= MANY:
         return [([rank], *note) for rank, note in noted]
     shown = collapse_similar(group_equal(noted), lambda one: (one[0], mask_numbers(one[1])))
-    rows = [(ranks, name, f"… {more} other values{where}" if more else value) for ranks, (name, value), more in shown]
+    rows = [(ranks, name, f"… {rest} other values{where}" if rest else value) for ranks, (name, value), rest in shown]
     names = [*dict.fromkeys(name for _, name, _ in rows)]
     return sorted(rows, key=lambda row: names.index(row[1]))
 
@@ -185,7 +190,7 @@ def explanation_text(explanation: Explanation, style: Style, broken: Sequence[st
     for first, sentence in (*numbered, *(("    ", sentence) for sentence in broken)):
         lines += ["", *(_painted(line, style) for line in wrap(sentence, first))]
     for ranks, stack in group_equal(explanation.stacks.items())[:_MOST_STACKS]:
-        lines += ["", style.rank(ranks[0], words.name_ranks(ranks)), *_stack(stack, width)]
+        lines += ["", style.rank(ranks[0], name_ranks(ranks)), *_stack(stack, width)]
     if explanation.problems:
         lines += ["", style.paint("what is missing", "bold")]
         for problem in explanation.problems:
@@ -203,7 +208,7 @@ def _stack(stack: str, width: int) -> list[str]:
     from lab.diagnosis.stacks import clip_stack
 
     lines = [line for line in stack.strip("\n").splitlines() if line.strip(" ^~")]
-    return [words.clip_end(f"  │ {line}", width) for line in clip_stack("\n".join(lines), _STACK_LINES)]
+    return [clip_end(f"  │ {line}", width) for line in clip_stack("\n".join(lines), _STACK_LINES)]
 
 
 _LONGEST_REASON = 140
@@ -213,15 +218,14 @@ def progress_line(number: int, total: int, scenario: Scenario, outcome: Result |
     """Format one run that ended: `[ 3/61] ✔ passed  scatter  3 ranks  72 ms`."""
     verdict, reason = _status(outcome), outcome.message if isinstance(outcome, LabError) else outcome.reason
     if not isinstance(outcome, LabError) and outcome.passed:
-        reason = f"{words.format_count(len(outcome.ranks), 'rank')}  {words.format_duration(outcome.duration_s)}"
+        reason = f"{format_count(len(outcome.ranks), 'rank')}  {format_duration(outcome.duration_s)}"
     return ended_line(number, total, verdict, scenario.name, reason, style)
 
 
 def ended_line(number: int, total: int, status: str, name: str, text: str, style: Style) -> str:
     """Format one of many items that ended, with its size and time, or with the reason if it did not pass."""
     counter = f"[{number:>{len(str(total))}}/{total}]"
-    first = next(iter(text.splitlines()), "")
-    reason = words.clip_end(first, _LONGEST_REASON)
+    reason = clip_end(next(iter(text.splitlines()), ""), _LONGEST_REASON)
     return f"{counter} {style.verdict(status)}  {style.paint(name, 'bold')}  {reason}".rstrip()
 
 
@@ -238,5 +242,5 @@ def _status(outcome: Result | LabError) -> str:
 
 def counts_text(counts: Mapping[str, int], elapsed_s: float, style: Style) -> str:
     """Format the number of runs of each status, and the time they took."""
-    parts = [style.paint(f"{counts[one]} {one}", tone.terminal) for one, tone in STATUSES.items() if counts.get(one)]
-    return f"{', '.join(parts) or 'nothing ran'} in {words.format_duration(elapsed_s)}"
+    parts = [style.paint(f"{counts[name]} {name}", STATUSES[name].terminal) for name in STATUSES if counts.get(name)]
+    return f"{', '.join(parts) or 'nothing ran'} in {format_duration(elapsed_s)}"

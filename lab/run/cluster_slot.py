@@ -174,8 +174,7 @@ class ClusterSlot(Frozen):
         return removed
 
     def _remove_rest(self, why: str, *, settle: bool = False) -> None:
-        removed = self.remove(settle=settle)
-        if removed:
+        if self.remove(settle=settle):
             self.announce(f"removed what was left of cluster {self.name}: {why}")
 
     def run(self, cluster: ClusterInfo | None, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
@@ -193,8 +192,7 @@ class ClusterSlot(Frozen):
                 writer.discard()
                 self._remove_rest(lost.message)
             writer = RecordWriter(options.runs, scenario.name)
-            again = self.make(cluster.shape, run=cluster.run)
-            return self._run_on(again, scenario, options, observer, writer)
+            return self._run_on(self.make(cluster.shape, run=cluster.run), scenario, options, observer, writer)
         finally:
             writer.discard_if_empty()
 
@@ -217,9 +215,8 @@ class ClusterSlot(Frozen):
             with defer_interrupts():
                 self.remove()
         except LabError as error:  # the run has its own verdict
-            self.announce(
-                f"warning: cluster {self.name} is still there ({error.message}): `lab down --name {self.name}`"
-            )
+            name = self.name
+            self.announce(f"warning: cluster {name} is still there ({error.message}): `lab down --name {name}`")
 
     def _run_on(
         self, cluster: ClusterInfo, scenario: Scenario, options: RunOptions, observer: Observer, writer: RecordWriter
@@ -229,10 +226,8 @@ class ClusterSlot(Frozen):
         plan = make_plan(scenario, writer.run, cluster, options)
         if plan.world_size > FEW_RANKS:
             refuse_over_capacity(plan, self.engine)
-        removed_after = cluster.run == writer.run
-        of_parts = (
-            import_entry(one.companion)(one, plan, self.engine, cluster, removed=removed_after) for one in plan.parts
-        )
+        removed = cluster.run == writer.run
+        of_parts = (import_entry(one.companion)(one, plan, self.engine, cluster, removed=removed) for one in plan.parts)
         companions: list[Companion] = [*options.companions, *of_parts]
         job = Job(plan, cluster, self.engine, writer, observer, options, companions)
         try:
@@ -257,7 +252,7 @@ class ClusterSlot(Frozen):
         finally:
             for companion in companions:
                 companion.close()
-            if not removed_after:
+            if not removed:
                 self._heal(cluster, keep_faults=options.keep_faults)
 
 
@@ -283,9 +278,8 @@ def describe_missing_nodes(info: ClusterInfo) -> str:
         if node.state in _STANDSTILLS:
             nodes_by_state.setdefault(node.state, []).append(node.name)
     if nodes_by_state:
-        return ", ".join(
-            f"{name_nodes(names)} {'was' if len(names) == 1 else 'were'} {s}" for s, names in nodes_by_state.items()
-        )
+        states = nodes_by_state.items()
+        return ", ".join(f"{name_nodes(names)} {'was' if len(names) == 1 else 'were'} {s}" for s, names in states)
     running = {node.name for node in info.nodes if node.state in (RUNNING, STOPPED)}
     missing = [name for name in (f"node{rank}" for rank in range(info.shape.nodes)) if name not in running]
     return f"{name_nodes(missing)} of {info.shape.nodes} nodes were not running"
@@ -386,8 +380,7 @@ def find_missing_requirements(engine: Engine, cluster: ClusterInfo, requirements
     Raises:
         LabError: the nodes do not report their packages.
     """
-    known = {*cluster.shape.requirements, _EVERY_NODE_HAS}
-    open_ones = [one for one in requirements if one not in known]
+    open_ones = [one for one in requirements if one not in (*cluster.shape.requirements, _EVERY_NODE_HAS)]
     if not open_ones:
         return ()
     from lab.engine.packages import package_store
@@ -480,8 +473,7 @@ class WarmCluster:
             LabError: it cannot be created.
         """
         intact = self.slot.find_intact() if self.cluster else None
-        wanted = self.cluster.shape if self.cluster else self.shape
-        self.cluster = intact or self.slot.make(wanted, self.made_for)
+        self.cluster = intact or self.slot.make(self.cluster.shape if self.cluster else self.shape, self.made_for)
         return self.cluster
 
     def attempt(self, scenario: Scenario, options: RunOptions, observer: Observer) -> RunAttempt:

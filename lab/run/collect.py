@@ -212,9 +212,8 @@ def _describe_workers(plan: Mapping[str, Any], facts: RunFacts, key: str) -> dic
             "GROUP_WORLD_SIZE": len(nodes),
             **{name.upper(): value for name, value in store.items()},
         }
-        env = {
-            key: str(variables.get(key, value)) for key, value in known["env"].items() if not key.startswith(_UNKNOWN)
-        }
+        planned = {name: value for name, value in known["env"].items() if not name.startswith(_UNKNOWN)}
+        env = {name: str(variables.get(name, value)) for name, value in planned.items()}
         position = {"rank": rank.rank, "local_rank": rank.local_rank, "node_rank": group, "node": rank.node}
         workers.append({**known, **position, "env": env, "expected_code": rank.expected_code})
     return {**size, **store, "workers": workers}
@@ -371,9 +370,8 @@ class Collector:
     def _refused(self, node: str, message: agent.Refused) -> None:
         """Handle a refusal: the agent cannot start the run, or no longer has it."""
         if message.what == NO_RUN:
-            raise NodeLost(
-                f"{node} cannot take a run: {message.reason}", "make a new cluster with `lab down` and `lab up`"
-            )
+            hint = "make a new cluster with `lab down` and `lab up`"
+            raise NodeLost(f"{node} cannot take a run: {message.reason}", hint)
         if message.what in BEFORE_THE_START:
             self.fact(events.Refusal(time.time(), node, f"{node} could not start the run: {message.reason}"))
         elif message.what in WHILE_IT_RUNS and node not in self.finished:

@@ -391,9 +391,8 @@ class Driver:
 
     def _collect_stacks(self) -> None:
         self.agents.send_all(agent.Stacks(self.plan.run))
-        self.agents.listen_for(
-            lambda: all(rank.stack or self._is_over(rank) for rank in self.facts.ranks), _STACK_DEADLINE_S
-        )
+        ranks = self.facts.ranks
+        self.agents.listen_for(lambda: all(rank.stack or self._is_over(rank) for rank in ranks), _STACK_DEADLINE_S)
 
     def _failed(self) -> bool:
         if self.facts.engine_lost or self.facts.refused or not self.has_enough_nodes:

@@ -128,10 +128,9 @@ class ClusterLock:
         holder = self.holder() or {}
         since = holder.get("since")  # None if the holder has just released it, or the file is damaged
         age = f", for {format_duration(round(time.time() - since))}" if isinstance(since, float) else ""
-        waited = f" (waited {format_duration(wait_s)})" if wait_s else ""
         return ClusterBusy(
             f"cluster {self.cluster} is busy with {holder.get('purpose', 'something')} "
-            f"(process {holder.get('pid') or '?'}{age}){waited}",
+            f"(process {holder.get('pid') or '?'}{age}){f' (waited {format_duration(wait_s)})' if wait_s else ''}",
             "wait for it with --wait 60s, or use another cluster with --name",
         )
 

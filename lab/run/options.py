@@ -160,8 +160,7 @@ class RunOptions(PlanOptions):
 
     def __post_init__(self) -> None:
         """Convert folders that are given as text."""
-        folders = {"runs": Path(self.runs), "outputs": None if self.outputs is None else Path(self.outputs)}
-        vars(self).update(folders)
+        vars(self).update(runs=Path(self.runs), outputs=None if self.outputs is None else Path(self.outputs))
 
     def in_turn(self, scenarios: Sequence[Scenario]) -> Iterator[tuple[Scenario, RunOptions]]:
         """Yield each scenario of a suite with the options of its run."""
@@ -220,8 +219,5 @@ def plan_all(
         ClusterUnfit: the cluster is too small, or has other limits than a scenario wants.
         UsageError: a plan makes no sense.
     """
-    clusters = planned_clusters(scenarios, options, asked, there, name)
-    pairs = zip(scenarios, clusters, strict=True)
-    return [
-        (make_plan(with_asked(scenario, asked), "dry-run", cluster, options), cluster) for scenario, cluster in pairs
-    ]
+    pairs = zip(scenarios, planned_clusters(scenarios, options, asked, there, name), strict=True)
+    return [(make_plan(with_asked(one, asked), "dry-run", cluster, options), cluster) for one, cluster in pairs]

@@ -189,5 +189,4 @@ def crash_result(job: Job, error: LabError) -> None:
     Raises:
         RecordError: it cannot be written.
     """
-    result = Result(**_describe(job), verdict="error", reason=error.message, exit_code=error.exit_code)
-    job.writer.finish(result)
+    job.writer.finish(Result(**_describe(job), verdict="error", reason=error.message, exit_code=error.exit_code))

@@ -112,8 +112,7 @@ def _list_tree(
         if folder_count > _MOST_FILES:
             raise UsageError(f"{top} holds more folders than a run can ship ({_MOST_FILES:,})", _DATA)
         if len(folder.parts) > _DEEPEST:
-            first = Path(*folder.parts[:3])
-            raise UsageError(f"{top} holds folders that lie more than {_DEEPEST} deep, in {first}")
+            raise UsageError(f"{top} holds folders that lie more than {_DEEPEST} deep, in {Path(*folder.parts[:3])}")
         folders = []
         try:
             with os.scandir(top / folder) as entries:

@@ -51,11 +51,7 @@ def key_field(
         always: whether a record contains the key even at its default.
     """
     metadata = {"kind": kind, "example": example, "name": name, "default_text": words, "always": always}
-    return (
-        field(default_factory=default, metadata=metadata)
-        if callable(default)
-        else field(default=default, metadata=metadata)
-    )
+    return field(**{"default_factory" if callable(default) else "default": default}, metadata=metadata)
 
 
 def feature_keys_field(prefix: str = "") -> Any:
@@ -72,9 +68,7 @@ def keys_of(declared: type) -> dict[str, Key]:
             metadata, make = dict(one.metadata), cast("Any", one.default_factory)
             name, kind = metadata.pop("name") or one.name, metadata.pop("kind")
             default = one.default if make is MISSING else make()
-            keys[name] = Key(
-                name, one.name, kind or section_kind(make), default, section=None if kind else make, **metadata
-            )
+            keys[name] = Key(name, one.name, kind or section_kind(make), default, None if kind else make, **metadata)
     return keys
 
 
@@ -106,8 +100,7 @@ def _of_feature(name_value: Value, name: str, declared: type) -> Key:
     prefix = _feature_prefix(declared)
     if prefix is not None:
         path = f"{prefix}{name}"
-        of_feature = find_entry("keys", path)
-        if of_feature is not None:
+        if of_feature := find_entry("keys", path):
             return keys_of(of_feature)[name]
         if path in KEYS:
             raise name_value.problem(f"the key {clip_repr(name)} is one of the feature {KEYS[path]}, which is missing")

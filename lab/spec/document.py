@@ -144,9 +144,8 @@ def _parse_or_explain(text: str) -> Node | None:
         raise _syntax_problem(error, text) from None
     except (ValueError, OverflowError):  # from chr(), for an escape such as "\UFFFFFFFF"
         where = Position.of(loader.get_mark()) if loader else _START
-        raise InvalidError(
-            where, "not valid YAML: found an escape that names no character; allowed: up to \\U0010FFFF"
-        ) from None
+        message = "not valid YAML: found an escape that names no character; allowed: up to \\U0010FFFF"
+        raise InvalidError(where, message) from None
 
 
 def _syntax_problem(error: yaml.MarkedYAMLError, text: str) -> InvalidError:
@@ -186,8 +185,7 @@ def _find_unexpected_space(lines: list[str], location: Any) -> InvalidError | No
         line = lines[number - 1]
         if match := _UNEXPECTED_SPACE.match(line):
             return InvalidError(Position(number, match.start(1) + 1), describe_space(match[1]))
-        begins_well = location.column > line.find(":") >= 0 if number == location.line + 1 else _KEY.match(line)
-        if begins_well:
+        if location.column > line.find(":") >= 0 if number == location.line + 1 else _KEY.match(line):
             break
     return None
 
@@ -196,9 +194,8 @@ def _read_bytes(path: Path) -> bytes:
     try:
         mode = os.stat(path).st_mode
         if stat.S_ISDIR(mode):
-            raise InvalidError(
-                _START, describe_contents("is a folder; allowed: a scenario file", names_in(path, *_SUFFIXES))
-            )
+            what = "is a folder; allowed: a scenario file"
+            raise InvalidError(_START, describe_contents(what, names_in(path, *_SUFFIXES)))
         if not stat.S_ISREG(mode):
             raise InvalidError(_START, "is not a regular file; allowed: a scenario file")
         with open(path, "rb") as file:
@@ -228,5 +225,4 @@ def _decode(data: bytes) -> str:
 
 
 def _position_in(text: str, offset: int) -> Position:
-    line_start = text.rfind("\n", 0, offset) + 1
-    return Position(text.count("\n", 0, offset) + 1, offset - line_start + 1)
+    return Position(text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset))

@@ -284,8 +284,7 @@ def list_of(item: Kind, allowed: str) -> Kind:
                 items.append(item.read(each))
         return tuple(items)
 
-    schema = {"type": "array", "items": item.schema}
-    return Kind(allowed, read, schema, lambda data: [item.dump(each) for each in data])
+    return Kind(allowed, read, {"type": "array", "items": item.schema}, lambda data: list(map(item.dump, data)))
 
 
 def read_scalar(value: Value) -> Any:

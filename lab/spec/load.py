@@ -119,8 +119,7 @@ def find_lesson(name: str, folders: Sequence[Path] | None = None) -> Path:
 
 
 def _has_name(file: Path, name: str) -> bool:
-    head = read_head(file, _HEAD).decode("utf-8", "replace")
-    match = re.search(r"^name: *([\w-]+)", head, re.MULTILINE)
+    match = re.search(r"^name: *([\w-]+)", read_head(file, _HEAD).decode("utf-8", "replace"), re.MULTILINE)
     return match is not None and match[1].replace("-", "_") == name
 
 

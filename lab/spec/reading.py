@@ -190,8 +190,7 @@ class Value:
         if self.kind == "boolean":
             read_as = "true" if self.raw.lower() in TRUE else "false"
             return f"the boolean {self.raw}" + ("" if self.raw.lower() == read_as else f" (YAML reads it as {read_as})")
-        names = {"list": "a list", "mapping": "a mapping", "nothing": "nothing"}
-        return names.get(self.kind) or clip_repr(self.raw)
+        return {"list": "a list", "mapping": "a mapping", "nothing": "nothing"}.get(self.kind) or clip_repr(self.raw)
 
     def items(self, allowed: str) -> list[Value]:
         """Return the items of a list; refuse anything else."""

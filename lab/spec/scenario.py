@@ -96,8 +96,7 @@ class Expect(Frozen):
     @property
     def by_rank(self) -> list[Mapping[int, Any]]:
         """Expectations by rank, except notes."""
-        of_features = [value for value in self.extra.values() if isinstance(value, Mapping)]
-        return [self.exit, self.logs, *of_features]
+        return [self.exit, self.logs, *(value for value in self.extra.values() if isinstance(value, Mapping))]
 
 
 class Scenario(Frozen):

@@ -164,10 +164,8 @@ def open_api() -> docker.APIClient:
         address: dict[str, Any] = dict(kwargs_from_env())
         context: Any = None if os.environ.get("DOCKER_HOST") else docker.ContextAPI.get_current_context()
         if context is not None and context.Host:
-            address = {
-                "base_url": context.Host,
-                "tls": (context.Host.startswith("tcp:") and context.TLSConfig) or False,
-            }
+            tls = (context.Host.startswith("tcp:") and context.TLSConfig) or False
+            address = {"base_url": context.Host, "tls": tls}
         api = Api(**address, timeout=_FIRST_ANSWER_S)
     except (docker.errors.DockerException, OSError, ValueError) as error:
         raise _unavailable("no Docker engine answers", error) from error

@@ -29,13 +29,8 @@ def run_command(connection: Connection, node: Node, argv: Sequence[str], *, tty:
     Raises:
         ClusterError: the node has no such command.
     """
-    asked: dict[str, Any] = {
-        "Cmd": [*argv],
-        "Tty": tty,
-        "AttachStdin": True,
-        "AttachStdout": True,
-        "AttachStderr": True,
-    }
+    attached = dict.fromkeys(("AttachStdin", "AttachStdout", "AttachStderr"), True)
+    asked: dict[str, Any] = {"Cmd": [*argv], "Tty": tty, **attached}
     if tty:
         asked["Env"] = [f"TERM={os.environ.get('TERM', 'xterm')}"]
     execution = connection.ask("POST", f"/containers/{node.handle}/exec", asked)["Id"]

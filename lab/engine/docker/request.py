@@ -205,8 +205,7 @@ def capacity_of(facts: Mapping[str, Any]) -> Capacity:
     """Return the capacity that an engine has left; of another machine, only its addresses are known."""
     sizes = [int(pool["Size"]) for pool in facts.get("DefaultAddressPools") or ()]
     addresses = min([_PORTS, *(2 ** (32 - size) - _NOT_FOR_NODES for size in sizes if size <= 32)])
-    capacity = read_capacity(cgroups=None) if is_here(facts) else Capacity()
-    return capacity._replace(addresses=max(0, addresses))
+    return (read_capacity(cgroups=None) if is_here(facts) else Capacity())._replace(addresses=max(0, addresses))
 
 
 SHARED = "/shared"

@@ -132,6 +132,5 @@ def _refuse_impossible(shape: Shape) -> None:
     if shape.strict:
         raise ClusterUnfit("the local engine cannot be strict: its workers are you", "use --engine docker")
     if shape.image is not None:
-        raise ClusterUnfit(
-            f"the local engine has no images, so not {shape.image}", "leave the image out, or use --engine docker"
-        )
+        hint = "leave the image out, or use --engine docker"
+        raise ClusterUnfit(f"the local engine has no images, so not {shape.image}", hint)

@@ -148,10 +148,8 @@ class LocalEngine(agent_holder.HolderEngine):
         for name, source in shape.data.items():
             (folder / "data" / name).symlink_to(source)
         announce(f"starting {format_count(shape.nodes, 'local node')}, importing torch once")
-        environment = {**os.environ, **process["environment"]}
-        return agent_holder.start_holder(
-            process["argv"], environment, folder / create.LOG, json.dumps(process["agents"])
-        )
+        environment, log = {**os.environ, **process["environment"]}, folder / create.LOG
+        return agent_holder.start_holder(process["argv"], environment, log, json.dumps(process["agents"]))
 
     # -- using
 
@@ -256,9 +254,8 @@ class LocalEngine(agent_holder.HolderEngine):
             time.sleep(0.005)
         nodes = sum(create.count_nodes(agent_holder.read_description(folder)) for folder in folders)
         agent_holder.remove_folders(folders)
-        return Removed(
-            clusters=tuple(folder.name for folder in folders), nodes=nodes or len(killed), files=len(folders)
-        )
+        names = tuple(folder.name for folder in folders)
+        return Removed(clusters=names, nodes=nodes or len(killed), files=len(folders))
 
     def examine(self, wanted: Wanted) -> list[Check]:
         """Return the checks of `lab doctor` for this engine."""

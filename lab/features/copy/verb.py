@@ -60,7 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
     if left_out:
         others = f" and {len(left_out) - _MOST_LISTED} more" if len(left_out) > _MOST_LISTED else ""
         names = ", ".join(" ".join(clip_end(name, _LONGEST).split()) for name in left_out[:_MOST_LISTED])
-        print_sanitized(f"left out, neither files nor folders, or without a path below the copy: {names}{others}")
+        why = "for they are neither files nor folders, or have no path below the copy"
+        print_sanitized(f"left out, {why}: {names}{others}")
     return 0
 
 

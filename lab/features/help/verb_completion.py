@@ -65,9 +65,8 @@ _AT_IS_PART_OF_A_WORD = "COMP_WORDBREAKS=${COMP_WORDBREAKS//@/}"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
     parser.add_argument("shell", choices=SHELLS, nargs="?", help="your shell")
-    parser.add_argument(
-        "--names", choices=list(NAMES), help="print the names that there are, as such a script asks for"
-    )
+    what = "print the names that there are, as such a script asks for"
+    parser.add_argument("--names", choices=list(NAMES), help=what)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -81,7 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
     import shtab
 
     if arguments.shell not in shtab.SUPPORTED_SHELLS:
-        raise UsageError(f"the installed package shtab does not know {arguments.shell}", "install a later version")
+        problem = f"the package shtab that is installed knows nothing of {arguments.shell}"
+        raise UsageError(problem, "install a later one")
     preamble = {
         shell: "\n".join(
             function.format(

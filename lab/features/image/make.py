@@ -139,10 +139,8 @@ _STEP = re.compile(r"^(?:\[\d+/\d+\] )?step (\d+/\d+) ?: *(.*)", re.IGNORECASE)
 _LAYER = re.compile(r"^ ---> ([0-9a-f]{12,64})$")
 _BOOKKEEPING = re.compile(r"^ ---> |^Removing intermediate container ")
 _DONE = ("Pull complete", "Already exists")
-_OF_A_LAYER = (
-    *_DONE,
-    *("Pulling fs layer", "Waiting", "Downloading", "Verifying Checksum", "Download complete", "Extracting"),
-)
+_ONGOING = ("Pulling fs layer", "Waiting", "Downloading", "Verifying Checksum", "Download complete", "Extracting")
+_OF_A_LAYER = (*_DONE, *_ONGOING)
 """Messages about a layer that is pulled."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -311,16 +309,14 @@ def build_from(
             for text in log.read(event):
                 announce(text)
     except Refused as refused:
-        why = f"the engine refused building the image {tag}: {one_line(refused.explanation)}"
-        raise ImageError(why) from refused
+        raise ImageError(f"the engine refused building the image {tag}: {one_line(refused.explanation)}") from refused
     step = f"step {log.step}" if log.step else ""
     if log.error:
         raise build_failed(tag, log.error, step=step, tail=list(log.tail))
     built = inspect_image(connection, tag)
     if built is None:
         raise build_failed(tag, "the engine reported no error, but has no such image", tail=list(log.tail))
-    replaced = [before.id] if before and before.id != built.id else []
-    _drop_nameless(connection, [*log.stages, *replaced])
+    _drop_nameless(connection, [*log.stages, *([before.id] if before and before.id != built.id else [])])
     return built
 
 

@@ -35,7 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     build = actions.add_parser("build", help="build the image of the nodes, or one with packages")
     build.add_argument("--base", help="image to build on, with Python >= 3.9 (default: a slim Python image)")
     build.add_argument("--build-base", help="the same with g++ and Python's headers, where apt cannot fetch them")
-    build.add_argument("--wheels", type=Path, metavar="FOLDER", help="install torch from these wheels, offline")
+    build.add_argument(
+        "--wheels", type=Path, metavar="FOLDER", help="install torch from these wheels, without a network"
+    )
     build.add_argument("--torch", metavar="VERSION", help="version of torch")
     build.add_argument("--index-url", help="package index to install from")
     build.add_argument("--extra-index-url", help="another package index")
@@ -61,18 +63,13 @@ def _build(arguments: argparse.Namespace) -> int:
     from lab.features.image.make import build_image, plan_build
 
     if arguments.engine != AUTO and not issubclass(engine_class(arguments.engine) or object, ImageStore):
-        raise UsageError(f"the {arguments.engine} engine has no images", "use --requirements for a virtual environment")
+        hint = "with --requirements it makes a virtual environment"
+        raise UsageError(f"the {arguments.engine} engine has no images", hint)
     if arguments.image:
         raise UsageError("--image names what --requirements are added to", "name a base of the node image with --base")
     context = plan_build(**{name: getattr(arguments, name) for name in _OF_THE_NODE_IMAGE})
     with Progress(quiet=arguments.json) as progress:
-        info = build_image(
-            Connection(),
-            context,
-            progress.announce,
-            tag=arguments.tag,
-            no_cache=arguments.no_cache,
-        )
+        info = build_image(Connection(), context, progress.announce, tag=arguments.tag, no_cache=arguments.no_cache)
     print(json.dumps(asdict(info), default=str) if arguments.json else f"built {arguments.tag}")
     return 0
 
@@ -110,16 +107,15 @@ def _list(arguments: argparse.Namespace) -> int:
     prepared = [one for _, one in _prepared(arguments)]
 
     def table(style: Style) -> str:
+        if not prepared:
+            return "nothing is there that was made of packages"
         rows = [
             [one.name, one.engine, one.base or "made in part", format_bytes(one.size_bytes), " ".join(one.requirements)]
             for one in prepared
         ]
         return table_text(["name", "engine", "upon", "size", "requirements"], rows, style)
 
-    none = "nothing is there that was made of packages"
-    return print_answer(
-        arguments, lambda: list(map(asdict, prepared)), lambda style: table(style) if prepared else none
-    )
+    return print_answer(arguments, lambda: list(map(asdict, prepared)), table)
 
 
 def _prune(arguments: argparse.Namespace) -> int:

@@ -63,8 +63,7 @@ def requirement_list() -> Kind:
                 value.reading.add(value.where, f"{value.field}: {line}")
             return ()
 
-    schema = {"anyOf": [{"type": "string", "minLength": 1}, list_kind.schema]}
-    return Kind(_ALL, read, schema, list)
+    return Kind(_ALL, read, {"anyOf": [{"type": "string", "minLength": 1}, list_kind.schema]}, list)
 
 
 class PackagesKeys(Frozen):
@@ -132,8 +131,7 @@ def _read_lines(path: Path, reading: Reading, outer: Sequence[str], files: _File
             elif os.path.realpath(path.parent / name) not in opened:
                 requirements += _read_lines(path.parent / name, Reading(Path(name)), opened, files)
         except RequirementProblem as refusal:
-            what = str(refusal) if may_show else f"found a line that is none; allowed: {ONE}"
-            reading.add(Position(number), what)
+            reading.add(Position(number), str(refusal) if may_show else f"found a line that is none; allowed: {ONE}")
         except ScenarioError as error:
             for problem in error.message.splitlines():
                 reading.add(Position(number), problem)
@@ -194,7 +192,8 @@ def normalize_requirement(text: str, folder: Path, *, within: Path | None = None
         try:
             text = f"{parse_wheel_filename(path.name)[0]} @ {path.as_uri()}"
         except InvalidWheelFilename:
-            raise RequirementProblem(f"found {clip_repr(text)}, which is no name of a wheel; allowed: {ONE}") from None
+            why = f"found {clip_repr(text)}, whose name is not that of a wheel"
+            raise RequirementProblem(f"{why}; allowed: {ONE}") from None
     try:
         requirement = Requirement(text)
     except RecursionError:
@@ -274,8 +273,7 @@ def read_block(script: Path) -> tuple[str, ...]:
     length = sum(map(len, content))
     requirements: tuple[str, ...] = ()
     if len(blocks) > 1:
-        again = f"found a second block '# /// script', after line {begin}; allowed: one"
-        reading.add(Position(blocks[1][0]), again)
+        reading.add(Position(blocks[1][0]), f"found a second block '# /// script', after line {begin}; allowed: one")
     elif not blocks and "# /// script" in text:
         why = "found a block '# /// script' that has no end; allowed: comments up to a line '# ///'"
         reading.add(Position(text.index("# /// script") + 1), why)

@@ -90,7 +90,8 @@ class Target(Frozen):
             data["has"] = {name: Package(**about) for name, about in data["has"].items()}
             return cls(what=what, **data)
         except (ValueError, KeyError, TypeError, IndexError) as error:
-            raise ClusterError(f"the Python of {what} reports no packages: {clip_end(text.strip(), 200)}") from error
+            printed = clip_end(text.strip(), 200)
+            raise ClusterError(f"the Python of {what} does not say what it has: {printed}") from error
 
     @property
     def name(self) -> str:

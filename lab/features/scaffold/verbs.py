@@ -44,7 +44,8 @@ def with_schema(files: Mapping[str, bytes], folder: Path) -> dict[str, bytes]:
 
 def _add_new_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "lab new NAME [--folder FOLDER] | lab new [NAME] --from LESSON [--folder FOLDER]"
-    parser.add_argument("name", nargs="?", help="its name: lower-case letters, digits, - and _ (default: the lesson's)")
+    about = "its name: lower-case letters, digits, - and _ (default: that of the lesson)"
+    parser.add_argument("name", nargs="?", help=about)
     about = "copy a lesson, such as scatter"
     shared.add_options(parser, "--from", dest="lesson", metavar="LESSON", help=about, complete="lessons")
     parser.add_argument("--folder", type=Path, help="where to (default: scenarios if there is one, else here)")
@@ -67,8 +68,7 @@ def _new(arguments: argparse.Namespace) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     for file, text in texts.items():
         (folder / file).write_bytes(text)
-    scenario = folder / next(iter(texts))
-    print(f"wrote {join_words(str(folder / file) for file in texts)}; try `lab run {scenario}`")
+    print(f"wrote {join_words(str(folder / file) for file in texts)}; try `lab run {folder / own[0]}`")
     return 0
 
 
@@ -111,8 +111,7 @@ def _init(arguments: argparse.Namespace) -> int:
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is no folder", "name the folder of a repository")
     gitlab = arguments.gitlab or (not arguments.github and (folder / _GITLAB).exists())
-    scenario = with_schema(new_scenario(_FIRST), folder / OWN_FOLDER)
-    files = {OWN_FOLDER / name: text for name, text in scenario.items()}
+    files = {OWN_FOLDER / name: text for name, text in with_schema(new_scenario(_FIRST), folder / OWN_FOLDER).items()}
     bundles = {Path("tests/test_distributed.py"): f"{_FIRST}/test_distributed.py"}
     if arguments.github or not gitlab:
         bundles[_GITHUB] = "ci/github.yml"

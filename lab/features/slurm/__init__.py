@@ -2,8 +2,5 @@
 
 from lab.feature import Feature
 
-FEATURE = Feature(
-    name="slurm",
-    engines={"slurm": "lab.features.slurm.engine:SlurmEngine"},
-    on_node="lab.features.slurm.on_node",
-)
+_ENGINES = {"slurm": "lab.features.slurm.engine:SlurmEngine"}
+FEATURE = Feature(name="slurm", engines=_ENGINES, on_node="lab.features.slurm.on_node")

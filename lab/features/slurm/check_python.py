@@ -16,8 +16,7 @@ def main() -> None:
     """Print the interface; the last argument is the address."""
     if not importlib.util.find_spec("torch"):
         sys.exit(1)
-    wanted = sys.argv[-1]
-    print(next((name for _, name in socket.if_nameindex() if _has(name, wanted)), ""))
+    print(next((name for _, name in socket.if_nameindex() if _has(name, sys.argv[-1])), ""))
 
 
 def _has(interface: str, wanted: str) -> bool:

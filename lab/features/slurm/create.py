@@ -128,9 +128,8 @@ def _resolve(host: Host) -> str:
     try:
         addresses = socket.getaddrinfo(host.address, None, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise ClusterError(
-            f"{host.address}, as Slurm calls {host.name}, has no address here: {error.strerror or error}"
-        ) from error
+        why = f"has no address here: {error.strerror or error}"
+        raise ClusterError(f"{host.address}, as Slurm calls {host.name}, {why}") from error
     return str(min(addresses, key=lambda one: one[0] != socket.AF_INET)[4][0])
 
 
@@ -286,7 +285,8 @@ def _refuse_impossible(shape: Shape) -> None:
         if name in _OURS:
             raise ClusterUnfit(f"an allocation cannot be told {name} with --allocation", _OURS[name])
         if not _OPTION.fullmatch(name):
-            raise ClusterUnfit(f"{name!r} is no long option of salloc", "leave out dashes: --allocation partition=gpu")
+            hint = "write it without dashes: --allocation partition=gpu"
+            raise ClusterUnfit(f"{name!r} is no long option of salloc", hint)
     if len(shape.hosts) > shape.nodes:
         raise ClusterUnfit(
             f"each node has a host of its own in Slurm, and {join_words(shape.hosts)} are more than {shape.nodes}",
@@ -301,6 +301,5 @@ def _refuse_impossible(shape: Shape) -> None:
     if shape.strict:
         raise ClusterUnfit("the slurm engine cannot be strict: its workers are you", "use --engine docker")
     if shape.image is not None and shape.requirements:
-        raise ClusterUnfit(
-            "the slurm engine adds no packages to an image", "use an image that has them, or leave the image out"
-        )
+        hint = "use an image that has them, or leave the image out"
+        raise ClusterUnfit("the slurm engine adds no packages to an image", hint)

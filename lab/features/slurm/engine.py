@@ -391,8 +391,7 @@ def _run_sidecar(node: Node, what: str) -> str:
         ClusterError: the node does not run, or the action fails.
     """
     root = _folder_of(node)
-    program = _SIDECAR.format(site=f"{root}/site")
-    done = _run_on(node, ["sh", "-c", _PYTHON, root, "-c", program, what, f"{root}/first"])
+    done = _run_on(node, ["sh", "-c", _PYTHON, root, "-c", _SIDECAR.format(site=f"{root}/site"), what, f"{root}/first"])
     if done.returncode == WILL_NOT:
         raise ClusterError(f"some processes of {node.name} would not stop")
     if done.returncode == NOT_THERE or (not done.stdout and done.returncode):
@@ -411,9 +410,8 @@ def _run_on(
             _argv_on(node, *words), stderr=subprocess.PIPE, timeout=deadline_s, env=environ, check=False, **streams
         )
     except subprocess.TimeoutExpired:
-        raise ClusterError(
-            f"{node.name} did not answer within {format_duration(deadline_s)}", "see `squeue --me`"
-        ) from None
+        why = f"{node.name} did not answer within {format_duration(deadline_s)}"
+        raise ClusterError(why, "see `squeue --me`") from None
 
 
 def _pipe(node: Node, action: str, words: Sequence[str], **files: IO[bytes]) -> None:

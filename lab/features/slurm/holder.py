@@ -143,11 +143,12 @@ async def hold_agents(folder: Path, job: str, argvs: dict[str, list[str]]) -> No
         """Start a node that a client requests."""
         with suppress(OSError, asyncio.TimeoutError):  # the client has disconnected
             name = (await asyncio.wait_for(reader.read(_LONGEST_LINE), _ASKED_TIMEOUT_S)).decode("utf-8", "replace")
-            node = nodes.get(name.strip())
-            problem = (
-                f"there is no node {name.strip()!r}" if node is None else "it runs already" if node.running else ""
-            )
-            if node is not None and not problem:
+            node, problem = nodes.get(name.strip()), ""
+            if node is None:
+                problem = f"there is no node {name.strip()!r}"
+            elif node.running:
+                problem = "it runs already"
+            else:
                 await node.start()
             client.write(f"{problem}\n".encode())
         client.close()
@@ -182,6 +183,5 @@ def _is_known(job: str) -> bool:
 def main() -> None:
     """Hold the agents that the last argument describes."""
     request: dict[str, Any] = json.loads(sys.argv[-1])
-    argv = ["sh", "-c", _RELEASE_JOB, request["job"]]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True):
+    with subprocess.Popen(["sh", "-c", _RELEASE_JOB, request["job"]], stdin=subprocess.PIPE, start_new_session=True):
         asyncio.run(hold_agents(Path(request["folder"]), request["job"], request["argvs"]))
