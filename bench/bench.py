@@ -5,7 +5,7 @@
     python bench/bench.py --json           the same as data
 
 Peers: `torchrun --standalone` on this machine, a plain loop of docker commands that makes and removes its containers,
-and docker-compose.yml if a compose is found. Rows are measured in turn (A B C, A B C, ...), so that a machine that
+pytest with `mp.spawn`, docker-compose.yml if a compose is found, and TorchX if `torchx` is in PATH. Rows are measured in turn (A B C, A B C, ...), so that a machine that
 slows down slows all of them. Needs a Docker engine with the lab's image, and torch for torchrun.
 """
 
@@ -121,6 +121,21 @@ def bench_runs(image: str, repeats: int, folder: Path) -> list[Row]:
         compose = find_compose()
         if compose:
             rows.append(Row("compose up + down", compose_action(compose, image)))
+        plain = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        spawned = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            ROOT / "bench/suites/test_spawned.py",
+        ]
+        rows.append(Row("pytest with mp.spawn", command(*spawned, env=plain)))
+        if torchx := shutil.which("torchx"):
+            job = [torchx, "run", "--scheduler", "local_cwd", "dist.ddp", "-j", "1x3", "--script", SCRIPT.name]
+            path = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}  # which has the same torchrun
+            rows.append(Row("torchx local_cwd", command(*job, cwd=SCRIPT.parent, env=path)))
         measure(rows, repeats)
     return rows
 
