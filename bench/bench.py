@@ -5,8 +5,9 @@
     python bench/bench.py --json           the same as data
 
 Peers: `torchrun --standalone` on this machine, a plain loop of docker commands that makes and removes its containers,
-pytest with `mp.spawn`, docker-compose.yml if a compose is found, and TorchX if `torchx` is in PATH. Rows are measured in turn (A B C, A B C, ...), so that a machine that
-slows down slows all of them. Needs a Docker engine with the lab's image, and torch for torchrun.
+pytest with `mp.spawn`, docker-compose.yml if a compose is found, and TorchX if `torchx` is in PATH. Rows are measured
+in turn (A B C, A B C, ...), so that a machine that slows down slows all of them. Needs a Docker engine with the lab's
+image, and torch for torchrun.
 """
 
 from __future__ import annotations
