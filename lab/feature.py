@@ -55,8 +55,8 @@ class Feature:
     """Name of the feature's folder."""
     needs: tuple[str, ...] = ()
     """Other features; without them this one is unavailable."""
-    verbs: Mapping[str, tuple[str, str]] = {}
-    """Modules of verbs, by name, each with its line in `lab --help`; see `lab.cli.call.Verb`."""
+    verbs: Mapping[str, tuple[str, ...]] = {}
+    """Modules of verbs, by name, each with its line and group in `lab --help`; see `lab.cli.call.Verb`."""
     options: Mapping[str, str] = {}
     """Modules that add options to verbs of others, by the name of the verb; see `lab.cli.call.Command`."""
     exports: Mapping[str, str] = {}
@@ -152,8 +152,8 @@ def entry_names(kind: str) -> list[str]:
     return [name for feature in list_features() for name in getattr(feature, kind)]
 
 
-def list_verbs() -> dict[str, tuple[str, str]]:
-    """Return the verbs of all features: module and line of help, by name."""
+def list_verbs() -> dict[str, tuple[str, ...]]:
+    """Return the verbs of all features: module, line of help, and group, by name."""
     return {verb: entry for feature in list_features() for verb, entry in feature.verbs.items()}
 
 

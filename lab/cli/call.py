@@ -164,7 +164,7 @@ def run_verb(words: list[str]) -> int:
         hint = f"did you mean `lab {close}`?" if close else "see `lab --help`"
         sys.stderr.write(f"lab: there is no verb {verb!r}\n  hint: {hint}\n")
         return 2
-    text = VERBS[verb] if verb in VERBS else list_verbs()[verb][1]
+    text = list_all_verbs()[verb]
     parser = Parser(prog=f"lab {verb}", description=f"{text}.", formatter_class=argparse.RawDescriptionHelpFormatter)
     module.add_arguments(parser)
     own, rest = split_rest(words[1:], parser)
@@ -211,7 +211,7 @@ def load_verb(verb: str) -> Verb | None:
     """Import the module of a verb; return None if there is no such verb."""
     if verb in VERBS:
         return import_module(f"lab.cli.cmd_{verb}")
-    module, _ = list_verbs().get(verb, ("", ""))
+    module, *_ = list_verbs().get(verb, ("",))
     return import_entry(module) if module else None
 
 

@@ -3,45 +3,44 @@
 from lab.feature import list_verbs
 
 VERBS = {
-    "up": "start a cluster of nodes",
-    "run": "run a scenario or a script on every rank and say passed or failed",
-    "status": "show clusters and their nodes",
-    "logs": "show what ranks printed",
-    "exec": "run a command in a node",
-    "down": "remove a cluster and everything that belongs to it",
-    "runs": "list runs",
-    "show": "show the result of a run",
-    "explain": "say what happened in a run: who waited for whom, who differed, where time went",
-    "validate": "check scenarios without running them",
-    "doctor": "look at engine, image, kernel and machine",
+    "up": ("start a cluster of nodes", "Everyday"),
+    "run": ("run a scenario or a script on every rank", "Everyday"),
+    "status": ("show clusters and their nodes", "Everyday"),
+    "logs": ("show what ranks printed", "Everyday"),
+    "show": ("show the result of a run, its steps, and pictures", "Everyday"),
+    "explain": ("explain what happened in a run", "Everyday"),
+    "down": ("remove a cluster and everything that belongs to it", "Everyday"),
+    "exec": ("run a command in a node", "Nodes"),
+    "runs": ("list runs, or remove old ones", "Runs"),
+    "validate": ("check scenarios without running them", "Scenarios"),
+    "doctor": ("check engine, image, kernel, and machine", "Setup"),
 }
-"""The kernel's own verbs, each with its line of help."""
+"""The kernel's own verbs, each with its line of help and its group."""
+_GROUPS = {
+    "Everyday": ("up", "run", "test", "watch", "status", "logs", "show", "explain", "report", "down"),
+    **dict.fromkeys(("Nodes", "Runs", "Scenarios", "Teaching", "Setup", "More"), ()),
+}
+"""Groups in the order of `lab --help`, with the verbs whose order matters."""
 
 
 def list_all_verbs() -> dict[str, str]:
     """Return all verbs, those of features last, each with its line of help."""
-    return {**VERBS, **{verb: text for verb, (_, text) in list_verbs().items()}}
+    return {verb: text for verb, (text, _) in _all_verbs().items()}
+
+
+def _all_verbs() -> dict[str, tuple[str, str]]:
+    return {**VERBS, **{verb: (text, (*group, "More")[0]) for verb, (_, text, *group) in list_verbs().items()}}
 
 
 def render_overview() -> str:
     """Render the text of `lab --help`."""
-    return f"""usage: lab VERB [options]
+    verbs = _all_verbs()
+    lines = []
+    for group, first in _GROUPS.items():
+        members = [verb for verb in dict.fromkeys([*first, *verbs]) if verb in verbs and verbs[verb][1] == group]
+        lines += [f"  {'' if i else group:<11}{verb:<12}{verbs[verb][0]}" for i, verb in enumerate(members)]
+    return f"""usage: lab VERB [options]; lab VERB --help shows options; lab help lists topics; lab --version
 
-A distributed-PyTorch laboratory.
+{chr(10).join(lines)}
 
-verbs:
-{chr(10).join(f"  {name:<12}{text}" for name, text in list_all_verbs().items())}
-
-options:
-  -h, --help  show this help message and exit
-  --version   show program's version number and exit
-
-examples:
-  lab up --nodes 3                                start three nodes
-  lab run scenarios/scatter.yaml                  run a scenario on them (or on nodes of its own)
-  lab run train.py --nodes 2 -- --epochs 3        run any script
-  lab down                                        remove them
-
-exit codes: 0 passed, 1 failed, 2 refused (bad usage, scenario or cluster), 3 no engine, 4 hung, 130 interrupted
-
-`lab VERB --help` says more; `lab help` lists topics."""
+exit codes: 0 passed, 1 failed, 2 refused, 3 no engine, 4 hung, 130 interrupted"""

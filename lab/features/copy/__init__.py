@@ -2,4 +2,6 @@
 
 from lab.feature import Feature
 
-FEATURE = Feature(name="copy", verbs={"cp": ("lab.features.copy.verb", "copy files and folders to and from a node")})
+FEATURE = Feature(
+    name="copy", verbs={"cp": ("lab.features.copy.verb", "copy files and folders to and from a node", "Nodes")}
+)

@@ -4,7 +4,5 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="dumps",
-    verbs={
-        "import": ("lab.features.dumps.verb", "make a record of the flight recorder dumps of a job that hung anywhere")
-    },
+    verbs={"import": ("lab.features.dumps.verb", "import flight recorder dumps of another job", "Runs")},
 )

@@ -6,12 +6,9 @@ _HOME = "lab.features.faults"
 FEATURE = Feature(
     name="faults",
     verbs={
-        "fault": (
-            f"{_HOME}.verbs:FAULT",
-            "break something on purpose, also while a run goes on; list and heal what is broken",
-        ),
-        "stop": (f"{_HOME}.verbs:STOP", "stop nodes of a cluster as a power cut would, also while a run goes on"),
-        "start": (f"{_HOME}.verbs:START", "start nodes that were stopped"),
+        "fault": (f"{_HOME}.verbs:FAULT", "inject faults, also during a run; list and heal them", "Nodes"),
+        "stop": (f"{_HOME}.verbs:STOP", "stop nodes, as a power cut does", "Nodes"),
+        "start": (f"{_HOME}.verbs:START", "start stopped nodes", "Nodes"),
     },
     keys={
         **dict.fromkeys(("network", "faults", "rerun"), f"{_HOME}.fault:FaultKeys"),

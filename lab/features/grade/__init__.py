@@ -6,12 +6,7 @@ FEATURE = Feature(
     name="grade",
     needs=("html",),
     keys={"grade": "lab.features.grade.keys:GradeKeys"},
-    verbs={
-        "grade": (
-            "lab.features.grade.verb",
-            "run many submissions in the place of a scenario's script, isolated, and give each its points",
-        )
-    },
+    verbs={"grade": ("lab.features.grade.verb", "run and grade submissions, isolated from this machine", "Teaching")},
     exports={
         "OutputError": "lab.features.grade.on_node.read_output:OutputError",
         "read_output": "lab.features.grade.on_node.read_output:read_output",

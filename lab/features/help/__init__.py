@@ -5,10 +5,7 @@ from lab.feature import Feature
 FEATURE = Feature(
     name="help",
     verbs={
-        "completion": ("lab.features.help.verb_completion", "print a completion script for your shell"),
-        "help": (
-            "lab.features.help.verb",
-            "show a topic of the docs: scenario, expect, exit-codes, environment and more",
-        ),
+        "completion": ("lab.features.help.verb_completion", "print a completion script for your shell", "Setup"),
+        "help": ("lab.features.help.verb", "show the docs by topic", "Setup"),
     },
 )

@@ -5,7 +5,7 @@ from lab.feature import Feature
 FEATURE = Feature(
     name="image",
     verbs={
-        "image": ("lab.features.image.verb", "build the image of the nodes; list and remove what was made of packages"),
+        "image": ("lab.features.image.verb", "build the node image; list and remove images of packages", "Setup"),
     },
     hooks={"make_image": "lab.features.image.make:make_image"},
 )

@@ -5,7 +5,7 @@ from lab.feature import Feature
 FEATURE = Feature(
     name="interactive",
     verbs={
-        "shell": ("lab.features.interactive.verb", "open a shell in a node"),
+        "shell": ("lab.features.interactive.verb", "open a shell in a node", "Nodes"),
     },
     on_node="lab.features.interactive.on_node",
     hooks={

@@ -7,8 +7,8 @@ PREDICTION = "prediction.json"
 FEATURE = Feature(
     name="lessons",
     verbs={
-        "learn": ("lab.features.lessons.verb", "take a lesson: predict, run, see whether that held; show what is done"),
-        "scenarios": ("lab.features.lessons.verb_scenarios", "list scenarios with one line each"),
+        "learn": ("lab.features.lessons.verb", "take a lesson: predict, run, compare", "Teaching"),
+        "scenarios": ("lab.features.lessons.verb_scenarios", "list scenarios and lessons", "Scenarios"),
     },
     needs=("html", "pictures", "calls", "records"),
     keys={"predict": "lab.features.lessons.question:LessonKeys"},

@@ -9,7 +9,8 @@ FEATURE = Feature(
     verbs={
         "project": (
             "lab.features.projection.project",
-            "say what a training step of a run would take on larger worlds and other networks",
+            "predict a training step with more ranks or another network",
+            "Runs",
         )
     },
 )

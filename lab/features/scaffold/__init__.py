@@ -6,8 +6,8 @@ _VERBS = "lab.features.scaffold.verbs"
 FEATURE = Feature(
     name="scaffold",
     verbs={
-        "init": (f"{_VERBS}:INIT", "write a first scenario, test and CI workflow into a repository"),
-        "new": (f"{_VERBS}:NEW", "write a scenario and its script to start from"),
-        "schema": (f"{_VERBS}:SCHEMA", "print the JSON Schema of scenarios, for editors"),
+        "init": (f"{_VERBS}:INIT", "write a first scenario, test, and CI workflow", "Scenarios"),
+        "new": (f"{_VERBS}:NEW", "write a new scenario and its script", "Scenarios"),
+        "schema": (f"{_VERBS}:SCHEMA", "print the JSON Schema of scenarios, for editors", "Scenarios"),
     },
 )

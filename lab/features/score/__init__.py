@@ -6,9 +6,6 @@ FEATURE = Feature(
     name="score",
     needs=("faults", "records"),
     verbs={
-        "score": (
-            "lab.features.score.verb",
-            "hold verdicts against what was broken on purpose: right culprit, right kind, time until it was noticed",
-        ),
+        "score": ("lab.features.score.verb", "compare verdicts with the faults that were injected", "Runs"),
     },
 )

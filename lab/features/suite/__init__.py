@@ -8,12 +8,7 @@ SUITE_REPORT = "suite.html"
 FEATURE = Feature(
     name="suite",
     needs=("compare", "html", "records"),
-    verbs={
-        "test": (
-            "lab.features.suite.verb",
-            "run many scenarios on warm clusters side by side; reports for people and CI",
-        )
-    },
+    verbs={"test": ("lab.features.suite.verb", "run many scenarios side by side, with reports", "Everyday")},
     options={"report": "lab.features.suite.page"},
     views={"suite": "lab.features.suite.page:write_suite"},
     exports={"run_suite": "lab.features.suite.run:run_suite"},

@@ -7,10 +7,7 @@ FEATURE = Feature(
     needs=("html", "pictures", "timeline"),
     views={"whereabouts": "lab.features.watch.tail:Whereabouts"},
     verbs={
-        "watch": (
-            "lab.features.watch.verb",
-            "show a run as it happens: what every rank does now, who waits for whom, step by step if asked",
-        )
+        "watch": ("lab.features.watch.verb", "watch a run live: what every rank does, who waits for whom", "Everyday")
     },
     on_node="lab.features.watch.on_node",
 )
