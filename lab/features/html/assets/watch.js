@@ -157,7 +157,13 @@ function showCall(call, colours, over) {
   swatch.style.setProperty("--op", colours[call.op] ?? "");
   const told = { completed: call.took, inside: over ? "never done" : "…" }[call.state] ?? call.state;
   const took = element("small", {}, told);
-  return element("li", { "data-state": call.state, title: call.location }, swatch, element("span", {}, call.text), took);
+  return element(
+    "li",
+    { "data-state": call.state, title: call.location },
+    swatch,
+    element("span", {}, call.text),
+    took,
+  );
 }
 
 // --------------------------------------------------------------------------------------------------------- pictures
