@@ -160,7 +160,7 @@ def engine_for(item: pytest.Item, shape: Mapping[str, Any]) -> Engine:
 
 def keep_snapshots(request: pytest.FixtureRequest) -> None:
     """Let `result.calls.matches_snapshot()` keep its files beside the test's file until the test ends."""
-    keep = find_hook("keep_beside_test")
+    keep = find_hook("use_test_snapshots")
     if keep is not None:
         item = request.node
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", item.nodeid.partition("::")[2]).strip("-")
