@@ -130,6 +130,7 @@ def bench_runs(image: str, repeats: int, folder: Path) -> list[Row]:
             "-q",
             "-p",
             "no:cacheprovider",
+            "--import-mode=prepend",  # or the processes could not import the function
             ROOT / "bench/suites/test_spawned.py",
         ]
         rows.append(Row("pytest with mp.spawn", command(*spawned, env=plain)))
