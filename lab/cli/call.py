@@ -20,7 +20,7 @@ from lab.cli.overview import VERBS, list_all_verbs
 from lab.feature import import_entry, list_verbs, options_of
 
 ENDS_WITH_READER = ("logs", "watch")
-"""Verbs that can print for ever."""
+"""Verbs that can print forever."""
 
 
 class OutputLost(OSError):

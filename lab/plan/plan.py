@@ -212,7 +212,7 @@ def gpu_variables(cluster: ClusterInfo, nproc_per_node: int, rank: int) -> dict[
 
 
 HOST = "node0"
-"""The node with the rendezvous store: no run begins or goes on without it."""
+"""The node with the rendezvous store: no run begins or continues without it."""
 
 
 def list_present_nodes(cluster: ClusterInfo, nnodes: int, parts: Sequence[Part]) -> list[str]:
