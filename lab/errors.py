@@ -81,7 +81,7 @@ class ClusterBusy(ClusterUnfit):
 
 
 class NodeLost(LabError):
-    """A node that was needed was lost."""
+    """The run lost a node that it needs."""
 
 
 class RanksFailed(LabError):

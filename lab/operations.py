@@ -1,4 +1,4 @@
-"""The table of operations: who sends what to whom, whether it is reduced, and how it is called and drawn.
+"""The table of operations: who sends what to whom, whether they reduce it, and the names and colors of operations.
 
 Scenarios, traces, explanations, pictures, traffic, and the page read all facts about an operation from here. A new
 operation needs a row here and a scenario. It also needs a rule in `lab.features.values.expected`, unless the row

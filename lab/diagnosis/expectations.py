@@ -346,8 +346,8 @@ def _answer(sender: Connection, search: Callable[[], str | None], limit_s: int) 
 def find_in_log(path: Path, pattern: str) -> str | None:
     """Find a match like `Searches.find_in_log`, without a limit of time.
 
-    The log is read in chunks of `LOG_CHUNK` characters that overlap by `LONGEST_MATCH`, so memory is bounded. A match
-    longer than the overlap may be missed or cut.
+    Reads the log in chunks of `LOG_CHUNK` characters that overlap by `LONGEST_MATCH`, so memory is bounded. May miss or
+    cut a match that is longer than the overlap.
     """
     expression = _compiled(pattern, re.MULTILINE)
     with io.TextIOWrapper(open_log(path), encoding="utf-8", errors="replace") as log:

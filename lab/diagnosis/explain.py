@@ -90,7 +90,7 @@ def _problems(evidence: Evidence) -> list[str]:
 def _stacks(evidence: Evidence, findings: Sequence[Finding]) -> dict[int, str]:
     """Return the stacks that belong to findings.
 
-    They are those of ranks that are named, and of others that were stopped while they waited.
+    They are those of ranks that the findings name, and of other ranks that the lab stopped while they waited.
     """
     known = evidence.ranks
     ranks = [rank for finding in findings for rank in finding.ranks if rank in known]

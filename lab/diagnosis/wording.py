@@ -348,7 +348,7 @@ class Outside(Finding):
 
     @property
     def cause(self) -> str:
-        """Whether the rank or its node was stopped, or the node was cut off."""
+        """The cause: a stopped rank, a stopped node, or a disconnected node."""
         return "stopped" if self.what == "rank" else "node_disconnected" if self.disconnected else "node_paused"
 
     def render(self) -> Words:

@@ -34,12 +34,12 @@ DESCRIPTION = "cluster.json"
 _PARTS = {"shared", "site", "data"}
 """Folders that exist in a cluster's folder before its description."""
 _ACCEPT_DEADLINE_S = 5
-"""A stopped agent accepts no connection; once the kernel's queue is full, another connect would wait for ever."""
+"""A stopped agent accepts no connection; once the kernel's queue is full, another connect would wait forever."""
 _ANSWER_TIMEOUT_S = 10.0
 _END_REPORT_S = 1.0
 """The holder process may report the end of an agent this much later."""
 _WRITTEN_S = 3.0
-"""A `lab up` whose nodes are removed may go on writing into its cluster's folder for this long."""
+"""A `lab up` whose nodes are removed may still write into its cluster's folder for this long."""
 _DYING_S = 0.3
 """The listening socket of a killed agent may close this much later than its connections."""
 ENDING_S = 15.0

@@ -176,7 +176,7 @@ def pack_tar(
         name: the first part of its entries' names.
         owner: uid and gid of the new owner, whose group may change everything. None: root.
         most_bytes: the largest size, holes included; None: no limit.
-        left_out: receives the names of what is left out.
+        left_out: receives the names of excluded entries.
 
     Raises:
         UsageError: it cannot be read, or is too large; most errors come before the first piece.
@@ -325,10 +325,10 @@ def unpack_tar(pieces: Iterable[bytes], target: Path, *, most_bytes: int = LIMIT
         most_bytes: how much may be written, holes excluded; never more than the disk has free.
 
     Returns:
-        The names of what is left out: what is neither file nor folder, or has a path that leads elsewhere.
+        The names of excluded entries: those that are neither file nor folder, or have a path that leads elsewhere.
 
     Raises:
-        UsageError: it cannot be written, is too large, or is damaged; nothing is written then.
+        UsageError: the target is not writable, or the archive is too large or damaged; then nothing is written.
     """
     with stage_replacement(target) as new:
         limit_bytes, too_much = _write_limit(new.parent, most_bytes)

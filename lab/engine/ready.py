@@ -176,5 +176,5 @@ class Stream:
             return b""
 
     def close(self) -> None:
-        """Close the stream; the agent goes on running."""
+        """Close the stream; the agent keeps running."""
         self._socket.close()

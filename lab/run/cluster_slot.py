@@ -152,7 +152,7 @@ class ClusterSlot(Frozen):
         return self.engine.create(self.name, shape, run=run, announce=self.announce)
 
     def find_intact(self) -> ClusterInfo | None:
-        """Return the cluster if it has lost no node; else remove what is left of it."""
+        """Return the cluster if it has lost no node; else remove its remains."""
         info = self.find()
         if info is not None and info.intact:
             return info
@@ -503,7 +503,7 @@ def run_with_rerun(
 ) -> Result:
     """Run a scenario on a cluster, or on one that is created for it.
 
-    If it fails under its faults and asks for it, run it once more without them; the second result counts.
+    If it fails under its faults and asks for it, run it again without them; the second result counts.
 
     Raises:
         LabError: the run could not begin.

@@ -29,7 +29,7 @@ class Observer:
         """Report output of a rank: any bytes, not necessarily whole lines."""
 
     def tick(self, elapsed_s: float, running: int, where: Callable[[float, int], str]) -> None:
-        """Report about once a second that the run goes on. `where` describes what ranks do, by time and columns."""
+        """Report about once a second that the run continues. `where` describes what ranks do, by time and columns."""
 
     def begins(self, attempt: int) -> None:
         """Report that the launcher restarted the workers; output is now mostly of this attempt.

@@ -169,7 +169,7 @@ class Driver:
         """See `Started`."""
         self._restarts = 0
         self._least_nodes = job.plan.launcher.least_nodes(job.plan.nnodes)
-        """Fewest nodes with which the launcher goes on."""
+        """Fewest nodes with which the launcher continues."""
         self._added_channels: list[Channel] = []
         """Channels to nodes that joined during the run."""
 
@@ -276,7 +276,7 @@ class Driver:
 
     @property
     def has_enough_nodes(self) -> bool:
-        """Whether the launcher goes on with the nodes that are left."""
+        """Whether the launcher continues with the remaining nodes."""
         return len(self.agents.alive) >= self._least_nodes and HOST in self.agents.alive
 
     def _missing_nodes(self) -> set[str]:

@@ -68,7 +68,7 @@ def pack_folder(folder: Path, data: Iterable[Path] = ()) -> Parcel:
     with `/` matches only folders; `#` begins a comment. Folders of `data` are excluded too: nodes have them.
 
     Raises:
-        UsageError: there are more than 64 MiB or 20,000 files, folders are nested too deep, or one cannot be read.
+        UsageError: there are more than 64 MiB or 20,000 files, folders are nested too deep, or a file is unreadable.
             The message names it, or the largest file.
     """
     top, left_out = Path(os.path.realpath(folder)), list[str]()

@@ -228,7 +228,7 @@ def checked_folders(data: Mapping[str, str | Path]) -> dict[str, Path]:
     """Validate folders that come from elsewhere than a file; return absolute paths.
 
     Raises:
-        UsageError: a name is not allowed, or a folder cannot be read.
+        UsageError: a name is not allowed, or a folder is unreadable.
     """
     folders = {name: Path(os.path.abspath(os.path.expanduser(folder))) for name, folder in data.items()}
     for name, folder in folders.items():

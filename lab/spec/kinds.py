@@ -327,7 +327,7 @@ NODE = "node(0|[1-9][0-9]{0,3})"
 
 
 class World(NamedTuple):
-    """Describe what is known about the ranks of a run while its scenario is loaded."""
+    """Describe the ranks of a run, as far as a scenario knows them while the lab loads it."""
 
     nodes: int | None
     """None: as many as the cluster has."""

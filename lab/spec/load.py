@@ -42,7 +42,7 @@ def library_folder() -> Path:
 
 
 def schema_file() -> Path:
-    """Return the JSON Schema of scenarios, which is beside the lessons so that its relative path never changes."""
+    """Return the JSON Schema of scenarios, which is next to the lessons so that its relative path never changes."""
     return library_folder() / SCHEMA_FILE
 
 

@@ -11,7 +11,7 @@ import pytest
 from lab import Result
 from tests.golden import golden
 
-pytestmark = pytest.mark.usefixtures("usable")
+pytestmark = pytest.mark.usefixtures("usable_for_the_next")
 Run = Callable[..., Result]
 
 

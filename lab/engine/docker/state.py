@@ -145,7 +145,7 @@ def _remove_once(connection: Connection, labels: list[str]) -> tuple[Removed, li
 
 
 def _remove_one(connection: Connection, path: str) -> str | None:
-    """Remove an object; return why the engine refused, empty if it was removed, None if it was gone."""
+    """Remove an object; return why the engine refused, empty after a removal, None if it was gone."""
     try:
         return None if connection.request_existing("DELETE", path) is None else ""
     except Refused as refused:
