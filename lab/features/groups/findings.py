@@ -362,8 +362,8 @@ def cannot_meet(evidence: Evidence, addresses: Collection[str]) -> bool | None:
     if not waits or not isinstance(facts, Rendezvous):
         return False
     elsewhere = facts.how == "unanswered" and not _may_answer(facts.address.rpartition(":")[0], addresses)
-    too_many = facts.how == "missing" and facts.world_size > facts.run_size
-    return elsewhere or too_many or facts.how in ("sizes", "same_rank", "beyond")
+    exceeds_run = facts.how == "missing" and facts.world_size > facts.run_size
+    return elsewhere or exceeds_run or facts.how in ("sizes", "same_rank", "beyond")
 
 
 def _may_answer(host: str, addresses: Collection[str]) -> bool:
