@@ -218,7 +218,6 @@ KERNEL_TESTS = (*DAILY, "diagnosis", "engine", "node", "record", "spec", "trace"
 ALIKE = (
     *("tests/diagnosis/test_patterns.py", "tests/engine/local/test_remove.py", "tests/trace/test_order.py"),
     *("tests/node/test_remove.py", "tests/node/test_statement.py", "tests/spec/test_document.py"),
-    "tests/cli/test_damaged_records.py",
 )
 """What waits or computes for seconds, and asks nothing that a feature could answer: tried once, with all features."""
 
