@@ -60,6 +60,7 @@ def test_every_verb_explains_itself(capsys: pytest.CaptureFixture[str], verb: st
     assert list_all_verbs()[verb][1:] in " ".join(out.split())  # it begins with a capital letter
 
 
+@pytest.mark.features
 def test_help_shows_everyday_options_and_help_all_the_others(capsys: pytest.CaptureFixture[str]):
     code, short, _ = call(capsys, "run", "--help")
     assert (code, "--nodes" in short, "--fault" in short, "--max-output" in short) == (0, True, True, False)

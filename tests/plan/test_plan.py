@@ -85,6 +85,7 @@ def test_names_in_braces_are_the_values_of_each_rank(scenario: Scenario):
     ]
 
 
+@pytest.mark.features
 def test_a_launcher_of_its_own_cannot_give_each_rank_its_arguments(scenario: Scenario):
     with pytest.raises(UsageError, match="torchrun gives each rank the same arguments") as caught:
         plan(replace(scenario, args=("{rank}",), launcher=Launching(name="torchrun")))
