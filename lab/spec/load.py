@@ -200,8 +200,11 @@ def find_scenarios(paths: Iterable[Path]) -> list[Path]:
                 raise UsageError(f"{path} holds no scenarios", "a scenario is a file NAME.yaml; see `lab scenarios`")
             scenario_paths.extend(inside)
         else:
-            if not (path.suffix or path.exists()) and str(path).replace("-", "_") in list_lessons():
-                raise UsageError(f"there is no file {path}", f"the lesson of that name is {SIGN}{path}")
+            lesson = (
+                "" if path.suffix or path.exists() else find_near_match(str(path).replace("-", "_"), list_lessons())
+            )
+            if lesson:
+                raise UsageError(f"there is no file {path}", f"did you mean the lesson {SIGN}{lesson}?")
             scenario_paths.append(path)
     return list(dict.fromkeys(scenario_paths))
 
