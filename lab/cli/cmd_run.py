@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_options(parser, "--fresh", "--max-output", "--one-user", "--outputs", "--keep")
     shared.add_options(parser, "--allow-volumes", "--pull")
     shared.add_options(parser.add_mutually_exclusive_group(), "--interactive", "--stdin")
-    text = "print what every worker would be given, and what would be made for it, and stop"
+    text = "print the plan of every worker and the cluster that the run would make, and stop"
     parser.add_argument("--dry-run", action="store_true", help=text)
     shared.add_options(parser.add_mutually_exclusive_group(), "--no-trace", "--trace-values")
     shared.add_options(parser, "--name", "--engine", *shared.SHAPE, "--wait", "--runs", "--json", "--raw")
