@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -259,6 +260,18 @@ def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Laun
 
 
 MAX_WORLD_SIZE = 4096
+ARGUMENTS = {
+    "rank": "RANK",
+    "local_rank": "LOCAL_RANK",
+    "node_rank": "GROUP_RANK",
+    "world_size": "WORLD_SIZE",
+    "nnodes": "GROUP_WORLD_SIZE",
+    "nproc_per_node": "LOCAL_WORLD_SIZE",
+    "master_addr": "MASTER_ADDR",
+    "master_port": "MASTER_PORT",
+}
+"""Names in braces that arguments of a script can contain -> the variable of the rank that replaces them."""
+_BRACES = re.compile(r"\{(" + "|".join(ARGUMENTS) + r")\}")
 
 
 class WorkerPlan(NamedTuple):
@@ -376,6 +389,9 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
     if refusal := launcher.refusal(layout):
         raise UsageError(refusal)
     starters = launcher.starters(layout)
+    if starters and (braces := next(filter(None, map(_BRACES.search, layout.argv)), None)):
+        hint = f"let the script read the environment variable {ARGUMENTS[braces[1]]}"
+        raise UsageError(f"{layout.settings.name} gives each rank the same arguments, not {braces[0]}", hint)
     if starters and options.interactive is not None:
         raise UsageError(f"no rank of {layout.settings.name} can have the terminal", "run it without --launcher")
     return Plan(
@@ -463,4 +479,5 @@ def _plan_worker(rank: int, nnodes: int, layout: Layout, cluster: ClusterInfo, e
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         **layout.env,
     }
-    return WorkerPlan(rank, local_rank, node_rank, f"node{node_rank}", env, layout.argv, expected_code)
+    argv = tuple(_BRACES.sub(lambda braces: env[ARGUMENTS[braces[1]]], word) for word in layout.argv)
+    return WorkerPlan(rank, local_rank, node_rank, f"node{node_rank}", env, argv, expected_code)
