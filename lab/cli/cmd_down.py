@@ -54,9 +54,7 @@ def _report_unreachable(silent: Mapping[str, EngineUnavailable], cluster: str, r
     for engine, why in silent.items():
         if isinstance(why, EngineAbsent) and not was_used(engine, cluster):
             continue
-        unknown = (
-            f"{why.message}; whether {f'cluster {cluster}' if cluster else 'a cluster'} is still there is not known"
-        )
+        unknown = f"{why.message}; whether {f'cluster {cluster}' if cluster else 'a cluster'} still exists is unknown"
         if not removed:
             raise EngineUnavailable(unknown, why.hint)
         sys.stderr.write(f"warning: {unknown}\n")

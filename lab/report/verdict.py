@@ -83,7 +83,7 @@ def _outputs(result: Result) -> list[str]:
         lines.append(f"  files: {join_words([*named, f'{hidden} more' if hidden else ''])} in {result.outputs_folder}")
     if result.outputs_left_out:
         hidden = len(result.outputs_left_out) - 1
-        lines.append(f"  not brought back: {result.outputs_left_out[0]}{f' (and {hidden} more)' if hidden else ''}")
+        lines.append(f"  not copied: {result.outputs_left_out[0]}{f' (and {hidden} more)' if hidden else ''}")
     return lines
 
 
@@ -201,7 +201,7 @@ def explanation_text(explanation: Explanation, style: Style, broken: Sequence[st
     for ranks, stack in group_equal(explanation.stacks.items())[:_MOST_STACKS]:
         lines += ["", style.rank(ranks[0], name_ranks(ranks)), *_stack(stack, width)]
     if explanation.problems:
-        lines += ["", style.paint("what is missing", "bold")]
+        lines += ["", style.paint("missing facts", "bold")]
         for problem in explanation.problems:
             lines += wrap(problem, "  - ")
     return "\n".join([*lines, "", style.paint(f"run {explanation.run}", "dim")])

@@ -239,11 +239,10 @@ def number_kind(allowed: str, *, above: float = -math.inf, low: float = -math.in
 
 def duration_kind(longest_s: int) -> Kind:
     """Make the kind of a duration in seconds, more than 0 and at most `longest_s`."""
-    bounds = f"more than 0 and at most {longest_s / 3600:g}h"
-    schema: dict[str, Any] = {
-        "type": ["string", "number"],
-        "pattern": f"{QUANTITY}({'|'.join(filter(None, _SECONDS))})? *$",
-    }
+    unit = next((unit for unit in ("h", "m") if longest_s % _SECONDS[unit] == 0), "s")
+    bounds = f"more than 0 and at most {longest_s // _SECONDS[unit]}{unit}"
+    pattern = f"{QUANTITY}({'|'.join(filter(None, _SECONDS))})? *$"
+    schema: dict[str, Any] = {"type": ["string", "number"], "pattern": pattern}
     schema |= {"exclusiveMinimum": 0, "maximum": longest_s}
     return quantity_kind(parse_duration, DURATIONS_ALLOWED, bounds, (0, longest_s), schema, "{:.12g}s".format)
 

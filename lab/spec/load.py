@@ -200,10 +200,8 @@ def find_scenarios(paths: Iterable[Path]) -> list[Path]:
                 raise UsageError(f"{path} holds no scenarios", "a scenario is a file NAME.yaml; see `lab scenarios`")
             scenario_paths.extend(inside)
         else:
-            lesson = (
-                "" if path.suffix or path.exists() else find_near_match(str(path).replace("-", "_"), list_lessons())
-            )
-            if lesson:
+            is_name, name = not (path.suffix or path.exists()), str(path).replace("-", "_")
+            if is_name and (lesson := find_near_match(name, list_lessons())):
                 raise UsageError(f"there is no file {path}", f"did you mean the lesson {SIGN}{lesson}?")
             scenario_paths.append(path)
     return list(dict.fromkeys(scenario_paths))

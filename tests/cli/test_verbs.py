@@ -442,7 +442,7 @@ def test_down_tells_of_an_engine_that_does_not_answer(lab, engine: FakeEngine, m
 
     monkeypatch.setitem(select.OPENERS, "docker", no_docker)
     monkeypatch.setitem(select.OPENERS, "local", lambda: engine)
-    unknown = "no Docker; whether cluster c is still there is not known"
+    unknown = "no Docker; whether cluster c still exists is unknown"
     assert lab("down", "--name", "c") == (3, "", f"lab: {unknown}\n  hint: start it\n")
     assert golden(1) in lab("down", "--all")[2]
     lab("up", "--nodes", "1", "--name", "c")
