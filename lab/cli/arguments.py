@@ -142,7 +142,7 @@ size = _converter(parse_size)
 
 
 HELP = {
-    "--allocation": "pass an option to the scheduler, by its long name, e.g. partition=gpu, time=30:00 (slurm)",
+    "--allocation": "pass an option to the scheduler, by its long name, such as partition=gpu, time=30:00 (slurm)",
     "--allow-volumes": "let scenarios mount folders of this machine that are outside the scenario's folder",
     "--attempt": "attempt of the run, from 0, if its launcher restarted the workers (default: the last)",
     "--backend": "use this backend, whatever the script names: gloo, mpi, or nccl",
@@ -157,14 +157,14 @@ HELP = {
     "--gpus": "GPUs of each node",
     "--hosts": "spread nodes over these hosts (slurm; default: all hosts)",
     "--image": "image of the nodes: any with Python 3.9 or later and torch",
-    "--interactive": "connect this rank to the terminal, e.g. for a debugger; stops time limits, Ctrl-] ends the run",
+    "--interactive": "connect this rank to the terminal, as for a debugger; stops time limits, Ctrl-] ends the run",
     "--json": "print JSON",
     "--keep": "keep the cluster that is created for the run",
     "--launcher": "program that starts the ranks (default: the scenario's, or lab)",
     "--max-output": "keep at most this much of each rank's output (default: 256MiB; with --strict: 16MiB)",
     "--max-processes": "limit the processes and threads of a node (default on Docker: 512, and 256 for each CPU core "
     "of the machine; with --strict: 256)",
-    "--memory": "limit the memory of each node, e.g. 1GiB (default on Docker: the node's share of 80%% of the "
+    "--memory": "limit the memory of each node, such as 1GiB (default on Docker: the node's share of 80%% of the "
     "machine's)",
     "--name": "name of the cluster (default: the cluster of the current folder)",
     "--no-trace": "do not record collectives and messages",
@@ -180,11 +180,11 @@ HELP = {
     "--stdin": "connect rank 0 to standard input",
     "--strict": "for untrusted scripts: no network outside the cluster, read-only nodes, no volumes, low limits",
     "--svg": "write the picture to a file",
-    "--timeout": "time limit of the run, e.g. 90s; the run is then reported as hung",
+    "--timeout": "time limit of the run, such as 90s; the run is then reported as hung",
     "--trace-values": "record up to N elements before and after each call, and a summary of larger tensors; 0 records "
     "neither (default: 256)",
     "--volume": "mount a folder of this machine on every node",
-    "--wait": "wait up to this long while the cluster is busy, e.g. 60s",
+    "--wait": "wait up to this long while the cluster is busy, such as 60s",
 }
 """Help texts of the options of runs and clusters, and of others that several verbs share."""
 

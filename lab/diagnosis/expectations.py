@@ -287,7 +287,7 @@ class Searches:
         if _GOES_BACK.isdisjoint(pattern):
             return search()
         if self._left_s <= 0:
-            raise TooLong(f"the search for the pattern was not begun: others of this run took {self._limit_s:g} s")
+            raise TooLong(f"no time for the search: other patterns of this run took {self._limit_s:g} s")
         from multiprocessing import get_context  # only few patterns need it
 
         context, limit_s = get_context("fork"), math.ceil(self._left_s)
@@ -302,9 +302,7 @@ class Searches:
         except EOFError:
             child.join()
             killed = (child.exitcode or 0) < 0
-            match = TooLong(
-                f"the search for the pattern {f'was given up after {limit_s} s' if killed else 'broke off'}"
-            )
+            match = TooLong(f"the search for the pattern {f'timed out after {limit_s} s' if killed else 'failed'}")
             took_s = limit_s if killed else 0.0
         finally:
             child.kill()

@@ -77,11 +77,11 @@ def _problems(evidence: Evidence) -> list[str]:
     """Return what is missing or damaged in a record, one sentence each."""
     record, missing = evidence.record, [*(evidence.dumped.lacks if evidence.dumped is not None else ())]
     if not record.workers():
-        missing.append("the record has no readable plan.json, so nobody knows how many ranks there were")
+        missing.append("the record has no readable plan.json, so the number of ranks is unknown")
     if not any(record.events()):
-        missing.append("the record has no readable events.jsonl, so it is not known how ranks ended")
+        missing.append("the record has no readable events.jsonl, so it is unknown how ranks ended")
     if not evidence.trace.recorded:
-        return [*missing, "the run has no trace: what its ranks called is not known"]
+        return [*missing, "the run has no trace, so the calls of its ranks are unknown"]
     killed = [rank.rank for rank in evidence.facts.ranks if rank.stopped or rank.signal or rank.node_lost]
     expected = {evidence.trace.cut_short.get(rank) for rank in killed}
     return missing + [problem for problem in evidence.trace.problems if problem not in expected]

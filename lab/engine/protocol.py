@@ -60,7 +60,7 @@ class Trouble(NamedTuple):
     """Whether its agent cannot answer either."""
 
 
-AGENT_STOPPED = Trouble("was stopped: its agent had a SIGSTOP", silent=True)
+AGENT_STOPPED = Trouble("was stopped: its agent received SIGSTOP", silent=True)
 
 
 class NodeState(NamedTuple):
@@ -375,6 +375,6 @@ def refuse_for_one_host(shape: Shape, engine: str) -> None:
     if shape.allocation:
         name, value = next(iter(shape.allocation.items()))
         raise ClusterUnfit(
-            f"the {engine} engine has no scheduler that could be told {name}={value}",
+            f"the {engine} engine has no scheduler for {name}={value}",
             "leave --allocation out, or use --engine slurm",
         )

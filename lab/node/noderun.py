@@ -397,7 +397,7 @@ class NodeRun:
             step()
         except Exception as error:
             traceback.print_exc()
-            self.uncleaned.append(f"what its agent did not come to ({type(error).__name__}: {error})")
+            self.uncleaned.append(f"the rest of a failed cleanup ({type(error).__name__}: {error})")
 
     def outputs(self, asked: messages.Finish) -> outputs.Outputs:
         """Return the files that its processes made, which have ended."""

@@ -157,7 +157,7 @@ def refuse_unfit(cluster: ClusterInfo, scenario: Scenario, options: PlanOptions)
     data = {**cluster.shape.data, **scenario.data}
     if differences := cluster.shape.differences(replace(cluster.shape, **_wishes(scenario), data=data)):
         raise ClusterUnfit(
-            f"{scenario.name} wants another cluster than {cluster.name} is ({'; '.join(differences)})",
+            f"{scenario.name} needs another cluster than {cluster.name} ({'; '.join(differences)})",
             "run it without a cluster (`lab down` first), or use another one with --name",
         )
 
@@ -243,20 +243,19 @@ def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Laun
     if len(there) < least or HOST not in there:
         if stops := [one for part in parts for one in part.stopping(missing)]:
             raise UsageError(
-                f"{name} is to {join_words(stops)} before it begins, and with the launcher {launching.name} "
-                f"it needs {needs}",
-                "say `launcher: {torchrun: {min_nodes: ...}}` for one that begins with fewer",
+                f"{name} has to {join_words(stops)} before it begins, but the launcher {launching.name} needs {needs}",
+                "use `launcher: {torchrun: {min_nodes: ...}}`, which begins with fewer nodes",
             )
         raise ClusterUnfit(
             f"{name} needs {needs}, and {name_nodes(missing)} of cluster {cluster.name} "
             f"{'is' if len(missing) == 1 else 'are'} stopped",
-            f"`lab start {' '.join(missing)}`, or take fewer nodes with --nodes",
+            f"`lab start {' '.join(missing)}`, or use fewer nodes with --nodes",
         )
     starts = [one for part in parts for one in part.starting()]
     if starts and least == nnodes:
         raise UsageError(
-            f"{name} is to {starts[0]} in mid-run, and the launcher {launching.name} takes no node in",
-            "say `launcher: {torchrun: {min_nodes: ...}}` for one that does",
+            f"{name} has to {starts[0]} during the run, but the launcher {launching.name} accepts no new nodes",
+            "use `launcher: {torchrun: {min_nodes: ...}}`, which accepts them",
         )
 
 

@@ -117,7 +117,7 @@ def read_json(folder: Path, name: str) -> Any:
     """
     data = read_file(folder, name, MOST_JSON_BYTES)
     if _exceeds_value_limit(data):
-        raise RecordError(f"{_shown(folder, name)} holds more values than the {MOST_JSON_VALUES:,} that are allowed")
+        raise RecordError(f"{_shown(folder, name)} holds more values than the allowed {MOST_JSON_VALUES:,}")
     try:
         return json.loads(data.decode("utf-8"), parse_constant=_NON_FINITE.get)
     except RecursionError:
@@ -256,12 +256,12 @@ def _refuse_special(about: os.stat_result, folder: Path, name: str) -> None:
 
 
 def _refusal(about: os.stat_result, folder: Path, name: str, allowed: str) -> RecordError:
-    hint = "the lab writes only regular files and folders into a record: somebody else changed it"
+    hint = "the lab writes only regular files and folders into a record: another program changed it"
     return RecordError(f"{_shown(folder, name)} is {KINDS[stat.S_IFMT(about.st_mode)]}; allowed: {allowed}", hint)
 
 
 def _too_large(folder: Path, name: str, most_bytes: int) -> RecordError:
-    return RecordError(f"{_shown(folder, name)} has more than {format_limit(most_bytes)}", "views do not read so much")
+    return RecordError(f"{_shown(folder, name)} is larger than {format_limit(most_bytes)}", "views do not read it")
 
 
 def _shown(folder: Path, name: str) -> str:

@@ -529,7 +529,7 @@ class Driver:
         try:
             self.restart_lost_nodes()
         except LabError as error:
-            self.collector.fact(events.Refusal(time.time(), HOST, f"a node did not come back: {error.message}"))
+            self.collector.fact(events.Refusal(time.time(), HOST, f"the restart of a node failed: {error.message}"))
 
 
 def _choose_users(plan: Plan, cluster: ClusterInfo) -> Mapping[str, int]:

@@ -97,7 +97,7 @@ def _compute(text: str, tree: ast.Expression, variables: RankVariables) -> Any:
         return arithmetic.compute_expression(tree, variables._asdict(), FUNCTIONS)
     except ArithmeticError as error:
         why = f"cannot be computed for rank {variables.rank}: {error}"
-        allowed = "allowed: what every rank can compute, or a value for each rank"
+        allowed = "allowed: an expression that every rank can compute, or a value for each rank"
         raise ScenarioError(f"the expression {clip_repr(text)} {why}; {allowed}") from None
 
 
@@ -157,7 +157,7 @@ def _why_not(part: ast.AST) -> str | None:
     if isinstance(part, ast.Constant) and isinstance(part.value, (bytes, type(...))):
         return repr(part.value)
     if isinstance(part, ast.Call) and (part.keywords or not isinstance(part.func, ast.Name)):
-        return "a keyword argument" if part.keywords else "a call of something without a name"
+        return "a keyword argument" if part.keywords else "a call of a function without a name"
     if isinstance(part, ast.FormattedValue) and (part.format_spec is not None or part.conversion != -1):
         return "a format in an f-string"
     if isinstance(part, ast.comprehension):

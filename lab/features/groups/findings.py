@@ -70,7 +70,7 @@ class GroupDestroyed(Finding):
     gone: tuple[int, ...]
     entered: tuple[int, ...]
     alone: bool
-    """Whether fewer ranks used it than destroyed it, so that they went on alone."""
+    """Whether fewer ranks used it than destroyed it, so that they continued alone."""
     group: str = ""
     """Empty for the default group."""
     destroyed_at: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ class GroupDestroyed(Finding):
         step = f"{self.step} at {join_words(self.used_at)}"
         if self.alone:
             who = "it" if len(self.entered) == 1 else "they"
-            return f"{entered} went on alone: {who} called {step}, when {gone} had {destroyed}"
+            return f"{entered} continued alone: {who} called {step}, when {gone} had {destroyed}"
         verb = "failed" if self.failed else f"waited {format_duration(self.waited_s)}"
         did = join_words(describe_activities(self.did))
         return f"{gone} {destroyed}, where {entered} still used it and {verb} in {step}; {did}"
@@ -362,8 +362,8 @@ def cannot_meet(evidence: Evidence, addresses: Collection[str]) -> bool | None:
     if not waits or not isinstance(facts, Rendezvous):
         return False
     elsewhere = facts.how == "unanswered" and not _may_answer(facts.address.rpartition(":")[0], addresses)
-    too_many = facts.how == "missing" and facts.world_size > facts.run_size
-    return elsewhere or too_many or facts.how in ("sizes", "same_rank", "beyond")
+    exceeds_run = facts.how == "missing" and facts.world_size > facts.run_size
+    return elsewhere or exceeds_run or facts.how in ("sizes", "same_rank", "beyond")
 
 
 def _may_answer(host: str, addresses: Collection[str]) -> bool:

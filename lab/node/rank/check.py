@@ -14,7 +14,7 @@ FOLDER_VARIABLE = "LAB_WORK_FOLDER"
 """Variable with the folder that has copies of the files of the ranks of node 0."""
 LEFT_OUT_VARIABLE = "LAB_LEFT_OUT"
 """Variable with the path of a JSON file: for each path without a copy, the reason."""
-_HINT = "lab.read_output reads what ranks left within limits"
+_HINT = "lab.read_output reads files of ranks within limits"
 
 
 class CheckError(Exception):
