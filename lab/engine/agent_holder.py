@@ -45,7 +45,7 @@ _DYING_S = 0.3
 ENDING_S = 15.0
 """A killed agent ends, also in Slurm, and a stopped process stops, within less than this."""
 _KILLED = 128 + signal.SIGKILL
-"""The exit code of an agent whose end nobody reported."""
+"""The exit code of an agent whose end was not reported."""
 
 
 class LocalChannel(Stream):

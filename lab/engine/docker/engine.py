@@ -171,7 +171,7 @@ class DockerEngine:
             from lab.engine.docker.request import refuse_volumes_over_programs
 
             refuse_volumes_over_programs(self.connection, image, shape)
-        requests = self.requests(cluster, shape, run=run)  # what it refuses leaves nothing to remove
+        requests = self.requests(cluster, shape, run=run)  # raises before anything exists that needs removal
         try:
             lost = create_cluster(self.connection, cluster, requests, announce)
             if lost is not None:
