@@ -215,7 +215,7 @@ class DockerEngine:
         try:
             return [DockerChannel(node, self.connection.attach(node.handle)) for node in nodes]
         except Refused as refused:
-            raise NodeLost(f"cluster {cluster.name}: a node cannot be reached: {refused.explanation}") from refused
+            raise NodeLost(f"cannot connect to a node of cluster {cluster.name}: {refused.explanation}") from refused
 
     def kill(self, node: Node) -> None:
         """Kill a node at once, as a power cut would."""
