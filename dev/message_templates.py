@@ -83,6 +83,12 @@ def shorten(code: str) -> str:
     return code if len(code) <= 50 else re.split(r"[ (\[]", code)[0] + "(…)"
 
 
+def one_line(text: str) -> str:
+    """Return a text without spaces around it, and with its line breaks and control characters escaped."""
+    text = text.strip().encode("utf-8", "replace").decode()
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
 class Rewriter(ast.NodeTransformer):
     """Collect the templates of a module, and make each record its value."""
 
@@ -125,7 +131,7 @@ class Rewriter(ast.NodeTransformer):
             return node
         text = f"hint: {text}" if self._kind == "hint" else text
         kind = "error" if self._kind == "hint" else self._kind
-        template = Template(kind, self._module, ".".join(self._scope) or "-", text.strip().replace("\n", "\\n"))
+        template = Template(kind, self._module, ".".join(self._scope) or "-", one_line(text))
         self.templates.append(template)
         return record_call(template, node)
 

@@ -143,6 +143,8 @@ class Parser(argparse.ArgumentParser):
         unknown_options = [word for word in message.split() if word.startswith("--") and "unrecognized" in message]
         close = _near(unknown_options[0].split("=")[0], self._option_string_actions) if unknown_options else None
         hint = f"did you mean {close}?" if close else f"see `{self.prog} --help`"
+        if {*message.split()} & {"ms", "s", "sec", "m", "min", "h", "k", "M", "G", "MB", "GB", "MiB", "GiB"}:
+            hint = "write a quantity without a space, such as 5m or 1GiB"
         sys.stderr.write(f"{self.prog}: {message}\n  hint: {hint}\n")
         sys.exit(2)
 

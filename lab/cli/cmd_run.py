@@ -71,6 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     cluster = Cluster(name=arguments.name, engine=arguments.engine, announce=live.progress, **shape)
     if is_batch:
         return _run_all(cluster, scenarios, options, live, arguments)
+    began = time.monotonic()
     try:
         result = cluster.run(scenarios[0], observer=live, options=options)
     finally:
@@ -80,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         if result.exit_code == Interrupted.exit_code and sys.stdout.isatty():
             print()  # the terminal shows ^C
-        print_sanitized(verdict_text(result, style_for(sys.stdout)))
+        print_sanitized(verdict_text(result, style_for(sys.stdout), time.monotonic() - began))
     arguments.results = [result]
     return result.exit_code
 

@@ -589,7 +589,8 @@ def test_a_lesson_can_be_run_from_any_folder_and_one_of_ones_own_comes_first(lab
     ("words", "sentence"),
     [
         (["run", "@scater"], "there is no lesson 'scater' (did you mean 'scatter'?)"),
-        (["run", "scatter"], "hint: the lesson of that name is @scatter"),
+        (["run", "scater"], "hint: did you mean the lesson @scatter?"),
+        (["run", "@scatter", "--timeout", "5", "min"], "hint: write a quantity without a space, such as 5m"),
         (["learn", "scater"], "there is no lesson 'scater' (did you mean 'scatter'?)"),
         (["new", "--from", "scater"], "there is no lesson 'scater' (did you mean 'scatter'?)"),
         (["validate", "@scater"], "there is no lesson 'scater' (did you mean 'scatter'?)"),
