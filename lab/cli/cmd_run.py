@@ -1,4 +1,4 @@
-"""`lab run`: run scenarios or scripts and say how it went."""
+"""`lab run`: run scenarios or scripts and print their verdicts."""
 
 from __future__ import annotations
 
