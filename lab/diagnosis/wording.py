@@ -30,8 +30,8 @@ _LONGEST_THREAD_ERROR = 120
 _MOST_HITS = 3
 _GROUP_ORDER = "Ranks have to enter the collectives of several groups in the same order."
 _WAY_TO_INSTALL = (
-    "; the nodes do not have it: name its package under `requirements:` in the scenario, in a block `# /// script` at "
-    "the head of the script, or in a file for `lab up --requirements`"
+    "; the nodes do not have it: name its package under `requirements:` in the scenario, in a `# /// script` block of "
+    "the script, or with `lab up --requirements FILE`"
 )
 
 # -- ranks, calls, locations
