@@ -44,7 +44,6 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         from lab.feature import find_entry
 
-        export = find_entry("exports", name)
-        if export is not None:
+        if (export := find_entry("exports", name)) is not None:
             return export
     raise AttributeError(f"module 'lab' has no attribute {name!r}")
