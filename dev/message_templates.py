@@ -39,7 +39,7 @@ NO_MESSAGES = ("metavar", "example", "metadata", "complete")
 WORDS = re.compile(r"\b[A-Za-z]{2,}\b.* [a-z]{2,}\b")
 CODE = re.compile(
     r"[\w.]*$|<\w+ \w+=|.*\\[bBdsSwW(\[]|[^ ]*\|[A-Z]"  # names, markup, regular expressions
-    r"|[\w., ()]*\bdef \w+\(|from .+ import |import (?:\{|[\w., ]+[;\n(])"
+    r"|(?s:.*(?:; do |\bdo\n))|[\w., ()]*\bdef \w+\(|from .+ import |import (?:\{|[\w., ]+[;\n(])"
 )
 PAGE_TEXT = re.compile(
     r"""(?:(?:title|aria-label|placeholder)=|(?<![=\w-]))"((?:[^"\\\n]|\\.)*)"|`((?:[^`\\]|\\.)*)`|>([^<>{}`";=]+)<"""
