@@ -284,7 +284,7 @@ class Record(Frozen):
         return files.measure_tree(self.path)
 
     def result(self) -> Result:
-        """Return the result; for a run without one, what is known of it. Damaged fields are left out."""
+        """Return the result; for a run without one, the known facts. Leave out damaged fields."""
         data, plan = self.json(layout.RESULT, "ranks", "parents"), self.plan()
         facts = {"run": self.run, "scenario": plan.scenario, "engine": plan.engine, "cluster": plan.cluster}
         known: dict[str, Any] = {name: value for name, value in facts.items() if value}
