@@ -465,7 +465,7 @@ def _impossible(scenario: Scenario, world_size: int, cell: Mapping[str, Any], en
     absent = [rank for rank in named if rank >= world_size]
     if absent and ("nodes" in cell or "nproc_per_node" in cell):
         here = f"here {'is' if world_size == 1 else 'are'} {format_count(world_size, 'rank')}"
-        return f"it expects something of {name_ranks(absent)}, and {here}"
+        return f"it has an expectation of {name_ranks(absent)}, and {here}"
     return ""
 
 
