@@ -139,7 +139,7 @@ def broken_by(result: Result, harms: Sequence[Harm]) -> str:
         result: result of that run.
         harms: what the injected faults can do.
     """
-    if result.verdict == "hung":
+    if result.verdict in ("hung", "timed_out"):
         return f"it hung: {result.reason}"
     if result.verdict == "error":
         return f"it has no verdict: {result.reason}"
