@@ -221,7 +221,7 @@ def every_verb(lab: Lab) -> list[tuple[Words, int]]:
         (("run", script, *where), 1),
         (("run", script, "--json", *where), 1),
         (("run", script, script, *where), 1),
-        (("test", script, "--engine", "local"), 1),
+        (("test", script, *where), 1),
         *((tuple(script if word == "script.py" else word for word in words), 0) for words in SHOWING),
         (("down", *where), 0),
     ]
