@@ -48,6 +48,7 @@ RECORDED: dict[str, set[str]] = {}
 NUMBERS = re.compile(r"\d[\d.,]*(?: (?:µs|ms|s|[kMG]?B)\b)?|\b[0-9a-f]{6,10}\b")
 VARYING = {
     r"(?:/tmp|/dev/shm|/var/tmp)(?:/[^\s/'\",:;)`]+)*/": "/tmp/",
+    re.escape(sys.executable): "/usr/bin/python3",
     re.escape(f"{ROOT}/"): "",
     r"0x[0-9a-f]{6,}": "0x7f00",
     r"\b20\d{6}-\d{6}": "20260102-030405",
