@@ -20,22 +20,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--chaos",
         action="store_true",
-        help=f"run it under faults that are drawn from its own calls, phases and notes, on a cluster of its own; "
-        f"--runs N: N schedules (default: {DRAWN}); one that breaks something is shrunk and written as a scenario",
+        help=f"run it under random faults at its own calls, phases, and notes, on a separate cluster; "
+        f"--runs N: N schedules (default: {DRAWN}); a failing one is shrunk and written as a scenario",
     )
-    group.add_argument("--seed", type=int, metavar="N", help="draw the schedules of this number (default: 0)")
-    about = "draw these, e.g. kill,pause (default: all that do not change data)"
+    group.add_argument("--seed", type=int, metavar="N", help="seed of the schedules (default: 0)")
+    about = "kinds of faults, such as kill,pause (default: all that do not change data)"
     group.add_argument("--faults", dest="kinds", metavar="KINDS", help=about)
     group.add_argument("--most", type=shared.positive, metavar="N", help="most faults at once (default: 3)")
-    about = "where the scenario goes (default: chaos-SEED-NAME.yaml, by the script)"
+    about = "file for the scenario (default: chaos-SEED-NAME.yaml, next to the script)"
     group.add_argument("--out", type=Path, metavar="FILE", help=about)
 
 
 def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
-    """Search if `--chaos` is given; return 1 if a schedule breaks something.
+    """Search with `--chaos`; return 1 if a schedule breaks something.
 
     Raises:
-        UsageError: an option of a search is given, and no search is asked for.
+        UsageError: There is an option of a search, but no `--chaos`.
     """
     if arguments.chaos:
         from lab.features.chaos.trials import run_search
@@ -43,5 +43,5 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
         return run_search(arguments, DRAWN)
     options = [option for name, option in _OPTIONS.items() if getattr(arguments, name) is not None]
     if options:
-        raise UsageError(f"{options[0]} belongs to a search", "add --chaos")
+        raise UsageError(f"{options[0]} needs --chaos", "add --chaos")
     return verb(arguments)
