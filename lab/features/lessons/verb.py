@@ -36,9 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--next", action="store_true", help="do the first lesson of the path that you have not done")
     which.add_argument("--summary", action="store_true", help="show the lessons and the predictions of all persons")
-    parser.add_argument(
-        "--folder", type=Path, help="folder of lessons (default: scenarios, then the lab's own lessons)"
-    )
+    parser.add_argument("--folder", type=Path, help="folder of lessons (default: scenarios, then the lab's lessons)")
     parser.add_argument("--as", dest="person", metavar="NAME", help="whose progress it is (default: the user's)")
     shared.add_options(parser, "--nodes", "--nproc-per-node")
     parser.add_argument("--answer", metavar="TEXT", help="your prediction, instead of being asked for it")
