@@ -169,7 +169,7 @@ def faults(page: str) -> str:
 
 
 SHORT = {
-    r"a duration such as [^;]*; more than 0 and at most [\d.]+h": "duration",
+    r"a duration such as [^;]*; more than 0 and at most \d+[hms]": "duration",
     r"a size such as .*?, or bytes; from \S+ to \w+": "size",
     r"a rate such as [^;]*; from \S+ to \w+": "rate",
     r"a share such as [^;]*; more than 0 and at most 100%": "share",

@@ -264,10 +264,10 @@ class Cluster:
             ended: called after each with its result, or with what kept it from beginning.
 
         Returns:
-            An outcome for each; after Ctrl-C, or when the engine is gone, for those that were begun.
+            An outcome for each; after Ctrl-C, or when the engine is gone, for those that had begun.
 
         Raises:
-            ClusterError: the cluster is busy or not as it was asked for, or one cannot be made.
+            ClusterError: the cluster is busy, has another shape than requested, or cannot be made.
             EngineUnavailable: the engine stopped answering.
         """
         options, watcher, slot = options or RunOptions(), observer or Observer(), self.slot

@@ -81,7 +81,7 @@ class ClusterBusy(ClusterUnfit):
 
 
 class NodeLost(LabError):
-    """A node that was needed was lost."""
+    """The run lost a node that it needs."""
 
 
 class RanksFailed(LabError):
@@ -135,7 +135,7 @@ def wrap_internal_error(error: Exception) -> LabError:
         hint = f"please report it with {name}; {hint}"
     except OSError:  # the disk can be full
         pass
-    return LabError(f"something went wrong that should not: {type(error).__name__}: {first}", hint)
+    return LabError(f"unexpected error: {type(error).__name__}: {first}", hint)
 
 
 _ROOM = "free some space there"

@@ -81,7 +81,7 @@ class Feature:
     parts: tuple[str, ...] = ()
     """Functions that make a part of a plan from a scenario and options, if these need it; see `lab.plan.plan.Part`."""
     on_node: str = ""
-    """A package that nodes get as `labnode.features.NAME.on_node`, beside `lab.node`, which they get as `labnode.node`.
+    """A package that nodes get as `labnode.features.NAME.on_node`, next to `labnode.node`, their copy of `lab.node`.
     It uses relative imports and needs only Python 3.9, the standard library, and torch."""
 
     def __init__(self, *, name: str, **parts: Any) -> None:

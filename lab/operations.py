@@ -1,4 +1,4 @@
-"""The table of operations: who sends what to whom, whether it is reduced, and how it is called and drawn.
+"""The table of operations: who sends what to whom, whether they reduce it, and the names and colors of operations.
 
 Scenarios, traces, explanations, pictures, traffic, and the page read all facts about an operation from here. A new
 operation needs a row here and a scenario. It also needs a rule in `lab.features.values.expected`, unless the row
@@ -120,17 +120,17 @@ _ROWS = (
     Operation("reduce_scatter_tensor_coalesced", "REDUCE_SCATTER_TENSOR_COALESCED", ALL, ALL, SLICES, "#2b8c87",
               "The i-th rank gets the {red} over the i-th chunks of all ranks' tensors.", reduces=True),
     Operation("all_to_all", "ALLTOALL", ALL, ALL, TENSORS, "#c2518f",
-              "The i-th tensor of rank r goes to the i-th rank, where it stands at place r."),
+              "The i-th tensor of rank r goes to the i-th rank, which gets it at position r."),
     Operation("all_to_all_single", "ALLTOALL_BASE", ALL, ALL, SPLITS, "#c2518f",
               "Every rank cuts its tensor into a piece for each rank; pieces arrive in the order of ranks.",
               dumped="all_to_all"),
     Operation("barrier", "BARRIER", NOBODY, NOBODY, WHOLE,
-              does="Nobody goes on before everybody has come. No data moves."),
+              does="No rank continues before every rank has entered it. No data moves."),
     Operation("monitored_barrier", "", NOBODY, NOBODY, WHOLE,
-              does="Nobody goes on before everybody has come; rank 0 tells who has not. No data moves.",
+              does="No rank continues before every rank has entered it; rank 0 reports missing ranks. No data moves.",
               dumped="barrier"),
     Operation("send", "SEND", SELF, PEER, WHOLE, "#5a9a4a",
-              "One rank sends, one receives; the others know nothing of it."),
+              "One rank sends, one receives; the others take no part."),
     Operation("recv", "RECV", PEER, SELF, WHOLE, "#8dbe77"),
 )
 # fmt: on

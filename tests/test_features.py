@@ -212,8 +212,9 @@ def test_without_launchers_only_the_lab_itself_starts_workers(copied: Path, tmp_
     assert golden(1) in refused[1]
 
 
-KERNEL_TESTS = ("cli", "diagnosis", "engine", "node", "plan", "record", "report", "run", "spec", "trace")
-"""Folders of tests/ that need no feature, but for tests that are marked so."""
+DAILY = ("cli", "plan", "report", "run")
+KERNEL_TESTS = (*DAILY, "diagnosis", "engine", "node", "record", "spec", "trace")
+"""Folders of tests/ that need no feature, but for tests that are marked so. Each day those whose code asks for most."""
 ALIKE = (
     *("tests/diagnosis/test_patterns.py", "tests/engine/local/test_remove.py", "tests/trace/test_order.py"),
     *("tests/node/test_remove.py", "tests/node/test_statement.py", "tests/spec/test_document.py"),
@@ -221,10 +222,12 @@ ALIKE = (
 """What waits or computes for seconds, and asks nothing that a feature could answer: tried once, with all features."""
 
 
-def test_the_kernels_tests_pass_without_any_feature(copied: Path) -> None:
+@pytest.mark.parametrize("folders", [DAILY, pytest.param(KERNEL_TESTS, marks=pytest.mark.long)], ids=["some", "all"])
+def test_the_kernels_tests_pass_without_any_feature(copied: Path, folders: tuple[str, ...]) -> None:
     tests = copied / "tests"
+    shutil.rmtree(tests, ignore_errors=True)
     tests.mkdir()
-    for name in KERNEL_TESTS:
+    for name in folders:
         shutil.copytree(ROOT / "tests" / name, tests / name, ignore=shutil.ignore_patterns("__pycache__"))
     for path in (*(ROOT / "tests").glob("*.py"), ROOT / "tests" / "golden.yaml", ROOT / "pyproject.toml"):
         if not path.name.startswith("test_"):
@@ -233,7 +236,7 @@ def test_the_kernels_tests_pass_without_any_feature(copied: Path) -> None:
     with without(copied, *IN_TREE) as environment:
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "--assert=plain",
-             "-m", "unit and not (docker or features)", *(f"tests/{name}" for name in KERNEL_TESTS),
+             "-m", "unit and not (docker or features)", *(f"tests/{name}" for name in folders),
              *(f"--ignore={name}" for name in ALIKE)],
             cwd=copied, env=environment, capture_output=True, text=True, timeout=280,
         )  # fmt: skip

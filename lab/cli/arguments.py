@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lab.cli.call import Parser
 from lab.engine.select import AUTO, CHOICES
 from lab.errors import LabError, UsageError
 from lab.record.layout import RUNS
@@ -141,48 +142,49 @@ size = _converter(parse_size)
 
 
 HELP = {
-    "--allocation": "an option of the scheduler by its long name, e.g. partition=gpu, time=30:00, account=me (slurm)",
-    "--allow-volumes": "let scenarios mount folders of this machine that lie outside of their own",
-    "--attempt": "of a run whose launcher began the workers anew: this attempt, the first is 0 (default: the last)",
-    "--backend": "what carries the bytes, whatever the script names: gloo, mpi or nccl",
-    "--cold": "start fresh interpreters, do not fork the warm agents",
-    "--cpus": "CPU cores a node may use",
-    "--data": "a folder of this machine that ranks read as $LAB_DATA/NAME",
-    "--disk": "what a run may write on a node (default on Docker: its part of half of what is free; 256MiB if strict)",
-    "--engine": "what provides nodes (default: auto)",
-    "--env": "environment of every worker",
-    "--fresh": "empty the folder that all nodes share before the run",
+    "--allocation": "pass an option to the scheduler, by its long name, such as partition=gpu, time=30:00 (slurm)",
+    "--allow-volumes": "let scenarios mount folders of this machine that are outside the scenario's folder",
+    "--attempt": "attempt of the run, from 0, if its launcher restarted the workers (default: the last)",
+    "--backend": "use this backend, whatever the script names: gloo, mpi, or nccl",
+    "--cold": "start a new interpreter for each rank, do not fork the warm agents",
+    "--cpus": "limit the CPU cores of each node",
+    "--data": "let ranks read a folder of this machine as $LAB_DATA/NAME",
+    "--disk": "limit what a run writes on a node (default on Docker: the node's share of half of the free space; with "
+    "--strict: 256MiB)",
+    "--engine": "engine that provides the nodes (default: auto)",
+    "--env": "set an environment variable for every rank",
+    "--fresh": "empty the shared folder of the nodes before the run",
     "--gpus": "GPUs of each node",
-    "--hosts": "hosts that nodes are spread over (slurm; default: all that there are)",
-    "--image": "image of the nodes; anything with Python >= 3.9 and torch",
-    "--interactive": "give this rank the terminal, as for a debugger or a prompt; time-outs stop, Ctrl-] ends the run",
+    "--hosts": "spread nodes over these hosts (slurm; default: all hosts)",
+    "--image": "image of the nodes: any with Python 3.9 or later and torch",
+    "--interactive": "connect this rank to the terminal, as for a debugger; stops time limits, Ctrl-] ends the run",
     "--json": "print JSON",
-    "--keep": "if a cluster is made for the run, keep it",
-    "--launcher": "what starts the workers (default: what the scenario says, else lab)",
-    "--max-output": "keep so much of what a rank prints and drop the rest (default: 256MiB; 16MiB on a strict cluster)",
-    "--max-processes": "processes and threads a node may have (default on Docker: 512, and 256 for each core of the "
-    "machine; 256 if strict)",
-    "--memory": "memory a node may use, e.g. 1GiB (default on Docker: its part of 80%% of the machine's)",
-    "--name": "cluster; default: the one of the current folder",
-    "--no-trace": "do not record the collectives",
-    "--nodes": "nodes that take part",
-    "--nproc-per-node": "workers on each node",
-    "--one-user": "let the ranks of a node be one user, as under torchrun: they may open each other's private files",
-    "--outputs": "put the files that the run makes there (default: into its record)",
-    "--pull": "pull images that scenarios name and the engine lacks",
-    "--quiet": "print nothing but errors",
-    "--raw": "print what ranks wrote as it is, with all that acts on a terminal",
-    "--requirements": "packages for the nodes, as in pip's requirements.txt, besides those that they have",
+    "--keep": "keep the cluster that is created for the run",
+    "--launcher": "program that starts the ranks (default: the scenario's, or lab)",
+    "--max-output": "keep at most this much of each rank's output (default: 256MiB; with --strict: 16MiB)",
+    "--max-processes": "limit the processes and threads of a node (default on Docker: 512, and 256 for each CPU core "
+    "of the machine; with --strict: 256)",
+    "--memory": "limit the memory of each node, such as 1GiB (default on Docker: the node's share of 80%% of the "
+    "machine's)",
+    "--name": "name of the cluster (default: the cluster of the current folder)",
+    "--no-trace": "do not record collectives and messages",
+    "--nodes": "number of nodes",
+    "--nproc-per-node": "number of ranks on each node",
+    "--one-user": "run the ranks of a node as one user, as torchrun does: ranks can open each other's private files",
+    "--outputs": "write the files of the run to this folder (default: to its record)",
+    "--pull": "pull images that scenarios name and the engine does not have",
+    "--quiet": "print only errors",
+    "--raw": "print the output of ranks unchanged, with its terminal control sequences",
+    "--requirements": "install the packages of a requirements.txt on the nodes",
     "--runs": f"folder of all runs (default: {RUNS})",
-    "--stdin": "let rank 0 read what comes in on standard input",
-    "--strict": "for scripts that nobody trusts: no way out of the cluster, read-only nodes, no volumes, tight limits",
-    "--svg": "with what draws a picture: write it to a file instead",
-    "--timeout": "call the run hung after this long, e.g. 90s; not counted while ranks are held, nor until a launcher "
-    "has started one, a minute at most",
-    "--trace-values": "record up to N elements on each side of a call, of larger ones a summary; 0: neither (default: "
-    "256)",
-    "--volume": "a host folder for every node",
-    "--wait": "wait this long for a cluster that is busy, e.g. 60s",
+    "--stdin": "connect rank 0 to standard input",
+    "--strict": "for untrusted scripts: no network outside the cluster, read-only nodes, no volumes, low limits",
+    "--svg": "write the picture to a file",
+    "--timeout": "time limit of the run, such as 90s; the run is then reported as hung",
+    "--trace-values": "record up to N elements before and after each call, and a summary of larger tensors; 0 records "
+    "neither (default: 256)",
+    "--volume": "mount a folder of this machine on every node",
+    "--wait": "wait up to this long while the cluster is busy, such as 60s",
 }
 """Help texts of the options of runs and clusters, and of others that several verbs share."""
 
@@ -191,14 +193,14 @@ _HOW: dict[str, dict[str, Any]] = {
     "--allocation": {"type": scheduler_option, "action": OncePerName, "default": {}, "metavar": "NAME=VALUE"},
     "--attempt": {"type": whole, "metavar": "N"},
     "--backend": {"metavar": "NAME"},
-    "--cpus": {"type": positive_float},
+    "--cpus": {"type": positive_float, "metavar": "N"},
     "--data": {"type": data_folder, "action": OncePerName, "default": {}, "metavar": "NAME=FOLDER"},
     "--disk": {"dest": "disk_bytes", "type": size, "metavar": "SIZE"},
     "--engine": {"default": AUTO, "metavar": ""},
     "--env": {"type": variable_argument, "action": "append", "default": [], "metavar": "NAME=VALUE"},
-    "--gpus": {"type": positive},
+    "--gpus": {"type": positive, "metavar": "N"},
     "--hosts": {"type": host_list, "default": (), "metavar": "A,B"},
-    "--image": {},
+    "--image": {"metavar": "IMAGE"},
     "--interactive": {"type": whole, "metavar": "RANK"},
     "--launcher": {},
     "--max-output": {"dest": "output_bytes", "type": size, "metavar": "SIZE"},
@@ -206,8 +208,8 @@ _HOW: dict[str, dict[str, Any]] = {
     "--memory": {"dest": "memory_bytes", "type": size, "metavar": "SIZE"},
     "--name": {"metavar": "CLUSTER", "complete": "clusters"},
     "--no-trace": {"action": "store_false", "dest": "trace"},
-    "--nodes": {"type": positive},
-    "--nproc-per-node": {"type": positive},
+    "--nodes": {"type": positive, "metavar": "N"},
+    "--nproc-per-node": {"type": positive, "metavar": "N"},
     "--outputs": {"type": Path, "metavar": "DIR"},
     "--requirements": {"type": requirements_file, "default": (), "metavar": "FILE"},
     "--runs": {"type": Path, "default": RUNS, "metavar": "FOLDER"},
@@ -229,23 +231,42 @@ SHAPE = ("--image", "--requirements", "--data", "--cpus", "--memory", "--max-pro
 """Options that define the shape of a cluster, except its size."""
 
 
-def add_options(container: argparse._ActionsContainer, *names: str, complete: str = "", **how: Any) -> None:
+_GROUPS = {
+    "ranks": ("--nodes", "--nproc-per-node", "--launcher", "--backend", "--timeout", "--interactive", "--stdin",
+              "--env", "--cold", "--one-user", "--fresh", "--max-output"),
+    "cluster": ("--name", "--engine", "--keep", "--wait", *SHAPE, "--pull", "--allow-volumes"),
+    "record": ("--outputs", "--runs", "--no-trace", "--trace-values"),
+    "output": ("--json", "--raw", "--quiet"),
+}  # fmt: skip
+"""Title of a group in `--help` -> its options; the first group that names an option has it."""
+_EVERYDAY = ("--nodes", "--nproc-per-node", "--launcher", "--timeout", "--interactive", "--name", "--engine", "--image",
+             "--requirements", "--json", "--quiet")  # fmt: skip
+"""Options of these groups that `--help` shows; `--help-all` shows the others too."""
+
+
+def add_options(
+    container: argparse._ActionsContainer, *names: str, complete: str = "", rare: bool = False, **how: Any
+) -> None:
     """Add arguments, with their help from `HELP`; skip options that the container already has.
 
     Args:
-        container: a parser or a group.
+        container: a parser or a group. A parser puts each option into its group.
         names: options from `HELP`, or one other argument.
         complete: kind of names for shell completion, see `lab.features.help.verb_completion`.
+        rare: only `--help-all` shows them.
         how: keyword arguments of `add_argument`; they override the known ones.
     """
     for name in names:
         if name in container._option_string_actions:  # noqa: SLF001
             continue
+        title = next((title for title, group in _GROUPS.items() if name in group), "")
+        group = container.group(title) if title and isinstance(container, Parser) else container
         known = {"help": HELP[name], **_HOW.get(name, {"action": "store_true"})} if name in HELP else {}
         kind = known.pop("complete", complete)
-        argument = container.add_argument(*((name, "-q") if name == "--quiet" else (name,)), **{**known, **how})
+        argument = group.add_argument(*((name, "-q") if name == "--quiet" else (name,)), **{**known, **how})
         if kind:
             vars(argument)["complete"] = kind  # `lab completion` converts it for shtab
+        vars(argument)["rare"] = rare or bool(title and name not in _EVERYDAY)
         if name == "--engine":
             argument.choices, argument.metavar = CHOICES, None  # set later, because argparse would list all engines
 

@@ -20,7 +20,7 @@ from lab.cli.overview import VERBS, list_all_verbs
 from lab.feature import import_entry, list_verbs, options_of
 
 ENDS_WITH_READER = ("logs", "watch")
-"""Verbs that can print for ever."""
+"""Verbs that can print forever."""
 
 
 class OutputLost(OSError):
@@ -115,9 +115,22 @@ class Command(NamedTuple):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one sentence with a near match."""
+    """A parser with groups and rare options, whose errors are one sentence with a near match."""
 
     _views: argparse._MutuallyExclusiveGroup | None = None
+
+    def group(self, title: str) -> argparse._ArgumentGroup:
+        """Return the group of options with this title."""
+        made = (group for group in self._action_groups if group.title == title)
+        return next(made, None) or self.add_argument_group(title)
+
+    def hide_rare(self) -> None:
+        """Hide options that are marked as rare from the help; name `--help-all`, which shows them."""
+        rare = [action for action in self._actions if getattr(action, "rare", False)]
+        for action in rare:
+            action.help = argparse.SUPPRESS
+        if rare:
+            self.add_argument("--help-all", action="help", help=f"show all options: {len(rare)} more")
 
     def one_of(self) -> argparse._MutuallyExclusiveGroup:
         """Return the shared group of options that select what to show; only one of them is allowed."""
@@ -130,6 +143,8 @@ class Parser(argparse.ArgumentParser):
         unknown_options = [word for word in message.split() if word.startswith("--") and "unrecognized" in message]
         close = _near(unknown_options[0].split("=")[0], self._option_string_actions) if unknown_options else None
         hint = f"did you mean {close}?" if close else f"see `{self.prog} --help`"
+        if {*message.split()} & {"ms", "s", "sec", "m", "min", "h", "k", "M", "G", "MB", "GB", "MiB", "GiB"}:
+            hint = "write a quantity without a space, such as 5m or 1GiB"
         sys.stderr.write(f"{self.prog}: {message}\n  hint: {hint}\n")
         sys.exit(2)
 
@@ -142,7 +157,9 @@ class Parser(argparse.ArgumentParser):
     def knows(self, word: str) -> bool:
         """Return whether a word is a declared option or no option; false for `--help`, which needs all options."""
         option = word.split("=", maxsplit=1)[0]
-        return not option.startswith("-") or (option in self._option_string_actions and option not in ("-h", "--help"))
+        return not option.startswith("-") or (
+            option in self._option_string_actions and not option.startswith(("-h", "--help"))
+        )
 
     def expects_value(self, option: str) -> bool:
         """Return whether the word after an option, which can be abbreviated, is its value."""
@@ -165,7 +182,11 @@ def run_verb(words: list[str]) -> int:
         sys.stderr.write(f"lab: there is no verb {verb!r}\n  hint: {hint}\n")
         return 2
     text = list_all_verbs()[verb]
-    parser = Parser(prog=f"lab {verb}", description=f"{text}.", formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(
+        prog=f"lab {verb}",
+        description=f"{text[0].upper()}{text[1:]}.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     module.add_arguments(parser)
     own, rest = split_rest(words[1:], parser)
     run = module.run
@@ -174,6 +195,10 @@ def run_verb(words: list[str]) -> int:
             options.add_arguments(parser)
             run = partial(options.run, verb=run)
         own, rest = split_rest(words[1:], parser)
+        if "--help-all" in own:
+            own = ["--help"]
+        else:
+            parser.hide_rare()
     arguments = parser.parse_args(own)
     if rest is not None:
         if not hasattr(arguments, "rest"):

@@ -20,14 +20,14 @@ _SIGNS = {"ok": ("✔", "green"), "warning": ("!", "yellow"), "failed": ("✘", 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=shared.positive, default=3, help="judge memory and cores for this many nodes")
     parser.add_argument("--nproc-per-node", type=shared.positive, default=1, help="and this many workers on each")
-    shared.add_options(parser, "--engine", help="engine to look at (default: what a run would use)")
-    parser.add_argument("--image", help="image to look at (default: the lab's own)")
+    shared.add_options(parser, "--engine", help="engine to check (default: what a run would use)")
+    parser.add_argument("--image", help="image to check (default: the lab's own)")
     parser.add_argument("--gpus", type=shared.positive, default=0, help="GPUs that each node will want")
     parser.add_argument(
         "--gpu",
         dest="gpu_test",
         action="store_true",
-        help="try the GPUs that are there, step by step, to an all_reduce over nccl",
+        help="test the GPUs of this machine step by step, up to an all_reduce over nccl",
     )
     shared.add_options(parser, "--json")
 

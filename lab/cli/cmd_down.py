@@ -11,6 +11,7 @@ from lab.cli import arguments as shared
 from lab.cli.arguments import print_answer
 from lab.cluster import Cluster
 from lab.engine.interrupts import defer_interrupts
+from lab.engine.ownership import default_name
 from lab.engine.protocol import Engine, Removed
 from lab.engine.select import available_engines, select_engine
 from lab.errors import EngineAbsent, EngineUnavailable
@@ -53,9 +54,7 @@ def _report_unreachable(silent: Mapping[str, EngineUnavailable], cluster: str, r
     for engine, why in silent.items():
         if isinstance(why, EngineAbsent) and not was_used(engine, cluster):
             continue
-        unknown = (
-            f"{why.message}; whether {f'cluster {cluster}' if cluster else 'a cluster'} is still there is not known"
-        )
+        unknown = f"{why.message}; whether {f'cluster {cluster}' if cluster else 'a cluster'} still exists is unknown"
         if not removed:
             raise EngineUnavailable(unknown, why.hint)
         sys.stderr.write(f"warning: {unknown}\n")
@@ -63,7 +62,11 @@ def _report_unreachable(silent: Mapping[str, EngineUnavailable], cluster: str, r
 
 def _sentence(removed: Removed, name: str | None, engines: list[Engine]) -> str:
     if not removed:
-        meant = did_you_mean(name, [info.name for engine in engines for info in engine.find()]) if name else ""
+        up = [info.name for engine in engines for info in engine.find()]
+        if name is None and up:
+            commands = " or ".join(f"`lab down --name {one}`" for one in up)
+            return f"nothing to remove: cluster {default_name()} is not up; for another one: {commands}"
+        meant = did_you_mean(name, up) if name else ""
         return f"nothing to remove: there is no cluster {name}{meant}" if meant else "nothing to remove"
     counts = ((removed.nodes, "node"), (removed.networks, "network"), (removed.volumes, "volume"))
     parts = [format_count(count, word) for count, word in counts if count]

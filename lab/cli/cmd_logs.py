@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     about = "only ranks on this node, such as node1"
     shared.add_options(parser, "--node", action="append", metavar="NODE", help=about, complete="nodes")
     parser.add_argument("--launcher", action="store_true", help="only what the launcher's own processes printed")
-    parser.add_argument("--follow", "-f", action="store_true", help="go on until the run ends")
+    parser.add_argument("--follow", "-f", action="store_true", help="print new lines until the run ends")
     shared.add_options(parser, "--name", metavar="CLUSTER", help="the latest run on this cluster", complete="clusters")
     shared.add_options(parser, "--raw", "--runs", "--json")
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab.cli import arguments as shared
 from lab.cli.arguments import add_scenarios, named_scenarios, print_answer, print_sanitized
+from lab.cli.call import Parser
 from lab.cluster import Cluster
 from lab.errors import EngineUnavailable, Interrupted, LabError, MachineLacks, UsageError
 from lab.feature import find_hook
@@ -26,22 +27,24 @@ if TYPE_CHECKING:
     from lab.record.result import Result
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     parser.epilog = (
-        "What follows -- are arguments for the script. Without a running cluster, one is made for the run and "
-        "removed after it. Several scenarios run one after the other on one cluster."
+        "Arguments after -- go to the script. If no cluster is up, the lab creates one for the run\n"
+        "and removes it afterwards. Several scenarios run one after another on one cluster."
     )
     add_scenarios(parser, "run")
-    shared.add_options(parser, "--nodes", "--nproc-per-node", "--cold", "--timeout", "--backend")
+    shared.add_options(parser, "--nodes", "--nproc-per-node", "--timeout", "--backend")
     shared.add_options(parser, "--launcher", choices=launcher_names())
-    shared.add_options(parser, "--fresh", "--max-output", "--one-user", "--outputs", "--keep")
-    shared.add_options(parser, "--allow-volumes", "--pull")
-    shared.add_options(parser.add_mutually_exclusive_group(), "--interactive", "--stdin")
-    text = "print what every worker would be given, and what would be made for it, and stop"
-    parser.add_argument("--dry-run", action="store_true", help=text)
-    shared.add_options(parser.add_mutually_exclusive_group(), "--no-trace", "--trace-values")
-    shared.add_options(parser, "--name", "--engine", *shared.SHAPE, "--wait", "--runs", "--json", "--raw")
+    shared.add_options(parser, "--cold", "--fresh", "--max-output", "--one-user")
+    terminal = parser.group("ranks").add_mutually_exclusive_group()
+    shared.add_options(terminal, "--interactive", "--stdin")
+    shared.add_options(parser, "--name", "--engine", "--keep", "--wait", *shared.SHAPE, "--allow-volumes", "--pull")
+    shared.add_options(parser, "--outputs", "--runs")
+    shared.add_options(parser.group("record").add_mutually_exclusive_group(), "--no-trace", "--trace-values")
+    shared.add_options(parser, "--json", "--raw")
     shared.add_options(parser, "--quiet", help="print the verdict only")
+    about = "print what each rank and the cluster would get, then stop"
+    shared.add_options(parser.group("output"), "--dry-run", action="store_true", help=about, rare=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -68,6 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     cluster = Cluster(name=arguments.name, engine=arguments.engine, announce=live.progress, **shape)
     if is_batch:
         return _run_all(cluster, scenarios, options, live, arguments)
+    began = time.monotonic()
     try:
         result = cluster.run(scenarios[0], observer=live, options=options)
     finally:
@@ -77,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         if result.exit_code == Interrupted.exit_code and sys.stdout.isatty():
             print()  # the terminal shows ^C
-        print_sanitized(verdict_text(result, style_for(sys.stdout)))
+        print_sanitized(verdict_text(result, style_for(sys.stdout), time.monotonic() - began))
     arguments.results = [result]
     return result.exit_code
 

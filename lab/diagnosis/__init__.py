@@ -1,6 +1,6 @@
 """Judge runs. Everything here is pure: the facts of a run go in, a verdict and findings come out.
 
-`facts` holds what is known of a run, from its events while it goes on and from its record afterwards. `evidence` adds
+`facts` holds the facts of a run, from its events during the run and from its record afterwards. `evidence` adds
 traces and stacks. `judge` returns the verdict, `causes` the findings that explain it. Both use the same modules:
 
 - `errors` reads the texts of errors.

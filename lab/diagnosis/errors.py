@@ -118,7 +118,7 @@ def seems_timed_out(rank: RankFacts) -> bool:
 
 
 def is_loss(error: str) -> bool:
-    """Return whether the error of a call means that a peer was lost, not that the call was refused."""
+    """Return whether the error of a call means that a peer was lost, not that PyTorch refused the call."""
     return _PEER_LOST.search(error) is not None
 
 

@@ -287,7 +287,7 @@ class Searches:
         if _GOES_BACK.isdisjoint(pattern):
             return search()
         if self._left_s <= 0:
-            raise TooLong(f"the search for the pattern was not begun: others of this run took {self._limit_s:g} s")
+            raise TooLong(f"no time for the search: other patterns of this run took {self._limit_s:g} s")
         from multiprocessing import get_context  # only few patterns need it
 
         context, limit_s = get_context("fork"), math.ceil(self._left_s)
@@ -302,9 +302,7 @@ class Searches:
         except EOFError:
             child.join()
             killed = (child.exitcode or 0) < 0
-            match = TooLong(
-                f"the search for the pattern {f'was given up after {limit_s} s' if killed else 'broke off'}"
-            )
+            match = TooLong(f"the search for the pattern {f'timed out after {limit_s} s' if killed else 'failed'}")
             took_s = limit_s if killed else 0.0
         finally:
             child.kill()
@@ -346,8 +344,8 @@ def _answer(sender: Connection, search: Callable[[], str | None], limit_s: int) 
 def find_in_log(path: Path, pattern: str) -> str | None:
     """Find a match like `Searches.find_in_log`, without a limit of time.
 
-    The log is read in chunks of `LOG_CHUNK` characters that overlap by `LONGEST_MATCH`, so memory is bounded. A match
-    longer than the overlap may be missed or cut.
+    Reads the log in chunks of `LOG_CHUNK` characters that overlap by `LONGEST_MATCH`, so memory is bounded. May miss or
+    cut a match that is longer than the overlap.
     """
     expression = _compiled(pattern, re.MULTILINE)
     with io.TextIOWrapper(open_log(path), encoding="utf-8", errors="replace") as log:

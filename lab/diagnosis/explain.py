@@ -77,11 +77,11 @@ def _problems(evidence: Evidence) -> list[str]:
     """Return what is missing or damaged in a record, one sentence each."""
     record, missing = evidence.record, [*(evidence.dumped.lacks if evidence.dumped is not None else ())]
     if not record.workers():
-        missing.append("the record has no readable plan.json, so nobody knows how many ranks there were")
+        missing.append("the record has no readable plan.json, so the number of ranks is unknown")
     if not any(record.events()):
-        missing.append("the record has no readable events.jsonl, so it is not known how ranks ended")
+        missing.append("the record has no readable events.jsonl, so it is unknown how ranks ended")
     if not evidence.trace.recorded:
-        return [*missing, "the run has no trace: what its ranks called is not known"]
+        return [*missing, "the run has no trace, so the calls of its ranks are unknown"]
     killed = [rank.rank for rank in evidence.facts.ranks if rank.stopped or rank.signal or rank.node_lost]
     expected = {evidence.trace.cut_short.get(rank) for rank in killed}
     return missing + [problem for problem in evidence.trace.problems if problem not in expected]
@@ -90,7 +90,7 @@ def _problems(evidence: Evidence) -> list[str]:
 def _stacks(evidence: Evidence, findings: Sequence[Finding]) -> dict[int, str]:
     """Return the stacks that belong to findings.
 
-    They are those of ranks that are named, and of others that were stopped while they waited.
+    They are those of ranks that the findings name, and of other ranks that the lab stopped while they waited.
     """
     known = evidence.ranks
     ranks = [rank for finding in findings for rank in finding.ranks if rank in known]

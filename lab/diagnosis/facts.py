@@ -1,4 +1,4 @@
-"""Facts of a run: from messages of agents while it goes on, from its record afterwards.
+"""Facts of a run: from messages of agents during the run, from its record afterwards.
 
 Both go through `RunFacts.add`.
 """

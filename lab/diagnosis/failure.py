@@ -91,7 +91,7 @@ def _blame_node(facts: RunFacts, lost: NodeLost) -> Judgement:
 
 
 def _lost_together(facts: RunFacts, lost: NodeLost) -> FirstFailure:
-    """Return how a node was lost, the nodes that were lost with it, and their ranks."""
+    """Return how a node was lost, the nodes that went with it, and their ranks."""
     together = (one for one in facts.lost_nodes if one.how == lost.how and abs(one.time - lost.time) <= DETECTION_LAG_S)
     nodes = {lost.node, *(one.node for one in together)}
     ranks = tuple(rank.rank for rank in facts.ranks if rank.node in nodes)

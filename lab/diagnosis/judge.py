@@ -40,7 +40,7 @@ def _judge(evidence: Evidence) -> Judgement:
 
         judgement, late = judge_failure(evidence), ""
         if facts.timed_out and facts.starters and not any(starter.failed for starter in facts.starters):
-            late = f"; the launcher had not begun anew when the time was up, after {facts.time_limit_text}"
+            late = f"; the launcher had not restarted the workers at the time limit of {facts.time_limit_text}"
         return replace(judgement, reason=judgement.reason + late)
     judge_starters = find_hook("judge_starters") if facts.starters else None
     of_starters: Judgement | None = judge_starters(evidence) if judge_starters else None

@@ -30,8 +30,8 @@ def replaced_reason(facts: RunFacts) -> str:
     """Return the reason of an attempt that its launcher ended, not a rank."""
     after = format_duration(facts.duration_s)
     if facts.came:
-        return f"ended after {after}: {join_words(facts.came)} came, and the launcher began anew with it"
-    return f"interrupted after {after}: the launcher began the workers anew, and none had failed"
+        return f"ended after {after}: {join_words(facts.came)} joined, and the launcher restarted the workers"
+    return f"interrupted after {after}: the launcher restarted the workers, although none had failed"
 
 
 # -- limits that a run reached, and orphan processes, for the end of a reason
@@ -68,8 +68,8 @@ def _limit(one: Limited) -> str:
         wrote = f"{who} wrote {format_bytes(one.excess)} to the disk of {one.node}"
         return f"{wrote}, whose limit of {limit} was reached, {was_killed}"
     return (
-        f"the disk of {one.node} was nearly full, more than {limit} of it were taken in this run by somebody whom its "
-        "agent cannot tell, and its ranks were killed for it"
+        f"the agent killed the ranks of {one.node} because its disk was nearly full: unknown processes wrote more than "
+        f"{limit} during this run"
     )
 
 
@@ -93,4 +93,4 @@ def render_left_out(staged: Staged | None) -> str:
         return ""
     shown = [f"{path} ({why})" for path, why in islice(staged.left_out.items(), _MOST_PATHS)]
     extra_count = len(staged.left_out) - len(shown) + staged.omitted
-    return f"the check was not given {', '.join(shown)}" + (f" and {extra_count:,} more" if extra_count else "")
+    return f"the check did not get {', '.join(shown)}" + (f" and {extra_count:,} more" if extra_count else "")

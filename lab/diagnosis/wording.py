@@ -111,11 +111,12 @@ def render_end(end: f.End) -> str:
         location = f", last seen {'after' if activity.ended else 'in'} {activity.name}{render_lines([activity.source])}"
     expected = f", expected {end.expected_code}," if end.expected_code else ""
     sizes = ", ".join(filter(None, [held, limit]))
+    out_of_memory = f"was killed for lack of memory{location}{': ' if sizes else ''}{sizes}"
     return {
-        "memory": f"was killed for lack of memory{location}{': ' if sizes else ''}{sizes}",
+        "memory": out_of_memory,
         "signal": f"was killed by {end.signal}{location}",
         "raised": f"raised {end.error}{where}",
-        "unseen": f"ended{where}, and nobody saw how",
+        "unseen": f"ended{where} with an unknown exit status",
         "exited": f"exited with code {end.code}{expected}{where}{f': {end.error}' if end.error else ''}",
     }[end.how]
 
@@ -127,14 +128,14 @@ def render_activity(did: f.Activity) -> str:
         after = f" after {did.after.name} at {did.after.source}" if did.after.calls else ", before its first call"
     return {
         "waited": f"waited in {describe_wait(did.call) if did.call else ''}",
-        "node_lost": f"went away with its node, {did.node}{after}",
+        "node_lost": f"was lost with its node, {did.node}{after}",
         "failed": f"{render_end(did.end) if did.end else ''}{after}",
         "left": f"had ended with code {did.code}{after}",
         "stood": f"was {render_stood(did.stood) if did.stood else ''}",
         "called": f"was somewhere after {did.call.name + _at([did.call]) if did.call else ''}",
-        "unrecorded": "is not on record",
-        "not_dumped": "was in no call on record",
-        "uncalled": "had called nothing yet",
+        "unrecorded": "was not recorded",
+        "not_dumped": "was in no recorded call",
+        "uncalled": "had made no call yet",
     }[did.what]
 
 
@@ -186,7 +187,7 @@ def render_unexpected(element: f.UnexpectedElement) -> str:
     of = f" of its {words.format_ordinal(element.tensor + 1)} tensor" if element.tensors > 1 else ""
     if element.element is None:
         tensor = f"the {words.format_ordinal(element.tensor + 1)} tensor of rank" if of else "rank"
-        than = "what was brought can give" if element.reduces else "was given"
+        than = "the inputs can give" if element.reduces else "was sent to it"
         return f"{tensor} {element.rank} {'is' if of else 'holds'} another tensor than {than}"
     got, expected = (f"{it:.6g}" if isinstance(it, float) else str(it) for it in (element.got, element.expected))
     return f"element {element.element}{of} on rank {element.rank} is {got} and should be {expected}"
@@ -217,7 +218,7 @@ class MissedStep(Finding):
         """Say who never entered it, who waited there, and what the missing ranks did."""
         who, lines = name_ranks(call.rank for call in self.waits), _at(self.waits)
         dump = f"there is no dump of {'them' if len(self.unknown) > 1 else 'it'}."
-        unknown = f"Whether {name_ranks(self.unknown)} came to it is not known: {dump}" if self.unknown else ""
+        unknown = f"It is unknown whether {name_ranks(self.unknown)} entered it: {dump}" if self.unknown else ""
         if not self.missing:
             return f"{who} waited in {self.step}{lines}", unknown
         there = render_waited(self.seconds, " {}," if lines else " {}") + lines
@@ -229,7 +230,7 @@ class MissedStep(Finding):
             verb = "sent" if self.receives else "received"
             head = f"{who} waited in {describe_call(self.waits[0])}{there}: {whom} never {verb}"
             rest = f"{capitalize_first(did)}."
-        untold = f"If {name_ranks(self.untold_messages)} waited for a message, these dumps do not tell it."
+        untold = f"These dumps do not show whether {name_ranks(self.untold_messages)} waited for a message."
         order = _GROUP_ORDER if self.in_other_groups else ""
         return head, rest, unknown, order, untold if self.untold_messages else ""
 
@@ -262,7 +263,7 @@ class Ring(Finding):
 
 def _alone(location: f.CodeLocation | None, gone: Iterable[int]) -> str:
     where = f" {render_location(location)}" if location else ""
-    return f"went on alone{where} when {name_ranks(gone)} had ended with code 0"
+    return f"continued alone{where} after {name_ranks(gone)} had ended with code 0"
 
 
 class BlockingRank(Finding):
@@ -281,9 +282,9 @@ class BlockingRank(Finding):
         return f"rank {self.ranks[0]} {self.what_it_did()}"
 
     def what_it_did(self) -> str:
-        """Say that it did not come, went on alone, ended early, or was elsewhere."""
+        """Say that it did not come, continued alone, ended early, or was elsewhere."""
         stood = render_stood(self.stood) if self.stood else ""
-        absent = "did not come to the collective that others waited in, it " if self.waited else ""
+        absent = "did not enter the collective that others waited in; it " if self.waited else ""
         return {
             "absent": f"{absent}was {stood}",
             "alone": _alone(self.location, self.others),
@@ -304,9 +305,9 @@ class InFlight(Finding):
         """Say who entered it, and who did not complete it."""
         lines = render_lines(self.sources)
         there = (render_waited(self.seconds, "{}," if lines else "{}") + lines).strip()
-        who = "everybody" if self.entered is None else name_ranks(self.entered)
-        entered = f"{who} entered {self.step}, and {name_ranks(self.others)} never came out of it"
-        return f"{entered}{f' ({there})' if there else ''}: the data did not arrive, or there was no time left for it"
+        who = "all ranks" if self.entered is None else name_ranks(self.entered)
+        entered = f"{who} entered {self.step}, and {name_ranks(self.others)} never returned from it"
+        return f"{entered}{f' ({there})' if there else ''}: the data did not arrive, or the time limit came first"
 
 
 class Activities(Finding):
@@ -322,13 +323,13 @@ class Activities(Finding):
         match self.kind:
             case FindingKind.OUT_OF_TIME:
                 longest = format_duration(self.longest_s or 0.0)
-                head = f"the time was up while the ranks were at work: nobody had waited longer than {longest}"
+                head = f"the time limit came while the ranks were working: no rank had waited longer than {longest}"
                 return head, f"{capitalize_first(did)}."
             case FindingKind.OWN_CODE:
-                return f"nobody waited in a collective or for a message: {did}"
+                return f"no rank waited in a collective or for a message: {did}"
             case FindingKind.WAITING:
                 deviating = f"Rank {self.ranks[0]} was not where most others were." if self.ranks else ""
-                return f"everybody was in torch.distributed: {did}", deviating
+                return f"all ranks were in torch.distributed: {did}", deviating
         return did
 
 
@@ -348,7 +349,7 @@ class Outside(Finding):
 
     @property
     def cause(self) -> str:
-        """Whether the rank or its node was stopped, or the node was cut off."""
+        """The cause: a stopped rank, a stopped node, or a disconnected node."""
         return "stopped" if self.what == "rank" else "node_disconnected" if self.disconnected else "node_paused"
 
     def render(self) -> Words:
@@ -383,7 +384,7 @@ class FirstFailure(Finding):
         if self.what == "nodes_lost":
             head = f"{self.name_lost()}; {name_ranks(self.ranks)} ran there"
         elif self.what == "node_lost":
-            head = f"rank {self.ranks[0]}'s node, {self.node}, went away"
+            head = f"rank {self.ranks[0]}'s node, {self.node}, was lost"
         else:
             head = f"{full_name(self.ranks[0], self.node)} {self.what_it_did()}"
         progress = _render_progress(self.progress)
@@ -400,9 +401,9 @@ class FirstFailure(Finding):
             return f"ended with code {self.code}"
         return f"was {render_location(self.location)} and no longer with the others" if self.location else ""
 
-    def name_lost(self, when: str = " in mid-run") -> str:
-        """Say which nodes were lost and why: `node1 was killed in mid-run`."""
-        how = self.how or "went away"
+    def name_lost(self, when: str = " during the run") -> str:
+        """Say which nodes were lost and why: `node1 was killed during the run`."""
+        how = self.how or "was lost"
         if len(self.nodes) > 1:
             how = how.replace("was ", "were ", 1).replace("its host", "their host")
         return f"{words.name_nodes(self.nodes)} {how}{when}"
@@ -415,9 +416,9 @@ def _missed(missed: f.Missed) -> str:
     return {
         "exited": f"exited early, with code {missed.code} after {took}, while others still needed it",
         "was_late": f"was late: it was {where}",
-        "left": f"left the others while they still needed it, it was {where}",
-        "never_came": f"had not come to {missed.step} when rank {missed.victim} gave it up{was_at}",
-        "came_late": f"came to {missed.step}{lines} {took} after rank {missed.victim} had given it up",
+        "left": f"left the others while they still needed it; it was {where}",
+        "never_came": f"had not entered {missed.step} when rank {missed.victim} stopped waiting for it{was_at}",
+        "came_late": f"entered {missed.step}{lines} {took} after rank {missed.victim} had stopped waiting for it",
     }[missed.how]
 
 
@@ -454,7 +455,7 @@ class WentAlone(Finding):
         called, others = f"it called {self.step}{_at([self.call])}", name_ranks(self.others)
         never = f"which {others} never {'answered' if self.message else 'called'}"
         return (
-            f"went on alone: {called}, {never}; they had ended with code 0 {_render_progress(self.progress)}".rstrip()
+            f"continued alone: {called}, {never}; they had ended with code 0 {_render_progress(self.progress)}".rstrip()
         )
 
 
@@ -494,7 +495,7 @@ def deviating_call_reason(finding: Finding, rank: int, node: str, victim: int, e
     If another rank failed then, the reason says so.
     """
     headline, name = finding.headline, f"rank {rank} "
-    did = f"did not call what the others called: {headline}"
+    did = f"did not make the same call as the others: {headline}"
     if finding.kind is FindingKind.GROUPS and headline.startswith(name):
         did = headline.removeprefix(name)  # the headline says what this rank did
     then = f"; {then_failed(victim, end)}" if end is not None else ""
@@ -512,8 +513,8 @@ def way_to_get_module(own: Any) -> str:
     if own is None:
         return _WAY_TO_INSTALL
     return (
-        f"; {own.path} was not shipped: nodes get the folder of the script, {own.folder}, without what .labignore "
-        "names there and without hidden folders: put it into that"
+        f"; {own.path} was not shipped: put it into the folder of the script, {own.folder}, but not into a hidden "
+        "folder or one that .labignore names"
     )
 
 
@@ -523,7 +524,7 @@ def then_failed(rank: int, end: f.End) -> str:
 
 
 def it_failed(end: f.End) -> str:
-    """Return how a rank failed that went on alone, as a clause that follows it."""
+    """Return how a rank failed that continued alone, as a clause that follows it."""
     return f": it {render_end(end)}"
 
 

@@ -34,12 +34,12 @@ DESCRIPTION = "cluster.json"
 _PARTS = {"shared", "site", "data"}
 """Folders that exist in a cluster's folder before its description."""
 _ACCEPT_DEADLINE_S = 5
-"""A stopped agent accepts no connection; once the kernel's queue is full, another connect would wait for ever."""
+"""A stopped agent accepts no connection; once the kernel's queue is full, another connect would wait forever."""
 _ANSWER_TIMEOUT_S = 10.0
 _END_REPORT_S = 1.0
 """The holder process may report the end of an agent this much later."""
 _WRITTEN_S = 3.0
-"""A `lab up` whose nodes are removed may go on writing into its cluster's folder for this long."""
+"""A `lab up` whose nodes are removed may still write into its cluster's folder for this long."""
 _DYING_S = 0.3
 """The listening socket of a killed agent may close this much later than its connections."""
 ENDING_S = 15.0
@@ -171,7 +171,7 @@ def remove_folders(folders: Iterable[Path]) -> None:
 
     # A running `lab up` writes there until it notices that its nodes are gone.
     if left := [str(folder) for folder in folders if not poll_until(partial(is_gone, folder), _WRITTEN_S, 0.05)]:
-        raise ClusterError(f"{join_words(left)} cannot be removed: you may not remove what is there", "have it removed")
+        raise ClusterError(f"cannot remove {join_words(left)}: other users own files in it", "remove it as root")
 
 
 def start_holder(
@@ -217,7 +217,7 @@ def _ask_holder(control: Path, node: Node) -> None:
         raise ClusterError(
             f"{node.name} cannot be started: the process that holds the nodes of cluster {control.parent.name} "
             f"does not answer ({error.strerror or error})",
-            "`lab down` removes the rest, and `lab up` makes it anew",
+            "`lab down` removes the rest, and `lab up` makes the cluster again",
         ) from error
     if answer:
         raise ClusterError(f"{node.name} cannot be started: {answer}", "see `lab status`")
@@ -265,7 +265,7 @@ class HolderEngine(Engine, PowerControl, PauseControl):
             lines = path.read_text(errors="replace").strip().splitlines()
         except FileNotFoundError:
             return "the cluster was removed meanwhile"
-        return lines[-1] if lines else "no word from them"
+        return lines[-1] if lines else "they printed no error"
 
     # -- finding
 

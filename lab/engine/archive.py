@@ -127,7 +127,7 @@ def _find_moves(staged: Path, target: Path) -> Iterator[tuple[Path, Path]]:
         for name in os.listdir(staged):
             yield from _find_moves(staged / name, target / name)
     elif there and (is_folder or not (stat.S_ISREG(there) or stat.S_ISLNK(there))):
-        raise UsageError(f"cannot write {target}: something else of that name is there")
+        raise UsageError(f"cannot write {target}: its type differs from that of the new file or folder")
     else:
         yield staged, target
 
@@ -176,7 +176,7 @@ def pack_tar(
         name: the first part of its entries' names.
         owner: uid and gid of the new owner, whose group may change everything. None: root.
         most_bytes: the largest size, holes included; None: no limit.
-        left_out: receives the names of what is left out.
+        left_out: receives the names of excluded entries.
 
     Raises:
         UsageError: it cannot be read, or is too large; most errors come before the first piece.
@@ -234,7 +234,7 @@ def _opened(path: Path) -> Iterator[int]:
         descriptor = os.open(path, _READ)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise UsageError(f"cannot read {path}: it is no plain file")
+                raise UsageError(f"cannot read {path}: it is not a regular file")
             yield descriptor
         finally:
             os.close(descriptor)
@@ -302,7 +302,7 @@ class _Header(tarfile.TarInfo):
         except tarfile.HeaderError as error:
             if not bytes(buf).strip(b"\0"):  # the end
                 raise
-            raise UsageError("the archive is damaged: it holds something that is no header") from error
+            raise UsageError("the archive is damaged: it has an invalid header") from error
         if header.type in _EXTENSIONS and not 0 <= header.size <= _MOST_EXTENSION_BYTES:
             raise UsageError(f"the archive is damaged: it extends an entry by {header.size:,} bytes")
         if header.type == tarfile.GNUTYPE_SPARSE:
@@ -325,10 +325,10 @@ def unpack_tar(pieces: Iterable[bytes], target: Path, *, most_bytes: int = LIMIT
         most_bytes: how much may be written, holes excluded; never more than the disk has free.
 
     Returns:
-        The names of what is left out: what is neither file nor folder, or has a path that leads elsewhere.
+        The names of excluded entries: those that are neither file nor folder, or have a path that leads elsewhere.
 
     Raises:
-        UsageError: it cannot be written, is too large, or is damaged; nothing is written then.
+        UsageError: the target is not writable, or the archive is too large or damaged; then nothing is written.
     """
     with stage_replacement(target) as new:
         limit_bytes, too_much = _write_limit(new.parent, most_bytes)
@@ -344,7 +344,7 @@ def unpack_tar(pieces: Iterable[bytes], target: Path, *, most_bytes: int = LIMIT
         finally:
             getattr(pieces, "close", lambda: None)()
         if not new.exists():
-            what = f"{left_out[0]} is neither a file nor a folder" if left_out else "there is nothing in it"
+            what = f"{left_out[0]} is neither a file nor a folder" if left_out else "the archive is empty"
             raise UsageError(f"nothing to copy: {what}")
         return left_out
 

@@ -82,7 +82,7 @@ def find_namesakes() -> list[Check]:
             again = f"pip install --force-reinstall {DISTRIBUTION}"
             fix = f"pip uninstall {name}; {again}; best in an environment of its own"
             what = f"the distribution {name} {other.version} has a package `lab` too: where files have the same name, "
-            checks.append(Check("failed", "package", f"{what}those that were installed last have won", fix))
+            checks.append(Check("failed", "package", f"{what}the last installed file wins", fix))
     return checks
 
 
@@ -90,10 +90,10 @@ def memory_check(available_bytes: int | None, wanted: Wanted) -> Check:
     """Check whether memory suffices for the wanted nodes and workers."""
     needed = wanted.nodes * (AGENT_BYTES + wanted.nproc_per_node * WORKER_BYTES)
     if available_bytes is None:
-        return Check("warning", "memory", "the system does not say how much is free")
+        return Check("warning", "memory", "the system does not report the available memory")
     size = f"{wanted.nodes} nodes x {wanted.nproc_per_node} workers"
     result = f"{format_bytes(available_bytes)} available, about {format_bytes(needed)} needed for {size}"
-    return Check.judge("memory", result, available_bytes < needed, "use fewer nodes, or close something", "failed")
+    return Check.judge("memory", result, available_bytes < needed, "use fewer nodes, or end other programs", "failed")
 
 
 def cores_check(cores: int, wanted: Wanted) -> Check:

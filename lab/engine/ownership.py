@@ -146,7 +146,7 @@ def new_folder(home: Path, cluster: str, variable: str) -> Path:
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         if home.stat().st_uid != os.getuid():
-            raise ClusterError(f"{home} belongs to somebody else", hint)
+            raise ClusterError(f"{home} belongs to another user", hint)
         folder.mkdir(mode=0o700)
     except OSError as error:
         cannot = f"cannot make the cluster's folder {folder}: {error.strerror}"

@@ -48,7 +48,7 @@ class Channel(Protocol):
         """Return received data: None if there is none yet, empty if the other end is closed."""
 
     def close(self) -> None:
-        """Close the stream; the agent goes on running."""
+        """Close the stream; the agent keeps running."""
 
 
 class Trouble(NamedTuple):
@@ -60,7 +60,7 @@ class Trouble(NamedTuple):
     """Whether its agent cannot answer either."""
 
 
-AGENT_STOPPED = Trouble("was stopped: its agent had a SIGSTOP", silent=True)
+AGENT_STOPPED = Trouble("was stopped: its agent received SIGSTOP", silent=True)
 
 
 class NodeState(NamedTuple):
@@ -114,8 +114,8 @@ class Removed(Frozen):
 
 
 Need = Literal["", "limits", "memory", "links", "cable"]
-"""What a fault needs of an engine: other limits for a running node, memory of its own for a node, links that can be
-shaped, interfaces that can be taken down."""
+"""What a fault needs of an engine: other limits for a running node, memory of its own for a node, links that the engine
+can shape, interfaces that it can take down."""
 
 
 class Traits(NamedTuple):
@@ -375,6 +375,6 @@ def refuse_for_one_host(shape: Shape, engine: str) -> None:
     if shape.allocation:
         name, value = next(iter(shape.allocation.items()))
         raise ClusterUnfit(
-            f"the {engine} engine has no scheduler that could be told {name}={value}",
+            f"the {engine} engine has no scheduler for {name}={value}",
             "leave --allocation out, or use --engine slurm",
         )

@@ -81,7 +81,7 @@ def wait_ready(
                     return channel
                 for message in readers[channel.node.name].feed(data or b""):
                     if isinstance(message, wire.Malformed):
-                        raise ClusterError(f"{channel.node.name} cannot be understood: {message.reason}")
+                        raise ClusterError(f"cannot read a message of {channel.node.name}: {message.reason}")
                     if isinstance(message, Ready) and pending.pop(channel.node.name, None) is not None:
                         done = len(channels) - len(pending)
                         on_answer(message)
@@ -163,7 +163,7 @@ class Stream:
                 left = end - time.monotonic()
                 if left <= 0 or not await_writable(self._socket.fileno(), left):
                     raise TimeoutError(
-                        f"{self.node.name} took no message for {format_duration(_SEND_DEADLINE_S)}"
+                        f"{self.node.name} read no message for {format_duration(_SEND_DEADLINE_S)}"
                     ) from None
 
     def receive(self) -> bytes | None:
@@ -176,5 +176,5 @@ class Stream:
             return b""
 
     def close(self) -> None:
-        """Close the stream; the agent goes on running."""
+        """Close the stream; the agent keeps running."""
         self._socket.close()

@@ -102,9 +102,9 @@ class Agent:
             if kind in self.actions:
                 self.actions[kind](connection, message)
             elif kind not in self._of_run:
-                connection.send(messages.Refused(run, what, f"an agent does not act on {what}"))
+                connection.send(messages.Refused(run, what, f"the agent does not support the message {what}"))
             elif mine is None:
-                raise ValueError(f"run {run!r} does not have {self.config.node}")
+                raise ValueError(f"{self.config.node} does not belong to run {run!r}")
             else:
                 self._of_run[kind](mine, message)
         except Exception as error:
@@ -193,7 +193,7 @@ class Agent:
             action(self.run)
         except Exception as error:
             traceback.print_exc()
-            self._end_run(f"its agent met {type(error).__name__}: {error}")
+            self._end_run(f"its agent failed with {type(error).__name__}: {error}")
 
     def serve(self) -> None:
         """Work until a container's client closes the connection for good, or the process is killed."""
@@ -250,7 +250,7 @@ class Agent:
         self._for_run(NodeRun.poll)
         self._for_run(lambda run: self._send_traces(run, now))
         if self.run is not None and now - self._last_message_at > self.run.claim.lease_s:
-            self._end_run(f"nothing was heard from its command for {self.run.claim.lease_s:g} s (was it stopped?)")
+            self._end_run(f"its command did not report for {self.run.claim.lease_s:g} s (was it stopped?)")
         if self._stacks_due is not None and now >= self._stacks_due:
             self._stacks_due = None
             self._for_run(lambda run: run.report_stacks())
@@ -291,7 +291,7 @@ def serve_node(config: Config) -> None:
     if config.peers:
         close = hooks("network")
         if not close:
-            sys.exit("its network cannot be closed, as a strict cluster needs it: the feature strict is not there")
+            sys.exit("cannot close its network for a strict cluster: the feature strict is missing")
         close[0](config.peers)
     processes.become_subreaper()
     os.umask(0o022)

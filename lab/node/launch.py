@@ -111,7 +111,7 @@ def check_starter(start: WorkerStart) -> None:
     """
     program = start.argv[0]
     if program != PYTHON and _find_program(program) is None:
-        raise FileNotFoundError(f"it has no {program}, which is to start the workers")
+        raise FileNotFoundError(f"it has no {program}, which has to start the workers")
     for module in start.modules:
         if importlib.util.find_spec(module) is None:
             raise FileNotFoundError(f"its Python has no {module}, which the workers need")

@@ -42,7 +42,7 @@ def attach_worker() -> None:
         launch = typed.read_typed(Launch, json.load(file))
     planned = {worker.rank: worker for worker in launch.workers}
     if planned and rank not in planned:
-        sys.exit(f"this process cannot become a worker: rank {rank} is none of this node's")
+        sys.exit(f"this process cannot become a worker: rank {rank} does not belong to this node")
     plan = planned.get(rank, WorkerStart(rank, local_rank or 0, {}, []))
     attempt = ":".join(os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
     start = plan._replace(argv=list(sys.argv), attempt=attempt if _RESTARTS in os.environ else "")
@@ -88,7 +88,7 @@ def _run(start: WorkerStart, launch: Launch, note_socket: str, theirs: Mapping[s
     os.environ.update({**start.env, **os.environ, **launch.environment, statement.SOCKET_VARIABLE: note_socket})
     spec = channels.await_gate(start, launch.settings, far)
     if spec is None:
-        sys.stderr.write("this process cannot become a worker: it is none of this run\n")
+        sys.stderr.write("this process cannot become a worker: it does not belong to this run\n")
         os._exit(1)
     channels.become_cold_worker(spec, launch.settings.import_root)
 

@@ -81,7 +81,7 @@ class Leftovers:
         return [path for path, is_folder in self._writable.items() if is_folder]
 
     def open_to_all(self) -> None:
-        """Let workers of a node replace one another's files in these folders, as if they were one user.
+        """Let workers of a node replace each other's files in these folders, as if they were one user.
 
         With the sticky bit they could not, and on most machines they could not even write to a file that is open to
         all.

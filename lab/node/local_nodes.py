@@ -86,7 +86,7 @@ class Zygote:
             if config is None:
                 problem = f"there is no node {name!r}"
             elif config in self._running.values():
-                problem = "it runs already"
+                problem = "it already runs"
             else:
                 for path in (ended_file(config.socket), f"{config.socket}.new") if config.socket else ():
                     with suppress(FileNotFoundError):  # the report of the previous agent

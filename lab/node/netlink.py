@@ -1,8 +1,8 @@
 """Requests to the kernel over netlink, with the standard library alone.
 
-Nodes of a large cluster learn the hardware addresses of one another, so that their kernel need not remember them. A
+Nodes of a large cluster learn each other's hardware addresses, so that their kernel need not remember them. A
 machine remembers some 1,000 by itself, in all of its network namespaces together (`net.ipv4.neigh.default.gc_thresh3`).
-It refuses to send beyond that; 64 nodes that all talk to one another need 4,032. Entries that are added here do not
+It refuses to send beyond that; 64 nodes that all talk to each other need 4,032. Entries that are added here do not
 count. The kernel checks them like other entries, so it finds a node that returns with another address.
 """
 

@@ -265,7 +265,7 @@ class NodeRun:
         return len(chunk)
 
     def read_all(self, worker: Worker) -> None:
-        """Send what is in a worker's pipes now; orphans may go on filling them."""
+        """Send what is in a worker's pipes now; orphans may continue to fill them."""
         for fd in list(worker.streams):
             left = processes.readable_bytes(fd)
             while left > 0 and (size := self._read_stream(worker, fd)):
@@ -388,7 +388,7 @@ class NodeRun:
             self._try(self._pass_on_last_words)
 
     def clean(self) -> None:
-        """End all processes, and remove all files; go on after errors."""
+        """End all processes, and remove all files; continue after errors."""
         self._try(self.end)
         self._try(self._remove_files)
 
@@ -397,7 +397,7 @@ class NodeRun:
             step()
         except Exception as error:
             traceback.print_exc()
-            self.uncleaned.append(f"what its agent did not come to ({type(error).__name__}: {error})")
+            self.uncleaned.append(f"the rest of a failed cleanup ({type(error).__name__}: {error})")
 
     def outputs(self, asked: messages.Finish) -> outputs.Outputs:
         """Return the files that its processes made, which have ended."""

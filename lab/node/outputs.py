@@ -179,7 +179,7 @@ class Staging:
         total_bytes = 0
         for _, size_bytes, path in heapq.nsmallest(self._limits.files, self._find()):
             if total_bytes + size_bytes > self._limits.total_bytes:
-                self._leave_out(path, f"the files together have more than {_mib(self._limits.total_bytes)}")
+                self._leave_out(path, f"all files together are larger than {_mib(self._limits.total_bytes)}")
                 continue
             try:
                 self._copy_file(path)
@@ -223,12 +223,12 @@ class Staging:
         limits = self._limits
         if stat.S_ISDIR(facts.st_mode):
             too_deep = path.count("/", len(self._source) + 1) >= limits.depth
-            return f"it lies more than {limits.depth} folders deep" if too_deep else ""
+            return f"it is more than {limits.depth} folders deep" if too_deep else ""
         kind = files.describe_kind(facts.st_mode)
         if kind:
             return f"it is {kind}"
         if self._owners is not None and facts.st_uid not in self._owners:
-            return "it belongs to nobody of this run"
+            return "it belongs to no user of this run"
         return f"it is larger than {_mib(limits.file_bytes)}" if facts.st_size > limits.file_bytes else ""
 
     def _copy_file(self, path: str) -> None:

@@ -76,5 +76,5 @@ class _Loader(importlib.abc.SourceLoader):
             return self._module.files[self._below].encode()
         known = {self._module.own.get(below) or f"<lent>/{below}": text for below, text in self._module.files.items()}
         if name not in known:
-            raise OSError(f"{name} was not lent")
+            raise OSError(f"{name} was not shipped")
         return known[name].encode()

@@ -130,5 +130,5 @@ def bound_held(traces: Collection[TraceFile], limit_bytes: int = HELD_BYTES) -> 
     held = {trace: trace.held_bytes for trace in traces}
     while sum(held.values()) > limit_bytes:
         largest = max(held, key=lambda trace: held[trace])
-        largest.cut("trace that had not been taken yet", limit_bytes)
+        largest.cut("trace that its agent had not sent yet", limit_bytes)
         held[largest] = 0

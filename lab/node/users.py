@@ -16,7 +16,7 @@ from typing import NamedTuple
 from .messages.agent import CHECK, FIRST_UID, Claim
 
 GROUP = 20000
-"""The group that all ranks share: they can read and change one another's files, except private ones."""
+"""The group that all ranks share: they can read and change each other's files, except private ones."""
 _CHECK, _STORE = -1, -2
 """Offsets of the other users from the first worker's uid."""
 _A_RANGE, _RANGES = 64, 640

@@ -15,7 +15,7 @@ REFUSED_PREFIXES = (
     *("LD_", "MALLOC_", "KMP_", "GOMP_", "OMP_", "MKL_", "OPENBLAS_", "VECLIB_", "BLIS_"),
     *("TORCHDYNAMO_", "TORCHINDUCTOR_", "TORCH_COMPILE_"),
 )
-"""Prefixes of variables that native libraries read when they are loaded, or parts of torch when they are imported."""
+"""Prefixes of variables that native libraries read at load time, or parts of torch at import time."""
 REFUSED = (
     "ATEN_CPU_CAPABILITY", "GLIBC_TUNABLES", "NPY_DISABLE_CPU_FEATURES", "PYTHONASYNCIODEBUG",
     "PYTHONCASEOK", "PYTHONCOERCECLOCALE", "PYTHONDEVMODE", "PYTHONHASHSEED", "PYTHONHOME", "PYTHONIOENCODING",
@@ -23,13 +23,13 @@ REFUSED = (
     "PYTHONSAFEPATH", "PYTHONTRACEMALLOC", "PYTHONUTF8", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TORCH_CPP_LOG_LEVEL",
     "TORCH_DEVICE_BACKEND_AUTOLOAD",
 )  # fmt: skip
-"""Variables that are read when Python starts or torch is imported."""
+"""Variables that Python reads at its start, or torch at its import."""
 
 
 def explain_refusal(name: str) -> str | None:
     """Return why a warm worker cannot honour an environment variable; None if it can."""
     if name not in APPLIED and (name in REFUSED or name.startswith(REFUSED_PREFIXES)):
-        return f"{name} is read when Python starts or torch is imported, and a warm worker is forked after that"
+        return f"Python or torch reads {name} only at its start, and a warm worker is a fork of a started process"
     return None
 
 
@@ -57,7 +57,7 @@ APPLIED: Mapping[str, Callable[[str], object]] = {
     "TORCH_LOGS": lambda _: import_module("torch._logging")._init_logs(),
     "TZ": lambda _: time.tzset(),
 }
-"""Variables that are read once at the start, and can be applied again."""
+"""Variables that a process reads once at its start, and that it can apply again."""
 
 
 SLOW_MODULES = (
@@ -65,6 +65,7 @@ SLOW_MODULES = (
     "torch.distributed.checkpoint",
     "torch.distributed.fsdp",
     "torch.distributed.optim",
+    "torch.distributed.tensor",  # imported by torch.testing.assert_close
     "torch.distributed.tensor.parallel",
 )
 """Parts of torch that a script may import, and that take a second or more."""

@@ -22,7 +22,7 @@ MASTER_PORT = 28411
 """Neither PyTorch's usual 29500 nor a port that scripts are likely to choose for their own store."""
 RUNNING = "running"
 STOPPED = "stopped"
-"""The state of a node that was stopped on purpose, until it is started."""
+"""The state of a node that somebody stopped on purpose, until its next start."""
 
 
 class Shape(Frozen):

@@ -86,7 +86,7 @@ def refuse_excess_nodes(nodes: int, nproc_per_node: int, capacity: Capacity, cos
             raise ClusterUnfit(
                 f"{format_count(nodes, 'node')} x {format_count(nproc_per_node, 'rank')} need about {amount(needed)} "
                 f"{_WORDS[name]} and this machine has {amount(has)}: "
-                + (f"at most {format_count(fit, 'node fits', 'nodes fit')}" if fit else "not one node fits"),
+                + (f"at most {format_count(fit, 'node fits', 'nodes fit')}" if fit else "no node fits"),
                 "ask for fewer nodes, or for fewer ranks on each",
             )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -156,7 +157,7 @@ def refuse_unfit(cluster: ClusterInfo, scenario: Scenario, options: PlanOptions)
     data = {**cluster.shape.data, **scenario.data}
     if differences := cluster.shape.differences(replace(cluster.shape, **_wishes(scenario), data=data)):
         raise ClusterUnfit(
-            f"{scenario.name} wants another cluster than {cluster.name} is ({'; '.join(differences)})",
+            f"{scenario.name} needs another cluster than {cluster.name} ({'; '.join(differences)})",
             "run it without a cluster (`lab down` first), or use another one with --name",
         )
 
@@ -212,7 +213,7 @@ def gpu_variables(cluster: ClusterInfo, nproc_per_node: int, rank: int) -> dict[
 
 
 HOST = "node0"
-"""The node with the rendezvous store: no run begins or goes on without it."""
+"""The node with the rendezvous store: no run begins or continues without it."""
 
 
 def list_present_nodes(cluster: ClusterInfo, nnodes: int, parts: Sequence[Part]) -> list[str]:
@@ -242,24 +243,35 @@ def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Laun
     if len(there) < least or HOST not in there:
         if stops := [one for part in parts for one in part.stopping(missing)]:
             raise UsageError(
-                f"{name} is to {join_words(stops)} before it begins, and with the launcher {launching.name} "
-                f"it needs {needs}",
-                "say `launcher: {torchrun: {min_nodes: ...}}` for one that begins with fewer",
+                f"{name} has to {join_words(stops)} before it begins, but the launcher {launching.name} needs {needs}",
+                "use `launcher: {torchrun: {min_nodes: ...}}`, which begins with fewer nodes",
             )
         raise ClusterUnfit(
             f"{name} needs {needs}, and {name_nodes(missing)} of cluster {cluster.name} "
             f"{'is' if len(missing) == 1 else 'are'} stopped",
-            f"`lab start {' '.join(missing)}`, or take fewer nodes with --nodes",
+            f"`lab start {' '.join(missing)}`, or use fewer nodes with --nodes",
         )
     starts = [one for part in parts for one in part.starting()]
     if starts and least == nnodes:
         raise UsageError(
-            f"{name} is to {starts[0]} in mid-run, and the launcher {launching.name} takes no node in",
-            "say `launcher: {torchrun: {min_nodes: ...}}` for one that does",
+            f"{name} has to {starts[0]} during the run, but the launcher {launching.name} accepts no new nodes",
+            "use `launcher: {torchrun: {min_nodes: ...}}`, which accepts them",
         )
 
 
 MAX_WORLD_SIZE = 4096
+ARGUMENTS = {
+    "rank": "RANK",
+    "local_rank": "LOCAL_RANK",
+    "node_rank": "GROUP_RANK",
+    "world_size": "WORLD_SIZE",
+    "nnodes": "GROUP_WORLD_SIZE",
+    "nproc_per_node": "LOCAL_WORLD_SIZE",
+    "master_addr": "MASTER_ADDR",
+    "master_port": "MASTER_PORT",
+}
+"""Names in braces that arguments of a script can contain -> the variable of the rank that replaces them."""
+_BRACES = re.compile(r"\{(" + "|".join(ARGUMENTS) + r")\}")
 
 
 class WorkerPlan(NamedTuple):
@@ -377,6 +389,9 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
     if refusal := launcher.refusal(layout):
         raise UsageError(refusal)
     starters = launcher.starters(layout)
+    if starters and (braces := next(filter(None, map(_BRACES.search, layout.argv)), None)):
+        hint = f"let the script read the environment variable {ARGUMENTS[braces[1]]}"
+        raise UsageError(f"{layout.settings.name} gives each rank the same arguments, not {braces[0]}", hint)
     if starters and options.interactive is not None:
         raise UsageError(f"no rank of {layout.settings.name} can have the terminal", "run it without --launcher")
     return Plan(
@@ -464,4 +479,5 @@ def _plan_worker(rank: int, nnodes: int, layout: Layout, cluster: ClusterInfo, e
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         **layout.env,
     }
-    return WorkerPlan(rank, local_rank, node_rank, f"node{node_rank}", env, layout.argv, expected_code)
+    argv = tuple(_BRACES.sub(lambda braces: env[ARGUMENTS[braces[1]]], word) for word in layout.argv)
+    return WorkerPlan(rank, local_rank, node_rank, f"node{node_rank}", env, argv, expected_code)

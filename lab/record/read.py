@@ -292,11 +292,11 @@ class Record(Frozen):
             result = Result.from_json(known | (data or {}), self.path, lenient=True)
             return replace(result, ranks=_possible(result.ranks))
         except Misfit:
-            reason = "the result on record is damaged: it has no verdict"
+            reason = "the recorded result is damaged: it has no verdict"
             if self.in_progress:
-                reason = "the run goes on: there is no result yet"
+                reason = "the run is in progress: there is no result yet"
             elif data is None:
-                reason = "the record ends before a result: the lab was killed, or the run is still going on"
+                reason = "the record ends before a result: the lab was killed, or the run is still in progress"
             return self._without_result(reason, **known)
 
     def result_or_refusal(self) -> Result:
@@ -369,7 +369,7 @@ class Record(Frozen):
         if worker is not None:
             hint = f"what it printed is in the log of that worker: --rank {worker}"
             raise RecordError(f"rank {rank} was started by worker {worker} and has no log of its own", hint)
-        known = f"ranks 0 to {workers[-1]}" if workers else "no ranks on record"
+        known = f"ranks 0 to {workers[-1]}" if workers else "no recorded ranks"
         raise RecordError(f"run {self.run} has no rank {rank}; it has {known}")
 
     def log(self, rank: int) -> bytes:

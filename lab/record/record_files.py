@@ -1,6 +1,6 @@
 """Open the files of a record; the only module that does.
 
-A record may come from somebody else, so nothing in it is trusted. The folder of the record is opened once, and every
+A record may come from another user, so nothing in it is trusted. The folder of the record is opened once, and every
 folder below it from the one above, without following a symbolic link. Only a regular file within a limit is opened.
 Everything else is refused with a `RecordError` that names it. A missing file is a `FileNotFoundError`, a folder in its
 place an `IsADirectoryError`: readers take both for damage, and show what else there is.
@@ -31,7 +31,7 @@ MOST_JSON_BYTES = 256 * _MIB
 MOST_JSON_VALUES = 4_000_000
 """Of one document or line: each value takes up to 100 bytes of memory, and only 3 bytes of the file."""
 MOST_TEXT_BYTES = 16 * _MIB
-"""Of a scenario, which has at most 1 MiB before it is resolved, and of the part of a script that is read."""
+"""Of a scenario, which has at most 1 MiB before the lab resolves it, and of the part of a script that is read."""
 MOST_LOG_BYTES = 1024 * _MIB
 """Of a log that is read completely; by default a rank prints at most 256 MiB."""
 MOST_LINES_BYTES = 1024 * _MIB
@@ -117,7 +117,7 @@ def read_json(folder: Path, name: str) -> Any:
     """
     data = read_file(folder, name, MOST_JSON_BYTES)
     if _exceeds_value_limit(data):
-        raise RecordError(f"{_shown(folder, name)} holds more values than the {MOST_JSON_VALUES:,} that are allowed")
+        raise RecordError(f"{_shown(folder, name)} holds more values than the allowed {MOST_JSON_VALUES:,}")
     try:
         return json.loads(data.decode("utf-8"), parse_constant=_NON_FINITE.get)
     except RecursionError:
@@ -207,7 +207,7 @@ def measure_tree(folder: Path) -> int:
 
 
 def write_file(folder: Path, name: str, data: bytes, *, make_folders: bool = True) -> None:
-    """Write a file of a record atomically; an existing file is replaced, and a link is not followed.
+    """Write a file of a record atomically. Replace an existing file, and do not follow a link.
 
     Raises:
         RecordError: a part of its path is no folder.
@@ -256,12 +256,12 @@ def _refuse_special(about: os.stat_result, folder: Path, name: str) -> None:
 
 
 def _refusal(about: os.stat_result, folder: Path, name: str, allowed: str) -> RecordError:
-    hint = "the lab writes only regular files and folders into a record: somebody else changed it"
+    hint = "the lab writes only regular files and folders into a record: another program changed it"
     return RecordError(f"{_shown(folder, name)} is {KINDS[stat.S_IFMT(about.st_mode)]}; allowed: {allowed}", hint)
 
 
 def _too_large(folder: Path, name: str, most_bytes: int) -> RecordError:
-    return RecordError(f"{_shown(folder, name)} has more than {format_limit(most_bytes)}", "views do not read so much")
+    return RecordError(f"{_shown(folder, name)} is larger than {format_limit(most_bytes)}", "views do not read it")
 
 
 def _shown(folder: Path, name: str) -> str:
@@ -319,7 +319,7 @@ def _opened_parent(folder: Path, name: str, *, make_folders: bool = False) -> It
 
 
 def lock_record(folder: Path) -> BinaryIO:
-    """Lock a record until the file is closed or this process ends, which shows that its run goes on."""
+    """Lock a record until the file is closed or this process ends, which shows that its run is in progress."""
     file = open_file(folder, f"{LOCK}.new", append=True)  # no process checks the lock under this name
     with suppress(OSError):  # a file system without locks
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -328,7 +328,7 @@ def lock_record(folder: Path) -> BinaryIO:
 
 
 def is_held(folder: Path) -> bool:
-    """Return whether a record is locked, because its run goes on."""
+    """Return whether a record is locked, because its run is in progress."""
     try:
         with open_file(folder, LOCK) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

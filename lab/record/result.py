@@ -48,7 +48,7 @@ class RankResult(Frozen):
     node: str = ""
     local_rank: int = 0
     exit_code: int | None = None
-    """None: it did not exit (it was stopped, killed by a signal, or its node was lost)."""
+    """None: it did not exit (the lab stopped it, a signal killed it, or its node was lost)."""
     signal: str | None = None
     """Name of the signal that killed it, such as `SIGSEGV`; None if it exited."""
     stopped: bool = False
@@ -122,7 +122,7 @@ class Output(Frozen):
 
 
 class Attempt(Frozen):
-    """Workers that met one another, until they ended or their launcher restarted them."""
+    """Workers that met each other, until they ended or their launcher restarted them."""
 
     number: int
     """From 0."""

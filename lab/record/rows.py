@@ -23,7 +23,7 @@ class _Row:
         self.text = text
         """Its visible text."""
         self.written = text
-        """Everything that was written to it, as far as it is kept."""
+        """Everything that a rank wrote to it, as far as it is kept."""
         self.back = False
         """Whether the next text overwrites the visible one."""
         self.bar = False
@@ -70,7 +70,7 @@ class _Row:
 
 
 class Rows:
-    """The rows of one stream: settled rows are released, rows that may still change are held.
+    """The rows of one stream: releases settled rows, and holds rows that may still change.
 
     A row is settled at its end. An overwritten row is settled once the stream is too far below it to come back.
 

@@ -243,7 +243,7 @@ class RecordWriter:
 
 
 def _new_folder(runs: Path, scenario: str) -> Path:
-    """Create the folder of a run; the default folder of runs gets a `.gitignore` beside it."""
+    """Create the folder of a run; the default folder of runs gets a `.gitignore` next to it."""
     base = f"{time.strftime('%Y%m%d-%H%M%S')}-{re.sub(r'[^A-Za-z0-9_-]+', '-', scenario) or 'run'}"
     with _writing(runs):
         if not runs.exists():

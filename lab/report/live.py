@@ -91,7 +91,7 @@ class LineMerger:
         self._counts[rank, line] += 1
 
     def is_due(self, when: float) -> bool:
-        """Return whether held lines must be shown before a line that was printed at this Unix time."""
+        """Return whether held lines must appear before a line that a rank printed at this Unix time."""
         return when - self._since > _TOGETHER_S or time.monotonic() - self._held_since > _TOGETHER_S
 
     def release(self) -> Iterator[tuple[list[int], str]]:

@@ -42,11 +42,20 @@ if TYPE_CHECKING:
 _MOST_EXPECTATIONS = 10
 _STACK_LINES = 8
 _MOST_OUTPUTS = 3
+_LONG_S = 2.0
 
 
-def verdict_text(result: Result, style: Style) -> str:
-    """Format the verdict, the reason, the culprit's traceback, and the unmet expectations."""
-    lines = [f"{style.verdict(result.verdict)}  {style.paint(result.scenario, 'bold')}  {result.reason}"]
+def verdict_text(result: Result, style: Style, command_s: float = 0.0) -> str:
+    """Format the verdict, the reason, the culprit's traceback, and the unmet expectations.
+
+    Args:
+        result: of the run.
+        style: of the stream.
+        command_s: seconds that the command took; named if it took much longer than the run.
+    """
+    run_s = result.duration_s or 0.0
+    took = f" (with its cluster: {format_duration(command_s)})" if command_s > 2 * run_s + _LONG_S else ""
+    lines = [f"{style.verdict(result.verdict)}  {style.paint(result.scenario, 'bold')}  {result.reason}{took}"]
     culprit = result.culprit
     if culprit is not None and culprit.traceback and not result.passed:
         lines.append(style.paint(f"  first culprit: {culprit.who}", "bold"))
@@ -74,7 +83,7 @@ def _outputs(result: Result) -> list[str]:
         lines.append(f"  files: {join_words([*named, f'{hidden} more' if hidden else ''])} in {result.outputs_folder}")
     if result.outputs_left_out:
         hidden = len(result.outputs_left_out) - 1
-        lines.append(f"  not brought back: {result.outputs_left_out[0]}{f' (and {hidden} more)' if hidden else ''}")
+        lines.append(f"  not copied: {result.outputs_left_out[0]}{f' (and {hidden} more)' if hidden else ''}")
     return lines
 
 
@@ -192,7 +201,7 @@ def explanation_text(explanation: Explanation, style: Style, broken: Sequence[st
     for ranks, stack in group_equal(explanation.stacks.items())[:_MOST_STACKS]:
         lines += ["", style.rank(ranks[0], name_ranks(ranks)), *_stack(stack, width)]
     if explanation.problems:
-        lines += ["", style.paint("what is missing", "bold")]
+        lines += ["", style.paint("missing facts", "bold")]
         for problem in explanation.problems:
             lines += wrap(problem, "  - ")
     return "\n".join([*lines, "", style.paint(f"run {explanation.run}", "dim")])

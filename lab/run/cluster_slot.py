@@ -124,7 +124,7 @@ class ClusterSlot(Frozen):
         if info is not None and fits:
             self._refuse_other_shape(info)
             return info
-        why = "whoever removed it was killed" if lock.removal_cut else explain_unusable(info)
+        why = "the command that removed it was killed" if lock.removal_cut else explain_unusable(info)
         self._remove_rest(why, settle=lock.crashed)
         if remake and info is not None and info.run is None and info.state == "partial":
             return self.make(replace(info.shape, **self.asked), run=None)
@@ -152,7 +152,7 @@ class ClusterSlot(Frozen):
         return self.engine.create(self.name, shape, run=run, announce=self.announce)
 
     def find_intact(self) -> ClusterInfo | None:
-        """Return the cluster if it has lost no node; else remove what is left of it."""
+        """Return the cluster if it has lost no node; else remove its remains."""
         info = self.find()
         if info is not None and info.intact:
             return info
@@ -175,7 +175,7 @@ class ClusterSlot(Frozen):
 
     def _remove_rest(self, why: str, *, settle: bool = False) -> None:
         if self.remove(settle=settle):
-            self.announce(f"removed what was left of cluster {self.name}: {why}")
+            self.announce(f"removed the remains of cluster {self.name}: {why}")
 
     def run(self, cluster: ClusterInfo | None, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
         """Run on a cluster, and recreate it once if it is broken; None: create one for this run."""
@@ -306,8 +306,8 @@ def refuse_foreign_wishes(scenario: Scenario, engine: Engine, asked: Mapping[str
         outside = [f"{path.resolve()} {how}" for path, how in mounts if not path.resolve().is_relative_to(own)]
         if outside:
             raise UsageError(
-                f"{scenario.name} would mount {join_words(outside)} in every node, and that is not in its folder",
-                "--allow-volumes allows it; whoever can write that scenario could then read what is mounted",
+                f"{scenario.name} mounts {join_words(outside)} in every node, from outside the scenario's folder",
+                "--allow-volumes allows this; the author of the scenario can then read the mounted files",
             )
     if not options.pull and not asked.get("image"):
         refuse_absent_image(scenario, engine)
@@ -345,13 +345,13 @@ def remove_orphan_clusters(engine: Engine, announce: Announce) -> None:
         if lock.holder() is not None:
             continue
         try:
-            with lock.held("removing what a dead command left", removes=True):
+            with lock.held("the removal of a dead command's cluster", removes=True):
                 if lock.crashed or (cluster is not None and idle_s(engine, cluster) > LEASE_S):
                     engine.remove(name, settle=True)
-                    why = explain_unusable(cluster) if cluster else "whoever was making it is dead"
+                    why = explain_unusable(cluster) if cluster else "the command that made it is dead"
                     announce(f"removed cluster {name}: {why}")
         except LabError as error:  # the new cluster does not need its removal
-            announce(f"warning: cluster {name}, left by a dead command, is still there: {error.message}")
+            announce(f"warning: cannot remove cluster {name} of a dead command: {error.message}")
 
 
 _RUNNING_NODES = NodeCost(node_bytes=0, shared_bytes=0, node_threads=0)
@@ -503,7 +503,7 @@ def run_with_rerun(
 ) -> Result:
     """Run a scenario on a cluster, or on one that is created for it.
 
-    If it fails under its faults and asks for it, run it once more without them; the second result counts.
+    If it fails under its faults and asks for it, run it again without them; the second result counts.
 
     Raises:
         LabError: the run could not begin.
@@ -514,7 +514,7 @@ def run_with_rerun(
         return first
     if cluster is not None:
         cluster = slot.find_intact() or slot.make(cluster.shape, cluster.run)
-    slot.announce(f"{scenario.name} failed under its faults, and is run once more without them")
+    slot.announce(f"{scenario.name} failed under its faults; running it again without them")
     return slot.run(cluster, *again, observer)
 
 

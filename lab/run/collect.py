@@ -29,7 +29,7 @@ class Observer:
         """Report output of a rank: any bytes, not necessarily whole lines."""
 
     def tick(self, elapsed_s: float, running: int, where: Callable[[float, int], str]) -> None:
-        """Report about once a second that the run goes on. `where` describes what ranks do, by time and columns."""
+        """Report about once a second that the run continues. `where` describes what ranks do, by time and columns."""
 
     def begins(self, attempt: int) -> None:
         """Report that the launcher restarted the workers; output is now mostly of this attempt.
@@ -309,7 +309,7 @@ class Collector:
             case wire.Malformed() if node in self.prepared:
                 self.fact(events.Misunderstood(time.time(), node, message.reason))
             case wire.Malformed():  # such a node cannot prepare the run
-                self.fact(events.Refusal(time.time(), node, f"{node} cannot be understood: {message.reason}"))
+                self.fact(events.Refusal(time.time(), node, f"cannot read a message of {node}: {message.reason}"))
             case _ if isinstance(message, _FACTS):  # the listener handles the others
                 self.fact(message)
         self.listener(node, message)
@@ -371,11 +371,11 @@ class Collector:
         """Handle a refusal: the agent cannot start the run, or no longer has it."""
         if message.what == NO_RUN:
             hint = "make a new cluster with `lab down` and `lab up`"
-            raise NodeLost(f"{node} cannot take a run: {message.reason}", hint)
+            raise NodeLost(f"{node} cannot accept a run: {message.reason}", hint)
         if message.what in BEFORE_THE_START:
             self.fact(events.Refusal(time.time(), node, f"{node} could not start the run: {message.reason}"))
         elif message.what in WHILE_IT_RUNS and node not in self.finished:
-            self.fact(events.Refusal(time.time(), node, f"{node} gave the run up: {message.reason}"))
+            self.fact(events.Refusal(time.time(), node, f"{node} ended the run: {message.reason}"))
             self.finished.add(node)
         elif message.what == "check":
             self.fact(agent.Exited(-1, time.time(), node, error=f"the check could not start: {message.reason}"))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from lab.node.users import GROUP, first_uid_of
 from lab.plan.cluster import RUNNING, ClusterInfo, Node
 from lab.plan.plan import HOST, Plan
 from lab.record import events
-from lab.record.layout import OUTPUTS
+from lab.record.layout import OUTPUTS, TRACE
 from lab.run.agent_channels import AgentChannels
 from lab.run.collect import Collector
 from lab.run.lock import LEASE_S, nodes_lock
@@ -41,6 +42,8 @@ _CANCEL_DEADLINE_S = 0.5
 _CLOCKS_DEADLINE_S = 0.5
 """Comparing clocks takes less; after this the known offsets stay."""
 _ANSWER_DEADLINE_S = 60.0
+_MEETING_S = 3.0
+"""From then on, every second, the traces are asked whether ranks wait in vain for each other in init_process_group."""
 _FAILURE_GRACE_S = 0.6
 """Seconds that the other ranks get to report their own end after the first failure."""
 _CULPRIT_GRACE_S = 0.6
@@ -169,7 +172,9 @@ class Driver:
         """See `Started`."""
         self._restarts = 0
         self._least_nodes = job.plan.launcher.least_nodes(job.plan.nnodes)
-        """Fewest nodes with which the launcher goes on."""
+        """Fewest nodes with which the launcher continues."""
+        self._next_meeting_check = inf if job.companions or job.plan.starters else _MEETING_S
+        """Seconds after the start."""
         self._added_channels: list[Channel] = []
         """Channels to nodes that joined during the run."""
 
@@ -276,7 +281,7 @@ class Driver:
 
     @property
     def has_enough_nodes(self) -> bool:
-        """Whether the launcher goes on with the nodes that are left."""
+        """Whether the launcher continues with the remaining nodes."""
         return len(self.agents.alive) >= self._least_nodes and HOST in self.agents.alive
 
     def _missing_nodes(self) -> set[str]:
@@ -356,12 +361,17 @@ class Driver:
 
     def _wait_for_ranks(self) -> None:
         """Listen until all ranks have ended, one has failed, or the time limit passes; then stop the others."""
-        in_time = self.agents.listen(lambda: self._are_all_over() or self._failed(), self._deadline)
+
+        def is_over() -> bool:
+            return self._are_all_over() or self._failed()
+
+        in_time = self.agents.listen(lambda: is_over() or self._wait_in_vain(), self._deadline)
         self.stdin.stop_reading()
-        if not in_time:
+        if not in_time or not is_over():
             self.agents.poll_nodes()
             starting_s = self.starters.took_s(self.began, self.facts.ranks)
-            self.collector.fact(events.TimedOut(time.time(), self.stdin.allowed_s, starting_s))
+            took_s = round(time.monotonic() - self.began, 1) if in_time else self.stdin.allowed_s
+            self.collector.fact(events.TimedOut(time.time(), took_s, starting_s))
             self._collect_stacks()
         elif not (self._are_all_over() or self.facts.engine_lost or self.facts.refused):  # the others may end too
             self.agents.poll_nodes()
@@ -373,6 +383,25 @@ class Driver:
             if not self._are_all_over():
                 self.agents.send_all(agent.Stop(self.plan.run, hard))
                 self.agents.listen_for(self._are_all_over, patience_s, patient=True)
+
+    def _wait_in_vain(self) -> bool:
+        """Return whether traces prove that every rank waits in init_process_group for what cannot come."""
+        if time.monotonic() - self.began < self._next_meeting_check or self.stdin.held or self.facts.joined:
+            return False
+        self._next_meeting_check += 1.0
+        cannot_meet = find_hook("cannot_meet")
+        sizes = [file.stat().st_size for file in (self.job.writer.path / TRACE).glob("*")]
+        if cannot_meet is None or sum(sizes) > len(self.facts.ranks) * _LONGEST_LINE_BYTES:
+            self._next_meeting_check = inf
+            return False
+        from lab.diagnosis.evidence import Evidence  # imported late: short runs do not need them
+        from lab.record.read import Record
+
+        evidence = Evidence(facts=self.facts, record=Record(path=self.job.writer.path))
+        in_vain: bool | None = cannot_meet(evidence, {node.address for node in self.job.cluster.nodes})
+        if in_vain is None:
+            self._next_meeting_check = inf
+        return bool(in_vain)
 
     def _deadline(self) -> float:
         """Return the monotonic time limit; it moves while no rank has started, or while ranks are held."""
@@ -500,7 +529,7 @@ class Driver:
         try:
             self.restart_lost_nodes()
         except LabError as error:
-            self.collector.fact(events.Refusal(time.time(), HOST, f"a node did not come back: {error.message}"))
+            self.collector.fact(events.Refusal(time.time(), HOST, f"the restart of a node failed: {error.message}"))
 
 
 def _choose_users(plan: Plan, cluster: ClusterInfo) -> Mapping[str, int]:

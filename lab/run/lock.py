@@ -55,7 +55,7 @@ def forget_faults(engine: str, cluster: str) -> None:
     except OSError as error:
         if path.exists():  # a file system that is read-only refuses also what is not there
             raise ClusterError(
-                f"cluster {cluster} is removed, but not {path}, which says what was broken in it: {error.strerror}",
+                f"removed cluster {cluster}, but not the list of its faults, {path}: {error.strerror}",
                 f"remove {path}",
             ) from error
 
@@ -121,7 +121,7 @@ class ClusterLock:
     def _cannot_write(self, error: OSError) -> ClusterError:
         return ClusterError(
             f"cannot write the lock of cluster {self.cluster}, {self.path}: {error.strerror}",
-            "make room there, or set XDG_STATE_HOME to a folder of your own",
+            "free space there, or set XDG_STATE_HOME to a folder of your own",
         )
 
     def _busy(self, wait_s: float) -> ClusterBusy:

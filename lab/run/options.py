@@ -30,8 +30,8 @@ SELDOM_S = 1.0
 class Companion:
     """A feature's part of a run; this class does nothing.
 
-    A companion of a plan's part is constructed with the part, the plan, the engine, the cluster, and whether the
-    cluster is removed after the run. Other companions are listed in the options of the run.
+    The constructor of a companion gets the plan's part, the plan, the engine, the cluster, and whether the lab removes
+    the cluster after the run. The options of the run list other companions.
     """
 
     triggers: Sequence[dict[str, Any]] = ()

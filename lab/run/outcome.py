@@ -160,7 +160,7 @@ def _rank_result(facts: RankFacts, writer: RecordWriter, attempt: int = LATEST) 
     if facts.out_of_memory:
         error = "killed for lack of memory"
     elif facts.node_lost:
-        error = "its node went away"
+        error = "its node was lost"
     traceback, stack = facts.traceback, facts.stack
     if traceback or stack:
         from lab.diagnosis.stacks import shorten_paths, shorten_stack

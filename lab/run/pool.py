@@ -16,7 +16,7 @@ from lab.run.collect import Observer
 from lab.run.lock import ClusterLock
 
 PATIENCE_S = 60.0
-"""Seconds that workers get to remove their clusters after Ctrl-C; the next command removes what is left."""
+"""Seconds that workers get to remove their clusters after Ctrl-C; the next command removes the remaining ones."""
 _POLL_S = 0.1
 
 

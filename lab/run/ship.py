@@ -35,8 +35,8 @@ _CHUNK_BYTES = 96 * 1024
 _SKIPPED_FOLDERS = {"__pycache__", "node_modules", "venv", "site-packages"}
 """Never shipped, nor are folders whose name begins with a dot."""
 _DATA = (
-    "put the script into a folder of its own, and name folders of data under `data:` in the scenario or with "
-    "--data NAME=FOLDER: they are not shipped, and ranks read them at $LAB_DATA/NAME"
+    "put the script into its own folder, and name data folders with `data:` or --data NAME=FOLDER: the lab does not "
+    "ship these, and ranks read them at $LAB_DATA/NAME"
 )
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -68,7 +68,7 @@ def pack_folder(folder: Path, data: Iterable[Path] = ()) -> Parcel:
     with `/` matches only folders; `#` begins a comment. Folders of `data` are excluded too: nodes have them.
 
     Raises:
-        UsageError: there are more than 64 MiB or 20,000 files, folders are nested too deep, or one cannot be read.
+        UsageError: there are more than 64 MiB or 20,000 files, folders are nested too deep, or a file is unreadable.
             The message names it, or the largest file.
     """
     top, left_out = Path(os.path.realpath(folder)), list[str]()
@@ -112,7 +112,7 @@ def _list_tree(
         if folder_count > _MOST_FILES:
             raise UsageError(f"{top} holds more folders than a run can ship ({_MOST_FILES:,})", _DATA)
         if len(folder.parts) > _DEEPEST:
-            raise UsageError(f"{top} holds folders that lie more than {_DEEPEST} deep, in {Path(*folder.parts[:3])}")
+            raise UsageError(f"{top} holds folders that are more than {_DEEPEST} deep, in {Path(*folder.parts[:3])}")
         folders = []
         try:
             with os.scandir(top / folder) as entries:
@@ -208,13 +208,13 @@ class Outputs:
         capacity_bytes, used_paths = LIMIT_BYTES, set[str]()
         for node, output, file in sorted(_list_copies(self._made), key=lambda copy: (copy[1].bytes, copy[1].path)):
             if not _is_path(file.path):
-                self._leave_out(output, "its name is not one")
+                self._leave_out(output, "its name is not a valid path")
             elif not file.fingerprint:
                 self._leave_out(output, f"it is {format_bytes(output.bytes)}")
             elif output.bytes > capacity_bytes:
-                self._leave_out(output, f"with its {format_bytes(output.bytes)} a run has more than {_LIMIT}")
+                self._leave_out(output, f"its {format_bytes(output.bytes)} exceed the {_LIMIT} of a run")
             elif output.path in used_paths:
-                self._leave_out(output, "there is another one of that name")
+                self._leave_out(output, "another file has its name")
             else:
                 capacity_bytes -= output.bytes
                 used_paths.add(output.path)
@@ -222,7 +222,7 @@ class Outputs:
                 self._awaited[node, file.path] = output, file.executable, str(len(self._awaited))
         unlisted = sum(made.omitted for made in self._made.values())
         if unlisted:
-            self.left_out.append(f"{format_count(unlisted, 'file')} that were not looked at: there are too many")
+            self.left_out.append(f"{format_count(unlisted, 'more file')}: there are too many")
         return chosen
 
     def close(self) -> None:
@@ -249,7 +249,7 @@ class Outputs:
             file = self._open[key]
             file.write(piece.data)
             if file.size_bytes > output.bytes:
-                self._abandon(key, f"{key[0]} sent more of it than it has")
+                self._abandon(key, f"{key[0]} sent more bytes than its size")
             elif piece.last:
                 file.close()
                 move_file(self.folder, f"{self._unfinished.name}/{name}", self.folder, output.path)

@@ -114,7 +114,7 @@ def _check_bounds(events: Iterable[Any]) -> None:
             continue
         where, is_alias = Position.of(event.start_mark), isinstance(event, AliasEvent)
         if is_alias and event.anchor in (anchor for anchor, _ in opened):
-            raise InvalidError(where, f"alias *{event.anchor} stands inside of what it names; write the value out")
+            raise InvalidError(where, f"alias *{event.anchor} refers to a value that contains it; write the value out")
         count += sizes.get(event.anchor, 1) if is_alias else 1
         if count > MAX_NODES:
             what = f"alias *{event.anchor} repeats" if is_alias else "the file holds"

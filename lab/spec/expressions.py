@@ -97,7 +97,7 @@ def _compute(text: str, tree: ast.Expression, variables: RankVariables) -> Any:
         return arithmetic.compute_expression(tree, variables._asdict(), FUNCTIONS)
     except ArithmeticError as error:
         why = f"cannot be computed for rank {variables.rank}: {error}"
-        allowed = "allowed: what every rank can compute, or a value for each rank"
+        allowed = "allowed: an expression that every rank can compute, or a value for each rank"
         raise ScenarioError(f"the expression {clip_repr(text)} {why}; {allowed}") from None
 
 
@@ -157,7 +157,7 @@ def _why_not(part: ast.AST) -> str | None:
     if isinstance(part, ast.Constant) and isinstance(part.value, (bytes, type(...))):
         return repr(part.value)
     if isinstance(part, ast.Call) and (part.keywords or not isinstance(part.func, ast.Name)):
-        return "a keyword argument" if part.keywords else "a call of something without a name"
+        return "a keyword argument" if part.keywords else "a call of a function without a name"
     if isinstance(part, ast.FormattedValue) and (part.format_spec is not None or part.conversion != -1):
         return "a format in an f-string"
     if isinstance(part, ast.comprehension):
@@ -175,11 +175,17 @@ def _is_broken(text: str) -> bool:
 
 
 def _misspelt(parts: Iterable[ast.AST], used: Iterable[str]) -> str | None:
-    """Return a name that is nearly a variable, as in `10 * rnk`, if the text also has a number and an operator."""
-    if not any(isinstance(part, ast.Constant) and isinstance(part.value, (int, float)) for part in parts):
-        return None
-    if not any(isinstance(part, (ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.Add)) for part in parts):
-        return None
+    """Return a name that makes a text an expression with a mistake: nearly a variable, or an argument of a function.
+
+    The text computes something, as in `world_siez - 1` and `max(x, 1)`. A word of its own can be any text, unless it is
+    nearly a variable and has an underscore, as in `local_rnk`.
+    """
     from difflib import get_close_matches
 
-    return next((name for name in sorted(used) if get_close_matches(name, VARIABLES, n=1, cutoff=0.85)), None)
+    calls = {part.func.id for part in parts if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)}
+    computes = calls or any(isinstance(part, (ast.BinOp, ast.Compare, ast.UnaryOp)) for part in parts)
+    for name in sorted({*used} - calls):
+        is_near = (computes or "_" in name) and get_close_matches(name, VARIABLES, n=1, cutoff=0.85)
+        if is_near or calls.intersection(FUNCTIONS):
+            return name
+    return None

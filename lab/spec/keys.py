@@ -228,7 +228,7 @@ def checked_folders(data: Mapping[str, str | Path]) -> dict[str, Path]:
     """Validate folders that come from elsewhere than a file; return absolute paths.
 
     Raises:
-        UsageError: a name is not allowed, or a folder cannot be read.
+        UsageError: a name is not allowed, or a folder is unreadable.
     """
     folders = {name: Path(os.path.abspath(os.path.expanduser(folder))) for name, folder in data.items()}
     for name, folder in folders.items():
@@ -261,7 +261,7 @@ def _near_path(path: Path, names: Sequence[str]) -> str:
 
 _OWN = "bin|boot|dev|etc|init|lib.*|nix|opt|proc|root|run|sbin|shared|snap|sys|tmp|usr|var"
 """Folders in `/` with programs, their settings, and the lab's own files in a node, as a regular expression."""
-_VOLUME = "/host/folder:/node/folder, with :ro behind it for read-only"
+_VOLUME = "/host/folder:/node/folder, with :ro at its end for read-only"
 
 
 class Volume(Frozen):
@@ -354,7 +354,7 @@ def check_backend(name: str) -> str:
     if name not in BACKENDS:
         raise UsageError(
             f"the lab has no backend {name!r}{reading.did_you_mean(name, BACKENDS)}; allowed: {join_words(BACKENDS)}",
-            "docs/backends.md says what each of them can do",
+            "docs/backends.md describes what each of them can do",
         )
     return name
 
@@ -399,7 +399,7 @@ def culprit_kind() -> Kind:
 
 def restarts_kind() -> Kind:
     """Make the kind of expected restarts: their number, or who failed first each time."""
-    count, who = kinds.whole_number(0, _MOST_RESTARTS), "a rank, a node such as node2, or null where nobody did"
+    count, who = kinds.whole_number(0, _MOST_RESTARTS), "a rank, a node such as node2, or null if no rank failed"
 
     def read_culprit(value: reading.Value) -> Any:
         if value.kind == "nothing":
@@ -462,7 +462,7 @@ def _plain(value: reading.Value, rank: int | None) -> Any:
         data = {}
         for key, item in value.pairs(""):
             if key.kind == "integer":
-                allowed = "text; a mapping per rank stands directly under the name of the note"
+                allowed = "text; put a mapping per rank directly under the name of the note"
                 raise key.problem(f"found the number {key.raw} as a key; allowed: {allowed}")
             data[key.as_key()] = _plain(item, rank)
         return data

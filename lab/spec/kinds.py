@@ -17,7 +17,7 @@ DURATIONS_ALLOWED = "a duration such as 500ms, 60s, 2m or 1h, or a plain number 
 AGES_ALLOWED = "an age such as 30m, 12h, 7d or 4w"
 SIZES_ALLOWED = "a size such as 100k, 512MB or 1GiB (k, M, G, T: powers of 1000; Ki, Mi, Gi, Ti: of 1024), or bytes"
 
-_SECONDS = {"": 1, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
+_SECONDS = {"": 1, "ms": 1e-3, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
 _AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _BYTES: dict[str, float] = {"": 1, **{letter: 1000**power for power, letter in enumerate("kmgt", start=1)}}
 _BYTES |= {f"{letter}i": 1024**power for power, letter in enumerate("kmgt", start=1)}
@@ -239,8 +239,10 @@ def number_kind(allowed: str, *, above: float = -math.inf, low: float = -math.in
 
 def duration_kind(longest_s: int) -> Kind:
     """Make the kind of a duration in seconds, more than 0 and at most `longest_s`."""
-    bounds = f"more than 0 and at most {longest_s / 3600:g}h"
-    schema: dict[str, Any] = {"type": ["string", "number"], "pattern": f"{QUANTITY}(ms|s|m|h)? *$"}
+    unit = next((unit for unit in ("h", "m") if longest_s % _SECONDS[unit] == 0), "s")
+    bounds = f"more than 0 and at most {longest_s // _SECONDS[unit]}{unit}"
+    pattern = f"{QUANTITY}({'|'.join(filter(None, _SECONDS))})? *$"
+    schema: dict[str, Any] = {"type": ["string", "number"], "pattern": pattern}
     schema |= {"exclusiveMinimum": 0, "maximum": longest_s}
     return quantity_kind(parse_duration, DURATIONS_ALLOWED, bounds, (0, longest_s), schema, "{:.12g}s".format)
 
@@ -327,7 +329,7 @@ NODE = "node(0|[1-9][0-9]{0,3})"
 
 
 class World(NamedTuple):
-    """Describe what is known about the ranks of a run while its scenario is loaded."""
+    """Describe the ranks of a run, as far as a scenario knows them while the lab loads it."""
 
     nodes: int | None
     """None: as many as the cluster has."""

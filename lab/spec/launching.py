@@ -109,7 +109,7 @@ def find_launcher(name: str) -> Launcher:
     if launcher is not None:
         return cast("Launcher", launcher())
     if name in LAUNCHERS:
-        raise UsageError(f"the launcher {name} is one of the feature {LAUNCHERS[name]}, which is missing")
+        raise UsageError(f"the launcher {name} belongs to the feature {LAUNCHERS[name]}, which is missing")
     known = launcher_names()
     raise UsageError(f"the lab has no launcher {name!r}{did_you_mean(name, known)}", f"allowed: {', '.join(known)}")
 
@@ -119,7 +119,7 @@ def launcher_kind() -> kinds.Kind:
     known = launcher_names()
     there = [name for name in known if name == LAB or find_entry("launchers", name)]
     declared = {name: import_entry(entry) for name in there if (entry := find_launcher(name).declares)}
-    allowed = f"{', '.join(known)}, or a mapping from {' or '.join(declared)} to what it is told"
+    allowed = f"{', '.join(known)}, or a mapping from {' or '.join(declared)} to its settings"
 
     def refuse_missing(value: Value, name: str) -> None:
         try:

@@ -42,7 +42,7 @@ def library_folder() -> Path:
 
 
 def schema_file() -> Path:
-    """Return the JSON Schema of scenarios, which is beside the lessons so that its relative path never changes."""
+    """Return the JSON Schema of scenarios, which is next to the lessons so that its relative path never changes."""
     return library_folder() / SCHEMA_FILE
 
 
@@ -200,8 +200,9 @@ def find_scenarios(paths: Iterable[Path]) -> list[Path]:
                 raise UsageError(f"{path} holds no scenarios", "a scenario is a file NAME.yaml; see `lab scenarios`")
             scenario_paths.extend(inside)
         else:
-            if not (path.suffix or path.exists()) and str(path).replace("-", "_") in list_lessons():
-                raise UsageError(f"there is no file {path}", f"the lesson of that name is {SIGN}{path}")
+            is_name, name = not (path.suffix or path.exists()), str(path).replace("-", "_")
+            if is_name and (lesson := find_near_match(name, list_lessons())):
+                raise UsageError(f"there is no file {path}", f"did you mean the lesson {SIGN}{lesson}?")
             scenario_paths.append(path)
     return list(dict.fromkeys(scenario_paths))
 

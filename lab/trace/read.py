@@ -191,7 +191,7 @@ class Worlds:
 
     def __init__(self, trace: Trace) -> None:
         self.changed = False
-        """Whether calls that were already read now belong to other ranks; whoever handles this resets it."""
+        """Whether calls that were already read now belong to other ranks; the code that handles this resets it."""
         self.readers: list[RankReader] = []
         self._trace = trace
         self._ranks: dict[str, tuple[int, ...]] = {}

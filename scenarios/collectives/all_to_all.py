@@ -1,4 +1,4 @@
-"""All-to-all: rank r's i-th tensor goes to rank i, where it stands at place r: a transpose over ranks.
+"""All-to-all: rank r's i-th tensor goes to rank i, which gets it at position r: a transpose over ranks.
 
 Gloo wants all tensors of a call to have the same shape and refuses any others; all_to_all_single takes uneven ones.
 """

@@ -57,7 +57,18 @@ def test_every_verb_explains_itself(capsys: pytest.CaptureFixture[str], verb: st
     code, out, err = call(capsys, verb, "--help")
     assert (code, err) == (0, "")
     assert out.startswith(f"usage: lab {verb}")
-    assert list_all_verbs()[verb] in " ".join(out.split())
+    assert list_all_verbs()[verb][1:] in " ".join(out.split())  # it begins with a capital letter
+
+
+@pytest.mark.features
+def test_help_shows_everyday_options_and_help_all_the_others(capsys: pytest.CaptureFixture[str]):
+    code, short, _ = call(capsys, "run", "--help")
+    assert (code, "--nodes" in short, "--fault" in short, "--max-output" in short) == (0, True, True, False)
+    assert 10 <= len(re.findall(r"^  --", short, re.MULTILINE)) <= 16
+    code, long, _ = call(capsys, "run", "--help-all")
+    assert (code, "--nodes" in long, "--schedules" in long, "--max-output" in long) == (0, True, True, True)
+    groups = re.findall(r"^(\w+):$", long, re.MULTILINE)
+    assert groups == ["options", "ranks", "cluster", "record", "output", "faults"]
 
 
 @pytest.mark.parametrize("verb", list_all_verbs())

@@ -442,7 +442,7 @@ def test_down_tells_of_an_engine_that_does_not_answer(lab, engine: FakeEngine, m
 
     monkeypatch.setitem(select.OPENERS, "docker", no_docker)
     monkeypatch.setitem(select.OPENERS, "local", lambda: engine)
-    unknown = "no Docker; whether cluster c is still there is not known"
+    unknown = "no Docker; whether cluster c still exists is unknown"
     assert lab("down", "--name", "c") == (3, "", f"lab: {unknown}\n  hint: start it\n")
     assert golden(1) in lab("down", "--all")[2]
     lab("up", "--nodes", "1", "--name", "c")
@@ -589,7 +589,8 @@ def test_a_lesson_can_be_run_from_any_folder_and_one_of_ones_own_comes_first(lab
     ("words", "sentence"),
     [
         (["run", "@scater"], "there is no lesson 'scater' (did you mean 'scatter'?)"),
-        (["run", "scatter"], "hint: the lesson of that name is @scatter"),
+        (["run", "scater"], "hint: did you mean the lesson @scatter?"),
+        (["run", "@scatter", "--timeout", "5", "min"], "hint: write a quantity without a space, such as 5m"),
         (["learn", "scater"], "there is no lesson 'scater' (did you mean 'scatter'?)"),
         (["new", "--from", "scater"], "there is no lesson 'scater' (did you mean 'scatter'?)"),
         (["validate", "@scater"], "there is no lesson 'scater' (did you mean 'scatter'?)"),

@@ -107,7 +107,7 @@ def test_down_in_mid_run_ends_the_run_with_a_clear_word_and_leaves_nothing(lab: 
     assert golden(1) in down.err
     ended = run.end()
     assert ended.code == 1
-    assert "removed in mid-run" in ended.out, ended.said
+    assert "removed during the run" in ended.out, ended.said
     assert "Traceback" not in ended.said
     assert lab.leftovers() == []
 

@@ -103,7 +103,7 @@ def next_run_is_well(lab: Lab, why: str = "") -> None:
     """On the cluster as it is, or on another one, where it is said why."""
     ended = lab("run", lab.script("print('fine')", "fine.py"))
     assert ended.code == 0, ended.said
-    assert ("removed what was left of cluster" in ended.err) == bool(why)
+    assert ("removed the remains of cluster" in ended.err) == bool(why)
     assert why in ended.err
 
 
@@ -145,7 +145,7 @@ def test_a_node_that_was_restarted_is_not_run_on(docker_lab: Lab) -> None:
 def test_a_node_whose_agent_was_stopped_is_told_as_that(lab: Lab) -> None:
     run = begin(lab)
     signal_agent(lab, 1, "STOP")
-    is_hung_because(lab, run, "node1 was stopped: its agent had a SIGSTOP")
+    is_hung_because(lab, run, "node1 was stopped: its agent received SIGSTOP")
     next_run_is_well(lab, "node1 was halted" if lab.engine == "local" else "node1 was stopped")
 
 
@@ -195,7 +195,7 @@ def of_container(kind: str) -> Fault:
 
 
 def of_agent(name: str) -> Fault:
-    told = "was stopped: its agent had a SIGSTOP" if name == "STOP" else SIGNALS[name]
+    told = "was stopped: its agent received SIGSTOP" if name == "STOP" else SIGNALS[name]
     code = HANGS if name == "STOP" else 1
     return Fault(lambda lab, _, node: signal_agent(lab, node, name), f"node{{0}} {told}", code)
 

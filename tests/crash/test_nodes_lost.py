@@ -1,4 +1,4 @@
-"""A node dies in mid-run, as with `docker kill` or a power cut."""
+"""A node dies during a run, as with `docker kill` or a power cut."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ dist.barrier()
 
 @pytest.fixture
 def after_the_loss(lab):
-    """A cluster whose node1 was killed in mid-run; the run that ended of it."""
+    """A cluster whose node1 was killed during the run; the run that ended of it."""
     script = lab.script(MEET)
     assert lab("up", "--nodes", "2").code == 0
     run = lab.start("run", script)

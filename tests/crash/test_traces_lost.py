@@ -1,4 +1,4 @@
-"""A node dies in mid-run: what it had recorded a second before is in the record."""
+"""A node dies during a run: what it had recorded a second before is in the record."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ CASES: dict[str, tuple[RunFacts, int | None, str]] = {
     "a node is lost and its peers complain": (
         RunFacts(ranks=[raised(0, PEER, 5.0), lost(1), raised(2, PEER, 5.1)], lost_nodes=[dies(1, 5.3)]),
         1,
-        r"node1 was killed \(SIGKILL\) in mid-run; rank 1 ran there",
+        r"node1 was killed \(SIGKILL\) during the run; rank 1 ran there",
     ),
     "a node is lost while the others wait": (
         RunFacts(ranks=[stopped(0), lost(1)], lost_nodes=[dies(1, 5.0)]),
@@ -163,7 +163,7 @@ CASES: dict[str, tuple[RunFacts, int | None, str]] = {
     "a node is out of memory": (
         RunFacts(ranks=[lost(0)], lost_nodes=[dies(0, 5.0, "was killed by the kernel: out of memory")]),
         0,
-        "node0 was killed by the kernel: out of memory in mid-run",
+        "node0 was killed by the kernel: out of memory during the run",
     ),
     "two nodes are lost: the earlier": (
         RunFacts(ranks=[lost(0), lost(1)], lost_nodes=[dies(0, 7.0), dies(1, 5.0)]),
@@ -176,7 +176,7 @@ CASES: dict[str, tuple[RunFacts, int | None, str]] = {
             lost_nodes=[dies(n, 5.0 + n % 2, f"was lost with its host host{n // 2}") for n in range(3)],
         ),
         0,
-        "node0 and node1 were lost with their host host0 in mid-run; ranks 0 and 1 ran there",
+        "node0 and node1 were lost with their host host0 during the run; ranks 0 and 1 ran there",
     ),
     "one raised well before a node was lost": (
         RunFacts(ranks=[raised(0, "ValueError: mine", 3.0), lost(1)], lost_nodes=[dies(1, 5.0)]),

@@ -35,7 +35,7 @@ def test_limits_of_nodes_are_told_by_their_names():
 
 
 def test_of_a_trace_it_is_not_known_how_much_is_missing():
-    waits = Limited(1.0, "node0", "r", 0, "trace that had not been taken yet", 128 * MIB, 0)
+    waits = Limited(1.0, "node0", "r", 0, "trace that its agent had not sent yet", 128 * MIB, 0)
     assert told([waits]) == (golden(1))
 
 

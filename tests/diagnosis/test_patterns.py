@@ -70,7 +70,9 @@ def test_searches_that_are_quick_take_nothing_from_others() -> None:
     assert [searches.find("x" * 100, "x+y|x") for _ in range(20)] == ["x"] * 20
 
 
-@pytest.mark.parametrize("pattern", ["(a|a)" * 40 + "b", pytest.param("(a|aa)" * 40 + "b", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "pattern", ["(a|a)" * 40 + "b", pytest.param("(a|aa)" * 40 + "b", marks=pytest.mark.long)], ids=len
+)
 def test_a_pattern_that_only_has_alternatives_is_given_up_too(pattern: str, quickly_given_up: None) -> None:
     with pytest.raises(TooLong):
         Searches().find("a" * 60, pattern)

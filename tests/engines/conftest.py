@@ -311,3 +311,19 @@ def usable(run: Run) -> Iterator[None]:
     yield
     result = run("collectives.py", nodes=3)
     assert result.passed, result.reason
+
+
+@pytest.fixture(scope="module")
+def used(clusters: dict[str, Cluster], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Cluster]]:
+    """Clusters by name on which a good script runs after the last test of the module."""
+    used: dict[str, Cluster] = {}
+    yield used
+    for cluster in used.values():
+        result = cluster.run(scenario_of("collectives.py"), nodes=3, runs=tmp_path_factory.mktemp("usable"))
+        assert result.passed, result.reason
+
+
+@pytest.fixture
+def usable_for_the_next(cluster: Cluster, used: dict[str, Cluster]) -> None:
+    """The cluster must be none the worse for bad scripts: the module's next test runs on it, or else a good script."""
+    used[cluster.name] = cluster

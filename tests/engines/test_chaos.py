@@ -49,7 +49,7 @@ def search(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
 def test_a_planted_bug_is_found_and_shrunk_to_at_most_two_faults(
     search: Search, scenario: str, kinds: str, how: str, engine: str
 ) -> None:
-    code, told = search(scenario, "--seed", "7", "--runs", "60", "--faults", kinds)
+    code, told = search(scenario, "--seed", "7", "--schedules", "60", "--faults", kinds)
     assert (code, bool(told.get("found"))) == (1, True), told
     assert 1 <= len(told["found"]) <= 2
     assert told["proofs"] == 3
@@ -61,7 +61,7 @@ def test_a_planted_bug_is_found_and_shrunk_to_at_most_two_faults(
 
 @pytest.mark.parametrize("engine", ["local"], indirect=True)
 def test_a_scenario_that_survives_every_schedule_is_not_accused(search: Search) -> None:
-    code, told = search("whole.yaml", "--faults", "kill", "--runs", "3")
+    code, told = search("whole.yaml", "--faults", "kill", "--schedules", "3")
     assert (code, told["found"], told["file"]) == (0, [], None)
     assert sum(told["ends"].values()) == 3
     assert set(told["ends"]) <= {"passed", "failed"}

@@ -14,9 +14,9 @@ SIZES = [(1, 1), (3, 1), (2, 3), pytest.param(2, 1, marks=pytest.mark.long)]
 @pytest.mark.local_first
 @pytest.mark.parametrize(("nodes", "nproc_per_node"), SIZES)
 def test_scatter_broadcast_and_all_reduce_give_every_rank_its_value(
-    run: Callable[..., Result], nodes: int, nproc_per_node: int
+    run_once: Callable[..., Result], nodes: int, nproc_per_node: int
 ) -> None:
-    result = run("collectives.py", nodes=nodes, nproc_per_node=nproc_per_node)
+    result = run_once("collectives.py", nodes=nodes, nproc_per_node=nproc_per_node)
 
     assert result.passed, result.reason
     world_size = nodes * nproc_per_node
@@ -28,9 +28,9 @@ def test_scatter_broadcast_and_all_reduce_give_every_rank_its_value(
 @pytest.mark.local_first
 @pytest.mark.parametrize(("nodes", "nproc_per_node"), [(3, 1), (2, 3)])
 def test_ranks_are_node_major_and_every_worker_knows_where_it_is(
-    run: Callable[..., Result], nodes: int, nproc_per_node: int
+    run_once: Callable[..., Result], nodes: int, nproc_per_node: int
 ) -> None:
-    result = run("collectives.py", nodes=nodes, nproc_per_node=nproc_per_node)
+    result = run_once("collectives.py", nodes=nodes, nproc_per_node=nproc_per_node)
 
     assert [(rank.rank, rank.node, rank.local_rank) for rank in result.ranks] == [
         (node * nproc_per_node + local, f"node{node}", local)
@@ -66,6 +66,7 @@ def test_ddp_training_ends_with_the_same_parameters_on_every_rank(
         assert result.ranks[0].notes["losses"] != result.ranks[1].notes["losses"], "every rank has data of its own"
 
 
+@pytest.mark.long  # test_warm and test_failures have cold runs too
 @pytest.mark.local_first
 def test_a_cold_run_gives_the_same_values_as_a_warm_one(run: Callable[..., Result]) -> None:
     warm, cold = run("collectives.py", nodes=2), run("collectives.py", nodes=2, cold=True)

@@ -18,6 +18,7 @@ from lab.trace.model import Trace
 from lab.trace.read import read_trace
 from tests.engines.lessons import FILES, LIBRARY, Lesson
 
+pytestmark = pytest.mark.trains
 STORY = FILES["ddp/story"]
 PAGE = (LIBRARY.parent / "docs" / "ddp-story.md").read_text(encoding="utf-8")
 

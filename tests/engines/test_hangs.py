@@ -11,7 +11,7 @@ import pytest
 from lab import Result
 from tests.golden import golden
 
-pytestmark = pytest.mark.usefixtures("usable")
+pytestmark = pytest.mark.usefixtures("usable_for_the_next")
 Run = Callable[..., Result]
 
 
@@ -131,3 +131,29 @@ def test_the_stacks_do_not_appear_in_what_the_ranks_printed(hang: Run) -> None:
     result = hang("hang.py", "everybody_sleeps")
 
     assert [rank.log for rank in result.ranks] == ["", "", ""]
+
+
+STORE = "tcp://{master_addr}:{master_port}"
+
+
+@pytest.mark.local_first
+@pytest.mark.parametrize(
+    ("words", "how"),
+    [
+        (["--rank", "{rank}"], "unanswered"),
+        (["--rank", "0", "--address", STORE], "same_rank"),
+        (["--rank", "{rank}", "--address", STORE, "--world_size", "4"], "missing"),
+    ],
+)
+def test_ranks_that_cannot_meet_are_not_waited_for(run: Run, words: list[str], how: str) -> None:
+    result = run("meet_in_vain.py", *words, timeout_s=300.0)
+
+    assert (result.verdict, result.findings[0]["facts"]["how"]) == ("hung", how)
+
+
+@pytest.mark.local_first
+def test_the_script_of_a_tutorial_runs_with_the_values_of_each_rank(run: Run) -> None:
+    result = run("meet_in_vain.py", "--rank", "{rank}", "--address", STORE)
+
+    assert result.passed, result.reason
+    assert [rank.log.split()[-1] for rank in result.ranks] == ["0", "10", "20"]

@@ -18,14 +18,19 @@ ONE_SIZE_ONLY: dict[str, str] = {
     "collectives/tutorial_": "the tutorial's three containers, and what each of them prints",
 }
 """Lessons, or folders of them, that mean nothing at another size, and why."""
-STARTS_MANY = ("rendezvous/spawn",)
-"""Each rank starts processes that import torch anew: at other sizes in the long run only."""
+RESIZED_DAILY = {
+    "beyond_ddp/tensor_parallel", "checkpoints/reshard", "collectives/all_to_all", "collectives/reduce_scatter",
+    "collectives/scatter_rows", "data/distributed_sampler", "ddp/story", "gradients/all_gather_functional",
+    "groups/new_group", "metrics/averaged_metrics", "numbering/rank_table", "point_to_point/ring_all_reduce",
+    "rendezvous/env_init", "scatter",
+}  # fmt: skip
+"""A cheap lesson of each topic: the others run at other sizes in the long run only."""
 RESIZED = [
     pytest.param(
         name,
         *size,
         id=f"{name}-{size[0]}x{size[1]}",
-        marks=() if size == OTHER_SIZE and name not in STARTS_MANY else pytest.mark.long,
+        marks=() if size == OTHER_SIZE and name in RESIZED_DAILY else pytest.mark.long,
     )
     for name in FILES
     for size in SIZES

@@ -86,6 +86,7 @@ def test_a_summary_tells_what_is_in_a_large_tensor(recorded: Callable[..., tuple
     assert (whole[0]["min"], whole[0]["max"]) == (0, 999 * 2**50)
 
 
+@pytest.mark.trains
 @each_recorder
 def test_what_ddp_may_change_at_once_is_on_record_as_it_was_or_said_to_be_late(
     recorder: str, recorded: Callable[..., tuple[Result, list[list[Line]]]]

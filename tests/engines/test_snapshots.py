@@ -14,6 +14,7 @@ from lab.spec.load import load_scenario
 from tests.engines.conftest import SCRIPTS, each_recorder
 from tests.golden import golden
 
+pytestmark = pytest.mark.trains
 SNAPSHOTS = SCRIPTS / "snapshots"
 NAME = "steps.3x1.calls.txt"
 

@@ -99,6 +99,7 @@ def test_two_runs_of_a_scenario_are_told_to_be_the_same(lesson: Lesson, cluster:
     assert found.calls[0] == found.calls[1] > 0
 
 
+@pytest.mark.trains
 @pytest.mark.local_first
 def test_a_larger_model_shows_in_arguments_calls_and_bytes(cluster: Cluster, tmp_path: Path) -> None:
     runs = []

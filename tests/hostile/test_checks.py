@@ -61,10 +61,10 @@ TEXTS = {
 PASSED = {
     "right": "",
     "right, for nobody to read": "",
-    "right, far down": "it lies more than 20 folders deep",
+    "right, far down": "it is more than 20 folders deep",
     "right, among thousands": "files, of which only 2,000 are copied",
     "right, among odd names": "it is a pipe",
-    "right, beside gigabytes": "the files together have more than 64 MiB",
+    "right, beside gigabytes": "all files together are larger than 64 MiB",
     "right, beside a pipe": "it is a pipe",
 }
 """What is right all the same, and what of it the check is not given."""

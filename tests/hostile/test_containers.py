@@ -141,7 +141,7 @@ def test_memory_that_outlives_its_writer_is_counted_and_given_back(
 
     result = run("floods.py", what, 1024 * MIB, on=small)
 
-    told = {"shm": "for lack of memory", "trace": "of trace that had not been taken yet; the rest is dropped"}
+    told = {"shm": "for lack of memory", "trace": "of trace that its agent had not sent yet; the rest is dropped"}
     assert told[what] in result.reason or golden(1) in result.reason, result.reason
 
 

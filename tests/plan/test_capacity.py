@@ -16,7 +16,7 @@ PLENTY = Capacity(memory_bytes=10**15, threads=10**9, open_files=10**9, all_open
     ("capacity", "message"),
     [
         (Capacity(memory_bytes=2_440_000_000), r"GB of memory and this machine has 2.44 GB: at most \d+ nodes fit\n"),
-        (Capacity(memory_bytes=1_000_000), "of memory and this machine has 1 MB: not one node fits\n"),
+        (Capacity(memory_bytes=1_000_000), "of memory and this machine has 1 MB: no node fits\n"),
         (Capacity(threads=2_500), r"processes and threads and this machine has 2,500: at most \d+ nodes fit\n"),
         (Capacity(threads=30), "processes and threads and this machine has 30: at most 1 node fits\n"),
         (Capacity(open_files=1_000), r"open files in one process and this machine has 1,000: at most \d+ nodes fit\n"),

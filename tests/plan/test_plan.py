@@ -12,6 +12,7 @@ from lab.errors import UsageError
 from lab.plan.cluster import MASTER_PORT, ClusterInfo, Node, Shape
 from lab.plan.plan import PlanOptions, make_plan, unmade_cluster
 from lab.spec.keys import Volume
+from lab.spec.launching import Launching
 from lab.spec.load import scenario_from_script
 from lab.spec.scenario import Expect, Scenario, Tracing
 from tests.golden import golden
@@ -73,6 +74,22 @@ def test_the_scenarios_own_variables_win(scenario: Scenario):
 
 def test_every_rank_has_the_same_arguments(scenario: Scenario):
     assert {worker.argv for worker in plan(scenario).workers} == {("s.py", "--epochs", "3")}
+
+
+def test_names_in_braces_are_the_values_of_each_rank(scenario: Scenario):
+    words = ("--rank", "{rank}", "tcp://{master_addr}:{master_port}", "{local_rank}/{nproc_per_node}", "{nnodes}{x}")
+    planned = plan(replace(scenario, args=words), 2, 2)
+    host = f"tcp://{planned.master_addr}:{planned.master_port}"
+    assert [worker.argv[1:] for worker in planned.workers] == [
+        ("--rank", str(rank), host, f"{rank % 2}/2", "2{x}") for rank in range(4)
+    ]
+
+
+@pytest.mark.features
+def test_a_launcher_of_its_own_cannot_give_each_rank_its_arguments(scenario: Scenario):
+    with pytest.raises(UsageError, match="torchrun gives each rank the same arguments") as caught:
+        plan(replace(scenario, args=("{rank}",), launcher=Launching(name="torchrun")))
+    assert "RANK" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,9 @@ def test_what_is_not_written_over_is_kept_byte_for_byte(data: bytes) -> None:
     assert all(kept(*in_pieces(data, seed)) == data for seed in range(20))
 
 
-@pytest.mark.parametrize("data", [bytes(range(256)) * 64, b"\xff\xfe\x00\r\n\x80" * 1000, b"ab\rcd\x00\rx" * 40_000])
+@pytest.mark.parametrize(
+    "data", [bytes(range(256)) * 64, b"\xff\xfe\x00\r\n\x80" * 1000, b"ab\rcd\x00\rx" * 40_000], ids=len
+)
 def test_what_is_no_text_is_kept_byte_for_byte(data: bytes) -> None:
     assert kept(data) == data
     assert kept(*(data[at : at + 4096] for at in range(0, len(data), 4096))) == data

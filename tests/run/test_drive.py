@@ -496,7 +496,7 @@ def test_every_event_is_a_line_of_json(drive):
 
 
 def test_a_node_that_gives_the_run_up_ends_it_at_once_and_says_why(drive):
-    engine = FakeEngine({0: [], 1: [Refused("", "run", "nothing was heard from its command for 60 s")]})
+    engine = FakeEngine({0: [], 1: [Refused("", "run", "its command did not report for 60 s")]})
     driven = drive(engine, timeout_s=60.0)
     facts = driven.drive()
     assert facts.refused == golden(1)
@@ -508,7 +508,7 @@ def test_a_node_that_gives_the_run_up_ends_it_at_once_and_says_why(drive):
 def test_a_node_that_does_not_know_the_run_any_more_is_noticed_at_the_next_ping(drive, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(agent_channels, "_PING_S", 0.01)
     monkeypatch.setattr(agent_channels, "_TICK_S", 0.01)
-    gone = [Refused("", "ping", "run 'r' does not have node1")]
+    gone = [Refused("", "ping", "node1 does not belong to run 'r'")]
     facts = drive(FakeEngine({0: [], 1: []}, answers={"node1": {"ping": gone}}), timeout_s=60.0).drive()
     assert facts.refused == golden(1)
 

@@ -31,7 +31,7 @@ class Refused(ClusterError):
     """The engine answered with an error."""
 
     def __init__(self, status: int, explanation: str) -> None:
-        super().__init__(f"the Docker engine refused a request: {explanation}", "`lab doctor` may know more")
+        super().__init__(f"the Docker engine refused a request: {explanation}", "`lab doctor` checks the engine")
         self.status = status
         self.explanation = explanation
 
@@ -352,7 +352,7 @@ class Connection:
         except docker.errors.APIError as error:
             raise Refused(error.status_code or 0, str(error.explanation)) from error
         except docker.errors.DockerException as error:
-            raise ClusterError(f"the Docker engine was not asked: {error}") from error
+            raise ClusterError(f"cannot send the request to the Docker engine: {error}") from error
         except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
             raise _stopped(error) from error
 

@@ -45,7 +45,7 @@ def _image(connection: Connection, image: str) -> Check:
         return Check("ok", "image", image)
     own = image == DEFAULT_IMAGE
     fix = "`lab up` builds it, or `lab image build`" if own else f"`lab up` pulls it, or docker pull {image}"
-    return Check("warning", "image", f"{image} is not there yet", fix)
+    return Check("warning", "image", f"the engine does not have {image} yet", fix)
 
 
 def _inside(connection: Connection, image: str) -> list[Check]:
@@ -68,6 +68,6 @@ def _recorder(image: str, *, built: bool) -> Check:
     if built:
         return Check("ok", "recorder", f"compiled, in {image}")
     if image == DEFAULT_IMAGE:
-        result = f"the one in Python, which is slower: {image} has no compiled one that fits this version of the lab"
+        result = f"in Python, which is slower: {image} has no compiled recorder for this version of the lab"
         return Check("warning", "recorder", result, "lab image build, then lab down and lab up")
-    return Check("ok", "recorder", f"the one in Python; {image} has no compiled one")
+    return Check("ok", "recorder", f"in Python; {image} has no compiled recorder")

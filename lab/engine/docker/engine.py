@@ -199,7 +199,7 @@ class DockerEngine:
         last = f": {complaints[-1]}" if complaints else ""
         if state.exit_code == NO_TORCH:
             return ImageUnfit(f"image {image} has no Python that can import torch", "use an image with torch installed")
-        hint = "raise --memory" if state.out_of_memory or state.exit_code == 137 else "`lab doctor` may know more"
+        hint = "raise --memory" if state.out_of_memory or state.exit_code == 137 else "`lab doctor` checks the engine"
         return ClusterError(f"{channel.node.name} {state.sentence()} while it was starting{last}", hint)
 
     def has_image(self, image: str) -> bool:

@@ -74,8 +74,8 @@ def requests_for(
     mounted = [*(volume.source for volume in shape.volumes), *shape.data.values()]
     if shape.strict and mounted:
         raise ClusterUnfit(
-            f"a strict cluster mounts no folder of this machine, and {mounted[0]} is to be one",
-            "leave the volumes, the data or --strict out",
+            f"a strict cluster cannot mount folders of this machine, such as {mounted[0]}",
+            "leave out the volumes, the data, or --strict",
         )
     labels = {**label.cluster_labels(cluster, owner, shape.to_json(), run), label.LIMITS: limits.to_json()}
     network, volume = f"lab-{cluster}", f"lab-{cluster}-shared"
@@ -244,8 +244,8 @@ def refuse_targets(shape: Shape) -> None:
     for inner, outer in permutations(targets, 2):
         if inner != outer and inner.is_relative_to(outer):
             raise ClusterUnfit(
-                f"volume {inner} cannot be mounted: it lies in {outer}, which is a volume too",
-                "mount them beside each other",
+                f"volume {inner} cannot be mounted: it is inside {outer}, which is a volume too",
+                "mount them next to each other",
             )
 
 

@@ -145,7 +145,7 @@ def _remove_once(connection: Connection, labels: list[str]) -> tuple[Removed, li
 
 
 def _remove_one(connection: Connection, path: str) -> str | None:
-    """Remove an object; return why the engine refused, empty if it was removed, None if it was gone."""
+    """Remove an object; return why the engine refused, empty after a removal, None if it was gone."""
     try:
         return None if connection.request_existing("DELETE", path) is None else ""
     except Refused as refused:
@@ -163,5 +163,5 @@ def _how_to_remove(connection: Connection, left: Sequence[_Left]) -> str:
             if users:
                 cut = "; ".join(f"docker network disconnect --force {network} {one['Name']}" for one in users.values())
                 return f"`{cut}`, then `lab down` again"
-        return f"`docker network rm {network}` once nothing is on it, or once the engine was started anew"
+        return f"`docker network rm {network}` once nothing uses it, or after a restart of the engine"
     return f"`docker {left[0].kind} rm --force {left[0].name}`, then `lab down` again" if left else ""

@@ -42,8 +42,8 @@ def free_network(home: Path, cluster: str, nodes: int) -> str:
         if number + wanted <= _NETWORKS and used.isdisjoint(range(_FIRST + number, _FIRST + number + wanted)):
             return network_name(_FIRST + number)
     raise ClusterUnfit(
-        f"{format_count(nodes, 'node')} need {format_count(wanted, 'network')} of loopback addresses, one after the "
-        f"other, and of the {_NETWORKS:,} that there are {format_count(len(used), 'is', 'are')} taken",
+        f"{format_count(nodes, 'node')} need {format_count(wanted, 'consecutive network')} of loopback addresses; "
+        f"{len(used):,} of {_NETWORKS:,} are in use",
         "ask for fewer nodes, or remove clusters with `lab down --all`",
     )
 
@@ -130,7 +130,8 @@ def _refuse_impossible(shape: Shape) -> None:
                 f"use {volume.source} as the target too, or the docker engine",
             )
     if shape.strict:
-        raise ClusterUnfit("the local engine cannot be strict: its workers are you", "use --engine docker")
+        why = "--strict needs the docker engine: local workers run as your own user"
+        raise ClusterUnfit(why, "use --engine docker")
     if shape.image is not None:
         hint = "leave the image out, or use --engine docker"
-        raise ClusterUnfit(f"the local engine has no images, so not {shape.image}", hint)
+        raise ClusterUnfit(f"the local engine cannot use the image {shape.image}: it has no images", hint)

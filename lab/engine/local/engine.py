@@ -53,8 +53,8 @@ class LocalEngine(agent_holder.HolderEngine):
     traits = Traits(
         cannot={
             "limits": "the local engine cannot do: its nodes are processes of this machine",
-            "memory": "would eat the memory of this machine itself",
-            "links": "the local engine cannot do: all its nodes have the one loopback of this machine",
+            "memory": "would use up the memory of this machine",
+            "links": "the local engine cannot do: its nodes share the loopback interface of this machine",
             "cable": "the local engine cannot do: its nodes share the network of this machine",
         }
     )
@@ -169,7 +169,7 @@ class LocalEngine(agent_holder.HolderEngine):
         agent_holder.paused_file(node.handle).write_text(str(pid))
         running = processes.stop_processes(lambda: [pid, *processes.list_descendants(pid)], agent_holder.ENDING_S)
         if running:
-            raise ClusterError(f"{format_count(len(running), 'process', 'processes')} of {node.name} would not stop")
+            raise ClusterError(f"{format_count(len(running), 'process', 'processes')} of {node.name} did not stop")
 
     def resume(self, node: Node) -> None:
         """Continue every process of a node, the agent last, so that it finds them running."""

@@ -119,7 +119,7 @@ def _torch() -> list[Check]:
 def _recorder(torch: str) -> Check:
     if Path(build.cache_folder(), build.file_name(torch)).is_file():
         return Check("ok", "recorder", f"compiled, in {build.cache_folder()}")
-    result = f"the one in Python; `{Path(sys.executable).name} -m {build.__name__}` builds a faster one"
+    result = f"in Python; `{Path(sys.executable).name} -m {build.__name__}` builds a faster one"
     return Check("ok", "recorder", result)
 
 

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 from functools import partial
 
+from lab.cli import arguments as shared
 from lab.cli.arguments import open_record, print_answer
 from lab.cli.call import Command, Parser
 
@@ -38,10 +39,12 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     return print_answer(arguments, partial(notation.calls_json, trace), lambda _: notation.calls_text(trace))
 
 
-def _add_update(parser: argparse.ArgumentParser) -> None:
-    what = "rewrite the snapshots of `expect: calls: snapshot`; --no-update: do not even write missing ones"
-    default = "(default: write missing ones, except if CI is set)"
-    parser.add_argument("--update", action=argparse.BooleanOptionalAction, help=f"{what} {default}")
+def _add_update(parser: Parser) -> None:
+    about = (
+        "write the snapshots of `expect: calls: snapshot` again; with --no-update, write none (default: write those "
+        "that are missing, and none if CI is set)"
+    )
+    shared.add_options(parser.group("record"), "--update", action=argparse.BooleanOptionalAction, help=about, rare=True)
 
 
 UPDATE = Command(_add_update, lambda arguments, verb: verb(arguments))

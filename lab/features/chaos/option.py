@@ -7,28 +7,28 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lab.cli import arguments as shared
+from lab.cli.call import Parser
 from lab.errors import UsageError
 
-_OPTIONS = {"seed": "--seed", "kinds": "--faults", "most": "--most", "out": "--out"}
+_OPTIONS = {"schedules": "--schedules", "seed": "--seed", "kinds": "--faults", "most": "--most", "out": "--out"}
 DRAWN = 50
 """Default number of schedules of a search."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Add `--chaos` and its options."""
-    group = parser.add_argument_group("search for faults that the scenario does not survive")
-    group.add_argument(
-        "--chaos",
-        action="store_true",
-        help=f"run it under random faults at its own calls, phases, and notes, on a separate cluster; "
-        f"--runs N: N schedules (default: {DRAWN}); a failing one is shrunk and written as a scenario",
-    )
-    group.add_argument("--seed", type=int, metavar="N", help="seed of the schedules (default: 0)")
-    about = "kinds of faults, such as kill,pause (default: all that do not change data)"
-    group.add_argument("--faults", dest="kinds", metavar="KINDS", help=about)
-    group.add_argument("--most", type=shared.positive, metavar="N", help="most faults at once (default: 3)")
-    about = "file for the scenario (default: chaos-SEED-NAME.yaml, next to the script)"
-    group.add_argument("--out", type=Path, metavar="FILE", help=about)
+    group = parser.group("faults")
+    group.add_argument("--chaos", action="store_true", help="search for faults that the scenario does not survive")
+    about = f"with --chaos: run it under N schedules of faults (default: {DRAWN})"
+    shared.add_options(group, "--schedules", type=shared.positive, metavar="N", help=about, rare=True)
+    about = "with --chaos: draw the schedules from this seed (default: 0)"
+    shared.add_options(group, "--seed", type=int, metavar="N", help=about, rare=True)
+    about = "with --chaos: draw these kinds, such as kill,pause (default: all that do not change data)"
+    shared.add_options(group, "--faults", dest="kinds", metavar="KINDS", help=about, rare=True)
+    about = "with --chaos: at most N faults at once (default: 3)"
+    shared.add_options(group, "--most", type=shared.positive, metavar="N", help=about, rare=True)
+    about = "with --chaos: file of the scenario that fails (default: chaos-SEED-NAME.yaml next to the script)"
+    shared.add_options(group, "--out", type=Path, metavar="FILE", help=about, rare=True)
 
 
 def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:

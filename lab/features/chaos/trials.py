@@ -28,7 +28,6 @@ from lab.features.chaos.search import PROOFS, Pool, Schedule, SearchResult, Tria
 from lab.features.faults.fault import broken_in, with_faults
 from lab.features.faults.kinds import key_of
 from lab.plan.plan import shape_for
-from lab.record.layout import RUNS
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.report.style import Style, style_for
@@ -215,9 +214,8 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
     scenarios, options, shape = read_arguments(arguments)
     if len(scenarios) != 1:
         raise UsageError(f"--chaos searches one scenario, not {len(scenarios)}")
-    scenario, seed, began, runs = scenarios[0], arguments.seed or 0, time.monotonic(), schedules
-    if str(options.runs).isdecimal():  # with --chaos, --runs is the number of schedules
-        options, runs = replace(options, runs=RUNS), int(str(options.runs))
+    scenario, seed, began = scenarios[0], arguments.seed or 0, time.monotonic()
+    runs = arguments.schedules or schedules
     path = choose_scenario_path(scenario, seed, arguments.out)
     name = check_name(arguments.name) if arguments.name else default_name()
     engine, why = select_engine(arguments.engine, name)

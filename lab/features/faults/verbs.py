@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from lab.cli import arguments as shared
-from lab.cli.call import Command
+from lab.cli.call import Command, Parser
 from lab.cluster import Cluster
 from lab.engine.select import engine_names
 from lab.errors import UsageError
@@ -177,23 +177,14 @@ def _start(arguments: argparse.Namespace) -> int:
     return shared.print_answer(arguments, lambda: cluster_json(info), lambda _: sentence)
 
 
-def _add_run_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--network",
-        metavar="PROFILE",
-        help="give links the properties of a network profile, such as lan-1g or wan-40ms (docker engine)",
-    )
-    parser.add_argument(
-        "--fault",
-        dest="faults",
-        action="append",
-        default=[],
-        metavar="WHAT",
-        help="inject a fault, in addition to the scenario's: 'kill: node2, when: {at: 2s}', or a YAML file",
-    )
-    parser.add_argument(
-        "--keep-faults", action="store_true", help="keep the faults of `lab fault`, before and after the run"
-    )
+def _add_run_options(parser: Parser) -> None:
+    group = parser.group("faults")
+    about = "inject a fault, such as 'kill: node2, when: {at: 2s}', or the faults of a YAML file"
+    group.add_argument("--fault", dest="faults", action="append", default=[], metavar="FAULT", help=about)
+    about = "give links the delay and rate of a network profile, such as lan-1g or wan-40ms (on Docker)"
+    shared.add_options(group, "--network", metavar="PROFILE", help=about, rare=True)
+    about = "do not undo the faults of `lab fault` before and after the run"
+    shared.add_options(group, "--keep-faults", action="store_true", help=about, rare=True)
 
 
 def _run_with_faults(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:

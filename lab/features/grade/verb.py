@@ -28,12 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     about = "the assignment (default: the only YAML file in DIR)"
     shared.add_options(parser, "--scenario", type=Path, metavar="FILE", help=about, complete="scenarios")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write a table for spreadsheets")
-    parser.add_argument(
-        "--html", type=Path, metavar="FOLDER", help="write an overview page, and one page per submission"
-    )
-    parser.add_argument(
-        "-j", dest="jobs", type=shared.positive, default=1, metavar="N", help="clusters at the same time"
-    )
+    parser.add_argument("--html", type=Path, metavar="FOLDER", help="write an overview, and a page per submission")
+    parser.add_argument("-j", "--jobs", type=shared.positive, default=1, metavar="N", help="clusters in parallel")
     parser.add_argument("--trust", action="store_true", help="grade without isolation; every result says so")
     shared.add_options(parser, "--engine", help="what provides nodes")
     shared.add_options(parser, "--nodes", "--nproc-per-node", "--cold", "--timeout")

@@ -8,7 +8,7 @@ stopped over a group. The first group is created by a rendezvous, in which ranks
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Literal
 
@@ -74,7 +74,7 @@ class GroupDestroyed(Finding):
     gone: tuple[int, ...]
     entered: tuple[int, ...]
     alone: bool
-    """Whether fewer ranks used it than destroyed it, so that they went on alone."""
+    """Whether fewer ranks used it than destroyed it, so that they continued alone."""
     group: str = ""
     """Empty for the default group."""
     destroyed_at: tuple[str, ...] = ()
@@ -116,6 +116,8 @@ class Rendezvous(Finding):
     """How many peers were missing."""
     absent: tuple[f.Activity, ...] = ()
     stuck: tuple[int, ...] = ()
+    own: str = ""
+    """Address of the run's own store, if ranks looked for another one in vain."""
 
     def render(self) -> Words:
         """Say what each rank looked for, and why it did not meet the others."""
@@ -141,13 +143,16 @@ class Rendezvous(Finding):
             did = join_words(describe_activities(self.absent))
             why = f"{name_ranks(one.rank for one in self.absent)} did not connect to it ({did})"
         ranks, stuck = format_count(world, "rank"), name_ranks(self.stuck)
+        tip = f" (this run's store is at tcp://{{MASTER_ADDR}}:{{MASTER_PORT}}, {self.own})" if self.own else ""
+        number, size = "pass each rank its own: '{rank}' in `args`", "pass '{world_size}' in `args`"
         return {
-            "unanswered": f"no store answered {name_ranks(self.silent)} at {self.address}{than}{error}",
-            "sizes": f"{there}, but ranks do not agree on the world size: {sides}",
-            "same_rank": f"{there}, but {sides}",
+            "unanswered": f"no store answered {name_ranks(self.silent)} at {self.address}{than}{error}{tip}",
+            "sizes": f"{there}, but ranks do not agree on the world size: {sides} ({size})",
+            "same_rank": f"{there}, but {sides} ({number})",
             "beyond": f"{there}, but {sides} of a world of {world}: its ranks are 0 to {world - 1}",
             "unconnected": f"{there} and all {ranks} reached it; {stuck} did not get connected to {met}",
-            "missing": f"{there}, but {peers} missing: {name_ranks(self.met)} expected {ranks}, but {why}",
+            "missing": f"{there}, but {peers} missing: {name_ranks(self.met)} expected {ranks}, but {why}"
+            + (f" ({size})" if world > self.run_size else ""),
         }[self.how]
 
 
@@ -338,10 +343,38 @@ def _unmet(asked: Lookups, stuck: tuple[int, ...], evidence: Evidence) -> Rendez
     hosts = [rank for rank in silent if asked[rank].asked_rank == 0 and not _is_runs(asked[rank], evidence)]
     if silent and not (hosts and (met or len(silent) == 1)):
         why = next((of.error.partition("\n")[0] for of in asked.values() if of.error), "")
-        return Rendezvous(how="unanswered", address=addresses[silent[0]], silent=silent, met=met, error=why)
+        plan, is_own = evidence.record.plan(), all(_is_runs(asked[rank], evidence) for rank in silent)
+        own = "" if is_own or not plan.master_addr else f"{plan.master_addr}:{plan.master_port}"
+        return Rendezvous(how="unanswered", address=addresses[silent[0]], silent=silent, met=met, error=why, own=own)
     return (
         _numbered(asked, stuck, evidence) if met else None
     )  # if rank 0 is alone, it is unknown whether it hosts a store
+
+
+def cannot_meet(evidence: Evidence, addresses: Collection[str]) -> bool | None:
+    """Return whether every rank waits in init_process_group for what cannot come; None: a rank got past it.
+
+    Args:
+        evidence: of a run that still goes.
+        addresses: of the nodes.
+    """
+    traces = evidence.trace.ranks.values()
+    if any(phase.end is not None for trace in traces for phase in trace.phases if phase.name == "init_process_group"):
+        return None
+    facts = next(iter(explain_rendezvous(evidence)), None)
+    waits = all(_lookup(evidence, rank) is not None and not of.over for rank, of in evidence.ranks.items())
+    if not waits or not isinstance(facts, Rendezvous):
+        return False
+    elsewhere = facts.how == "unanswered" and not _may_answer(facts.address.rpartition(":")[0], addresses)
+    exceeds_run = facts.how == "missing" and facts.world_size > facts.run_size
+    return elsewhere or exceeds_run or facts.how in ("sizes", "same_rank", "beyond")
+
+
+def _may_answer(host: str, addresses: Collection[str]) -> bool:
+    """Return whether a store of another node can have this address. A name can be that of any node."""
+    if _LOOPBACK.match(host):
+        return any(map(_LOOPBACK.match, addresses))
+    return not re.fullmatch(r"[\d.]+|.*:.*", host) or host in addresses
 
 
 def _rendezvous(facts: Rendezvous | None, asked: Lookups, evidence: Evidence) -> list[Finding]:

@@ -59,8 +59,9 @@ def announce_page(arguments: argparse.Namespace, path: Path, data: dict[str, Any
     return 0
 
 
-def _add_report(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--report", action="store_true", help="write the run as an HTML page, and open it")
+def _add_report(parser: Parser) -> None:
+    about = "write the report of the run, an HTML page, and open it"
+    parser.group("output").add_argument("--report", action="store_true", help=about)
 
 
 def _run_and_report(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:

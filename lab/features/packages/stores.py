@@ -250,7 +250,7 @@ class EnvironmentPackages(_Store):
         target = ask_python(_OWN, work)
         wheels = fetch_wheels(target, requirements, work, announce)
         check_wheels(target, wheels, whole_path=False)
-        announce(f"packages: installing {len(wheels)} over {_OWN}")
+        announce(f"packages: installing {len(wheels)} over {_OWN}" if wheels else f"packages: {_OWN} has all of them")
         about = {"base": sys.executable, "requirements": requirements, "added": [path.name for path in wheels]}
         try:
             _remove(folder)

@@ -26,7 +26,7 @@ from lab.features.faults.fault import all_faults, explain_unsupported
 from lab.features.faults.kinds.links import network_of
 from lab.features.functions.distributed import Provided, provide_clusters
 from lab.features.functions.pack import CallOptions
-from lab.features.pytest.pool import WarmCluster, pool_of
+from lab.features.pytest.pool import SessionCluster, pool_of
 from lab.features.pytest.stash import SUMMARY_LINES
 from lab.features.suite import SUITE_REPORT
 from lab.features.suite.view import last_printed, read_tail
@@ -122,7 +122,7 @@ def checked_shape(keywords: Mapping[str, Any], where: str) -> dict[str, Any]:
 # -- clusters and runs of a test
 
 
-def cluster_of(item: pytest.Item) -> WarmCluster:
+def cluster_of(item: pytest.Item) -> SessionCluster:
     """Return the warm cluster that a test's marker requests; if it is unavailable, end the test with the reason."""
     try:
         shape = wanted_by(item)
@@ -134,7 +134,7 @@ def cluster_of(item: pytest.Item) -> WarmCluster:
         raise pytest.fail.Exception(sanitize_text(str(error)), pytrace=False) from None
 
 
-def cluster_for(item: pytest.Item, shape: Mapping[str, Any]) -> WarmCluster:
+def cluster_for(item: pytest.Item, shape: Mapping[str, Any]) -> SessionCluster:
     """Return the warm cluster of a shape, from `checked_shape` or `wanted_by`, for a test: up and whole.
 
     Raises:
@@ -267,7 +267,7 @@ class ScenarioItem(pytest.Item):
 def provided_for(item: pytest.Item) -> AbstractContextManager[None]:
     """Provide clusters and options to distributed functions that are called while a test runs."""
 
-    def cluster(keywords: Mapping[str, Any]) -> WarmCluster:
+    def cluster(keywords: Mapping[str, Any]) -> SessionCluster:
         with _turn:
             return cluster_for(item, {**wanted_by(item), **checked_shape(keywords, "@lab.distributed")})
 

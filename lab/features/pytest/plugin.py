@@ -19,7 +19,7 @@ from lab.engine.select import CHOICES
 from lab.features.pytest.stash import DEADLINE, POOL, SUMMARY_LINES
 
 if TYPE_CHECKING:
-    from lab.features.pytest.pool import WarmCluster
+    from lab.features.pytest.pool import SessionCluster
     from lab.record.result import Result
 
 
@@ -104,7 +104,7 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 
 
 @pytest.fixture(name="cluster")
-def warm_cluster(request: pytest.FixtureRequest) -> WarmCluster:
+def warm_cluster(request: pytest.FixtureRequest) -> SessionCluster:
     """The warm cluster of the test's marker `lab`, up and whole; without a marker, one of three nodes."""
     from lab.features.pytest.items import cluster_of, keep_snapshots
 

@@ -127,8 +127,8 @@ class Session:
         return result
 
 
-class WarmCluster(Calls, Cluster):
-    """A cluster that lives longer than a test; see `Cluster`.
+class SessionCluster(Calls, Cluster):
+    """A cluster that several tests of a session share; see `Cluster`.
 
     Args:
         session: Session that it belongs to.
@@ -197,7 +197,7 @@ class Pool:
         self._choice: str = session.config.getoption("lab_engine")
         self._select: Callable[[str], tuple[Engine, str]] = cache(select_engine)
         self._machine: Callable[[str], Machine] = cache(lambda name: self._select(name)[0].machine())
-        self._kept: dict[str, WarmCluster] = {}
+        self._kept: dict[str, SessionCluster] = {}
         """By shape, the least recently used first."""
         self._impossible: dict[str, ImageError] = {}
         """Shapes whose image is not available; the pool tries it only once."""
@@ -214,7 +214,7 @@ class Pool:
         """
         return self._select(self._choice if choice == "auto" else choice)
 
-    def cluster(self, *, engine: str = "auto", **shape: Any) -> WarmCluster:
+    def cluster(self, *, engine: str = "auto", **shape: Any) -> SessionCluster:
         """Return the cluster of a shape, up and whole; create it if it is missing, or if a test has broken it.
 
         Args:
@@ -247,7 +247,7 @@ class Pool:
         return cluster
 
     @contextmanager
-    def standalone(self, *, engine: str = "auto", **shape: Any) -> Iterator[WarmCluster]:
+    def standalone(self, *, engine: str = "auto", **shape: Any) -> Iterator[SessionCluster]:
         """Yield a cluster that is not up: a run on it creates one for itself, and removes it.
 
         Args:
@@ -266,7 +266,7 @@ class Pool:
             remove_locks(where.name, cluster.name)
             cluster.keeping.close()
 
-    def _make(self, engine: Engine, key: str, shape: dict[str, Any]) -> WarmCluster:
+    def _make(self, engine: Engine, key: str, shape: dict[str, Any]) -> SessionCluster:
         if key in self._impossible:
             raise self._impossible[key].with_traceback(None)
         self._evict_unused(engine, shape["nodes"], _memory_bytes(shape))
@@ -283,7 +283,7 @@ class Pool:
             raise
         return cluster
 
-    def _keep(self, engine: Engine, shape: Mapping[str, Any], lasting: str = "") -> WarmCluster:
+    def _keep(self, engine: Engine, shape: Mapping[str, Any], lasting: str = "") -> SessionCluster:
         """Create a cluster object that is not up yet, under a name that only this process has.
 
         Args:
@@ -300,7 +300,7 @@ class Pool:
             keeping.enter_context(keeper_lock(engine.name, name).held(purpose))
         if self._guard is None or self._guard.poll() is not None:  # it was killed
             self._guard = start_guard()
-        cluster = WarmCluster(self.session, name=name, engine=engine, announce=self.session.announce, **shape)
+        cluster = SessionCluster(self.session, name=name, engine=engine, announce=self.session.announce, **shape)
         cluster.keeping = keeping
         return cluster
 

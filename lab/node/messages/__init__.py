@@ -1,1 +1,1 @@
-"""All that is said, and how it is written: between lab and agent, agent and worker, rank and caller."""
+"""The messages between lab and agent, agent and worker, rank and caller, and their encoding."""

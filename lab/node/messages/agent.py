@@ -139,7 +139,7 @@ class FromRank(Message):
     node: str = ""
     run: str = ""
     attempt: str = ""
-    """Identifies the workers that meet one another in a run; empty where the launcher makes only one attempt."""
+    """Identifies the workers that meet each other in a run; empty where the launcher makes only one attempt."""
 
 
 class NodeEvent(Message):
@@ -459,7 +459,7 @@ class WorkerSettings(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """What the children of a launcher's process need in order to become workers."""
+    """What the children of a launcher's process need to become workers."""
 
     settings: WorkerSettings
     workers: tuple[WorkerStart, ...]

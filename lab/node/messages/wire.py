@@ -163,7 +163,7 @@ class Connection:
 
     @property
     def congested(self) -> bool:
-        """Whether so much waits to be sent that nothing should be added."""
+        """Whether so many bytes wait for the client that the agent should add nothing."""
         return len(self._waiting) > _BACKLOG_BYTES
 
     def drain(self) -> None:
@@ -208,7 +208,7 @@ class Sender:
 
     @property
     def congested(self) -> bool:
-        """Whether so much waits to be sent that nothing should be added."""
+        """Whether so many bytes wait for the client that the agent should add nothing."""
         return self.client is not None and self.client.congested
 
     def drain(self) -> None:
@@ -217,7 +217,7 @@ class Sender:
             self.client.drain()
 
     def send_cleaning(self) -> None:
-        """Report once a second that the cleanup goes on: clients wait for the end of the run with a deadline."""
+        """Report once a second that the cleanup continues: clients wait for the end of the run with a deadline."""
         now = time.monotonic()
         if now - self._cleaning_sent > _CLEANING_EVERY_S:
             self._cleaning_sent = now

@@ -1,1 +1,1 @@
-"""What runs in the process of a rank, around the user's script."""
+"""The code in the process of a rank that runs around the user's script."""

@@ -11,10 +11,10 @@ from typing import Any
 RESULTS_VARIABLE = "LAB_RESULTS"
 """Variable with the path of a JSON file: the results of all ranks."""
 FOLDER_VARIABLE = "LAB_WORK_FOLDER"
-"""Variable with the folder that has copies of what the ranks of node 0 left."""
+"""Variable with the folder that has copies of the files of the ranks of node 0."""
 LEFT_OUT_VARIABLE = "LAB_LEFT_OUT"
-"""Variable with the path of a JSON file: the reason for each path that was not copied."""
-_HINT = "lab.read_output reads what ranks left within limits"
+"""Variable with the path of a JSON file: for each path without a copy, the reason."""
+_HINT = "lab.read_output reads files of ranks within limits"
 
 
 class CheckError(Exception):
@@ -25,7 +25,7 @@ CheckError.__module__ = "lab"
 
 
 def main() -> None:
-    """Call `FILE.py:FUNCTION` from the command line with the list of results; an error in it is the verdict."""
+    """Call `FILE.py:FUNCTION` from the command line with the list of results; its error decides the verdict."""
     file, _, function = sys.argv[1].partition(":")
     with open(os.environ[RESULTS_VARIABLE], encoding="utf-8") as results_file:
         results = json.load(results_file)

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from ..processes import read_words
 
 _NAME = "gloo_tcp_loop"
-_SIGNAL = signal.SIGURG  # it is ignored unless a program wants it
+_SIGNAL = signal.SIGURG  # without a handler it has no effect
 _EVERY_NS = 500_000
 _SIGEV_THREAD_ID = 4
 

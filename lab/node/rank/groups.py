@@ -1,7 +1,7 @@
 """Process groups of a script in this run: their backend, the store where they meet, and how they end.
 
 torchrun sets `TORCHELASTIC_USE_AGENT_STORE=True`. PyTorch then assumes for every address in a script that another
-process hosts the store. A script that starts processes of its own, at another address, then waits for ever. So a
+process hosts the store. A script that starts processes of its own, at another address, then waits forever. So a
 process of a run uses the run's store at the run's address, and the store of its own rank 0 at every other one.
 """
 
@@ -33,7 +33,7 @@ HOSTED = "true"
 The Python half of PyTorch compares with `True`, so it has their rank 0 host the store. The C++ half accepts any
 spelling. From PyTorch 2.7 on it lets rank 0 use an existing store at the port of the run."""
 _BACKEND_POSITIONS = {"init_process_group": 0, "_new_group_with_tag": 2}
-"""Position of the backend among the arguments of these functions of PyTorch; all others make groups by them."""
+"""Position of the backend among the arguments of these functions of PyTorch; all others call these to make groups."""
 _reported: set[str] = set()
 _kept: list[Any] = []
 """Destroyed groups."""
@@ -58,7 +58,7 @@ def choose_backend(rank: int, folder: str, note_socket: str) -> None:
         @wraps_function(make)
         def wrapper(*arguments: Any, **named: Any) -> Any:
             requested = arguments[position] if len(arguments) > position else named.get("backend")
-            # A group for which nothing is named has the backend of the default one.
+            # A group without a named backend has the backend of the default group.
             if not isinstance(requested or "", str) or (position and not requested):
                 return make(*arguments, **named)
             asked = str(requested or "")
@@ -67,7 +67,7 @@ def choose_backend(rank: int, folder: str, note_socket: str) -> None:
             if is_other and asked not in _reported:  # once, because a script may make many groups
                 _reported.add(asked)
                 at = note.line_in(folder, traceback.walk_stack(sys._getframe()))
-                with suppress(OSError):  # the agent has gone
+                with suppress(OSError):  # the agent has ended
                     named_other = Named(rank, time.time(), named=asked, backend=wanted, instead=instead, at=at)
                     note.send_statement(note_socket, named_other)
             backend = wanted if not asked or (instead and is_other) else asked
@@ -90,7 +90,7 @@ def choose_backend(rank: int, folder: str, note_socket: str) -> None:
 
 
 def _without_ranks(named: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments without the rank and the size, which MPI sets itself: PyTorch would warn of them."""
+    """Return arguments without rank and world size: MPI sets these itself, and PyTorch warns about them."""
     own = {"rank": os.environ.get("RANK"), "world_size": os.environ.get("WORLD_SIZE")}
     return {name: value for name, value in named.items() if name not in own or str(value) != own[name]}
 
@@ -127,7 +127,7 @@ def _is_same_host(one: str, other: str) -> bool:
 
 
 def keep_destroyed_groups() -> None:
-    """From now on keep destroyed groups until others are destroyed: the end of a group can block a process for ever.
+    """From now on keep destroyed groups until others are destroyed: the end of a group can block a process forever.
 
     A thread of gloo needs the interpreter's lock to drop its last work. If a DDP object has the last reference to the
     group, its end waits for that thread, and keeps the lock. If Python has a reference too, the group's end releases
@@ -150,7 +150,7 @@ def keep_destroyed_groups() -> None:
 
             return wrapper
 
-        if hasattr(module, "_world"):  # else another version of torch
+        if hasattr(module, "_world"):  # some versions of torch do not have it
             replace_function(module, "destroy_process_group", keeping)
 
     when_imported("torch.distributed.distributed_c10d", watch)

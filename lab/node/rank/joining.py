@@ -45,7 +45,7 @@ class _Process:
     """The rank that it claims."""
     left = False
     of_worker = False
-    """Whether it is a fork of a worker, whose crashes the agent learns of; other processes handle their own."""
+    """Whether it is a fork of a worker; the agent reports crashes of forks, other processes handle their own."""
 
     def forked(self) -> None:
         """Reset the state in a fork."""
@@ -93,7 +93,7 @@ os.register_at_fork(after_in_child=_process.forked)
 
 
 def make_environment(folder: str, values: int | None, before: str) -> dict[str, str]:
-    """Return variables with which every Python that a script starts loads this, where PYTHONPATH was `before`."""
+    """Return variables that make every Python of a script load this module; `before` is the old PYTHONPATH."""
     return {
         "PYTHONPATH": f"{STARTUP}{os.pathsep}{before}" if before else STARTUP,
         SETTINGS_VARIABLE: json.dumps({"folder": folder, "values": values}),
@@ -101,7 +101,7 @@ def make_environment(folder: str, values: int | None, before: str) -> dict[str, 
 
 
 def prepare_process(folder: str, values: int | None, note_socket: str, *, started: bool = False) -> None:
-    """Have this process, if a script `started` it, and its forks recorded if they join a process group.
+    """Record this process, if a script `started` it, and its forks once they join a process group.
 
     In a worker this comes after its own recorder.
     """
@@ -161,7 +161,7 @@ def _describe_store(store: Any) -> str:
 
 
 def _writes_stacks() -> int:
-    """Have this process write its Python stack on request, or when it crashes; return the descriptor of the file."""
+    """Make this process write its Python stack on request or in a crash; return the descriptor of the file."""
     import faulthandler
 
     stack = os.memfd_create("stack")
@@ -195,7 +195,7 @@ def _report_end() -> None:
 
 
 def _leaving(plain: Any) -> Any:
-    """Wrap what children of multiprocessing call as they end, even before an error that they raise is printed."""
+    """Wrap the exit function of multiprocessing, which children call before Python prints their error."""
 
     @wraps_function(plain)
     def _exit_function(*arguments: Any, **named: Any) -> Any:
@@ -203,7 +203,7 @@ def _leaving(plain: Any) -> Any:
         code = int(error is not None)
         if isinstance(error, SystemExit):
             code = error.code if isinstance(error.code, int) else int(error.code is not None)
-            error = error.__context__ if code else None  # PyTorch's spawn has reported that one, and leaves
+            error = error.__context__ if code else None  # PyTorch's spawn has reported that error and calls sys.exit
         if _process.rank >= 0 and error is not None and not _process.left:
             _process.report(error)
         _process.leave(code)

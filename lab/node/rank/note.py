@@ -50,7 +50,7 @@ def record_note(name: str, value: Any) -> None:
         print(f"note rank={rank} {name}={json.dumps(plain)}", flush=True)
         return
     send_statement(path, Note(rank=rank, time=time.time(), name=str(name), value=plain))
-    # Where the lab is installed beside it, the worker has its own copy of the hooks.
+    # If the script imports an installed lab, the worker has a second copy of the hooks.
     for action in getattr(sys.modules.get("labnode.node.hooks"), "hooks", hooks)("noted"):
         action(str(name), plain)
 
@@ -92,7 +92,7 @@ def to_plain(value: Any) -> Any:
         return [to_plain(item) for item in value]
     if isinstance(value, (set, frozenset)):
         return sorted((to_plain(item) for item in value), key=repr)
-    if hasattr(value, "detach"):  # a tensor; float() because bfloat16 and friends have no list form of their own
+    if hasattr(value, "detach"):  # a tensor, which NumPy may not have a type for, such as bfloat16
         value = value.detach().cpu().resolve_conj()
     if hasattr(value, "tolist"):
         return to_plain(value.tolist())
@@ -148,7 +148,7 @@ def line_in(folder: str, frames: Iterable[tuple[types.FrameType, int]]) -> str:
 
 
 def report_threads(rank: int, folder: str, note_socket: str) -> None:
-    """From now on report threads that end by an error: Python only prints it, and the script goes on without them."""
+    """From now on report threads that end by an error: Python only prints the error, and the script continues."""
     import traceback
 
     printed, left = threading.excepthook, [_MOST_THREADS]
@@ -162,7 +162,7 @@ def report_threads(rank: int, folder: str, note_socket: str) -> None:
         left[0] -= 1
         name = failure.thread.name if failure.thread is not None else ""
         at = line_in(folder, reversed([*traceback.walk_tb(error.__traceback__)]))
-        with suppress(OSError, ValueError):  # the agent has gone
+        with suppress(OSError, ValueError):  # the agent has ended
             send_statement(
                 note_socket, ThreadRaised(rank, time.time(), thread=str(name)[:200], error=_error_text(error), at=at)
             )

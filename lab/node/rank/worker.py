@@ -1,4 +1,4 @@
-"""The process of one rank, from its first instruction to its exit code: everything around the user's script."""
+"""The process of one rank, from its start to its exit code: prepare it, run the user's script, and end it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import types
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from os import _exit  # as it is now: a script may put another one into `os`
+from os import _exit  # imported here because a script may replace `os._exit`
 from typing import Any, NoReturn
 
 from .. import warm
@@ -44,8 +44,8 @@ load_hooks()
 class OrderedWriter(io.FileIO):
     """Standard output or error, unbuffered; the agent receives writes to the two streams in their order.
 
-    The two are different pipes. So a switch from one to the other waits (at most 1 s) until the agent has read what the
-    other has.
+    The two are different pipes. So a switch from one to the other waits (at most 1 s) until the agent has read the
+    other pipe.
     """
 
     last: OrderedWriter | None = None
@@ -67,7 +67,7 @@ class OrderedWriter(io.FileIO):
 def wait_until_read(pipe: int) -> None:
     """Wait, at most 1 s, until the agent has read everything in a pipe."""
     end = time.monotonic() + _ORDER_DEADLINE_S
-    with suppress(OSError):  # the script has replaced it
+    with suppress(OSError):  # the script has replaced the stream
         # Bytes that wait in a terminal are input.
         while readable_bytes(pipe) and not os.isatty(pipe) and time.monotonic() < end:
             time.sleep(0.0001)
@@ -151,7 +151,7 @@ def _main_module(path: str) -> types.ModuleType:
 
 
 def _run_script(path: str, namespace: dict[str, Any], spec: dict[str, Any]) -> int:
-    """Run the script; return its exit code, or the negative number of the signal that is to end it."""
+    """Run the script; return its exit code, or the negative number of the signal that has to end the process."""
     try:
         try:
             with io.open_code(path) as file:
@@ -174,7 +174,7 @@ def _run_script(path: str, namespace: dict[str, Any], spec: dict[str, Any]) -> i
 
 
 def _undisturbed(action: Callable[[], object], times: int = 1) -> None:
-    """Call a function, and repeat it so often if it fails: a handler of a signal may raise at any moment."""
+    """Call a function, at most `times` times if it fails: a handler of a signal may raise at any moment."""
     for _ in range(times):
         try:
             action()
@@ -199,10 +199,10 @@ def _report(error: BaseException, spec: dict[str, Any]) -> None:
 def _leave(code: int, names: dict[str, Any], *, cold: bool = False) -> None:
     """End like an interpreter, without the 0.2 s that dismantling torch takes.
 
-    Threads are joined, and `atexit` functions run. The script's globals are dropped, which flushes and closes its
-    files. Standard streams and C's own are flushed. If threads of torch are left, such as gloo's, the globals stay and
-    only files are closed. The end of a DDP object holds the interpreter's lock and waits for a thread of gloo, which
-    may need that lock. A finalizing interpreter ends such a thread; this one does not finalize.
+    Join threads and run `atexit` functions. Drop the script's globals, which flushes and closes its files. Flush the
+    standard streams and C's own. If threads of torch still run, such as gloo's, keep the globals and only close files.
+    The end of a DDP object holds the interpreter's lock and waits for a thread of gloo, which may need that lock. A
+    finalizing interpreter ends such a thread; this one does not finalize.
     """
     try:
         threading._shutdown()  # type: ignore[attr-defined]
@@ -231,7 +231,7 @@ def _leave(code: int, names: dict[str, Any], *, cold: bool = False) -> None:
 
 
 def _watch_native_exit() -> None:
-    """Have what native code registers from MPI's import on run at exit, but nothing that was registered before.
+    """Run the exit handlers that native code registers from MPI's import on, but none that were registered before.
 
     MPICH reports a success to its launcher only when the process exits; otherwise `mpiexec` treats the end of a rank as
     a failure, and kills the others. Handlers run in the reverse order of their registration, and the first that is
@@ -244,23 +244,23 @@ def _watch_native_exit() -> None:
 
 
 def _exit_natively(code: int) -> NoReturn:
-    """End this process; after MPI was started and without an error, as its launcher expects it."""
+    """End this process; if MPI was started and nothing failed, the way that MPI's launcher expects."""
     if code == 0 and _mpi_pids == [os.getpid()]:
         mpi = sys.modules.get("mpi4py.MPI")
         if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
             mpi.Finalize()  # as mpi4py does when an interpreter ends
-        ctypes.PyDLL(None).exit(code)  # no other thread goes on meanwhile
+        ctypes.PyDLL(None).exit(code)  # keeps the interpreter's lock, so no other Python thread runs meanwhile
     _exit(code)
 
 
 def _has_threads_of_torch(cold: bool) -> bool:
-    """Return whether native threads are left that may need the interpreter's lock.
+    """Return whether native threads still run that may need the interpreter's lock.
 
     A fork begins with one thread, so any other one counts. A new interpreter has those of OpenBLAS, which have no name.
     """
     try:
         threads = os.listdir("/proc/self/task")
-    except OSError:  # the script has used up its files
+    except OSError:  # the script has reached its limit of open files
         return True
     if not cold:
         return len(threads) > 1
@@ -277,7 +277,7 @@ def _close_files() -> None:
     standard = (sys.stdin, sys.stdout, sys.stderr)
     for file in (*texts, *others, *buffers):
         if file not in standard:
-            with suppress(OSError, ValueError):  # what it writes to is gone
+            with suppress(OSError, ValueError):  # its pipe or socket is closed
                 file.close()
 
 

@@ -22,18 +22,18 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def cache_folder() -> str:
-    """Where the recorder for the local engine is kept."""
+    """Return the folder of the recorder for the local engine."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return os.path.join(cache, "lab", "recorder")
 
 
 def list_sources() -> list[str]:
-    """Paths of the C++ files."""
+    """Return the paths of the C++ files."""
     return sorted(os.path.join(_HERE, name) for name in os.listdir(_HERE) if name.endswith((".cpp", ".hpp")))
 
 
 def source_hash() -> str:
-    """A short fingerprint of the C++ files and of how they are compiled."""
+    """Return a short fingerprint of the C++ files and the compiler's options."""
     digest = hashlib.sha256(" ".join(_FLAGS).encode())
     for path in list_sources():
         with open(path, "rb") as file:
@@ -42,16 +42,19 @@ def source_hash() -> str:
 
 
 def file_name(torch_version: str) -> str:
-    """Name of the compiled recorder for a version of torch and this interpreter: another one's is never loaded."""
+    """Return the file name of the compiled recorder for a version of torch and this interpreter.
+
+    The name is different for every version, so an interpreter never loads a recorder that does not fit.
+    """
     return f"recorder-torch{torch_version}-{sys.implementation.cache_tag}-{platform.machine()}-{source_hash()}.so"
 
 
 def build_recorder(folder: str) -> str:
-    """Compile, and return the path of the result.
+    """Compile the recorder; return its path.
 
     Raises:
-        OSError: there is no compiler, or the folder cannot be written to.
-        RuntimeError: the compiler refused; the text is what it said first.
+        OSError: there is no compiler, or the folder is not writable.
+        RuntimeError: the compiler failed; the text is the beginning of its output.
     """
     import torch
 
@@ -78,4 +81,4 @@ if __name__ == "__main__":
     try:
         print(build_recorder(sys.argv[1] if len(sys.argv) > 1 else cache_folder()))
     except (OSError, RuntimeError, ImportError) as failure:
-        sys.exit(f"the compiled recorder cannot be built: {failure}")
+        sys.exit(f"cannot build the compiled recorder: {failure}")

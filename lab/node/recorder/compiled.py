@@ -1,4 +1,4 @@
-"""The compiled recorder: found in the node's image, or where the local engine keeps it, and put around backends."""
+"""Load the compiled recorder, from the node's image or the local engine's cache, and wrap backends with it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from weakref import WeakKeyDictionary
 from . import build
 from .patching import replace_methods
 
-why = "not looked for yet"
-"""The path of the recorder that was loaded, or the reason why none was."""
+why = "not loaded yet"
+"""The path of the loaded recorder, or the reason why none is loaded."""
 
 
 @cache
 def load_recorder() -> Any | None:
-    """The compiled recorder for exactly this torch, Python and source; None where there is none. Never raises.
+    """Load the compiled recorder for exactly this torch, Python, and source; None if there is none. Never raises.
 
-    The agent loads it once, before it forks workers, so that a run pays nothing for it.
+    The agent loads it once, before it forks workers, so that runs do not spend time on it.
     """
     global why
     try:
@@ -45,10 +45,10 @@ def load_recorder() -> Any | None:
 
 
 def wrap_backends(compiled: ModuleType, group: Any) -> None:
-    """Have every process group wrap its backends; what Python code is told of them stays what it would be without that.
+    """Make every process group wrap its backends, while Python code still sees the original names and backends.
 
-    The wrapper of a gloo backend is registered as one of the type CUSTOM: for GLOO, DDP's logger would take it for
-    ProcessGroupGloo itself.
+    Registers the wrapper of a gloo backend with the type CUSTOM. With the type GLOO, DDP's logger would cast it to
+    ProcessGroupGloo.
     """
     types = group.BackendType
     register, set_default, get = group._register_backend, group._set_default_backend, group._get_backend
@@ -85,7 +85,7 @@ def wrap_backends(compiled: ModuleType, group: Any) -> None:
         return wraps(method)(lambda self: str(kinds[self].name).lower() if self in kinds else str(method(self)))
 
     def asking_gloo(method: Any) -> Any:
-        """A method that groups have for known types of backends only, of which CUSTOM is none."""
+        """Call a method on the gloo backend itself: groups do not support it for backends of the type CUSTOM."""
 
         @wraps(method)
         def wrapper(self: Any) -> Any:

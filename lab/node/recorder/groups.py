@@ -1,7 +1,7 @@
-"""Process groups: the `group` lines say who is in one, the marks of `new_group` and its like who makes and destroys it.
+"""Record process groups: `group` lines with their members, and marks when a rank makes or destroys a group.
 
-A rank that makes a group without being in it has the mark and no `group` line. The `store` lines say at which address
-each rank looked for the store of init_process_group, and whether it found one.
+A rank that calls `new_group` without being a member writes the mark and no `group` line. The `store` lines hold the
+address where a rank looked for the store of `init_process_group`, and whether it connected.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _LONGEST_REASON = 300
 
 
 def watch_groups(module: ModuleType, compiled: Any) -> None:
-    """Have the groups recorded that `torch.distributed.distributed_c10d` makes and destroys.
+    """Record the groups that `torch.distributed.distributed_c10d` makes and destroys.
 
     Args:
-        module: that one.
-        compiled: the compiled recorder; None where Python records calls.
+        module: the module `torch.distributed.distributed_c10d`.
+        compiled: the compiled recorder; None if the Python recorder records calls.
     """
     making = partial(_making, module, compiled)
     replace_function(module, "_new_process_group_helper", making)
@@ -39,7 +39,7 @@ def _making(module: ModuleType, compiled: Any, make: Any) -> Any:
             group, default = made[0], not ranks
         else:
             group, ranks, default = made, sorted(module._world.pg_group_ranks.get(made, ())), False
-        if isinstance(group, module.ProcessGroup):  # else this process is not in it
+        if isinstance(group, module.ProcessGroup):  # else this process is not a member
             if type(group).__module__ != module.ProcessGroup.__module__:
                 for watch_foreign in hooks("foreign_group"):
                     watch_foreign(group, compiled)
@@ -51,7 +51,7 @@ def _making(module: ModuleType, compiled: Any, make: Any) -> Any:
         if not journal.on:
             return make(*arguments, **named)
         ranks = _argument(2, "global_ranks_in_group", arguments, named)
-        if make.__name__ == "split_group" or not ranks:  # the default group, which init_process_group's mark is about
+        if make.__name__ == "split_group" or not ranks:  # the default group, which has the mark of init_process_group
             return described(ranks, arguments, named)
         name = _argument(5, "group_name", arguments, named)
         phases.begin_phase("new_group", g=str(name), ranks=[int(rank) for rank in ranks])
@@ -71,9 +71,9 @@ def _destroying(module: ModuleType, destroy: Any) -> Any:
         group = _argument(0, "group", arguments, named) or module.GroupMember.WORLD
         if group is module.GroupMember.WORLD:
             for finish in hooks("recorder_stop"):
-                finish()  # what was trained is mostly still there, which it is not when the script has ended
+                finish()  # the model mostly still exists here, but no longer at the end of the script
         phases.begin_phase("destroy_process_group", g=str(getattr(group, "group_name", "")))
-        del group  # else it would be kept: its peers are to notice its end
+        del group  # the group ends with its last reference, and its peers have to notice that
         try:
             return destroy(*arguments, **named)
         finally:
@@ -94,14 +94,14 @@ def _describe(module: ModuleType, group: Any, ranks: Any, default: bool) -> None
             ranks=[int(rank) for rank in ranks or range(group.size())],
             backend=str(module._world.pg_map[group][0]),
             desc=str(getattr(group, "group_desc", "")),
-            **({"rank": int(group.rank())} if default else {}),  # a script may give it another than the worker's
+            **({"rank": int(group.rank())} if default else {}),  # a script may pass another rank than the worker's
         )
     except (AttributeError, KeyError, TypeError):
-        pass  # another version of torch: readers do without
+        pass  # another version of torch; readers work without this line
 
 
 def watch_stores(module: ModuleType) -> None:
-    """Have the stores recorded that `torch.distributed.rendezvous` makes for init_process_group."""
+    """Record the stores that `torch.distributed.rendezvous` makes for `init_process_group`."""
     replace_function(module, "_create_c10d_store", _looking_for_store)
 
 

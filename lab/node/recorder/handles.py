@@ -1,6 +1,6 @@
-"""The `wait` lines: when the script waited for the handle of a call, from where, for how long, after what changes.
+"""Record `wait` lines: when and where the script waits for a handle, and whether it changed a tensor before that.
 
-The `threads` line says that calls come from several threads, so that their order is not that of the program.
+A `threads` line means that several threads make calls, so that their order is not the order of the program.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ _CALLS = (
     "allreduce", "broadcast", "reduce", "allgather", "_allgather_base", "all_gather_single", "gather", "scatter",
     "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_single", "alltoall", "alltoall_base", "all_to_all_single",
 )  # fmt: skip
-"""Methods of process groups that hand out handles of the script's."""
+"""Methods of process groups that return handles to the script."""
 _OTHER_CALLS = ("send", "recv", "recv_anysource", "barrier", "monitored_barrier")
 _watched_classes: set[Any] = set()
-"""Classes of handles."""
+"""Classes of handles whose waits are recorded."""
 _libraries: list[str] = []
-"""Folders whose files are no scripts, beside torch's."""
+"""Folders of libraries: their files, like torch's, are not part of the script."""
 _threads_recorded = False
 _pending: weakref.WeakKeyDictionary[Any, tuple[int, list[tuple[Any, int]]]] = weakref.WeakKeyDictionary()
-"""Of handles that were not waited for yet: when their call began, and its tensors with the version of each."""
+"""Handles before their first wait -> when their call began, and its tensors with the version of each."""
 
 
 def watch_handles(module: ModuleType) -> None:
-    """Have waits for handles recorded, where `torch.distributed.distributed_c10d` hands out those of its class Work."""
+    """Record waits for the handles (class Work) that `torch.distributed.distributed_c10d` returns."""
     watch_class(module.Work)
     watch_group(module.ProcessGroup)
 
 
 def watch_group(kind: Any) -> None:
-    """Have the threads that call groups of this class watched, and the tensors of calls with a handle remembered."""
+    """Watch which threads call groups of this class, and remember the tensors of calls that return a handle."""
     replace_methods(kind, _CALLS, _remembering)
     replace_methods(kind, _OTHER_CALLS, call_before(_record_threads))
 
 
 def add_library(folder: str) -> None:
-    """Say that what lies in a folder is no script, but a library that takes the place of a part of torch."""
+    """Treat the files of a folder as a library that replaces a part of torch, and not as the script."""
     _libraries.append(folder)
 
 
 def _record_threads(*_: Any, **__: Any) -> None:
-    """Write once that a call is made by another thread than the first one of the script."""
+    """Write one `threads` line when another thread than the main thread makes a call."""
     global _threads_recorded
     if not _threads_recorded and threading.get_ident() != threading.main_thread().ident and journal.on:
         _threads_recorded = True
@@ -70,10 +70,10 @@ def _remembering(method: Any) -> Any:
         work = method(self, *arguments, **named)
         try:
             _pending[work] = began, [(weakref.ref(tensor), tensor._version) for tensor in _tensors(arguments[:-1])]
-            if type(work) not in _watched_classes and not type(work).__module__.startswith("torch."):  # a library's own
+            if type(work) not in _watched_classes and not type(work).__module__.startswith("torch."):  # of a library
                 watch_class(type(work))
         except (RuntimeError, TypeError):
-            pass  # tensors without versions, or a handle of a kind of its own
+            pass  # tensors without versions, or a handle without weak references
         return work
 
     return wrapper
@@ -88,10 +88,10 @@ def _tensors(value: Any) -> Iterator[Any]:
 
 
 def watch_class(work: Any) -> None:
-    """Have waits for handles of this class recorded.
+    """Record waits for handles of this class.
 
-    Whoever takes the future of a handle waits for that, unseen, and whoever is told that a call is done need not wait:
-    so these count as if the wait had been then.
+    A script that takes the future of a handle may wait for the future, which is not recorded. A script that polls
+    `is_completed()` until it returns True does not wait. Both count as a wait at that time.
     """
     _watched_classes.add(work)
     replace_methods(work, _WAITS, _waiting)
@@ -128,10 +128,10 @@ def _asking(method: Any) -> Any:
 
 
 def _is_called_by_script() -> bool:
-    """Whether the caller's caller is not PyTorch, which waits for every call without a handle: its lines have that."""
+    """Return whether the caller's caller is not PyTorch; the lines of a call already contain PyTorch's own waits."""
     try:
         path = sys._getframe(2).f_code.co_filename
-    except ValueError:  # C++, in a thread without any line of Python
+    except ValueError:  # C++ calls, in a thread without Python frames
         return False
     return not path.startswith((_folder_of_torch(), *OWN_CODE, *_libraries))
 

@@ -1,4 +1,4 @@
-"""Gets the recorder under a script that knows nothing of it."""
+"""Install the recorder in a process, without a change to its script."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from .journal import journal, source
 from .patching import patch_module
 
 DEFAULT_VALUES = 256
-"""At most this many elements of one side of a call are kept as they are, unless a number is given."""
+"""Default limit of recorded elements for each side of a call; a larger side gets summaries."""
 CHOICE_VARIABLE = "LAB_RECORDER"
 VALUES_VARIABLE = "LAB_TRACE_VALUES"
 CHOICES = ("auto", "compiled", "python", "off")
 PRELOADED = f"{__package__}.python_group"
-"""What an agent imports so that its workers need not; it needs torch, as nothing else here does."""
+"""The agent imports this module, so that its workers have it; unlike the rest of the package it needs torch."""
 _needs_python = False
-"""Whether only the recorder in Python can do what is asked for."""
+"""Whether this process has to use the Python recorder."""
 _begin_again: Callable[[int, int], None] | None = None
-"""Records to another file, once this process, or the one that it is a fork of, has recorded to one."""
+"""Restarts the recording with another file; set once this process, or the process that forked it, has recorded."""
 
 
 def use_python() -> None:
-    """Have this process recorded by Python, unless it is not recorded at all."""
+    """Use the Python recorder in this process, if it records at all."""
     global _needs_python
     _needs_python = True
 
@@ -39,12 +39,12 @@ def start_recording(rank: int, fd: int, folder: str, values: int | None) -> None
     """Record this process from now on, or from when it imports torch.distributed. Never raises.
 
     Args:
-        rank: that of this process; -1 where it is not known.
+        rank: rank of this process; -1 if unknown.
         fd: the trace, open for reading and appending.
-        folder: the script's.
-        values: at most so many elements of one side of a call are kept; None: as many as the environment says.
+        folder: the folder of the script.
+        values: limit of recorded elements for each side of a call; None: `LAB_TRACE_VALUES`, or the default.
     """
-    if _begin_again is not None:  # this is a fork of a process that is recorded
+    if _begin_again is not None:  # this is a fork of a recorded process
         _begin_again(fd, rank)
         return
     choice = os.environ.get(CHOICE_VARIABLE) or "auto"
@@ -52,7 +52,7 @@ def start_recording(rank: int, fd: int, folder: str, values: int | None) -> None
         return
     asked = os.environ.get(VALUES_VARIABLE, "") if values is None else str(values)
     limit = int(asked) if asked.isdecimal() and len(asked) < 10 else DEFAULT_VALUES
-    pid = os.getpid()  # a fork must not write to the trace of the process that it is a fork of
+    pid = os.getpid()  # a fork must not write to the trace of its parent
 
     def open_trace(module: ModuleType) -> None:
         if os.getpid() == pid:
@@ -64,7 +64,7 @@ def start_recording(rank: int, fd: int, folder: str, values: int | None) -> None
 
 @cache
 def _patch() -> None:
-    """Have recorded what belongs to a training step; once in a process and its forks."""
+    """Record the phases of training steps, stores, and the parts of features; once in a process and its forks."""
     phases.watch_training_steps()
     patch_module("torch.distributed.rendezvous", groups.watch_stores)
     patch_module("torch._dynamo.trace_rules", _hide_from_dynamo)
@@ -73,7 +73,7 @@ def _patch() -> None:
 
 
 def stop_recording() -> None:
-    """End the recording: the script is over."""
+    """End the recording at the end of the script."""
     if journal.on:
         for finish in hooks("recorder_stop"):
             finish()
@@ -81,7 +81,7 @@ def stop_recording() -> None:
 
 
 def _hide_from_dynamo(module: ModuleType) -> None:
-    """Keep torch.compile from looking into the recorder: its graphs are those that it makes without it."""
+    """Keep torch.compile from tracing into the recorder, so that its graphs are the same as without it."""
     if hasattr(module, "add"):
         module.add(__package__)
         module.add(f"{__package__.partition('.')[0]}.features")
@@ -108,7 +108,7 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
         journal.cut(f"{CHOICE_VARIABLE} is {choice!r}; allowed: {', '.join(CHOICES)}")
         return
     if choice == "compiled" and compiled is None:
-        journal.cut(f"there is no compiled recorder: {refused or compiled_recorder.why}")
+        journal.cut(f"no compiled recorder is available: {refused or compiled_recorder.why}")
         return
     if compiled is not None:
         phases.write_with(compiled.mark)

@@ -1,4 +1,4 @@
-"""The trace of this process: a file to which whole lines are appended; and which line of the script led to one."""
+"""Write the trace of this process, one whole line after the other, and find the line of the script that made a call."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from ..hooks import FEATURES
 
 FORMAT = 1
 OWN_CODE = (os.path.join(os.path.dirname(__file__), ""), FEATURES)
-"""Folders of the recorder and of what features add to it."""
+"""Folders of the recorder and of the features' additions to it."""
 _PLUMBING = frozenset({"wrapper", "decorate_context", "_wrapped_call_impl", "_call_impl"})
-"""Decorators and the machinery of torch.nn.Module stand between a line and what it calls."""
+"""Functions of decorators and of torch.nn.Module, whose names tell a reader nothing."""
 _json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 class Journal:
-    """Where lines go. Off until it is opened, and in every fork of the process that opened it."""
+    """Append lines to the trace. Off until `open`, and in every fork of the process that opened it."""
 
     def __init__(self) -> None:
         self.on = False
-        """Whether lines are kept."""
+        """Whether it records."""
         self.values = 0
-        """At most this many elements of one side of a call are kept as they are."""
+        """Limit of recorded elements for each side of a call."""
         self._fd = -1
         self._put: Callable[[bytes], object] = self._append
         self._stop: Callable[[], bool] = lambda: True
 
     def open(self, fd: int, *, rank: int, recorder: str, torch: str, values: int) -> None:
-        """Begin with a `start` line, in a file that is open for appending."""
+        """Write a `start` line to a file that is open for appending."""
         self._put, self._stop = self._append, lambda: True
         self._fd, self.values, self.on = fd, values, True
         facts: dict[str, Any] = {"format": FORMAT, "rank": rank, "pid": os.getpid()}
@@ -43,28 +43,28 @@ class Journal:
         self.add("start", t=now, **facts, recorder=recorder, torch=torch, values=values)
 
     def write_through(self, put: Callable[[bytes], object], stop: Callable[[], bool]) -> None:
-        """Leave the file to the compiled recorder, which has it mapped, until the recording ends.
+        """Let the compiled recorder, which has mapped the file, write all lines until the recording ends.
 
-        `put` appends a line; `stop` gives the file back, and is False if that recorder had ended the recording before.
+        `put` appends a line. `stop` releases the file, and returns False if that recorder had already stopped.
         """
         self._put, self._stop = put, stop
 
     def add(self, kind: str, **facts: Any) -> None:
-        """Append a line of this kind; `t` is now unless given."""
+        """Append a line of this kind; the default of `t` is the current time."""
         if self.on:
             line = {"k": kind, "t": time.monotonic_ns(), **facts}
             self._put(_json(line).encode("utf-8", "replace") + b"\n")
 
     def cut(self, why: str) -> None:
-        """End the recording before the script's end."""
+        """End the recording before the end of the script."""
         self.close("cut", why=why)
 
     def forget(self) -> None:
-        """Stop without a word: there is no room left, or this process is a fork of the one that is recorded."""
+        """Stop without a last line: the disk is full, or this process is a fork of the recorded process."""
         self.on = False
 
     def close(self, kind: str = "stop", **facts: Any) -> None:
-        """End the recording with a line of this kind."""
+        """Write a line of this kind and end the recording."""
         if self.on:
             self.on = self._stop()
             self._put = self._append
@@ -72,21 +72,22 @@ class Journal:
             self.on = False
 
     def _append(self, line: bytes) -> None:
-        """One write() a line: it is the kernel's before the call goes on, so it outlives a SIGKILL."""
+        """Write a line with one write(): the kernel has it before the call continues, so a SIGKILL does not lose it."""
         try:
             written = os.write(self._fd, line)
-            if written < len(line):  # half a line is none
+            if written < len(line):  # remove the incomplete line
                 self.forget()
-                fcntl.fcntl(self._fd, fcntl.F_SETFL, 0)  # else what is written anywhere is appended
+                fcntl.fcntl(self._fd, fcntl.F_SETFL, 0)  # with O_APPEND, pwrite() appends at any offset
                 os.pwrite(self._fd, bytes(written), os.fstat(self._fd).st_size - written)
         except OSError:
             self.forget()
 
 
 def clock_id() -> str:
-    """Names the clock of this process: those for which it is the same share a monotonic clock. Empty where unknown.
+    """Return a name for the clock of this process; empty if unknown.
 
-    Its first word names the running kernel, on which all have the same time of day; the second the time namespace.
+    Processes with the same name share a monotonic clock. The first word names the running kernel, whose processes share
+    the time of day. The second word names the time namespace.
     """
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
@@ -100,25 +101,25 @@ def clock_id() -> str:
 
 
 journal = Journal()
-"""That of this process."""
+"""The journal of this process."""
 os.register_at_fork(after_in_child=journal.forget)
 
 
 class Source:
-    """Looks at the stack of the calling thread."""
+    """Find the line of the script on the stack of the calling thread."""
 
     def __init__(self) -> None:
         self.folder = "/"
         self.hidden: tuple[str, ...] = ()
-        """Beginnings of paths that are never the script's."""
+        """Prefixes of paths that never belong to the script."""
 
     def start(self, folder: str, hidden: list[str]) -> None:
-        """Say which folder is the script's (paths are given relative to it), and which ones never hold it."""
+        """Set the folder of the script, which locations are relative to, and folders that never hold the script."""
         self.folder = os.path.join(folder, "")
         self.hidden = ("<", *(os.path.join(path, "") for path in hidden))
 
     def locate(self) -> dict[str, str]:
-        """The innermost line in the script's folder, else the innermost one that is not hidden: `at`, `fn`, `via`."""
+        """Return `at`, `fn`, and `via` of the innermost line in the script's folder, else of the innermost visible."""
         frame: FrameType | None = sys._getframe(1)
         location: dict[str, str] = {}
         via = ""
@@ -141,12 +142,12 @@ class Source:
         return location
 
     def line(self) -> str:
-        """The `at` of that place; empty where there is none."""
+        """Return the `at` of that line; empty if there is none."""
         return self.locate().get("at", "")
 
 
 def _readable_name(code: CodeType) -> str:
-    """Empty for a function whose name tells a reader nothing."""
+    """Return the name of a function; empty if it tells a reader nothing."""
     name = str(getattr(code, "co_qualname", code.co_name))  # Python 3.11 and later know the class
     if code.co_name in _PLUMBING or "<" in name or name.startswith("_GeneratorContextManager"):
         return ""
@@ -154,4 +155,4 @@ def _readable_name(code: CodeType) -> str:
 
 
 source = Source()
-"""What reads the stacks of this process."""
+"""The source locations of this process."""

@@ -1,5 +1,5 @@
-// The compiled recorder: a c10d backend that forwards every call to the real one and writes down when it began and when
-// it was over. docs/trace.md is the format of its lines.
+// The compiled recorder: a c10d backend that forwards every call to the real backend and records its beginning and its
+// end. docs/trace.md describes the format of the lines.
 
 #include <ATen/ATen.h>
 #include <pybind11/pybind11.h>
@@ -14,7 +14,7 @@
 
 namespace recorder {
 
-// mark(name: bytes, ended: bool): a phase begins or ends. Not by pybind11, whose calls take twice as long.
+// mark(name: bytes, ended: bool): a phase begins or ends. Does not use pybind11, whose calls take twice as long.
 PyObject* mark(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   if (count != 2 || !PyBytes_Check(arguments[0])) {
     PyErr_SetString(PyExc_TypeError, "mark(name: bytes, ended: bool)");
@@ -48,20 +48,20 @@ PYBIND11_MODULE(lab_recorder_native, module) {
         log().start(fd, values, limit);
       },
       "start(fd, folder, hidden, values, limit)\n\n"
-      "Begin to record, at most `limit` bytes, to a descriptor that is open for reading and appending.");
+      "Start to record at most `limit` bytes to a descriptor that is open for reading and appending.");
   module.def(
-      "write", [](const pybind11::bytes& line) { log().write(line); }, "Append one whole line, if recording.");
-  module.def("wrap", &RecordingBackend::wrap, "A backend that records what it forwards to the given one.");
+      "write", [](const pybind11::bytes& line) { log().write(line); }, "Append one whole line, if it records.");
+  module.def("wrap", &RecordingBackend::wrap, "A backend that records calls and forwards them to the given one.");
   add_told(module);
   module.def(
       "hold",
       [](pybind11::function reach, Holds::Points points) { holds().arm(std::move(reach), std::move(points)); },
       "hold(reach, points)\n\n"
-      "Call reach(op, nth, edge, tensors=) at these calls: {op: [(nth, whether after it)]}. It may raise.");
+      "Call reach(op, nth, edge, tensors=) at these calls: {op: [(nth, whether after the call)]}. It may raise.");
   module.def(
       "count",
       [](const std::string& operation) { return holds().count(operation); },
-      "The how-manieth call of its operation now begins; 0 where none of it is watched.");
+      "Count a call that begins; return its number among the calls of its operation, 0 if nothing watches them.");
   module.add_object("mark", pybind11::reinterpret_steal<pybind11::object>(PyCFunction_New(&kMark, nullptr)));
-  module.def("stop", [] { return log().stop(); }, "Write no more lines; says whether it was recording until now.");
+  module.def("stop", [] { return log().stop(); }, "Stop to write lines; return whether it recorded until now.");
 }

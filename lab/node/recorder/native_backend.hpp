@@ -1,4 +1,4 @@
-// A backend that writes down when each call began and when it was over.
+// A backend that records the beginning and the end of each call.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@ class RecordingBackend : public ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
 
-  // -- what is recorded
+  // -- recorded calls
 
   WorkPtr broadcast(Tensors& tensors, const BroadcastOptions& options) override {
     return in_place({"broadcast", OpType::BROADCAST}, &Backend::broadcast, tensors, options);
@@ -142,7 +142,7 @@ class RecordingBackend : public ForwardingBackend {
         });
   }
 
-  // -- what makes another backend
+  // -- methods that make another backend
 
   c10::intrusive_ptr<Backend> split(
       const c10::intrusive_ptr<Store>& store,
@@ -196,7 +196,7 @@ class RecordingBackend : public ForwardingBackend {
     return begin_and_end(operation, describe, issue);
   }
 
-  // As `record`, and held before the call is issued, or after it has ended, where a trigger says so.
+  // Like `record`, but holds the call before it is issued, or after it has ended, if a trigger watches it.
   template <class Describe, class Issue>
   WorkPtr count_and_record(Operation operation, Describe&& describe, Issue&& issue) {
     const int64_t nth = holds().count(operation.name);
@@ -214,7 +214,7 @@ class RecordingBackend : public ForwardingBackend {
     try {
       work = begin_and_end(operation, describe, issue);
       wait_ahead(work);
-    } catch (...) { // it has ended, too
+    } catch (...) { // a failed call has ended, too
       holds().reach(operation.name, nth, true, tensors.left);
       throw;
     }
@@ -222,7 +222,7 @@ class RecordingBackend : public ForwardingBackend {
     return work;
   }
 
-  // Writes the begin line, issues the call, and sees to the end line. No lock is held on the way.
+  // Writes the begin line, issues the call, and arranges the end line. Holds no lock meanwhile.
   template <class Describe, class Issue>
   WorkPtr begin_and_end(Operation operation, Describe&& describe, Issue&& issue) {
     std::optional<End> end = begin(operation, describe);
@@ -244,7 +244,7 @@ class RecordingBackend : public ForwardingBackend {
     return c10::make_intrusive<RecordedWork>(std::move(work), *std::move(end), operation.type);
   }
 
-  // Nothing where recording is off, or the call cannot be described: it is then issued all the same.
+  // Returns nothing if recording is off, or if the recorder cannot describe the call; the call is issued either way.
   template <class Describe>
   std::optional<End> begin(Operation operation, Describe&& describe) noexcept {
     if (!log().on.load(std::memory_order_relaxed))
@@ -254,7 +254,7 @@ class RecordingBackend : public ForwardingBackend {
       Begin begin(operation.name, pg_uid_, seq);
       describe(begin);
       return begin.write();
-    } catch (...) { // such as shapes that are symbols
+    } catch (...) { // for example symbolic shapes
       return std::nullopt;
     }
   }
@@ -266,14 +266,14 @@ class RecordingBackend : public ForwardingBackend {
     try {
       if (auto future = work->getFuture())
         return future;
-    } catch (const std::exception&) { // the backend has none for such calls; being told so is slow, so ask only once
+    } catch (const std::exception&) { // no futures for such calls; the exception is slow, so ask only once
     }
     without_future_ |= bit;
     return nullptr;
   }
 
   std::atomic<int64_t> collectives_{0};
-  // A bit for each type of operation whose works turned out to have no future.
+  // One bit for each type of operation whose works have no future.
   std::atomic<uint32_t> without_future_{0};
 };
 

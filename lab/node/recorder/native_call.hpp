@@ -39,7 +39,7 @@ inline Tensors flat(const TensorLists& lists) {
 
 constexpr size_t kLongestReason = 300;
 
-// The first line of what an exception says.
+// The first line of the text of an exception.
 inline std::string reason_of(const std::exception_ptr& error) {
   std::string reason;
   try {
@@ -70,7 +70,7 @@ class End {
       if (sender >= 0)
         json.key("peer").number(sender);
       log().write(std::move(json));
-    } catch (...) { // out of memory: a line is lost, the run is not
+    } catch (...) { // out of memory: lose a line, not the run
     }
   }
 
@@ -81,7 +81,7 @@ class End {
 
 class Begin {
  public:
-  // `seq`: number of the collective within its group; 0 for point to point.
+  // `seq`: number of the collective in its group; 0 for point-to-point calls.
   Begin(const char* operation, const std::string& group, int64_t seq) : number_(++log().calls), limit_(log().values) {
     json_.key("i").number(number_).key("op").string(operation).key("g").string(group);
     if (seq > 0)
@@ -133,7 +133,7 @@ class Begin {
     return *this;
   }
 
-  // The time is taken last: what the recorder itself takes does not count as the call's.
+  // Takes the time last, so that the recorder's own time does not count as the call's.
   End write() {
     source().write(json_);
     log().write(std::move(line_of("begin").raw(",").raw(json_.text)));

@@ -15,7 +15,7 @@ namespace recorder {
 template <class T>
 concept Complex = requires(T value) { value.imag(); };
 
-// std::vector<bool> has no memory to point to, so booleans are read as the bytes that they are.
+// std::vector<bool> has no memory to point to, so booleans are read as bytes.
 template <class T>
 using Stored = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
 
@@ -43,7 +43,7 @@ void write_typed(Json& json, const at::Tensor& tensor, Write&& write) {
 #undef RECORDER_TYPE
 }
 
-// Appends `count` elements from number `begin` on, wherever they lie.
+// Appends `count` elements from number `begin` on; the tensor need not be contiguous.
 template <class T>
 void read(const at::Tensor& tensor, int64_t begin, int64_t count, std::vector<T>& values) {
   const auto* const first = static_cast<const T*>(tensor.const_data_ptr());
@@ -60,7 +60,7 @@ void read(const at::Tensor& tensor, int64_t begin, int64_t count, std::vector<T>
   }
 }
 
-// Has the memory of an element be there soon, without waiting for it.
+// Prefetches the memory of an element.
 template <class T>
 void fetch(const at::Tensor& tensor, int64_t number) {
   if (tensor.is_contiguous())

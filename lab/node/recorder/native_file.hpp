@@ -1,5 +1,5 @@
-// The file that lines are appended to. They are copied into pages of the file itself, which the kernel keeps whatever
-// becomes of this process; where the file cannot be mapped, or somebody could cut it, each line is one write().
+// The file of the trace. Lines are copied into mapped pages of the file, which the kernel keeps even if this process is
+// killed. If the file cannot be mapped, or another process could truncate it, each line is one write().
 #pragma once
 
 #include <fcntl.h>
@@ -23,14 +23,14 @@
 
 namespace recorder {
 
-// Not for several threads at once.
+// Not thread-safe.
 class LineFile {
  public:
-  // `fd` is open for reading and appending; nobody else appends while lines are mapped.
+  // `fd` is open for reading and appending; no other code appends while a part of the file is mapped.
   void open(int fd) {
     leave_window();
     fd_ = fd;
-    // To touch a page that a file has lost would be the end of this process.
+    // An access to a page behind the end of a truncated file would kill this process.
     const int seals = fcntl(fd, F_GET_SEALS);
     mappable_ = seals != -1 && (seals & F_SEAL_SHRINK) != 0;
     const off_t size = lseek(fd, 0, SEEK_END);
@@ -41,7 +41,7 @@ class LineFile {
     return used_;
   }
 
-  // Appends a whole line, its newline last, so that a reader who sees that sees all of it. False if the disk is full.
+  // Appends a whole line, its newline last: a reader who sees the newline sees the line. False if the disk is full.
   bool append(std::string_view line) {
     if (line.size() > end_ - used_ && !(mappable_ && make_room(line.size())))
       return write(line);
@@ -53,11 +53,11 @@ class LineFile {
     return true;
   }
 
-  // Gives back the room that was not used; what is appended from now on is written.
+  // Truncates the file to its lines; from now on each line is one write().
   void unmap() {
     mappable_ = false;
     leave_window();
-    if (end_ > used_) { // the file does not end where its lines do
+    if (end_ > used_) { // the file is longer than its lines
       allocate(FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, used_, end_ - used_);
       fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) & ~O_APPEND);
       lseek(fd_, static_cast<off_t>(used_), SEEK_SET);
@@ -68,8 +68,8 @@ class LineFile {
  private:
   static constexpr size_t kChunk = 256 * 1024;
 
-  // Maps the next part of the file. The room is reserved on the disk first: a full one is an error here, and never a
-  // signal when a line is copied.
+  // Maps the next part of the file. Allocates its disk space first: a full disk is then an error here, and not a signal
+  // while a line is copied.
   bool make_room(size_t bytes) {
     leave_window();
     const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -96,7 +96,7 @@ class LineFile {
     if (at == MAP_FAILED)
       return false;
     window_ = static_cast<char*>(at);
-    return madvise(at, length_, MADV_POPULATE_WRITE) == 0 || errno == EINVAL; // Linux before 5.14 does not know it
+    return madvise(at, length_, MADV_POPULATE_WRITE) == 0 || errno == EINVAL; // not supported by Linux before 5.14
   }
 
   void leave_window() {
@@ -110,7 +110,7 @@ class LineFile {
     while (!line.empty()) {
       const ssize_t written = ::write(fd_, line.data(), line.size());
       if (written < 0 && errno != EINTR) {
-        end_ = std::exchange(used_, before); // half a line is none
+        end_ = std::exchange(used_, before); // removes the incomplete line
         unmap();
         return false;
       }
@@ -125,10 +125,10 @@ class LineFile {
 
   int fd_ = -1;
   bool mappable_ = false;
-  size_t used_ = 0; // bytes of the file that are lines
-  size_t end_ = 0; // the mapped part of the file ends here; `used_` where none is mapped
-  char* window_ = nullptr; // the mapped part of the file,
-  size_t begin_ = 0; // which begins at this byte of it
+  size_t used_ = 0; // bytes of the lines in the file
+  size_t end_ = 0; // offset of the end of the mapped part; `used_` if nothing is mapped
+  char* window_ = nullptr; // address of the mapped part
+  size_t begin_ = 0; // offset of the beginning of the mapped part
   size_t length_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// A c10d backend that passes on to another one what is not recorded.
+// A c10d backend that forwards to another backend the calls that are not recorded.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -49,7 +49,7 @@ class ForwardingBackend : public Backend {
 
   void registerOnCompletionHook(std::function<void(std::shared_ptr<WorkInfo>)>&& hook) override {
     inner_->registerOnCompletionHook(std::move(hook));
-    onCompletionHook_ = [](const std::shared_ptr<WorkInfo>&) {}; // so that hasHooks() tells the truth
+    onCompletionHook_ = [](const std::shared_ptr<WorkInfo>&) {}; // so that hasHooks() is right
   }
 
  protected:

@@ -1,4 +1,4 @@
-// Calls that triggers watch: counted here by operation; Python holds those that are reached, see holds.py.
+// Calls that triggers watch: counts them by operation. Python holds the calls that a trigger names, see holds.py.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -20,13 +20,13 @@ namespace recorder {
 
 class Holds {
  public:
-  // By operation: the how-manieth call of it, and whether it is held after it rather than before.
+  // By operation: the number of the call, and whether to hold it after its end instead of before its beginning.
   using Points = std::map<std::string, std::vector<std::pair<int64_t, bool>>>;
 
-  // All that a call asks where nothing is watched.
+  // The only check of a call if no trigger watches any.
   std::atomic<bool> armed{false};
 
-  // `reach(op, nth, edge, tensors=)` returns when the call may go on, or raises. Needs the interpreter's lock.
+  // `reach(op, nth, edge, tensors=)` returns when the call may continue, or raises. Needs the interpreter's lock.
   void arm(pybind11::function reach, Points points) {
     reach_ = std::move(reach);
     for (auto& [name, of_it] : points)
@@ -34,7 +34,7 @@ class Holds {
     armed.store(!watched_.empty(), std::memory_order_release);
   }
 
-  // The how-manieth call of its operation this one is; 0 where none of it is watched.
+  // Returns the number of this call among the calls of its operation; 0 if no trigger watches them.
   int64_t count(std::string_view operation) noexcept {
     if (!armed.load(std::memory_order_acquire))
       return 0;
@@ -50,7 +50,7 @@ class Holds {
     return std::find(points.begin(), points.end(), std::pair{nth, after}) != points.end();
   }
 
-  // Holds the calling thread, whether or not it has the interpreter's lock. What Python raises is thrown.
+  // Holds the calling thread, whether or not it has the interpreter's lock. Throws the exceptions of Python.
   void reach(const char* operation, int64_t nth, bool after, const Tensors& tensors) {
     if (!armed.load(std::memory_order_relaxed) || !is_point(operation, nth, after) || Py_IsFinalizing())
       return;
@@ -75,17 +75,17 @@ class Holds {
     return nullptr;
   }
 
-  std::vector<std::unique_ptr<Watched>> watched_; // as it is once armed
+  std::vector<std::unique_ptr<Watched>> watched_; // constant once armed
   pybind11::function reach_;
 };
 
-// Never destroyed: a thread may still call while the process ends.
+// Never destroyed: a thread may still make calls while the process ends.
 inline Holds& holds() {
   static Holds& the_holds = *new Holds;
   return the_holds;
 }
 
-// The tensors of a call, told as `Begin` is told them.
+// The tensors of a call, with the same interface as `Begin`.
 class CallTensors {
  public:
   Tensors brought, left;

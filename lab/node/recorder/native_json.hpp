@@ -47,7 +47,7 @@ class Json {
     return list(items, [this](int64_t item) { number(item); });
   }
 
-  // Of a float the shortest text that reads back as the same, marked as a float; a string where JSON has no number.
+  // For a float, the shortest text that reads back as the same float, with a point or exponent; a string if not finite.
   template <class Number>
   Json& number(Number value) {
     constexpr bool kFloat = std::is_floating_point_v<Number>;
@@ -84,7 +84,7 @@ class Json {
   }
 
  private:
-  // All but the first of an object or a list come after a comma.
+  // Writes a comma before each item of an object or a list, except the first.
   void separate() {
     if (!text.empty() && text.back() != '{' && text.back() != '[')
       text += ',';

@@ -1,4 +1,4 @@
-// What this process records, and where to.
+// The recording of this process: whether it is on, its limits, and its file.
 #pragma once
 
 #include <pthread.h>
@@ -15,7 +15,7 @@
 
 namespace recorder {
 
-// The beginning of a line of this kind, which happens now.
+// The beginning of a line of this kind, with the current time.
 inline Json line_of(std::string_view kind) {
   Json line;
   line.raw("{").key("k").string(kind).key("t").number(std::chrono::steady_clock::now().time_since_epoch().count());
@@ -24,7 +24,7 @@ inline Json line_of(std::string_view kind) {
 
 struct Log {
   std::atomic<bool> on{false};
-  // At most so many elements of one side of a call are kept as values; 0: neither values nor summaries.
+  // Limit of recorded elements for each side of a call; 0: neither values nor summaries.
   std::atomic<int64_t> values{0};
   // Number of the latest call.
   std::atomic<int64_t> calls{0};
@@ -43,7 +43,7 @@ struct Log {
     write(line.raw("}\n").text);
   }
 
-  // Appends a whole line. A full disk ends the recording, not the run; so does a file that is large enough.
+  // Appends a whole line. A full disk, or a file at its limit, ends the recording, but not the run.
   void write(std::string_view line) {
     if (!on.load(std::memory_order_relaxed))
       return;
@@ -59,7 +59,7 @@ struct Log {
     }
   }
 
-  // Whether it was recording until now.
+  // Returns whether it recorded until now.
   bool stop() {
     if (!on)
       return false;
@@ -77,7 +77,7 @@ struct Log {
     file_.unmap();
   }
 
-  std::mutex lock_; // held for no longer than a line is copied; nothing else is waited for under it
+  std::mutex lock_; // held only while a line is copied, never during another wait
   LineFile file_;
   size_t limit_ = 0;
 };
@@ -87,8 +87,8 @@ inline Log& log() {
   return the_log;
 }
 
-// A fork of the worker is not the worker: it stops recording before its first own instruction. The lock may be held by
-// a thread that it does not have, so it is not touched.
+// A fork of the worker stops recording before its first own instruction. It does not touch the lock: a thread that the
+// fork does not have may hold it.
 inline void stop_in_forks() {
   pthread_atfork(nullptr, nullptr, [] { log().on = false; });
 }

@@ -1,4 +1,4 @@
-// Which line of the script led to a call: read from the Python frames of the calling thread.
+// Finds the line of the script that made a call, on the Python frames of the calling thread.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -17,12 +17,12 @@ namespace recorder {
 class Source {
   enum class Place { kScript, kElsewhere, kHidden };
 
-  // What is known of a piece of code; the texts are JSON already.
+  // Facts about a code object; the texts are JSON already.
   struct Code {
     Place place;
-    std::string file; // without the closing quote: the line's number follows
+    std::string file; // without the closing quote, because the line number follows
     std::string function;
-    std::string name; // empty where it tells a reader nothing
+    std::string name; // empty if it tells a reader nothing
   };
 
   struct Found {
@@ -32,7 +32,7 @@ class Source {
   };
 
  public:
-  // `folder` is the script's, with a slash at its end; `hidden` are beginnings of paths that are never the script's.
+  // `folder` is the script's, with a slash at its end; `hidden` are prefixes of paths that never belong to the script.
   // Needs the interpreter's lock.
   void start(std::string folder, std::vector<std::string> hidden) {
     folder_ = std::move(folder);
@@ -40,8 +40,8 @@ class Source {
     forget();
   }
 
-  // Adds `at`, `fn` and `via`; adds nothing where no Python is under way in this thread. Takes the interpreter's lock
-  // for a moment, so the caller holds no lock of the recorder's.
+  // Adds `at`, `fn`, and `via`; adds nothing if this thread has no Python frames. Takes the interpreter's lock for a
+  // moment, so the caller must not hold a lock of the recorder.
   void write(Json& json) {
     if (PyGILState_GetThisThreadState() == nullptr || Py_IsFinalizing())
       return;
@@ -57,7 +57,7 @@ class Source {
     PyGILState_Release(state);
   }
 
-  // Adds `at` only, where there is something to be found. The caller holds the interpreter's lock.
+  // Adds only `at`, if there is a line. The caller holds the interpreter's lock.
   Found write_at(Json& json) {
     const Found found = look();
     if (found.code != nullptr)
@@ -69,7 +69,7 @@ class Source {
   static constexpr int kDeepest = 256;
   static constexpr size_t kMostCodes = 16384;
 
-  // Looks for the innermost frame of the script's folder; where there is none, for the innermost that is not hidden.
+  // Finds the innermost frame of the script's folder; if there is none, the innermost visible frame.
   Found look() {
     const Code* via = nullptr;
     Found found;
@@ -93,7 +93,7 @@ class Source {
     return found;
   }
 
-  // Cached by the address of the code object, which is kept alive so that no other one gets that address.
+  // Caches by the address of the code object, and keeps that alive so that no other object gets its address.
   const Code& code_of(PyFrameObject* frame) {
     PyCodeObject* code = PyFrame_GetCode(frame);
     const auto known = codes_.find(code);
@@ -120,11 +120,11 @@ class Source {
     const auto begins = [&](const std::string& folder) { return path.starts_with(folder); };
     if (path.empty() || std::any_of(hidden_.begin(), hidden_.end(), begins))
       return Place::kHidden;
-    // A relative path begins at the working folder, which is the script's.
+    // A relative path starts at the working folder, which is the script's folder.
     return path[0] != '/' || begins(folder_) ? Place::kScript : Place::kElsewhere;
   }
 
-  // Decorators, context managers and the machinery of torch.nn.Module stand between a line and what it calls.
+  // Functions of decorators, context managers, and torch.nn.Module, whose names tell a reader nothing.
   static bool is_readable(std::string_view name) {
     const auto dot = name.rfind('.');
     const auto last = dot == std::string_view::npos ? name : name.substr(dot + 1);

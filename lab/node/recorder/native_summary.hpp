@@ -1,4 +1,4 @@
-// What is said of a tensor with too many elements to keep: norm, least, greatest and a fingerprint.
+// The summary of a tensor with too many elements to record: norm, minimum, maximum, and a fingerprint.
 #pragma once
 
 #include <algorithm>
@@ -13,15 +13,16 @@
 
 namespace recorder {
 
-// A tensor of more elements is summarised from a sample, taken in evenly spread blocks, each of which mostly lies in one cache line.
+// The summary of a tensor with more elements uses a sample of evenly spaced blocks, most of which fit into one cache
+// line.
 constexpr int64_t kMost = 4096;
 constexpr int64_t kBlocks = 32;
 constexpr int64_t kBlock = 8;
 
-// Four of each at a time: one that waits for the one before takes four times as long.
+// Four independent chains at a time: a single chain of dependent operations takes four times as long.
 constexpr size_t kLanes = 4;
 
-// Of bytes; not cryptographic.
+// A hash of bytes; not cryptographic.
 inline uint64_t fingerprint(const void* data, size_t size) {
   constexpr uint64_t kPrime = 0x9e3779b97f4a7c15;
   uint64_t lanes[kLanes] = {1, 2, 3, 4};
@@ -49,7 +50,7 @@ using Number = std::conditional_t<
     T,
     std::conditional_t<std::is_same_v<T, double> || Complex<T>, double, float>>;
 
-// The number that is compared: of complex ones, their absolute value.
+// The number to compare; for a complex number, its absolute value.
 template <class T>
 Number<T> number_of(const T& value) {
   if constexpr (Complex<T>)
@@ -58,7 +59,7 @@ Number<T> number_of(const T& value) {
     return static_cast<Number<T>>(value);
 }
 
-// Norm, least and greatest of at least one number.
+// Norm, minimum, and maximum of at least one number.
 template <class T>
 void write_extremes(Json& json, const std::vector<T>& values) {
   double squares[kLanes] = {};
@@ -80,7 +81,7 @@ void write_extremes(Json& json, const std::vector<T>& values) {
 
   const double sum = squares[0] + squares[1] + squares[2] + squares[3];
   json.key("norm").number(std::sqrt(sum));
-  if (std::isnan(sum)) // a comparison with a number that is none is false, so the two below do not tell
+  if (std::isnan(sum)) // comparisons with NaN are false, so minimum and maximum would be wrong
     json.key("min").raw("\"nan\"").key("max").raw("\"nan\"");
   else
     json.key("min")
@@ -99,7 +100,7 @@ inline void write_summary(Json& json, const at::Tensor& tensor) {
       const int64_t apart = (count - kBlock) / (kBlocks - 1);
       values.reserve(kBlocks * kBlock);
       for (int64_t block = 0; block < kBlocks; block++)
-        fetch<Stored<T>>(tensor, apart * block); // each is in a page of its own: else one is waited for after the other
+        fetch<Stored<T>>(tensor, apart * block); // blocks are in different pages, whose loads now overlap
       for (int64_t block = 0; block < kBlocks; block++)
         read(tensor, apart * block, kBlock, values);
     }

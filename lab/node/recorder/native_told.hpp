@@ -1,4 +1,4 @@
-// Calls that Python tells of: those of process groups that are written in Python, which have no backend to wrap.
+// Calls that Python reports: calls of process groups that are written in Python, which have no backend to wrap.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>
@@ -11,8 +11,8 @@
 
 namespace recorder {
 
-// `facts`: what else the begin line says, as the inside of a JSON object. Without inputs it is a call without tensors,
-// without outputs one in place.
+// `facts`: the other facts of the begin line, as the inside of a JSON object. No inputs: a call without tensors. No
+// outputs: a call that works in place.
 inline End begin_told(
     const std::string& operation,
     const std::string& group,
@@ -35,7 +35,7 @@ inline void add_told(pybind11::module& module) {
       [](const End& end, const std::optional<std::string>& error, int sender) {
         end.write(error ? std::make_exception_ptr(std::runtime_error(*error)) : nullptr, sender);
       },
-      "write(error, sender)\n\nThe call is over: why it failed, or None; who a receive from any rank got its data from, or -1.");
+      "write(error, sender)\n\nA call ends. error: the reason, or None. sender: source of a recv from any rank, or -1.");
   module.def("begin", &begin_told, "begin(operation, group, seq, inputs, outputs, facts)\n\nA call begins.");
 }
 

@@ -1,4 +1,4 @@
-// What is in the tensors of a call: their types and shapes, and their elements or a summary of each.
+// The contents of the tensors of a call: types and shapes, and the elements or a summary of each tensor.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@ namespace recorder {
 
 using Tensors = std::vector<at::Tensor>;
 
-// The contents of one side of a call under `values_key`, or, where they are more than `limit` elements, under
-// `summary_key`; neither where nothing of them can be read.
+// Writes the elements of one side of a call under `values_key`, or, if they are more than `limit`, summaries under
+// `summary_key`. Writes neither if no tensor is readable.
 inline void write_contents(
     Json& json,
     std::string_view values_key,
@@ -36,7 +36,7 @@ inline void write_contents(
   });
 }
 
-// A list of [dtype, shape] for each tensor; returns their bytes.
+// Writes a list of [dtype, shape] for each tensor; returns the size of the tensors in bytes.
 inline int64_t write_shapes(Json& json, std::string_view key, const Tensors& tensors) {
   int64_t bytes = 0;
   json.key(key).list(tensors, [&](const at::Tensor& tensor) {

@@ -1,4 +1,4 @@
-// The handle of a call, which sees it end.
+// The handle of a call, which records its end.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -19,8 +19,8 @@ namespace recorder {
 using Future = c10::ivalue::Future;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-// The handle of a call. Whoever waits for it, or for its future, goes on when its end has been written: its results are
-// on record as the call left them.
+// The handle of a call. A wait for it, or for its future, returns after the end line is written, so that the recorded
+// results are those of the call.
 class ForwardingWork : public c10d::Work {
  public:
   ForwardingWork(WorkPtr inner, c10d::OpType type) : Work(-1, type), inner_(std::move(inner)) {}
@@ -45,8 +45,8 @@ class ForwardingWork : public c10d::Work {
   const WorkPtr inner_;
 };
 
-// That of a call whose backend has a future for it. A future wakes who waits for it before it calls back, so there is
-// another one for them.
+// The handle of a call whose backend has a future. A future wakes its waiters before it runs callbacks, so waiters get
+// a second future.
 class FutureWork : public ForwardingWork {
  public:
   FutureWork(WorkPtr inner, const c10::intrusive_ptr<Future>& future, End end, c10d::OpType type)
@@ -70,14 +70,14 @@ class FutureWork : public ForwardingWork {
   const c10::intrusive_ptr<Future> written_;
 };
 
-// That of a call whose backend has none (gloo's send, recv, reduce_scatter): ends when it is waited for, or seen to be
-// completed.
+// The handle of a call whose backend has no future (gloo's send, recv, reduce_scatter). Writes the end line when a wait
+// returns, or when isCompleted() is true.
 class RecordedWork : public ForwardingWork {
  public:
   RecordedWork(WorkPtr inner, End end, c10d::OpType type)
       : ForwardingWork(std::move(inner), type), end_(std::move(end)), type_(type) {}
 
-  // Waits now, on behalf of the next wait: some backends can be waited for but once.
+  // Waits now, and keeps the outcome for the next wait: some backends allow only one.
   void wait_ahead() {
     try {
       const bool done = wait(kNoTimeout);
@@ -116,14 +116,14 @@ class RecordedWork : public ForwardingWork {
   const End end_;
   const c10d::OpType type_;
   std::atomic<bool> ended_{false};
-  std::function<bool()> ahead_; // what came of the wait that was made ahead
+  std::function<bool()> ahead_; // the outcome of wait_ahead()
 };
 
-// Waits until a call is over, whatever comes of it: that is told to whoever waits next.
+// Waits until a call has ended; the next wait returns its outcome, or throws its error.
 inline void wait_ahead(const WorkPtr& work) {
   if (!work)
     return;
-  std::optional<pybind11::gil_scoped_release> released; // who completes it may want the interpreter's lock
+  std::optional<pybind11::gil_scoped_release> released; // the thread that completes it may need the interpreter's lock
   if (PyGILState_Check())
     released.emplace();
   if (auto* const recorded = dynamic_cast<RecordedWork*>(work.get())) {

@@ -1,4 +1,4 @@
-"""Putting functions of the recorder in the place of PyTorch's, as soon as their module has been imported."""
+"""Replace functions of PyTorch with the recorder's, as soon as Python has imported their module."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNSEEN = os.path.join(os.path.dirname(__file__), "importlib_bootstrap.py")
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds modules as ever, and sees to it that the actions for them follow their execution."""
+    """Find modules as usual, and run the actions of a module right after its import."""
 
     def __init__(self) -> None:
         self.actions: dict[str, list[Action]] = {}
@@ -44,11 +44,11 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 finder = _Finder()
-"""That of this process."""
+"""The finder of this process."""
 
 
 def when_imported(name: str, action: Action) -> None:
-    """Call `action` with a module: at once if it is imported, else right after its first import."""
+    """Call `action` with a module: immediately if it is imported, else right after its first import."""
     module = sys.modules.get(name)
     if module is not None:
         action(module)
@@ -59,22 +59,22 @@ def when_imported(name: str, action: Action) -> None:
 
 
 def patch_module(name: str, action: Action) -> None:
-    """Change a module of PyTorch once it is imported; what goes wrong then ends the recording, and not the script."""
+    """Change a module of PyTorch once it is imported; an error in the change ends the recording, not the script."""
 
     def attempt(module: ModuleType) -> None:
         try:
             action(module)
-        except Exception as error:  # something in it is not as in those that the recorder was written for
-            journal.cut(f"{name} cannot be recorded: {type(error).__name__}: {error}")
+        except Exception as error:  # this version of the module differs from those that the recorder supports
+            journal.cut(f"the recorder cannot patch {name}: {type(error).__name__}: {error}")
 
     when_imported(name, attempt)
 
 
 def wraps_function(function: Function) -> Callable[[Function], Function]:
-    """Make a function of the recorder look like the one that it wraps, and warnings pass over it.
+    """Make a wrapper look like the function that it wraps, and make warnings skip the wrapper's frame.
 
-    They point at the line of the script, then: Python counts the frames of its own import system out, which it knows
-    by two words in the name of their file.
+    Warnings then point at the line of the script. Python skips the frames of its import system, which it recognizes by
+    the words `importlib` and `_bootstrap` in the name of their file.
     """
 
     def decorate(wrapper: Any) -> Function:
@@ -86,7 +86,7 @@ def wraps_function(function: Function) -> Callable[[Function], Function]:
 
 
 def call_before(action: Function) -> Callable[[Function], Function]:
-    """Have `action` called with the same arguments before each call of a function."""
+    """Return a decorator that calls `action` with the same arguments before each call of a function."""
 
     def make(function: Function) -> Function:
         @wraps_function(function)
@@ -100,21 +100,21 @@ def call_before(action: Function) -> Callable[[Function], Function]:
 
 
 def inline_for_compile(wrapper: Function, function: Function) -> Function:
-    """Have torch.compile put what `function` does in the place of `wrapper`.
+    """Make torch.compile inline `function` in place of `wrapper`.
 
-    Other marked functions end a graph and are called as they are. Nearly all of them end one without the recorder, too;
-    and where one does, torch 2.13 loses the `self` of a method that has this.
+    Other wrapped functions break a graph, and nearly all of them also do without the recorder. Do not use this for
+    methods that break a graph: torch 2.13 then loses their `self`.
     """
     wrapper._torchdynamo_inline = function  # type: ignore[attr-defined]
     return wrapper
 
 
 def do_nothing(*_: Any) -> None:
-    """What a hook of the recorder is to torch.compile."""
+    """Do nothing: torch.compile sees this in place of a hook of the recorder."""
 
 
 def replace_function(module: ModuleType, name: str, make: Callable[[Function], Function]) -> None:
-    """Put another function in the place of one of a module, also where torch.distributed has it by this name."""
+    """Replace a function of a module, also where torch.distributed exports it under the same name."""
     old = getattr(module, name, None)
     if old is not None:
         new = make(old)
@@ -124,7 +124,7 @@ def replace_function(module: ModuleType, name: str, make: Callable[[Function], F
 
 
 def replace_methods(kind: Any, names: Iterable[str], make: Callable[[Function], Function]) -> None:
-    """Put other methods in the place of those of a class that this version of PyTorch has."""
+    """Replace those methods of a class that this version of PyTorch has."""
     for name in names:
         if hasattr(kind, name):
             setattr(kind, name, make(getattr(kind, name)))

@@ -1,4 +1,4 @@
-"""The `mark` lines: when which phase of a training step begins and ends."""
+"""Record `mark` lines: the beginning and the end of each phase of a training step."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ def _write_phase(name: bytes, ended: bool) -> None:
 
 
 _write: PhaseWriter = _write_phase
-"""What writes a mark."""
+"""Writes a mark."""
 _emit: PhaseWriter = _write_phase
-"""What is done at a mark: mostly only that."""
+"""Runs at a mark: writes it, and calls the watchers of the phase, if there are any."""
 _watchers: dict[str, tuple[Callable[[str], None], Callable[[str], None]]] = {}
-"""By phase: what is called before it begins, and after it has ended."""
+"""Phase -> the functions to call before it begins and after it has ended."""
 
 
 def write_with(write: PhaseWriter) -> None:
-    """Have another function write the marks: the compiled recorder's takes a third of the time."""
+    """Use another function to write marks: the compiled recorder's takes a third of the time."""
     global _write, _emit
     _write = write
     _emit = _write_watched_phase if _watchers else write
 
 
 def watch_phases(names: Iterable[str], begin: Callable[[str], None], end: Callable[[str], None]) -> None:
-    """Have `begin` called with the name of a phase before it begins, and `end` after it has ended."""
+    """Call `begin` with the name of a phase before it begins, and `end` after it has ended."""
     _watchers.update(dict.fromkeys(names, (begin, end)))
     write_with(_write)
 
 
 def begin_phase(name: str, **facts: Any) -> None:
-    """Write that a phase begins of which there is more to say."""
+    """Write the beginning of a phase, with additional facts."""
     _watchers.get(name, (patching.do_nothing, patching.do_nothing))[0](name)
     journal.add("mark", n=name, e=0, at=source.line(), **facts)
 
 
 def end_phase(name: str) -> None:
-    """Write that such a phase has ended."""
+    """Write the end of a phase that `begin_phase` has begun."""
     journal.add("mark", n=name, e=1)
     _watchers.get(name, (patching.do_nothing, patching.do_nothing))[1](name)
 
@@ -62,7 +62,7 @@ def _write_watched_phase(name: bytes, ended: bool) -> None:
 
 
 def wrap_phase(name: bytes, function: patching.Function) -> patching.Function:
-    """A function that marks its beginning and its end."""
+    """Return a function that marks the beginning and the end of each call of `function`."""
 
     @patching.wraps_function(function)
     def wrapper(*arguments: Any, **named: Any) -> Any:
@@ -76,7 +76,7 @@ def wrap_phase(name: bytes, function: patching.Function) -> patching.Function:
 
 
 def watch_training_steps() -> None:
-    """Have phases recorded in this process."""
+    """Record the phases of training steps in this process."""
     patching.patch_module("torch.distributed.distributed_c10d", _wrap_function("init_process_group"))
     patching.patch_module("torch.nn.modules.loss", _on_loss)
     patching.patch_module(
@@ -87,7 +87,7 @@ def watch_training_steps() -> None:
 
 
 def _wrap_function(name: str) -> patching.Action:
-    """Marks a function of a module."""
+    """Return an action that wraps a function of a module in marks."""
     return lambda module: patching.replace_function(module, name, partial(wrap_phase, name.encode()))
 
 
@@ -96,7 +96,7 @@ _ZERO_GRAD = ("zero_grad",), partial(wrap_phase, b"zero_grad")
 
 def _on_loss(module: ModuleType) -> None:
     loss = module._Loss
-    if "__call__" not in vars(loss):  # it is inherited from Module: the loss gets one of its own
+    if "__call__" not in vars(loss):  # inherited from Module, whose other subclasses must not change
         loss.__call__ = patching.inline_for_compile(wrap_phase(b"loss", loss.__call__), loss.__call__)
 
 

@@ -1,7 +1,7 @@
-"""The Python recorder: a process group that writes down every call and passes it on to a plain one.
+"""The Python recorder: a process group that records every call and forwards it to another process group.
 
-It passes calls on to another process group rather than to its own base class: the base class would be called with the
-interpreter's lock held, while a thread of gloo may hold the lock that it needs and wait for the interpreter's.
+It does not forward calls to its own base class, which would run with the interpreter's lock held. A thread of gloo may
+wait for that lock while it holds a lock that the call needs.
 """
 
 # ruff: noqa: D102 - methods that override PyTorch's are documented there
@@ -32,11 +32,11 @@ Tensors = Sequence[torch.Tensor]
 _start_time = next(iter(hooks("stream_time")), do_nothing)
 _HOLDS = hooks("hold_call")
 _MOST = 4096
-"""A tensor of more elements is summarised from a sample, taken in evenly spread blocks, as by the compiled recorder."""
+"""The summary of a tensor with more elements uses a sample of evenly spaced blocks, like the compiled recorder."""
 _BLOCKS, _BLOCK = 32, 8
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 _CODES = {torch.float32: "f", torch.float64: "d", torch.int64: "q", torch.int32: "i"}
-"""How Python reads what lies in memory; it is twice as fast as torch after a large call has emptied the caches."""
+"""Formats in which Python reads memory; twice as fast as torch after a large call has evicted the CPU's caches."""
 _NAMED_ALIKE = ("broadcast", "reduce", "gather", "scatter", "reduce_scatter", "barrier", "monitored_barrier", "send")
 OPERATIONS = {
     **{name: (name,) for name in _NAMED_ALIKE},
@@ -52,13 +52,13 @@ OPERATIONS = {
     "all_to_all_single": ("alltoall_base", "all_to_all_single"),
     "recv": ("recv", "recv_anysource"),
 }
-"""Name of an operation in the trace -> methods of ProcessGroup that call it, in one version of torch or another."""
+"""Name of an operation in the trace -> methods of ProcessGroup that call it, in any version of torch."""
 
 
 class Call:
-    """A call that has begun; its begin line has been written.
+    """A call whose begin line is in the trace.
 
-    Without inputs it is one without tensors, without outputs one in place.
+    No inputs: a call without tensors. No outputs: a call that works in place.
     """
 
     def __init__(self, facts: dict[str, Any], inputs: Tensors | None, outputs: Tensors | None) -> None:
@@ -66,7 +66,7 @@ class Call:
         self._number, self._open = next(_numbers), True
         self._results = (inputs if outputs is None else outputs) or ()
         self._stream: Any = _start_time((*(inputs or ()), *(outputs or ())))
-        self._most_values = journal.values if self._stream is None else 0  # reading what is on a GPU waits for it
+        self._most_values = journal.values if self._stream is None else 0  # reading from a GPU would block
         if inputs is not None:
             facts.update(_shapes("in", inputs), **describe_contents("i", inputs, self._most_values))
         if outputs is not None:
@@ -77,7 +77,7 @@ class Call:
         journal.add("begin", i=self._number, **facts)
 
     def end(self, error: BaseException | None = None, **facts: Any) -> None:
-        """Write that the call is over, and why it failed; only the first time counts."""
+        """Write the end line, with the error of a failed call; only the first call has an effect."""
         if not self._open:
             return
         self._open, now = False, time.monotonic_ns()
@@ -89,17 +89,17 @@ class Call:
         self._results = ()
 
     def finish(self, **facts: Any) -> None:
-        """The call is over; where its tensors are on a GPU, once the stream that is current has come so far."""
+        """Write the end line now; for tensors on a GPU, when the current stream reaches this point."""
         if self._stream is None:
             self.end(**facts)
         else:
             self._stream.end(lambda took_ns: self.end(gpu=took_ns, **facts))
 
     def end_with(self, work: Any) -> Any:
-        """Have the end written once the backend is done; returns the handle for the caller."""
+        """Write the end line once the backend completes the call; return the handle for the caller."""
         try:
             work.get_future().add_done_callback(self._done)
-        except RuntimeError:  # the backend does not tell
+        except RuntimeError:  # the backend has no futures
             return RecordedWork(work, self)
         return work
 
@@ -109,7 +109,7 @@ class Call:
         except Exception as error:
             self.end(error)
         else:
-            self.finish()  # on a GPU the stream that is current here waits for the call
+            self.finish()  # on a GPU, the current stream of this thread waits for the call
 
 
 def _shapes(side: str, tensors: Tensors) -> dict[str, Any]:
@@ -118,11 +118,11 @@ def _shapes(side: str, tensors: Tensors) -> dict[str, Any]:
     return {side: described, f"{side[0]}b": size}
 
 
-# -- what is in a tensor, as JSON can say it: its elements, or a summary of them
+# -- the contents of a tensor as JSON: its elements, or a summary of them
 def describe_contents(side: str, tensors: Sequence[torch.Tensor], limit: int) -> dict[str, Any]:
-    """`iv` or `ov`: the elements of tensors, if they are no more than the limit; else `is` or `os`: summaries of each.
+    """Return `iv` or `ov`, the elements of tensors within the limit, else `is` or `os`, a summary of each tensor.
 
-    Nothing where none can be read, or the limit is 0.
+    Empty if no tensor is readable, or the limit is 0.
     """
     readable = [is_readable(tensor) for tensor in tensors]
     if not limit or not any(readable):
@@ -133,7 +133,7 @@ def describe_contents(side: str, tensors: Sequence[torch.Tensor], limit: int) ->
 
 
 def list_elements(tensor: torch.Tensor) -> list[Any]:
-    """All elements in order."""
+    """Return all elements in order."""
     flat = tensor.detach().reshape(-1)
     if flat.is_complex():
         parts = torch.view_as_real(flat)
@@ -142,9 +142,9 @@ def list_elements(tensor: torch.Tensor) -> list[Any]:
 
 
 def summarize_tensor(tensor: torch.Tensor) -> dict[str, Any]:
-    """`n`, `norm`, `min`, `max` and `hash`, and `sampled` where they are those of a sample.
+    """Return `n`, `norm`, `min`, `max`, and `hash`; also `sampled` if they come from a sample.
 
-    Of complex numbers it is their absolute values that are compared.
+    For complex numbers these compare absolute values.
     """
     flat = tensor.detach().contiguous()
     count, dtype, data = flat.numel(), flat.dtype, sample_memory(flat)
@@ -168,7 +168,7 @@ def summarize_tensor(tensor: torch.Tensor) -> dict[str, Any]:
 
 
 def sample_memory(flat: torch.Tensor) -> Any:
-    """The memory of all elements, as long as the tensor is there; of a large one, a copy of some."""
+    """Return the memory of all elements, valid as long as the tensor exists; for a large tensor, a copy of a sample."""
     count, size = flat.numel(), flat.element_size()
     memory = memoryview((ctypes.c_char * (count * size)).from_address(flat.data_ptr()))
     if count <= _MOST:
@@ -178,7 +178,7 @@ def sample_memory(flat: torch.Tensor) -> Any:
 
 
 def is_readable(tensor: torch.Tensor) -> bool:
-    """Whether the elements are plain numbers in this process's memory."""
+    """Return whether the elements are plain numbers in this process's memory."""
     return (
         tensor.is_cpu
         and tensor.layout is torch.strided
@@ -188,7 +188,7 @@ def is_readable(tensor: torch.Tensor) -> bool:
 
 
 def _shorten(numbers: list[Any], dtype: torch.dtype) -> list[Any]:
-    """Numbers as JSON can say them, in no more digits than tell those of their type from one another."""
+    """Return numbers as JSON, with no more digits than distinguish the numbers of their type."""
     if dtype not in _NARROW:
         return [_to_json(number) for number in numbers]
     shorts = [float(text) for text in ("%.7g " * len(numbers) % tuple(numbers)).split()]
@@ -204,13 +204,13 @@ def _to_json(number: Any) -> Any:
 
 # -- handles
 class RecordedWork(Work):
-    """The handle of a call whose backend does not tell when it is done: that is when it is waited for, or asked."""
+    """The handle of a call whose backend has no futures: the call ends when the script waits for it, or polls it."""
 
     def __init__(self, work: Any, call: Call) -> None:
         super().__init__()
         self._plain, self._call = work, call
         self.ahead: tuple[Any, Exception | None] | None = None
-        """What came of a wait on behalf of the next one: some backends can be waited for but once."""
+        """Outcome of a wait that the recorder made in advance, for the next wait: some backends allow only one."""
 
     def wait(self, *arguments: Any, **named: Any) -> Any:
         if self.ahead is not None:
@@ -237,12 +237,12 @@ class RecordedWork(Work):
 
 
 def _passed_on(name: str) -> Callable[..., Any]:
-    """A method of what is wrapped."""
+    """Return a method that calls the wrapped object."""
     return lambda self, *arguments, **named: getattr(self._plain, name)(*arguments, **named)
 
 
 def _adopt(kind: type, plain: type, make: Callable[[str], Callable[..., Any]], names: Iterable[str]) -> None:
-    """Give a class those methods of what it wraps that this version of torch has."""
+    """Add methods to a class, if the wrapped class of this version of torch has them."""
     for name in names:
         if hasattr(plain, name):
             setattr(kind, name, make(name))
@@ -257,7 +257,7 @@ _adopt(
 
 # -- groups
 class _PlainGroupMeta(type(PlainGroup)):  # type: ignore[misc]
-    """Where torch asks whether something is a process group, a plain one is one, too."""
+    """Make `isinstance` and `issubclass` accept the original ProcessGroup as well."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, PlainGroup)
@@ -267,12 +267,12 @@ class _PlainGroupMeta(type(PlainGroup)):  # type: ignore[misc]
 
 
 class RecordedGroup(PlainGroup, metaclass=_PlainGroupMeta):
-    """A process group whose calls are on record."""
+    """A process group whose calls are recorded."""
 
     def __init__(self, *arguments: Any) -> None:
         rank, size = (arguments[1], arguments[2]) if len(arguments) > 2 else arguments[:2]
         super().__init__(rank, size)  # type: ignore[call-arg]
-        plain: Any = PlainGroup  # its constructor is another in each version of torch
+        plain: Any = PlainGroup  # its constructor differs between versions of torch
         self._plain = plain(*arguments)
 
     def getBackendName(self) -> str:  # noqa: N802 - PyTorch's
@@ -282,7 +282,7 @@ class RecordedGroup(PlainGroup, metaclass=_PlainGroupMeta):
 def record_method(
     op: str, plain_method: Any, plain_of: Callable[[Any], Any], begin: Callable[..., Call] = Call
 ) -> Callable[..., Any]:
-    """A method of a group whose calls are written down; `plain_of` gives what it is then called with."""
+    """Return a method that records a call and forwards it; `plain_of` returns the group to forward to."""
 
     @functools.wraps(plain_method)
     def method(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -295,13 +295,13 @@ def record_method(
             number = {} if message else {"seq": next(vars(self).setdefault("_recorded_sequence", itertools.count(1)))}
             late = {} if message or waits else {"late": 1}
             call = begin({"op": op, "g": self.group_name, **number, **facts, **late}, inputs, outputs)
-        except Exception as error:  # arguments that nobody thought of: the script goes on, without a record
-            journal.cut(f"{op} cannot be recorded: {type(error).__name__}: {error}")
+        except Exception as error:  # unexpected arguments: the script continues without a recording
+            journal.cut(f"the recorder cannot record {op}: {type(error).__name__}: {error}")
             return plain_method(plain, *arguments, **named)
         try:
             work = plain_method(plain, *arguments, **named)
             if work is not None and waits:
-                work.wait()  # the caller does it next; waited for here, the call ends here
+                work.wait()  # the caller would wait next; a wait here ends the call here
         except BaseException as error:
             call.end(error)
             raise
@@ -314,7 +314,7 @@ def record_method(
 
 
 def describe_call(op: str, arguments: tuple[Any, ...]) -> tuple[dict[str, Any], Any, Any]:
-    """What a begin line says of a call with these arguments, tensors that it takes, tensors that it fills."""
+    """Return the facts of a call for its begin line, its input tensors, and its output tensors."""
     options = arguments[-1] if arguments else None
     facts: dict[str, Any] = {"async": bool(getattr(options, "asyncOp", op != "monitored_barrier"))}
     if "reduce" in op:
@@ -335,12 +335,12 @@ def describe_call(op: str, arguments: tuple[Any, ...]) -> tuple[dict[str, Any], 
 
 
 def _flat(value: Any) -> list[torch.Tensor]:
-    """Every tensor in a tensor, a list of them, or a list of lists."""
+    """Return every tensor in a tensor, a list of tensors, or a list of lists."""
     return [value] if isinstance(value, torch.Tensor) else [tensor for item in value for tensor in _flat(item)]
 
 
 def _done_to_both(name: str) -> Callable[..., Any]:
-    """A method that tells a group what it is: PyTorch asks this one, too."""
+    """Return a setter that also calls the wrapped group: PyTorch queries both."""
 
     def method(self: RecordedGroup, *arguments: Any) -> None:
         getattr(PlainGroup, name)(self, *arguments)

@@ -105,7 +105,7 @@ def test_a_strict_cluster_has_no_way_out_and_nothing_to_write_on():
     assert f"size={2**28}" in volume["DriverOpts"]["o"]
     assert node["HostConfig"]["ReadonlyRootfs"] is True
     assert {"/tmp", "/var/lab", "/opt/lab"} <= set(node["HostConfig"]["Tmpfs"])
-    with pytest.raises(ClusterError, match="mounts no folder"):
+    with pytest.raises(ClusterError, match="cannot mount folders"):
         bodies(replace(SHAPE, strict=True, volumes=(Volume(source=Path("/a"), target="/b"),)))
 
 

@@ -37,8 +37,8 @@ def test_a_cluster_is_a_folder_and_one_process_that_holds_the_nodes():
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        (Shape(nodes=1, image="mine:1"), "no images, so not mine:1"),
-        (Shape(nodes=1, strict=True), "cannot be strict"),
+        (Shape(nodes=1, image="mine:1"), "cannot use the image mine:1: it has no images"),
+        (Shape(nodes=1, strict=True), "--strict needs the docker engine"),
         (Shape(nodes=1, volumes=(Volume(source=Path("/a"), target="/b"),)), "cannot show /a at /b"),
     ],
 )

@@ -209,7 +209,7 @@ def test_gloos_default_group_has_all_ranks_that_left_a_dump_though_one_called_no
     _, result, explanation = imported(write(tmp_path / "dumps", dumps))
     assert result.culprit is not None
     assert result.culprit.rank == 1
-    said = "Ranks 0 and 2 waited there at train.py:40; rank 1 was in no call on record."
+    said = "Ranks 0 and 2 waited there at train.py:40; rank 1 was in no recorded call."
     assert explanation.findings[0].sentence == golden(1, said)
 
 

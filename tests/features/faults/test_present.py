@@ -59,10 +59,10 @@ def test_a_run_begins_with_as_many_nodes_as_its_launcher_needs(launching, stoppe
             (),
             [Fault(what=Kill(node="node2"), when=START)],
             UsageError,
-            "s is to kill node2 before it begins, and with the",
+            "s has to kill node2 before it begins, but the launcher",
         ),
-        (ELASTIC, (), [Fault(what=Kill(node="node0"), when=START)], UsageError, "s is to kill node0 before it begins"),
-        (LAB, (), [Fault(what=Start(node="node2"), when=LATER)], UsageError, "the launcher lab takes no node in"),
+        (ELASTIC, (), [Fault(what=Kill(node="node0"), when=START)], UsageError, "s has to kill node0 before it begins"),
+        (LAB, (), [Fault(what=Start(node="node2"), when=LATER)], UsageError, "the launcher lab accepts no new nodes"),
     ],
 )
 def test_what_cannot_begin_is_refused_in_a_sentence(launching, stopped, faults, kind: type[LabError], message) -> None:

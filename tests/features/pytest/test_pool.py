@@ -15,7 +15,7 @@ from lab.engine.ownership import state_folder
 from lab.engine.protocol import Traits
 from lab.errors import ClusterError, ImageUnfit
 from lab.features.pytest.guard import is_orphan, keeper_lock
-from lab.features.pytest.pool import Pool, WarmCluster
+from lab.features.pytest.pool import Pool, SessionCluster
 from lab.plan.limits import Machine
 from lab.run.cluster_slot import remove_orphan_clusters
 from tests.fake_engine import FakeEngine
@@ -209,7 +209,7 @@ def test_a_kept_cluster_is_taken_over_by_the_next_session_and_removed_by_one_tha
 
 
 def test_whoever_makes_a_cluster_next_removes_those_of_a_dead_process(engine, make_pool):
-    cluster: WarmCluster = make_pool().cluster(nodes=2)
+    cluster: SessionCluster = make_pool().cluster(nodes=2)
     said: list[str] = []
     remove_orphan_clusters(engine, said.append)
     assert (list(engine.clusters), said) == ([cluster.name], [])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lab.features.pytest.pool import Session, WarmCluster
+from lab.features.pytest.pool import Session, SessionCluster
 from lab.features.pytest.stash import DEADLINE
 from lab.node.messages.agent import Prepare
 from lab.record.read import Record
@@ -37,10 +37,10 @@ def folder(tmp_path: Path, own_homes: None, monkeypatch: pytest.MonkeyPatch) -> 
     return tmp_path
 
 
-def warm(config: Config, **engine: Any) -> tuple[WarmCluster, Session, FakeEngine]:
+def warm(config: Config, **engine: Any) -> tuple[SessionCluster, Session, FakeEngine]:
     runs = Session(config)  # type: ignore[arg-type]
     fake = FakeEngine(**engine)
-    cluster = WarmCluster(runs, nodes=2, name="c", engine=fake)
+    cluster = SessionCluster(runs, nodes=2, name="c", engine=fake)
     cluster.up()
     return cluster, runs, fake
 
