@@ -89,7 +89,7 @@ LOST = Culprit(node="node1", error="it was killed")
         (Result(verdict="hung", reason="rank 0 waits"), ["loses"], "it hung: rank 0 waits"),
         (Result(verdict="hung", reason="rank 0 waits"), ["spoils"], "it hung: rank 0 waits"),
         (Result(verdict="failed", expectations=(unmet("fault kill node1"),)), [], ""),
-        (Result(verdict="failed", expectations=(unmet("note sum"),)), ["slows"], "nobody failed, and yet rank 0"),
+        (Result(verdict="failed", expectations=(unmet("note sum"),)), ["slows"], "no rank failed, but rank 0"),
         (Result(verdict="failed", expectations=(unmet("note sum"),)), ["spoils"], ""),
         (
             Result(verdict="failed", culprit=LOST, reason="r"),

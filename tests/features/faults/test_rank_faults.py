@@ -119,7 +119,7 @@ def test_a_worker_is_told_what_to_do_and_for_how_long() -> None:
     assert Fault(what=Signal(rank=1), when=AT_A_CALL).worker_actions == {}
 
 
-@pytest.mark.parametrize("why", ["its calls are not recorded", "LAB_RECORDER is off"])
+@pytest.mark.parametrize("why", ["the run does not record calls", "LAB_RECORDER is off"])
 def test_calls_and_phases_need_the_recorder_and_notes_do_not(why: str) -> None:
     noted = Fault(what=Signal(rank=1), when=When(rank=1, note="step"))
     for fault in (

@@ -97,7 +97,7 @@ def test_the_files_of_the_assignment_are_no_submissions(tmp_path: Path, assignme
 
 
 def test_a_folder_without_submissions_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="holds no submissions"):
+    with pytest.raises(UsageError, match="has no submissions"):
         find_submissions(tmp_path)
 
 

@@ -51,7 +51,7 @@ def test_a_projection_as_data_and_as_a_picture(runs: Path, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["plain"], "run plain cannot be projected: it has no training steps"),
+        (["plain"], "cannot project run plain: it has no training steps"),
         (["four", "--ranks", "1"], "found '1'; allowed: numbers of ranks, 2 or more"),
         (["four", "--ranks", "8,many"], "found '8,many'; allowed"),
         (["four", "--network", "lan"], "--network: found 'lan'; allowed: measured, or a profile"),
