@@ -36,13 +36,14 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
+        import sys
         from importlib import import_module
 
-        return getattr(import_module(_HOMES[name]), name)
+        in_worker = sys.modules.get(_HOMES[name].replace("lab.", "labnode.", 1))  # its agent has imported it
+        return getattr(in_worker or import_module(_HOMES[name]), name)
     if name in __all__:
         from lab.feature import find_entry
 
-        export = find_entry("exports", name)
-        if export is not None:
+        if (export := find_entry("exports", name)) is not None:
             return export
     raise AttributeError(f"module 'lab' has no attribute {name!r}")

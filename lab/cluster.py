@@ -188,7 +188,7 @@ class Cluster:
         return Shape(**{"nodes": DEFAULT_NODES, **broken, **self.slot.asked})
 
     def down(self) -> Removed:
-        """Remove the cluster, whatever is left of it, even while a run uses it; what has begun is not interrupted."""
+        """Remove the cluster or its remains, even while a run uses it; Ctrl-C does not interrupt the removal."""
         with defer_interrupts():
             try:
                 with self._held("lab down", removes=True, exclusive=True) as lock:

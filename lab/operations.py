@@ -28,8 +28,8 @@ class Cut(Enum):
     WHOLE = "all of every tensor"
     TENSORS = "the i-th tensor for the i-th rank"
     SLICES = "the i-th of equal slices of every tensor"
-    SPLITS = "slices as long as the call's splits say"
-    OTHER = "as its rule in lab.features.values.expected says, if it has one"
+    SPLITS = "slices of the sizes in the call's splits"
+    OTHER = "according to its rule in lab.features.values.expected, if it has one"
 
 
 @dataclass(frozen=True)

@@ -177,6 +177,7 @@ HELP = {
     "--raw": "print the output of ranks unchanged, with its terminal control sequences",
     "--requirements": "install the packages of a requirements.txt on the nodes",
     "--runs": f"folder of all runs (default: {RUNS})",
+    "--split-gpus": "show each rank only its share of the GPUs of its node, as cuda:0",
     "--stdin": "connect rank 0 to standard input",
     "--strict": "for untrusted scripts: no network outside the cluster, read-only nodes, no volumes, low limits",
     "--svg": "write the picture to a file",
@@ -233,7 +234,8 @@ SHAPE = ("--image", "--requirements", "--data", "--cpus", "--memory", "--max-pro
 
 _GROUPS = {
     "ranks": ("--nodes", "--nproc-per-node", "--launcher", "--backend", "--timeout", "--interactive", "--stdin",
-              "--env", "--cold", "--one-user", "--fresh", "--max-output"),
+              "--env", "--cold", "--one-user", "--split-gpus", "--fresh",
+              "--max-output"),
     "cluster": ("--name", "--engine", "--keep", "--wait", *SHAPE, "--pull", "--allow-volumes"),
     "record": ("--outputs", "--runs", "--no-trace", "--trace-values"),
     "output": ("--json", "--raw", "--quiet"),

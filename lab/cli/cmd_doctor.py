@@ -1,4 +1,4 @@
-"""`lab doctor`: what is in the way of a run, and how to mend it."""
+"""`lab doctor`: check what a run needs, and print how to fix problems."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nproc-per-node", type=shared.positive, default=1, help="and this many workers on each")
     shared.add_options(parser, "--engine", help="engine to check (default: what a run would use)")
     parser.add_argument("--image", help="image to check (default: the lab's own)")
-    parser.add_argument("--gpus", type=shared.positive, default=0, help="GPUs that each node will want")
+    parser.add_argument("--gpus", type=shared.positive, default=0, help="GPUs that each node needs")
     parser.add_argument(
         "--gpu",
         dest="gpu_test",

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Start the cluster, or say that it is up."""
+    """Start the cluster, or print that it is already up."""
     began = time.monotonic()
     with Progress(quiet=arguments.quiet) as progress:
         cluster = Cluster(

@@ -280,9 +280,9 @@ def make_culprit(rank: RankFacts, error: str, traceback: str = "", cause: str = 
 
 
 def culprit_by(finding: Finding, evidence: Evidence) -> Culprit | None:
-    """Return the culprit that a finding names: its link, or its first recorded rank; None if it names nobody.
+    """Return the culprit that a finding names: its link, or its first recorded rank; None if it names no rank.
 
-    For causes from outside, the stack of the rank says nothing and is left out.
+    For causes from outside, the stack of the rank explains nothing and is left out.
     """
     if finding.link:
         return Culprit(link=finding.link, error=finding.headline, cause=finding.cause)
@@ -321,7 +321,7 @@ class Standing(NamedTuple):
         """Return the rank that kept the others waiting; None if no rank can be named."""
         waiting, gone = self.waiting, tuple(self.gone)
         if not waiting and len(self.absent) != 1:
-            return None  # each rank was busy in its own code, and nobody waited
+            return None  # each rank was busy in its own code, and none waited
         if self.absent:
             ranks, others = (self.absent[0],), tuple(waiting)
             stood = stood_of(evidence, evidence.ranks[ranks[0]])

@@ -1,4 +1,4 @@
-"""Read the texts of errors: what was wrong, whether a peer was lost, which module is missing, and the cause."""
+"""Read the texts of errors: the problem, whether a peer was lost, the missing module, and the cause."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ADVICE = re.compile(
     r"|^To suppress|^If you already have done|^Original Traceback|^CUDA kernel errors might",
     re.IGNORECASE,
 )
-"""Beginnings of lines that give advice and do not say what was wrong."""
+"""Beginnings of lines that give advice and do not describe the problem."""
 _ALWAYS_SAID = re.compile(r"\. This is typically caused by a remote worker .*? GLHF! \S*")
 _PARAMETERS = re.compile(r"^(?:Parameters? |Parameter indices )", re.MULTILINE)
 _SOURCE_OF_TORCH = re.compile(r"\[/[^\]\s]*\.(?:cc|cpp|h|hpp):\d+\] ?")
@@ -57,7 +57,7 @@ def shorten_error(error: str, names: Callable[[], Sequence[str]], *, brief: bool
 
 
 def _telling(rest: Sequence[str]) -> str:
-    """Return the line that names parameters, or else the last line that says what was wrong; empty if there is none."""
+    """Return the line that names parameters, or else the last line that describes the problem; empty if none does."""
     named = [line.partition(". ")[0] for line in rest if _PARAMETERS.search(line)]
     last = [line for line in rest if not _ADVICE.search(line) and not line.startswith(('File "', "^", "~"))]
     return (named or last or [""])[-1]

@@ -36,7 +36,7 @@ class Judgement(Frozen):
     findings: tuple[Finding, ...] = ()
     """Findings that support it, the first cause first; empty for a run without problems."""
     summary: str = ""
-    """What ended the run, as a short clause that names the rank or node; empty if the reason says it."""
+    """The cause of the end, as a short clause that names the rank or node; empty if the reason contains it."""
 
 
 @dataclass(kw_only=True)

@@ -159,7 +159,7 @@ def _missing_ranks(expect: Expect, present: set[int]) -> Iterator[Expectation]:
 def _check_whole_run(
     expect: Expect, bare: Judgement, facts: RunFacts, earlier: Sequence[Attempt], searches: Searches
 ) -> Iterator[Expectation]:
-    """Check what is expected of the whole run, and of its earlier attempts."""
+    """Check the expectations of the whole run, and of its earlier attempts."""
     check = facts.check
     if expect.check is not None and check is not None:
         met, got = check.code == 0 and not check.error, "it passed"
@@ -245,7 +245,7 @@ _GOES_BACK = frozenset("*+?{|")
 
 
 class TooLong(Exception):
-    """A search was given up; the message says after how long."""
+    """A search timed out; the message says after how long."""
 
 
 class Searches:

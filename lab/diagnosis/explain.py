@@ -19,7 +19,7 @@ from lab.words import merge_ranks
 
 
 class Explanation(Frozen):
-    """Everything that the diagnosis says about a run."""
+    """The whole diagnosis of a run."""
 
     run: str
     scenario: str

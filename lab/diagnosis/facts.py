@@ -342,7 +342,7 @@ class RankFacts:
     threads: list[agent.ThreadRaised] = field(default_factory=list)
     """Its threads that ended with an error."""
     expected_code: int = 0
-    """The exit code that counts as success; -9 stands for an end by signal 9."""
+    """The exit code that counts as success; -9 means an end by signal 9."""
     parent: int | None = None
     """The worker whose script started it; None for a worker."""
     outlived: bool = False

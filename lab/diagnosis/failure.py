@@ -158,7 +158,7 @@ def _failed(rank: RankFacts, end: End) -> Finding:
 
 
 def _blame(rank: RankFacts, finding: Finding, then: str = "", traceback: str = "") -> Judgement:
-    """Return a judgement that names a rank as the culprit, by what a finding says it did."""
+    """Return a judgement that names a rank as the culprit, in the words of a finding."""
     did, cause = finding.what_it_did(), "" if finding.kind is FindingKind.FAILED else finding.cause
     return Judgement(
         verdict="failed",

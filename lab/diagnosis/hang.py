@@ -78,7 +78,7 @@ def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Findi
     Ranks that wait after others called something different wait because of that.
     """
     if any(finding.kind is FindingKind.RENDEZVOUS for finding in differing):
-        return []  # the ranks are in different worlds, so nobody waits for the rank that it names
+        return []  # the ranks are in different worlds, so none waits for the rank that it names
     hang = _Hang(evidence, waits := ends.find_waits(evidence))
     findings = hang.stand_off(differing)
     if not findings and not differing and hang.longest_s() is not None:

@@ -45,7 +45,7 @@ _DYING_S = 0.3
 ENDING_S = 15.0
 """A killed agent ends, also in Slurm, and a stopped process stops, within less than this."""
 _KILLED = 128 + signal.SIGKILL
-"""The exit code of an agent whose end nobody reported."""
+"""The exit code of an agent whose end was not reported."""
 
 
 class LocalChannel(Stream):
@@ -215,12 +215,12 @@ def _ask_holder(control: Path, node: Node) -> None:
             answer = asking.recv(1024).decode("utf-8", "replace").strip()
     except OSError as error:
         raise ClusterError(
-            f"{node.name} cannot be started: the process that holds the nodes of cluster {control.parent.name} "
+            f"cannot start {node.name}: the process that holds the nodes of cluster {control.parent.name} "
             f"does not answer ({error.strerror or error})",
             "`lab down` removes the rest, and `lab up` makes the cluster again",
         ) from error
     if answer:
-        raise ClusterError(f"{node.name} cannot be started: {answer}", "see `lab status`")
+        raise ClusterError(f"cannot start {node.name}: {answer}", "see `lab status`")
 
 
 class HolderEngine(Engine, PowerControl, PauseControl):
@@ -387,7 +387,7 @@ class HolderEngine(Engine, PowerControl, PauseControl):
             except OSError as error:
                 for channel in channels:
                     channel.close()
-                raise NodeLost(f"{node.name} of cluster {cluster.name} cannot be reached: {error.strerror}") from error
+                raise NodeLost(f"cannot connect to {node.name} of cluster {cluster.name}: {error.strerror}") from error
         return channels
 
     def stop(self, nodes: Sequence[Node]) -> None:

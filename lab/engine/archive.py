@@ -86,7 +86,7 @@ def _write_limit(folder: Path, asked: int) -> tuple[int, UsageError]:
 
 @contextmanager
 def stage_replacement(target: Path) -> Iterator[Path]:
-    """Yield a path in a new folder next to the target; move what was written there to the target at the end.
+    """Yield a path in a new folder next to the target; move its contents to the target at the end.
 
     A link at the target is followed. An existing folder keeps its other files: new files replace those of the same
     names, and links in it are not followed.

@@ -115,7 +115,7 @@ _there: list[subprocess.Popen[bytes]] = []
 
 
 def may_outlive(process: subprocess.Popen[bytes]) -> None:
-    """Let a process outlive this one without a warning of Python; nobody waits for its end."""
+    """Let a process outlive this one without a warning of Python, although nothing waits for its end."""
     if not _there:
         atexit.register(_forget_orphans)
     _there[:] = [*(one for one in _there if one.poll() is None), process]

@@ -57,7 +57,7 @@ def check_name(name: str) -> str:
     """
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} cannot name a cluster",
+            f"{name!r} is not a valid name of a cluster",
             "use up to 40 lower-case letters, digits and '-', a letter or digit first",
         )
     return name

@@ -16,7 +16,7 @@ ENVIRONMENT = "/opt/lab-packages"
 
 
 def package_folders(environment: str) -> str:
-    """Return the package folder of an environment as a pattern; `*` stands for its Python's version."""
+    """Return the package folder of an environment as a pattern; `*` matches its Python's version."""
     return f"{environment}/lib/python*/site-packages"
 
 

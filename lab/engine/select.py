@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lab.engine.protocol import Engine, Traits
 
 AUTO = "auto"
-"""Stands for the engine that has the cluster, or else the first of `OPENERS` that answers."""
+"""Selects the engine that has the cluster, or else the first of `OPENERS` that answers."""
 
 
 _CLASSES = {"docker": "lab.engine.docker.engine:DockerEngine", "local": "lab.engine.local.engine:LocalEngine"}

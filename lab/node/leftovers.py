@@ -24,7 +24,7 @@ from .users import GROUP, MADE_UP, User, open_the_way_to
 _PSEUDO = frozenset(
     ("proc", "sysfs", "cgroup", "cgroup2", "devpts", "securityfs", "debugfs", "tracefs", "pstore", "bpf", "configfs")
 )
-"""File systems in which nobody can make a file."""
+"""File systems in which no process can make a file."""
 _MOST_REPORTED = 3
 _IPC_RMID = 0
 _IPC_KINDS = ("shm", "sem", "msg")
@@ -132,7 +132,7 @@ class Leftovers:
         return [*stays, *(f"{path} changed" for path in sorted(changed)[:_MOST_REPORTED])]
 
     def _list(self) -> dict[str, tuple[int, ...]]:
-        """Return by path an identity that tells a file from another one of this name."""
+        """Return by path an identity that distinguishes a file from a later one with the same name."""
         entries: dict[str, tuple[int, ...]] = {}
         for candidate, is_folder in self._writable.items():
             with suppress(OSError):  # gone meanwhile

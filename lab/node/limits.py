@@ -81,7 +81,7 @@ class Limits:
                 self.report(what, most, size, rank, attempt)
 
     def report_node(self) -> None:
-        """Report what the kernel refused to processes of the run, and what it killed besides workers."""
+        """Report requests of the run that the kernel refused, and killed processes other than workers."""
         refused, killed = _forks_refused() - self._refused, _oom_kills() - self._killed
         if refused > 0:
             self.report("processes", _read_cgroup("pids.max", "pids/pids.max"), refused)

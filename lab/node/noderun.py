@@ -67,7 +67,7 @@ class NodeRun:
         self.store_pid: int | None = None
         self._going = self._ended = False
         self.uncleaned: list[str] = []
-        """A phrase for each thing that could not be ended or removed."""
+        """A phrase for each process that did not end and each path that could not be removed."""
         self.tcp = tcp.Reports(config, self.send)
         """Reports connections between the nodes."""
         self.imported: set[str] = set()
@@ -323,7 +323,7 @@ class NodeRun:
         self.traces_every_s = _STEPPED_S if asked.step else _FOLLOWED_S
 
     def release(self, asked: messages.Release) -> None:
-        """Let held workers continue, with what they have to do before."""
+        """Let held workers continue, after the actions that they have to take first."""
         for worker in self.workers:
             if asked.rank in (worker.rank, messages.EVERY_RANK) and worker.is_running:
                 worker.write(asked.end, f"{asked.line}\n".encode())
@@ -349,7 +349,7 @@ class NodeRun:
                 process.await_stacks_of_forks({joined.pid for joined in self.joined_processes})
             self.send(messages.Stack(process.rank, time.time(), text=process.stack, attempt=process.attempt))
 
-    # -- what they are to read
+    # -- standard input of workers
 
     def write_input(self, request: messages.Input) -> None:
         """Write input to a worker."""

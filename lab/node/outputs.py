@@ -103,7 +103,7 @@ def _contents(top: str, path: str, piece_bytes: int = _PIECE_BYTES) -> Iterator[
 
 
 def _wanted_files(top: str, patterns: Sequence[str]) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield every regular file below a folder and its status; skip what lies too deep, or cannot be read.
+    """Yield every regular file below a folder and its status; skip files and folders that are too deep or unreadable.
 
     Caches and hidden files are skipped unless patterns name files. If a script has replaced the folder by a link, there
     are no files.
@@ -165,7 +165,7 @@ class Staging:
         self._owners, self._limits, self._on_progress = owners, limits, on_progress
         self._files = 0
         self.left_out: dict[str, str] = {}
-        """Reason by path for what was not copied, the highest folder first, at most `MOST_KNOWN`."""
+        """Reason by path for each path without a copy, the highest folder first, at most `MOST_KNOWN`."""
         self.omitted = 0
         """Number of other paths that were not copied."""
 

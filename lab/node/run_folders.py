@@ -91,7 +91,7 @@ class RunFolders:
         return os.path.join(self._own, f"notes{number}")
 
     def write_file(self, name: str, text: str) -> str:
-        """Write a file that everybody may read and only the agent may change; return its path."""
+        """Write a file that all users may read and only the agent may change; return its path."""
         path = os.path.join(self._own, name)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         with open(descriptor, "w", encoding="utf-8") as file:
@@ -99,7 +99,7 @@ class RunFolders:
         return path
 
     def remove(self, on_progress: Callable[[], object]) -> list[str]:
-        """Remove both folders; return those that stay. `on_progress` is called meanwhile."""
+        """Remove both folders; return those that stay. Calls `on_progress` repeatedly during the removal."""
         return [folder for folder in (self.home, self._own) if not remove_tree(folder, on_progress)]
 
     def _unpack(self, pieces: list[bytes], folder: str) -> list[str]:

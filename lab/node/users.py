@@ -51,7 +51,7 @@ class Users:
         """Whether the processes of a run are other users than the agent."""
         self._first = claim.first_uid
         self._all = User(os.geteuid(), os.getegid()) if not self.are_separate else None
-        if self.are_separate and claim.uid:  # never root, whoever asks
+        if self.are_separate and claim.uid:  # never root, whatever the claim requests
             self._all = User(claim.uid, claim.gid or GROUP)
 
     def worker(self, local_rank: int) -> User:

@@ -66,7 +66,6 @@ SLOW_MODULES = (
     "torch.distributed.fsdp",
     "torch.distributed.optim",
     "torch.distributed.tensor",  # imported by torch.testing.assert_close
-    "torch.distributed.tensor.parallel",
 )
 """Parts of torch that a script may import, and that take a second or more."""
 

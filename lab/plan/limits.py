@@ -11,7 +11,7 @@ from lab.node.messages.typed import Misfit, read_typed
 from lab.words import format_bytes, format_count, format_limit
 
 _RANK_BYTES = 13_000_000
-"""Memory of a rank beyond what it shares with its agent: 11.4 MB of its own, and the kernel's tables and sockets."""
+"""Memory that a rank does not share with its agent: 11.4 MB of its own, and the kernel's tables and sockets."""
 _RANK_THREADS = 4
 """Its main thread, and those of gloo and of the connection to the store."""
 _OWN_FILES = 64

@@ -40,6 +40,8 @@ class PlanOptions(Frozen):
     """Carries the data of all process groups, whatever backend the script names for them."""
     one_user: bool = False
     """Run the ranks of a node as one user, as torchrun does."""
+    split_gpus: bool = False
+    """Show each rank only its share of the node's GPUs."""
     fresh: bool = False
     """Empty the shared folder first."""
     trace_values: int | None = None
@@ -189,7 +191,7 @@ class Part(Protocol):
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
-def visible_gpus(gpus: int, nproc_per_node: int, local_rank: int) -> range:
+def split_gpus(gpus: int, nproc_per_node: int, local_rank: int) -> range:
     """Return the GPUs of one rank on a node with this many: an equal share for each rank, give or take one.
 
     If there are more ranks than GPUs, neighbouring ranks share one.
@@ -198,18 +200,20 @@ def visible_gpus(gpus: int, nproc_per_node: int, local_rank: int) -> range:
     return range(first, max(end, first + 1))
 
 
-def gpu_variables(cluster: ClusterInfo, nproc_per_node: int, rank: int) -> dict[str, str]:
+def gpu_variables(cluster: ClusterInfo, nproc_per_node: int, rank: int, *, split: bool = False) -> dict[str, str]:
     """Return the variables that select a rank's GPUs; empty without GPUs, or if the cluster sets them itself.
 
-    A container numbers its GPUs from 0; local nodes use those of the machine, one node after the other. Only Slurm
-    knows the numbers of a node's GPUs, so its ranks see all of them, as under torchrun.
+    A rank sees all GPUs of its node, as under torchrun; with `split`, its share of them. A container numbers its GPUs
+    from 0; local nodes use those of the machine, one node after the other. Only Slurm knows the numbers of a node's
+    GPUs, so its ranks always see all of them.
     """
     gpus = cluster.shape.gpus
     if not gpus or VARIABLE in cluster.shape.env or cluster.gpus == "engine":
         return {}
     node_rank, local_rank = divmod(rank, nproc_per_node)
     before = node_rank * gpus if cluster.gpus == "machine" else 0
-    return {VARIABLE: ",".join(str(before + number) for number in visible_gpus(gpus, nproc_per_node, local_rank))}
+    visible = split_gpus(gpus, nproc_per_node, local_rank) if split else range(gpus)
+    return {VARIABLE: ",".join(str(before + number) for number in visible)}
 
 
 HOST = "node0"
@@ -247,7 +251,7 @@ def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Laun
                 "use `launcher: {torchrun: {min_nodes: ...}}`, which begins with fewer nodes",
             )
         raise ClusterUnfit(
-            f"{name} needs {needs}, and {name_nodes(missing)} of cluster {cluster.name} "
+            f"{name} needs {needs}, but {name_nodes(missing)} of cluster {cluster.name} "
             f"{'is' if len(missing) == 1 else 'are'} stopped",
             f"`lab start {' '.join(missing)}`, or use fewer nodes with --nodes",
         )
@@ -354,14 +358,14 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
     nnodes, nproc_per_node = options.size_of_run(scenario, cluster.shape)
     world_size = nnodes * nproc_per_node
     if nnodes < 1 or nproc_per_node < 1:
-        raise UsageError(f"a run needs at least 1 node and 1 worker a node, not {nnodes} and {nproc_per_node}")
+        raise UsageError(f"a run needs at least 1 node and 1 worker per node, not {nnodes} and {nproc_per_node}")
     if world_size > MAX_WORLD_SIZE:
         raise UsageError(f"{nnodes} nodes x {nproc_per_node} workers are {world_size} ranks; at most {MAX_WORLD_SIZE}")
     parts = _parts(scenario, options, cluster, nnodes, world_size)
     if (last := max(chain(*scenario.expect.by_rank), default=0)) >= world_size:
-        raise UsageError(f"{scenario.name} expects something of rank {last}, but world_size is {world_size}")
+        raise UsageError(f"{scenario.name} has an expectation of rank {last}, but world_size is {world_size}")
     if options.interactive is not None and options.interactive >= world_size:
-        raise UsageError(f"rank {options.interactive} cannot have the terminal: world_size is {world_size}")
+        raise UsageError(f"cannot connect rank {options.interactive} to the terminal: world_size is {world_size}")
     values = scenario.trace.values if options.trace_values is None else options.trace_values
     if values is not None and not 0 <= values <= MAX_TRACE_VALUES:
         raise UsageError(f"trace_values is {values}; allowed: a whole number from 0 to {MAX_TRACE_VALUES}")
@@ -371,6 +375,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         raise UsageError(f"{scenario.name}: {reason}", "add `cold: true` to the scenario or run it with --cold")
     codes = scenario.expect.exit if scenario.expect.verdict == "passed" else {}  # else a code is how a rank failed
     data = {"LAB_DATA": cluster.data} if cluster.shape.data else {}
+    split = options.split_gpus or scenario.split_gpus
     # Workers of one machine: with as many threads each as it has cores, they would wait for one another's, up to ten
     # times as long. So each has one, as torchrun says, unless the cluster says otherwise.
     threads = {"OMP_NUM_THREADS": "1"} if world_size > 1 and "OMP_NUM_THREADS" not in cluster.shape.env else {}
@@ -393,7 +398,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         hint = f"let the script read the environment variable {ARGUMENTS[braces[1]]}"
         raise UsageError(f"{layout.settings.name} gives each rank the same arguments, not {braces[0]}", hint)
     if starters and options.interactive is not None:
-        raise UsageError(f"no rank of {layout.settings.name} can have the terminal", "run it without --launcher")
+        raise UsageError(f"{layout.settings.name} cannot connect a rank to the terminal", "run it without --launcher")
     return Plan(
         run=run,
         scenario=scenario,
@@ -412,7 +417,9 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         outputs=scenario.outputs,
         interactive=options.interactive,
         parts=parts,
-        workers=tuple(_plan_worker(rank, nnodes, layout, cluster, codes.get(rank, 0)) for rank in range(world_size)),
+        workers=tuple(
+            _plan_worker(rank, nnodes, layout, cluster, codes.get(rank, 0), split) for rank in range(world_size)
+        ),
         launcher=layout.settings,
         starters=starters,
         ranks_planned=launcher.plans_ranks,
@@ -453,12 +460,14 @@ def _parts(
     return tuple(part for part in made if part is not None)
 
 
-def _plan_worker(rank: int, nnodes: int, layout: Layout, cluster: ClusterInfo, expected_code: int) -> WorkerPlan:
+def _plan_worker(
+    rank: int, nnodes: int, layout: Layout, cluster: ClusterInfo, expected_code: int, split: bool
+) -> WorkerPlan:
     """Plan a worker with the variables of `torch/distributed/elastic/agent/server/local_elastic_agent.py`."""
     node_rank, local_rank = divmod(rank, layout.nproc_per_node)
     world_size = str(nnodes * layout.nproc_per_node)
     env = {
-        **gpu_variables(cluster, layout.nproc_per_node, rank),
+        **gpu_variables(cluster, layout.nproc_per_node, rank, split=split),
         "RANK": str(rank),
         "LOCAL_RANK": str(local_rank),
         "WORLD_SIZE": world_size,

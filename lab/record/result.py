@@ -132,7 +132,7 @@ class Attempt(Frozen):
     culprit: Culprit | None = None
     """The first failure in it; None if nothing failed, or if the cause is unknown."""
     summary: str = ""
-    """What ended it, as a short clause; empty: the reason says it."""
+    """The cause of its end, as a short clause; empty if the reason contains it."""
     nodes: tuple[str, ...] = ()
     """Name of the node of each of its ranks, in order of rank."""
     duration_s: float | None = None

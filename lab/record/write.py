@@ -128,13 +128,13 @@ class RecordWriter:
         self.describe_foreign(plan)
 
     def describe_foreign(self, plan: Mapping[str, Any]) -> None:
-        """Write what is known of a job that has no scenario."""
+        """Write the known facts of a job that has no scenario."""
         self.plan = plan
         self._write_json(PLAN, plan)
         self._write_whole(layout.README, layout.render_readme())
 
     def begin_attempt(self) -> None:
-        """Turn what was written so far into the record of an earlier attempt, and begin the next one."""
+        """Turn the files written so far into the record of an earlier attempt, and begin the next one."""
         earlier, folder = self.attempts[-1], self.path / ATTEMPTS / str(len(self.attempts) - 1)
         earlier.flush()
         earlier.move(folder)

@@ -1,1 +1,1 @@
-"""Views of a run for a person: pure functions of what is on record, none of which needs an engine."""
+"""Views of a run for the terminal: pure functions of its record, which need no engine."""

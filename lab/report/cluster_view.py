@@ -15,7 +15,7 @@ from lab.report.table import MANY, group_by_kind, range_text, span_text, table_t
 from lab.words import NONE, format_bytes, format_count, name_nodes
 
 _ODD_TIMES, _ODD_BYTES = 2, 64_000_000
-"""A node that uses more than so many times what nodes mostly do, and more than so much, has a row of its own."""
+"""A node gets its own row if it uses more than this multiple of the typical node's memory, and more than this size."""
 
 
 def cluster_json(info: ClusterInfo) -> dict[str, Any]:

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def group_equal(things: Iterable[tuple[int, K]]) -> list[tuple[list[int], K]]:
-    """Return each distinct thing with the numbers of those that have it, in the order of first occurrence."""
+    """Return each distinct value with the numbers that have it, in the order of first occurrence."""
     numbers_by_thing: dict[K, list[int]] = {}
     for number, thing in things:
         numbers_by_thing.setdefault(thing, []).append(number)
@@ -27,7 +27,7 @@ def group_equal(things: Iterable[tuple[int, K]]) -> list[tuple[list[int], K]]:
 
 
 def group_by_kind(things: Iterable[T], kind: Callable[[T], Hashable], most: int = MANY) -> list[list[T]]:
-    """Group things of one kind, in the order of first occurrence; up to `most` things stay separate."""
+    """Group items of one kind, in the order of first occurrence; up to `most` items stay separate."""
     things = list(things)
     if len(things) <= most:
         return [[thing] for thing in things]
@@ -45,7 +45,7 @@ def mask_numbers(text: str) -> str:
 def collapse_similar(
     groups: Sequence[tuple[list[int], K]], form: Callable[[K], Hashable]
 ) -> list[tuple[list[int], K, int]]:
-    """Collapse things of the same form: of many, show the first ones and the last.
+    """Collapse items of the same form: of many, show the first ones and the last.
 
     Args:
         groups: things with the numbers of those that have them, see `group_equal`.

@@ -608,7 +608,7 @@ _LEVELS = 4
 
 
 def find_unshipped_modules(facts: RunFacts, folder: Path) -> Iterator[events.NotShipped]:
-    """Yield a fact for each module that a rank did not find and this machine has; `folder` is what was shipped."""
+    """Yield a fact for each module that a rank did not find and this machine has; `folder` is the shipped folder."""
     from lab.diagnosis.errors import missing_module
 
     for module in sorted({name for rank in facts.ranks if (name := missing_module(rank.error))}):

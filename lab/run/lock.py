@@ -53,7 +53,7 @@ def forget_faults(engine: str, cluster: str) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        if path.exists():  # a file system that is read-only refuses also what is not there
+        if path.exists():  # a read-only file system also refuses to remove missing files
             raise ClusterError(
                 f"removed cluster {cluster}, but not the list of its faults, {path}: {error.strerror}",
                 f"remove {path}",
@@ -143,7 +143,7 @@ class ClusterLock:
         """Return whether the lock is held, and the last holder's data, which is empty if the holder released it."""
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:  # without the file nobody holds the lock
+        except OSError:  # without the file no process holds the lock
             return False, {}
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -290,6 +290,6 @@ def _list_copies(made: Mapping[str, Made]) -> Iterator[tuple[str, Output, MadeFi
 
 
 def _is_path(path: str) -> bool:
-    """Return whether the path leads below a folder, whatever a node says."""
+    """Return whether the path leads below a folder: nodes may send any path."""
     parts = path.split("/")
     return len(path) < _LONGEST_PATH and "\0" not in path and not any(part in ("", ".", "..") for part in parts)

@@ -1,1 +1,1 @@
-"""What a scenario is: frozen data, and the validation that stands at its only door (`lab.spec.load`)."""
+"""Scenarios as frozen data, which `lab.spec.load` validates when it reads them."""

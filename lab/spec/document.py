@@ -171,7 +171,7 @@ def _syntax_problem(error: yaml.MarkedYAMLError, text: str) -> InvalidError:
 
 
 def _close(text: str, opening: Any) -> str:
-    """Suggest how to close what was opened at this position."""
+    """Suggest how to close the bracket or quote that opens at this position."""
     sign = text[opening.index : opening.index + 1] if opening is not None else ""
     if sign not in _CLOSING:
         return ""

@@ -136,7 +136,7 @@ def _meant(text: str, folder: Path) -> str:
 
 
 def _defined_names(path: Path) -> set[str] | None:
-    """Return each name that a Python file can bind; None if only running it would tell."""
+    """Return each name that a Python file can bind; None if only a run of the file could show them."""
     import ast  # only scenarios with a check need it
 
     try:

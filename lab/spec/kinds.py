@@ -338,7 +338,7 @@ class World(NamedTuple):
 
     @classmethod
     def of(cls, reading: Reading) -> World:
-        """Return what the keys that were read so far say about the ranks."""
+        """Return the facts about ranks from the keys read so far."""
         return cls(reading.known.get("nodes"), reading.known.get("nproc_per_node"))
 
     @property

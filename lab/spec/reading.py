@@ -123,7 +123,7 @@ def missing_file(what: str, path: Path, *endings: str) -> str:
 
 
 def describe_space(character: str) -> str:
-    """Describe a Unicode space that stands where a plain one is required."""
+    """Describe a Unicode space in the place of a plain one."""
     from unicodedata import name  # only errors need it
 
     return f"found a {name(character, 'strange space').lower()} (U+{ord(character):04X}); allowed: a plain space"

@@ -140,6 +140,8 @@ class Scenario(Frozen):
     one_user: bool = key_field(False, kinds.boolean_kind(), "one_user: true")
     """Run all ranks of a node as one user, as torchrun does. Otherwise each rank has its own user on the docker
     engine."""
+    split_gpus: bool = key_field(False, kinds.boolean_kind(), "split_gpus: true")
+    """Show each rank only its share of the node's GPUs, as `cuda:0`. Otherwise it sees all, as under torchrun."""
     resources: Resources = key_field(Resources)
     """Limits of each node, where the run makes its own cluster."""
     image: str | None = key_field(None, kinds.image_kind(), "image: pytorch/pytorch:latest", "the lab's own")

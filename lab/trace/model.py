@@ -259,7 +259,7 @@ class Call:
 
     @property
     def has_handle(self) -> bool:
-        """Whether the caller got a handle to wait for. Traces of messages do not record this, so `via` tells it."""
+        """Whether the caller got a handle to wait for. Traces of messages do not record this; then `via` shows it."""
         return self.asynchronous or self.via.endswith(("isend", "irecv"))
 
     @property

@@ -35,7 +35,7 @@ def compute_depths(paths: Sequence[Path], steps: int) -> list[int]:
 
 
 class _Graph:
-    """Steps, and joints that each stand for a set of steps."""
+    """Steps, and joints that each represent a set of steps."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
@@ -155,7 +155,7 @@ class Step:
 
     def cached(self, what: Hashable, find: Callable[[], T]) -> T:
         """Compute a value once for all ranks of the step; there can be hundreds."""
-        key = what, len(self.calls)  # more calls can arrive while the run goes on
+        key = what, len(self.calls)  # more calls can arrive during the run
         if key not in self._cache:
             self._cache[key] = find()
         return self._cache[key]  # type: ignore[no-any-return]
@@ -265,7 +265,7 @@ class Step:
         return None if None in entered else max((call for call in entered if call), key=attrgetter("begin"))
 
     def awaited(self, call: Call) -> Call | None:
-        """Return the call that this one waited for; None if it waited for nobody, or for a rank that never entered."""
+        """Return the call that this one waited for; None if it waited for none, or for a rank that never entered."""
         latest = self.latest_of(call)
         return None if latest is call else latest
 

@@ -384,7 +384,7 @@ def test_auto_falls_back_and_says_so(lab, engine: FakeEngine, monkeypatch: pytes
     [
         (("s/one.yaml", "--interactive", "0"), "there is no terminal for an interactive rank\n"),
         (("s/one.yaml", "s/two.yaml", "--stdin"), "2 scenarios cannot share the terminal or standard input\n"),
-        (("s/one.yaml", "--interactive", "7", "--dry-run"), "rank 7 cannot have the terminal: world_size is"),
+        (("s/one.yaml", "--interactive", "7", "--dry-run"), "cannot connect rank 7 to the terminal: world_size is"),
     ],
 )
 def test_who_cannot_have_the_terminal_is_refused_before_anything_is_made(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lab.plan.cluster import Shape
-from lab.plan.plan import gpu_variables, unmade_cluster, visible_gpus
+from lab.plan.plan import gpu_variables, split_gpus, unmade_cluster
 
 
 @pytest.mark.parametrize(
@@ -25,17 +25,20 @@ from lab.plan.plan import gpu_variables, unmade_cluster, visible_gpus
 def test_ranks_have_parts_of_equal_size_and_share_only_where_they_are_more(
     gpus: int, nproc_per_node: int, parts: list[list[int]]
 ) -> None:
-    assert [[*visible_gpus(gpus, nproc_per_node, rank)] for rank in range(nproc_per_node)] == parts
+    assert [[*split_gpus(gpus, nproc_per_node, rank)] for rank in range(nproc_per_node)] == parts
 
 
 def test_a_container_numbers_its_gpus_from_0_and_local_nodes_have_those_of_the_machine() -> None:
     cluster = unmade_cluster(Shape(nodes=2, gpus=2), "c")
 
-    def seen(gpus: str) -> list[str]:
-        return [gpu_variables(replace(cluster, gpus=gpus), 2, rank)["CUDA_VISIBLE_DEVICES"] for rank in range(4)]
+    def seen(gpus: str, split: bool) -> list[str]:
+        shown = (gpu_variables(replace(cluster, gpus=gpus), 2, rank, split=split) for rank in range(4))
+        return [of_rank["CUDA_VISIBLE_DEVICES"] for of_rank in shown]
 
-    assert seen("node") == ["0", "1", "0", "1"]
-    assert seen("machine") == ["0", "1", "2", "3"]
+    assert seen("node", split=True) == ["0", "1", "0", "1"]
+    assert seen("machine", split=True) == ["0", "1", "2", "3"]
+    assert seen("node", split=False) == ["0,1"] * 4
+    assert seen("machine", split=False) == ["0,1", "0,1", "2,3", "2,3"]
 
 
 @pytest.mark.parametrize("more", [{}, {"gpus": 2, "env": {"CUDA_VISIBLE_DEVICES": "1"}}])

@@ -104,7 +104,7 @@ class DirectApi:
             while not head.endswith(b"\r\n\r\n"):  # one byte at a time: the body is left for the caller
                 byte = connection.recv(1)
                 if not byte:
-                    raise ConnectionError("the connection was closed before an answer had come")
+                    raise ConnectionError("the connection was closed before an answer arrived")
                 head += byte
             status = int(head.split(None, 2)[1])
             if status >= 400:
@@ -141,7 +141,7 @@ _PORT = 2375
 _REMOTE = ("https://", "http+docker://ssh")
 """docker-py's addresses of engines for which it provides no plain sockets."""
 _AT_ONCE = 8
-"""Number of parallel requests: starting a container, an engine mostly waits for its kernel."""
+"""Number of parallel requests: to start a container, an engine mostly waits for its kernel."""
 
 
 def open_api() -> docker.APIClient:
@@ -325,7 +325,7 @@ class Connection:
         if address.startswith(_REMOTE):
             open_remote = find_hook("remote_stream")
             if open_remote is None:
-                raise EngineUnavailable(f"the engine at {address} cannot be used without the feature remote")
+                raise EngineUnavailable(f"cannot use the engine at {address} without the feature remote")
             remote: socket.socket = self.call(lambda: open_remote(self.api, path, body))
             return remote
         where = urlsplit(address)

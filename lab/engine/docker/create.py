@@ -219,5 +219,5 @@ def start_nodes(
             try:
                 channels.append(starter.start(node))
             except Refused as refused:
-                raise ClusterError(f"{node.name} cannot be started: {refused.explanation}", refused.hint) from refused
+                raise ClusterError(f"cannot start {node.name}: {refused.explanation}", refused.hint) from refused
         return _await_agents(connection, starter, cluster, channels, announce)

@@ -171,7 +171,7 @@ class DockerEngine:
             from lab.engine.docker.request import refuse_volumes_over_programs
 
             refuse_volumes_over_programs(self.connection, image, shape)
-        requests = self.requests(cluster, shape, run=run)  # what it refuses leaves nothing to remove
+        requests = self.requests(cluster, shape, run=run)  # raises before anything exists that needs removal
         try:
             lost = create_cluster(self.connection, cluster, requests, announce)
             if lost is not None:
@@ -215,7 +215,7 @@ class DockerEngine:
         try:
             return [DockerChannel(node, self.connection.attach(node.handle)) for node in nodes]
         except Refused as refused:
-            raise NodeLost(f"cluster {cluster.name}: a node cannot be reached: {refused.explanation}") from refused
+            raise NodeLost(f"cannot connect to a node of cluster {cluster.name}: {refused.explanation}") from refused
 
     def kill(self, node: Node) -> None:
         """Kill a node at once, as a power cut would."""

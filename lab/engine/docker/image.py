@@ -38,7 +38,7 @@ def inspect_image(connection: Connection, image: str) -> ImageInfo | None:
         if refused.status == _ABSENT:
             return None
         raise ImageUnfit(
-            f"the image {image} cannot be looked up: {one_line(refused.explanation)}",
+            f"cannot look up the image {image}: {one_line(refused.explanation)}",
             "name an image as in `pytorch/pytorch:latest`",
         ) from refused
     labels = (facts.get("Config") or {}).get("Labels") or {}

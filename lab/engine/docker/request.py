@@ -233,18 +233,18 @@ def refuse_targets(shape: Shape) -> None:
     for volume in shape.volumes:
         if ":" in f"{volume.source}{volume.target}":
             raise ClusterUnfit(
-                f"volume {volume} cannot be mounted: its path has a colon, where the engine ends a path",
+                f"cannot mount volume {volume}: its path has a colon, where the engine ends a path",
                 "mount a folder without a colon in its path",
             )
         problem = own_folder(plain_target(posixpath.normpath(volume.target)))
         if problem and not (str(volume.source) == volume.target and volume.target.startswith("/tmp/")):
-            raise ClusterUnfit(f"volume {volume} cannot be mounted: {problem}", _BELOW)
+            raise ClusterUnfit(f"cannot mount volume {volume}: {problem}", _BELOW)
     data = (f"{DATA}/{name}" for name in shape.data)
     targets = [PurePosixPath(target) for target in (*(one.target for one in shape.volumes), *data)]
     for inner, outer in permutations(targets, 2):
         if inner != outer and inner.is_relative_to(outer):
             raise ClusterUnfit(
-                f"volume {inner} cannot be mounted: it is inside {outer}, which is a volume too",
+                f"cannot mount volume {inner}: it is inside {outer}, which is a volume too",
                 "mount them next to each other",
             )
 
@@ -267,7 +267,7 @@ def refuse_volumes_over_programs(connection: Connection, image: str, shape: Shap
                 there = connection.request_existing("HEAD", f"/containers/{container}/archive?path=/{top}")
                 hidden = PurePosixPath(f"/{top}") if there is not None else None
             if hidden is not None:
-                raise ClusterUnfit(f"volume {volume} cannot be mounted: the image {image} has {hidden}", _BELOW)
+                raise ClusterUnfit(f"cannot mount volume {volume}: the image {image} has {hidden}", _BELOW)
 
 
 def _program_folders(environment: Iterable[str]) -> Iterator[PurePosixPath]:

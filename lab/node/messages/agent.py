@@ -12,7 +12,7 @@ STRICT_OUTPUT_BYTES = 16 << 20
 NOTES_BYTES = 64 << 20
 """Limit for all notes of a rank."""
 STRICT_NOTES_BYTES = 4 << 20
-"""The same on a strict cluster. Three bytes of a note can stand for a list, which takes 20 times as much memory."""
+"""The same on a strict cluster. Three bytes of a note can encode a list, which takes 20 times as much memory."""
 STRICT_OPEN_FILES = 1024
 """Open files of a process on a strict cluster, the limit in most shells: all containers share `fs.file-max`."""
 FIRST_UID = 20000
@@ -416,7 +416,7 @@ class Piece(OfRun):
 STARTER = -2
 """Replaces the rank and the local rank of a starter. The scenario's check has -1."""
 PYTHON = "{python}"
-"""Word of a starter's argv that stands for the Python of the node."""
+"""Placeholder in a starter's argv for the Python of the node."""
 
 
 class WorkerStart(NamedTuple):
@@ -564,7 +564,7 @@ class Claim(OfRun):
     """Ask for the node, for one run."""
 
     owner: str
-    """Owner of the run; others who ask for the node are told this name."""
+    """Owner of the run; refused claims of other runs report this name."""
     lease_s: float
     """The agent ends the run after so many seconds without a message."""
     uid: Optional[int] = None
@@ -599,7 +599,7 @@ class Prepare(OfRun):
     emptied: str = ""
     """Folder to empty first."""
     starters: tuple[WorkerStart, ...] = ()
-    """If there are any, they start the workers; what is planned for each worker then completes its environment."""
+    """If there are any, they start the workers; the plan of each worker then completes its environment."""
     triggers: tuple[dict[str, Any], ...] = ()
     """Points at which ranks are held for a fault: index of the fault in the plan (`trigger`), whether it `heals`, a
     `rank` if specified, and `op` or `phase` with `count` and `edge`, or `note`."""
