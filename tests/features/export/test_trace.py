@@ -108,7 +108,7 @@ def test_chrome_to_standard_output_is_nothing_but_the_file(here: Path, capfd: py
         (["old-bare"], 1, "run old-bare has no trace"),
         (["new-reduce", "--json", "--chrome", "-"], 2, "--chrome and --json cannot both go to standard output"),
         (["new-reduce", "--chrome", "x", "--perfetto", "x"], 2, "cannot both go to x"),
-        (["new-reduce", "--chrome", "no/such/folder/x"], 1, "no/such/folder/x cannot be written: No such file"),
+        (["new-reduce", "--chrome", "no/such/folder/x"], 1, "cannot write no/such/folder/x: No such file"),
         (["--chrome", "new-reduce"], 2, "new-reduce is a run, but --chrome takes a file"),
         (["--chakra", "new-reduce"], 2, "new-reduce is a run, but --chakra takes a folder"),
         (["new-reduce", "--hta", "x", "--chakra", "x"], 2, "--chakra and --hta cannot both go to x"),

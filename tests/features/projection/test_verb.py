@@ -56,7 +56,7 @@ def test_a_projection_as_data_and_as_a_picture(runs: Path, capsys: pytest.Captur
         (["four", "--ranks", "8,many"], "found '8,many'; allowed"),
         (["four", "--network", "lan"], "--network: found 'lan'; allowed: measured, or a profile"),
         (["four", "--library", "nccl"], "--library needs --network"),
-        (["four", "--network", "lan-1g", "--others", "2"], "--others belongs to the measured network"),
+        (["four", "--network", "lan-1g", "--others", "2"], "--others needs the measured network"),
         (["four", "--others", "many"], "found 'many'; allowed: a number of programs"),
         (["nothing"], "there is no run 'nothing'"),
         (["four", "--svg", "no/such/x.svg"], "no/such/x.svg cannot be written: No such file or directory"),
