@@ -330,6 +330,26 @@ class Activities(Finding):
         return did
 
 
+class Progress(Finding):
+    """Ranks completed one step after the other until the time limit."""
+
+    kind: Kind = FindingKind.OUT_OF_TIME
+    what: Literal["step", "call"]
+    """What they completed: optimizer steps, or collectives and messages."""
+    count: int
+    """How many the rank with the fewest completed."""
+    per_s: float
+    """Pace of the last ones."""
+    after: str
+    """The time limit, or how long the run took until it was interrupted."""
+
+    def render(self) -> Words:
+        """Say how far the ranks got, and at which pace."""
+        pace = f"{self.per_s:.3g} {self.what}s/s" if self.per_s >= 1 else f"{1 / self.per_s:.3g} s each"
+        far = f"still progressing after {self.after} ({self.what} {self.count:,}, {pace})"
+        return far, "A longer time limit lets the run end: --timeout, or `timeout:` in the scenario."
+
+
 # -- what came from outside
 
 
@@ -473,9 +493,9 @@ class DeviatingCall(Finding):
 # -- reasons of verdicts
 
 
-def hang_reason(time_limit_text: str, heads: Sequence[str], did: Iterable[tuple[int, str]]) -> str:
+def hang_reason(after: str, heads: Sequence[str], did: Iterable[tuple[int, str]]) -> str:
     """Return why a run hung: the headlines, and what ranks did."""
-    return f"no end after {time_limit_text}: {'; '.join([*heads, *join_ranks(did)])}"
+    return f"{after}: {'; '.join([*heads, *join_ranks(did)])}"
 
 
 def node_reason(facts: FirstFailure, *, launcher: bool) -> str:
