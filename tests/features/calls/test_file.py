@@ -119,7 +119,7 @@ def test_a_pipe_or_a_folder_in_its_place_is_told_and_not_waited_for(tmp_path: Pa
     file.path.mkdir()
     [(met, got)] = held(file, evidence)
     assert (met, got) == (False, golden(1))
-    with pytest.raises(LabError, match="cannot be written"):
+    with pytest.raises(LabError, match="cannot write"):
         file.write({0: STEP})
 
 
