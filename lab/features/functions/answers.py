@@ -55,9 +55,7 @@ def known_class(module: str, name: str, sent: Classes | None = None) -> type:
         for part in name.split("."):
             candidate = vars(candidate).get(part) if isinstance(candidate, type | ModuleType) else None
         if candidate is None:
-            raise Misread(
-                f"it holds a {module}.{name}, but this process does not know the class: import {module} here too"
-            )
+            raise Misread(f"it holds a {module}.{name}, a class that is unknown here: import {module} here too")
     if not isinstance(candidate, type) or hasattr(candidate, "__del__"):
         raise Misread(f"it holds a {module}.{name}, which is not a class of plain data")
     return candidate

@@ -251,7 +251,7 @@ def pip_failed(code: int, lines: Sequence[str], target: Target) -> LabError:
     if REFUSED in text:
         names = re.findall(r"^Collecting (\S+)", text, re.MULTILINE) or ["a package"]
         hint = "name a version that has a wheel, or build one with `pip wheel` and name its path"
-        return ClusterUnfit(f"{_one_line(names[-1])} cannot be installed: {REFUSED}", hint)
+        return ClusterUnfit(f"cannot install {_one_line(names[-1])}: {REFUSED}", hint)
     if "conflicting dependencies" in text:
         return _conflict(text, target)
     if invalid := _INVALID.search(text):

@@ -66,7 +66,7 @@ def write_suite(suite: Suite, output: Path | None = None) -> SuiteReport:
         row["part"] = result.duration_s / max(times) if result.duration_s and max(times) else 0.0
         rows.append(row)
     missing = suite.planned - len({turn.number for turn in turns})
-    left_none = f"{format_count(missing, 'run')} of {suite.planned} have no record: not started, or removed since."
+    left_none = f"{format_count(missing, 'run')} of {suite.planned} left no record: not started, or removed since."
     again = zip(turns, results, strict=True)
     page = render_page(
         "suite",

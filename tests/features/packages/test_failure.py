@@ -43,7 +43,7 @@ ERROR: No matching distribution found for x==9
         (
             CONFLICT,
             "the requirements contradict each other: torchvision 0.15.1 needs torch==2.0.0 and accelerate 1.0 needs "
-            "torch>=1.10, and image mine:1 keeps its torch 2.13.0+cpu",
+            "torch>=1.10, and image mine:1 keeps its torch 2.13.0",
             "or use an image that has it",
         ),
         (ABSENT, "no wheel of x==9 fits image mine:1 (Python 3.11 on x86_64); there are 1.0, 1.1", "only wheels"),
