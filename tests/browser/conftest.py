@@ -49,7 +49,7 @@ Kept = dict[tuple[int, int, str], Page]
 
 @pytest.fixture(scope="session")
 def kept_pages(chromium: Browser) -> Kept:
-    """Empty pages that tests left, by width, height and colour scheme; a new one costs a process of the browser."""
+    """Empty pages that tests left, by width, height, and colour scheme; a new one costs a process of the browser."""
     return {}
 
 
