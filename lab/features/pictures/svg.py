@@ -54,9 +54,9 @@ def svg_of(picture: Picture, *, heading: bool = True, standalone: bool = False) 
     """Render a picture as an `<svg>` element.
 
     Args:
-        picture: the picture to render.
-        heading: whether to draw a heading; a page with its own heading needs none.
-        standalone: whether it is a file of its own, with a background, rather than a part of a page.
+        picture: The picture to render.
+        heading: Whether to draw a heading; a page with its own heading needs none.
+        standalone: Whether it is a separate file, with a background, rather than a part of a page.
     """
     shapes = svg.Shapes()
     y = _draw_heading(picture, shapes) if heading else 0.0
@@ -96,7 +96,7 @@ def _draw_paragraph(shapes: svg.Shapes, y: float, words: str, letters: int, heig
     """Draw text in lines of at most `letters` below `y`; return the bottom."""
     for one in textwrap.wrap(words, letters):
         y += height
-        svg.draw_text(shapes, 12, y, one, **attributes)
+        svg.draw_text(shapes, 12, y, one, **{"class": "caption", **attributes})
     return y
 
 

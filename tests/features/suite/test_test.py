@@ -114,11 +114,11 @@ def test_the_list_says_what_would_run_and_what_cannot(lab: Lab, engine: FakeEngi
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--backend", "gloo,nvlink"], "the lab has no backend 'nvlink'; allowed: gloo, mpi and nccl"),
+        (["--backend", "gloo,nvlink"], "the lab has no backend 'nvlink'; allowed: gloo, mpi, and nccl"),
         (["--nodes", "2,x"], "found 'x'; allowed: a whole number, 1 or more"),
         (["--nodes", "2,2"], "--nodes names 2 more than once"),
-        (["-k", "nothing"], "none of 1 cases is meant by -k 'nothing'"),
-        (["-k", "("], "cannot be understood at '('"),
+        (["-k", "nothing"], "-k 'nothing' matches none of 1 cases"),
+        (["-k", "("], "is invalid at '('"),
         (["--retries", "-1"], "allowed: a whole number, 0 or more"),
         (["-x", "--maxfail", "2"], "not allowed with"),
     ],

@@ -1,6 +1,6 @@
-"""Calls that a stream of a GPU ends, and no thread: seen by events on it, without the script waiting for any.
+"""Times of calls that a CUDA stream ends, not a thread: measured with events, without blocking the script.
 
-Never tried on a GPU: docs/gpu.md says what that means.
+Never tested on a GPU: docs/gpu.md describes the consequences.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from typing import Any
 _PAUSE_S = 0.0002
 _LAST_PATIENCE_S = 0.2
 _DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
-"""Asking CUDA would start it, and a script may want to say something before."""
+"""A query would initialize CUDA, and a script may want to set something before that."""
 Event = Any
-"""Of torch.cuda: `query` says whether its stream has come to it."""
+"""A torch.cuda event: `query` says whether its stream has reached it."""
 
 
 class Watcher:
-    """Does something for each event once its stream has come to it."""
+    """Runs an action for each event once its stream has reached it."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew: a fork has neither the thread nor what it waits for."""
+        """Reset: a fork has neither the thread nor the events."""
         self._waiting: list[tuple[Event, Callable[[], object]]] = []
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
     def when_passed(self, event: Event, action: Callable[[], object]) -> None:
-        """Have `action` called soon after a stream has come to an event."""
+        """Have `action` called soon after a stream has reached an event."""
         with self._changed:
             self._waiting.append((event, action))
             if self._thread is None:
@@ -41,7 +41,7 @@ class Watcher:
             self._changed.notify()
 
     def poll(self) -> bool:
-        """Act on those events that were passed, in their order; returns whether any still waits."""
+        """Run the actions of completed events, in their order; return whether any event is pending."""
         with self._changed:
             passed = [one for one in self._waiting if one[0].query()]
             self._waiting = [one for one in self._waiting if one not in passed]
@@ -51,7 +51,7 @@ class Watcher:
         return left
 
     def finish(self) -> None:
-        """Wait a moment for what is still to come: the process ends."""
+        """Wait a moment for pending events, because the process ends."""
         end = time.monotonic() + _LAST_PATIENCE_S
         while self.poll() and time.monotonic() < end:
             time.sleep(_PAUSE_S)
@@ -66,24 +66,24 @@ class Watcher:
 
 
 watcher = Watcher()
-"""That of this process."""
+"""The watcher of this process."""
 os.register_at_fork(after_in_child=watcher.forget)
 
 
 def finish_events() -> None:
-    """Wait a moment for what is still to come: the recording ends."""
+    """Wait a moment for pending events, because the recording ends."""
     watcher.finish()
 
 
 class StreamTime:
-    """The time of a call on the stream that it was given to."""
+    """The time of a call on its stream."""
 
     def __init__(self, tensor: Any) -> None:
         self._device = tensor.device
         self._begin = self._record_event()
 
     def end(self, action: Callable[[int], object]) -> None:
-        """Call `action` with the nanoseconds between both marks, once the stream has come to the second: now."""
+        """Call `action` with the nanoseconds between both events, once the stream has reached the second one."""
         last = self._record_event()
         watcher.when_passed(last, lambda: action(int(self._begin.elapsed_time(last) * 1e6)))
 
@@ -97,12 +97,12 @@ class StreamTime:
 
 
 def start_time(tensors: Sequence[Any]) -> StreamTime | None:
-    """The time of a call with these tensors; None where they are on no GPU."""
+    """Return the timer of a call with these tensors; None if they are not on a GPU."""
     first = next((tensor for tensor in tensors if tensor.is_cuda), None)
     return StreamTime(first) if first is not None else None
 
 
 def refuse_compiled(torch: Any) -> str:
-    """Why the compiled recorder cannot be used: calls may be given to streams; empty where there are none."""
+    """Return why the compiled recorder cannot be used: calls may run on streams; empty if there are no GPUs."""
     built = torch.version.cuda is not None or torch.version.hip is not None
-    return "it knows no streams of GPUs" if built and any(map(os.path.exists, _DEVICES)) else ""
+    return "it does not support GPU streams" if built and any(map(os.path.exists, _DEVICES)) else ""
