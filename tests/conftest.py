@@ -144,6 +144,14 @@ def disk_folder() -> Iterator[Path]:
 
 
 @pytest.fixture
+def torch_stub(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes of local clusters that the test makes import a stub of torch: for scripts that do not import it."""
+    if not request.config.getoption("--long"):
+        before = os.environ.get("PYTHONPATH")
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(ROOT / "tests" / "stub"), before))))
+
+
+@pytest.fixture
 def lab(engine: object, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Run the command line in this process, on the test's engine: returns exit code, output, and errors."""
     from lab.cli.main import main
