@@ -177,6 +177,9 @@ def group_of(item: pytest.Item, tier: str) -> str:
     shared = [engine for engine in ELSEWHERE if item.get_closest_marker(engine)]
     if tier in ("engines", "hostile") and shared:
         return f"{tier}-{shared[0]}"
+    for fixture in ("shaped", "small_cluster"):  # clusters of one shape each
+        if fixture in getattr(item, "fixturenames", ()):
+            return f"{tier}-{fixture}"
     if tier == "engines" and (item.get_closest_marker("trains") or "lesson" in getattr(item, "fixturenames", ())):
         return "engines-local"
     return tier if tier in ("docker", "browser") else ""
