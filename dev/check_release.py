@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CARRIED = {"scenarios": "lab/scenarios", "docs": "lab/docs", "mpi": "lab/mpi", "Dockerfile": "lab/Dockerfile"}
 """What lies beside the package in a checkout, and in the package in a wheel."""
-_IN_DOCS = ("docs/*.md", "docs/ci/*", "docs/first/*")
+_IN_DOCS = ("docs/*.md", "docs/ci/*", "docs/first/*", "docs/exercise/*")
 IN_THE_WHEEL = ("lab/**", "scenarios/**", *_IN_DOCS, "Dockerfile", "mpi/*", "mpi/torch_mpi/*")
 NEVER = ("*/__pycache__/*", "*.pyc", "*.whl", "*.lab/*", "*.venv/*", "*/.git/*")
 """In neither of them."""

@@ -17,16 +17,21 @@ from lab.spec.load import OWN_FOLDER, SCHEMA_FILE, find_lesson, open_scenario, s
 from lab.words import join_words
 
 _FOR_EDITORS = b"# yaml-language-server: $schema="
+_EXERCISE = "exercise"
+"""The folder of the docs with an exercise, and the name of its scenario."""
 _FIRST = "first"
 """The folder of the docs with the first scenario, script, and test of a repository; and the name of that scenario."""
 
 
-def new_scenario(name: str) -> dict[str, bytes]:
-    """Return a scenario and its script: file names -> contents."""
-    file, folder = name.replace("-", "_"), bundled_path("docs") / _FIRST
-    scenario = (folder / f"{_FIRST}.yaml").read_text().replace(f"name: {_FIRST}", f"name: {name}")
-    scenario = scenario.replace(f"script: {_FIRST}.py", f"script: {file}.py")
-    return {f"{file}.yaml": scenario.encode(), f"{file}.py": (folder / f"{_FIRST}.py").read_bytes()}
+def new_scenario(name: str, template: str = _FIRST) -> dict[str, bytes]:
+    """Return the files of a template under a new name, the scenario first: file names -> contents."""
+    file, texts = name.replace("-", "_"), dict[str, bytes]()
+    paths = (bundled_path("docs") / template).glob(f"*{template}*.*")
+    for path in sorted(paths, key=lambda path: (path.suffix != ".yaml", path)):
+        text = path.read_text(encoding="utf-8").replace(f"name: {template}\n", f"name: {name}\n")
+        text = re.sub(rf"\b{template}(?=\.py|\.yaml|_)", file, text)
+        texts[path.name.replace(template, file)] = text.encode()
+    return texts
 
 
 def with_schema(files: Mapping[str, bytes], folder: Path) -> dict[str, bytes]:
@@ -43,11 +48,13 @@ def with_schema(files: Mapping[str, bytes], folder: Path) -> dict[str, bytes]:
 
 
 def _add_new_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "lab new NAME [--folder FOLDER] | lab new [NAME] --from LESSON [--folder FOLDER]"
+    parser.usage = "lab new NAME [--exercise] [--folder FOLDER] | lab new [NAME] --from LESSON [--folder FOLDER]"
     about = "its name: lower-case letters, digits, -, and _ (default: that of the lesson)"
     parser.add_argument("name", nargs="?", help=about)
     about = "copy a lesson, such as scatter"
     shared.add_options(parser, "--from", dest="lesson", metavar="LESSON", help=about, complete="lessons")
+    about = "also write a script for students, a check, and a test of the exercise itself"
+    parser.add_argument("--exercise", action="store_true", help=about)
     parser.add_argument("--folder", type=Path, help="target folder (default: scenarios if it exists, else this folder)")
 
 
@@ -59,8 +66,13 @@ def _new(arguments: argparse.Namespace) -> int:
     if name and not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,62}", name):
         raise UsageError(f"{name!r} cannot name a scenario", "use lower-case letters, digits, -, and _")
     folder = arguments.folder or (OWN_FOLDER if OWN_FOLDER.is_dir() else Path())
-    texts = with_schema(_copied(find_lesson(lesson), name) if lesson else new_scenario(name), folder)
-    own = list(texts)[:2]  # scenario and script; their imports can exist from another lesson
+    if lesson and arguments.exercise:
+        raise UsageError("--exercise and --from do not go together", "leave one of them out")
+    template = _EXERCISE if arguments.exercise else _FIRST
+    written = _copied(find_lesson(lesson), name) if lesson else new_scenario(name, template)
+    texts = with_schema(written, folder)
+    # scenario and script; imports of a lesson can exist from another one
+    own = list(written)[: None if arguments.exercise else 2]
     for file, text in texts.items():
         path = folder / file
         if path.exists() and (file in own or path.read_bytes() != text):

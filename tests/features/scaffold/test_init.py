@@ -118,3 +118,25 @@ def test_it_says_what_comes_next(
     assert golden(2) in capsys.readouterr().out
     assert main(["init", "theirs", "--dry-run"]) == 0
     assert golden(3) in capsys.readouterr().out
+
+
+def test_an_exercise_has_a_solution_a_start_a_check_and_a_test_under_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "ring-sum", "--exercise"]) == 0
+    scripts = {"ring_sum.py", "ring_sum_start.py", "ring_sum_check.py", "test_ring_sum.py"}
+    assert files() == {"ring_sum.yaml", "scenario.schema.json", *scripts}
+    scenario = load_scenario(Path("ring_sum.yaml"))
+    assert (scenario.name, scenario.script.name, scenario.expect.check) == (
+        "ring-sum",
+        "ring_sum.py",
+        "ring_sum_check.py:check",
+    )
+    for script in scripts:
+        text = Path(script).read_text()
+        compile(text, script, "exec")
+        assert "exercise." not in text
+        assert "exercise_" not in text
+    assert main(["new", "ring-sum", "--exercise"]) == 2, "nothing is overwritten"
+    assert main(["new", "other", "--exercise", "--from", "scatter"]) == 2
