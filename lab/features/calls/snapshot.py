@@ -451,7 +451,7 @@ def compare_snapshot(file: SnapshotFile, evidence: Evidence, *, update: bool | N
             expectations = _check(file.name, before, evidence, whole=fine)
             if update and fine and not all(one.met for one in expectations):
                 return write(
-                    f" anew: {expectations[0].got}"
+                    f" again: {expectations[0].got}"
                     + (f" (and {len(expectations) - 1} more)" if len(expectations) > 1 else "")
                 )
             return expectations
@@ -463,7 +463,7 @@ def compare_snapshot(file: SnapshotFile, evidence: Evidence, *, update: bool | N
         return write(f": {count_calls(now)}")
     except LabError as error:
         if isinstance(error, SnapshotDamaged) and update and fine:
-            return write(f" anew: {count_calls(now)}")
+            return write(f" again: {count_calls(now)}")
         return outcome(f"({error.message})")
 
 

@@ -51,7 +51,7 @@ def test_the_first_run_writes_and_the_next_compares(tmp_path: Path, file: Snapsh
     assert held(file, first) == [(True, golden(3))]
     one_more = "rank 1 makes one more all_reduce between calls 1 and 2, at ring.py:2"
     assert held(file, other) == [(False, one_more)]
-    assert held(file, other, update=True) == [(True, f"written anew: {one_more}")]
+    assert held(file, other, update=True) == [(True, f"written again: {one_more}")]
     assert held(file, other) == [(True, golden(4))]
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".new")]
 
