@@ -43,9 +43,9 @@ def _render(record: Record, style: Style) -> str:
     if is_traced(record):
         trace, steps = read_steps(record)
         if draw_pictures := find_view("run_pictures"):
-            pictures, hint = draw_pictures(record, trace, steps, style, parts[0].count("\n") + len(lines) + 5)
-            parts, lines = [*parts, *pictures], [*lines, *filter(None, [hint])]
-        lines.append(f"{format_count(len(steps), 'step')} recorded: lab show {record.run} --steps")
+            parts += draw_pictures(record, trace, steps, style, parts[0].count("\n") + len(lines) + 4)
+        listed = f"lab show {record.run} --steps, or --step N for a picture"
+        lines.append(f"{format_count(len(steps), 'step')} recorded: {listed}")
     return "\n\n".join([*parts, "\n".join(style.paint(line, "dim") for line in lines)])
 
 

@@ -182,9 +182,7 @@ def to_plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, (list, tuple, set, frozenset)):
         return [to_plain(one) for one in value]
-    if isinstance(value, Mapping):
-        return {str(key): to_plain(one) for key, one in value.items()}
-    return value
+    return {str(key): to_plain(one) for key, one in value.items()} if isinstance(value, Mapping) else value
 
 
 # -- parts of facts

@@ -276,8 +276,7 @@ def import_dumps(dumps: Dumps, name: str, runs: Path) -> Record:
             lines = "".join(f"{write(line)}\n" for line in _trace(rank, calls, groups.get(rank, []), files))
             # write each trace at once: there may be more ranks than a process may have open files
             write_file(writer.path, f"{TRACE}/{rank_trace(rank)}", lines.encode())
-        record = Record(path=writer.path)
-        judgement = _judge(read_evidence(record))
+        judgement = _judge(read_evidence(Record(path=writer.path)))
         ranks = tuple(RankResult(rank=rank, log_path=writer.log_path(rank)) for rank in calls.by_rank)
         judged = {name: getattr(judgement, name) for name in ("verdict", "reason", "culprit")}
         known = {**judged, "scenario": name, "run": writer.run, "path": writer.path, "ranks": ranks}
@@ -332,8 +331,7 @@ def _trace(rank: int, calls: Calls, groups: list[dict[str, Any]], files: Mapping
 
 def _call(entry: Entry, rank: int, calls: Calls, files: Mapping[str, str]) -> dict[str, Any]:
     """Return the fields of a call without its times."""
-    ranks = calls.groups[entry.group][rank]
-    inputs, outputs, bytes_in, bytes_out = _tensors(entry, len(ranks))
+    inputs, outputs, bytes_in, bytes_out = _tensors(entry, len(calls.groups[entry.group][rank]))
     file, line, function = entry.location
     return {
         "op": entry.op,

@@ -224,7 +224,7 @@ def _attempt_json(attempt: Attempt | None) -> dict[str, Any]:
     return {"prediction": shown.prediction, "right": shown.right, "run": shown.run, "time": shown.time or None}
 
 
-def path_text(path: LearningPath, progress: Progress, next_lesson: str, style: Style, *, is_up: bool = False) -> str:
+def path_text(path: LearningPath, progress: Progress, next_lesson: str, is_up: bool, style: Style) -> str:
     """Render the path, the completed lessons, the next lesson, and how to start nodes if none are up."""
     counted, parts = progress.counted_attempts, []
     column = max(map(len, path.names), default=0) + 4

@@ -57,12 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
         own = read_progress(person)
         name = next_lesson = path.next_after("", own.counted_attempts)
         if not arguments.next or not name:
-            shown_path = path, own, next_lesson
-            return print_answer(
-                arguments,
-                lambda: path_json(*shown_path),
-                lambda style: path_text(*shown_path, style, is_up=_has_nodes(arguments)),
-            )
+            known, is_up = (path, own, next_lesson), not arguments.json and _has_nodes(arguments)
+            return print_answer(arguments, lambda: path_json(*known), lambda style: path_text(*known, is_up, style))
     worst, reply = 0, arguments.answer
     while name:
         outcome = _run_lesson(learn(name, person=person, folder=arguments.folder), reply, arguments)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import math
 import re
 import shutil
 from collections.abc import Sequence
 from itertools import groupby
-from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from lab.feature import find_view
 from lab.record.read import Record
 from lab.report.style import Style
-
-if TYPE_CHECKING:
-    from lab.trace.model import Trace
-    from lab.trace.steps import Step
+from lab.trace.model import Trace
+from lab.trace.steps import Step
 
 _MOST_KINDS = 6
 """A run with more kinds of steps is too long for pictures of all of them."""
@@ -25,10 +21,8 @@ _TALLEST = 50
 """A picture with more lines than this is not printed."""
 
 
-def run_pictures(
-    record: Record, trace: Trace, steps: Sequence[Step], style: Style, used_lines: int
-) -> tuple[list[str], str]:
-    """Draw the step that a lesson is about, or the steps of a short run; also return the command for another step.
+def run_pictures(record: Record, trace: Trace, steps: Sequence[Step], style: Style, used_lines: int) -> list[str]:
+    """Draw the step that a lesson is about, or the steps of a short run.
 
     Args:
         record: The record of the run.
@@ -37,19 +31,15 @@ def run_pictures(
         style: How to paint them; on a terminal, all pictures but the first have to fit on its screen.
         used_lines: Lines of the screen that are used already.
     """
-    read_lesson, chosen, parts = find_view("lesson"), choose_few_steps(steps), list[str]()
+    chosen, read_lesson = choose_few_steps(steps), find_view("lesson")
     lesson = read_lesson(record) if read_lesson else None
     if lesson and lesson.lesson and (step := choose_step(steps, record.result().scenario, lesson.answer)):
         chosen = [step]
-    for step in chosen:
-        text = draw_step(step, record, trace, style, len(steps))
-        used_lines += text.count("\n") + 2
-        if parts and style.width is not None and used_lines > shutil.get_terminal_size().lines:
-            break
-        parts.append(text)
-    drawn = {step.number for step in chosen[: len(parts)]}
-    other = next((step.number for step in steps if parts and step.number not in drawn), 0)
-    return parts, f"step {other} as a picture: lab show {record.run} --step {other}" if other else ""
+    texts = [draw_step(step, record, trace, style, len(steps)) for step in chosen]
+    height = shutil.get_terminal_size().lines if style.width is not None else math.inf
+    while len(texts) > 1 and used_lines + sum(text.count("\n") + 2 for text in texts) > height:
+        texts.pop()
+    return texts
 
 
 def choose_step(steps: Sequence[Step], lesson: str, answer: str = "") -> Step | None:
@@ -61,7 +51,7 @@ def choose_step(steps: Sequence[Step], lesson: str, answer: str = "") -> Step | 
     Args:
         steps: The steps of the run.
         lesson: The name of the scenario.
-        answer: The right answer to the question of the lesson, as JSON; other text matches no step.
+        answer: The right answer to the question of the lesson; empty if it is unknown.
     """
     unfinished = [step for step in steps if step.state != "completed"]
     words = {*re.split("[-_]", lesson)}
@@ -77,23 +67,16 @@ def choose_step(steps: Sequence[Step], lesson: str, answer: str = "") -> Step | 
 
 def _yields(step: Step, answer: str) -> bool:
     """Return whether the outputs of a rank are the answer; a group of one rank shows nothing."""
-    try:
-        values = json.loads(answer)
-    except (ValueError, RecursionError):
-        return False
-    values = values if isinstance(values, list) else [values]
     outputs = ([value for buffer in call.outputs for value in buffer.values or ()] for call in step.calls.values())
-    return len(step.group.ranks) > 1 and any(output == values for output in outputs)
+    return len(step.group.ranks) > 1 and any(str(output).strip("[]") == answer.strip("[]") for output in outputs)
 
 
 def choose_few_steps(steps: Sequence[Step]) -> list[Step]:
     """Return up to three steps of a short run: the first of equal ones in a row; incomplete ones take precedence."""
     kinds = [next(row) for _, row in groupby(steps, step_kind)]
-    if len(kinds) > _MOST_KINDS:
-        return []
     moving = [step for step in kinds if step.operation.moves_data or step.state != "completed"] or kinds
     first = sorted(moving, key=lambda step: step.state == "completed")[:_MOST_PICTURES]
-    return sorted(first, key=attrgetter("number"))
+    return sorted(first, key=lambda step: step.number) if len(kinds) <= _MOST_KINDS else []
 
 
 def step_kind(step: Step) -> tuple[object, ...]:
