@@ -96,7 +96,7 @@ def _draw_paragraph(shapes: svg.Shapes, y: float, words: str, letters: int, heig
     """Draw text in lines of at most `letters` below `y`; return the bottom."""
     for one in textwrap.wrap(words, letters):
         y += height
-        svg.draw_text(shapes, 12, y, one, **attributes)
+        svg.draw_text(shapes, 12, y, one, **{"class": "caption", **attributes})
     return y
 
 

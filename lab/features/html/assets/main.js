@@ -3,6 +3,7 @@
 import { makeAddress } from "lab/address";
 import { makeChoice } from "lab/choice";
 import { startFilter } from "lab/filter";
+import { startFolds } from "lab/fold";
 import { startKeys } from "lab/keys";
 import { startLogs } from "lab/logs";
 import { readModel } from "lab/model";
@@ -24,6 +25,7 @@ export async function start() {
   startTheme(byId("theme"), timeline.restyle);
   startKeys(choice, timeline, range);
   startPrint();
+  startFolds();
   startZoom(timeline, path);
   for (const table of document.querySelectorAll(".sortable")) makeSortable(table);
   startTime(model, range, timeline, address);
