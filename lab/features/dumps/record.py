@@ -276,7 +276,8 @@ def import_dumps(dumps: Dumps, name: str, runs: Path) -> Record:
             lines = "".join(f"{write(line)}\n" for line in _trace(rank, calls, groups.get(rank, []), files))
             # write each trace at once: there may be more ranks than a process may have open files
             write_file(writer.path, f"{TRACE}/{rank_trace(rank)}", lines.encode())
-        judgement = _judge(read_evidence(Record(path=writer.path)))
+        record = Record(path=writer.path)
+        judgement = _judge(read_evidence(record))
         ranks = tuple(RankResult(rank=rank, log_path=writer.log_path(rank)) for rank in calls.by_rank)
         judged = {name: getattr(judgement, name) for name in ("verdict", "reason", "culprit")}
         known = {**judged, "scenario": name, "run": writer.run, "path": writer.path, "ranks": ranks}
