@@ -22,6 +22,26 @@ FILES = ("scenarios/**/*.yaml", "scenarios/*.json", "scenarios/**/*.py", "LICENS
 """What pages link to and browsers show as it is."""
 
 
+MENDED = {
+    r'class="md-search" data-md-component="search" role="dialog"': r'\g<0> aria-label="Search"',
+    r"<th([^>]*)></th>": r"<td\1></td>",
+}
+"""What axe-core finds in the pages of the theme and of Markdown -> what to write instead."""
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Leave out the page for addresses that do not exist: a site on disk cannot show it."""
+    config.theme.static_templates.discard("404.html")
+    return config
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Mend what keeps people from using a page."""
+    for wrong, right in MENDED.items():
+        output = re.sub(wrong, right, output)
+    return output
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add what does not lie in docs/."""
     for source, page in PAGES.items():

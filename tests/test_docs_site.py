@@ -6,26 +6,17 @@ import re
 from pathlib import Path
 
 import pytest
-from mkdocs.commands.build import build
-from mkdocs.config import load_config
 
 import lab
+from tests.site import build_site
 
-ROOT = Path(__file__).resolve().parents[1]
 pytestmark = pytest.mark.xdist_group("site")
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built site; a warning, such as a broken link, ends the build."""
-    folder = tmp_path_factory.mktemp("site")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(ROOT)
-        patch.setenv("NO_MKDOCS_2_WARNING", "1")
-        config = load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder), strict=True)
-        config.plugins.on_startup(command="build", dirty=False)
-        build(config)
-    return folder
+    """The built site."""
+    return build_site(tmp_path_factory.mktemp("site"))
 
 
 def test_no_page_of_the_site_loads_anything_from_a_network(site: Path):
