@@ -1,10 +1,11 @@
-"""What the site of the docs takes from beside docs/: README.md and its neighbours as pages, the scenarios as files."""
+"""What the site of the docs takes from beside docs/: README.md and others, scenarios, a page for each lesson."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+from lesson_pages import FOLDER, lesson_pages  # which lies beside this file
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -49,6 +50,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for pattern in FILES:
         for path in sorted(ROOT.glob(pattern)):
             files.append(File.generated(config, str(path.relative_to(ROOT)), abs_src_path=str(path)))
+    for lesson in lesson_pages():
+        files.append(File.generated(config, f"{FOLDER}/{lesson.name}.md", content=lesson.text))
+        if lesson.picture:
+            files.append(File.generated(config, f"{FOLDER}/{lesson.name}.svg", content=lesson.picture))
     return files
 
 
@@ -61,4 +66,6 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return markdown
     for source, name in PAGES.items():
         markdown = markdown.replace(f"](../{source})", f"]({name})")
+    if page.file.src_uri == "scenarios.md":  # in a checkout it links to files, which have pages here
+        return re.sub(r"\]\(\.\./scenarios/(?:\w+/)?(\w+)\.yaml", rf"]({FOLDER}/\1.md", markdown)
     return re.sub(r"\]\(\.\./(scenarios/|LICENSE)", r"](\1", markdown)

@@ -12,7 +12,7 @@ from tests.browser.axe import violations
 from tests.site import build_site
 
 pytestmark = pytest.mark.xdist_group("docs site in a browser")
-DAILY = ("index.html", "scenarios.html", "ci.html")
+DAILY = ("index.html", "scenarios.html", "ci.html", "lesson/scatter.html")
 """Together they have everything that a page can have: pictures, tables, code, and many links."""
 
 
