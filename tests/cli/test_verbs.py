@@ -478,7 +478,7 @@ def test_runs_say_their_size_and_which_go_on(lab):
     with (Path(".lab/runs") / run["run"] / "logs" / "lock").open() as index:
         fcntl.flock(index, fcntl.LOCK_EX)
         assert as_json(lab("runs", "--json"))[0]["in_progress"] is True
-        assert "goes on  fake" in lab("runs")[1]
+        assert "running  fake" in lab("runs")[1]
 
 
 def runs_of_the_past(lab, count: int) -> list[str]:

@@ -145,7 +145,7 @@ def test_a_check_that_reads_all_that_there_is_ends(bench: Bench, how: str) -> No
         ("changes", "right", "it passed"),
         ("naively", "nested", "lab.CheckError: naively ended with a RecursionError; lab.read_output reads"),
         ("has_too_little_memory", "right", "lab.CheckError: has_too_little_memory ended with a MemoryError"),
-        ("takes_all_memory", "right", "killed for lack of memory"),
+        ("takes_all_memory", "right", "killed: out of memory"),
         ("crashes", "right", "killed by SIGSEGV"),
         ("leaves", "right", "SystemExit: 3"),
         ("starts_processes_without_end", "right", "BlockingIOError: [Errno 11] Resource temporarily unavailable"),

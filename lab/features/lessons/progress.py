@@ -137,7 +137,9 @@ def resolve_person(name: str | None) -> str:
             name = f"uid{os.getuid()}"
         name = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).lstrip(".-")[:63] or f"uid{os.getuid()}"
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} cannot name a person", "use at most 63 letters, digits, and _.-, not . or - first")
+        raise UsageError(
+            f"{name!r} is not a valid name of a person", "use up to 63 letters, digits, and _.-, not . or - first"
+        )
     return name
 
 

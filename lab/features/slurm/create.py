@@ -103,7 +103,7 @@ def _make_shared(folder: Path, data: dict[str, str]) -> None:
     except OSError as error:
         raise ClusterError(
             f"cannot create the shared folder {folder}: {error.strerror}",
-            "set LAB_SLURM_SHARED to a folder of yours on a file system that all machines see",
+            "set LAB_SLURM_SHARED to your folder on a file system that all machines share",
         ) from error
 
 
