@@ -220,12 +220,12 @@ def test_a_shape_of_another_version_is_read_as_far_as_it_is_known():
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"nodes": 5}, "nodes: 3, asked for 5"),
-        ({"cpus": 2.0}, "cpus: none, asked for 2.0"),
-        ({"memory_bytes": 2**30}, "memory: none, asked for 1 GiB"),
+        ({"nodes": 5}, "nodes: 3, requested 5"),
+        ({"cpus": 2.0}, "cpus: none, requested 2"),
+        ({"memory_bytes": 2**30}, "memory: none, requested 1 GiB"),
         ({"strict": True}, "strict: no, asked for yes"),
-        ({"volumes": (Volume(source=Path("/a"), target="/b", read_only=True),)}, "volumes: none, asked for /a:/b:ro"),
-        ({"env": {"A": "1"}}, "env: none, asked for A=1"),
+        ({"volumes": (Volume(source=Path("/a"), target="/b", read_only=True),)}, "volumes: none, requested /a:/b:ro"),
+        ({"env": {"A": "1"}}, "env: none, requested A=1"),
     ],
 )
 def test_what_differs_between_shapes_is_said(change, sentence: str):

@@ -200,8 +200,8 @@ def test_what_looks_like_arithmetic_but_is_not_allowed_is_refused_when_it_is_rea
         ("round(rank, -10 ** 9)", "round has too many digits"),
         ("[[x, x, x] for x in range(10 ** 5)][rank]", "too many elements"),
         ("[[y for y in range(1000)] for x in range(1000)][rank]", "too many elements"),
-        ("[[0] * 9999 for x in range(9999)][rank]", "it takes too many steps"),
-        ("[[[0] * 400] * 400 for x in range(100)][rank]", "it takes too many steps"),
+        ("[[0] * 9999 for x in range(9999)][rank]", "the expression takes too many steps"),
+        ("[[[0] * 400] * 400 for x in range(100)][rank]", "the expression takes too many steps"),
         ("rank" + " + 1" * 100, "it is nested too deep"),
     ],
 )

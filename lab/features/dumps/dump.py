@@ -21,7 +21,7 @@ from lab.operations import OPERATIONS
 from lab.record.layout import MOST_RANKS
 from lab.record.record_files import READ_FLAGS
 from lab.trace.model import Buffer
-from lab.words import clip_middle, format_count, format_limit, join_words
+from lab.words import clip_middle, format_count, format_limit
 
 VERSION = "2.10"
 """Version of the format that is written; PyTorch 2.13 uses it."""

@@ -137,9 +137,7 @@ def resolve_person(name: str | None) -> str:
             name = f"uid{os.getuid()}"
         name = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).lstrip(".-")[:63] or f"uid{os.getuid()}"
     if not _NAME.fullmatch(name):
-        raise UsageError(
-            f"{name!r} is not a valid name of a person", "use up to 63 letters, digits, and _.-, not . or - first"
-        )
+        raise UsageError(f"{name!r} is not a valid name of a person", "use letters, digits, and _.-, not . or - first")
     return name
 
 
