@@ -346,7 +346,7 @@ def write_text(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise LabError(f"cannot write {path}: {error.strerror}", "name a file in a folder of yours") from error
+        raise LabError(f"cannot write {path}: {error.strerror}", "choose a writable folder") from error
 
 
 _LASTING = ("warning", "using", "removed")

@@ -104,14 +104,14 @@ def stage_replacement(target: Path) -> Iterator[Path]:
         prefix = f".{os.fsdecode(os.fsencode(target.name)[:60])}."
         staged = Path(tempfile.mkdtemp(prefix=prefix, suffix=".part", dir=target.parent))
     except OSError as error:
-        raise UsageError(f"cannot write {target}: {error.strerror or error}") from error
+        raise UsageError(f"cannot write {target}: {error.strerror or error}", "choose a writable folder") from error
     try:
         yield staged / "new"
         for move in list(_find_moves(staged / "new", target)):
             os.replace(*move)
     except OSError as error:
         where = str(error.filename or target).replace(f"{staged}/new", str(target))
-        raise UsageError(f"cannot write {where}: {error.strerror or error}") from error
+        raise UsageError(f"cannot write {where}: {error.strerror or error}", "choose a writable folder") from error
     finally:
         shutil.rmtree(staged, ignore_errors=True)
 

@@ -213,7 +213,7 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
     """Search, and show the result; return the exit code, 1 if a schedule breaks something."""
     scenarios, options, shape = read_arguments(arguments)
     if len(scenarios) != 1:
-        raise UsageError(f"--chaos searches one scenario, not {len(scenarios)}")
+        raise UsageError(f"--chaos searches one scenario, not {len(scenarios)}", "name one")
     scenario, seed, began = scenarios[0], arguments.seed or 0, time.monotonic()
     runs = arguments.schedules or schedules
     path = choose_scenario_path(scenario, seed, arguments.out)

@@ -196,7 +196,7 @@ def read_all_progress() -> list[Progress]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise LabError(f"cannot read {folder}: {error.strerror}") from error
+        raise LabError(f"cannot read {folder}: {error.strerror}", "see its permissions") from error
     return [read_progress(name) for name in names if _NAME.fullmatch(name)]
 
 

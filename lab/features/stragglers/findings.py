@@ -69,11 +69,7 @@ class Straggler(Finding):
         ran = format_duration(self.collected_s)
         collected = f"Its garbage collector ran for {ran} of that, in {self.collected_in} of them."
         entered = f"It entered them at {self.lines[0]}." if self.lines else ""
-        return (
-            f"rank {self.ranks[0]} {how} {cost}{turns}",
-            entered,
-            collected if self.collected_in else "",
-        )
+        return f"rank {self.ranks[0]} {how} {cost}{turns}", entered, collected if self.collected_in else ""
 
 
 class TimeShares(Finding):
