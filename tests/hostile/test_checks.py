@@ -46,7 +46,7 @@ TEXTS = {
     "no number": "has NaN, which is not a number in JSON",
     "million values": "has more than 1,000,000 values",
     "million lists": "has more than 1,000,000 values",
-    "half a character": "has half of a surrogate pair, which is not text",
+    "half a character": "has an invalid character (a lone surrogate)",
     "no JSON": "is not JSON: Expecting value at line 1, column 1",
     "nothing": "is not JSON: Expecting value at line 1, column 1",
     "escapes": "is not JSON: Invalid control character at at line 1, column 10",

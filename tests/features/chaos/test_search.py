@@ -94,7 +94,7 @@ LOST = Culprit(node="node1", error="it was killed")
         (
             Result(verdict="failed", culprit=LOST, reason="r"),
             ["slows"],
-            "it failed, though its faults only took time: r",
+            "it failed although its faults only delay ranks: r",
         ),
         (
             Result(verdict="failed", culprit=LOST, expectations=(unmet("note sum"),), ranks=(NOTED,)),
