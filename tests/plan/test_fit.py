@@ -99,8 +99,8 @@ def test_packages_and_data_that_were_asked_for_are_added_and_win_over_those_of_t
     ("said", "message"),
     [
         ({"image": "x:1"}, "image: none, requested x:1"),
-        ({"data": {"a": Path("/a")}}, "data: b=/b, asked for b=/b, a=/a"),
-        ({"data": {"b": Path("/a")}}, "data: b=/b, asked for b=/a"),
+        ({"data": {"a": Path("/a")}}, "data: b=/b, requested b=/b, a=/a"),
+        ({"data": {"b": Path("/a")}}, "data: b=/b, requested b=/a"),
     ],
 )
 def test_a_cluster_with_another_image_or_without_the_data_is_refused(said, message: str):
