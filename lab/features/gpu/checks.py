@@ -87,7 +87,7 @@ def find_gpus(runtimes: Iterable[str] | None) -> GpuFacts:
     if (devices := devices_here()) is None:
         return GpuFacts(driver=None, devices=None, toolkit=None, runtime=runtime)
     try:
-        driver = next(iter(_DRIVER.read_text().splitlines()), "")
+        driver = " ".join(next(iter(_DRIVER.read_text().splitlines()), "").split())
     except OSError:
         driver = ""
     return GpuFacts(driver=driver, devices=devices, toolkit=any(map(shutil.which, _TOOLS)), runtime=runtime)
