@@ -34,7 +34,8 @@ def catalogue_text(folder: Path, scenarios: Mapping[Path, Scenario], chapters: M
     lines = [
         "# Lessons",
         "",
-        f"{len(by_name)} lessons, in the order of a learning path. Each is a YAML file and a script of plain PyTorch.",
+        f"{len(by_name)} lessons, in the order of a learning path; the first 15 are the essentials. Each is a YAML "
+        "file and a script of plain PyTorch.",
         "`lab learn NAME` shows the script, asks for your prediction, runs it, and shows whether your prediction held.",
         "`lab learn` alone shows your progress. `lab run @NAME` runs a lesson without the question. Numbers in",
         "parentheses are nodes, or nodes x ranks per node.",

@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType
@@ -36,9 +37,10 @@ def record_message(key: str, value: object) -> object:
     text = normalize(". ".join(filter(None, value)) if isinstance(value, tuple) else str(value))
     if len(texts) < MOST_EXAMPLES and text not in texts:
         texts.add(text)
-        file = os.open(f"{os.environ[ENVIRONMENT]}/texts", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.write(file, f"{json.dumps([key, text])}\n".encode())
-        os.close(file)
+        with suppress(OSError):  # the tests are over, or a test has used up the open files
+            file = os.open(f"{os.environ[ENVIRONMENT]}/texts", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            os.write(file, f"{json.dumps([key, text])}\n".encode())
+            os.close(file)
     return value
 
 
@@ -46,6 +48,7 @@ RECORDED: dict[str, set[str]] = {}
 NUMBERS = re.compile(r"\d[\d.,]*(?: (?:µs|ms|s|[kMG]?B)\b)?|\b[0-9a-f]{6,10}\b")
 VARYING = {
     r"(?:/tmp|/dev/shm|/var/tmp)(?:/[^\s/'\",:;)`]+)*/": "/tmp/",
+    re.escape(sys.executable): "/usr/bin/python3",
     re.escape(f"{ROOT}/"): "",
     r"0x[0-9a-f]{6,}": "0x7f00",
     r"\b20\d{6}-\d{6}": "20260102-030405",
@@ -98,8 +101,9 @@ class Finder:
 
 def install_hook() -> None:
     """Record the messages of this process; a `sitecustomize` calls it."""
-    vars(builtins)[RECORDER] = record_message
-    sys.meta_path.insert(0, Finder)
+    if ENVIRONMENT in os.environ:
+        vars(builtins)[RECORDER] = record_message
+        sys.meta_path.insert(0, Finder)
 
 
 def run_tests(words: list[str]) -> dict[Template, set[str]]:
@@ -110,6 +114,7 @@ def run_tests(words: list[str]) -> dict[Template, set[str]]:
         hook = (
             f"import sys\nsys.path.append({str(ROOT / 'dev')!r})\nimport list_messages\nlist_messages.install_hook()\n"
         )
+        Path(folder, "texts").touch()
         Path(folder, "sitecustomize.py").write_text(hook, encoding="utf-8")
         paths = os.pathsep.join(filter(None, (folder, str(ROOT), os.environ.get("PYTHONPATH"))))
         environment = {**os.environ, ENVIRONMENT: folder, "PYTHONPATH": paths}

@@ -39,7 +39,7 @@ NO_MESSAGES = ("metavar", "example", "metadata", "complete")
 WORDS = re.compile(r"\b[A-Za-z]{2,}\b.* [a-z]{2,}\b")
 CODE = re.compile(
     r"[\w.]*$|<\w+ \w+=|.*\\[bBdsSwW(\[]|[^ ]*\|[A-Z]"  # names, markup, regular expressions
-    r"|[\w., ()]*\bdef \w+\(|from .+ import |import (?:\{|[\w., ]+[;\n(])"
+    r"|(?s:.*(?:; do |\bdo\n))|[\w., ()]*\bdef \w+\(|from .+ import |import (?:\{|[\w., ]+[;\n(])"
 )
 PAGE_TEXT = re.compile(
     r"""(?:(?:title|aria-label|placeholder)=|(?<![=\w-]))"((?:[^"\\\n]|\\.)*)"|`((?:[^`\\]|\\.)*)`|>([^<>{}`";=]+)<"""
@@ -110,6 +110,8 @@ class Rewriter(ast.NodeTransformer):
 
     def visit(self, node: ast.AST) -> Any:
         """Visit a node in the kind of its context."""
+        if isinstance(node, ast.Name | ast.expr_context | ast.operator | ast.alias | ast.arguments):
+            return node
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             return node  # a docstring
         if isinstance(node, ast.Compare | ast.pattern | ast.Subscript):
@@ -137,8 +139,8 @@ class Rewriter(ast.NodeTransformer):
 
     def _visit_scope(self, node: Any) -> Any:
         variables = self._variables
-        if not isinstance(node, ast.ClassDef):
-            self._variables = {**variables, **self._list_variables(node)}
+        if not variables and not isinstance(node, ast.ClassDef):  # those of a function hold for functions in it
+            self._variables = self._list_variables(node)
         self._scope.append(node.name)
         node.body = [self.visit(child) for child in node.body]
         if not isinstance(node, ast.ClassDef):

@@ -35,12 +35,12 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
+    if home := _HOMES.get(name):
         import sys
         from importlib import import_module
 
-        in_worker = sys.modules.get(_HOMES[name].replace("lab.", "labnode.", 1))  # its agent has imported it
-        return getattr(in_worker or import_module(_HOMES[name]), name)
+        # A worker has what its agent imported.
+        return getattr(sys.modules.get(home.replace("lab.", "labnode.", 1)) or import_module(home), name)
     if name in __all__:
         from lab.feature import find_entry
 

@@ -46,6 +46,7 @@ env: {NAME: text, COUNT: 010, RATE: 1e-6}
 timeout: 2m
 cold: yes
 one_user: true
+split_gpus: true
 resources: {cpus: 1.5, memory: 1GiB, gpus: 1}
 image: mine:1
 requirements: [TQDM, 'accelerate >=1']
@@ -122,6 +123,7 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
         timeout_s=120,
         cold=True,
         one_user=True,
+        split_gpus=True,
         resources=Resources(cpus=1.5, memory_bytes=2**30, gpus=1),
         image="mine:1",
         data={"mnist": folder / "data", "root": Path("/")},

@@ -43,3 +43,13 @@ def test_a_module_records_each_message_with_its_value(templates: ModuleType) -> 
     with pytest.raises(ValueError, match="busy"):
         made["refuse"]("node1")  # type: ignore[operator]
     assert values == ["on node1 there", "node1 is very busy on node1 there", "wait for it, or stop it"]
+
+
+def test_the_list_of_messages_has_exactly_those_of_the_source(templates: ModuleType) -> None:
+    listed = {
+        *importlib.import_module("list_messages").read_examples((ROOT / "docs" / "messages.txt").read_text("utf-8"))
+    }
+    found = {*templates.list_templates()}
+    how = "run `dev/messages --static --write`"
+    assert not found - listed, f"docs/messages.txt lacks these messages: {how}"
+    assert not listed - found, f"docs/messages.txt has messages that no source has: {how}"

@@ -67,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         quiet=arguments.quiet or arguments.json,
         lines=not is_batch,
         raw=arguments.raw,
+        limit_s=None if is_batch else options.timeout_s or scenarios[0].timeout_s,
     )
     cluster = Cluster(name=arguments.name, engine=arguments.engine, announce=live.progress, **shape)
     if is_batch:

@@ -17,9 +17,8 @@ from lab.words import format_count, format_duration, format_limit
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=shared.positive, help="how many nodes (default: 3)")
-    parser.add_argument(
-        "--nproc-per-node", type=shared.positive, help="workers on each node if a scenario does not set it (default: 1)"
-    )
+    about = "ranks on each node, if a scenario does not set it (default: 1)"
+    parser.add_argument("--nproc-per-node", type=shared.positive, help=about)
     shared.add_options(parser, "--name", "--engine", *shared.SHAPE, "--wait", "--json")
     parser.add_argument("--dry-run", action="store_true", help="print the request to the engine, and stop")
     parser.add_argument("--verbose", action="store_true", help="print the limits of each node and rank")

@@ -10,9 +10,9 @@ try:
     from lab import DISTRIBUTION, __version__  # noqa: F401  # only ours has the first
 except ImportError:  # `lab/__init__.py` is not ours
     sys.stderr.write(
-        "lab: another distribution has put its package `lab` over that of torch-lab, and each breaks the other\n"
-        "  hint: pip uninstall that one (`lab` on the public index is one such), then "
-        "pip install --force-reinstall torch-lab; best in a virtual environment of its own\n"
+        "lab: another distribution has overwritten the package `lab` of torch-lab\n"
+        "  hint: pip uninstall that distribution (such as `lab` of the public index), then "
+        "pip install --force-reinstall torch-lab; best in a new virtual environment\n"
     )
     sys.exit(2)
 

@@ -23,10 +23,7 @@ _ADVICE = re.compile(
     re.IGNORECASE,
 )
 """Beginnings of lines that give advice and do not describe the problem."""
-_ALWAYS_SAID = re.compile(
-    r"\. This is typically caused by a remote worker .*? GLHF! \S*"
-    r"|(?<=\.) If reserved but unallocated memory is large try setting .*"
-)
+_ALWAYS_SAID = re.compile(r"\. This is typically caused by a remote .*? GLHF! \S*| If reserved but unallocated .*")
 _PARAMETERS = re.compile(r"^(?:Parameters? |Parameter indices )", re.MULTILINE)
 _SOURCE_OF_TORCH = re.compile(r"\[/[^\]\s]*\.(?:cc|cpp|h|hpp):\d+\] ?")
 _UNNAMED = re.compile(

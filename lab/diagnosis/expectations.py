@@ -63,9 +63,8 @@ def apply_expectations(
         results += () if callable(stated) else stated
     results += [*_check_whole_run(expect, bare, evidence.facts, attempts[:-1], searches), *others]
     for stated in of_features:
-        results += (
-            stated(bare.verdict == expect.verdict and all(one.met for one in results)) if callable(stated) else ()
-        )
+        all_met = bare.verdict == expect.verdict and all(one.met for one in results)
+        results += stated(all_met) if callable(stated) else ()
     unmet, other_verdict = [one for one in results if not one.met], expect.verdict != "passed"
     if unmet and (other_verdict or bare.verdict == "passed"):
         extra_count = f" (and {len(unmet) - 1} more)" if len(unmet) > 1 else ""

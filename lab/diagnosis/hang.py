@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from itertools import pairwise
+from statistics import median
+from typing import Any, Literal
 
 from lab.diagnosis import ends, wording
 from lab.diagnosis import finding as f
@@ -12,15 +14,24 @@ from lab.diagnosis.errors import lost_a_peer
 from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
 from lab.diagnosis.finding import Finding, FindingKind, find_majority
 from lab.diagnosis.links import find_external_causes
-from lab.diagnosis.wording import Activities, InFlight, MissedStep, Ring
+from lab.diagnosis.wording import Activities, InFlight, MissedStep, Progress, Ring
+from lab.trace.model import Call, Phase
 from lab.trace.steps import Step
+from lab.words import format_duration
 
 _BRIEF_S, _BRIEF_PART = 1.0, 0.1
 """A wait shorter than both is no standstill: in seconds, and as a part of the time limit."""
+_FEWEST_STEPS, _RECENT_STEPS = 3, 10
+"""Completed steps that show progress, and how many of the last ones show the pace."""
 
 
-def judge_hang(evidence: Evidence) -> Judgement:
-    """Return who the others waited for: by the stacks, unless the trace shows more."""
+def judge_hang(evidence: Evidence, after: str = "") -> Judgement:
+    """Return who the others waited for: by the stacks, unless the trace shows more.
+
+    Args:
+        evidence: of the run.
+        after: how the reason begins; empty: with the time limit.
+    """
     facts, standing = evidence.facts, ends.Standing.of(evidence)
     outside, going_on, causes = find_external_causes(evidence), None, list[Finding]()
     blocking = standing.waited_for(evidence)
@@ -28,6 +39,10 @@ def judge_hang(evidence: Evidence) -> Judgement:
         hang = _Hang(evidence, ends.find_waits(evidence))
         going_on = hang.still_going_on() if hang.longest_s() is not None else None
         causes = [] if outside else _causes(evidence)
+        at_work = not (outside or causes) and (hang.longest_s() is not None or not hang.waits)
+        if at_work and (progress := find_progress(evidence)) is not None:
+            reason = f"{after}: {progress.headline}" if after else progress.headline
+            return Judgement(verdict="timed_out", reason=reason, findings=(progress,))
     culprit = blocking.ranks[0] if blocking is not None and going_on is None else None
     error = blocking.what_it_did() if blocking is not None else ""
     # Prefer the trace if it blames another rank than the stacks, if it shows the call of that rank, or if it shows
@@ -50,11 +65,31 @@ def judge_hang(evidence: Evidence) -> Judgement:
     stood += [(rank, "waited") for rank in standing.waiting if rank != never_came]
     did = [(one, f"{verb} {wording.render_stood(ends.stood_of(evidence, evidence.ranks[one]))}") for one, verb in stood]
     did += [(rank, error if rank == culprit and not cause else "had ended") for rank in standing.gone]
-    reason = wording.hang_reason(facts.time_limit_text, heads, did)
+    reason = wording.hang_reason(after or f"no end after {facts.time_limit_text}", heads, did)
     blamed = ends.make_culprit(facts.rank(culprit), error, cause=cause) if culprit is not None else None
     if outside and outside[0].link:
         blamed = ends.culprit_by(outside[0], evidence)
     return Judgement(verdict="hung", reason=reason, culprit=blamed, findings=tuple(findings))
+
+
+def find_progress(evidence: Evidence) -> Progress | None:
+    """Return how far the ranks got, if each of them completed one step after the other until the time was up."""
+    phases = [phase for rank in evidence.trace.ranks.values() for phase in rank.phases if phase.name == "step"]
+    calls = [call for rank in evidence.ranks for call in evidence.calls(rank)]
+    kinds: list[tuple[Literal["step", "call"], Sequence[Phase | Call]]] = [("step", phases), ("call", calls)]
+    for what, done in kinds:
+        ends = {rank: sorted(one.end for one in done if one.rank == rank and one.end) for rank in evidence.ranks}
+        fewest = min(ends.values(), key=len)
+        if len(fewest) >= _FEWEST_STEPS:
+            lately = [of_rank[-_RECENT_STEPS:] for of_rank in ends.values()]
+            period_s = median(after - before for of_rank in lately for before, after in pairwise(of_rank))
+            silent_s = max(evidence.end_s - of_rank[-1] for of_rank in lately)
+            if silent_s > max(2 * period_s, min(_BRIEF_S, _BRIEF_PART * evidence.facts.timeout_s)):
+                return None
+            facts, per_s = evidence.facts, round(1 / (period_s or 1.0), 3)
+            after = facts.time_limit_text if facts.timed_out else format_duration(facts.duration_s)
+            return Progress(what=what, count=len(fewest), per_s=per_s, after=after)
+    return None
 
 
 def _causes(evidence: Evidence) -> list[Finding]:
@@ -81,8 +116,12 @@ def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Findi
         return []  # the ranks are in different worlds, so none waits for the rank that it names
     hang = _Hang(evidence, waits := ends.find_waits(evidence))
     findings = hang.stand_off(differing)
-    if not findings and not differing and hang.longest_s() is not None:
-        return [hang.still_going_on()]
+    if not findings and not differing and (hang.longest_s() is not None or not hang.waits):
+        stopped = evidence.facts.timed_out or evidence.facts.interrupted
+        if (progress := find_progress(evidence) if stopped else None) is not None:
+            return [progress]
+        if hang.waits:
+            return [hang.still_going_on()]
     of_findings = [(one, rank) for one in findings for rank in (*one.ranks, *one.others)]
     explained = {rank for one, rank in of_findings if one.kind is FindingKind.DEADLOCK or waits[rank].step.message}
     by_groups = [finding for finding in differing if finding.kind is FindingKind.GROUPS]

@@ -31,7 +31,12 @@ def _judge(evidence: Evidence) -> Judgement:
     if facts.engine_lost or facts.refused:
         return Judgement(verdict="error", reason=facts.engine_lost or facts.refused)
     if facts.interrupted:
-        return Judgement(verdict="error", reason=f"interrupted after {format_duration(facts.duration_s)}")
+        after = f"interrupted after {format_duration(facts.duration_s)}"
+        if not any(rank.stack for rank in facts.ranks):
+            return Judgement(verdict="error", reason=after)
+        from lab.diagnosis.hang import judge_hang
+
+        return replace(judge_hang(evidence, after), verdict="error")
     if (replaced := judge_replaced(facts)) is not None:
         return replaced
     # A run that passes needs none of the following, so the imports are here.

@@ -30,8 +30,8 @@ _LONGEST_THREAD_ERROR = 120
 _MOST_HITS = 3
 _GROUP_ORDER = "Ranks have to enter the collectives of several groups in the same order."
 _WAY_TO_INSTALL = (
-    "; the nodes do not have it: name its package under `requirements:` in the scenario, in a block `# /// script` at "
-    "the head of the script, or in a file for `lab up --requirements`"
+    "; the nodes do not have it: name its package under `requirements:` in the scenario, in a `# /// script` block of "
+    "the script, or with `lab up --requirements FILE`"
 )
 
 # -- ranks, calls, locations
@@ -148,11 +148,8 @@ def _render_progress(progress: f.Progress | None) -> str:
     if progress is None or not progress.calls:
         return "" if progress is None else "before its first call"
     where = progress.name + render_lines([progress.source])
-    return (
-        f"in {where}"
-        if progress.unfinished
-        else f"after {format_count(progress.calls, 'call')}, the last of them {where}"
-    )
+    last = f"after {format_count(progress.calls, 'call')}, the last of them {where}"
+    return f"in {where}" if progress.unfinished else last
 
 
 def _refusal(title: str, calls: Sequence[f.CallFacts]) -> str:
@@ -333,6 +330,26 @@ class Activities(Finding):
         return did
 
 
+class Progress(Finding):
+    """Ranks completed one step after the other until the time limit."""
+
+    kind: Kind = FindingKind.OUT_OF_TIME
+    what: Literal["step", "call"]
+    """What they completed: optimizer steps, or collectives and messages."""
+    count: int
+    """How many the rank with the fewest completed."""
+    per_s: float
+    """Pace of the last ones."""
+    after: str
+    """The time limit, or how long the run took until it was interrupted."""
+
+    def render(self) -> Words:
+        """Say how far the ranks got, and at which pace."""
+        pace = f"{self.per_s:.3g} {self.what}s/s" if self.per_s >= 1 else f"{1 / self.per_s:.3g} s each"
+        far = f"still progressing after {self.after} ({self.what} {self.count:,}, {pace})"
+        return far, "A longer time limit lets the run end: --timeout, or `timeout:` in the scenario."
+
+
 # -- what came from outside
 
 
@@ -427,9 +444,8 @@ def _hit(hit: f.Hit) -> str:
     failed = [call for call in hit.calls if call.error]
     if len(failed) == len(hit.calls) and not any(call.lost for call in hit.calls):
         return _refusal(hit.name, hit.calls)
-    return (
-        f"{name_ranks(ranks)} {was_or_were(ranks)} in {hit.name}{_at(hit.calls)}{' and failed there' if failed else ''}"
-    )
+    there = " and failed there" if failed else ""
+    return f"{name_ranks(ranks)} {was_or_were(ranks)} in {hit.name}{_at(hit.calls)}{there}"
 
 
 class WentAlone(Finding):
@@ -454,9 +470,8 @@ class WentAlone(Finding):
             return _alone(self.location, self.others)
         called, others = f"it called {self.step}{_at([self.call])}", name_ranks(self.others)
         never = f"which {others} never {'answered' if self.message else 'called'}"
-        return (
-            f"continued alone: {called}, {never}; they had ended with code 0 {_render_progress(self.progress)}".rstrip()
-        )
+        after = _render_progress(self.progress)
+        return f"continued alone: {called}, {never}; they had ended with code 0 {after}".rstrip()
 
 
 class DeviatingCall(Finding):
@@ -478,9 +493,9 @@ class DeviatingCall(Finding):
 # -- reasons of verdicts
 
 
-def hang_reason(time_limit_text: str, heads: Sequence[str], did: Iterable[tuple[int, str]]) -> str:
+def hang_reason(after: str, heads: Sequence[str], did: Iterable[tuple[int, str]]) -> str:
     """Return why a run hung: the headlines, and what ranks did."""
-    return f"no end after {time_limit_text}: {'; '.join([*heads, *join_ranks(did)])}"
+    return f"{after}: {'; '.join([*heads, *join_ranks(did)])}"
 
 
 def node_reason(facts: FirstFailure, *, launcher: bool) -> str:

@@ -80,7 +80,7 @@ def find_namesakes() -> list[Check]:
         if "\nlab/__init__.py," in files and other.metadata["Name"] != DISTRIBUTION:
             name = other.metadata["Name"]
             again = f"pip install --force-reinstall {DISTRIBUTION}"
-            fix = f"pip uninstall {name}; {again}; best in an environment of its own"
+            fix = f"pip uninstall {name}; {again}; best in a new virtual environment"
             what = f"the distribution {name} {other.version} has a package `lab` too: where files have the same name, "
             checks.append(Check("failed", "package", f"{what}the last installed file wins", fix))
     return checks

@@ -1,1 +1,1 @@
-"""Features: one folder for each capability beside the kernel, with everything that belongs to it; see `lab.feature`."""
+"""Features: one folder for each capability next to the kernel, with all that belongs to it; see `lab.feature`."""

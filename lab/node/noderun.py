@@ -353,9 +353,8 @@ class NodeRun:
 
     def write_input(self, request: messages.Input) -> None:
         """Write input to a worker."""
-        self._report_delivered(
-            request.rank, *self.find_input_channel(request.rank).write(request.data, last=request.last)
-        )
+        channel = self.find_input_channel(request.rank)
+        self._report_delivered(request.rank, *channel.write(request.data, last=request.last))
 
     def find_input_channel(self, rank: int) -> channels.InputChannel:
         """Return the input of the last worker with a rank, or one that is closed if there is none."""

@@ -251,7 +251,7 @@ def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Laun
                 "use `launcher: {torchrun: {min_nodes: ...}}`, which begins with fewer nodes",
             )
         raise ClusterUnfit(
-            f"{name} needs {needs}, and {name_nodes(missing)} of cluster {cluster.name} "
+            f"{name} needs {needs}, but {name_nodes(missing)} of cluster {cluster.name} "
             f"{'is' if len(missing) == 1 else 'are'} stopped",
             f"`lab start {' '.join(missing)}`, or use fewer nodes with --nodes",
         )
@@ -358,14 +358,14 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
     nnodes, nproc_per_node = options.size_of_run(scenario, cluster.shape)
     world_size = nnodes * nproc_per_node
     if nnodes < 1 or nproc_per_node < 1:
-        raise UsageError(f"a run needs at least 1 node and 1 worker a node, not {nnodes} and {nproc_per_node}")
+        raise UsageError(f"a run needs at least 1 node and 1 worker per node, not {nnodes} and {nproc_per_node}")
     if world_size > MAX_WORLD_SIZE:
         raise UsageError(f"{nnodes} nodes x {nproc_per_node} workers are {world_size} ranks; at most {MAX_WORLD_SIZE}")
     parts = _parts(scenario, options, cluster, nnodes, world_size)
     if (last := max(chain(*scenario.expect.by_rank), default=0)) >= world_size:
-        raise UsageError(f"{scenario.name} expects something of rank {last}, but world_size is {world_size}")
+        raise UsageError(f"{scenario.name} has an expectation of rank {last}, but world_size is {world_size}")
     if options.interactive is not None and options.interactive >= world_size:
-        raise UsageError(f"rank {options.interactive} cannot have the terminal: world_size is {world_size}")
+        raise UsageError(f"cannot connect rank {options.interactive} to the terminal: world_size is {world_size}")
     values = scenario.trace.values if options.trace_values is None else options.trace_values
     if values is not None and not 0 <= values <= MAX_TRACE_VALUES:
         raise UsageError(f"trace_values is {values}; allowed: a whole number from 0 to {MAX_TRACE_VALUES}")
@@ -398,7 +398,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         hint = f"let the script read the environment variable {ARGUMENTS[braces[1]]}"
         raise UsageError(f"{layout.settings.name} gives each rank the same arguments, not {braces[0]}", hint)
     if starters and options.interactive is not None:
-        raise UsageError(f"no rank of {layout.settings.name} can have the terminal", "run it without --launcher")
+        raise UsageError(f"{layout.settings.name} cannot connect a rank to the terminal", "run it without --launcher")
     return Plan(
         run=run,
         scenario=scenario,

@@ -367,7 +367,7 @@ class Record(Frozen):
             raise RecordError(f"the log of rank {rank} in run {self.run} cannot be read: {error.strerror}") from error
         worker = next((one.worker for one in started if one.rank == rank and one.process is not None), None)
         if worker is not None:
-            hint = f"what it printed is in the log of that worker: --rank {worker}"
+            hint = f"its output is in the log of that worker: --rank {worker}"
             raise RecordError(f"rank {rank} was started by worker {worker} and has no log of its own", hint)
         known = f"ranks 0 to {workers[-1]}" if workers else "no recorded ranks"
         raise RecordError(f"run {self.run} has no rank {rank}; it has {known}")

@@ -111,6 +111,7 @@ _ERASE = r"\x1b\[[0-2]?K"
 """Erases the rest of a row, which overwriting does anyway."""
 _SILENT_TICKS = 2
 _TELLING_TICKS = 3
+_LONG_S = 10.0
 """Seconds without output until the status shows that the run continues, and where its ranks are."""
 
 
@@ -126,6 +127,7 @@ class LiveOutput(Observer):
         quiet: show neither lines nor progress.
         lines: show what ranks print.
         raw: let output of ranks act on a terminal.
+        limit_s: time limit of the run in seconds; None: unknown.
         whole: show each line; if not, show only some of the lines of many ranks that differ only in numbers.
     """
 
@@ -137,8 +139,10 @@ class LiveOutput(Observer):
         quiet: bool = False,
         lines: bool = True,
         raw: bool = False,
+        limit_s: float | None = None,
         whole: bool = False,
     ) -> None:
+        self._limit_s = limit_s
         self._out = out
         self._status = None if quiet else status
         self._lines = lines and not quiet
@@ -177,11 +181,15 @@ class LiveOutput(Observer):
         """Show in the status area that the run continues, and after a while where its ranks are."""
         self._silent_ticks += 1
         self.flush_due()
+        if self._limit_s is not None and elapsed_s >= _LONG_S and not self._bottom.is_terminal:
+            self.progress(f"running for {elapsed_s:.0f} s; the time limit is {format_duration(self._limit_s)}")
+            self._limit_s = None
         if not self._bottom.is_terminal or self._is_shared:
             return
         if self._silent_ticks >= _SILENT_TICKS:
             positions = where(elapsed_s, self._bottom.size.columns) if self._silent_ticks >= _TELLING_TICKS else ""
-            elapsed = format_duration(round(elapsed_s))
+            limit = "" if self._limit_s is None else f" of {format_duration(self._limit_s)}"
+            elapsed = f"{format_duration(round(elapsed_s))}{limit}"
             self._status_text = positions or f"… {elapsed}, {format_count(running, 'rank')} running"
         self._draw()
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lab.errors import LabError, MachineLacks
+from lab.errors import Interrupted, LabError, MachineLacks
 from lab.feature import find_view
 from lab.report.style import STATUSES, Style
 from lab.report.table import (
@@ -60,7 +60,7 @@ def verdict_text(result: Result, style: Style, command_s: float = 0.0) -> str:
     if culprit is not None and culprit.traceback and not result.passed:
         lines.append(style.paint(f"  first culprit: {culprit.who}", "bold"))
         lines.extend(f"  │ {line}" for line in culprit.traceback.splitlines())
-    if result.verdict == "hung":
+    if result.verdict == "hung" or result.exit_code == Interrupted.exit_code:
         lines.extend(_stacks(result, style))
     describe_fault = find_view("fault_of_result") if result.faults else None
     lines += [f"  {describe_fault(fault)}" for fault in result.faults if describe_fault]

@@ -210,6 +210,9 @@ class Driver:
                 if not (self.facts.timed_out or self._failed()):
                     self._check()
         except KeyboardInterrupt:
+            with suppress(KeyboardInterrupt):  # a second one ends the run at once
+                if self.began and not self._are_all_over():
+                    self._collect_stacks(_CANCEL_DEADLINE_S)
             self.agents.send_all(agent.Stop(self.plan.run, hard=True))
             self.collector.fact(events.Cancelled(time.time()))
             self._note_duration()
@@ -418,10 +421,10 @@ class Driver:
         explained = any(not rank.failed or not lost_a_peer(rank) for rank in ended)
         return explained or self._are_all_over() or bool(self.facts.lost_nodes or self.facts.engine_lost)
 
-    def _collect_stacks(self) -> None:
+    def _collect_stacks(self, deadline_s: float = _STACK_DEADLINE_S) -> None:
         self.agents.send_all(agent.Stacks(self.plan.run))
         ranks = self.facts.ranks
-        self.agents.listen_for(lambda: all(rank.stack or self._is_over(rank) for rank in ranks), _STACK_DEADLINE_S)
+        self.agents.listen_for(lambda: all(rank.stack or self._is_over(rank) for rank in ranks), deadline_s)
 
     def _failed(self) -> bool:
         if self.facts.engine_lost or self.facts.refused or not self.has_enough_nodes:

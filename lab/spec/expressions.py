@@ -133,9 +133,8 @@ def _understand(text: str) -> ast.Expression | str:
 
 
 def _unknown(text: str, does: str, what: str, name: str, allowed: Iterable[str]) -> ScenarioError:
-    message = (
-        f"the expression {clip_repr(text)} {does} the unknown {what} {clip_repr(name)}{did_you_mean(name, allowed)}"
-    )
+    unknown = f"{what} {clip_repr(name)}{did_you_mean(name, allowed)}"
+    message = f"the expression {clip_repr(text)} {does} the unknown {unknown}"
     return ScenarioError(f"{message}; allowed: {', '.join(allowed)}; {_QUOTE}")
 
 

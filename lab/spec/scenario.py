@@ -18,7 +18,7 @@ from lab.spec.keys import Volume
 from lab.spec.kinds import lazy_kind
 from lab.spec.launching import Launching
 
-Verdict = Literal["passed", "failed", "error", "hung"]
+Verdict = Literal["passed", "failed", "error", "hung", "timed_out"]
 MAX_NODES = 1024
 """Most nodes, and most workers on one node, that a scenario can ask for."""
 MAX_TIMEOUT_S = 720 * 3600

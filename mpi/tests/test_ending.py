@@ -26,6 +26,7 @@ def test_a_rank_that_fails_ends_the_others(mpiexec: Mpiexec, how: str, said: str
     assert "went on" not in run.stdout
 
 
+@pytest.mark.long
 def test_ranks_may_leave_without_destroying_anything(mpiexec: Mpiexec) -> None:
     run = mpiexec(2, "ending.py", "leave")
     assert run.returncode == 0, run.stderr

@@ -248,7 +248,7 @@ def test_a_run_without_a_trace_still_has_verdict_lanes_and_logs(open_report: Ope
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("calls", [10_000, pytest.param(100_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("calls", [4_000, pytest.param(100_000, marks=pytest.mark.long)])
 def test_many_calls_can_be_zoomed_and_stepped_through(open_report: Open, tmp_path: Path, calls: int):
     page = open_report(long_training(tmp_path / "run", calls))
     whole, steps = domain(page), calls // 4

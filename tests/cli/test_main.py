@@ -9,9 +9,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+import lab
 from lab.cli import call as subject
 from lab.cli.main import main, make_printable
 from lab.cli.overview import VERBS, list_all_verbs
@@ -316,6 +318,11 @@ def test_importing_the_package_imports_nothing():
 def test_the_public_names_are_there_and_are_imported_when_used():
     code = "import lab\nfor name in lab.__all__: getattr(lab, name)\n"
     assert imported_by(code) & {"docker", "torch", "rich", "yaml", "shtab"} == set()
+
+
+def test_note_is_what_the_agent_of_a_worker_has_imported(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "labnode.node.rank.note", SimpleNamespace(note="the agent's"))
+    assert lab.note == "the agent's"
 
 
 @pytest.mark.parametrize("verb", ["logs", "show", "runs", "trace"])

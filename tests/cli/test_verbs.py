@@ -384,7 +384,7 @@ def test_auto_falls_back_and_says_so(lab, engine: FakeEngine, monkeypatch: pytes
     [
         (("s/one.yaml", "--interactive", "0"), "there is no terminal for an interactive rank\n"),
         (("s/one.yaml", "s/two.yaml", "--stdin"), "2 scenarios cannot share the terminal or standard input\n"),
-        (("s/one.yaml", "--interactive", "7", "--dry-run"), "rank 7 cannot have the terminal: world_size is"),
+        (("s/one.yaml", "--interactive", "7", "--dry-run"), "cannot connect rank 7 to the terminal: world_size is"),
     ],
 )
 def test_who_cannot_have_the_terminal_is_refused_before_anything_is_made(
@@ -530,9 +530,9 @@ def test_a_run_that_goes_on_is_never_removed(lab):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--prune"], "--prune needs to know what may go"),
-        (["--keep", "3"], "say what --prune does"),
-        (["--dry-run"], "say what --prune does"),
+        (["--prune"], "--prune needs a limit"),
+        (["--keep", "3"], "need --prune"),
+        (["--dry-run"], "need --prune"),
         (["--prune", "--keep", "-1"], "a whole number, 0 or more"),
         (["--prune", "--older-than", "7"], "an age such as 30m, 12h, 7d or 4w"),
     ],
@@ -595,7 +595,7 @@ def test_a_lesson_can_be_run_from_any_folder_and_one_of_ones_own_comes_first(lab
         (["new", "--from", "scater"], "there is no lesson 'scater' (did you mean 'scatter'?)"),
         (["validate", "@scater"], "there is no lesson 'scater' (did you mean 'scatter'?)"),
         (["learn", "scatter", "--folder", "s"], "there is no lesson 'scatter' in s"),
-        (["new"], "a new scenario needs a name, or a lesson to begin with"),
+        (["new"], "a new scenario needs a name, or a lesson to copy"),
     ],
 )
 def test_a_lesson_that_is_not_there_is_refused(lab, words: list[str], sentence: str):

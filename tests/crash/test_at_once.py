@@ -1,4 +1,4 @@
-"""Commands at the same time: on one cluster one after the other, on two clusters side by side."""
+"""Commands at the same time: on one cluster one after the other, on two clusters in parallel."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_nothing_is_left_when_a_run_with_a_cluster_of_its_own_is_killed(lab, mom
 
 
 @pytest.mark.local_first
-@pytest.mark.parametrize("moment", first([7], 3))
+@pytest.mark.parametrize("moment", first([], 3, 7))
 def test_the_next_run_cleans_up_after_a_killed_one(lab, moment):
     script = lab.script(QUICK)
     kill_at(lab, moment / len(MOMENTS), "run", script, "--nodes", "2")

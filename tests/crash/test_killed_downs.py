@@ -43,8 +43,9 @@ from lab.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
 
-POINTS = [(2, 1, 0.05), (1, 2, 0.0)]
+POINTS = [(2, 1, 0.05)]
 MORE_POINTS = [
+    (1, 2, 0.0),
     *((2, 1, delay_s) for delay_s in (0.0, 0.005, 0.02, 0.1, 0.2)),
     *((2, 2, delay_s) for delay_s in (0.01, 0.3)),
     *((2, 3, delay_s) for delay_s in (0.0, 0.05)),

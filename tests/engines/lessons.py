@@ -31,8 +31,8 @@ LONG = (
 """What takes long everywhere: agents of torchrun have to meet, and to notice first what was lost; others wait until a
 time is up; each rank that mpiexec starts imports torch."""
 ON_DOCKER = (
-    *("scatter", "collectives/tutorial_", "collectives/all_", "collectives/monitored_barrier"),
-    *("point_to_point/", "groups/", "ddp/story", "beyond_ddp/fully_sharded"),
+    *("scatter", "collectives/tutorial_", "collectives/all_to_all", "collectives/monitored_barrier"),
+    *("point_to_point/recv", "groups/outside", "ddp/story", "beyond_ddp/fully_sharded"),
 )
 """What runs on the Docker engine in the short run too: its image has the compiled recorder, of which `test_battery`
 tries every call. The rest does there what it does on the local engine, and runs there in the long run."""

@@ -31,7 +31,7 @@ def earlier(result: Result, number: int) -> Result:
 
 
 @pytest.mark.local_first
-@pytest.mark.parametrize("launcher", [LAB, "torchrun"])
+@pytest.mark.parametrize("launcher", [LAB, pytest.param("torchrun", marks=pytest.mark.long)])
 def test_a_rank_that_raises_once_is_begun_anew_and_both_attempts_are_on_record(run: Run, launcher: str) -> None:
     expect = Expect(notes={"total": [4.0, 4.0], "attempt": {1: 1}}, restarts=(1,))
     result = run("attempts.py", "once", launcher=restarting(1, launcher), expect=expect, nodes=2)

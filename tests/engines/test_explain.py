@@ -62,8 +62,8 @@ def test_a_broken_scenario_is_explained(name: str, lesson: Lesson) -> None:
 
 
 WAITING: dict[str, tuple[int, str, int | None, str, str]] = {
-    "rank_1_skips_a_call_of_its_loop": (2, "mismatch", 1, "# where rank 1 is too early", "left that rhythm"),
-    "two_ranks_disagree_at_once": (2, "mismatch", None, "# where rank 0 is", "No majority"),
+    "rank_1_skips_a_call_of_its_loop": (2, "mismatch", 1, "# where rank 1 is too early", "deviated from them"),
+    "two_ranks_disagree_at_once": (2, "mismatch", None, "# where rank 0 is", "no majority"),
     "three_ranks_are_in_three_places": (3, "mismatch", 2, "# the odd one", "ranks 0 and 1 called all_reduce"),
     "rank_1_never_comes_to_backward": (3, "never_entered", 1, "# instead of backward", "Ranks 0 and 2 waited there"),
     "rank_1_never_comes_and_others_hold_a_handle": (3, "never_entered", 1, "# without a handle", "all_reduce #1"),

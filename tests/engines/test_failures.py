@@ -40,10 +40,17 @@ WAYS = {
     "exits_early_with_os_exit": "exited early, with code 0",
 }
 """Way of `fail.py` -> words in the reason."""
+LIKE_OTHERS = {
+    "raises_in_two_lines", "raises_out_of_memory", "raises_connection_error", "exits_with_os_exit_3",
+    "exits_early_with_os_exit", "leaves_the_group_then_raises", "interrupts_itself", "aborts",
+}  # fmt: skip
+"""Ways that the kernel and the lab report as they do another one: in the long run only."""
 
 
 @pytest.mark.local_first
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=pytest.mark.long if way in LIKE_OTHERS else ()) for way in WAYS]
+)
 def test_the_rank_that_failed_first_is_the_culprit_and_the_reason_says_how(run: Run, way: str) -> None:
     result = run("fail.py", way, 1)
 
@@ -185,7 +192,7 @@ def small_cluster(make_cluster: Callable[..., Cluster]) -> Cluster:
     return make_cluster(nodes=2, memory_bytes=700 * 2**20)
 
 
-@pytest.mark.parametrize("culprit", [0, 1])
+@pytest.mark.parametrize("culprit", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_a_rank_that_takes_more_memory_than_its_node_has_is_killed_and_the_reason_says_so(
     run: Run, small_cluster: Cluster, culprit: int
 ) -> None:

@@ -61,7 +61,7 @@ def test_all_kinds_are_told_with_the_engines_that_cannot_do_them(typed: Typed) -
         (("kil", "node1"), "kill"),
         (("kill", "node7"), "node7"),
         (("partition", "isolate node1"), "which the local engine cannot do"),
-        (("heal", "node1"), "takes nothing else"),
+        (("heal", "node1"), "takes no arguments"),
     ],
 )
 def test_what_cannot_be_broken_is_refused_in_a_sentence(

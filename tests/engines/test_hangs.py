@@ -157,3 +157,12 @@ def test_the_script_of_a_tutorial_runs_with_the_values_of_each_rank(run: Run) ->
 
     assert result.passed, result.reason
     assert [rank.log.split()[-1] for rank in result.ranks] == ["0", "10", "20"]
+
+
+@pytest.mark.local_first
+def test_ranks_that_still_progress_at_the_time_limit_have_not_hung(run: Run) -> None:
+    result = run("hang.py", "nobody", timeout_s=6.0)
+
+    assert (result.verdict, result.exit_code, result.culprit) == ("timed_out", 4, None)
+    facts = result.findings[0]["facts"]
+    assert (facts["what"], facts["count"] > 10, 1 < facts["per_s"] < 60) == ("call", True, True)

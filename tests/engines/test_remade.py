@@ -65,6 +65,7 @@ def test_a_node_that_cannot_be_cleaned_is_made_again_before_the_next_run(
     assert why.startswith(golden(1, own_cluster.name))
 
 
+@pytest.mark.long  # as tests/crash/test_nodes_lost.py
 @pytest.mark.local_first
 def test_a_node_that_dies_between_two_runs_is_made_again_before_the_next(
     own_cluster: Cluster, told: list[str], tmp_path: Path

@@ -79,16 +79,16 @@ def here(tmp_path: Path, limited: Forks) -> Here:
 
 
 REFUSALS = {
-    "a_hundred_thousand_ranks_in_a_group": "rank_0 tells of a group of 100,000 ranks; allowed: 4,096",
-    "a_thousand_groups_of_100_000_ranks": "rank_0 tells of a group of 99,999 ranks; allowed: 4,096",
-    "a_hundred_thousand_groups": "rank_0 tells of {size:,} groups; allowed: 4,096",
-    "groups_with_more_members_than_allowed": "the dumps name too many members of groups, one for each rank; allowed: ",
+    "a_hundred_thousand_ranks_in_a_group": "rank_0 has a group of 100,000 ranks; allowed: 4,096",
+    "a_thousand_groups_of_100_000_ranks": "rank_0 has a group of 99,999 ranks; allowed: 4,096",
+    "a_hundred_thousand_groups": "rank_0 has {size:,} groups; allowed: 4,096",
+    "groups_with_more_members_than_allowed": "the groups in the dumps have too many members, counted per rank; allowed",
     "a_hundred_thousand_files": "dumps holds more than 4,096 files, the most that are read",
     "two_files_beyond_what_is_read_together": "dumps holds 80 MiB of dumps in 2 files; allowed: 64 MiB",
     "sixty_million_entries_of_the_memo": "rank_0 needs more than 512 MiB of memory, which no dump does",
-    "twenty_million_empty_lists_of_json": "rank0.json holds more than 8,000,000 values, which no dump does",
-    "groups_described_by_numbers": "rank_0 tells of a group whose name or description is no text",
-    "compressed_dumps": "rank_0 holds the step '\\x1f', and dumps are plain data",
+    "twenty_million_empty_lists_of_json": "rank0.json has more than 8,000,000 values, which no dump has",
+    "groups_described_by_numbers": "rank_0 has a group whose name or description is no text",
+    "compressed_dumps": "rank_0 has the opcode '\\x1f', but dumps are plain data",
 }
 """What the refusal of a set says: the file, what it holds, and what is allowed."""
 APART = {"what_is_no_regular_file"}

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.conftest import Lab, docker_lab, lab, local_lab
+from tests.crash.conftest import Lab, docker_lab, kept, lab, local_lab, shared_local_lab
 from tests.golden import golden
 from tests.hostile.limited import NOBODY, Forks, Request
 
-__all__ = ["docker_lab", "lab", "local_lab"]
+__all__ = ["docker_lab", "kept", "lab", "local_lab", "shared_local_lab"]
 WRITES = """
 import os
 print("begins", flush=True)
@@ -87,7 +87,9 @@ def broken_pipe() -> int:
 # -- records
 
 
-@pytest.mark.parametrize("size", ["16k", "64k", "128k", "512k"])
+@pytest.mark.parametrize(
+    "size", ["16k", *(pytest.param(size, marks=pytest.mark.long) for size in ("64k", "128k")), "512k"]
+)
 def test_a_record_on_a_full_disk_ends_in_a_sentence(local_lab: Lab, mount: Mount, size: str) -> None:
     disk = mount("full", size=size)
     ended = local_lab("run", local_lab.script(WRITES), "--nodes", "2", "--runs", str(disk / "runs"))
@@ -102,12 +104,13 @@ def test_a_record_on_a_full_disk_ends_in_a_sentence(local_lab: Lab, mount: Mount
     assert local_lab.leftovers() == []
 
 
-def test_views_of_a_record_that_was_cut_by_a_full_disk_work(local_lab: Lab, mount: Mount) -> None:
-    disk = mount("full", size="64k")
+def test_views_of_a_record_that_was_cut_by_a_full_disk_work(shared_local_lab: Lab, mount: Mount) -> None:
+    lab, disk = shared_local_lab, mount("full", size="64k")
     runs = str(disk / "runs")
-    local_lab("run", local_lab.script(WRITES), "--nodes", "2", "--runs", runs)
+    assert lab("up", "--nodes", "2").code == 0
+    lab("run", lab.script(WRITES), "--runs", runs)
     for words in (["runs"], ["show"], ["logs"], ["explain"], ["report"]):
-        ended = local_lab(words[0], "--runs", runs)
+        ended = lab(words[0], "--runs", runs)
         assert not any(told in ended.said for told in NOT_FORESEEN), ended.said
 
 
@@ -127,22 +130,25 @@ def test_a_folder_of_runs_that_cannot_be_written_is_named(
     assert local_lab.leftovers() == []
 
 
-def test_a_report_that_cannot_be_written_is_named(local_lab: Lab, mount: Mount) -> None:
-    assert local_lab("run", local_lab.script(FAILS), "--nodes", "1").code == 1
+def test_a_report_that_cannot_be_written_is_named(shared_local_lab: Lab, mount: Mount) -> None:
+    lab = shared_local_lab
+    assert lab("up", "--nodes", "2").code == 0
+    assert lab("run", lab.script(FAILS)).code == 1
     disk = mount("full", size="16k")
     for words in (["report", "--output", str(disk / "page.html")], ["report", "--output", "/proc/page.html"]):
-        ended = local_lab(*words)
+        ended = lab(*words)
         assert ended.code == 1
         assert_is_a_sentence(ended.err)
         assert words[-1] in ended.err
     assert os.listdir(disk) == []
 
 
-def test_files_of_a_suite_that_cannot_be_written_are_named(local_lab: Lab) -> None:
-    script = local_lab.script("pass")
-    assert local_lab("up", "--nodes", "1").code == 0
+def test_files_of_a_suite_that_cannot_be_written_are_named(shared_local_lab: Lab) -> None:
+    lab = shared_local_lab
+    script = lab.script("pass")
+    assert lab("up", "--nodes", "2").code == 0
     for option in ("--markdown", "--junit", "--html"):
-        ended = local_lab("test", script, option, "/proc/none/file")
+        ended = lab("test", script, option, "/proc/none/file")
         assert ended.code == 1, ended.said
         assert not any(told in ended.said for told in NOT_FORESEEN), ended.said
         assert "/proc/none" in ended.err
@@ -215,7 +221,7 @@ def every_verb(lab: Lab) -> list[tuple[Words, int]]:
         (("run", script, *where), 1),
         (("run", script, "--json", *where), 1),
         (("run", script, script, *where), 1),
-        (("test", script, "--engine", "local"), 1),
+        (("test", script, *where), 1),
         *((tuple(script if word == "script.py" else word for word in words), 0) for words in SHOWING),
         (("down", *where), 0),
     ]

@@ -252,7 +252,17 @@ BOMB_MIB = 260
 
 
 @pytest.mark.local_first
-@pytest.mark.parametrize("kind", ["link", "damaged", "bomb", "huge", "crowd", "no metadata", "empty"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "link",
+        "damaged",
+        "bomb",
+        "huge",
+        "crowd",
+        *(pytest.param(kind, marks=pytest.mark.long) for kind in ("no metadata", "empty")),
+    ],
+)
 def test_a_damaged_wheel_is_refused_and_nothing_is_left(
     engine: str, index: Path, prepared: Callable[[], list[Prepared]], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

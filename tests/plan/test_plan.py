@@ -112,7 +112,7 @@ def test_a_variable_that_a_fork_can_honour_is_taken(scenario: Scenario, name: st
 @pytest.mark.parametrize(
     ("nnodes", "nproc_per_node", "sentence"),
     [
-        (0, 1, "needs at least 1 node and 1 worker a node, not 0 and 1"),
+        (0, 1, "needs at least 1 node and 1 worker per node, not 0 and 1"),
         (1, 0, "not 1 and 0"),
         (-1, 1, "not -1 and 1"),
         (4097, 1, "4097 nodes x 1 workers are 4097 ranks; at most 4096"),

@@ -8,7 +8,7 @@ module.exports = (context) => {
   const { Syntax, RuleError, report, getSource, locator } = context;
   return {
     [Syntax.Paragraph](node) {
-      const text = getSource(node).replace(/`[^`]*`/g, (code) => "x".repeat(code.length));
+      const text = getSource(node).replace(/`[^`]*`|"[^"]*"/g, (quoted) => "x".repeat(quoted.length));
       for (const sentence of text.matchAll(SENTENCE)) {
         const verbs = [...sentence[0].matchAll(PASSIVE)].map((match) => match[0]);
         if (verbs.length > 1) {

@@ -1,4 +1,4 @@
-"""Calls: what ranks called, and what they are expected to call, from a scenario or a snapshot."""
+"""Calls: the recorded calls of ranks, and their expected calls, from a scenario or a snapshot."""
 
 from lab.feature import Feature
 

@@ -136,7 +136,7 @@ def describe_changes(
         after: The current calls.
         source_line: Lines of the current calls.
         than: Name of `before`, such as `the snapshot`.
-        ended: By rank: whether it came to its end. If not, nothing is missing after its last call.
+        ended: By rank: whether it reached its end. Otherwise nothing is missing after its last call.
     """
     known: dict[tuple[tuple[str, ...], tuple[str, ...], bool], list[_Event]] = {}
     shared: dict[str, dict[int, list[_Event]]] = {}
@@ -220,25 +220,25 @@ class _Rank:
         later = come.i1 >= gone.i2
         neighbour = _name_of(self.after[come.j1 - 1] if later else self.after[come.j2])
         now, then = ("after", "before") if later else ("before", "after")
-        text = f"{{Who}} call{{s}} {what} {now} {neighbour}, where {self.than} has it {then}"
+        text = f"{{Who}} call{{s}} {what} {now} {neighbour}, but {self.than} has it {then}"
         return _Event(text, "", min(come.i1, gone.i1), come.j1)
 
     def _changed(self, one: Stretch) -> _Event:
         gone, come = self.before[one.i1 : one.i2], self.after[one.j1 : one.j2]
         now = one.j1 if come else None
         if self.missing:
-            return _Event(f"{{Who}} make{{s}} {format_count(len(come), 'call')}, where {self.than} has none", "", 0, 0)
+            return _Event(f"{{Who}} make{{s}} {format_count(len(come), 'call')}, but {self.than} has none", "", 0, 0)
         where = f", as call {one.i1 + 1}"
         if not gone:
             extra = f"one more {_name_of(come[0])}" if len(come) == 1 else f"{len(come)} more calls: {_kinds(come)}"
             what, where = f"{{Who}} make{{s}} {extra}", self._between(one.i1)
         elif not come:
-            what = f"{{Who}} leave{{s}} out {_name_calls(gone)} of {self.than}"
+            what = f"{{Who}} skip{{s}} {_name_calls(gone)} of {self.than}"
             where = f", call {one.i1 + 1}" if len(gone) == 1 else f", calls {one.i1 + 1} to {one.i2}"
         elif len(gone) == len(come) == 1:
             what = _replaced(gone[0], come[0], self.than)
         else:
-            what = f"{{Who}} call{{s}} {_name_calls(come)}, where {self.than} has {_name_calls(gone)}"
+            what = f"{{Who}} call{{s}} {_name_calls(come)}, but {self.than} has {_name_calls(gone)}"
         return _Event(what, where, one.i1, now)
 
     def _between(self, position: int) -> str:
@@ -268,7 +268,7 @@ def _kind_of(text: str) -> str:
 
 
 def _bytes(call: CallPattern) -> int:
-    """Return the bytes of its tensors; 0 if it has none, or if a size is open."""
+    """Return the bytes of its tensors; 0 if it has none, or if a size is unknown."""
     known = [Buffer(dtype, shape).bytes for dtype, shape in call.tensors or () if shape is not None]
     return sum(known) if len(known) == len(call.tensors or ()) else 0
 
@@ -306,11 +306,11 @@ def _kinds(texts: Sequence[str]) -> str:
 
 
 def _replaced(gone: str, come: str, than: str) -> str:
-    """Say that one call replaces another."""
+    """Describe a call that replaces another."""
     was, now = _parsed(gone), _parsed(come)
     if now.bucket is not None and was != now == replace(was, text=now.text, tensors=now.tensors):
         grew = "grew" if _bytes(now) > _bytes(was) else "shrank"
         return f"{{who}}{_bucket(now)} {grew} from {_size(was)} to {_size(now)}"
     names = _name_of(come), _name_of(gone)
     one, other = (come, gone) if names[0] == names[1] else names
-    return f"{{Who}} call{{s}} {one}, where {than} has {other}"
+    return f"{{Who}} call{{s}} {one}, but {than} has {other}"

@@ -239,13 +239,13 @@ def connections_json(facts: Iterable[Event]) -> list[dict[str, Any]]:
 
 
 def connections_text(facts: Iterable[Event], style: Style) -> str:
-    """Return a table with a line for each node and peer, or a sentence that nothing is known."""
+    """Return a table with a line for each node and peer, or a sentence that there are no reports."""
     last: dict[tuple[str, str], Connections] = {}
     for one in facts:
         if isinstance(one, Connections) and (one.number or (one.node, one.peer) not in last):
             last[one.node, one.peer] = one  # the report of a closed connection has no data
     if not last:
-        return "nothing is known of connections: short runs tell nothing, nor do nodes without a network of their own"
+        return "no connection was reported: short runs have no reports, nor do nodes without their own network"
     return table_text(_HEAD, [_connection_cells(last[way]) for way in sorted(last)], style)
 
 

@@ -1,4 +1,4 @@
-"""`lab show --steps`, `--calls`, `--connections`: what ranks called. `--update`: whether snapshots are rewritten."""
+"""`lab show --steps`, `--calls`, `--connections`: the calls of ranks. `--update`: rewrite snapshots."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def add_arguments(parser: Parser) -> None:
     what = parser.one_of()
     what.add_argument("--steps", action="store_true", help="list every collective and every message of the run")
     what.add_argument("--calls", action="store_true", help="print what each rank called, as `expect: calls:` states it")
-    connections = "print what kernels said of the connections between nodes"
+    connections = "print what kernels reported about the connections between nodes"
     what.add_argument("--connections", action="store_true", help=connections)
 
 
 def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
-    """Show it; needs no engine."""
+    """Print the selected view; needs no engine."""
     if not (arguments.connections or arguments.steps or arguments.calls):
         return verb(arguments)
     from lab.cli.cmd_show import read_steps

@@ -87,7 +87,7 @@ def parse_calls(text: str, variables: RankVariables | None = None, longest: int 
     `{...}` is arithmetic on variables of a rank. Without variables only the form is checked, and each expression is 1.
 
     Raises:
-        ScenarioError: The item is not valid; the message names what was found and what is allowed.
+        ScenarioError: The item is not valid; the message names the item and the allowed forms.
     """
     if len(text) > longest:
         raise ScenarioError(f"found {clip_repr(text)}; allowed: up to {longest} characters")
@@ -196,7 +196,7 @@ def _parse_call(text: str, world_size: int | None) -> CallPattern:
                 shape = None if match[3] is None else tuple(map(int, match[3].replace(",", " ").split()))
                 value += ((match[2], shape),) * int(match[1] or 1)
         if name in parts:
-            raise refused(f", which says more than once what {word!r} says", FORM)
+            raise refused(f", which states {word!r} more than once", FORM)
         parts[name] = value
     return CallPattern(text=text, op=op, **parts)
 

@@ -81,7 +81,7 @@ def read_calls(text: str, name: str) -> dict[int, tuple[str, ...]]:
     """Parse a snapshot file.
 
     Raises:
-        SnapshotDamaged: It has no calls, or a line that is no call.
+        SnapshotDamaged: It has no calls, or an invalid line.
     """
     calls_of_rank: dict[int, tuple[str, ...]] = {}
     known: dict[str, tuple[str, ...]] = {_NOTHING: ()}
@@ -137,7 +137,7 @@ def read_calls(text: str, name: str) -> dict[int, tuple[str, ...]]:
             blocks[-1].calls += known[words]
     end_blocks(0)
     if not calls_of_rank:
-        raise damaged("there is no call")
+        raise damaged("it has no calls")
     return dict(sorted(calls_of_rank.items()))
 
 
@@ -204,7 +204,7 @@ def _pickled(calls: Iterable[Call]) -> set[int]:
     return pickled
 
 
-NOT_RECORDED = "calls were not recorded: tracing was off; run it without --no-trace and trace: false"
+NOT_RECORDED = "calls were not recorded because tracing was off; run it without --no-trace and `trace: false`"
 
 
 def check_calls(
@@ -217,7 +217,7 @@ def check_calls(
         of_rank = trace.ranks.get(rank)
         try:
             if of_rank is None or not of_rank.recorded:
-                raise ScenarioError("no trace of this rank is on record" if trace.recorded else NOT_RECORDED)
+                raise ScenarioError("the record has no trace of this rank" if trace.recorded else NOT_RECORDED)
             if of_rank.cut:
                 raise ScenarioError(f"recording ended early: {of_rank.cut}")
             patterns = [pattern for item in items for pattern in parse_calls(item, variables[rank])]
@@ -251,7 +251,7 @@ _COMPARED = {one.name for one in fields(CallPattern)} - {"text", "tensors", "gro
 
 
 def matches_pattern(call: Call, pattern: CallPattern, groups: Mapping[str, Group]) -> bool:
-    """Return whether a recorded call matches a stated one; what is not stated is not compared."""
+    """Return whether a recorded call matches a stated one; only stated fields count."""
     group, made = groups.get(call.group), describe_call(call, groups)
     labels = (call.group,) if group is None else (call.group, group.label, group.plain_label)
     tensors = pattern.tensors if pattern.tensors is not None else [(one.dtype, None) for one in call.own]
@@ -271,7 +271,7 @@ class Departure(NamedTuple):
     got: Call | None
     """The recorded call; None if the rank called nothing more."""
     after_gap: bool = False
-    """Whether `...` stood before `expected`. Then it was awaited until the end, and `got` is None."""
+    """Whether `...` preceded `expected`. The lab then looked for it until the end, and `got` is None."""
 
 
 def first_departure(
@@ -352,20 +352,20 @@ class SnapshotFile(Frozen):
         """Read the calls; return None if the file does not exist.
 
         Raises:
-            LabError: It cannot be read, or is damaged.
+            LabError: It is damaged, or the process cannot read it.
         """
         try:
             text = read_file(self.path.parent, self.name, _MOST_BYTES).decode("utf-8", "replace")
         except FileNotFoundError:
             return None
         except (OSError, RecordError) as error:
-            why = getattr(error, "strerror", None) or f"it has over {_MOST_BYTES >> 20} MiB"
-            why = "it is a link" if self.path.is_symlink() else why if os.path.isfile(self.path) else "it is no file"
-            raise LabError(f"{self.name} cannot be read: {why}") from error
+            why = getattr(error, "strerror", None) or f"it has more than {_MOST_BYTES >> 20} MiB"
+            why = "it is a link" if self.path.is_symlink() else why if os.path.isfile(self.path) else "it is not a file"
+            raise LabError(f"cannot read {self.name}: {why}") from error
         return read_calls(text, self.name)
 
     def write(self, calls: Calls) -> None:
-        """Write the file atomically; an existing one is replaced, and links are not followed.
+        """Write the file atomically; it replaces an existing one, and follows no links.
 
         Raises:
             LabError: It cannot be written.
@@ -373,18 +373,18 @@ class SnapshotFile(Frozen):
         library = library_folder().resolve()
         is_installed = library.parent == Path(feature.__file__).resolve().parent  # otherwise it is a checkout
         if is_installed and self.path.resolve().is_relative_to(library):
-            whose = f"{self.name} is not written among the lessons of the installed lab"
+            whose = f"cannot write {self.name} among the lessons of the installed lab"
             raise LabError(f"{whose}; `lab new --from` copies a lesson into a folder of yours")
-        text = write_calls(calls, f"What the ranks of {self.of} call, in order.", f"{self.how} writes it anew.")
+        text = write_calls(calls, f"What the ranks of {self.of} call, in order.", f"{self.how} rewrites it.")
         try:
             if read_calls(text, self.name) != dict(calls):
-                raise SnapshotDamaged("it could not be read again")
+                raise SnapshotDamaged("reading it again failed")
         except SnapshotDamaged as error:
-            raise LabError(f"{self.name} is not written: what was called has no plain text ({error.message})") from None
+            raise LabError(f"cannot write {self.name}: its calls have no plain text ({error.message})") from None
         try:
             write_file(self.path.parent, self.name, text.encode(), make_folders=False)
         except OSError as error:
-            raise LabError(f"{self.path} cannot be written: {error.strerror}") from error
+            raise LabError(f"cannot write {self.path}: {error.strerror}") from error
 
 
 def locate_snapshot(file: Path, nnodes: int, nproc_per_node: int, how: str = "") -> SnapshotFile:
@@ -395,7 +395,7 @@ def locate_snapshot(file: Path, nnodes: int, nproc_per_node: int, how: str = "")
 
 
 def with_stated_calls(scenario: Scenario, nnodes: int, nproc_per_node: int) -> Scenario:
-    """Return the scenario with the calls of its snapshot as expected calls, so that nothing is written.
+    """Return the scenario with the calls of its snapshot as expected calls, so that the run writes nothing.
 
     Raises:
         UsageError: There is no snapshot for that size.
@@ -406,7 +406,7 @@ def with_stated_calls(scenario: Scenario, nnodes: int, nproc_per_node: int) -> S
     file = locate_snapshot(scenario.source or scenario.script, nnodes, nproc_per_node)
     calls = file.read()
     if calls is None:
-        what = f"{scenario.name} expects the calls of {file.name}, which is not there"
+        what = f"{scenario.name} expects the calls of {file.name}, but that file does not exist"
         raise UsageError(what, f"{file.how} writes it")
     stated = {**scenario.expect.extra, "calls": {rank: tuple(of) for rank, of in calls.items()}}
     return replace(scenario, expect=replace(scenario.expect, extra=stated))
@@ -451,19 +451,19 @@ def compare_snapshot(file: SnapshotFile, evidence: Evidence, *, update: bool | N
             expectations = _check(file.name, before, evidence, whole=fine)
             if update and fine and not all(one.met for one in expectations):
                 return write(
-                    f" anew: {expectations[0].got}"
+                    f" again: {expectations[0].got}"
                     + (f" (and {len(expectations) - 1} more)" if len(expectations) > 1 else "")
                 )
             return expectations
         if update is False or (update is None and in_ci()):
-            why = "" if update is False else "; where CI is set, it is not written by itself"
+            why = "" if update is False else "; if CI is set, a run does not write it"
             return outcome(f"(there is no such file: {file.how} writes it{why})")
         if not fine:
-            return outcome("(there is no such file, and none is made of a run that is not as expected)")
+            return outcome("(there is no such file; the lab writes it only from a run that is as expected)")
         return write(f": {count_calls(now)}")
     except LabError as error:
         if isinstance(error, SnapshotDamaged) and update and fine:
-            return write(f" anew: {count_calls(now)}")
+            return write(f" again: {count_calls(now)}")
         return outcome(f"({error.message})")
 
 
@@ -475,7 +475,7 @@ def in_ci() -> bool:
 def _check(name: str, before: Calls, evidence: Evidence, *, whole: bool) -> list[Expectation]:
     """Compare the calls of ranks with a snapshot: one expectation for each difference that ranks share.
 
-    In a run that is not `whole`, nothing is missing after the last call of a rank that did not come to its end.
+    In a run that is not `whole`, nothing is missing after the last call of a rank that did not reach its end.
     """
     ended = {rank: whole or facts.left for rank, facts in evidence.ranks.items()}
     changes = changes_of(evidence.trace, before, "the snapshot", ended)
@@ -506,7 +506,7 @@ class RecordedCalls(dict[int, tuple[str, ...]]):
 
     def __init__(self, result: Result) -> None:
         if result.path is None:
-            raise RecordError("the run has no record, so nobody knows what its ranks called")
+            raise RecordError("the run has no record, so its calls are unknown")
         self._result, self._evidence = result, read_evidence(Record(path=result.path))
         super().__init__(texts_of(self._evidence.trace))
 
@@ -517,8 +517,8 @@ class RecordedCalls(dict[int, tuple[str, ...]]):
         """Compare the calls with a file; a missing one is written, except in CI.
 
         Args:
-            path: the file; None: next to the script of the run or, in a test, beside the test.
-            update: True: write it anew; False: not even one that is missing.
+            path: The file; None: next to the script of the run or, in a test, next to the test.
+            update: True: rewrite it; False: do not even write a missing one.
 
         Returns:
             True.
@@ -535,7 +535,7 @@ class RecordedCalls(dict[int, tuple[str, ...]]):
         unmet = [one.sentence() for one in expectations if not one.met]
         if unmet:
             ended = [] if self._result.passed else [f"the run itself: {self._result.reason}"]
-            raise AssertionError("\n".join([*unmet, *ended, f"({file.how} writes it anew)"]))
+            raise AssertionError("\n".join([*unmet, *ended, f"({file.how} rewrites it)"]))
         return True
 
     def _file(self, path: str | Path | None) -> SnapshotFile:

@@ -23,7 +23,7 @@ def add_arguments(parser: Parser) -> None:
     shared.add_options(group, "--schedules", type=shared.positive, metavar="N", help=about, rare=True)
     about = "with --chaos: draw the schedules from this seed (default: 0)"
     shared.add_options(group, "--seed", type=int, metavar="N", help=about, rare=True)
-    about = "with --chaos: draw these kinds, e.g. kill,pause (default: all that do not change data)"
+    about = "with --chaos: draw these kinds, such as kill,pause (default: all that do not change data)"
     shared.add_options(group, "--faults", dest="kinds", metavar="KINDS", help=about, rare=True)
     about = "with --chaos: at most N faults at once (default: 3)"
     shared.add_options(group, "--most", type=shared.positive, metavar="N", help=about, rare=True)
@@ -32,10 +32,10 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
-    """Search if `--chaos` is given; return 1 if a schedule breaks something.
+    """Search with `--chaos`; return 1 if a schedule breaks something.
 
     Raises:
-        UsageError: an option of a search is given, and no search is asked for.
+        UsageError: There is an option of a search, but no `--chaos`.
     """
     if arguments.chaos:
         from lab.features.chaos.trials import run_search
@@ -43,5 +43,5 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
         return run_search(arguments, DRAWN)
     options = [option for name, option in _OPTIONS.items() if getattr(arguments, name) is not None]
     if options:
-        raise UsageError(f"{options[0]} belongs to a search", "add --chaos")
+        raise UsageError(f"{options[0]} needs --chaos", "add --chaos")
     return verb(arguments)

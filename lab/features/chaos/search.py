@@ -113,7 +113,7 @@ def kinds_drawn(
     """Return the kinds to draw from on this engine: the named ones, or all that do not change data.
 
     Raises:
-        UsageError: one that is named is not known, is never drawn for such a run, or cannot be done on this engine.
+        UsageError: A named kind is unknown, is never drawn for such a run, or does not work on this engine.
     """
     trial = Chance(random=Random(0), nodes=nodes, ranks=ranks)
     drawable = {name: kind for name, kind in fault_kinds().items() if kind.drawn(trial) is not None}
@@ -122,7 +122,7 @@ def kinds_drawn(
         if why := drawable[name].why_not(engine) if name in drawable else "":
             raise UsageError(f"{name} cannot be drawn: it {why}")
         if name not in drawable:
-            what = f"no fault {name!r} is drawn for such a run{did_you_mean(name, possible)}"
+            what = f"a search draws no fault {name!r} for this run{did_you_mean(name, possible)}"
             raise UsageError(what, f"allowed: {', '.join(possible)}")
     if named:
         return [possible[name] for name in dict.fromkeys(named)]
@@ -136,10 +136,10 @@ def broken_by(result: Result, harms: Sequence[Harm]) -> str:
     """Describe in a sentence what a run under faults broke; empty if it ended as such a run can.
 
     Args:
-        result: result of that run.
-        harms: what the injected faults can do.
+        result: Result of that run.
+        harms: Effects that the injected faults can have.
     """
-    if result.verdict == "hung":
+    if result.verdict in ("hung", "timed_out"):
         return f"it hung: {result.reason}"
     if result.verdict == "error":
         return f"it has no verdict: {result.reason}"
@@ -147,13 +147,13 @@ def broken_by(result: Result, harms: Sequence[Harm]) -> str:
         return ""
     unmet = result.unmet_by_script
     if unmet and not anybody_failed(result):
-        return f"nobody failed, and yet {unmet[0].sentence()}"
+        return f"no rank failed, but {unmet[0].sentence()}"
     noted = {(rank.rank, _NOTE + name) for rank in result.ranks if rank.exit_code == 0 for name in rank.notes}
     unmet_notes = [one for one in unmet if (one.rank, one.what) in noted]
     if unmet_notes:
-        return f"a rank ended as if all were well: {unmet_notes[0].sentence()}"
+        return f"a rank ended without an error, but {unmet_notes[0].sentence()}"
     if anybody_failed(result) and "loses" not in harms:
-        return f"it failed, though {'its faults only took time' if harms else 'no fault came'}: {result.reason}"
+        return f"it failed, though {'its faults only took time' if harms else 'no fault occurred'}: {result.reason}"
     return ""
 
 
@@ -169,9 +169,9 @@ def shrink_schedule(schedule: Schedule, breaks: Callable[[Schedule], bool], most
     simpler schedule as soon as that breaks something, and stops when none does.
 
     Args:
-        schedule: a schedule that breaks something.
-        breaks: tries a schedule; never called twice with the same one.
-        most: most schedules to try.
+        schedule: A schedule that breaks something.
+        breaks: Tries a schedule; never called twice with the same one.
+        most: Most schedules to try.
     """
     simpler, tried = [schedule], {schedule_key(*schedule)}
     candidates = _simpler(schedule)
@@ -210,7 +210,7 @@ class Trial(Frozen):
     reason: str = ""
     """Its reason, in one sentence."""
     broken: str = ""
-    """What it broke, in a sentence; empty: nothing."""
+    """The failure, in a sentence; empty: it broke nothing."""
     run: str = ""
     """Name of the run."""
     after: str = ""
@@ -232,7 +232,7 @@ class SearchResult:
     schedule: Schedule | None = None
     """The shortest schedule that breaks something; None: there is none."""
     broken: str = ""
-    """What it breaks."""
+    """The failure, in a sentence."""
     proofs: int = 0
     """How often it broke something, of `PROOFS`."""
 
@@ -263,10 +263,10 @@ def search_schedules(
     """Search for a schedule that breaks something: the simplest that always does, else the drawn one.
 
     Args:
-        pool: source of schedules.
-        runs: most schedules to draw.
-        attempt: tries a schedule for a step of the search.
-        report: called with each trial.
+        pool: Source of schedules.
+        runs: Most schedules to draw.
+        attempt: Tries a schedule for a step of the search.
+        report: Called with each trial.
     """
     result, tried = SearchResult(), set[str]()
 

@@ -1,4 +1,4 @@
-"""Try schedules on one warm cluster that is made for them, and write the result as a scenario."""
+"""Try schedules on one warm cluster that exists only for them, and write the result as a scenario."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _LONGEST_NAME = 31
 
 @dataclass(kw_only=True)
 class Trials:
-    """Runs of one scenario on the cluster that is made for them."""
+    """Runs of one scenario on a separate cluster."""
 
     warm_cluster: WarmCluster
     scenario: Scenario
@@ -62,14 +62,14 @@ class Trials:
         """Run it without faults; it must pass, and its duration determines when later runs count as hung.
 
         Raises:
-            UsageError: it does not pass.
-            LabError: it could not be run.
+            UsageError: It does not pass.
+            LabError: It could not run.
         """
         first = self._run(self.scenario, fresh=True)
         if not first.passed:
             raise UsageError(
-                f"{self.scenario.name} {first.verdict} without faults already: {first.reason}",
-                "a search begins with a scenario that passes",
+                f"{self.scenario.name} {first.verdict} even without faults: {first.reason}",
+                "use a scenario that passes",
             )
         if self.options.timeout_s is None and self.scenario.launcher.name == LAB:
             longest = max(_LEAST_S, _SLOWER * (first.duration_s or 0.0))
@@ -81,23 +81,25 @@ class Trials:
         """Make the pool of schedules of a seed from the record of the run without faults.
 
         Raises:
-            UsageError: there is nothing to draw from, or one of these kinds cannot be drawn.
+            UsageError: There is nothing to draw from, or one of these kinds cannot be drawn.
         """
         if first.path is None:
-            raise UsageError("a run without a record has nothing to draw from")
+            raise UsageError("the run has no record, so there are no events to draw from")
         nodes, ranks = list(dict.fromkeys(rank.node for rank in first.ranks)), [rank.rank for rank in first.ranks]
         drawn = search.kinds_drawn(self.warm_cluster.slot.engine.name, nodes, ranks, kinds)
         moments = search.moments_of(Record(path=first.path))
         if not moments:
-            raise UsageError(f"{self.scenario.name} calls and notes nothing", "faults are drawn from what is on record")
+            raise UsageError(
+                f"{self.scenario.name} has no calls and no notes", "a search draws faults at calls and notes"
+            )
         return Pool(random=Random(seed), kinds=drawn, moments=moments, nodes=nodes, ranks=ranks, most=most)
 
     def attempt(self, schedule: Schedule, step: str) -> Trial:
-        """Run it under faults, and once more without them if they made it fail.
+        """Run it under faults, and again without them if they made it fail.
 
         Raises:
-            Interrupted: somebody ended the search.
-            EngineUnavailable: the engine does not answer.
+            Interrupted: The user ended the search.
+            EngineUnavailable: The engine does not answer.
         """
         began, trial = time.monotonic(), Trial(schedule=schedule, step=step, ended="error")
         try:
@@ -130,7 +132,7 @@ def trials_on(
     """Make trials of a scenario on a separate cluster that is removed at the end.
 
     Raises:
-        UsageError: the scenario has faults of its own, is to fail, or would mount foreign folders.
+        UsageError: The scenario has its own faults, is expected to fail, or would mount folders.
     """
     refuse_unfit_for_search(scenario)
     refuse_foreign_wishes(scenario, engine, asked, options)
@@ -146,13 +148,13 @@ def refuse_unfit_for_search(scenario: Scenario) -> None:
     """Refuse a scenario that a search cannot use.
 
     Raises:
-        UsageError: it is one.
+        UsageError: It is one.
     """
-    expected, passing = scenario.expect.verdict, "a search begins with a scenario that passes"
+    expected, passing = scenario.expect.verdict, "use a scenario that passes"
     for is_unfit, why, hint in (
-        (expected != "passed", f"expects to be {expected}", passing),
-        (broken_in(scenario).faults, "has faults of its own", "leave them out: the search draws its own"),
-        (not scenario.trace.on, "records no calls", "leave `trace: false` out: faults are drawn from them"),
+        (expected != "passed", f"expects the verdict {expected}", passing),
+        (broken_in(scenario).faults, "has its own faults", "remove them: the search draws faults"),
+        (not scenario.trace.on, "records no calls", "remove `trace: false`: the search draws faults at calls"),
     ):
         if is_unfit:
             raise UsageError(f"{scenario.name} {why}", hint)
@@ -166,15 +168,15 @@ def choose_scenario_path(scenario: Scenario, seed: int, out: Path | None) -> Pat
     """Choose a new file for the scenario, in the script's folder, because that folder is shipped.
 
     Raises:
-        UsageError: nothing can be written there.
+        UsageError: It cannot be written.
     """
     folder = scenario.script.parent
     name = clip_end(f"chaos-{seed}-{scenario.name}", _LONGEST_FILE_NAME)
     path = folder / f"{name}.yaml" if out is None else Path(os.path.abspath(out))
     for is_unfit, why, hint in (
         (path.parent != folder, f"{path} is not next to the script", f"name a file in {folder}"),
-        (path.exists() and out is not None, f"{path} is there already", "name another file, or remove it"),
-        (not os.access(folder, os.W_OK), f"nothing can be written into {folder}", "search with a copy of the scenario"),
+        (path.exists() and out is not None, f"{path} exists", "name another file, or remove it"),
+        (not os.access(folder, os.W_OK), f"cannot write into {folder}", "search with a copy of the scenario"),
     ):
         if is_unfit:
             raise UsageError(why, hint)
@@ -183,10 +185,10 @@ def choose_scenario_path(scenario: Scenario, seed: int, out: Path | None) -> Pat
 
 
 def write_scenario(scenario: Scenario, result: SearchResult, path: Path, size: tuple[int, int], command: str) -> None:
-    """Write the scenario with the faults; if a following run fails, the scenario runs once more.
+    """Write the scenario with the faults; if a following run fails, the new scenario runs it too.
 
     Raises:
-        UsageError: it cannot be written.
+        UsageError: It cannot be written.
     """
     again = any(trial.after for trial in result.trials if trial.step == "proof")
     bare = replace(
@@ -211,7 +213,7 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
     """Search, and show the result; return the exit code, 1 if a schedule breaks something."""
     scenarios, options, shape = read_arguments(arguments)
     if len(scenarios) != 1:
-        raise UsageError(f"a search is of one scenario, not of {len(scenarios)}")
+        raise UsageError(f"--chaos searches one scenario, not {len(scenarios)}")
     scenario, seed, began = scenarios[0], arguments.seed or 0, time.monotonic()
     runs = arguments.schedules or schedules
     path = choose_scenario_path(scenario, seed, arguments.out)
@@ -227,7 +229,7 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
             named = [word for word in (arguments.kinds or "").split(",") if word]
             pool = trials.make_pool(first, seed, named, arguments.most or Pool.most)
             kinds = ", ".join(map(key_of, pool.kinds))
-            after = "" if trials.again else "; what a failed run leaves is not tried, as it does not pass twice"
+            after = "" if trials.again else "; no run follows a failed one, because the scenario does not pass twice"
             display.line(
                 f"passed without faults in {format_duration(first.duration_s or 0.0)}; "
                 f"{format_count(len(pool.moments), 'moment')}; faults: {kinds}; "
@@ -264,7 +266,7 @@ def summary_text(result: SearchResult, path: Path, seconds: float, style: Style)
     """Count how the schedules ended, and describe the shortest one that breaks something."""
     text = f"{format_count(sum(result.ends.values()), 'schedule')}: {counts_text(result.ends, seconds, style)}"
     if result.schedule is None:
-        return f"{text}\nnothing was found that is not survived"
+        return f"{text}\nit survived every schedule"
     proven = f"{result.proofs} of {PROOFS} runs" if result.proofs == PROOFS else "not every time"
     what = f"found, and shrunk to {format_count(len(result.schedule), 'fault')} ({proven}): {result.broken}"
     return "\n".join([text, what, *(f"  {sentence}" for sentence in sentences_of(result.schedule)), f"  {path}"])

@@ -1,4 +1,4 @@
-"""Compare: what two runs did differently, and runs held against earlier ones."""
+"""Compare: the differences between two runs, and between runs and earlier ones."""
 
 from lab.feature import Feature
 

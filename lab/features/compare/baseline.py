@@ -1,4 +1,4 @@
-"""Compare runs with earlier ones of the same scenarios: what got slower, sends more, or is called differently.
+"""Compare runs with earlier ones of the same scenarios: slower times, more traffic, and different calls.
 
 Calls and bytes depend on the program only, so one run on each side is enough. Times vary. A scenario is slower only if
 three runs on each side do not overlap. With fewer runs it is perhaps slower.
@@ -30,7 +30,7 @@ _MANY = 8
 _LEAST_S = 0.02
 _MOST_TRACES = 3
 _MOST_TIMES = 30
-_NOT_TRACED = "calls are not compared: there are runs without a trace"
+_NOT_TRACED = "calls are not compared: a run has no trace"
 Speed = Literal["", "slower", "perhaps slower"]
 
 
@@ -121,7 +121,7 @@ class CaseChange(Frozen):
 
     @property
     def worse(self) -> bool:
-        """Whether it certainly is slower, sends more, or calls something else."""
+        """Whether it certainly is slower, sends more, or makes other calls."""
         return self.speed == "slower" or bool(self.increases or self.calls)
 
     @property
@@ -202,7 +202,7 @@ def _compared(name: str, before: Sequence[Run], after: Sequence[Run], tolerance:
     times_s = _times(before, after[-1].conditions), _times(after, after[-1].conditions)
     notes, increases, calls = list[str](), tuple[Increase, ...](), tuple[str, ...]()
     if not times_s[0] and any(one.duration_s for one in before):
-        notes.append("times are not compared: the engine is another one, or warm runs are compared with cold ones")
+        notes.append("times are not compared: the engines differ, or only one side has cold runs")
     then, now = ([one for one in runs[-_MOST_TRACES:] if one.calls] for runs in (before, after))
     if not then or not now:
         notes.append(_NOT_TRACED)
@@ -210,7 +210,7 @@ def _compared(name: str, before: Sequence[Run], after: Sequence[Run], tolerance:
         increases = _find_increases(then, now)
         if not any(one.calls == other.calls for one in then for other in now):
             if any(one.calls != of[-1].calls for of in (then, now) for one in of):
-                notes.append("what it calls varies from run to run, so it is not compared")
+                notes.append("its calls vary from run to run, so they are not compared")
             else:
                 calls = now[-1].changes(then[-1].calls, "the earlier run")
     runs, speed = (_names(before), _names(after)), speed_of(*times_s, tolerance)

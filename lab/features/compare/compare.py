@@ -141,7 +141,7 @@ class Figures:
     """Logical bytes sent, by all ranks together; by one rank on average if world sizes differ."""
     median_s: float | None
     total_s: float
-    """Seconds from the entry of the last rank to the end of the last, summed over steps."""
+    """Seconds from the entry of the last rank to the exit of the last, summed over steps."""
     waited_s: float
     """Seconds in calls before all needed ranks had entered; for all ranks or one on average, like `bytes`."""
 
@@ -273,7 +273,7 @@ def diff_text(comparison: Comparison, style: Style) -> str:
     parts = [f"{style.paint(f'- {before}', 'red')}\n{style.paint(f'+ {after}', 'green')}"]
     if comparison.per_rank:
         sizes = f"{comparison.world_sizes[0]} and {comparison.world_sizes[1]} ranks"
-        parts.append(f"{sizes}: bytes and waiting are those of one rank on average, the order of calls is rank 0's")
+        parts.append(f"{sizes}: bytes and waiting are averages of one rank, the order of calls is that of rank 0")
     settings = [(one.name, one.before or "(not set)", one.after or "(not set)") for one in comparison.settings]
     parts.append(_listed("settings", settings, style) or "settings: the same")
     calls = [f"  {line}" for line in _first([one.text for one in comparison.sequence])]
@@ -329,7 +329,7 @@ def operation_rows(comparison: Comparison) -> Rows:
 
 
 def waiting_rows(comparison: Comparison) -> Rows:
-    """Return how long each rank waited for others; the rank that waits least is the one that others wait for."""
+    """Return how long each rank waited for others; the others wait for the rank that waits least."""
     waited = comparison.waiting if any(one.before or one.after for one in comparison.waiting) else []
     return ["rank", "waited for others"], [[str(o.name), _times(o.before, o.after, _MORE_OR_LESS)] for o in waited]
 
@@ -361,7 +361,7 @@ _MOST_NEW = 5
 
 
 def baseline_text(baseline: Baseline, style: Style) -> str:
-    """Return what got slower, sends more, or is called differently; unchanged cases are only counted."""
+    """Return what got slower, sends more, or makes other calls; unchanged cases are only counted."""
     lines = [style.paint(baseline_title(baseline), "bold")]
     for case in baseline.cases:
         if case.changed:
@@ -398,7 +398,7 @@ def _speed(case: CaseChange) -> str:
     medians = f"{format_duration(median(before))} → {format_duration(median(after))}"
     runs = f"of {len(before)} and {format_count(len(after), 'run')}"
     if case.speed == "slower":
-        return f"slower: {medians} (medians {runs}, which lie apart)"
+        return f"slower: {medians} (medians {runs}; the ranges do not overlap)"
     few = min(len(before), len(after)) < ENOUGH
-    why = f"{ENOUGH} on each side would tell more" if few else "they overlap"
+    why = f"{ENOUGH} on each side would tell more" if few else "the ranges overlap"
     return f"perhaps slower: {medians} (medians {runs}; {why})"

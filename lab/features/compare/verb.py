@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 def add_baseline(container: argparse._ActionsContainer) -> None:
     """Add `--baseline` and `--slower`."""
     about = (
-        "say what got slower, sends more or is called otherwise than in earlier runs: a folder of them or of "
-        "snapshots, or the name of a suite or a run; the exit code is 1 then"
+        "report scenarios that got slower, send more, or make other calls than in earlier runs: a folder of runs or "
+        "snapshots, or the name of a suite or a run; the exit code is then 1"
     )
     shared.add_options(container, "--baseline", metavar="RUNS", help=about, complete="runs")
-    about = "with --baseline: by what part of its time a scenario may take longer, such as 10%% (default: 20%%)"
+    about = "with --baseline: how much slower a scenario may be, such as 10%% (default: 20%%)"
     container.add_argument("--slower", dest="tolerance", type=_part, metavar="PART", default=0.2, help=about)
 
 
@@ -60,7 +60,7 @@ def _part(word: str) -> float:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    about = "name of a run, or how it begins or ends; with --baseline, of many runs"
+    about = "name of a run, or its beginning or end; with --baseline, of many runs"
     shared.add_options(parser, "before", metavar="RUN1", nargs="?", help=about, complete="runs")
     about = "the run to compare with it (default: the latest)"
     shared.add_options(parser, "after", metavar="RUN2", nargs="?", help=about, complete="runs")
@@ -90,8 +90,8 @@ def _compare_baseline(arguments: argparse.Namespace) -> int:
 
     if arguments.after is not None:
         both = f"{arguments.before} and {arguments.after}"
-        hint = "name the runs of now once: a folder, a suite or a run"
-        raise UsageError(f"{both} are compared with each other, or with a baseline", hint)
+        hint = "name the current runs once: a folder, a suite, or a run"
+        raise UsageError(f"{both} are two sides already, but --baseline names another", hint)
     if arguments.before is not None:
         after = earlier_records(arguments.before, arguments.runs)
     else:
@@ -113,15 +113,15 @@ def _report_diff(arguments: argparse.Namespace, verb: Callable[[argparse.Namespa
     if not arguments.diff:
         return verb(arguments)
     if arguments.run:
-        raise UsageError(f"--diff compares two runs, and {arguments.run} is a third", "say `lab report --diff A B`")
+        raise UsageError(f"--diff compares two runs, but {arguments.run} is a third", "use `lab report --diff A B`")
     if arguments.attempt is not None:
-        raise UsageError("--attempt is of one run", "say `lab report RUN --attempt N`")
+        raise UsageError("--attempt needs a single run", "use `lab report RUN --attempt N`")
     from lab.features.compare.page import write_diff
     from lab.features.html.verb import announce_page
 
     before, after = (find_record(name, arguments.runs) for name in arguments.diff)
     diff = write_diff(before, after, arguments.output)
-    same = "the same calls" if diff.identical else "what differs is marked"
+    same = "the same calls" if diff.identical else "the page marks the differences"
     return announce_page(
         arguments, diff.path, {**vars(diff), "path": str(diff.path)}, [f"{format_bytes(diff.bytes)}, {same}"]
     )

@@ -37,18 +37,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=shared.size,
         default=LIMIT_BYTES,
         metavar="SIZE",
-        help="copy at most so much (default: 1GiB); here never more than the disk has free",
+        help="copy at most this much (default: 1GiB); never more than the free space on this machine",
     )
     shared.add_options(parser, "--name", "--engine")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Copy, and report what was left out."""
+    """Copy, and report entries that were left out."""
     source, target = _IN_NODE.fullmatch(arguments.source), _IN_NODE.fullmatch(arguments.target)
     if (source is None) == (target is None):
         raise UsageError(
-            f"one of {arguments.source} and {arguments.target} has to be in a node, and the other one here",
-            "write node0:model.pt for model.pt in the folder that all nodes share",
+            f"{arguments.source} and {arguments.target} are not one path here and one in a node",
+            "name a path in a node as NODE:PATH, such as node0:model.pt",
         )
     cluster = Cluster(name=arguments.name, engine=arguments.engine)
     info = cluster.existing()
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     if left_out:
         others = f" and {len(left_out) - _MOST_LISTED} more" if len(left_out) > _MOST_LISTED else ""
         names = ", ".join(" ".join(clip_end(name, _LONGEST).split()) for name in left_out[:_MOST_LISTED])
-        why = "for they are neither files nor folders, or have no path below the copy"
+        why = "because they are neither files nor folders, or have no path below the copy"
         print_sanitized(f"left out, {why}: {names}{others}")
     return 0
 

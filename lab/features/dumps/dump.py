@@ -91,7 +91,7 @@ _LONGEST_TEXT = 1000
 _RANKS = re.compile(r"\[[0-9, ]*\]")
 _TORCH = re.compile(r"^<|(^|/)(site|dist)-packages/torch/|/labnode/|/torch/(_\w+|autograd|distributed|nn|optim|utils)/")
 _LIBRARY = re.compile(rf"{_TORCH.pattern}|(^|/)(site|dist)-packages/|/lib/python\d")
-"""Files whose lines are shown only without others: the script is further out. `labnode` is the lab's own recorder."""
+"""Files of libraries; a call has a line of the script if possible. `labnode` is the lab's own recorder."""
 _OWN, _OTHERS, _TORCHS = range(3)
 
 
@@ -288,7 +288,7 @@ class Dumps:
         self.by_rank = self._read(folder)
         problems = self.problems
         if not self.by_rank:
-            no_file = "no file's name ends in the number of a rank, as nccl_trace_rank_0 does"
+            no_file = "no file name ends in the number of a rank, as nccl_trace_rank_0 does"
             others = f", and {len(problems) - _REPORTED:,} more" if len(problems) > _REPORTED else ""
             why = f"{join_words(problems[:_REPORTED]) or no_file}{others}"
             raise RecordError(f"there are no flight recorder dumps in {folder}: {why}")
@@ -304,7 +304,7 @@ class Dumps:
         for name, rank in files.items():
             try:
                 if rank in dumps:
-                    raise NotPlain(f"is another dump of rank {rank}, beside {shown[rank]}")
+                    raise NotPlain(f"is another dump of rank {rank}, in addition to {shown[rank]}")
                 data, size = _read_data(folder / name)
                 dumps[rank], shown[rank] = self._dump(rank, data, most_calls, min(size, most_items)), _shown(name)
             except NotPlain as error:
@@ -324,7 +324,7 @@ class Dumps:
             with os.scandir(folder) as entries:
                 for count, entry in enumerate(entries, start=1):
                     if count > most:
-                        raise RecordError(f"{folder} holds more than {most:,} files, the most that are read", HINT)
+                        raise RecordError(f"{folder} has more than {most:,} files; allowed: {most:,}", HINT)
                     rank = _rank_of(entry.name)
                     if rank is None:
                         continue
@@ -333,7 +333,7 @@ class Dumps:
                     size += about.st_size if is_read else 0
         except OSError as error:
             hint = "name the folder with the dumps"
-            raise RecordError(f"{folder} cannot be read: {error.strerror}", hint) from error
+            raise RecordError(f"cannot read {folder}: {error.strerror}", hint) from error
         if size > self.limits.size_bytes:
             what = f"{folder} holds {format_limit(size)} of dumps in {format_count(len(files), 'file')}"
             raise RecordError(f"{what}; allowed: {format_limit(self.limits.size_bytes)}", HINT)
@@ -347,10 +347,10 @@ class Dumps:
             RecordError: With this dump, the dumps name more members of groups than the limits allow.
         """
         if not isinstance(data, dict) or "pg_config" not in data or "version" not in data:
-            raise NotPlain("is no flight recorder dump: it has no version and no pg_config")
+            raise NotPlain("is not a flight recorder dump: it has no version and no pg_config")
         entries = data.get("entries", [])
         if not isinstance(entries, list):
-            raise NotPlain("is no flight recorder dump: its entries are no list")
+            raise NotPlain("is not a flight recorder dump: its entries are not a list")
         reader, known, damaged = _EntryReader(items), list[Entry](), 0
         for entry in reversed(entries[-most_calls:]):  # the latest calls are last
             try:
@@ -360,7 +360,7 @@ class Dumps:
             except (KeyError, TypeError, ValueError, AttributeError):
                 damaged += 1
         if entries and not known:
-            raise NotPlain("is no flight recorder dump: none of its entries can be read")
+            raise NotPlain("is not a flight recorder dump: none of its entries can be read")
         names, status = {str(entry.pg_id): entry.group for entry in known}, data.get("pg_status")
         enqueued = {}
         for key, of in status.items() if isinstance(status, dict) else ():
@@ -380,7 +380,7 @@ class Dumps:
         """Return the ranks and the description of each group; in a dump the ranks are text: `[0, 1]`."""
         config = config if isinstance(config, dict) else {}
         if len(config) > self.limits.groups:
-            raise NotPlain(f"tells of {len(config):,} groups; allowed: {self.limits.groups:,}")
+            raise NotPlain(f"has {len(config):,} groups; allowed: {self.limits.groups:,}")
         groups = {}
         for name, of in config.items():
             text = of.get("ranks") if isinstance(of, dict) else None
@@ -390,12 +390,12 @@ class Dumps:
             self._members_left -= len(ranks)
             if self._members_left < 0:
                 allowed = f"allowed: {self.limits.members:,}"
-                raise RecordError(f"the dumps name too many members of groups, one for each rank; {allowed}", HINT)
+                raise RecordError(f"the groups in the dumps have too many members, counted per rank; {allowed}", HINT)
             try:
                 groups[_text(str(name))] = ranks, _text(of.get("desc", ""))
             except ValueError:
                 what = f"no text, or longer than {_LONGEST_TEXT:,} characters"
-                raise NotPlain(f"tells of a group whose name or description is {what}") from None
+                raise NotPlain(f"has a group whose name or description is {what}") from None
         return groups
 
     def _ranks(self, text: str) -> tuple[int, ...] | None:
@@ -403,7 +403,7 @@ class Dumps:
         if text not in self._lists:
             count, most = text.count(",") + 1, self.limits.files
             if count > most:
-                raise NotPlain(f"tells of a group of {count:,} ranks; allowed: {most:,}")
+                raise NotPlain(f"has a group of {count:,} ranks; allowed: {most:,}")
             ranks = tuple(map(int, re.findall(r"[0-9]{1,7}", text)))
             fits = all(rank < MOST_RANKS for rank in ranks) and len({*ranks}) == len(ranks) <= most
             self._lists[text] = ranks if fits and _RANKS.fullmatch(text) else None
@@ -425,7 +425,7 @@ def _read_data(path: Path) -> tuple[Any, int]:
     """Return the plain data of a file, and its size in bytes."""
     try:
         if not stat.S_ISREG(mode := path.lstat().st_mode):
-            raise NotPlain(f"is {KINDS[stat.S_IFMT(mode)]}, and only regular files are read")
+            raise NotPlain(f"is {KINDS[stat.S_IFMT(mode)]}; allowed: regular files")
         with open(os.open(path, READ_FLAGS), "rb") as file:
             data = file.read(_MOST_BYTES + 1)
     except OSError as error:
@@ -437,8 +437,8 @@ def _read_data(path: Path) -> tuple[Any, int]:
     if data.lstrip()[:1] != b"{":
         return read_plain(data), len(data)
     if sum(map(data.count, (b",", b"[", b"{"))) > _MOST_JSON_VALUES:
-        raise NotPlain(f"holds more than {_MOST_JSON_VALUES:,} values, which no dump does")
+        raise NotPlain(f"has more than {_MOST_JSON_VALUES:,} values, which no dump has")
     try:
         return json.loads(data.decode("utf-8", "replace")), len(data)
     except (ValueError, RecursionError):
-        raise NotPlain("is no JSON, and no pickle") from None
+        raise NotPlain("is neither JSON nor a pickle") from None

@@ -103,11 +103,11 @@ class Calls:
                 f"left out: {format_count(len(groups) - len(self.groups), 'group')} without a recorded call"
             )
         if not self.messages:
-            problems.append("the job sent messages between two ranks, and these dumps do not tell of them")
+            problems.append("the job sent messages between two ranks, but these dumps do not contain them")
         if missing:
             problems.append(f"{name_ranks(missing)} left no dump")
         if any(entry.over and entry.ended_ns is None for entries in latest.values() for entry in entries):
-            problems.append("when calls ended is not in these dumps: they are shown as if they had taken no time")
+            problems.append("these dumps do not say when calls ended: the lab shows the calls as if they took no time")
         _leave_out_messages(self, by_rank.keys() - whole | missing)
         _leave_out_steps(self, by_rank, whole)
 
@@ -129,7 +129,7 @@ def _keep_latest(calls: dict[int, list[Entry]], groups: Groups, limits: Limits) 
         most = min(most * 9 // 10, most * limits.work // cost)
     if not longest:
         return calls
-    raise RecordError("the latest call of each rank in these dumps is more than a record may hold", HINT)
+    raise RecordError("the latest call of each rank in these dumps is more than a record can hold", HINT)
 
 
 # -- coalesced calls
@@ -180,7 +180,9 @@ def _members(dumps: Mapping[int, Dump], calls: Mapping[int, list[Entry]], proble
                 of_all.add(entry.group)
     for name, lists in reported.items():
         if len(lists) > _MOST_VARIANTS and name != _GLOOS:
-            problems.append(f"left out: who is in the group {name!r}, of which the dumps tell {len(lists):,} lists")
+            problems.append(
+                f"left out: the members of the group {name!r}, of which the dumps have {len(lists):,} lists"
+            )
             groups.pop(name, None)
     for name, ranks_of in callers.items():
         ranks = tuple(sorted(ranks_of))
@@ -198,7 +200,7 @@ def _members(dumps: Mapping[int, Dump], calls: Mapping[int, list[Entry]], proble
 
 def _leave_out_messages(calls: Calls, lacking: set[int]) -> None:
     """Leave out messages that cannot be matched: the other end is unknown, or a rank's calls are incomplete."""
-    unnamed = ", as the dumps do not say who is at the other end"
+    unnamed = ", because the dumps do not name the other rank"
     unpaired = " with ranks whose dumps do not go back to the first call"
     counts = {unnamed: 0, unpaired: 0}
     for rank, entries in calls.by_rank.items():
@@ -381,12 +383,12 @@ def _judge(evidence: Evidence) -> Judgement:
     """Return what ranks waited for when they were dumped; dumps do not show how the job ended."""
     causes = find_causes(evidence)
     if not any(call.state == "unfinished" for rank in evidence.ranks for call in evidence.calls(rank)):
-        reason = "every call in the dumps is over: they do not tell what kept the job from going on, if anything did"
+        reason = "every call in the dumps is over, so they do not show what stopped the job, if anything did"
         return Judgement(verdict="error", reason=reason)
     first = next((cause for cause in causes if cause.step), None)
     waiting = name_ranks(find_waits(evidence))
     if first is None:
-        return Judgement(verdict="hung", reason=f"{waiting} had calls under way when dumped")
+        return Judgement(verdict="hung", reason=f"at the time of the dumps, {waiting} had calls in progress")
     culprit = culprit_by(first, evidence)
-    reason = f"when dumped, {waiting} had calls under way: {first.headline}"
+    reason = f"at the time of the dumps, {waiting} had calls in progress: {first.headline}"
     return Judgement(verdict="hung", reason=reason, culprit=culprit, findings=(first,), summary=first.headline)

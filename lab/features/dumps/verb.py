@@ -17,19 +17,19 @@ _KIND = "fr: flight recorder dumps: nccl_trace_rank_0, ... as PyTorch pickles th
 _LONGEST_NAME = 100
 """Characters of a job's name, which is part of the name of a folder."""
 _HOWTO = """examples:
-  lab import fr /tmp/dumps          a record of the job, with what kept it from going on
-  lab explain                       the latest record: that one
+  lab import fr /tmp/dumps          a record of the job, with the cause of its hang
+  lab explain                       explain that record
   lab report --open                 the same as a page
 
-Copy the dumps of all machines into one folder; each file's name ends in the number of its rank. `lab help dumps` says
-how a job leaves some. Nothing in them is run: what is more than plain data is refused."""
+Copy the dumps of all machines into one folder; each file name ends in the number of its rank. `lab help dumps` says
+how a job writes them. The lab runs nothing in them: it refuses a file that is more than plain data."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
     parser.add_argument("kind", choices=["fr"], metavar="KIND", help=_KIND)
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where they are")
-    parser.add_argument("--scenario", metavar="NAME", help="what the job is called (default: as the folder)")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="the folder with the dumps")
+    parser.add_argument("--scenario", metavar="NAME", help="name of the job (default: name of the folder)")
     large = "read up to 1 GiB of dumps and keep up to 1,048,576 calls, 16 times as much as by default"
     parser.add_argument("--large", action="store_true", help=f"{large}; this takes minutes and some GB of memory")
     shared.add_options(parser, "--runs", "--json")

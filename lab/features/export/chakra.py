@@ -9,7 +9,7 @@ file is a sequence of messages with their lengths: one of `GlobalMetadata`, then
   messages from its root, a reduce or gather messages to it, a barrier a message from all to the first rank and back.
 
 A node depends on the rank's previous nodes: a call on the work before it, work on the calls that blocked the rank, and
-collectives of a group on one another. A step that did not complete on all its ranks is left out: a simulator would wait
+collectives of a group on each other. A step that did not complete on all its ranks is left out: a simulator would wait
 for it forever.
 """
 

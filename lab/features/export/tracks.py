@@ -316,7 +316,7 @@ def perfetto_trace(record: Record, trace: Trace, steps: Sequence[Step]) -> bytes
     try:
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
     except ImportError:
-        hint = f"pip install '{DISTRIBUTION}[perfetto]'; or take --chrome, which Perfetto's UI opens as well"
+        hint = f"pip install '{DISTRIBUTION}[perfetto]'; or use --chrome, which Perfetto's UI opens too"
         raise UsageError("Perfetto's format needs the package perfetto, which is not installed", hint) from None
     written: list[bytes] = []
     uuids = count(1)

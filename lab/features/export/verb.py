@@ -80,9 +80,9 @@ def _fields(one: Call | Buffer | Phase) -> dict[str, Any]:
 
 _WIDEST_MATRIX = 16
 _MOST_PAIRS = 4
-_SIZES = "bytes, algbw, busbw as nccl-tests counts them; time from when the last rank entered to when the last was done"
+_SIZES = "bytes, algbw, busbw as nccl-tests counts them; time from the entry of the last rank to the exit of the last"
 _LOGICAL = (
-    "bytes from rank (row) to rank (column), as if each went straight to where it is needed; "
+    "bytes from rank (row) to rank (column), as if each byte went straight to the rank that needs it; "
     "how a backend routes them is not visible"
 )
 
@@ -109,7 +109,7 @@ def traffic_text(run: str, trace: Trace, steps: Sequence[Step], style: Style) ->
 def _matrix(steps: Sequence[Step], world_size: int, style: Style) -> str:
     sent = build_matrix(steps, world_size)
     if sent is None:
-        return style.paint(f"who sent how much to whom is left out: {world_size:,} ranks are too many pairs", "dim")
+        return style.paint(f"the traffic between ranks is left out: {world_size:,} ranks are too many pairs", "dim")
     header = ["from \\ to", *map(str, range(world_size)), "sent"]
     rows = [[str(i), *map(format_bytes, row), format_bytes(sum(row))] for i, row in enumerate(sent)]
     if world_size > _WIDEST_MATRIX:
@@ -137,7 +137,7 @@ _FILES = {
 _FOLDERS = {
     "--flight-recorder": (FLIGHT_RECORDER, "flight recorder dumps, for torchfrtrace", "flight_recorder:rank_dumps"),
     "--chakra": (CHAKRA, "Chakra execution traces, as ASTRA-sim reads them", "chakra:chakra_traces"),
-    "--hta": (HTA, "what Holistic Trace Analysis reads", "tracks:hta_traces"),
+    "--hta": (HTA, "files for Holistic Trace Analysis", "tracks:hta_traces"),
 }
 _ALL = {**_FILES, **_FOLDERS}
 """The name in a record, a description, and the function that makes it, by option."""
@@ -148,8 +148,8 @@ _HOWTO = """examples:
   lab trace --chrome run.json        the same for chrome://tracing and others
   lab trace --flight-recorder dumps && torchfrtrace dumps -p rank_
 
-FILE may be -, which is standard output; without it, the file is made in the record of the run.
-FOLDER is filled with a file of each rank; without it, it is made in the record of the run."""
+With FILE -, the trace goes to standard output; without FILE, into the record of the run.
+FOLDER gets a file of each rank; without it, the record of the run does."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -188,7 +188,7 @@ def run(arguments: argparse.Namespace) -> int:
                     write_file(record.path, f"{default_name}/{file}".rstrip("/"), data)
                 written.append(len(data))
         except OSError as error:
-            raise RecordError(f"{path} cannot be written: {error.strerror}") from error
+            raise RecordError(f"cannot write {path}: {error.strerror}") from error
         if not quiet:
             what = f"{format_count(len(written), 'file')} into {path}" if option in _FOLDERS else path
             print_sanitized(f"wrote {what} ({sum(written):,} bytes)")
@@ -206,19 +206,19 @@ def _goes_to_stdout(arguments: argparse.Namespace, names: Mapping[str, str | Non
     """Return whether a file goes to standard output; two files cannot, and binary data cannot go to a terminal."""
     to_stdout = sorted([name for name in _FILES if names[name] == _STDOUT] + ["--json"] * bool(arguments.json))
     if len(to_stdout) > 1:
-        raise UsageError(f"{' and '.join(to_stdout)} cannot both be written to standard output", "give one a file")
+        raise UsageError(f"{' and '.join(to_stdout)} cannot both go to standard output", "give one of them a file")
     options: dict[str, list[str]] = defaultdict(list)
     for name, file in names.items():
         kind = "file" if name in _FILES else "folder"
         if file == _STDOUT and kind == "folder":
             raise UsageError(f"{name} writes several files, which cannot go to standard output", "give it a folder")
         if file and is_record(arguments.runs / file):
-            raise UsageError(f"{file} is a run, and {name} takes a {kind}", f"say `lab trace {file} {name}`")
+            raise UsageError(f"{file} is a run, but {name} takes a {kind}", f"use `lab trace {file} {name}`")
         if file and file != _STDOUT:
             options[file].append(name)
     for file, both in options.items():
         if len(both) > 1:
-            raise UsageError(f"{' and '.join(sorted(both))} cannot both be written to {file}")
+            raise UsageError(f"{' and '.join(sorted(both))} cannot both go to {file}")
     if names["--perfetto"] == _STDOUT and sys.stdout.isatty():
-        raise UsageError("Perfetto's format is binary, and standard output is a terminal", "give --perfetto a file")
+        raise UsageError("Perfetto's format is binary, but standard output is a terminal", "give --perfetto a file")
     return bool(to_stdout)

@@ -41,7 +41,7 @@ _LONGEST_NOTE = 60
 
 
 def list_triggers(faults: Sequence[Fault]) -> tuple[dict[str, Any], ...]:
-    """Return the points at which ranks are held, as in `Prepare`, and whether their writes are filtered."""
+    """Return the events at which the agents hold ranks, as in `Prepare`, and whether the run filters file writes."""
     points: list[dict[str, Any]] = []
     if any(fault.what.of_writes for fault in faults):
         points.append({"trigger": -1, "sidecar": "faults.write_filter"})
@@ -84,31 +84,31 @@ class Armed:
     """A fault of a run, and its state."""
 
     index: int
-    """Its index in the plan."""
+    """The index of the fault in the plan."""
     fault: Fault
     state: str = WAITING
     in_force: InForce | None = None
-    """Heals it, once it was in force."""
+    """Heals the fault, once it was in force."""
     begun: float | None = None
-    """Unix time of its trigger; None: it has not come."""
+    """Unix time at which the trigger occurred; None: it has not occurred."""
     at: float | None = None
-    """Unix time since when it is in force."""
+    """Unix time since when the fault is in force."""
     healed: float | None = None
-    """Unix time at which it was undone."""
+    """Unix time at which the fault was undone."""
     cause: Cause = _NOTHING
-    """Its trigger."""
+    """The trigger."""
     measured: Mapping[str, Any] = field(default_factory=dict)
     """Measurements on the nodes."""
     failure: str = ""
-    """Why it could not be injected, or its trigger not detected."""
+    """Why the fault could not be injected, or its trigger not detected."""
 
     def awaits(self, *, heals: bool) -> bool:
-        """Return whether its trigger, or with `heals` the event that heals it, may come now."""
+        """Return whether its trigger can occur now; with `heals`, the event that heals it."""
         return self.state in ((APPLYING, IN_FORCE) if heals else (WAITING,))
 
     @property
     def node(self) -> str:
-        """The node that it acts on, if it is one."""
+        """The node that it acts on; None if it does not act on one node."""
         nodes = self.fault.what.nodes
         return nodes[0] if len(nodes) == 1 else ""
 
@@ -119,7 +119,7 @@ class Armed:
         return {"op": op, "call": self.cause.reached.call} if op and self.cause.reached is not None else {}
 
     def event(self) -> events.Fault:
-        """Return the event that it is in force."""
+        """Return the event that says that the fault is in force."""
         event = events.Fault(self.at or time.time(), str(self.fault), self.cause.rank, self.node, self.cause.why)
         return event._replace(number=self.index, begun=self.begun, measured=dict(self.measured) or None, **self.point)
 
@@ -142,17 +142,17 @@ class Armed:
         }
 
     def expectation(self) -> Expectation:
-        """Return the expectation that it comes."""
+        """Return the expectation that the trigger occurs."""
         when = fault_sentence(fault_data(self.fault)).removeprefix(f"{self.fault} ")
         got = f"({self.failure})" if self.failure else self.cause.why or when
         return Expectation(what=f"fault {self.fault}", expected=when, got=got, met=not self.failure)
 
 
 _HEAL_S = 120.0
-"""Undoing everything takes less than this."""
+"""Undoing all faults takes less than this."""
 _SELDOM_S = 1.0
 _WORKING_S = 0.002
-"""Interval of checking whether the thread of faults is done, while it works."""
+"""Interval of polling the thread of faults while it works."""
 Recorder = Callable[[events.Event], object]
 
 
@@ -160,11 +160,11 @@ class Faults(Companion):
     """The companion for the faults of one run.
 
     Args:
-        part: of the plan.
-        plan: of the run.
-        engine: of the cluster.
-        cluster: before the run.
-        removed: whether the cluster is removed after the run; then nodes are not started just to undo a fault.
+        part: Of the plan.
+        plan: Of the run.
+        engine: Of the cluster.
+        cluster: The cluster before the run.
+        removed: Whether the cluster is removed after the run; then nodes are not started just to undo a fault.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class Faults(Companion):
         self._armed = [Armed(index, fault) for index, fault in enumerate(part.faults)]
         self._events = [(one, event, heals) for one in self._armed for event, heals in one.fault.events()]
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="faults")
-        """Injects one fault after the other, in parallel to the run: starting a node takes seconds."""
+        """Injects one fault after the other, in parallel to the run, because starting a node takes seconds."""
         self._running: list[tuple[Future[None], Armed, Cause, bool]] = []
         """Work of the thread: its future, the fault, the cause, and whether it heals."""
         self._timers: list[tuple[float, Callable[[], object]]] = []
@@ -204,7 +204,7 @@ class Faults(Companion):
         """Inject the faults that precede the run.
 
         Raises:
-            LabError: one cannot be injected.
+            LabError: A fault cannot be injected.
         """
         for one in self._armed:
             one.fault.what.check(self._target)
@@ -215,7 +215,7 @@ class Faults(Companion):
                 one.state = IN_FORCE
 
     def follow_run(self, agents: AgentChannels, record: Recorder, done: Callable[[], object]) -> None:
-        """Follow the run as the workers start; call `done` whenever a fault is in force."""
+        """Follow the run as the workers start; call `done` whenever a fault comes into force."""
         self._agents, self._record, self._done, self._began = agents, record, done, time.time()
         on_poll = agents.on_poll
         agents.on_poll = lambda: min(on_poll(), self._fire())
@@ -269,7 +269,7 @@ class Faults(Companion):
                 self._come(one, Cause(why, output.rank), heals=heals)
 
     def _come(self, one: Armed, cause: Cause, *, heals: bool) -> bool:
-        """Handle an event; return whether it triggers anything."""
+        """Handle an event; return whether it triggers a fault."""
         if self._resting or not one.awaits(heals=heals):
             return False
         if heals:
@@ -317,7 +317,7 @@ class Faults(Companion):
 
     def _undo(self, one: Armed) -> None:
         if one.in_force is not None:
-            with suppress(LabError):  # undo it all the same
+            with suppress(LabError):  # undo the fault even if the event cannot be recorded
                 one.measured = {**one.measured, **one.fault.what.count_effects(self._target)}
             one.in_force.heal()
             one.healed = time.time()
@@ -349,7 +349,7 @@ class Faults(Companion):
             self._come_after(one.fault.for_s, one, heals=True)
 
     def _fire(self) -> float:
-        """Do what is due, and return the seconds until something else is due."""
+        """Run the actions that are due; return the seconds until the next one is due."""
         self._proceed()
         now = time.monotonic()
         for timer in [timer for timer in self._timers if timer[0] <= now]:
@@ -361,7 +361,7 @@ class Faults(Companion):
 
     @property
     def held_s(self) -> float:
-        """Seconds for which ranks have been held; the time limit grows by them."""
+        """Seconds for which ranks have been held; the time limit of the run grows by them."""
         return self._held_before_s + (time.monotonic() - self._held_since if self._held else 0.0)
 
     def _release(self, reached: Reached, actions: Mapping[str, Any] | None = None) -> None:
@@ -373,7 +373,7 @@ class Faults(Companion):
             line = json.dumps({"hold": reached.hold, "action": dict(actions or {})})
             self._agents.send(reached.node, Release(self._agents.run, reached.rank, "hold", line))
 
-    # -- its end
+    # -- the end of the run
 
     def rest(self) -> None:
         """Ignore triggers from now on."""
@@ -395,14 +395,14 @@ class Faults(Companion):
         """Mark the faults that were not triggered."""
         for one in self._armed:
             if one.state == WAITING:
-                one.failure = one.failure or "it never came"
+                one.failure = one.failure or "its trigger did not occur"
 
     def close(self) -> None:
-        """End its thread; faults that are still in force are in the journal."""
+        """End the thread; faults that are still in force stay in the journal."""
         self._thread.shutdown(wait=True)
 
     def report_results(self, record: Record, expect: Expect) -> tuple[tuple[Mapping[str, Any], ...], list[Expectation]]:
-        """Return the triggered faults for the result, and the expectations that each came and was noticed."""
+        """Return the triggered faults for the result, and the expectations that each occurred and was noticed."""
         done = sorted((one for one in self._armed if one.begun is not None), key=lambda one: one.begun or 0.0)
         results: tuple[Mapping[str, Any], ...] = tuple(one.to_result(self._began) for one in done)
         expected, within_s = [one.expectation() for one in self._armed], detected_within(expect)

@@ -21,11 +21,11 @@ from lab.words import capitalize_first, format_bit_rate, format_count, format_du
 
 _MOST_KEPT = 16
 _CLOCK_S = 0.005
-"""A fact may be this much earlier than its fault: both are written once they are known."""
+"""A fact may be this much earlier than its fault, because a process writes either one only after it happened."""
 
 
 class Fact(Frozen):
-    """A sign that something is wrong with a run."""
+    """A sign of a failure in a run."""
 
     time: float
     """Unix time by the clock of the lab's machine."""
@@ -43,7 +43,7 @@ class Detection(Frozen):
     time: float
     """Unix time since when it was in force."""
     notices: tuple[Fact, ...] = ()
-    """The first sign for each who noticed it, in order; empty: nobody did."""
+    """The first sign for each who noticed it, in order; empty: no one did."""
     why: str = ""
     """Its trigger; empty: it was injected before the run began."""
     healed: float | None = None
@@ -51,7 +51,7 @@ class Detection(Frozen):
 
     @property
     def first(self) -> Fact | None:
-        """The first sign; None: nobody noticed it."""
+        """The first sign; None: no one noticed it."""
         return self.notices[0] if self.notices else None
 
     @property
@@ -65,7 +65,7 @@ class Detection(Frozen):
         return {"detected_s": after_s, "by": self.first.by if self.first is not None else ""}
 
     def sentence(self) -> str:
-        """Return `kill node2: after 0.12 s the engine saw node2 go away`, or that nobody noticed it."""
+        """Return `kill node2: after 0.12 s the engine saw node2 go away`, or that no one noticed it."""
         if self.first is None:
             return f"{self.fault}: nobody noticed"
         return f"{self.fault}: after {format_duration(self.after_s)} {self.first.by} {self.first.what}"
@@ -122,7 +122,7 @@ def _notice(fact: events.Event, *, timed_out: bool) -> list[Fact]:
     elif isinstance(fact, events.TimedOut):
         by, what = "the time limit", "passed"
     elif isinstance(fact, events.Restarted):
-        by, what = "the launcher", "began the workers anew"
+        by, what = "the launcher", "restarted the workers"
     return [Fact(time=time, by=by, what=what)] if what else []
 
 
@@ -142,7 +142,7 @@ def with_detections(
 def check_detected(within_s: float, detections: Sequence[Detection]) -> Expectation:
     """Check whether every fault was noticed in time; not met without faults."""
     late = [one for one in detections if one.after_s is None or one.after_s > within_s]
-    got = "; ".join(one.sentence() for one in late or detections) or "(nothing was broken)"
+    got = "; ".join(one.sentence() for one in late or detections) or "(no fault was injected)"
     met = bool(detections) and not late
     return Expectation(what="detected_within", expected=format_duration(within_s), got=got, met=met)
 
@@ -158,11 +158,11 @@ def render_measured(facts: Any) -> str:
     measured = []
     if rate := numbers.get("asked_rate_bits_per_s"):
         got = numbers.get("bits_per_s")
-        reached = "which is too fast to be measured here" if got is None else f"got {format_bit_rate(got)}"
+        reached = "too fast to measure here" if got is None else f"got {format_bit_rate(got)}"
         measured.append(f"asked {format_bit_rate(rate)}, {reached}")
     if delay_s := numbers.get("asked_delay_s"):
         got = numbers.get("round_trip_s")
-        reached = "no answer" if got is None else f"{format_duration(got)} there and back"
+        reached = "no answer" if got is None else f"round trip {format_duration(got)}"
         measured.append(f"asked {format_duration(delay_s)} one way, got {reached}")
     way = f" ({facts['measured']})" if measured and isinstance(facts.get("measured"), str) else ""
     counts = []
@@ -180,9 +180,9 @@ def describe_fault(fault: Mapping[str, Any]) -> str:
     if str(name).startswith("network ") and not why and not fault.get("failed"):
         return "; ".join(filter(None, (name, measured)))
     when = f"after {format_duration(at)}" if isinstance(at, float) else "before the run"
-    text = f"broken on purpose: {name or 'a fault'} {when}{f', when {why}' if why else ''}"
+    text = f"fault: {name or 'unknown'} {when}{f', when {why}' if why else ''}"
     if fault.get("failed"):
-        return f"{text}; it could not be done: {fault['failed']}"
+        return f"{text}; the lab could not inject it: {fault['failed']}"
     noticed_text = f"noticed after {format_duration(noticed)} by {by}" if isinstance(noticed, float) and by else ""
     return "; ".join(filter(None, (text, measured, noticed_text)))
 
@@ -224,7 +224,7 @@ def _sentence(one: Detection, began: float) -> str:
     sentences = [f"{it.by} {it.what} (after {format_duration(_since(one.time, it.time))})" for it in one.notices]
     hidden = f"; {len(sentences) - _MOST_NOTICES} more" if len(sentences) > _MOST_NOTICES else ""
     noticed = capitalize_first("; then ".join(sentences[:_MOST_NOTICES])) or "Nobody noticed"
-    return f"Broken on purpose: {one.fault}, {when}{healed}. {noticed}{hidden}."
+    return f"Fault: {one.fault}, {when}{healed}. {noticed}{hidden}."
 
 
 class Injected(Frozen):

@@ -1,4 +1,4 @@
-"""Checks of `lab doctor` for links: what the kernel lets a container do to its own network."""
+"""Checks of `lab doctor` for links: which network faults the kernel supports in a container."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ try:
 except OSError:
     pass
 """
-"""Fills `can`; it can import what nodes run."""
+"""Fills `can`; it can import the modules of nodes."""
 
 
 _LATE = "delay, jitter, corrupt and reorder"
@@ -25,7 +25,7 @@ _NEEDED = (
     ("netem", "netem", _LATE, f"{_LATE} of links", "sch_netem"),
     ("filters", "nf_tables", _FILTERED, _FILTERED, "nf_tables"),
 )
-"""Key of `can`, its name, what works with it, what is missing without it, and the kernel module."""
+"""Key of `can`, its name, the faults that need it, the faults that fail without it, and the kernel module."""
 
 
 def link_checks(can: Mapping[str, bool]) -> list[Check]:
@@ -33,7 +33,7 @@ def link_checks(can: Mapping[str, bool]) -> list[Check]:
     return [
         Check.judge(
             name,
-            f"{works} of links can be had" if can.get(kind) else f"this kernel lacks it, so {lost} cannot be had",
+            f"the kernel supports {works} of links" if can.get(kind) else f"the kernel does not support {lost}",
             not can.get(kind),
             f"load the module {module}, or use another kernel",
         )

@@ -1,4 +1,4 @@
-"""Faults in scenarios, command lines, and journals: what they break, when, and whether a run supports them. Pure."""
+"""Faults in scenarios, command lines, and journals: kinds, triggers, and whether a run supports them. Pure."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _scalar() -> Kind:
 class When(Frozen):
     """The event; by default, the time before the run begins."""
 
-    rank: int | None = key_field(None, rank_kind(), "when: {rank: 1, note: step}", "whichever comes first")
+    rank: int | None = key_field(None, rank_kind(), "when: {rank: 1, note: step}", "the first rank that does it")
     """The rank of the call, phase, note, or line."""
     at_s: float | None = key_field(None, kinds.duration_kind(_LONGEST_S), "when: {at: 2s}", "none", name="at")
     """This long after the workers started."""
@@ -79,21 +79,21 @@ class When(Frozen):
     def __post_init__(self) -> None:
         """Refuse an invalid event.
 
-        Raises:
+        UsageError: It names several events, or fields of an event that it does not name.
             UsageError: it names several events, or fields of an event that it does not name.
         """
         names = [name for name in _EVENTS if getattr(self, name) is not None]
         is_counted = names in (["op"], ["phase"])
         if len(names) > 1:
-            raise UsageError(f"a fault is set off by one event, and this is {' and '.join(names)}", "make two of it")
+            raise UsageError(f"a fault has one trigger, not {' and '.join(names)}", "write a fault for each trigger")
         if self.equals is not None and self.note is None:
-            raise UsageError("a fault that no note sets off has no value", "say which note has it")
+            raise UsageError("`equals` compares a note, but this trigger has no `note`", "add `note: NAME`")
         if self.rank is not None and not names:
-            raise UsageError("of a rank, a call, a phase, a note or a line sets a fault off", "say which")
+            raise UsageError("`rank` alone is no trigger", "add `op`, `phase`, `note`, or `log`")
         if self.rank is None and is_counted:
-            raise UsageError(f"a fault that a rank's {names[0]} sets off names the rank", "say `rank: 0`, for instance")
+            raise UsageError(f"a trigger with `{names[0]}` needs a rank", "add `rank: 0`, for instance")
         if not is_counted and (self.count, self.edge) != (1, "before"):
-            raise UsageError("count and edge belong to an operation or a phase", "say which")
+            raise UsageError("`count` and `edge` need an operation or a phase", "add `op: NAME` or `phase: NAME`")
 
     @property
     def exact(self) -> bool:
@@ -118,7 +118,7 @@ def event_kind() -> Kind:
                 raise value.refused(allowed)
             return START
         if not value.pairs(allowed):
-            raise value.refused(allowed, " that says no event")
+            raise value.refused(allowed, " without an event")
         data = read_all_keys(value, When)
         return START if data is None else make_or_refuse(value, lambda: When(**data), allowed)
 
@@ -157,35 +157,35 @@ class Fault(Frozen):
     """How long it lasts."""
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself.
+        """Refuse a contradiction.
 
         Raises:
-            UsageError: it has two ends, or its event does not hold the worker that is to do it.
+            UsageError: It has two ends, or its trigger does not hold the worker that injects it.
         """
         if self.until is not None and self.for_s is not None:
-            raise UsageError("a fault ends after a time or at an event, not at both", "leave `for` or `until` out")
+            raise UsageError("a fault has one end; this has `for` and `until`", "remove one of them")
         if self.until == START:
-            raise UsageError("a fault cannot be healed before the run begins", "say an event of the run")
+            raise UsageError("a fault cannot end before the run begins", "name an event of the run in `until`")
         if self.what.by_worker:
             self._refuse_what_no_worker_does()
 
     def _refuse_what_no_worker_does(self) -> None:
         if not self.when.exact:
             raise UsageError(
-                f"{self} is done by the rank itself, which has to be held for it",
-                "set it off by a call, a phase or a note of that rank",
+                f"the rank itself injects {self}, so the trigger has to hold that rank",
+                "use `op`, `phase`, or `note` as the trigger",
             )
         if self.when.rank not in self.what.ranks:
-            why = f"{self} is done by that rank itself, so its event is one of the same rank"
-            raise UsageError(why, "name it there")
+            why = f"the rank itself injects {self}, so the trigger has to name the same rank"
+            raise UsageError(why, "set `rank` in `when`")
         if self.until is not None:
-            raise UsageError(f"{self} is done by the rank itself, which hears of no event", "say `for`, or neither")
+            raise UsageError(f"the rank itself injects {self} and cannot wait for `until`", "use `for`, or neither")
         operation = OPERATIONS.get(self.when.op or "")
         sends_data = operation is not None and operation.moves_data and not operation.receives
         if self.what.of_call and not (sends_data and self.when.edge == "before"):
             raise UsageError(
-                f"{self} is done to what a call brings",
-                "set it off before a call of an operation that takes tensors, such as {op: all_reduce}",
+                f"{self} changes the tensors of a call",
+                "trigger it before a call of an operation that takes tensors, such as {op: all_reduce}",
             )
 
     def events(self) -> list[tuple[When, bool]]:
@@ -239,7 +239,7 @@ def one_fault() -> Kind:
             return None
         if len(chosen) != 1:
             chosen_names = " and ".join(chosen) or "none of them"
-            raise value.problem(f"a fault is one of {names}, and this is {chosen_names}; make each its own")
+            raise value.problem(f"found {chosen_names} in one fault; allowed: one of {names}; write a fault for each")
         what = data.pop(f"{chosen[0]}_")  # the name of a kind may be a keyword of Python
         return None if what is None else make_or_refuse(value, lambda: Fault(what=what, **data))
 
@@ -271,7 +271,7 @@ class FaultKeys(Frozen):
         "faults: [{kill: node2, when: {rank: 0, note: step}}]",
         "none",
     )
-    """What to break during the run, and when; see Faults."""
+    """The faults to inject during the run, and when; see Faults."""
     rerun: bool = key_field(False, kinds.boolean_kind(), "rerun: true")
     """If the run fails because of its faults, run it again without them on the same shared folder. That second run has
     to pass."""
@@ -283,8 +283,8 @@ class DetectionKeys(Frozen):
     detected_within_s: float | None = key_field(
         None, kinds.duration_kind(MAX_TIMEOUT_S), "detected_within: 5s", "not checked", name="detected_within"
     )
-    """How long after each fault starts the record has to show it: an end, a loss, a time-out, or unacknowledged
-    data."""
+    """How long after the start of each fault its effect has to be in the record: an end, a loss, a time-out, or
+    unacknowledged data."""
 
 
 def broken_in(scenario: Scenario) -> FaultKeys:
@@ -308,7 +308,7 @@ def named_faults(named: Iterable[str]) -> tuple[Fault, ...]:
     """Parse the faults of a command line: each a fault, or a YAML file with a list of them.
 
     Raises:
-        ScenarioError: one is invalid; a line for each problem.
+        ScenarioError: A fault is invalid; a line for each problem.
     """
     faults: list[Fault] = []
     for one in named:
@@ -404,7 +404,7 @@ def plan_faults(
     if not faults and detected_within(scenario.expect) is None:
         return None
     off = "LAB_RECORDER is off" if scenario.env.get("LAB_RECORDER") == "off" else ""
-    unrecorded = off if options.trace and scenario.trace.on else "its calls are not recorded"
+    unrecorded = off if options.trace and scenario.trace.on else "the run does not record calls"
     strict = cluster.shape.strict
     refuse_faults(faults, scenario.name, cluster.engine, nnodes, world_size, unrecorded, strict=strict)
     return FaultsPart(faults)
@@ -413,7 +413,7 @@ def plan_faults(
 def all_faults(
     scenario: Scenario, network: str | Mapping[str, Any] | None = None, extra_faults: Sequence[Fault] = ()
 ) -> tuple[Fault, ...]:
-    """Return the faults of a run after its network, which is injected, checked, and undone like a fault.
+    """Return the faults of a run after its network; the lab injects, checks, and undoes the network like a fault.
 
     Raises:
         ScenarioError: the network is invalid.
@@ -455,28 +455,28 @@ def refuse_faults(
     """Refuse faults that this run does not support.
 
     Args:
-        unrecorded: why calls are not recorded, as the end of a sentence; empty: they are.
-        strict: whether it runs on a strict cluster.
+        unrecorded: Why the run does not record calls, as a clause; empty: it does.
+        strict: Whether it runs on a strict cluster.
 
     Raises:
-        UsageError: the engine does not support a fault, or its node or rank is not part of the run.
+        UsageError: The engine does not support a fault, or its node or rank is not part of the run.
     """
     nodes = [f"node{rank}" for rank in range(nnodes)]
     if refusal := explain_unsupported(faults, engine):
-        raise UsageError(f"{name} is to {refusal}")
+        raise UsageError(f"{name} has the fault {refusal}")
     for fault in faults:
-        is_to, events = f"{name} is to {fault}", [event for event, _ in fault.events()]
+        is_to, events = f"{name} has the fault {fault}", [event for event, _ in fault.events()]
         if strict and fault.what.strict_cannot:
             raise UsageError(f"{is_to}, which {fault.what.strict_cannot}", "run it without --strict")
         if unrecorded and any(event.op or event.phase for event in events):
             raise UsageError(
-                f"{is_to} at a call or phase, where the recorder holds the rank, and {unrecorded}",
-                "record the run, or set the fault off by a note, a line or a time",
+                f"{is_to} at a call or phase, where the recorder holds the rank, but {unrecorded}",
+                "record the run, or use a note, a line, or a time as the trigger",
             )
         if absent := [node for node in fault.what.nodes if node not in nodes]:
-            verb = "does" if len(absent) == 1 else "do"
+            verb = "is" if len(absent) == 1 else "are"
             there = " to ".join(dict.fromkeys(("node0", nodes[-1])))
-            raise UsageError(f"{is_to}, and {join_words(absent)} {verb} not take part", f"the run has {there}")
+            raise UsageError(f"{is_to}, but {join_words(absent)} {verb} not part of this run", f"the run has {there}")
         for number in (*fault.what.ranks, *(event.rank or 0 for event in events)):
             if number >= world_size:
-                raise UsageError(f"{is_to}, and rank {number} does not take part: world_size is {world_size}")
+                raise UsageError(f"{is_to}, but rank {number} is not part of this run: world_size is {world_size}")

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 BEGUN, IN_FORCE, HEALING = "begun", "in force", "healing"
 """States, in their order."""
 BY_HAND = "lab fault"
-"""Stands for the run, if no run injected the fault."""
+"""Replaces the name of the run if no run injected the fault."""
 
 
 class Standing(Frozen):
-    """A fault that was begun and not undone."""
+    """A fault that the lab began to inject and has not undone."""
 
     id: str
     what: FaultKind | None
@@ -43,7 +43,7 @@ class Standing(Frozen):
     since: float
     """Unix time."""
     until: float | None
-    """Unix time at which it should be healed."""
+    """Unix time at which it is due to be healed."""
     state: str
 
     def to_json(self) -> dict[str, Any]:
@@ -68,14 +68,14 @@ class FaultJournal:
         return [_standing(identity, entry) for identity, entry in self._entries().items()]
 
     def in_force(self) -> list[FaultKind]:
-        """Return the faults that are in force or being injected, without those being healed."""
+        """Return the faults in force and those whose injection has begun, without those that heal now."""
         return [one.what for one in self.standing() if one.what is not None and one.state != HEALING]
 
     def write(self, identity: str, **fields: Any) -> None:
-        """Write the state of a fault so that it survives this process; without fields, that it is undone.
+        """Write the state of a fault so that it survives this process; without fields, write that it is undone.
 
         Raises:
-            ClusterError: the journal cannot be written.
+            ClusterError: The journal cannot be written.
         """
         entries = self._entries()
         if fields:
@@ -96,7 +96,7 @@ class FaultJournal:
         except OSError as error:
             raise ClusterError(
                 f"cannot write the journal of faults {self.path}: {error.strerror}",
-                "make room there, or set XDG_STATE_HOME to a folder of your own",
+                "free disk space there, or set XDG_STATE_HOME to a folder of your own",
             ) from error
 
 
@@ -125,7 +125,7 @@ def _journal_of(target: ClusterTarget) -> FaultJournal:
 
 @dataclass(frozen=True, repr=False)
 class InForce:
-    """A fault that is in force; a context manager that heals it at the end of its block."""
+    """A fault in force; a context manager that heals it at the end of its block."""
 
     target: ClusterTarget
     """The nodes that it acts on."""
@@ -139,7 +139,7 @@ class InForce:
         """Undo the fault, if it is still in force. If this fails, it stays in the journal.
 
         Raises:
-            LabError: it cannot be undone.
+            LabError: It cannot be undone.
         """
         with nodes_lock(self.target.engine, self.target.cluster).held(f"healing {self.what}", _PATIENCE_S):
             if any(one.id == self.id for one in _journal_of(self.target).standing()):
@@ -163,13 +163,13 @@ def inject_fault(target: ClusterTarget, what: FaultKind, by: str = BY_HAND, unti
     """Inject a fault, and check that it is in force; undo a fault that was injected only in part.
 
     Args:
-        target: the nodes that it acts on.
-        what: the fault.
-        by: the name of a run, or `lab fault`.
-        until: Unix time at which it should be healed.
+        target: The nodes that it acts on.
+        what: The fault.
+        by: The name of a run, or `lab fault`.
+        until: Unix time at which it is due to be healed.
 
     Raises:
-        LabError: it cannot be injected.
+        LabError: It cannot be injected.
     """
     journal, one = _journal_of(target), InForce(target, os.urandom(6).hex(), what)
     begun = {"said": str(what), "by": by, "since": time.time(), "until": until, "state": BEGUN}
@@ -179,7 +179,7 @@ def inject_fault(target: ClusterTarget, what: FaultKind, by: str = BY_HAND, unti
             what.apply(target)
             state = what.read_back(target)
             if not state.in_force:
-                raise LabError(f"{what} was done, and is not in force")
+                raise LabError(f"the lab injected {what}, but it has no effect")
         except (LabError, OSError):
             with suppress(LabError, OSError):  # a fault that cannot be undone stays in the journal
                 one.undo()
@@ -210,17 +210,17 @@ def heal_all(
             continue
         if one.what is None:
             announce(
-                f"warning: {one.description} comes from another version of the lab: remove the cluster with `lab down`"
+                f"warning: another version of the lab injected {one.description}: remove the cluster with `lab down`"
             )
             continue
         try:
             InForce(target, one.id, one.what).heal()
         except (LabError, OSError) as error:
-            announce(f"warning: {one.description} could not be taken back: {getattr(error, 'message', error)}")
+            announce(f"warning: {one.description} could not be undone: {getattr(error, 'message', error)}")
         else:
             healed.append(one)
     if healed:
-        announce(f"healed what was broken on purpose: {join_words(one.description for one in reversed(healed))}")
+        announce(f"healed {join_words(one.description for one in reversed(healed))}")
     return healed
 
 
@@ -241,18 +241,18 @@ def as_broken(info: ClusterInfo) -> ClusterInfo:
 
 
 def stop_nodes(self: Cluster, *nodes: str) -> ClusterInfo:
-    """Stop nodes as a power cut would, also during a run, until they are started.
+    """Stop nodes as a power cut does, also during a run, until `start` starts them.
 
     Args:
-        nodes: their names, such as `"node2"`.
+        nodes: Their names, such as `"node2"`.
 
     Returns:
         The cluster afterwards.
 
     Raises:
-        UsageError: there is no node of such a name.
-        ClusterUnfit: there is no cluster.
-        ClusterBusy: another command creates, changes, or removes it.
+        UsageError: There is no node of such a name.
+        ClusterUnfit: There is no cluster.
+        ClusterBusy: Another command creates, changes, or removes it.
     """
     with nodes_lock(self.engine.name, self.name).held("lab stop"), _hold_cluster(self, "lab stop"):
         running = [node for node in self.existing().named(*nodes) if node.state != STOPPED]
@@ -261,19 +261,19 @@ def stop_nodes(self: Cluster, *nodes: str) -> ClusterInfo:
 
 
 def start_nodes(self: Cluster, *nodes: str) -> ClusterInfo:
-    """Start nodes that do not run, and wait until they can take part in a run; a run in progress may add them.
+    """Start nodes that do not run, and wait until they can join a run; a run in progress may add them.
 
     Args:
-        nodes: their names; none: all stopped nodes.
+        nodes: Their names; none: all stopped nodes.
 
     Returns:
         The cluster afterwards.
 
     Raises:
-        UsageError: there is no node of such a name.
-        ClusterUnfit: there is no cluster.
-        ClusterBusy: another command creates, changes, or removes it.
-        ClusterError: a node does not start; the message says why.
+        UsageError: There is no node of such a name.
+        ClusterUnfit: There is no cluster.
+        ClusterBusy: Another command creates, changes, or removes it.
+        ClusterError: A node does not start; the message says why.
     """
     with nodes_lock(self.engine.name, self.name).held("lab start"), _hold_cluster(self, "lab start"):
         info = self.existing()
@@ -296,21 +296,21 @@ def _hold_cluster(cluster: Cluster, purpose: str) -> Iterator[None]:
 
 
 def inject_by_name(self: Cluster, what: str | FaultKind, *words: str, for_s: float | None = None) -> InForce:
-    """Inject a fault, also during a run; it stays until it is healed, or the next run begins or ends.
+    """Inject a fault, also during a run; it stays in force until you heal it or the next run begins or ends.
 
     Args:
-        what: a kind, such as `"kill"`, or a fault, such as `Kill(node="node2")`.
-        words: the words of `lab fault` after the kind, such as `"node2"`.
-        for_s: seconds that it should be in force; the caller heals it.
+        what: A kind, such as `"kill"`, or a fault, such as `Kill(node="node2")`.
+        words: The words of `lab fault` after the kind, such as `"node2"`.
+        for_s: Seconds that it stays in force; the caller heals it.
 
     Returns:
         The fault, in force; also a context manager that heals it.
 
     Raises:
-        UsageError: there is no such kind, node, or rank, or the engine does not support the fault.
-        ClusterUnfit: there is no cluster.
-        ClusterBusy: another command creates, changes, or removes it.
-        LabError: it could not be injected.
+        UsageError: There is no such kind, node, or rank, or the engine does not support the fault.
+        ClusterUnfit: There is no cluster.
+        ClusterBusy: Another command creates, changes, or removes it.
+        LabError: It could not be injected.
     """
     wanted = fault_of(what, *words) if isinstance(what, str) else what
     _refuse_by_worker(type(wanted))
@@ -344,8 +344,8 @@ def fault_of(kind: str, *words: str) -> FaultKind:
     """Parse a fault from the words of `lab fault`: its kind, and the values of its keys.
 
     Raises:
-        UsageError: the kind is unknown or only for ranks, or values are missing or left over.
-        ScenarioError: a value is not allowed.
+        UsageError: The kind is unknown or only for ranks, or values are missing or left over.
+        ScenarioError: A value is not allowed.
     """
     kinds = fault_kinds()
     if kind not in kinds:
@@ -354,13 +354,13 @@ def fault_of(kind: str, *words: str) -> FaultKind:
         )
     _refuse_by_worker(kinds[kind])
     if not words:
-        raise UsageError(f"{kind} needs to be told what", f"as in `lab fault {kinds[kind].on_the_command_line()}`")
+        raise UsageError(f"{kind} needs a target", f"for example `lab fault {kinds[kind].on_the_command_line()}`")
     return parse_kind(kind, kinds[kind].parse(words))
 
 
 def _refuse_by_worker(kind: type[FaultKind]) -> None:
     if kind.by_worker:
         raise UsageError(
-            f"{key_of(kind)} is done by a rank itself, at a point of its own",
-            "say which in a scenario's `faults:`, or with `lab run --fault`",
+            f"a rank itself injects {key_of(kind)}, at an event of its script",
+            "write it in a scenario's `faults:`, or use `lab run --fault`",
         )

@@ -24,13 +24,13 @@ from lab.spec.reading import Value
 SLOWEST, FASTEST = 10e3, 100e9
 LONGEST_DELAY_S = 60
 ALL = "all"
-LINK_ALLOWED = "a node (node2: all that it sends and gets), one way (node2 -> node0), both ways (node2 - node0), or all"
+LINK_ALLOWED = "a node (node2: all its packets), one way (node2 -> node0), both ways (node2 - node0), or all"
 _LINK = rf"(?P<one>{ALL}|{NODE})(?: *(?P<how>->|-) *(?P<other>{NODE}))?"
 _BY_SENDER = ("rate_bits_per_s", "delay_s", "jitter_s", "duplicate", "corrupt", "reorder")
 _BY_RECEIVER = ("loss", "drop", "reset")
 _DELAY = kinds.duration_kind(LONGEST_DELAY_S)
 _BITS = {f"{letter}bit": 1000**power for power, letter in enumerate(("", "k", "m", "g"))}
-RATES_ALLOWED = "a rate such as 500kbit, 100mbit or 2.5gbit: bits a second, powers of 1000"
+RATES_ALLOWED = "a rate such as 500kbit, 100mbit, or 2.5gbit: bits per second, powers of 1000"
 SHARES_ALLOWED = "a share such as 5% or 0.05"
 Way = tuple[str, str]
 """The sender and the receiver of packets."""
@@ -64,18 +64,18 @@ def share_kind() -> kinds.Kind:
 
 
 class Condition(Frozen):
-    """The condition of a way; None: none of this sort."""
+    """The condition of a way; None: the network is not changed in this respect."""
 
     rate_bits_per_s: float | None = key_field(
         None, rate_kind(SLOWEST, FASTEST), "network: {rate: 100mbit}", "no limit", name="rate"
     )
-    """How fast a node sends to all others together, or, of a pair, one of them to the other."""
+    """The rate of a node to all others together; for a pair, the rate from one to the other."""
     delay_s: float | None = key_field(None, _DELAY, "network: {delay: 20ms}", "none", name="delay")
-    """How much longer a packet takes, one way: there and back, twice that. Needs netem in the kernel."""
+    """The extra delay of a packet, one way; a round trip takes twice that. Needs netem in the kernel."""
     jitter_s: float | None = key_field(None, _DELAY, "network: {delay: 20ms, jitter: 2ms}", "none", name="jitter")
-    """By how much that differs at most, from packet to packet; packets may overtake each other. Needs netem."""
+    """The largest difference of the delay between packets; packets may overtake each other. Needs netem."""
     loss: float | None = key_field(None, share_kind(), "network: {loss: 1%}", "none")
-    """The share of packets that is lost, at random."""
+    """The share of packets that get lost, at random."""
 
 
 def condition_fields(condition: Condition) -> dict[str, float]:
@@ -86,7 +86,7 @@ def condition_fields(condition: Condition) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Link:
-    """Some ways between nodes, as users write them."""
+    """Ways between nodes, as users write them."""
 
     one: str
     """A node, or `all`."""
@@ -123,7 +123,7 @@ def parse_link(text: str) -> Link:
     """Parse a link.
 
     Raises:
-        UsageError: the text is none.
+        UsageError: The text is no link.
     """
     match = re.fullmatch(_LINK, text.strip())
     if match is None or (match["how"] and match["one"] in (ALL, match["other"])):
@@ -162,12 +162,12 @@ Layer = tuple[Link, Mapping[str, float]]
 def tables_of(
     layers: Iterable[Layer], addresses: Mapping[str, str], nameless: Collection[str] = ()
 ) -> dict[str, dict[str, Any]]:
-    """Return the data of the fault action `links`, for each node that has to do something.
+    """Return the data of the fault action `links`, for each node that has a part in it.
 
     Args:
-        layers: the least specific first; a layer that is as specific as the one before is added, others replace it.
-        addresses: of every node.
-        nameless: nodes that cannot resolve names.
+        layers: The least specific first; a layer that is as specific as the one before is added, others replace it.
+        addresses: Of every node.
+        nameless: Nodes that cannot resolve names.
     """
     names, cables = list(addresses), dict[str, float]()
     met: dict[Way, tuple[dict[str, float], dict[str, float], int]] = {}
@@ -203,7 +203,7 @@ Drops = dict[str, tuple[str, ...]]
 """A partition of any shape: by node, the nodes whose packets it drops."""
 PARTITION_ALLOWED = (
     "sets that do not see each other (node0,node1 / node2), halves, isolate node2, one-way node2 -> node0, "
-    "bridge node1, ring, or a mapping: each node, and the list of those whose packets it drops"
+    "bridge node1, ring; or a mapping from each node to the nodes whose packets it drops"
 )
 _SHAPES = rf"halves|ring|(?:isolate|bridge) +{NODE}|one-way +{NODE} *-> *{NODE}"
 PARTITION = rf" *(?:{_SHAPES}|{NODE}(?: *, *{NODE})*(?: */ *{NODE}(?: *, *{NODE})*)+) *"
@@ -218,7 +218,7 @@ def checked_partition(text: str) -> str:
     """Return the text of a partition with single spaces.
 
     Raises:
-        UsageError: it is none.
+        UsageError: The text is no partition.
     """
     named = re.findall(rf"\b{NODE}\b", text)
     if not re.fullmatch(PARTITION, text) or len(named) != len(set(named)):
@@ -230,7 +230,7 @@ def find_drops(partition: str | Mapping[str, Sequence[str]], nodes: Sequence[str
     """Return whose packets each node drops, from the shape of a partition or a mapping.
 
     Raises:
-        UsageError: it is no partition of these nodes.
+        UsageError: It is no partition of these nodes.
     """
     by_node = _drops_of(partition, nodes) if isinstance(partition, str) else partition
     if not any(by_node.values()):

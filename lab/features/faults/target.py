@@ -25,7 +25,7 @@ _POLL_S = 1.0
 class ClusterTarget:
     """The target of faults: the nodes of a cluster, controlled by its engine and its agents.
 
-    The user holds the lock of the nodes: no other process injects or undoes a fault of the cluster meanwhile.
+    The caller holds the lock of the nodes: no other process injects or undoes a fault of the cluster meanwhile.
     """
 
     def __init__(self, engine: Engine, cluster: ClusterInfo) -> None:
@@ -37,7 +37,7 @@ class ClusterTarget:
         """The node of each rank of the run in progress; empty without a run."""
         self._engine, self._info = engine, cluster
         self.in_force: Callable[[], Iterable[Any]] = tuple
-        """Returns the faults that are in force or being injected, in order, without those being healed."""
+        """Returns the faults in force and those whose injection has begun, in order, without those that heal now."""
 
     def _node(self, name: str) -> Node:
         return self._info.named(name)[0]
@@ -47,7 +47,7 @@ class ClusterTarget:
         return self._engine.node_state(self._node(node)).running
 
     def kill(self, node: str) -> None:
-        """Cut a node's power; it is not marked as stopped on purpose."""
+        """Cut a node's power; the cluster does not mark it as stopped on purpose."""
         require_capability(self._engine, PowerControl).kill(self._node(node))
 
     def start(self, node: str) -> None:
@@ -88,10 +88,10 @@ class ClusterTarget:
         """Have the agent of a node perform, undo, or inspect a fault action (see `on_node.actions`); return its answer.
 
         Raises:
-            LabError: the action fails, or the agent does not answer in time.
+            LabError: The action fails, or the agent does not answer in time.
         """
         if self.paused(node):
-            raise ClusterError(f"{node} stands still, its agent too", "heal that first: `lab fault heal`")
+            raise ClusterError(f"{node} is paused, and its agent too", "resume it first: `lab fault heal`")
         done = self._send(node, ActionRequest(os.urandom(8).hex(), f"faults.{function}", dict(arguments)))
         if done.error:
             raise ClusterError(f"{node}: {done.error}")
@@ -112,4 +112,4 @@ class ClusterTarget:
                 for message in reader.feed(data or b""):
                     if isinstance(message, ActionResult) and message.id == request.id:
                         return message
-        raise ClusterError(f"the agent of {node} does not answer", "see `lab status`")
+        raise ClusterError(f"the agent of {node} does not answer", "inspect the nodes: `lab status`")

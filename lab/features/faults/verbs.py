@@ -21,22 +21,22 @@ from lab.report.table import table_text
 from lab.words import format_count, format_duration, join_words
 
 _HOWTO = """examples:
-  lab fault kill node2                a power cut, also while a run goes on
+  lab fault kill node2                a power cut, also during a run
   lab fault pause node1 --for 3s      for three seconds
-  lab fault list                      what is broken now
-  lab fault heal                      undo all of it
-  lab fault kinds                     what can be broken, and on which engine
+  lab fault list                      the faults in force
+  lab fault heal                      undo all faults
+  lab fault kinds                     the kinds of faults, and the engines that support them
 
-What is broken stands in a journal: it is undone by `lab fault heal`, by `lab up`, and by the next run on that cluster,
-before and after it (`lab run --keep-faults` leaves it). In a scenario, `faults:` says what breaks when."""
+`lab fault heal` and `lab up` undo faults. So does the next run on that cluster, before and after it. To keep
+faults, use `lab run --keep-faults`. In a scenario, the key `faults:` has faults and their triggers."""
 
 
 def _add_fault_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
-    shared.add_options(parser, "what", help="a kind of fault; or list, heal or kinds", complete="faults")
-    shared.add_options(parser, "words", nargs="*", metavar="word", help="what it is done to, and how", complete="nodes")
+    shared.add_options(parser, "what", help="a kind of fault; or list, heal, or kinds", complete="faults")
+    shared.add_options(parser, "words", nargs="*", metavar="word", help="its target and values", complete="nodes")
     parser.add_argument(
-        "--for", dest="for_s", type=shared.duration, metavar="TIME", help="wait so long, then undo it, e.g. 3s"
+        "--for", dest="for_s", type=shared.duration, metavar="TIME", help="wait this long, then undo it, such as 3s"
     )
     shared.add_options(parser, "--name", "--engine", "--json")
 
@@ -46,7 +46,7 @@ def _fault(arguments: argparse.Namespace) -> int:
     if arguments.what not in _SHOWN:
         return _break(arguments)
     if arguments.words or arguments.for_s is not None:
-        raise UsageError(f"`lab fault {arguments.what}` takes nothing else", "see `lab fault --help`")
+        raise UsageError(f"`lab fault {arguments.what}` takes no arguments", "see `lab fault --help`")
     return _SHOWN[arguments.what](arguments)
 
 
@@ -56,7 +56,7 @@ def list_fault_words() -> set[str]:
 
 
 def _break(arguments: argparse.Namespace) -> int:
-    wanted = fault_of(arguments.what, *arguments.words)  # before any engine is asked
+    wanted = fault_of(arguments.what, *arguments.words)  # before asking any engine
     cluster = _cluster(arguments)
     begun = time.monotonic()
     fault = cluster.fault(wanted, for_s=arguments.for_s)
@@ -79,7 +79,7 @@ def _list(arguments: argparse.Namespace) -> int:
         rows = [
             [it.description, it.state, it.by, f"{format_duration(max(0.0, now - it.since))} ago"] for it in standing
         ]
-        return table_text(["fault", "state", "done by", "since"], rows, style) if rows else "nothing is broken"
+        return table_text(["fault", "state", "injected by", "since"], rows, style) if rows else "no faults"
 
     return shared.print_answer(arguments, lambda: [one.to_json() for one in standing], text)
 
@@ -88,9 +88,9 @@ def _heal(arguments: argparse.Namespace) -> int:
     cluster = _cluster(arguments, announced=False)
     healed = cluster.heal()
     if left := join_words(one.description for one in cluster.faults()):
-        raise UsageError(f"{left} could not be undone", "`lab down` removes the cluster with all of it")
+        raise UsageError(f"{left} could not be undone", "`lab down` removes the cluster and its faults")
     names = join_words(one.description for one in reversed(healed))
-    sentence = f"healed {format_count(len(healed), 'fault')}: {names}" if healed else "nothing is broken"
+    sentence = f"healed {format_count(len(healed), 'fault')}: {names}" if healed else "no faults"
     data = [one.to_json() for one in healed]
     return shared.print_answer(arguments, lambda: data, lambda _: f"cluster {cluster.name}: {sentence}")
 
@@ -125,7 +125,7 @@ def _kinds(arguments: argparse.Namespace) -> int:
             for reason in unsupported_engines(kind).items():
                 reasons.setdefault(reason, []).append(name)
         lines = [f"not on {engine}: {join_words(names)}, which {why}" for (engine, why), names in reasons.items()]
-        return "\n".join([table_text(["fault", *engines, "what it breaks"], rows, style), *lines])
+        return "\n".join([table_text(["fault", *engines, "effect"], rows, style), *lines])
 
     return shared.print_answer(arguments, lambda: data, text)
 
@@ -140,12 +140,12 @@ def engine_cell(kind: type[FaultKind], engine: str) -> str:
     return "no" if kind.why_not(engine) else "in runs" if kind.by_worker else "yes"
 
 
-_NODES = "node0, node1, ... or its number"
+_NODES = "node0, node1, ... or a number"
 _SHOWN = {"list": _list, "heal": _heal, "kinds": _kinds}
 
 
 def _add_stop_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "A run that goes on loses them. They stay stopped until `lab start` or `lab up`."
+    parser.epilog = "A run in progress loses them. They stay stopped until `lab start` or `lab up`."
     shared.add_options(parser, "node", nargs="+", help=_NODES, complete="nodes")
     shared.add_options(parser, "--name", "--engine", "--json")
 
@@ -159,7 +159,7 @@ def _stop(arguments: argparse.Namespace) -> int:
 
 
 def _add_start_arguments(parser: argparse.ArgumentParser) -> None:
-    shared.add_options(parser, "node", nargs="*", help=f"{_NODES} (default: all that are stopped)", complete="nodes")
+    shared.add_options(parser, "node", nargs="*", help=f"{_NODES} (default: all stopped nodes)", complete="nodes")
     shared.add_options(parser, "--name", "--engine", "--json", "--quiet")
 
 
@@ -179,7 +179,7 @@ def _start(arguments: argparse.Namespace) -> int:
 
 def _add_run_options(parser: Parser) -> None:
     group = parser.group("faults")
-    about = "inject a fault, e.g. 'kill: node2, when: {at: 2s}', or the faults of a YAML file"
+    about = "inject a fault, such as 'kill: node2, when: {at: 2s}', or the faults of a YAML file"
     group.add_argument("--fault", dest="faults", action="append", default=[], metavar="FAULT", help=about)
     about = "give links the delay and rate of a network profile, such as lan-1g or wan-40ms (on Docker)"
     shared.add_options(group, "--network", metavar="PROFILE", help=about, rare=True)

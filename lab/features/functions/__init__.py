@@ -1,4 +1,4 @@
-"""Functions: called on every rank of a cluster, and tests that are such functions."""
+"""Functions: call them on each rank of a cluster, and write tests that run as such functions."""
 
 from lab.feature import Feature
 

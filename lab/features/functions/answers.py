@@ -31,23 +31,23 @@ from lab.words import name_ranks
 
 
 class Misread(ValueError):
-    """The bytes are not a value, or a value that is not accepted here; the message says why."""
+    """The bytes are not a valid value, or a value that the lab does not accept; the message says why."""
 
 
 Classes = Mapping[tuple[str, str], "type | None"]
-"""Classes that were sent by value, by module and name; None: there are two."""
+"""Classes that the caller sent by value, by module and name; None: two have the same name."""
 
 
 def known_class(module: str, name: str, sent: Classes | None = None) -> type:
-    """Return a class that was sent, or of an imported module; import and run nothing to find it.
+    """Return a class that was sent, or of an imported module; import and run nothing for that.
 
     Args:
-        module: its module.
-        name: its qualified name.
-        sent: classes that were sent.
+        module: Its module.
+        name: Its qualified name.
+        sent: Classes that were sent.
 
     Raises:
-        Misread: there is none, or it has a `__del__`, which would run code.
+        Misread: There is none, or it has a `__del__`, which would run code.
     """
     candidate: Any = (sent or {}).get((module, name))
     if candidate is None:
@@ -55,9 +55,9 @@ def known_class(module: str, name: str, sent: Classes | None = None) -> type:
         for part in name.split("."):
             candidate = vars(candidate).get(part) if isinstance(candidate, type | ModuleType) else None
         if candidate is None:
-            raise Misread(f"it holds a {module}.{name}, a class that is not known here: import {module} here too")
+            raise Misread(f"it holds a {module}.{name}, a class that is unknown here: import {module} here too")
     if not isinstance(candidate, type) or hasattr(candidate, "__del__"):
-        raise Misread(f"it holds a {module}.{name}, which is no class of plain data")
+        raise Misread(f"it holds a {module}.{name}, which is not a class of plain data")
     return candidate
 
 
@@ -65,19 +65,19 @@ def read_value(data: bytes, classes: Classes | None = None) -> Any:
     """Read the value that bytes encode, without calling anything that they name.
 
     Args:
-        data: from `write_value`, or from an attacker.
-        classes: classes that were sent.
+        data: From `write_value`, or from an attacker.
+        classes: Classes that were sent.
 
     Raises:
-        Misread: they are not a value.
+        Misread: They are not a value.
     """
     try:
         (length,) = HEAD.unpack_from(data)
         end = HEAD.size + length
         if end > len(data):
-            raise Misread("it is cut short")
+            raise Misread("it ends too early")
         if length > MOST_PLAIN_BYTES:
-            raise Misread(f"more than {MOST_PLAIN_BYTES:,} bytes besides tensors and arrays")
+            raise Misread(f"it has more than {MOST_PLAIN_BYTES:,} bytes besides tensors and arrays")
         reader = _Reader(memoryview(data)[end:], classes)
         return reader.value(json.loads(data[HEAD.size : end].decode("utf-8", "surrogatepass")))
     except Misread:
@@ -97,7 +97,7 @@ def _torch() -> Any:
 def _read_dtype(name: str) -> Any:
     dtype = getattr(_torch(), name.rpartition(".")[2], None)
     if not isinstance(dtype, _torch().dtype):
-        raise Misread(f"{name!r:.60} is no dtype")
+        raise Misread(f"{name!r:.60} is not a dtype")
     return dtype
 
 
@@ -122,14 +122,14 @@ class _Reader:
 
     def _blob(self, size: Any) -> bytearray:
         if type(size) is not int or not 0 <= size <= len(self._blobs):
-            raise Misread("it is cut short")
+            raise Misread("it ends too early")
         data, self._blobs = bytearray(self._blobs[:size]), self._blobs[size:]
         return data
 
     def value(self, plain: Any) -> Any:
         if not isinstance(plain, list):
             if isinstance(plain, dict):
-                raise Misread("a mapping stands where none is written")
+                raise Misread("it has a mapping where none is allowed")
             return plain
         kind, *rest = plain
         if kind in KIND_OF:
@@ -153,19 +153,19 @@ class _Reader:
     def _read_enum(self, module: str, name: str, member: str) -> Any:
         kind = known_class(module, name, self._classes)
         if not issubclass(kind, enum.Enum) or member not in kind.__members__:
-            raise Misread(f"{module}.{name} is no enum with a member {member!r:.60}")
+            raise Misread(f"{module}.{name} is not an enum with a member {member!r:.60}")
         return kind.__members__[member]
 
     def _read_named(self, module: str, name: str, items: Any) -> Any:
         kind = known_class(module, name, self._classes)
         if not issubclass(kind, tuple) or len(getattr(kind, "_fields", ())) != len(items):
-            raise Misread(f"{module}.{name} is no named tuple of {len(items)}")
+            raise Misread(f"{module}.{name} is not a named tuple of {len(items)}")
         return tuple.__new__(kind, map(self.value, items))
 
     def _read_fields(self, module: str, name: str, values: Any) -> Any:
         kind = known_class(module, name, self._classes)
         if not is_dataclass(kind) or not values.keys() <= {field.name for field in fields(kind)}:
-            raise Misread(f"{module}.{name} is no dataclass with the fields {', '.join(map(str, values))[:100]}")
+            raise Misread(f"{module}.{name} is not a dataclass with the fields {', '.join(map(str, values))[:100]}")
         made = object.__new__(kind)
         for field, item in values.items():
             object.__setattr__(made, field, self.value(item))
@@ -176,7 +176,7 @@ class _Reader:
 
         kind = np.dtype(dtype)
         if kind.hasobject:
-            raise Misread("an array of objects")
+            raise Misread("it has an array of objects")
         return np.frombuffer(self._blob(size), dtype=kind).reshape(shape)
 
     def _read_scalar(self, dtype: str, shape: Any, size: Any) -> Any:
@@ -206,7 +206,7 @@ _OF_SYSTEM = re.compile(r"\[Errno (\d+)\] (.*?)(?:: ('.*'|\".*\"))?", re.DOTALL)
 
 
 def known_exception(module: str, name: str, classes: Classes | None = None) -> type[BaseException] | None:
-    """Return an exception class that was sent or is imported, see `known_class`; None if there is none."""
+    """Return an exception class that the caller sent or imported, see `known_class`; None if there is none."""
     with suppress(Misread):
         kind = known_class(module, name, classes)
         return kind if issubclass(kind, BaseException) else None
@@ -214,7 +214,7 @@ def known_exception(module: str, name: str, classes: Classes | None = None) -> t
 
 
 def caught_as(kind: type[BaseException] | None) -> type[RanksFailed]:
-    """Return a class that is caught as RanksFailed and as another exception; RanksFailed if that is impossible.
+    """Return a class that is both RanksFailed and another exception; RanksFailed if that is impossible.
 
     Making an object calls nothing of the other class, because its arguments are unknown.
     """
@@ -274,11 +274,11 @@ def build_error(
     """Build the exception to raise for the failures of ranks.
 
     Args:
-        failures: by rank.
-        shown: paths of source files here, by their names on ranks.
-        classes: classes that were sent.
-        record: record of the run.
-        write: formats an exception with its traceback; None: as Python does.
+        failures: By rank.
+        shown: Paths of source files here, by their names on ranks.
+        classes: Classes that were sent.
+        record: Record of the run.
+        write: Formats an exception with its traceback; None: as Python does.
     """
     own = {rank: failure for rank, failure in failures.items() if not _lost_a_peer(failure)} or failures
     distinct = [(ranks, own[ranks[0]]) for ranks, _ in group_equal((rank, _form_of(own[rank])) for rank in sorted(own))]
@@ -293,7 +293,7 @@ def build_error(
     reported = others[: _MOST_REPORTED - 1]
     notes = [f"{name_ranks(also)} failed otherwise:\n{write(again(other, header=''))}" for also, other in reported]
     if remaining_ranks := sorted(rank for also, _ in others[_MOST_REPORTED - 1 :] for rank in also):
-        notes.append(f"{name_ranks(remaining_ranks)} failed otherwise too")
+        notes.append(f"{name_ranks(remaining_ranks)} also failed, for another reason")
     if lost := sorted(failures.keys() - own.keys()):
         notes.append(f"{name_ranks(lost)} lost {'it' if len(ranks) == 1 and not others else 'them'} because of that")
     _add_notes(error, [*notes, *([f"record: {record}"] if record is not None else [])])
@@ -328,7 +328,7 @@ def rebuild_error(
     ranks: Sequence[int] = (),
     record: Path | None = None,
 ) -> RanksFailed:
-    """Rebuild an exception as a rank raised it: of its class if that is known here, and of RanksFailed.
+    """Rebuild an exception of a rank: of its own class, if this process knows it, and of RanksFailed.
 
     Its `__init__` is not called, because its arguments are unknown.
     """
@@ -358,7 +358,7 @@ def _add_notes(error: BaseException, notes: Sequence[str]) -> None:
 
 
 def point_at_function(error: _Error, function: Callable[..., Any]) -> _Error:
-    """Make the traceback of an error lead to a function, not to the lab's code."""
+    """Make the traceback of an error lead to a function instead of the lab's code."""
     code = function.__code__
     position = Frame(code.co_filename, code.co_firstlineno, code.co_name, code.co_firstlineno, {}, {})
     path = {code.co_filename: code.co_filename}
@@ -368,7 +368,7 @@ def point_at_function(error: _Error, function: Callable[..., Any]) -> _Error:
 
 
 class _Shown:
-    """A value of a rank, with the repr from there."""
+    """A value of a rank, with the repr that the rank sent."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -378,7 +378,7 @@ class _Shown:
 
 
 def traceback_of(failure: Failure, shown: Mapping[str, str]) -> TracebackType | None:
-    """Build a traceback through the same lines, with the arguments as the rank showed them."""
+    """Build a traceback through the same lines, with the arguments as the rank sent them."""
     chain: TracebackType | None = None
     for position in reversed(failure.frames):
         chain = TracebackType(chain, _frame(position, _path(position.file, shown)), -1, _line(position.line))
@@ -386,7 +386,7 @@ def traceback_of(failure: Failure, shown: Mapping[str, str]) -> TracebackType | 
 
 
 def _path(file: str, shown: Mapping[str, str]) -> str:
-    """Return the local path of a rank's file, or a name that no file has if it is not known."""
+    """Return the local path of a rank's file; if it is not known, a name that no file has."""
     file = file.replace("\0", "")
     if file in shown:
         return shown[file]

@@ -1,4 +1,4 @@
-"""Call functions on the ranks of a cluster: `Cluster.call`, the ranks that take calls, and the bytes between them."""
+"""Call functions on the ranks of a cluster: `Cluster.call`, the ranks that take calls, and the connection to them."""
 
 from __future__ import annotations
 
@@ -41,50 +41,50 @@ else:
 
 _MOST_UNDERWAY_BYTES = 1 << 18
 _PROGRAM = "labnode/features/functions/on_node/call_channels.py"
-"""What such a rank runs instead of a script, below the folder that its node imports from."""
+"""The path of the module that such a rank runs instead of a script, in the folder that its node imports from."""
 _CHUNK_BYTES = 1 << 16
 
 
 @dataclass
 class _Peer:
-    """A rank, and the bytes for it."""
+    """The connection to one rank."""
 
     node: str
     waiting: bytearray
     underway_bytes: int = 0
-    """Bytes that were sent and that it has not read yet."""
+    """Bytes that the caller has sent and the rank has not read yet."""
     last: bool = False
-    """Whether nothing follows the waiting bytes."""
+    """Whether the caller sends nothing after the waiting bytes."""
     hung_up: bool = False
-    """Whether it knows that, or cannot be told any more."""
+    """Whether the rank knows that, or can no longer receive it."""
 
 
 class CallLine(Stdin):
     """The connection between a caller and the ranks; passed to a run with its options.
 
     Args:
-        on_answer: called with a rank and any bytes that it answered.
-        on_exit: called with a rank that ended. The thread that drives the run calls both; they must return quickly.
+        on_answer: Called with a rank and the bytes that it answered.
+        on_exit: Called with a rank that ended. The thread that drives the run calls both; they must return quickly.
     """
 
     def __init__(self, on_answer: Callable[[int, bytes], None], on_exit: Callable[[int], None]) -> None:
         self._on_answer, self._on_exit = on_answer, on_exit
         self.timeout_s = 0.0
-        """How long the plan of the run allows it to take; the line says how much more that is."""
+        """The time limit in the plan of the run; the line adds the time that a call needs."""
         self._lock = threading.Lock()
         self._peers: dict[int, _Peer] = {}
         self._to_all = bytearray()
-        """What was sent to all before the run began."""
+        """The bytes for all ranks from before the run began."""
         self._is_aborted = False
         self._agents: AgentChannels | None = None
         self._began: float | None = None
         self._call: tuple[float, float] | None = None
-        """When the call that is under way was made, and how long it may take."""
+        """The time of the current call, and its time limit."""
         self._bell, self._button = socket.socketpair()
         for end in (self._bell, self._button):
             end.setblocking(False)
 
-    # -- for whoever calls
+    # -- for the caller
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -92,16 +92,16 @@ class CallLine(Stdin):
         return tuple(self._peers)
 
     def call(self, data: bytes, timeout_s: float) -> None:
-        """Send a call to each rank; the run has this time from now on, or from the release of the ranks."""
+        """Send a call to each rank; the time limit starts now, or when the run releases the ranks."""
         self._call = (time.monotonic(), timeout_s)
         self.send(data)
 
     def set_idle(self) -> None:
-        """Note that no call is under way, so that time does not count."""
+        """Note that no call is in progress, so that no time limit applies."""
         self._call = None
 
     def send(self, data: bytes, rank: int | None = None) -> None:
-        """Send bytes to a rank, or to all; before the run has begun, queue them."""
+        """Send bytes to a rank, or to all; queue them before the run has begun."""
         with self._lock:
             if self._began is None:
                 self._to_all += data
@@ -110,13 +110,13 @@ class CallLine(Stdin):
         self._ring()
 
     def hang_up(self, *ranks: int) -> None:
-        """Let these ranks, or all, end as soon as they have answered."""
+        """Let these ranks, or all, end after their answer."""
         for rank in ranks or self._peers:
             self._peers[rank].last = True
         self._ring()
 
     def abort(self) -> None:
-        """End the run at once, as after an interrupt."""
+        """End the run at once, as an interrupt does."""
         self._is_aborted = True
         self._ring()
 
@@ -133,12 +133,12 @@ class CallLine(Stdin):
 
     @property
     def held(self) -> bool:
-        """Whether no call is under way."""
+        """Whether no call is in progress."""
         return self._call is None
 
     @property
     def held_s(self) -> float:
-        """Extra seconds for the run beyond its plan, so that the current call gets its time."""
+        """Extra seconds for the run beyond its plan, so that the current call has its full time limit."""
         call, began = self._call, self._began
         if call is None or began is None:
             return 0.0
@@ -161,13 +161,13 @@ class CallLine(Stdin):
         return super().start(worker)._replace(script=_PROGRAM)
 
     def start_reading(self, agents: AgentChannels) -> None:
-        """Send the queued bytes, because the ranks were released."""
+        """Send the queued bytes, because the run has released the ranks."""
         self._began, self._agents = time.monotonic(), agents
         agents.add_reader(self._bell.fileno(), self._attend)
         self._attend()
 
     def handle_message(self, message: wire.Message) -> None:
-        """Handle an answer of a rank, what it has read, or its end."""
+        """Handle an answer of a rank, its report of bytes that it has read, or its end."""
         rank = getattr(message, "rank", -1)
         peer = self._peers.get(rank)
         if peer is None:
@@ -197,7 +197,7 @@ class CallLine(Stdin):
         self._feed()
 
     def _feed(self) -> None:
-        """Send queued bytes, within the limit that agents hold for slow ranks."""
+        """Send queued bytes, within the limit that agents have for slow ranks."""
         agents = self._agents
         for rank, peer in self._peers.items() if agents is not None else ():
             while agents is not None and not peer.hung_up:
@@ -213,7 +213,7 @@ class CallLine(Stdin):
 
 
 _MOST_PRINTED_BYTES = 1 << 20
-"""Of one call; the record contains all of it."""
+"""Most bytes that the answers of one call can have in memory; the record contains all of them."""
 _END_DEADLINE_S = 30.0
 _MOST_WANTED = 200
 """Most modules that a rank can request."""
@@ -226,7 +226,7 @@ class Answers:
     values: dict[int, bytes] = field(default_factory=dict)
     groups: dict[int, int] = field(default_factory=dict)
     kept: dict[int, str] = field(default_factory=dict)
-    """Why a value was not sent."""
+    """Why the rank did not send its value."""
     failures: dict[int, Failure] = field(default_factory=dict)
 
     def complete(self, ranks: Collection[int]) -> bool:
@@ -238,9 +238,9 @@ class Session(Observer):
     """The ranks from their start to their end; observes their run, to print their output during calls.
 
     Args:
-        cluster: their cluster.
-        function: the first function; its file names the run.
-        how: options of its call; without a `backend` the ranks have no process group.
+        cluster: Their cluster.
+        function: The first function; its file names the run.
+        how: Options of its call; without a `backend` the ranks have no process group.
     """
 
     def __init__(self, cluster: Cluster, function: Callable[..., Any], how: CallOptions) -> None:
@@ -257,24 +257,24 @@ class Session(Observer):
         self.packed = Packed(os.fspath(path.resolve().parent if is_file else Path.cwd()))
         self.line = CallLine(self._receive, self._close_idle)
         self.result: Result | None = None
-        """Of the run, once it is over."""
+        """The result of the run, once it is over."""
         self.unusable_reason = ""
-        """Why no other call should be made here; empty where one may."""
+        """Why these ranks should take no other call; empty: they can."""
         self._pieces: defaultdict[int, messages.Pieces] = defaultdict(messages.Pieces)
         self._wanted = Counter[int]()
-        """How many modules each rank has asked for."""
+        """How many modules each rank has requested."""
         self._lend = cache(lambda name: messages.pack_piece(messages.MODULE, pack_module(name, self.packed)))
         self._answers = Answers()
         self._ending = False
         """Whether a rank has failed, or ended."""
         self._problem = ""
-        """What a rank said that cannot be."""
+        """An invalid message from a rank."""
         self._error: BaseException | None = None
         self._changed = threading.Condition()
         self._printed: dict[tuple[int, int], bytearray] = {}
-        """What ranks have printed, by rank and stream."""
+        """Output of the ranks, by rank and stream."""
         self._silenced: set[int] = set()
-        """Ranks that have failed: the traceback of what they raised tells what they print."""
+        """Ranks that have failed; the traceback of their exception already shows their output."""
         self.line.send(messages.pack_piece(messages.BEGIN, how.backend.encode()))
         self.line.send(self._lend("cloudpickle"))
         self._thread = threading.Thread(target=self._drive, name="lab-calls", daemon=True)
@@ -289,10 +289,10 @@ class Session(Observer):
         """Call a packed function on each rank; return what each returned.
 
         Raises:
-            BaseException: what the function raised on ranks, built by `build_error`.
-            RanksHung: it exceeded its deadline.
-            RanksFailed: a rank ended during the call, or its answer is invalid.
-            LabError: the ranks could not be started, or returned something that is not data.
+            BaseException: The function raised it on ranks; built by `build_error`.
+            RanksHung: It exceeded its deadline.
+            RanksFailed: A rank ended during the call, or its answer is invalid.
+            LabError: The ranks could not start, or returned something that is not data.
         """
         __tracebackhide__ = True
         self._answers = answers = Answers()
@@ -311,17 +311,17 @@ class Session(Observer):
             raise self._failure(answers, how)
         self.line.set_idle()
         if len(set(answers.groups.values())) > 1:
-            self.unusable_reason = "its ranks have not made the same process groups"
+            self.unusable_reason = "its ranks have different numbers of process groups"
         if answers.kept:
             rank, why = min(answers.kept.items())
-            raise LabError(f"rank {rank} returned {why}", "return numbers, tensors or containers of them; or nothing")
+            raise LabError(f"rank {rank} returned {why}", "return numbers, tensors, or containers of them; or nothing")
         values = list[Any]()
         try:
             for _, value in sorted(answers.values.items()):
                 values.append(read_value(value, self.packed.classes))
         except Misread as error:
-            self.abort()  # that rank can still be running
-            raise LabError(f"what rank {len(values)} returned cannot be read: {error}") from None
+            self.abort()  # that rank may still run
+            raise LabError(f"the lab cannot read what rank {len(values)} returned: {error}") from None
         return values
 
     def end(self) -> Result | None:
@@ -335,7 +335,7 @@ class Session(Observer):
 
     def abort(self) -> None:
         """End the ranks at once."""
-        self.unusable_reason = "it was given up"
+        self.unusable_reason = "the caller ended it"
         self.line.abort()
         if self._started:
             self._thread.join(_END_DEADLINE_S)
@@ -361,12 +361,12 @@ class Session(Observer):
         failures = answers.failures
         if failures and not (culprit not in (None, *failures) and all_lost_a_peer(failures)):
             return build_error(failures, self.packed.shown, classes=self.packed.classes, record=record, write=how.write)
-        if result is not None and result.verdict == "hung":
+        if result is not None and result.verdict in ("hung", "timed_out"):
             return RanksHung(result.reason, where, record=record)
         if result is not None and not result.passed:
             return RanksFailed(result.reason, where, () if culprit is None else (culprit,), record)
         missing = tuple(rank for rank in self.line.ranks if rank not in answers.values)
-        return RanksFailed(f"{name_ranks(missing)} ended in the midst of the call", where, missing, record)
+        return RanksFailed(f"{name_ranks(missing)} ended during the call", where, missing, record)
 
     # -- in the thread that drives the run
 
@@ -394,7 +394,7 @@ class Session(Observer):
             for kind, body in self._pieces[rank].feed(data):
                 self._handle(rank, kind, body)
         except (messages.TooLong, Misfit, Misread, ValueError, RecursionError) as error:
-            self._problem = f"rank {rank} answered what cannot be read: {error}"[:300]
+            self._problem = f"the answer of rank {rank} is invalid: {error}"[:300]
             self.line.abort()
         self._close_idle()
 
@@ -415,19 +415,19 @@ class Session(Observer):
         elif kind == messages.MODULE:
             self._wanted[rank] += 1
             if self._wanted[rank] > _MOST_WANTED:
-                raise Misread(f"it wants more than {_MOST_WANTED} modules")
+                raise Misread(f"it requests more than {_MOST_WANTED} modules")
             self.line.send(self._lend(body.decode()), rank)
         elif kind == messages.READY:
             python, here = body.decode(), "{}.{}".format(*sys.version_info)
             if python != here:
                 hint = f"use an image with Python {here}, or another Python here"
                 self._error = LabError(
-                    f"the nodes have Python {python[:20]}, and this is {here}",
-                    f"functions travel as bytecode, which is of one version: {hint}",
+                    f"the nodes have Python {python[:20]}, but this process has {here}",
+                    f"functions are sent as bytecode, which works in one version of Python only: {hint}",
                 )
                 self.line.abort()
         else:
-            raise Misread(f"a piece of the kind {kind!r}")
+            raise Misread(f"it has a piece of the kind {kind!r}")
 
     def _close_idle(self, ended: int | None = None) -> None:
         """Release ranks that have answered once another rank has failed or ended, because no call follows."""
@@ -458,26 +458,26 @@ class Calls(Cluster):
     ) -> list[Any]:
         """Call a function on every rank, in a process group of all of them.
 
-        The first call starts the ranks, as one run with its record; they stay for the next calls, and end with `down`,
-        before the next `run`, and when a call fails or hangs: then the next one gets new ranks. Calls of several
-        threads are made one after the other.
+        The first call starts the ranks, as one run with its record; they stay for the next calls. They end with `down`,
+        before the next `run`, and when a call fails or hangs; the next call then gets new ranks. Calls of several
+        threads run one after the other.
 
         Args:
-            function: any function, nested ones and methods too; it travels with its code.
-            args: its arguments, pickled by cloudpickle.
-            timeout_s: how long it may take before it is hung.
-            fresh: start new ranks for it.
-            kwargs: its arguments by name.
+            function: Any function, also a nested one or a method; it is sent with its code.
+            args: Its arguments, pickled by cloudpickle.
+            timeout_s: Seconds after which the call counts as hung.
+            fresh: Start new ranks for it.
+            kwargs: Its arguments by name.
 
         Returns:
-            What it returned, by rank: numbers, text, containers, tensors, arrays, dataclasses, named tuples, enums.
+            Its return values by rank: numbers, text, containers, tensors, arrays, dataclasses, named tuples, enums.
 
         Raises:
-            RanksFailed: it raised something; what is raised is of that class too, its traceback leads through the
-                function, and `ranks` and `record` say where.
-            RanksHung: it did not end in time; the message says who was waited for, and where.
-            UsageError: it or its arguments cannot be sent.
-            LabError: what it returned is not data; or the ranks could not be started, as for `run`.
+            RanksFailed: It raised an exception. The error also has that exception's class, its traceback leads through
+                the function, and `ranks` and `record` say where.
+            RanksHung: It did not end in time; the message names the ranks that it waited for, and where.
+            UsageError: It or its arguments cannot be sent.
+            LabError: It did not return data, or the ranks could not start, as for `run`.
         """
         __tracebackhide__ = True
 
@@ -489,7 +489,7 @@ class Calls(Cluster):
         """Call a function as `call` does, with all options."""
         __tracebackhide__ = True
         if not callable(function):
-            raise UsageError(f"a {type(function).__name__} cannot be called", "give a function, and then its arguments")
+            raise UsageError(f"a {type(function).__name__} is not callable", "pass a function, then its arguments")
         if not 0 < how.timeout_s <= MAX_TIMEOUT_S:
             raise UsageError(f"timeout_s is {how.timeout_s}; allowed: a number of seconds above 0")
         if how.backend:
@@ -520,7 +520,7 @@ class Calls(Cluster):
 
 
 def ranks_of(cluster: Cluster) -> _Ranks:
-    """Return the ranks of a cluster that take calls, or will."""
+    """Return the object that starts and holds the ranks of a cluster."""
     if "_ranks" not in vars(cluster):  # several threads can get here at the same time
         cluster.before_use.append(cluster.end_calls)
     ranks: _Ranks = vars(cluster).setdefault("_ranks", _Ranks())

@@ -37,7 +37,7 @@ def remove_parameters(signature: inspect.Signature, filled: Sequence[str]) -> in
 
 
 _NAMES = ("__module__", "__name__")
-"""Attributes of a function that decorators keep; not all of them keep `__qualname__`."""
+"""Attributes of a function that decorators keep; some of them do not keep `__qualname__`."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -47,9 +47,9 @@ class Provided(Frozen):
     cluster: Callable[[Mapping[str, Any]], Cluster]
     """Returns the cluster for a shape, given as keywords."""
     test: object
-    """The test's own function, whose values are not needed, or what other decorators made of it."""
+    """The test's own function, whose return values are not needed, or the result of other decorators of it."""
     how: CallOptions
-    """How functions are called, except for their own options."""
+    """Options of calls, except those of the function itself."""
 
 
 _provided: list[Provided] = []
@@ -94,19 +94,19 @@ def distributed(
 ) -> Any:
     """Have a function, or a test, run on every rank of a cluster, in a process group of all of them.
 
-    Its parameters `rank`, `world_size` and `group` are filled in on each rank. In a session of pytest it runs on the
-    warm cluster of that shape; elsewhere on the cluster of the current folder, or on one that is made for the call.
-    Called by anybody but pytest, it returns what it returned, by rank. For what it raises, see `Cluster.call`.
+    Each rank fills in its parameters `rank`, `world_size`, and `group`. In a session of pytest it runs on the warm
+    cluster of that shape; elsewhere on the cluster of the current folder, or on one that the call creates.
+    Outside of pytest, it returns the return values by rank. For exceptions, see `Cluster.call`.
 
     Args:
-        function: what is decorated.
-        nodes: how many; None: what the marker `lab` says, or 3.
-        nproc_per_node: ranks on each node.
-        engine: `docker` or `local`; None: what is there.
-        backend: what their process group is made with: `gloo`, `mpi` or `nccl`.
-        timeout_s: how long it may take before it is hung.
-        fresh: start new ranks for it.
-        shape: what else `Cluster` takes.
+        function: The function to decorate.
+        nodes: Number of nodes; None: as in the marker `lab`, or 3.
+        nproc_per_node: Ranks on each node.
+        engine: `docker` or `local`; None: the available one.
+        backend: Backend of the process group: `gloo`, `mpi`, or `nccl`.
+        timeout_s: Seconds after which the call counts as hung.
+        fresh: Start new ranks for it.
+        shape: Further arguments of `Cluster`.
     """
     shape_fields = {"nodes": nodes, "nproc_per_node": nproc_per_node, "engine": engine, **shape}
     shape_fields = {name: value for name, value in shape_fields.items() if value is not None}
@@ -114,7 +114,7 @@ def distributed(
 
     def decorate(original: Callable[..., Any]) -> Callable[..., Any]:
         if not inspect.isfunction(original) or inspect.iscoroutinefunction(original):
-            raise UsageError(f"@lab.distributed: {original!r} is no plain function", "decorate a `def`")
+            raise UsageError(f"@lab.distributed: {original!r} is not a plain function", "decorate a `def`")
         signature = inspect.signature(original)
         filled = to_fill(signature)
         wanted = remove_parameters(signature, filled)
@@ -149,13 +149,13 @@ def call_on_ranks(
     """Call a function on the ranks of a test runner's cluster, or of its own.
 
     Args:
-        function: function that ranks call.
-        arguments: positional arguments.
-        named: keyword arguments.
-        shape_fields: shape of the cluster.
-        how: the function's own options of the call.
-        test: function that the test runner calls; if that is its own test, values are not needed.
-        shown: function that an error points at if the error did not occur in it.
+        function: Function that ranks call.
+        arguments: Positional arguments.
+        named: Keyword arguments.
+        shape_fields: Shape of the cluster.
+        how: The function's own options of the call.
+        test: Function that the test runner calls; if it is the runner's own test, the return values are not needed.
+        shown: Function that an error points at if the error did not occur in it.
     """
     __tracebackhide__ = True
     if _provided:
@@ -181,23 +181,23 @@ def call_on_ranks(
         own.end_calls()
 
 
-# -- the base of torch's own distributed tests, on ranks of the lab: a class for it runs here with another import
+# -- the base of torch's own distributed tests, on ranks of the lab: change the import, and a class runs here
 #
 # from lab.testing.cases import MultiProcessTestCase  # from torch.testing._internal.common_distributed import ...
 
 
 class MultiProcessTestCase(unittest.TestCase):
-    """Runs each `test_*` method on as many ranks as `world_size` says, each on a node of its own.
+    """Runs each `test_*` method on `world_size` ranks, each on its own node.
 
-    There, `setUp`, the method and `tearDown` find `rank`, `world_size`, `file_name` (for a store that all ranks have)
-    and an `assertEqual` for tensors, and no process group yet, as with torch's class.
+    There, `setUp`, the method, and `tearDown` have `rank`, `world_size`, `file_name` (for a store of all ranks), and
+    an `assertEqual` for tensors. They have no process group yet, as with torch's class.
     """
 
     world_size: int = 4
     engine: ClassVar[Any] = None
-    """`docker` or `local`; None: what is there."""
+    """`docker` or `local`; None: the available one."""
     timeout_s: ClassVar[float] = 60.0
-    """How long a test may take before it is hung."""
+    """Seconds after which a test counts as hung."""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)

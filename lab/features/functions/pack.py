@@ -31,24 +31,24 @@ from lab.words import format_limit
 
 _OF_PYTEST = ("_pytest", "exceptiongroup", "iniconfig", "packaging", "pluggy", "py", "pygments", "pytest", "tomli")
 LENT_PACKAGES = frozenset({"cloudpickle", *_OF_PYTEST})
-"""Installed ones that are lent, all of Python alone; others have to be named as requirements of the cluster."""
+"""Installed modules that can be sent, all in pure Python; a cluster has to list others as requirements."""
 _PARTS = {"pygments/lexers": ("__init__.py", "_mapping.py", "diff.py", "python.py")}
-"""Files of these folders that are sent; the others are megabytes that no rank needs."""
+"""Parts of packages to send; the other files are megabytes that no rank needs."""
 _INSTALLED = {"site-packages", "dist-packages"}
-"""Names of folders that packages are installed in, by this interpreter or by others."""
+"""Names of folders for installed packages, of this or another interpreter."""
 _LIMIT_BYTES = 32 << 20
 _SKIPPED = {"__pycache__", "node_modules"}
 _TEXT = (".py", ".pyi", ".txt", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".csv")
 
 
 def pack_module(name: str, packed: Packed) -> bytes:
-    """Encode a module with all that is below it, if it can be sent to ranks; import nothing for that.
+    """Encode a module and its submodules, if they can be sent to ranks; import nothing for that.
 
     The result is a `lab.node.shipped_modules.ShippedModule` as JSON.
 
     Args:
-        name: without a dot; may come from somebody who would like to harm.
-        packed: says where the caller's code is; notes where files are.
+        name: Without a dot; may come from an attacker.
+        packed: Says where the caller's code is; notes where files are.
     """
     files, own, size = dict[str, str](), dict[str, str](), 0
     location = _find(name) if name.isidentifier() else None
@@ -132,16 +132,16 @@ _pickling = threading.RLock()
 
 
 class Packed:
-    """What was learned while packing calls for the same ranks."""
+    """Facts from packing calls for the same ranks."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.shown: dict[str, str] = {}
         """Paths of source files here, by their names on ranks."""
         self.classes: dict[tuple[str, str], type | None] = {}
-        """Classes that are sent by value, by module and name, for reading the answers; None: there are two."""
+        """Classes that are sent by value, by module and name, to read the answers; None: two have the same name."""
         self.rewritten = False
-        """Whether there are assertions that pytest has rewritten."""
+        """Whether pytest has rewritten any assertion."""
 
     def name(self, path: str) -> str:
         """Return the name of a source file for ranks."""
@@ -156,15 +156,15 @@ class CallOptions(Frozen):
     """Options of a call."""
 
     timeout_s: float = 60.0
-    """Seconds until it is hung."""
+    """Seconds after which the call counts as hung."""
     fresh: bool = False
     """Start new ranks for it."""
     backend: str = "gloo"
     """Backend of the process group of all ranks; empty: no process group."""
     filled: tuple[str, ...] = ()
-    """Parameters that each rank fills in unless they are passed: `rank`, `world_size`, or `group`."""
+    """Parameters that each rank fills in unless the caller passes them: `rank`, `world_size`, or `group`."""
     wanted: bool = True
-    """Whether the return value is sent back."""
+    """Whether the rank sends the return value."""
     settings: Callable[[], Mapping[str, Any]] = lambda: {"assertion_text_diff_style": "ndiff"}
     """Returns pytest's settings, see `call_assertions`; called if assertions are rewritten."""
     variables: bool = False
@@ -179,14 +179,14 @@ def pack_call(
     """Pack a call for `labnode.features.functions.on_node.calls`.
 
     Args:
-        packed: names of source files; collects what was learned.
-        function: function to call.
-        arguments: positional arguments.
-        named: keyword arguments.
-        how: options of the call.
+        packed: Names of source files; collects facts.
+        function: Function to call.
+        arguments: Positional arguments.
+        named: Keyword arguments.
+        how: Options of the call.
 
     Raises:
-        UsageError: something in it cannot be sent; the message says what.
+        UsageError: Something in it cannot be sent; the message says what.
     """
     module = _module_of(function)
     try:
@@ -207,7 +207,7 @@ def pack_call(
     if size > LIMIT_BYTES:
         raise UsageError(
             f"a call of {size:,} bytes cannot be sent: at most {format_limit(LIMIT_BYTES)}",
-            "make large tensors on the ranks, or put files into the cluster's `data`",
+            "create large tensors on the ranks, or put files into the cluster's `data`",
         )
     return head + body
 
@@ -215,7 +215,7 @@ def pack_call(
 def _name_unsendable_argument(
     packed: Packed, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]
 ) -> str:
-    """Name the first argument that cannot be sent, as part of a sentence; empty if it is none of them."""
+    """Name the first argument that cannot be sent, as part of a sentence; empty if all can."""
     values = {**{f"number {number}": value for number, value in enumerate(arguments, 1)}, **named}
     with suppress(TypeError, ValueError):  # not every function has a signature
         values = inspect.signature(function).bind(*arguments, **named).arguments

@@ -65,7 +65,7 @@ def _test_here(variables: Mapping[str, str]) -> list[Check]:
 def _test_in_container(connection: Connection, image: str, variables: Mapping[str, str]) -> list[Check]:
     """Run the self-test in a container that has all GPUs."""
     if inspect_image(connection, image) is None:
-        return [Check("failed", "gpu test", f"{image} is not there yet", "lab up")]
+        return [Check("failed", "gpu test", f"{image} does not exist yet", "lab up")]
     body = {
         "Image": image,
         "Entrypoint": ["/bin/sh", "-c", 'exec "$(command -v python3 || command -v python)" "$@"', "sh"],
@@ -101,14 +101,14 @@ def gpu_checks(facts: GpuFacts, wanted: int, nodes: int = 1) -> list[Check]:
         checks.append(Check.judge(what, result, not is_there, mend, "failed"))
 
     if facts.driver is not None:
-        mend = "install the NVIDIA driver of this machine's system, then look at nvidia-smi"
+        mend = "install the NVIDIA driver for this operating system, then run nvidia-smi"
         judge("gpu driver", facts.driver or "no NVIDIA driver is loaded", facts.driver, mend)
     if facts.devices is not None:
         what = f"{format_count(facts.devices, 'GPU')}, {wanted} for each of {format_count(nodes, 'node')}"
         if wanted <= facts.devices < wanted * nodes:
-            checks.append(Check("warning", "gpus", f"{what}: there is none for some of them", "fewer nodes"))
+            checks.append(Check("warning", "gpus", f"{what}: some nodes get none", "use fewer nodes"))
         else:
-            judge("gpus", what, wanted <= facts.devices, "ask for fewer with --gpus, or add some")
+            judge("gpus", what, wanted <= facts.devices, "use a smaller --gpus, or add GPUs")
     if facts.runtime is not None:
         if facts.toolkit is not None:
             result = "installed" if facts.toolkit else "the NVIDIA container toolkit is not installed"

@@ -31,7 +31,7 @@ def of_torch(on: str) -> int:
         import torch
         import torch.distributed as dist
     except Exception as error:
-        report_step("torch", False, f"it cannot be imported: {error}", "install torch, with CUDA")
+        report_step("torch", False, f"torch cannot be imported: {error}", "install torch, with CUDA")
         return 0
     report_step("torch", True, torch.__version__)
     if on == "cpu":
@@ -103,13 +103,8 @@ def check_all_reduce(on: str, count: int) -> None:
             output = f"{process.communicate()[0]}\nrank {rank} did not end within {DEADLINE_S} s"
         if process.returncode:
             problems += [line for line in output.strip().splitlines()[-3:] if line.strip()]
-    mend = "the words are nccl's own; NCCL_DEBUG=INFO says more, NCCL_P2P_DISABLE=1 or NCCL_SHM_DISABLE=1 may tell why"
-    report_step(
-        f"all_reduce over {BACKENDS[on]}",
-        not problems,
-        "; ".join(problems) or f"right on {count} rank" + "s" * (count != 1),
-        mend,
-    )
+    mend = "the text is nccl's; NCCL_DEBUG=INFO shows more; try NCCL_P2P_DISABLE=1 or NCCL_SHM_DISABLE=1"
+    report_step(f"all_reduce over {BACKENDS[on]}", not problems, "; ".join(problems) or f"ranks: {count}", mend)
 
 
 if os.environ.get(TEXT):

@@ -1,4 +1,4 @@
-"""What submissions earn, and the messages for their authors. Pure."""
+"""Points for submissions, and messages for their authors. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Score(Frozen):
     """The points that it could earn."""
     met: bool = False
     messages: tuple[str, ...] = ()
-    """Why the expectation was not met, or why it earned nothing although it was met; one sentence each."""
+    """Why the run does not meet the expectation, or why it earns nothing although it does; one sentence each."""
 
 
 class Grade(Frozen):
@@ -161,7 +161,7 @@ def flatten_text(text: str) -> str:
     return clip_middle(" ".join(sanitize.sanitize_plain(text).split()), _MAX_SENTENCE)
 
 
-_ONLY_EXIT = "it counts only beside something else that is right: a script that does nothing ends well too"
+_ONLY_EXIT = "it counts only with another expectation, because a script that does nothing also ends well"
 _MAX_MESSAGES = 8
 
 
@@ -182,7 +182,7 @@ def explain_forfeit(facts: RunFacts) -> str:
     if lost_nodes := [lost for one in attempts for lost in one.lost_nodes]:
         return "; ".join(f"{lost.node} {lost.how}" for lost in lost_nodes)
     unreported = find_unreported_ranks(facts)
-    return f"when the time was up, nobody heard any more how {name_ranks(unreported)} ended" if unreported else ""
+    return f"nothing reported how {name_ranks(unreported)} ended before the time limit" if unreported else ""
 
 
 def find_unreported_ranks(facts: RunFacts) -> list[int]:
@@ -204,15 +204,14 @@ def was_check_interrupted(facts: RunFacts) -> bool:
 def score_expectations(expect: Expect, grading: Grading, result: Result, forfeit_reason: str = "") -> tuple[Score, ...]:
     """Return what a run earned by each expectation.
 
-    An expectation earns all of its points or none: every rank that it names has to meet it. The expectation `exit`,
-    which
-    an empty script meets too, earns nothing if nothing else does.
+    An expectation earns all of its points or none: each rank that it names has to meet it. The expectation `exit`,
+    which an empty script meets too, earns nothing if nothing else does.
 
     Args:
-        expect: the expectations of the scenario.
-        grading: the points for each.
-        result: the result of the run.
-        forfeit_reason: why no points count, from `explain_forfeit`.
+        expect: The expectations of the scenario.
+        grading: The points for each.
+        result: The result of the run.
+        forfeit_reason: Why no points count, from `explain_forfeit`.
     """
     points = list_points(expect, grading)
     results: dict[str, list[Expectation]] = {what: [] for what in points}
@@ -241,6 +240,8 @@ def score_expectations(expect: Expect, grading: Grading, result: Result, forfeit
 def _explain_missing_result(what: str, result: Result) -> str:
     """Return why an expectation has no result."""
     if what == "check":
-        return "the check is made only of a run in which every rank ends as expected"
+        return "the lab runs the check only after a run in which every rank ends as expected"
     stopped = [rank.rank for rank in result.ranks if rank.stopped]
-    return f"{name_ranks(stopped)} had to be stopped" if what == "exit" and stopped else "the run did not come to it"
+    return (
+        f"the lab had to stop {name_ranks(stopped)}" if what == "exit" and stopped else "the run did not get that far"
+    )

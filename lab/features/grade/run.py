@@ -47,9 +47,9 @@ class Grader:
     """Grade submissions on several clusters at once, which share the machine; no submission affects the next one.
 
     Raises:
-        UsageError: there is nothing to grade, or the engine does not isolate untrusted scripts.
-        ScenarioError: the assignment is not valid.
-        EngineUnavailable: no usable engine answers.
+        UsageError: There is nothing to grade, or the engine does not isolate untrusted scripts.
+        ScenarioError: The assignment is not valid.
+        EngineUnavailable: No usable engine answers.
     """
 
     folder: Path
@@ -167,7 +167,7 @@ class Grader:
 
     def _run(self, scenario: Scenario, warm_cluster: WarmCluster) -> tuple[Result, RunFacts] | LabError:
         """Run a submission; repeat it once on other nodes if the lab failed, or if its end or check was interrupted."""
-        outcome: tuple[Result, RunFacts] | LabError = LabError("it was not run")
+        outcome: tuple[Result, RunFacts] | LabError = LabError("it did not run")
         for _ in range(_ATTEMPTS):
             try:
                 attempt = warm_cluster.attempt(scenario, self.options, self._pool)
@@ -192,7 +192,7 @@ class Grader:
 
 _CLASS_LIMITS = submissions.SizeLimits(bytes=1 << 30, files=20_000)
 """Limits of a zip file with the submissions of a whole class."""
-_WHY_DOCKER = "only there is a submission kept from this machine, and from the next one"
+_WHY_DOCKER = "only that engine isolates a submission from this machine and from the next submission"
 
 
 @contextmanager
@@ -200,18 +200,18 @@ def open_submissions(path: Path) -> Iterator[Path]:
     """Yield the folder of all submissions; a zip file is unpacked until the block ends.
 
     Raises:
-        UsageError: the path is neither a folder nor a zip file, or the file cannot be unpacked.
+        UsageError: The path is neither a folder nor a zip file, or the file cannot be unpacked.
     """
     if path.is_dir():
         yield path
     elif path.suffix.lower() != ".zip" or not path.is_file():
-        raise UsageError(f"{path} is neither a folder nor a zip file", "name the folder that holds the submissions")
+        raise UsageError(f"{path} is neither a folder nor a zip file", "name the folder with the submissions")
     else:
         with submissions.temporary_folder() as folder:
             try:
                 submissions.unzip_file(path, folder, _CLASS_LIMITS)
             except UsageError as error:
-                raise UsageError(f"{path} cannot be unpacked: {error.message}") from error
+                raise UsageError(f"cannot unpack {path}: {error.message}") from error
             yield folder
 
 
@@ -219,14 +219,14 @@ def find_assignment(folder: Path, scenario_file: Path | None) -> Scenario:
     """Load the scenario that was named, or else the one in the folder of the submissions.
 
     Raises:
-        UsageError: the folder has no scenario, or several.
-        ScenarioError: the scenario is not valid.
+        UsageError: The folder has no scenario, or several.
+        ScenarioError: The scenario is not valid.
     """
     if scenario_file is not None:
         return load_scenario(resolve_lesson(scenario_file))
     names = names_in(folder, ".yaml", ".yml")
     if len(names) != 1:
-        contents = f"holds {join_words(names)}" if names else "holds no scenario"
+        contents = f"has {join_words(names)}" if names else "has no scenario"
         raise UsageError(f"{folder} {contents}", "name the assignment with --scenario")
     return load_scenario(folder / names[0])
 
@@ -235,14 +235,14 @@ def open_isolating_engine(engine_name: str, assignment: Scenario, *, trust: bool
     """Open the engine on which untrusted scripts are graded.
 
     Raises:
-        UsageError: the engine does not isolate them, or the assignment would mount folders in its nodes.
-        EngineUnavailable: the engine does not answer.
+        UsageError: The engine does not isolate them, or the assignment would mount folders in its nodes.
+        EngineUnavailable: The engine does not answer.
     """
     mounted = [*assignment.data, *(volume.target for volume in assignment.volumes)]
     if mounted and not trust:
         raise UsageError(
-            f"{assignment.name} mounts {join_words(mounted)}, and nodes that grade mount no folder of this machine",
-            "name the files under `grade: files:`; or, if you trust every submission, --trust",
+            f"{assignment.name} mounts {join_words(mounted)}, but nodes for grading mount no folder of this machine",
+            "name the files in `grade: files:`; if you trust every submission, use --trust",
         )
     strict_engine = next(iter(OPENERS))
     engine_name = strict_engine if engine_name == AUTO and not trust else engine_name
@@ -251,10 +251,10 @@ def open_isolating_engine(engine_name: str, assignment: Scenario, *, trust: bool
     except EngineUnavailable as error:
         if trust or engine_name != strict_engine:
             raise
-        raise EngineUnavailable(f"{error.message}; submissions are graded there: {_WHY_DOCKER}", error.hint) from error
+        raise EngineUnavailable(f"{error.message}; grading needs that engine: {_WHY_DOCKER}", error.hint) from error
     if not trust and not engine.traits.isolates:
         raise UsageError(
-            f"submissions are graded on the {strict_engine} engine: {_WHY_DOCKER}",
-            f"--trust grades on the {engine.name} engine all the same, and says so on every result",
+            f"grading needs the {strict_engine} engine: {_WHY_DOCKER}",
+            f"--trust grades on the {engine.name} engine, and says so in each result",
         )
     return engine

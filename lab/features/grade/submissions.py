@@ -32,7 +32,7 @@ _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 class SizeLimits(NamedTuple):
-    """The most that a submission or a zip file may hold."""
+    """Limits of a submission or a zip file."""
 
     bytes: int
     files: int
@@ -43,12 +43,12 @@ class SizeLimits(NamedTuple):
         """Refuse more files or bytes than the limits allow.
 
         Raises:
-            UsageError: a limit is exceeded.
+            UsageError: A limit is exceeded.
         """
         if size > self.bytes:
-            raise UsageError(f"it holds more than {format_limit(self.bytes)}")
+            raise UsageError(f"it has more than {format_limit(self.bytes)}")
         if count > self.files:
-            raise UsageError(f"it holds more than {self.files:,} files")
+            raise UsageError(f"it has more than {self.files:,} files")
 
 
 class _Entry(NamedTuple):
@@ -60,19 +60,19 @@ class _Entry(NamedTuple):
 
 
 def _copy(entries: Iterable[_Entry], folder: Path, limits: SizeLimits) -> list[str]:
-    """Write files into a folder; return what was left out, a phrase each.
+    """Write files into a folder; return descriptions of skipped entries.
 
-    The sizes that an archive states are not trusted: bytes are counted as they are read.
+    Archives can state wrong sizes, so the function counts the bytes as it reads them.
 
     Raises:
-        UsageError: a limit is exceeded, a path occurs twice, or a file cannot be read.
+        UsageError: A file exceeds a limit, is unreadable, or has the same path as another one.
     """
     left_out, size = list[str](), 0
     for number, entry in enumerate(entries, start=1):
         name = printable_name(str(entry.path))
         limits.check_limits(number, size)
         if len(entry.path.parts) > limits.depth:
-            raise UsageError(f"it holds folders that lie more than {limits.depth} deep")
+            raise UsageError(f"it has folders nested more than {limits.depth} deep")
         if entry.open is None:
             left_out.append(f"{name} is a link or a device")
             continue
@@ -85,20 +85,19 @@ def _copy(entries: Iterable[_Entry], folder: Path, limits: SizeLimits) -> list[s
                     limits.check_limits(number, size)
                     file.write(chunk)
         except FileExistsError:
-            raise UsageError(f"it holds {name!r} twice") from None
+            raise UsageError(f"it has {name!r} twice") from None
         except OSError as error:
-            raise UsageError(f"{name} cannot be read: {error.strerror or error}") from error
+            raise UsageError(f"cannot read {name}: {error.strerror or error}") from error
     return left_out
 
 
 def unzip_file(path: Path, folder: Path, limits: SizeLimits) -> list[str]:
-    """Unpack a zip file into an empty folder; return what was left out, a phrase each.
+    """Unpack a zip file into an empty folder; return descriptions of skipped entries.
 
-    Links and the files that macOS adds are left out.
+    Links and the files that macOS adds are skipped.
 
     Raises:
-        UsageError: the file is not a zip file, is damaged, needs a password, or holds too much; or it names a path
-            outside
+        UsageError: The file is not a zip file, is damaged, needs a password, or is too large; or it has a path outside
             the folder, a path twice, or a path that other systems read differently.
     """
     try:
@@ -107,11 +106,11 @@ def unzip_file(path: Path, folder: Path, limits: SizeLimits) -> list[str]:
             limits.check_limits(len(archive.infolist()), 0)
             return _copy(_zip_entries(archive), folder, limits)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
-        raise UsageError("it is no zip file, or damaged") from error
+        raise UsageError("it is not a zip file, or it is damaged") from error
     except RuntimeError as error:  # zipfile raises it for passwords; NotImplementedError is a subclass
         raise UsageError("it needs a password") from error
     except OSError as error:
-        raise UsageError(f"it cannot be unpacked: {error.strerror or error}") from error
+        raise UsageError(f"cannot unpack it: {error.strerror or error}") from error
 
 
 def _zip_entries(archive: zipfile.ZipFile) -> Iterator[_Entry]:
@@ -119,11 +118,11 @@ def _zip_entries(archive: zipfile.ZipFile) -> Iterator[_Entry]:
         name, path = entry.filename, PurePosixPath(entry.filename)
         is_foreign = not path.parts or "\\" in name or ":" in path.parts[0] or path.is_absolute()
         if is_foreign or ".." in path.parts or any(letter < _FIRST_PRINTABLE for letter in name):
-            raise UsageError(f"it names {name[:100]!r}, which is no path below a folder")
+            raise UsageError(f"it has the path {name[:100]!r}, which is not below a folder")
         if entry.is_dir() or path.parts[0] == "__MACOSX" or path.name == ".DS_Store":
             continue
         if entry.compress_type not in _COMPRESSIONS:  # other methods may need gigabytes of memory
-            raise UsageError("it is compressed in another way than by deflate, which is not taken")
+            raise UsageError("it uses an unsupported compression; allowed: deflate")
         is_plain = stat.S_IFMT(entry.external_attr >> 16) in (0, stat.S_IFREG)
         yield _Entry(path, partial(archive.open, entry) if is_plain else None)
 
@@ -165,12 +164,11 @@ class Submission(Frozen):
 def find_submissions(folder: Path, excluded: Collection[Path] = ()) -> list[Submission]:
     """Return every `NAME.py`, `NAME.zip`, and folder `NAME` in a folder, by name; no two names look alike.
 
-    Hidden entries and all other files are skipped, and so are the paths in `excluded` and every folder that holds one
-    of
-    them. Links are not followed: a link in place of a submission is refused.
+    Other files, hidden entries, the paths in `excluded`, and the folders around these are skipped. The function follows
+    no links: it refuses a link in place of a submission.
 
     Raises:
-        UsageError: the folder cannot be read, or holds no submission.
+        UsageError: The folder is unreadable, or has no submission.
     """
     excluded = [Path(os.path.realpath(path)) for path in excluded]
     try:
@@ -179,7 +177,7 @@ def find_submissions(folder: Path, excluded: Collection[Path] = ()) -> list[Subm
     except OSError as error:
         raise UsageError(f"cannot read {folder}: {error.strerror or error}") from error
     if not submissions:
-        raise UsageError(f"{folder} holds no submissions", "a submission is NAME.py, NAME.zip or a folder NAME")
+        raise UsageError(f"{folder} has no submissions", "a submission is NAME.py, NAME.zip, or a folder NAME")
     return sorted(_make_names_unique(submissions), key=lambda one: one.name)
 
 
@@ -211,7 +209,7 @@ def _make_names_unique(submissions: Iterable[Submission]) -> Iterator[Submission
             names = chain([file_name], (flatten_text(f"{file_name} ({number})") for number in count(2)))
             name = next(name for name in names if _comparable_name(name) not in used_names)
             used_names.add(_comparable_name(name))
-            message = f"{alike} submissions have names that read alike: this one is graded as {name!r}"
+            message = f"{alike} submissions have names that look alike: this one is graded as {name!r}"
         yield replace(one, name=name, message=message)
 
 
@@ -247,10 +245,10 @@ class Staged(NamedTuple):
 def stage_submission(submission: Submission, assignment: Scenario) -> Iterator[Staged]:
     """Copy a submission to a temporary folder as the script of an assignment, until the block ends.
 
-    Links are not followed, and hidden files are skipped.
+    The function follows no links and skips hidden files.
 
     Raises:
-        UsageError: the submission cannot be run; the message is for its author.
+        UsageError: The submission cannot run; the message is for its author.
     """
     if submission.refusal:
         raise UsageError(submission.refusal)
@@ -302,9 +300,9 @@ def _copy_submission(source: Path, unpacked: Path, folder: Path, name: str) -> l
         scripts = _list_scripts(folder)
         if len(scripts) != 1:
             contents = join_words(printable_name(path.name) for path in _list_visible(folder)[:10])
-            raise UsageError(f"there is no {name} in it" + (f"; it holds {contents}" if contents else ": it is empty"))
+            raise UsageError(f"it has no {name}" + (f"; it has {contents}" if contents else ": it is empty"))
         os.replace(scripts[0], folder / name)
-        messages.append(f"{printable_name(scripts[0].name)} was taken for {name}: it is the only script")
+        messages.append(f"the lab ran {printable_name(scripts[0].name)} as {name}, because it is the only script")
     return messages
 
 
@@ -322,7 +320,7 @@ def _list_visible(folder: Path) -> list[Path]:
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
-        raise UsageError(f"it cannot be read: {error.strerror or error}") from error
+        raise UsageError(f"cannot read it: {error.strerror or error}") from error
     visible = (name for name in names if not name.startswith(".") and not name.endswith((".pyc", ".pyo")))
     return [folder / name for name in visible if name not in _SKIPPED_NAMES]
 
@@ -337,7 +335,7 @@ def _add_files(assignment: Scenario, folder: Path) -> list[str]:
     for name in scenario_grading(assignment).files:
         source, target = assignment.script.parent / name, folder / name
         if _clear_path(folder, target):
-            messages.append(f"{name} is part of the assignment: yours is not used")
+            messages.append(f"{name} is part of the assignment: the lab does not use yours")
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, target, copy_function=shutil.copyfile)  # contents, but no modes or attributes
@@ -347,7 +345,7 @@ def _add_files(assignment: Scenario, folder: Path) -> list[str]:
 
 
 def _clear_path(folder: Path, target: Path) -> bool:
-    """Remove what is in the way of a path below a folder; return whether there was something."""
+    """Remove whatever blocks a path below a folder; return whether there was something."""
     if target.is_dir():
         shutil.rmtree(target)
         return True
@@ -362,4 +360,4 @@ def _clear_path(folder: Path, target: Path) -> bool:
 
 def _left_out_messages(phrases: list[str]) -> list[str]:
     remainder = f" (and {len(phrases) - _MAX_MESSAGES} more)" if len(phrases) > _MAX_MESSAGES else ""
-    return [f"not taken: {join_words(phrases[:_MAX_MESSAGES])}{remainder}"] if phrases else []
+    return [f"skipped: {join_words(phrases[:_MAX_MESSAGES])}{remainder}"] if phrases else []

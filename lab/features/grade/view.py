@@ -83,7 +83,7 @@ def write_grades(grades: Grades, folder: Path) -> list[Path]:
     """Write a page with the table and a page for each submission into a folder, which is created if necessary.
 
     Raises:
-        RecordError: a file cannot be written.
+        RecordError: A file cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Groups: worlds and groups that ranks made otherwise than others did, for verdicts and `lab explain`."""
+"""Groups: worlds and groups that some ranks create differently from others, for verdicts and `lab explain`."""
 
 from lab.feature import Feature
 

@@ -38,12 +38,16 @@ class GroupsDiffer(Finding):
         """Say who created which group, and where."""
         made = join_ranks((rank, _made(side)) for side in self.sides for rank in side.ranks)
         if self.common is None:
-            head = f"the {format_ordinal(self.number)} new_group of ranks was not for the same group"
+            head = f"ranks called new_group for different groups: it is the {format_ordinal(self.number)} new_group"
             return f"{head}: {'; '.join(made)}", _GROUP_RULE
-        deviations = {"": "", "left_out": f": {name_ranks(self.ranks)} left that one out", "added": ", a group more"}
+        deviations = {
+            "": "",
+            "left_out": f": {name_ranks(self.ranks)} skipped that call",
+            "added": ", an extra call",
+        }
         whose = f"{'its' if len(self.ranks) == 1 else 'their'} {format_ordinal(self.number)} group"
         others = f"{name_ranks(self.others)} {_made(self.common)}{deviations[self.deviation]}"
-        return f"{join_words(made)} as {whose}, where {others}", _GROUP_RULE
+        return f"{join_words(made)} as {whose}, but {others}", _GROUP_RULE
 
 
 class GroupNotMade(Finding):
@@ -55,7 +59,7 @@ class GroupNotMade(Finding):
     at: tuple[str, ...] = ()
 
     def render(self) -> Words:
-        """Say who never called new_group, and who waited there."""
+        """Name the ranks that never called new_group, and the ranks that waited there."""
         there = (
             f"{format_duration(self.seconds)}, at {join_words(self.at)}; {join_words(describe_activities(self.did))}"
         )
@@ -90,7 +94,7 @@ class GroupDestroyed(Finding):
             return f"{entered} continued alone: {who} called {step}, when {gone} had {destroyed}"
         verb = "failed" if self.failed else f"waited {format_duration(self.waited_s)}"
         did = join_words(describe_activities(self.did))
-        return f"{gone} {destroyed}, where {entered} still used it and {verb} in {step}; {did}"
+        return f"{gone} {destroyed}, but {entered} still used it and {verb} in {step}; {did}"
 
 
 class Rendezvous(Finding):
@@ -117,17 +121,17 @@ class Rendezvous(Finding):
 
     def render(self) -> Words:
         """Say what each rank looked for, and why it did not meet the others."""
-        there, world = f"the store at {self.address} is there", self.world_size
+        there, world = f"the store at {self.address} answers", self.world_size
         if self.how == "addresses":
             addresses = join_words(join_ranks((rank, side.what) for side in self.sides for rank in side.ranks))
             silent = f"None answered {name_ranks(self.silent)}." if self.silent else ""
-            return f"ranks looked for the store of the rendezvous at different addresses: {addresses}", silent
-        than = f", where {name_ranks(self.met)} found one" if self.met else ""
+            return f"ranks used different addresses for the store of the rendezvous: {addresses}", silent
+        than = f", but {name_ranks(self.met)} reached one" if self.met else ""
         error = f" ({self.error})" if self.error else ""
         each = {
             "sizes": lambda side: f"{name_ranks(side.ranks)} expected {format_count(int(side.what), 'rank')}",
-            "same_rank": lambda side: f"{name_ranks(side.ranks)} all said to be rank {side.what}",
-            "beyond": lambda side: f"rank {side.ranks[0]} said to be rank {side.what}",
+            "same_rank": lambda side: f"{name_ranks(side.ranks)} all reported rank {side.what}",
+            "beyond": lambda side: f"rank {side.ranks[0]} reported rank {side.what}",
         }.get(self.how)
         sides = join_words(map(each, self.sides)) if each else ""
         met = "each other" if len(self.stuck) == len(self.met) else "the others"
@@ -137,17 +141,17 @@ class Rendezvous(Finding):
         )
         if world <= self.run_size:
             did = join_words(describe_activities(self.absent))
-            why = f"{name_ranks(one.rank for one in self.absent)} did not come to it ({did})"
+            why = f"{name_ranks(one.rank for one in self.absent)} did not connect to it ({did})"
         ranks, stuck = format_count(world, "rank"), name_ranks(self.stuck)
         tip = f" (this run's store is at tcp://{{MASTER_ADDR}}:{{MASTER_PORT}}, {self.own})" if self.own else ""
         number, size = "pass each rank its own: '{rank}' in `args`", "pass '{world_size}' in `args`"
         return {
             "unanswered": f"no store answered {name_ranks(self.silent)} at {self.address}{than}{error}{tip}",
-            "sizes": f"{there}, but ranks do not agree how many they are: {sides} ({size})",
+            "sizes": f"{there}, but ranks do not agree on the world size: {sides} ({size})",
             "same_rank": f"{there}, but {sides} ({number})",
-            "beyond": f"{there}, but {sides} of a world of {world}: there are ranks 0 to {world - 1}",
-            "unconnected": f"{there} and all {ranks} came to it; {stuck} did not get connected to {met}",
-            "missing": f"{there}, but {peers} missing: {name_ranks(self.met)} expected {ranks}, and {why}"
+            "beyond": f"{there}, but {sides} of a world of {world}: its ranks are 0 to {world - 1}",
+            "unconnected": f"{there} and all {ranks} reached it; {stuck} did not get connected to {met}",
+            "missing": f"{there}, but {peers} missing: {name_ranks(self.met)} expected {ranks}, but {why}"
             + (f" ({size})" if world > self.run_size else ""),
         }[self.how]
 

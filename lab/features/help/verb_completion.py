@@ -43,7 +43,7 @@ NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
     "topics": lambda: {*list_topics(), *list_all_verbs()},
     "faults": lambda: [name for names in hooks("fault_names") for name in names()],
 }
-"""Kind of names -> those that there are now."""
+"""Kind of names -> the current names."""
 
 
 SHELLS = ("bash", "zsh", "tcsh", "fish")
@@ -53,19 +53,19 @@ _HOWTO = """examples:
   lab completion fish > ~/.config/fish/completions/lab.fish"""
 _ASK = "lab completion --names {} 2>/dev/null"
 _FILES = {"bash": 'compgen -f -- "$1"; ', "zsh": "_files; "}
-"""Where files may be named too."""
+"""Kinds whose values can also be files."""
 _FUNCTIONS = {
     "bash": '{name}() {{ {files}compgen -W "$({ask})" -- "$1"; }}',
     "zsh": '{name}() {{ {files}compadd -- ${{(f)"$({ask})"}} }}',
 }
 _AT_IS_PART_OF_A_WORD = "COMP_WORDBREAKS=${COMP_WORDBREAKS//@/}"
-"""Else bash would take what follows the @ of a lesson for the name of a machine."""
+"""Otherwise bash would complete a name after the @ of a lesson as the name of a machine."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
     parser.add_argument("shell", choices=SHELLS, nargs="?", help="your shell")
-    what = "print the names that there are, as such a script asks for"
+    what = "print names for a completion script"
     parser.add_argument("--names", choices=list(NAMES), help=what)
 
 
@@ -76,11 +76,11 @@ def run(arguments: argparse.Namespace) -> int:
         print("\n".join(sorted(names)))  # none with characters that a shell interprets
         return 0
     if not arguments.shell:
-        raise UsageError("a completion script is for a shell", f"name one of {', '.join(SHELLS)}")
+        raise UsageError("lab completion needs a shell", f"name one of {', '.join(SHELLS)}")
     import shtab
 
     if arguments.shell not in shtab.SUPPORTED_SHELLS:
-        problem = f"the package shtab that is installed knows nothing of {arguments.shell}"
+        problem = f"the installed package shtab does not support {arguments.shell}"
         raise UsageError(problem, "install a later one")
     preamble = {
         shell: "\n".join(
@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def whole_parser() -> argparse.ArgumentParser:
-    """One parser that knows every verb with all its options, and what shells call to complete their values."""
+    """Return one parser with every verb and option, and the shell code that completes their values."""
     parser = Parser(prog="lab")
     verbs = parser.add_subparsers(dest="verb")
     for verb, text in list_all_verbs().items():
@@ -109,11 +109,11 @@ def whole_parser() -> argparse.ArgumentParser:
 
 
 def _function(kind: str) -> str:
-    return "_lab_scenarios_or_files" if kind == "scenarios" else f"_lab_{kind}"  # shtab sees by _files that / goes on
+    return "_lab_scenarios_or_files" if kind == "scenarios" else f"_lab_{kind}"  # shtab completes / after _files
 
 
 def _how_to_ask(kind: str) -> dict[str, str]:
-    """What stands in the script of each shell for names of a kind."""
+    """The code of each shell that completes names of a kind."""
     ask, files = _ASK.format(kind), kind == "scenarios"
     return {
         "bash": _function(kind),

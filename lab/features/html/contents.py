@@ -28,7 +28,7 @@ from lab.words import clip_middle, format_bytes, name_ranks
 
 _LONGEST = 400_000
 _MOST_CHARACTERS = 1_000_000
-"""Characters of all sources, and of each: to color them takes a second each million."""
+"""Most characters of all sources, and of each: coloring takes a second per million."""
 _MOST_SCRIPTS = 100
 _LONGEST_LINE = 20_000
 """A source with a longer line has no colors."""
@@ -118,7 +118,9 @@ def read_log_lines(record: Record) -> tuple[list[LogLine], list[str]]:
     selected = [_select_lines(record, rank, rank_entries, limit) for rank, rank_entries in sorted(entries.items())]
     left_out = [sentence for _, sentence in selected if sentence]
     if (cut := len(left_out)) > _MOST_SENTENCES:
-        left_out = [f"Of what {cut} ranks printed, only the beginning and the end are here; the whole is in {LOGS}/"]
+        left_out = [
+            f"The page has only the beginning and the end of the output of {cut} ranks; the whole is in {LOGS}/"
+        ]
     return sorted((line for lines, _ in selected for line in lines), key=lambda line: line.time), left_out
 
 
@@ -137,7 +139,7 @@ def _select_lines(record: Record, rank: int, entries: list[IndexEntry], limit: i
     gap_time = tail[0].time if tail else head[-1].time if head else entries[0].time
     source, log_path = f"rank {rank}" if rank >= 0 else "the check", f"{LOGS}/{rank_log(rank)}"
     gap = LogLine(rank, 0, gap_time, f"… left out here; the whole log is {log_path} in the record …")
-    left_out = f"Of what {source} printed ({format_bytes(total)}) only the beginning and the end are here"
+    left_out = f"The page has only the beginning and the end of the output of {source} ({format_bytes(total)})"
     return [*head, gap, *tail], f"{left_out}; the whole is in {log_path}"
 
 
@@ -172,7 +174,7 @@ _LARGEST_TEXT = 32 * 1000
 _MOST_LINES = 400
 _MOST_PIXELS = 50_000_000
 _LONGEST_NAME = 200
-_PAGE_IS_FULL = "the page holds as much as it may"
+_PAGE_IS_FULL = "the page is full"
 _SIGNS = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
@@ -217,9 +219,9 @@ def _read_file(record: Path | None, output: Output) -> tuple[bytes, int, str]:
             with open_file(record, f"{OUTPUTS}/{output.path}") as file:
                 return file.read(_LARGEST_PICTURE + 1), file.seek(0, 2), ""
     except RecordError:
-        reason = "it is no plain file of the record"
+        reason = "it is not a plain file of the record"
     except (OSError, ValueError) as error:
-        reason = reason if isinstance(error, FileNotFoundError) else "it cannot be read"
+        reason = reason if isinstance(error, FileNotFoundError) else "it is unreadable"
     return b"", output.bytes, reason
 
 
@@ -243,7 +245,7 @@ def _show_file(record: Path | None, output: Output, remaining_chars: int) -> Sho
         text, reason = None, _PAGE_IS_FULL
     elif text:
         lines = text.splitlines()
-        note = "" if size <= _LARGEST_TEXT and len(lines) <= _MOST_LINES else "the beginning of it"
+        note = "" if size <= _LARGEST_TEXT and len(lines) <= _MOST_LINES else "only its beginning"
         text = "\n".join(lines[:_MOST_LINES])
     name = clip_middle(output.path, _LONGEST_NAME).translate({ord("\n"): "\\n", ord("\t"): "\\t"})
     ranks = name_ranks(output.ranks) if output.ranks else ""

@@ -286,7 +286,7 @@ def _page(record: Record, evidence: Evidence, path: Path) -> tuple[bytes, dict[s
         number = f"{len(drawn)} of {len(steps)} steps"
         left_out.append(f"Pictures were drawn of {number}; the others show one of their kind.")
     if (sent := matrix_view(steps, ranks)) is None:
-        left_out.append(f"Who sent how much to whom is left out: {len(ranks):,} ranks are too many pairs.")
+        left_out.append(f"Traffic between ranks is left out: {len(ranks):,} ranks are too many pairs.")
     context = result.expectations, len(ranks), unrecorded_ranks(trace)
     pictures = {step.number: picture_of(step, *context) for step in drawn}
     critical = critical_path_of(evidence)

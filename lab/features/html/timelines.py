@@ -54,9 +54,8 @@ def call_lines(trace: Trace, steps: Iterable[Step], path: Collection[tuple[int, 
     """Yield a line for each call, rank by rank, in the order in which the calls began.
 
     `wait` is the time that the call waited for others. The call blocked its rank from `held` after its beginning (-1:
-    it
-    did not; -2: unknown) until `freed` before its end. Calls on the critical path, given as ranks with indices of their
-    calls, have `path` set.
+    it did not; -2: unknown) until `freed` before its end. Calls on the critical path, given as ranks with indices of
+    their calls, have `path` set.
     """
     step_by_call: dict[tuple[int, int], tuple[int, int]] = {}
     for step in steps:

@@ -25,7 +25,7 @@ def add_arguments(parser: Parser) -> None:
         "-o",
         type=Path,
         metavar="FILE",
-        help="where to write it (default: report.html in the record; suite.html beside the records; diff.html in the "
+        help="file to write (default: report.html in the record; suite.html next to the records; diff.html in the "
         "record of RUN2)",
     )
     parser.add_argument("--open", action="store_true", help="open it in the browser")
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def announce_page(arguments: argparse.Namespace, path: Path, data: dict[str, Any], sentences: list[str]) -> int:
-    """Print what was written, and open the page if `--open` was given."""
+    """Print the path of the page, and with `--open` open the page."""
     from lab.features.html.write import open_page
 
     problem = open_page(path) if arguments.open else ""

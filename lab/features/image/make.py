@@ -27,7 +27,7 @@ BUILD_BASE_VARIABLE = "LAB_IMAGE_BUILD_BASE"
 WHEELS_VARIABLE = "LAB_IMAGE_WHEELS"
 
 _RECORDER = "lab/node/recorder"
-"""Folder of the recorder in the build context, as in a checkout, where the Dockerfile can be built by hand."""
+"""Folder of the recorder in the build context, as in a checkout, where you can build the Dockerfile manually."""
 _MPI_FILES = ("pyproject.toml", "README.md", "torch_mpi/*.py", "torch_mpi/py.typed")
 """Files from which the wheel of the package in mpi/ is built."""
 _TORCH_WHEEL = re.compile(r"^torch-(\d[^-+]*)(?:\+[^-]*)?-")
@@ -66,14 +66,14 @@ def plan_build(
     """Decide a build from the arguments, the environment, and the wheels in a folder.
 
     Args:
-        base: base image; None: `LAB_IMAGE_BASE`, else the Dockerfile's own.
-        build_base: the same with g++ and Python's headers; None: `LAB_IMAGE_BUILD_BASE`, else the base image, where the
+        base: Base image; None: `LAB_IMAGE_BASE`, else the Dockerfile's own.
+        build_base: The same with g++ and Python's headers; None: `LAB_IMAGE_BUILD_BASE`, else the base image, where the
             build installs them if apt works.
-        wheels: folder with wheels of torch, numpy and what they need; None: `LAB_IMAGE_WHEELS`, else the index is used.
-        index_url: package index; None: `PIP_INDEX_URL`, else pip's own.
-        extra_index_url: additional package index; None: `PIP_EXTRA_INDEX_URL`.
-        torch: version of torch; None: the one among the wheels, else the Dockerfile's own.
-        environ: the environment with these variables.
+        wheels: Folder with wheels of torch, numpy, and their dependencies; None: `LAB_IMAGE_WHEELS`, else the index.
+        index_url: Package index; None: `PIP_INDEX_URL`, else pip's own.
+        extra_index_url: Additional package index; None: `PIP_EXTRA_INDEX_URL`.
+        torch: Version of torch; None: the one among the wheels, else the Dockerfile's own.
+        environ: The environment with these variables.
     """
     if wheels is None and (folder := environ.get(WHEELS_VARIABLE)):
         wheels = Path(folder)
@@ -96,7 +96,7 @@ def find_dockerfile() -> Path:
     if path.is_file():
         return path
     raise ImageError(
-        f"the Dockerfile of the node image is missing: there is no {path}",
+        f"the Dockerfile of the node image is missing: {path} does not exist",
         "this installation of the lab is incomplete: install it again",
     )
 
@@ -117,7 +117,7 @@ def _find_wheels(folder: Path) -> tuple[Path, ...]:
     wheel_files = tuple(sorted(path for path in folder.glob("*.whl") if path.is_file()))
     for package in ("torch", "numpy"):
         if not any(path.name.startswith(f"{package}-") for path in wheel_files):
-            raise ImageError(f"the folder of wheels {folder} holds no wheel of {package}", hint)
+            raise ImageError(f"the folder of wheels {folder} has no wheel of {package}", hint)
     return wheel_files
 
 
@@ -126,7 +126,7 @@ def _torch_version(wheels: tuple[Path, ...]) -> str:
     if len(versions) == 1:
         return versions[0]
     listed = ", ".join(versions) or "none"
-    raise ImageError(f"cannot choose among several versions of torch in {wheels[0].parent}: {listed}", "name one")
+    raise ImageError(f"{wheels[0].parent} has several versions of torch: {listed}", "name one with --torch")
 
 
 Event = Mapping[str, Any]
@@ -195,7 +195,7 @@ class EngineLog:
         known, detail = self._bytes.setdefault(layer, (0, 0)), event.get("progressDetail") or {}
         if status in _DONE:
             self._done.add(layer)
-        elif status != "Extracting":  # whose progress is in bytes of its own
+        elif status != "Extracting":  # its progress has other bytes
             self._bytes[layer] = (detail.get("current") or known[0], detail.get("total") or known[1])
         text = f"{len(self._done)} of {len(self._bytes)} layers"
         if whole := sum(size for _, size in self._bytes.values()):
@@ -206,7 +206,7 @@ class EngineLog:
 _AIR_GAPPED = "without a registry: `lab image build --base LOCAL_IMAGE --wheels DIR` (docs/air-gapped.md)"
 
 _HINTS: tuple[tuple[str, str], ...] = (
-    (r"no space left on device", "make room where the engine keeps its images; `docker system df` shows what takes it"),
+    (r"no space left on device", "free space where the engine keeps its images; `docker system df` shows its use"),
     (r"toomanyrequests|rate limit", "the registry limits anonymous pulls: `docker login`, or wait"),
     (
         r"CERTIFICATE_VERIFY_FAILED|SSLError|NewConnectionError|ReadTimeoutError|Temporary failure in name",
@@ -245,7 +245,7 @@ def is_transient(reason: str) -> bool:
 
 def pull_failed(image: str, reason: str) -> ImageUnfit:
     """Return the error for a missing image that cannot be pulled."""
-    return ImageUnfit(f"the image {image} is not here and cannot be pulled: {one_line(reason)}", _hint(reason))
+    return ImageUnfit(f"the image {image} does not exist here and the pull failed: {one_line(reason)}", _hint(reason))
 
 
 def build_failed(image: str, reason: str, *, step: str = "", tail: Sequence[str] = ()) -> ImageError:
@@ -254,7 +254,7 @@ def build_failed(image: str, reason: str, *, step: str = "", tail: Sequence[str]
         sentence = f"{step or 'a step'} exited with code {match[1]}"
     else:
         sentence = f"{step}: {one_line(reason)}" if step else one_line(reason)
-    text = f"the image {image} cannot be built: {sentence}"
+    text = f"the build of the image {image} failed: {sentence}"
     if tail:
         text += "\n" + "\n".join(f"  | {one_line(line, 160)}" for line in tail)
     return ImageError(text, _hint("\n".join((*tail, reason))) or "the lines above are the end of the build's output")
@@ -309,7 +309,7 @@ def build_from(
             for text in log.read(event):
                 announce(text)
     except Refused as refused:
-        raise ImageError(f"the engine refused building the image {tag}: {one_line(refused.explanation)}") from refused
+        raise ImageError(f"the engine refused to build the image {tag}: {one_line(refused.explanation)}") from refused
     step = f"step {log.step}" if log.step else ""
     if log.error:
         raise build_failed(tag, log.error, step=step, tail=list(log.tail))
@@ -381,7 +381,7 @@ def _events(connection: Connection, start: Callable[[], Iterable[Event]], action
             yield event
     except queue.Empty:
         raise ImageError(
-            f"no word from the engine for {format_duration(SILENT_S)} while {action}", "see the engine's own log"
+            f"no message from the engine for {format_duration(SILENT_S)} while {action}", "read the engine's own log"
         ) from None
     finally:
         left.set()

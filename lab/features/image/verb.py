@@ -1,4 +1,4 @@
-"""`lab image`: build the image of the nodes, or one with packages; list and remove what has packages."""
+"""`lab image`: build the image of the nodes, or one with packages; list and remove images with packages."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from lab.words import format_bytes
 
 _HOWTO = """examples:
   lab image build                                     the image of the nodes, from the lab's Dockerfile
-  lab image build --requirements requirements.txt     packages upon it, as `lab up --requirements` would
+  lab image build --requirements requirements.txt     add packages to it, as `lab up --requirements` does
   lab image list                                      images and environments with packages
   lab image prune                                     remove those that no cluster uses
 
-On the local engine there are no images: there, packages make a virtual environment."""
+The local engine has no images: it installs packages into a virtual environment."""
 _OF_THE_NODE_IMAGE = ("base", "build_base", "wheels", "torch", "index_url", "extra_index_url")
 
 
@@ -44,10 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     build.add_argument("--tag", default=DEFAULT_IMAGE, help=f"name of the image (default: {DEFAULT_IMAGE})")
     build.add_argument("--no-cache", action="store_true", help="build every step again, fetch every package again")
     shared.add_options(build, "--requirements")
-    build.add_argument("--image", help="with --requirements: the image that gets them (default: the lab's own)")
+    build.add_argument("--image", help="with --requirements: the image to extend (default: the lab's own)")
     list_ = actions.add_parser("list", help="list images and virtual environments with packages")
     for action in (build, list_, actions.add_parser("prune", help="remove those that no cluster uses")):
-        shared.add_options(action, "--engine", help="of which engine (default: auto)")
+        shared.add_options(action, "--engine", help="engine of the images (default: auto)")
         shared.add_options(action, "--json")
 
 
@@ -63,10 +63,12 @@ def _build(arguments: argparse.Namespace) -> int:
     from lab.features.image.make import build_image, plan_build
 
     if arguments.engine != AUTO and not issubclass(engine_class(arguments.engine) or object, ImageStore):
-        hint = "with --requirements it makes a virtual environment"
+        hint = "add --requirements to create a virtual environment"
         raise UsageError(f"the {arguments.engine} engine has no images", hint)
     if arguments.image:
-        raise UsageError("--image names what --requirements are added to", "name a base of the node image with --base")
+        raise UsageError(
+            "--image is the image that --requirements extends", "name a base of the node image with --base"
+        )
     context = plan_build(**{name: getattr(arguments, name) for name in _OF_THE_NODE_IMAGE})
     with Progress(quiet=arguments.json) as progress:
         info = build_image(Connection(), context, progress.announce, tag=arguments.tag, no_cache=arguments.no_cache)
@@ -75,11 +77,11 @@ def _build(arguments: argparse.Namespace) -> int:
 
 
 def _build_packages(arguments: argparse.Namespace) -> int:
-    """Prepare what `lab up --requirements` would use."""
+    """Prepare the packages of `lab up --requirements`."""
     if any(getattr(arguments, name) for name in _OF_THE_NODE_IMAGE) or arguments.tag != DEFAULT_IMAGE:
         raise UsageError(
-            "--requirements make another image upon the one of the nodes; the other options are for that one",
-            "first `lab image build` with those, then `lab image build --requirements FILE`",
+            "--requirements extends the node image, but the other options build it",
+            "run `lab image build` with those first, then `lab image build --requirements FILE`",
         )
     engine, why = select_engine(arguments.engine)
     with Progress(quiet=arguments.json) as progress:
@@ -93,7 +95,7 @@ def _build_packages(arguments: argparse.Namespace) -> int:
 
 
 def _prepared(arguments: argparse.Namespace) -> list[tuple[PackageStore, Prepared]]:
-    """Return what the selected engines have prepared, each once: some engines share it."""
+    """Return the images and environments of the selected engines, each once: some engines share them."""
     prepared: dict[str, tuple[PackageStore, Prepared]] = {}
     for engine in available_engines(arguments.engine)[0]:
         with suppress(ClusterUnfit):
@@ -108,12 +110,12 @@ def _list(arguments: argparse.Namespace) -> int:
 
     def table(style: Style) -> str:
         if not prepared:
-            return "nothing is there that was made of packages"
+            return "no image and no environment with packages"
         rows = [
-            [one.name, one.engine, one.base or "made in part", format_bytes(one.size_bytes), " ".join(one.requirements)]
+            [one.name, one.engine, one.base or "incomplete", format_bytes(one.size_bytes), " ".join(one.requirements)]
             for one in prepared
         ]
-        return table_text(["name", "engine", "upon", "size", "requirements"], rows, style)
+        return table_text(["name", "engine", "based on", "size", "requirements"], rows, style)
 
     return print_answer(arguments, lambda: list(map(asdict, prepared)), table)
 

@@ -1,4 +1,4 @@
-"""A terminal that one rank has while others print: what the rank writes there, and what waits until its line ends."""
+"""A terminal that one rank has while others print: the output of the rank, and lines that wait until its line ends."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from lab.words import format_count
 _MOST_KEPT_BYTES = 1 << 20
 _new_decoder = partial(getincrementaldecoder("utf-8"), "backslashreplace")
 _UNFINISHED = r"\x1b(?:\[[\d?]{0,6})?\Z"
-"""The beginning of a sequence whose end has not come yet."""
+"""The beginning of a control sequence without its end."""
 
 
 class SharedTerminal:
-    """The terminal of whoever runs a scenario, in the hands of one rank after another."""
+    """The terminal of the lab's user; one rank has it at a time."""
 
     def __init__(self, out: IO[str]) -> None:
         self._out = out
         self.rank: int | None = None
-        """Who has it."""
+        """The rank that has it."""
         self._raw = False
         self._open = False
-        """Whether the rank is in the middle of a line."""
+        """Whether that rank has written an unfinished line."""
         self._decoder = _new_decoder()
         self._rest = ""
-        """The beginning of a sequence."""
+        """The beginning of a control sequence."""
         self._kept: list[tuple[int, bytes]] = []
         self._kept_bytes = self._dropped = 0
 
     @property
     def busy(self) -> bool:
-        """Whether what is printed now would be in the way of what somebody types."""
+        """Whether output of others would now disturb what the user types."""
         return self.rank is not None and self._open
 
     def assign(self, rank: int | None, *, raw: bool) -> None:
-        """A rank has it now, or none; where `raw`, all that it writes may act."""
+        """Give it to a rank, or to none; with `raw`, its control sequences have their effect."""
         self.rank, self._raw, self._decoder, self._rest = rank, raw, _new_decoder(), ""
 
     def write(self, data: bytes) -> None:
-        """Show what the rank writes."""
+        """Show output of the rank."""
         text, self._rest = self._rest + self._decoder.decode(data), ""
         if not self._raw:
             if unfinished := re.search(_UNFINISHED, text):
@@ -55,14 +55,14 @@ class SharedTerminal:
             self._open = not text.endswith("\n")
 
     def end_line(self) -> None:
-        """Let what follows begin on a line of its own."""
+        """Make the next output start on a new line."""
         if self._open:
             self._open = False
             self._out.write("\n")
             self._out.flush()
 
     def keep(self, rank: int, block: bytes) -> None:
-        """Keep what a rank printed until it can be shown."""
+        """Keep output of another rank until it can be shown."""
         if self._kept_bytes + len(block) > _MOST_KEPT_BYTES:
             self._dropped += block.count(b"\n")
             return
@@ -70,7 +70,7 @@ class SharedTerminal:
         self._kept_bytes += len(block)
 
     def kept(self) -> Iterator[tuple[int, bytes]]:
-        """What can be shown now."""
+        """Show the kept output if possible."""
         if not self._kept or self.busy:
             return
         kept, self._kept, self._kept_bytes = self._kept, [], 0

@@ -1,4 +1,4 @@
-"""What ranks read of this process: its standard input, or its terminal, which one of them has at a time."""
+"""Input of ranks: the standard input of this process, or its terminal, which one rank has at a time."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _CHUNK_BYTES = 4096
 class Keyboard:
     """The terminal that is the standard input of this process.
 
-    Every key is read as it is while it is taken, Ctrl-C too; what is written to the terminal acts as ever.
+    In raw mode it delivers every key at once, Ctrl-C too. Output to the terminal works as usual.
     """
 
     def __init__(self, fd: int = 0) -> None:
         self.fd = fd
-        """What is typed can be read there while it is taken."""
+        """File descriptor of its keys."""
         self._before: list[Any] | None = None
 
     @classmethod
     def find(cls) -> Keyboard | None:
-        """The terminal, if somebody sits at it: both standard streams are one, and this process has it."""
+        """Return the terminal if a user has it: it is both standard streams, and this process is in its foreground."""
         try:
             usable = os.isatty(0) and os.isatty(1) and os.tcgetpgrp(0) == os.getpgrp()
         except OSError:
@@ -44,10 +44,10 @@ class Keyboard:
 
     @classmethod
     def require(cls) -> Keyboard:
-        """The terminal.
+        """Return the terminal.
 
         Raises:
-            UsageError: nobody sits at one.
+            UsageError: There is none.
         """
         keyboard = cls.find()
         if keyboard is None:
@@ -58,17 +58,17 @@ class Keyboard:
 
     @property
     def is_raw(self) -> bool:
-        """Whether keys are read as they are."""
+        """Whether it is in raw mode."""
         return self._before is not None
 
     @property
     def size(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """Return rows and columns."""
         columns, rows = os.get_terminal_size(self.fd)
         return rows, columns
 
     def enter_raw_mode(self) -> None:
-        """Have every key as it is typed, but for what was typed before."""
+        """Enter raw mode; keys from before stay readable."""
         if self._before is not None:
             return
         self._before = termios.tcgetattr(self.fd)
@@ -79,16 +79,16 @@ class Keyboard:
         termios.tcsetattr(self.fd, termios.TCSAFLUSH, raw)
 
     def restore(self) -> None:
-        """Put it back as it was."""
+        """Restore its mode."""
         if self._before is not None:
             termios.tcsetattr(self.fd, termios.TCSADRAIN, self._before)
             self._before = None
 
     def read(self) -> bytes:
-        """What was typed."""
+        """Read keys."""
         try:
             return os.read(self.fd, _CHUNK_BYTES)
-        except OSError:  # the terminal is gone
+        except OSError:  # the terminal no longer exists
             return b""
 
 
@@ -98,42 +98,42 @@ _TERMINAL_CHUNK_BYTES = 1 << 16
 _ENOUGH = b"\x1d"
 _HOW_TO_END = "Ctrl-] ends the run"
 _SIZE_S = 0.2
-"""So often it is looked at whether the size of the terminal has changed."""
+"""Interval of polling the size of the terminal."""
 _PATIENCE_S = 0.3
-"""A rank that goes on may come back so soon, because it made a step, before another one is given the terminal."""
+"""After a step, a rank at a breakpoint may return within this time; until then no other rank gets the terminal."""
 
 
 def choose_stdin(plan: Plan, observer: Observer, *, fed: bool) -> Stdin | None:
-    """What the ranks of a run read; None: nothing.
+    """Return the input of the ranks of a run; None: none.
 
     Args:
-        plan: says which rank has the terminal, if any.
-        observer: told who has it.
-        fed: whether rank 0 reads the standard input.
+        plan: Says which rank has the terminal, if any.
+        observer: Receives the rank that has it.
+        fed: Whether rank 0 reads the standard input.
 
     Raises:
-        UsageError: a launcher starts the ranks, or nobody sits at a terminal.
+        UsageError: A launcher starts the ranks, or there is no terminal.
     """
     if fed:
         if not plan.ranks_planned:
-            raise UsageError(f"rank 0 cannot read the standard input where {plan.launcher.name} starts it")
+            raise UsageError(f"with the launcher {plan.launcher.name}, rank 0 cannot read the standard input")
         return FedStdin(plan)
     keyboard = Keyboard.find() if plan.interactive is None else Keyboard.require()
     return Terminal(plan, keyboard, observer) if keyboard is not None else None
 
 
 class FedStdin(Stdin):
-    """What comes in on a descriptor of this process, for the first rank; no faster than that rank reads it."""
+    """Input from a descriptor of this process for the first rank, no faster than that rank reads it."""
 
     def __init__(self, plan: Plan, fd: int = 0) -> None:
         self._plan = plan
         self._fd = fd
         self._agents: AgentChannels | None = None
         self._underway = 0
-        """Bytes that the rank has not been given yet."""
+        """Bytes that the rank has not received yet."""
 
     def kind(self, rank: int) -> str:
-        """What a rank reads."""
+        """Return the kind of input of a rank."""
         return messages.FED if rank == _RANK else messages.NOTHING
 
     def start_reading(self, agents: AgentChannels) -> None:
@@ -142,7 +142,7 @@ class FedStdin(Stdin):
         agents.add_reader(self._fd, self._read)
 
     def handle_message(self, message: wire.Message) -> None:
-        """Read on when what was sent is taken, and no more when nobody reads."""
+        """Read again once the rank has read everything; stop if it no longer reads."""
         if isinstance(message, messages.InputDelivered) and self._agents is not None:
             self._underway -= message.bytes
             self._agents.remove_reader(self._fd)
@@ -152,7 +152,7 @@ class FedStdin(Stdin):
                 self._agents.add_reader(self._fd, self._read)
 
     def stop_reading(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         if self._agents is not None:
             self._agents.remove_reader(self._fd)
         self._agents = None
@@ -176,12 +176,12 @@ class FedStdin(Stdin):
 
 
 class Terminal(Stdin):
-    """Gives what is typed to the rank that has the terminal.
+    """Sends keys to the rank that has the terminal.
 
     Args:
-        plan: says which rank has it from the start; None: those that ask for it, in turn.
-        keyboard: the terminal.
-        observer: told who has it.
+        plan: Says which rank has it from the start; None: the ranks that request it, one after the other.
+        keyboard: The terminal.
+        observer: Receives the rank that has it.
     """
 
     def __init__(self, plan: Plan, keyboard: Keyboard, observer: Observer) -> None:
@@ -191,44 +191,44 @@ class Terminal(Stdin):
         self._agents: AgentChannels | None = None
         self._has: int | None = plan.interactive
         self._left: int | None = None
-        """Who had it last and may come back."""
+        """The last rank that had it and may return."""
         self._until = 0.0
         self._waiting: dict[int, messages.Breakpoint] = {}
         self._over: set[int] = set()
         self._size: tuple[int, int] | None = None
-        """As the rank knows it."""
+        """The size that the rank knows."""
         self._held_since: float | None = None
         self._held_s = 0.0
 
     def kind(self, rank: int) -> str:
-        """What a rank reads."""
+        """Return the kind of input of a rank."""
         if self._plan.interactive is None:
             return messages.ON_REQUEST
         return messages.OWN if rank == self._plan.interactive else messages.ANOTHERS
 
     def env(self, rank: int) -> dict[str, str]:
-        """The kind of terminal, for the rank that has it."""
+        """Return the kind of terminal, for the rank that has it."""
         return {"TERM": os.environ.get("TERM", "dumb")} if rank == self._plan.interactive else {}
 
     @property
     def held(self) -> bool:
-        """Whether somebody at the terminal keeps ranks from going on."""
+        """Whether a rank waits for the user."""
         return self._held_since is not None
 
     @property
     def held_s(self) -> float:
-        """For how long that was so until now."""
+        """Seconds for which a rank has waited for the user."""
         return self._held_s + (time.monotonic() - self._held_since if self._held_since is not None else 0.0)
 
     def start_reading(self, agents: AgentChannels) -> None:
-        """Give it to the rank that is to have it."""
+        """Give the terminal to the rank that the plan names."""
         self._agents = agents
         if self._has is not None:
             self._attach(agents, self._has)
             self._observer.terminal(self._has, f"{self._name(self._has)} has the terminal; {_HOW_TO_END}", raw=True)
 
     def handle_message(self, message: wire.Message) -> None:
-        """A rank asks for it, has no use for it any more, or has ended."""
+        """Handle the request of a rank, its release of the terminal, or its end."""
         if isinstance(message, messages.Breakpoint):
             if self.kind(message.rank) == messages.ON_REQUEST and message.rank not in self._over:
                 self._waiting[message.rank] = message
@@ -245,7 +245,7 @@ class Terminal(Stdin):
             self.poll()
 
     def poll(self) -> float:
-        """Tell who has it of its size, or give it to whoever is next."""
+        """Send a new size to the rank that has the terminal, or give the terminal to the next rank."""
         if self._agents is None:
             return SELDOM_S
         if self._has is not None:
@@ -261,7 +261,7 @@ class Terminal(Stdin):
         return max(0.0, self._until - now) if self._left is not None else SELDOM_S
 
     def stop_reading(self) -> None:
-        """Put the terminal back as it was."""
+        """Restore the mode of the terminal."""
         if self._agents is not None and (self._has is not None or self._left is not None):
             self._has = None
             self._release()

@@ -14,13 +14,13 @@ _SHELL = ["/bin/sh", "-c", "command -v bash >/dev/null && exec bash || exec sh"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    about = "node0, node1, ... or its number (default: node0)"
+    about = "node0, node1, ... or a number (default: node0)"
     shared.add_options(parser, "node", nargs="?", default="node0", help=about, complete="nodes")
     shared.add_options(parser, "--name", "--engine")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Open it; the exit code is the shell's."""
+    """Open a shell; the exit code is that of the shell."""
     cluster = Cluster(name=arguments.name, engine=arguments.engine)
     info = cluster.existing()
     return require_capability(cluster.engine, Console).execute(

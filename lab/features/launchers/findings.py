@@ -28,10 +28,10 @@ def with_attempts(last: Judgement, attempts: Sequence[Attempt], facts: RunFacts,
     """Add to the judgement of the last attempt what ended the earlier ones.
 
     Args:
-        last: the judgement.
-        attempts: all of them, including the last.
-        facts: of the run.
-        max_restarts: how often its launcher may restart the workers.
+        last: The judgement.
+        attempts: All of them, including the last.
+        facts: Of the run.
+        max_restarts: How often its launcher may restart the workers.
     """
     restarts = format_count(len(attempts) - 1, "restart")
     if last.verdict == "passed":
@@ -66,7 +66,7 @@ def _ends(attempts: Sequence[Attempt]) -> str:
         if attempt.culprit is None and attempt.verdict == "error":
             resized = attempt.world_size != following.world_size  # fewer ranks than expected may have started
             size = f" with {format_count(following.world_size, 'rank')}" if resized else ""
-            what = f"the launcher began anew{size}, though nobody had failed, after"
+            what = f"the launcher restarted the workers{size}, though no rank had failed, after"
         numbers.setdefault(what, []).append(attempt.number)
     clauses = [f"{what} {name_attempts(ours)}" for what, ours in numbers.items()]
     hidden_count = len(clauses) - _MOST_CLAUSES

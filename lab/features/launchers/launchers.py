@@ -61,10 +61,10 @@ class TorchrunLauncher(Launcher):
         least, most = _size(layout)
         nodes = len(layout.addresses)
         if least > nodes:
-            return f"torchrun waits for {format_count(least, 'node')} (min_nodes), and the run has {nodes}"
+            return f"torchrun waits for {format_count(least, 'node')} (min_nodes), but the run has {nodes}"
         if least > most:
             count = format_count(least, "node")
-            return f"torchrun waits for {count} (min_nodes), and takes no more than {most} (max_nodes)"
+            return f"torchrun waits for {count} (min_nodes), but accepts at most {most} (max_nodes)"
         return ""
 
     def starters(self, layout: Layout) -> tuple[Starter, ...]:
@@ -106,7 +106,7 @@ _REQUEST_PREFIX = "HYDRA_LAUNCH: "
 """Prefix of a line of `mpiexec -launcher manual`: the command of a proxy to start on its node."""
 _PROXY, _NUMBER = "hydra_pmi_proxy", "--proxy-id"
 _MPICH = {
-    "MPIR_CVAR_CH4_CMA_ENABLE": "0",  # it reads other processes' memory, which no worker of the lab may do
+    "MPIR_CVAR_CH4_CMA_ENABLE": "0",  # it reads other processes' memory, which workers may not do
     "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",  # waiting ranks yield to computing ones: nodes share cores
 }
 _MODULES = ("mpi4py", "torch_mpi")

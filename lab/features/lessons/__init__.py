@@ -1,4 +1,4 @@
-"""Lessons: a question, a prediction, the run, and whether the prediction held."""
+"""Lessons: a question, a prediction, the run, and whether the prediction was right."""
 
 from lab.feature import Feature
 

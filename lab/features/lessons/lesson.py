@@ -1,4 +1,4 @@
-"""A lesson: its question, a prediction, the run, and whether the prediction held, as text and as HTML."""
+"""A lesson: its question, a prediction, the run, and whether the prediction was right, as text and as HTML."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ class Lesson(Frozen):
         """Run the lesson, compare the run with the prediction, and store the result.
 
         Args:
-            reply: the prediction, as `Question.parse_reply` returns it; empty for none.
-            cluster: the cluster to run it on.
-            observer: watches the run.
-            options: the options of the run.
+            reply: The prediction, as `Question.parse_reply` returns it; empty for none.
+            cluster: The cluster to run it on.
+            observer: Watches the run.
+            options: The options of the run.
 
         Raises:
-            LabError: the run could not start.
+            LabError: The run could not start.
         """
         result = cluster.run(self.scenario, observer=observer, options=options)
         right = self._compute_answer(result)
@@ -134,13 +134,13 @@ class Lesson(Frozen):
         """Answer the question, run the lesson, and return what it showed.
 
         Args:
-            reply: one of the choices, a number, or any text, as the question wants.
-            engine: `auto`, `docker` or `local`.
-            options: the options of `Cluster.run`.
+            reply: One of the choices, a number, or any text, depending on the question.
+            engine: `auto`, `docker`, or `local`.
+            options: The options of `Cluster.run`.
 
         Raises:
-            UsageError: the question does not allow this reply.
-            LabError: the run could not start.
+            UsageError: The question does not allow this reply.
+            LabError: The run could not start.
         """
         reply = self.question.parse_reply(str(reply))
         return self.run(reply, Cluster(engine=engine), options=RunOptions(**options))
@@ -162,13 +162,13 @@ def learn(name: str | Path, *, person: str | None = None, folder: Path | None = 
     """Load a lesson by its name, such as `scatter`, or by its file.
 
     Args:
-        name: the name of the lesson, or the file of a scenario.
-        person: the person whose progress is stored; by default the user.
-        folder: the folder with the lesson; by default `scenarios`, then the lessons that come with the lab.
+        name: The name of the lesson, or the file of a scenario.
+        person: The person whose progress is stored; by default the user.
+        folder: The folder with the lesson; by default `scenarios`, then the lessons that come with the lab.
 
     Raises:
-        UsageError: no lesson has that name, or the scenario has no key `learn`.
-        ScenarioError: the scenario is not valid.
+        UsageError: No lesson has that name, or the scenario has no key `learn`.
+        ScenarioError: The scenario is not valid.
     """
     person_name, file = progress.resolve_person(person), Path(name)
     file = file if file.suffix else find_lesson(str(name), [folder] if folder else None)
@@ -240,17 +240,17 @@ def lesson_result_text(done: LessonResult, style: Style) -> str:
 
 
 def render_judgment(prediction: Prediction, result: Result, style: Style) -> list[str]:
-    """Render whether the prediction held; empty without a prediction and without a right answer."""
+    """Render whether the prediction was right; empty without a prediction and without a right answer."""
     reply, answer = prediction.prediction, prediction.answer
     if not result.passed:
-        message = "The run did not come out as the lesson wants it, so nothing is held against your prediction."
+        message = "The run did not end as the lesson expects, so the lab does not judge your prediction."
         return [style.paint(wrap_text(message), "yellow")] if reply else []
     if prediction.right is None:
         answer_line = [f"Right is: {answer}"] if answer else []
         predicted = [f"You predicted: {reply}"] if reply else []
         return [style.paint(wrap_text(line), "bold") for line in (*predicted, *answer_line)]
     if prediction.right:
-        return [style.paint(wrap_text(f"✔ Your prediction held: {reply}"), "green", "bold")]
+        return [style.paint(wrap_text(f"✔ Your prediction is right: {reply}"), "green", "bold")]
     return [style.paint(wrap_text(f"✘ You predicted: {reply}"), "red", "bold"), wrap_text(f"Right is: {answer}")]
 
 

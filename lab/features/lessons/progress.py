@@ -88,7 +88,7 @@ class Attempt:
     prediction: str = ""
     """Empty if the person predicted nothing."""
     right: bool | None = None
-    """Whether the prediction held; None without a prediction, or if nothing can be compared with it."""
+    """Whether the prediction was right; None without a prediction, or if nothing can be compared with it."""
     run: str = ""
     """Name of the run."""
     time: float = 0.0
@@ -102,7 +102,7 @@ class Progress(Frozen):
     attempts: tuple[Attempt, ...] = ()
     """In the order in which they were made."""
     problem: str = ""
-    """A sentence that says what cannot be read; empty if nothing is damaged."""
+    """A sentence about unreadable parts; empty if nothing is damaged."""
 
     @property
     def counted_attempts(self) -> dict[str, Attempt]:
@@ -128,7 +128,7 @@ def resolve_person(name: str | None) -> str:
     """Return the name under which progress is stored; by default the name of the user.
 
     Raises:
-        UsageError: the name cannot be the name of a file.
+        UsageError: The name cannot be the name of a file.
     """
     if name is None:
         try:
@@ -137,7 +137,7 @@ def resolve_person(name: str | None) -> str:
             name = f"uid{os.getuid()}"
         name = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).lstrip(".-")[:63] or f"uid{os.getuid()}"
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} cannot name a person", "use at most 63 letters, digits and _.-, not . or - first")
+        raise UsageError(f"{name!r} cannot name a person", "use at most 63 letters, digits, and _.-, not . or - first")
     return name
 
 
@@ -145,7 +145,7 @@ def record_attempt(person: str, attempt: Attempt) -> None:
     """Append an attempt to a person's progress file.
 
     Raises:
-        LabError: the file cannot be written.
+        LabError: The file cannot be written.
     """
     folder, name = progress_folder(), f"{person}{_SUFFIX}"
     try:
@@ -155,7 +155,7 @@ def record_attempt(person: str, attempt: Attempt) -> None:
             file.write(b"\n" * is_cut + json.dumps(asdict(attempt)).encode() + b"\n")
     except (OSError, RecordError) as error:
         raise LabError(
-            f"your progress cannot be kept in {folder / name}: {_describe_error(error)}",
+            f"cannot write your progress to {folder / name}: {_describe_error(error)}",
             f"set {FOLDER_VARIABLE} to a folder that you can write",
         ) from error
 
@@ -174,9 +174,9 @@ def read_progress(person: str) -> Progress:
     except FileNotFoundError:
         return Progress(person=person)
     except (OSError, RecordError) as error:
-        return Progress(person=person, problem=f"{folder / name} cannot be read: {_describe_error(error)}")
+        return Progress(person=person, problem=f"cannot read {folder / name}: {_describe_error(error)}")
     lines = "1 line" if damaged == 1 else f"{damaged} lines"
-    problem = f"{folder / name}: {lines} cannot be read; the rest counts, and nothing in it is changed"
+    problem = f"{folder / name}: {lines} cannot be read; the rest counts, and the file stays as it is"
     return Progress(person=person, attempts=tuple(attempts), problem=problem if damaged else "")
 
 
@@ -188,7 +188,7 @@ def read_all_progress() -> list[Progress]:
     """Read the progress of all persons, in the order of their names.
 
     Raises:
-        LabError: the folder cannot be read.
+        LabError: The folder cannot be read.
     """
     folder = progress_folder()
     try:
@@ -196,7 +196,7 @@ def read_all_progress() -> list[Progress]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise LabError(f"{folder} cannot be read: {error.strerror}") from error
+        raise LabError(f"cannot read {folder}: {error.strerror}") from error
     return [read_progress(name) for name in names if _NAME.fullmatch(name)]
 
 
@@ -245,9 +245,9 @@ def path_text(path: LearningPath, progress: Progress, next_lesson: str, style: S
     if hits + misses:
         count += f", {hits} of {format_count(hits + misses, 'prediction')} right"
     lines = [style.paint(legend, "dim"), count]
-    lines.append(f"next: lab learn {next_lesson}" if next_lesson else "That was all of them.")
+    lines.append(f"next: lab learn {next_lesson}" if next_lesson else "You have done all lessons.")
     if next_lesson:
-        lines.append(style.paint("`lab up --nodes 3` first, and lessons begin without a wait", "dim"))
+        lines.append(style.paint("`lab up --nodes 3` first, and lessons start without a wait", "dim"))
     lines += [style.paint(progress.problem, "yellow")] if progress.problem else []
     return "\n".join([*parts, "", *lines])
 
@@ -281,7 +281,7 @@ def summary_json(path: LearningPath, all_progress: Sequence[Progress]) -> dict[s
 def summary_text(path: LearningPath, all_progress: Sequence[Progress], style: Style) -> str:
     """Render a row for each person with a sign for each lesson, then a row for each lesson with its predictions."""
     if not all_progress:
-        return "Nobody has taken a lesson yet."
+        return "No one has done a lesson yet."
     data, numbers = summary_json(path, all_progress), ("done", "right", "wrong")
     names = [lesson["lesson"] for lesson in data["lessons"]]
     chapters = {title: of for title, of in path.chapters.items() if not {*of}.isdisjoint(names)}

@@ -92,8 +92,8 @@ class Question(Frozen):
         """Return the right answer for a run of this size: a choice or a number; empty if it is unknown.
 
         Args:
-            notes: the notes that the scenario expects, by name.
-            size: the size of the run.
+            notes: The notes that the scenario expects, by name.
+            size: The size of the run.
         """
         if self.answer in self.choices:
             return str(self.answer)
@@ -120,14 +120,14 @@ class Question(Frozen):
         With choices, return the choice that the reply names by letter, by text, or nearly; else a number or any text.
 
         Raises:
-            UsageError: the question does not allow this reply.
+            UsageError: The question does not allow this reply.
         """
         reply = " ".join(reply.split())
         if not reply or (not self.choices and self.is_open):
             return reply
         if not self.choices:
             if _parse_number(reply) is None:
-                raise UsageError(f"found {reply!r}; allowed: a number, such as 3, 0.5 or 1/3")
+                raise UsageError(f"found {reply!r}; allowed: a number, such as 3, 0.5, or 1/3")
             return reply
         choice = self._match_choice(reply)
         if choice is None:
@@ -172,7 +172,7 @@ def question_kind() -> Kind:
         question: Question = mapping_section.read(value)
         problem = _check_choices(question.choices)
         if not problem and question.choices and question.is_open:
-            problem = "choices need an answer; allowed: the key 'answer' too"
+            problem = "`choices` needs the key `answer`"
         if problem:
             raise value.problem(problem)
         problem = _check_answer(question, value.reading.known) if value.reading.is_clean else ""
@@ -229,8 +229,8 @@ def _check_answer(question: Question, known: Mapping[str, Any]) -> str:
             return ""
     except ScenarioError as error:
         return error.message
-    what = "one of the choices" if question.choices else "a number, or choices to it"
-    return f"it is none that can be given; allowed: {what}"
+    what = "one of the choices" if question.choices else "a number; or add choices"
+    return f"no reply can be equal to it; allowed: {what}"
 
 
 def _equals_choice(choice: str, value: Any) -> bool:
@@ -267,7 +267,7 @@ class Prediction(Frozen):
     answer: str = ""
     """The right answer; empty if the question is open, or if the run does not show it."""
     right: bool | None = None
-    """Whether the prediction held; None without a prediction, or if nothing can be compared with it."""
+    """Whether the prediction was right; None without a prediction, or if nothing can be compared with it."""
     insight: str = ""
     """What the lesson teaches."""
 
@@ -279,7 +279,7 @@ class Prediction(Frozen):
         """Write the prediction into the record of its run, completely or not at all.
 
         Raises:
-            RecordError: the file cannot be written.
+            RecordError: The file cannot be written.
         """
         try:
             write_file(folder, PREDICTION, json.dumps(self.to_json(), indent=2).encode())

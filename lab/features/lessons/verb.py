@@ -28,15 +28,15 @@ _PIPE_WAIT_S = 2.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "lab learn [LESSON | --next | --summary] [options]"
     parser.epilog = (
-        "Without a lesson it shows the learning path and what of it is done. Progress is kept in a file for each "
-        f"person; {progress.FOLDER_VARIABLE} names a folder for it that a class on one machine shares."
+        "Without a lesson, print the learning path and what you have done of it. Each person's progress is a file; "
+        f"{progress.FOLDER_VARIABLE} names its folder, which a class on one machine can share."
     )
     about = "its name, such as scatter, or a scenario's file"
     shared.add_options(parser, "scenario", metavar="LESSON", nargs="?", help=about, complete="lessons")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--next", action="store_true", help="take the first lesson of the path that is not done")
-    which.add_argument("--summary", action="store_true", help="show everybody's lessons, and what was predicted")
-    parser.add_argument("--folder", type=Path, help="where to look (default: scenarios, then the lab's own lessons)")
+    which.add_argument("--next", action="store_true", help="do the first lesson of the path that you have not done")
+    which.add_argument("--summary", action="store_true", help="show the lessons and the predictions of all persons")
+    parser.add_argument("--folder", type=Path, help="folder of lessons (default: scenarios, then the lab's lessons)")
     parser.add_argument("--as", dest="person", metavar="NAME", help="whose progress it is (default: the user's)")
     shared.add_options(parser, "--nodes", "--nproc-per-node")
     parser.add_argument("--answer", metavar="TEXT", help="your prediction, instead of being asked for it")
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     path, person = progress.load_learning_path(arguments.folder), progress.resolve_person(arguments.person)
     if arguments.scenario and (arguments.next or arguments.summary):
         option = "--next" if arguments.next else "--summary"
-        raise UsageError(f"{option} and the lesson {arguments.scenario} do not go together", "leave one of them out")
+        raise UsageError(f"{option} and the lesson {arguments.scenario} exclude each other", "remove one of them")
     if arguments.summary:
         shown = path, progress.read_all_progress() if arguments.person is None else [read_progress(person)]
         return print_answer(arguments, lambda: summary_json(*shown), lambda style: summary_text(*shown, style))
@@ -116,13 +116,13 @@ def _choose_next(outcome: LessonResult, arguments: argparse.Namespace) -> str:
     if arguments.json:
         return ""
     if not outcome.next:
-        print_sanitized("\nThat was all of them.")
+        print_sanitized("\nYou have done all lessons.")
         return ""
     if not (_is_terminal() and sys.stdout.isatty()):
         print_sanitized(f"\nnext: lab learn {outcome.next}")
         return ""
     try:
-        reply = input(f"\nnext: {sanitize_text(outcome.next)} (Enter to go on, q to end): ")
+        reply = input(f"\nnext: {sanitize_text(outcome.next)} (Enter to continue, q to end): ")
     except EOFError:
         print()
         return ""

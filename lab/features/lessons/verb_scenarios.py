@@ -29,7 +29,7 @@ def read_chapters(folder: Path) -> dict[str, list[str]]:
     """Read the learning path of a folder: chapter -> scenario files, in order; empty if the folder has no path.
 
     Raises:
-        ScenarioError: a scenario comes before the first chapter.
+        ScenarioError: A scenario comes before the first chapter.
     """
     file = folder / PATH_FILE
     if not file.exists():
@@ -42,16 +42,16 @@ def read_chapters(folder: Path) -> dict[str, list[str]]:
             names = chapters.setdefault(text.lstrip("# "), [])
         elif text:
             if names is None:
-                raise ScenarioError(f"{file}:{number}:1: {text} stands before the first chapter (`# Name`)")
+                raise ScenarioError(f"{file}:{number}:1: {text} comes before the first chapter (`# Name`)")
             names.append(text)
     return chapters
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = f"What is listed by name is a lesson: `lab learn NAME`, `lab run {SIGN}NAME`, `lab new --from NAME`"
-    about = "where to look (default: scenarios, and the lessons that come with the lab)"
+    parser.epilog = f"A name in the list is a lesson: `lab learn NAME`, `lab run {SIGN}NAME`, `lab new --from NAME`"
+    about = "folder of scenarios (default: scenarios, and the lessons that come with the lab)"
     parser.add_argument("folder", type=Path, nargs="?", help=about)
-    about = "say which of them can run on it, and why the others cannot: gloo, mpi, nccl"
+    about = "show which of them can run on a backend, and why the others cannot: gloo, mpi, nccl"
     shared.add_options(parser, "--backend", help=about)
     shared.add_options(parser, "--json")
 

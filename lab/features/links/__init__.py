@@ -1,4 +1,4 @@
-"""Links: which links between nodes were slow, lost much, or failed for a while, for `lab explain`."""
+"""Links: links between nodes that are slow, lose many packets, or fail for a while, for `lab explain`."""
 
 from lab.feature import Feature
 

@@ -1,7 +1,7 @@
-"""Find connections between nodes that were broken when a run was over, or that broke by themselves.
+"""Find connections between nodes that were broken at the end of a run, or that broke without a known cause.
 
-A node is named if most nodes still reach each other and it reaches none of them. If the network split without a
-majority, or if only links between reachable nodes are affected, the links are named and no node.
+The finding names a node if most nodes still reach each other and it reaches none of them. Otherwise it names the links:
+the network split without a majority, or only links between reachable nodes failed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Pair = tuple[str, str]
 
 
 class Cut(Finding):
-    """A break in the network between nodes that was there when the run was over."""
+    """A break in the network between nodes at the end of the run."""
 
     kind: Kind = FindingKind.CUT_OFF
     how: Literal["links", "halves", "nodes"]
@@ -36,12 +36,12 @@ class Cut(Finding):
     one_way: tuple[tuple[str, str] | None, ...] = ()
     """For each link: the direction in which data still arrived, if known."""
     direction: Literal["", "sent", "received"] = ""
-    """For a single node: what still worked, data that it sent or data that was sent to it."""
+    """For a single node: the direction that still worked, data that it sent or data for it."""
 
     def render(self) -> Words:
         """Say between which nodes nothing was acknowledged."""
         silent = f"nothing was acknowledged for at least {format_duration(self.seconds)}"
-        arrived = " (what {0} sent arrived, the answers of {1} did not)"
+        arrived = " (what {0} sent arrived, but the answers of {1} did not)"
         ways = [arrived.format(*way) if way else "" for way in self.one_way]
         if self.how == "links":
             shown = [f"{pair}{way}" for pair, way in zip(describe_pairs(self.links), ways, strict=True)]
@@ -54,8 +54,8 @@ class Cut(Finding):
         else:
             detail = {
                 "": silent,
-                "sent": "what it sent arrived, and nothing that was sent to it did",
-                "received": "what was sent to it arrived, and nothing that it sent did",
+                "sent": "its data arrived at the others, but their data did not arrive at it",
+                "received": "their data arrived at it, but its data did not arrive at the others",
             }[self.direction]
             were = "was" if len(self.nodes) == 1 else "were"
             what = f"{join_words(self.nodes)} {were} cut off from {join_words(self.parts[0])}: {detail}"
@@ -63,7 +63,7 @@ class Cut(Finding):
 
 
 class ConnectionReset(Finding):
-    """Connections that broke by themselves."""
+    """Connections that broke without a known cause."""
 
     kind: Kind = FindingKind.CONNECTION_RESET
     links: tuple[tuple[str, str], ...]
@@ -76,17 +76,17 @@ class ConnectionReset(Finding):
         how = "refused" if self.refused else "reset"
         if not self.node:
             pairs = join_words(describe_pairs(self.links))
-            return f"the connection between {pairs} was {how} while both were there: it broke by itself"
+            return f"the connection between {pairs} was {how} though both nodes were up: it broke by itself"
         others = join_words(sorted({node for pair in self.links for node in pair} - {self.node}))
         there = f"{name_ranks(self.ranks)} ran there"
-        return f"the connections of {self.node} to {others} were {how} while all were there; {there}"
+        return f"the connections of {self.node} to {others} were {how} though all nodes were up; {there}"
 
 
-# -- nodes that were cut off from others when the run was over
+# -- nodes that were cut off from others at the end of the run
 
 
 def find_cut_nodes(evidence: Evidence) -> list[Finding]:
-    """Return where the network was broken when the run was over, and which nodes were cut off."""
+    """Return the break in the network at the end of the run, and the nodes that it cut off."""
     facts = evidence.facts
     nodes = {rank.rank: rank.node for rank in facts.ranks}
     cut = find_cut(facts.network, {*nodes.values()} - {lost.node for lost in facts.lost_nodes} - {""}, nodes)
@@ -94,7 +94,7 @@ def find_cut_nodes(evidence: Evidence) -> list[Finding]:
 
 
 def find_cut(network: Network, nodes: Collection[str], ranks: Mapping[int, str] | None = None) -> Cut | None:
-    """Return where the network between nodes was broken when the run was over; None if it was not."""
+    """Return the break in the network between nodes at the end of the run; None if there was none."""
     broken = [(one, other) for one, other in combinations(sorted(nodes), 2) if network.lost(one, other)]
     if not broken or not network.stuck:
         return None
@@ -125,7 +125,7 @@ def _direction(
     return "" if sent == came else "sent" if sent else "received"
 
 
-# -- connections that broke by themselves, according to the errors of the first ranks to fail
+# -- connections that broke without a known cause, according to the errors of the first ranks to fail
 #
 # When a peer ends, a rank's connection to it is closed or reset. If the peer had raised nothing by then, and later
 # failed only because of lost connections, then the connection itself broke.
@@ -142,7 +142,7 @@ Together = Callable[[int, str], bool]
 
 
 def find_broken_links(evidence: Evidence) -> list[Finding]:
-    """Return the connection that broke first, by itself; names a node if several of its connections did."""
+    """Return the connection that broke first, without a known cause; names a node if several of its connections did."""
 
     def together(rank: int, node: str) -> bool:
         hit = evidence.broken_call(rank) if evidence.has_readable_trace else None

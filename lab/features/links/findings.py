@@ -48,7 +48,7 @@ class Flap(Finding):
         step = f"; {self.step} took {format_duration(self.step_s)} meanwhile" if self.step_s is not None else ""
         there = ran_there(self.ranks)
         silent = f"nothing was acknowledged between {where} {times} at least {least}"
-        return f"{silent}, and then it came through{step}{there}"
+        return f"{silent}, and then the data arrived{step}{there}"
 
 
 class SlowLink(Finding):
@@ -76,7 +76,7 @@ class SlowLink(Finding):
             what = f"{again}, up to {self.worst:.1%} of all, between others {self.rest:.2%}"
         else:
             worst, rest = format_bytes(round(self.worst)), format_bytes(round(self.rest))
-            full = "though there was more to send, and it was read at once"
+            full = "though more data was waiting, and the receiver read at once"
             what = f"data went {between} at {worst}/s, {full}; between others at {rest}/s and more"
         return f"{what}{ran_there(self.ranks)}"
 
@@ -109,8 +109,8 @@ class _Silence(NamedTuple):
 def find_flaps(evidence: Evidence) -> Iterator[Finding]:
     """Yield silences between nodes that ended.
 
-    A node is named if there are several such links and it is at one end of all of them. For a single link no node is
-    named.
+    The finding names a node if there are several such links and it is at one end of all of them. It names no node for a
+    single link.
     """
     known = [(one, _meanwhile(evidence, one)) for one in sorted(_silences(evidence), key=lambda one: one[:2])]
     silences = [one for one, step in known if step or one.is_over]
@@ -198,7 +198,7 @@ Reports = Mapping[Pair, tuple[list[Connections], list[Connections]]]
 def find_slow_links(evidence: Evidence) -> Iterator[Finding]:
     """Yield links with long round trips, or with many losses, or with low rates.
 
-    A node is named if all slow links are links of it.
+    The finding names a node if all slow links are links of it.
     """
     reports: dict[Pair, tuple[list[Connections], list[Connections]]] = defaultdict(lambda: ([], []))
     for event in evidence.record.events():

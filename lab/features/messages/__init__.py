@@ -1,4 +1,4 @@
-"""Messages: point-to-point messages that cannot come, for verdicts and `lab explain`."""
+"""Messages: point-to-point messages that cannot arrive, for verdicts and `lab explain`."""
 
 from lab.feature import Feature
 

@@ -1,4 +1,4 @@
-"""Find messages that cannot come, and ranks that left their loop for one.
+"""Find messages that cannot arrive, and ranks that left their loop for one.
 
 Such a message is a send without a receive, or a receive without a send.
 """
@@ -25,7 +25,7 @@ _How = Literal["neighbour", "no_such_rank", "passing_by", "other_peers", "nobody
 
 
 class Strayed(Finding):
-    """The rank of a ring that waits in something else than the next call of its own loop."""
+    """The rank of a ring that waits in another call than the next one of its own loop."""
 
     kind: Kind = FindingKind.DEADLOCK
     cycle: tuple[int, ...]
@@ -36,12 +36,12 @@ class Strayed(Finding):
     def render(self) -> Words:
         """Say where it waited, and how its loop would have continued."""
         waited, usual = f"{describe_wait(self.wait)}{render_waited(self.seconds)}", describe_wait(self.usual)
-        head = f"rank {self.wait.rank} waited in {waited}, where in its rounds before it went on with {usual}"
+        head = f"rank {self.wait.rank} waited in {waited}, but in its earlier rounds it continued with {usual}"
         return head, f"So ranks wait for each other in a ring ({render_ring(self.cycle)})."
 
 
 class UnmatchedMessage(Finding):
-    """A message that cannot come."""
+    """A message that cannot arrive."""
 
     kind: Kind = FindingKind.UNMATCHED
     how: _How
@@ -60,10 +60,10 @@ class UnmatchedMessage(Finding):
     left_out: f.CallFacts | None = None
     """The call that the other end skipped in its own loop."""
     left_next: bool = False
-    """Whether that was the next call of its loop; otherwise it skipped the call once and went on."""
+    """Whether that was the next call of its loop; otherwise it skipped the call once and continued."""
 
     def render(self) -> Words:
-        """Say who waited for the message, and why it cannot come."""
+        """Name the rank that waited for the message, and why it cannot arrive."""
         first, did = self.waits[0], "; ".join(describe_activities(self.did))
         head, took = f"rank {first.rank} waited in {describe_wait(first)}", render_waited(self.waited_s)
         if self.how == "neighbour":
@@ -74,20 +74,20 @@ class UnmatchedMessage(Finding):
             return _passing_by(self, *self.waits[:2])
         if self.how == "other_peers":
             other = f"rank {self.waits[1].rank} in {describe_wait(self.waits[1])}{render_waited(self.waited_s, ', {}')}"
-            return f"{head}, and {other}: neither has anybody at its other end{f'; {did}' if did else ''}"
+            return f"{head}, and {other}: neither message has another end{f'; {did}' if did else ''}"
         verb, who = "never received it", "nobody" if first.peer is None else f"rank {first.peer}"
         if first.direction == "from":
             than_before = f" more than the {format_count(self.before, 'message')} before" if self.before else ""
             verb = f"sent it {'anything' if first.peer is None else 'nothing'}{than_before}"
         left, call = "", self.left_out
         if call is not None:
-            once = f"had left out {describe_wait(call)} in one round, and gone on with what comes after it."
+            once = f"had skipped {describe_wait(call)} in one round, and continued with the call after it."
             left = f"In the rounds before, rank {call.rank} did." if self.left_next else f"Rank {call.rank} {once}"
         return f"{head}{took}, and {who} {verb}: {did}", left
 
 
 def find_stand_off(run: Waiting) -> list[Finding]:
-    """Return messages that cannot come, or the one rank that left its loop and closed a ring."""
+    """Return messages that cannot arrive, or the one rank that left its loop and closed a ring."""
     messages = _Messages(*run)
     return messages.unmatched() or [*filter(None, [messages.find_leaving_rank(ends.find_cycle(run.waits))])]
 
@@ -98,7 +98,7 @@ class _Messages(Waiting):
     def find_leaving_rank(self, ring: Sequence[int]) -> Finding | None:
         """Return a finding on the only waiting rank that left its loop half way, if it is in the ring.
 
-        The others wait where their loops would have gone. If several left theirs, they may have agreed on it.
+        The others wait where their loops would continue. If several left theirs, they may have agreed on it.
         """
         leaving = {rank: usual for rank, wait in self.waits.items() if (usual := self._left_half_way(wait)) is not None}
         rank, usual = next(iter(leaving.items()), (-1, None))
@@ -135,7 +135,7 @@ class _Messages(Waiting):
         return calls[before]
 
     def unmatched(self) -> list[Finding]:
-        """Return messages that ranks waited in and that cannot come, even if every other rank goes on as far as it can.
+        """Return messages that ranks wait in and that cannot arrive, even if every other rank gets as far as it can.
 
         A message may still come if its other end is in its own code, or waits for such a rank. A message in a ring of
         messages only may come when another one does.
@@ -207,7 +207,7 @@ class _Messages(Waiting):
     def _left_out(self, wait: Wait) -> tuple[f.CallFacts | None, bool]:
         """Return the call that the other end of a message skipped, and whether its loop would have made it next.
 
-        Otherwise it skipped the call once and went on with the next one. None if it skipped nothing.
+        Otherwise it skipped the call once and continued with the next one. None if it skipped nothing.
         """
         calls = self.evidence.calls(wait.on[0]) if len(wait.on) == 1 else []
         if calls and calls[-1].state == "unfinished":
@@ -259,7 +259,7 @@ def _neighbour(facts: UnmatchedMessage, wait: f.CallFacts) -> str:
     distance = f"the rank {format_count(facts.usual_distance, 'place')} further on"
     whom = {1: "the next rank", facts.group_size - 1: "the rank before"}.get(facts.usual_distance, distance)
     others = f"{name_ranks(facts.alike)} {plural_verb} {whom}"
-    return f"rank {wait.rank} {verb} rank {wait.peer}{render_lines([wait.source])}, where {others}, round and round"
+    return f"rank {wait.rank} {verb} rank {wait.peer}{render_lines([wait.source])}, but {others}"
 
 
 def _passing_by(facts: UnmatchedMessage, send: f.CallFacts, receive: f.CallFacts) -> str:

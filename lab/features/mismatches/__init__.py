@@ -1,4 +1,4 @@
-"""Mismatches: what ranks called differently, skipped, or called once more, for verdicts and `lab explain`."""
+"""Mismatches: calls that ranks made differently, skipped, or repeated, for verdicts and `lab explain`."""
 
 from lab.feature import Feature
 

@@ -48,9 +48,9 @@ class Mismatch(Finding):
         head, why = f"{join_words(deviating)} where {join_words(others)} ({number})", ""
         if not deviating:
             head = f"in {number} ranks called different operations: {'; '.join(others)}"
-            why = "No majority tells which is wrong."
+            why = "There is no majority to say which call is right."
         elif self.by_rhythm:
-            why = f"Until then both did the same, over and over; {name_ranks(self.ranks)} left that rhythm."
+            why = f"Until then both repeated the same calls; {name_ranks(self.ranks)} deviated from them."
         return head, why, render_repeats(self.again), _stuck(self.stuck_s)
 
 
@@ -69,15 +69,15 @@ class Unequal(Finding):
     stuck_s: float | None = None
 
     def render(self) -> Words:
-        """Say who passed what, and what came of it."""
+        """Say who passed what, and its effect."""
         verb = {"root": "named", "reduce_op": "reduced by"}.get(self.kind.value, "brought")
         sides, lines = _by_side(self.sides, verb), join_words(self.at)
-        head = f"{join_words(sides[1:])}, where {sides[0]}" if self.ranks else f"ranks do not agree: {'; '.join(sides)}"
+        head = f"{join_words(sides[1:])}, but {sides[0]}" if self.ranks else f"ranks do not agree: {'; '.join(sides)}"
         head = f"in {self.step} {_misfits(self.misfits) or head}{f' ({lines})' if lines else ''}"
         unexpected = ""
         if self.unexpected is not None:
             who = capitalize_first(name_ranks(self.affected_ranks))
-            unexpected = f"{who} came out of it with wrong values: {render_unexpected(self.unexpected)}."
+            unexpected = f"{who} got wrong values from it: {render_unexpected(self.unexpected)}."
         return head, unexpected, render_repeats(self.again), _stuck(self.stuck_s)
 
 
@@ -95,18 +95,18 @@ class Slipped(Finding):
     """The first step in which they met the others with a wrong call."""
 
     def render(self) -> Words:
-        """Say who skipped which calls, or made them once more."""
+        """Name the ranks that skipped or repeated calls."""
         count, common = abs(self.calls), name_ranks(self.others)
         number = "one call" if count == 1 else format_count(count, "call")
         it, are = ("they", "are") if len(self.ranks) > 1 else ("it", "is")
         rest = {1: "", 2: " and the call after it"}.get(count, f" and the {count - 1} calls after it")
         calls = f"{self.call.name}{render_lines([self.call.source])}{rest}"
-        did, where = f"left out {calls}", "ahead of"
+        did, where = f"skipped {calls}", "ahead of"
         if self.calls < 0:
-            did, where = f"called {calls} once more than {common}", "behind"
+            did, where = f"called {calls} one time more than {common}", "behind"
         turn = f" in round {self.turn}" if self.turn else ""
         head = f"{name_ranks(self.ranks)} {are} {number} {where} {common}:{turn} {it} {did}"
-        return head, f"From {self.met_off} on they met {number} off." if self.met_off else ""
+        return head, f"From {self.met_off} on their calls met the wrong ones, {number} off." if self.met_off else ""
 
 
 def find_disagreements(evidence: Evidence) -> list[Finding]:
@@ -224,7 +224,7 @@ def find_due_call(done: Sequence[Beat]) -> int | None:
 
 
 def find_skipped_calls(done: Sequence[Beat]) -> list[int]:
-    """Return the positions of calls that the next round skipped, in the middle of a loop that then went on."""
+    """Return the positions of calls that the next round skipped, in the middle of a loop that then continued."""
     positions = []
     runs = dict.fromkeys(
         range(1, _LONGEST + 1), 0
@@ -376,16 +376,16 @@ def _by_side(sides: Iterable[f.Side], verb: str) -> list[str]:
 
 
 def _stuck(seconds: float | None) -> str:
-    return "" if seconds is None else f"It went no further for {format_duration(seconds)}."
+    return "" if seconds is None else f"It was stuck for {format_duration(seconds)}."
 
 
 def _misfits(misfits: Sequence[Misfit]) -> str:
-    """Return `rank 0 gives rank 1 2 rows, where that one has room for 1`, for the first misfits of splits."""
+    """Return `rank 0 gives rank 1 2 rows, but rank 1 has space for 1`, for the first misfits of splits."""
     shown = "; ".join(
         f"rank {one.giver} gives {f'rank {one.taker}' if one.taker != one.giver else 'itself'} "
-        f"{format_count(one.rows, 'row')}, where {'that one' if one.taker != one.giver else 'it'} has room "
+        f"{format_count(one.rows, 'row')}, but {f'rank {one.taker}' if one.taker != one.giver else 'it'} has space "
         f"for {one.expected_rows}"
         for one in misfits[:_MOST_MISFITS]
     )
     extra_count = len(misfits) - _MOST_MISFITS
-    return shown + (f"; so it is between {format_count(extra_count, 'more pair')}" if extra_count > 0 else "")
+    return shown + (f"; and {format_count(extra_count, 'more pair')}" if extra_count > 0 else "")

@@ -1,4 +1,4 @@
-"""Scripts that named another backend than the run's, and which backend their groups got."""
+"""Scripts that named another backend than the run's, and the backend that their groups got."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class BackendNamed(Finding):
         where = render_lines(clip_end(line, _LONGEST_BACKEND) for line in self.at)
         who = f"{name_ranks(self.others)} named {clip_end(self.named, _LONGEST_BACKEND)}{where}"
         if self.instead:
-            return f"{who}, and got {self.backend} instead, as was asked for"
-        return f"{who}, and kept it; the scenario says {self.backend}"
+            return f"{who}, but got {self.backend} instead, as requested"
+        return f"{who}, and kept it; the scenario has {self.backend}"
 
 
 def explain_backends(run: Explained) -> list[Finding]:

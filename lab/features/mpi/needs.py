@@ -72,7 +72,7 @@ class NeedsKeys(Frozen):
 
 
 def find_lacking(scenario: Scenario, backend: str) -> str:
-    """Return why a scenario cannot run on a backend; empty if nothing is known against it.
+    """Return why a scenario cannot run on a backend; empty if no reason is known.
 
     Its needs are those that it lists, those that its script's text shows, and its launcher.
     """

@@ -15,7 +15,7 @@ def add_arguments(parser: Parser) -> None:
     parser.one_of().add_argument(
         "--model",
         action="store_true",
-        help="hold the all_reduces of the run, and of those made with it, against the alpha-beta model of a network",
+        help="compare the all_reduces of the run, and of the runs of its suite, with the alpha-beta model of a network",
     )
     shared.add_options(parser, "--svg")
 

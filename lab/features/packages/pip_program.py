@@ -13,7 +13,7 @@ import runpy
 import sys
 
 NO_PIP = 71
-REFUSED = "only wheels are installed, and there is only a source distribution of it"
+REFUSED = "the lab installs only wheels, but there is only a source distribution of it"
 _STARTS = ("subprocess.Popen", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system")
 _ASKED_FOR_PASSWORDS = "keyring"
 

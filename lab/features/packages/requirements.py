@@ -17,15 +17,15 @@ from lab.spec.declare import key_field
 from lab.spec.kinds import Kind, list_of, read_text
 from lab.spec.reading import Position, Reading, Value, clip_repr, missing_file
 
-ONE = "a requirement as pip takes it, such as tqdm or 'accelerate>=1'"
+ONE = "a requirement as pip accepts it, such as tqdm or 'accelerate>=1'"
 _ALL = "a file such as requirements.txt, or a list of requirements such as [tqdm, 'accelerate>=1']"
 _WHEEL = "the path or the address of a wheel (.whl)"
-_CONFIGURED = "an index, and options, come from pip's own configuration, such as PIP_INDEX_URL or pip.conf"
+_CONFIGURED = "set the index and options in pip's own configuration, such as PIP_INDEX_URL or pip.conf"
 _MAX_BYTES = 1024 * 1024
 _LONGEST = 4096
 """Characters of one requirement; an address rarely exceeds 2,000."""
 _MAX_NESTED = 20
-"""Files that refer to one another with `-r`."""
+"""Files that refer to each other with `-r`."""
 _OUTSIDE = "which is outside of the folder of the scenario; allowed: files in it, and any with --requirements FILE"
 _NAME = r"[A-Za-z0-9._-]+"
 _COMMENT = r"(?:^|\s+)#.*$"
@@ -33,7 +33,7 @@ _OTHER_FILE = r"(?:-r|--requirement)(?:\s*=\s*|\s+|(?=[^-\s]))(.+)"
 
 
 class RequirementProblem(ValueError):
-    """Why a text is no requirement: what was found, and what is allowed."""
+    """Why a text is not a requirement: the text, and the allowed forms."""
 
 
 def requirement_list() -> Kind:
@@ -53,7 +53,7 @@ def requirement_list() -> Kind:
             return merge_requirements(list_kind.read(value))
         path = value.reading.folder / read_text(value, _ALL)
         if not path.is_file() and _is_name(value.raw):
-            raise value.refused(_ALL, f", which is no file (did you mean [{value.raw}]?)")
+            raise value.refused(_ALL, f", which is not a file (did you mean [{value.raw}]?)")
         if not is_within(path, value.reading.folder):
             raise value.problem(f"found {clip_repr(value.raw, 200)}, {_OUTSIDE}")
         try:
@@ -75,10 +75,10 @@ class PackagesKeys(Frozen):
 
 
 def checked_requirements(texts: Sequence[str]) -> tuple[str, ...]:
-    """Check requirements that were named in Python; paths of wheels are relative to the current folder.
+    """Check requirements from Python; paths of wheels are relative to the current folder.
 
     Raises:
-        UsageError: a text is no requirement.
+        UsageError: A text is not a requirement.
     """
     try:
         return merge_requirements([normalize_requirement(text, Path.cwd()) for text in texts])
@@ -97,19 +97,19 @@ def read_file(path: Path, named: Path | None = None, *, within: Path | None = No
     A message shows a line only if its file is below the folder of the first one: others may hold secrets.
 
     Args:
-        path: the file.
-        named: the name to show, if not its path.
-        within: only files below this folder may be read; None: any file.
+        path: The file.
+        named: The name to show, if not its path.
+        within: Read only files below this folder; None: any file.
 
     Raises:
-        ScenarioError: a line is no requirement; the message names every such line.
+        ScenarioError: A line is not a requirement; the message names every such line.
     """
     files = _Files(within, Path(os.path.abspath(path)).parent)
     return merge_requirements(_read_lines(path, Reading(named or path), [], files))
 
 
 class _Files(NamedTuple):
-    """Which files may be read, and which files' lines may be shown."""
+    """The files that it may read, and the files whose lines it may show."""
 
     within: Path | None
     shown_below: Path
@@ -127,11 +127,11 @@ def _read_lines(path: Path, reading: Reading, outer: Sequence[str], files: _File
             elif not is_within(path.parent / name, files.within):
                 reading.add(Position(number), f"found {clip_repr(name, 200)}, {_OUTSIDE}")
             elif len(opened) >= _MAX_NESTED:
-                reading.add(Position(number), f"found file {len(opened) + 1} in one another; allowed: {_MAX_NESTED}")
+                reading.add(Position(number), f"found {len(opened) + 1} nested files; allowed: {_MAX_NESTED}")
             elif os.path.realpath(path.parent / name) not in opened:
                 requirements += _read_lines(path.parent / name, Reading(Path(name)), opened, files)
         except RequirementProblem as refusal:
-            reading.add(Position(number), str(refusal) if may_show else f"found a line that is none; allowed: {ONE}")
+            reading.add(Position(number), str(refusal) if may_show else f"found an invalid line; allowed: {ONE}")
         except ScenarioError as error:
             for problem in error.message.splitlines():
                 reading.add(Position(number), problem)
@@ -147,7 +147,7 @@ def _read_text(path: Path, reading: Reading) -> str:
                 raise OSError(errno.EINVAL, "Is no regular file")
             return file.read(_MAX_BYTES)
     except UnicodeDecodeError:
-        reading.add(Position(), "is no text in UTF-8; allowed: a file of requirements")
+        reading.add(Position(), "is not text in UTF-8; allowed: a file of requirements")
     except OSError as error:
         why = error.strerror if os.path.lexists(path) else missing_file("file", path)
         reading.add(Position(), f"{why}; allowed: a file of requirements")
@@ -170,12 +170,12 @@ def normalize_requirement(text: str, folder: Path, *, within: Path | None = None
     """Return a requirement in its normal form; the path of a wheel, relative to a folder, becomes an address.
 
     Args:
-        text: the requirement.
-        folder: what a path is relative to.
-        within: only wheels below this folder may be named by a path; None: any wheel.
+        text: The requirement.
+        folder: The folder of a relative path.
+        within: Only a wheel below this folder may have a path; None: any wheel.
 
     Raises:
-        RequirementProblem: the text is no requirement.
+        RequirementProblem: The text is not a requirement.
     """
     from packaging.requirements import InvalidRequirement, Requirement
     from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
@@ -192,7 +192,7 @@ def normalize_requirement(text: str, folder: Path, *, within: Path | None = None
         try:
             text = f"{parse_wheel_filename(path.name)[0]} @ {path.as_uri()}"
         except InvalidWheelFilename:
-            why = f"found {clip_repr(text)}, whose name is not that of a wheel"
+            why = f"found {clip_repr(text)}, which is not the name of a wheel"
             raise RequirementProblem(f"{why}; allowed: {ONE}") from None
     try:
         requirement = Requirement(text)
@@ -263,7 +263,7 @@ def read_block(script: Path) -> tuple[str, ...]:
     """Read the requirements in the block of a script; empty if it has none.
 
     Raises:
-        ScenarioError: the block cannot be read; the message names the line of the script.
+        ScenarioError: The block cannot be read; the message names the line of the script.
     """
     with open(script, "rb") as file:
         text = file.read(_MAX_BYTES).decode("utf-8", "replace").splitlines()
@@ -275,7 +275,7 @@ def read_block(script: Path) -> tuple[str, ...]:
     if len(blocks) > 1:
         reading.add(Position(blocks[1][0]), f"found a second block '# /// script', after line {begin}; allowed: one")
     elif not blocks and "# /// script" in text:
-        why = "found a block '# /// script' that has no end; allowed: comments up to a line '# ///'"
+        why = "found a block '# /// script' without an end; allowed: comments up to a line '# ///'"
         reading.add(Position(text.index("# /// script") + 1), why)
     elif length > _LONGEST_BLOCK:
         reading.add(Position(begin), f"found a block of {length:,} characters; allowed: {_LONGEST_BLOCK:,}")
@@ -334,5 +334,5 @@ def _parse(toml: str, first: int, reading: Reading) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # also for a number with too many digits
         where, why = re.search(_AT_LINE, str(error)), re.sub(_AT_LINE, "", str(error))
     line, column = (int(where[1]), int(where[2]) + 2) if where and where[1] else (toml.count("\n") + 1, 1)
-    reading.add(Position(first + line - 1, column), f"found what is not TOML ({why}); allowed: as in PEP 723")
+    reading.add(Position(first + line - 1, column), f"found invalid TOML ({why}); allowed: as in PEP 723")
     return {}

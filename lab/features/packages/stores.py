@@ -1,6 +1,6 @@
 """Prepare packages for nodes of each engine: images, or environments over the lab's own Python.
 
-Both are named by a hash of their ingredients, so that each is built once; a lock keeps two commands from building the
+The name of both is a hash of their ingredients, so each is built once; a lock keeps two commands from building the
 same one. Labels of an image list its ingredients. An environment is in this user's cache; without `made.json` it is
 incomplete, and is built again.
 """
@@ -77,7 +77,7 @@ class _Store(PackageStore):
     """Common parts of both stores.
 
     Args:
-        engine: whose nodes get packages.
+        engine: The engine whose nodes get packages.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -120,7 +120,7 @@ class ImagePackages(_Store):
         """Return the name of the image with the packages."""
         base = inspect_image(self._connection, image or DEFAULT_IMAGE)
         if base is None:
-            return f"{REPOSITORY} upon {image or DEFAULT_IMAGE}, which is not here yet"
+            return f"{REPOSITORY} based on {image or DEFAULT_IMAGE}, which does not exist yet"
         return f"{REPOSITORY}:{key_of(base.id, requirements)}"
 
     def prepare(
@@ -154,7 +154,7 @@ class ImagePackages(_Store):
         """Return the Python of an image that has torch.
 
         Raises:
-            ImageUnfit: it has none.
+            ImageUnfit: It has none.
         """
         body = {
             "Image": image,
@@ -229,7 +229,7 @@ class EnvironmentPackages(_Store):
         """Return the folder of the environment, whether it exists or not."""
         if image is not None:
             raise ClusterUnfit(
-                f"the {self._engine.name} engine adds no packages to images, so not to {image}", "leave the image out"
+                f"the {self._engine.name} engine adds no packages to images, so not to {image}", "remove the image"
             )
         folders = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
         folders = [folder for folder in folders if os.path.isdir(folder)]
@@ -246,7 +246,7 @@ class EnvironmentPackages(_Store):
         """Install it over the lab's own Python."""
         folder = Path(name)
         if self.is_made(name) and _is_used(folder):
-            raise ClusterError(f"{folder} is in use by a cluster that is up", "`lab down` first")
+            raise ClusterError(f"a running cluster uses {folder}", "run `lab down` first")
         target = ask_python(_OWN, work)
         wheels = fetch_wheels(target, requirements, work, announce)
         check_wheels(target, wheels, whole_path=False)
@@ -293,7 +293,7 @@ def _environments() -> Path:
 def _remove(folder: Path) -> None:
     (folder / _MADE).unlink(missing_ok=True)  # if this is killed after it, the rest is no environment
     if not remove_tree(folder):
-        raise ClusterError(f"{folder} cannot be removed", "remove it by hand")
+        raise ClusterError(f"cannot remove {folder}", "remove it manually")
 
 
 def _is_used(folder: Path) -> bool:
@@ -320,7 +320,7 @@ def key_of(base: str, requirements: Sequence[str]) -> str:
     """Return the key of requirements on top of a base; wheels on this machine count by content.
 
     Raises:
-        ClusterUnfit: such a wheel does not exist.
+        ClusterUnfit: Such a wheel does not exist.
     """
     digest = hashlib.sha256("\n".join((_FORMAT, base, *requirements)).encode())
     addresses = [one.partition(" @ ")[2].partition(" ;")[0].strip() for one in requirements]
@@ -330,7 +330,7 @@ def key_of(base: str, requirements: Sequence[str]) -> str:
                 size = os.fstat(file.fileno()).st_size
                 if size > _MAX_WHEEL_BYTES:
                     allowed = format_limit(_MAX_WHEEL_BYTES)
-                    raise ClusterUnfit(f"the wheel {path} has {format_bytes(size)}, and {allowed} are allowed")
+                    raise ClusterUnfit(f"the wheel {path} has {format_bytes(size)}; allowed: {allowed}")
                 while piece := file.read(1 << 20):
                     digest.update(piece)
         except OSError as error:
@@ -346,7 +346,7 @@ def lock_preparation(name: str, announce: Announce) -> Iterator[Path]:
         An empty folder to work in, which is removed at the end, or by the next preparation.
 
     Raises:
-        ClusterError: the other command takes too long, or the folder cannot be written.
+        ClusterError: The other command takes too long, or the folder cannot be written.
     """
     key, locks, work = Path(name).name.replace(":", "-"), store_folder() / "locks", store_folder() / "fetching"
     try:
@@ -357,10 +357,10 @@ def lock_preparation(name: str, announce: Announce) -> Iterator[Path]:
         raise _cannot_write(error) from error
     with lock:
         if not _lock(lock):
-            announce("packages: another command is making them ready, waiting for it")
+            announce("packages: waiting for another command that prepares them")
             if not poll_until(lambda: _lock(lock), _WAIT_S, _POLL_S):
                 waited = format_duration(_WAIT_S)
-                raise ClusterError(f"another command has been making these packages ready for {waited}")
+                raise ClusterError(f"another command has been preparing these packages for {waited}")
         for left in work.iterdir():  # of commands that were killed
             with (locks / left.name).open("ab") as other:
                 if left.name == key or _lock(other):
@@ -383,4 +383,4 @@ def _lock(lock: IO[bytes]) -> bool:
 
 def _cannot_write(error: OSError) -> ClusterError:
     why = f"cannot write {error.filename or store_folder()}: {error.strerror or error}"
-    return ClusterError(why, "make room, or set XDG_CACHE_HOME to a folder of yours")
+    return ClusterError(why, "free disk space, or set XDG_CACHE_HOME to another folder")

@@ -81,7 +81,7 @@ class Target(Frozen):
         """Parse a Python's description of itself.
 
         Raises:
-            ClusterError: it printed something else.
+            ClusterError: It printed anything else.
         """
         try:
             data: dict[str, Any] = json.loads(text.strip().splitlines()[-1])
@@ -91,7 +91,7 @@ class Target(Frozen):
             return cls(what=what, **data)
         except (ValueError, KeyError, TypeError, IndexError) as error:
             printed = clip_end(text.strip(), 200)
-            raise ClusterError(f"the Python of {what} does not say what it has: {printed}") from error
+            raise ClusterError(f"the Python of {what} printed no description of itself: {printed}") from error
 
     @property
     def name(self) -> str:
@@ -102,7 +102,7 @@ class Target(Frozen):
     def other_image(self) -> str:
         """The end of a hint for packages that conflict with installed ones."""
         elsewhere = "" if self.what.startswith("image ") else ", with --engine docker"
-        return f"or take an image that has it: `image:` in the scenario, or --image{elsewhere}"
+        return f"or use an image that has it: `image:` in the scenario, or --image{elsewhere}"
 
     def meets(self, requirement: str) -> bool:
         """Return whether installed packages meet a requirement completely."""
@@ -171,7 +171,7 @@ def install_wheels(target: Target, folder: Path, wheels: Sequence[Path], work: P
     """Create a virtual environment with wheels over the lab's own Python.
 
     Raises:
-        ClusterError: this fails.
+        ClusterError: This fails.
     """
     request = install_request(target, str(folder), list(map(str, wheels)), str(library_folder().parent))
     code, lines = _run([sys.executable, "-I", "-c", program_text(), request], work)
@@ -183,7 +183,7 @@ def ask_python(what: str, folder: Path) -> Target:
     """Return the description of the lab's own Python.
 
     Raises:
-        ClusterError: it prints none.
+        ClusterError: It prints none.
     """
     return Target.parse(what, "\n".join(_run([sys.executable, "-c", probe_text()], folder)[1]))
 
@@ -212,8 +212,8 @@ def _run(
                     return process.wait(SILENT_S), lines
         finally:
             process.kill()
-    hint = "try `pip download` of the same packages by hand"
-    raise ClusterError(f"no word from pip for {format_duration(SILENT_S)}", hint)
+    hint = "try `pip download` of the same packages yourself"
+    raise ClusterError(f"no output from pip for {format_duration(SILENT_S)}", hint)
 
 
 _INDEX = (
@@ -240,22 +240,22 @@ def pip_failed(code: int, lines: Sequence[str], target: Target) -> LabError:
     """Return the error for a failed call of pip.
 
     Args:
-        code: its exit code.
-        lines: what it printed.
-        target: the Python that the packages were for.
+        code: Its exit code.
+        lines: Its output.
+        target: The Python that the packages are for.
     """
     text = "\n".join(lines)
     if code == NO_PIP:
-        hint = f"{sys.executable} -m ensurepip, or install pip into the lab's environment in your own way"
-        return ClusterUnfit(f"packages are fetched by pip, which {sys.executable} does not have", hint)
+        hint = f"{sys.executable} -m ensurepip, or install pip into the lab's environment in another way"
+        return ClusterUnfit(f"the lab fetches packages with pip, which {sys.executable} does not have", hint)
     if REFUSED in text:
         names = re.findall(r"^Collecting (\S+)", text, re.MULTILINE) or ["a package"]
-        hint = "name a version of which there is a wheel, or make one with `pip wheel` and name its path"
-        return ClusterUnfit(f"{_one_line(names[-1])} cannot be installed: {REFUSED}", hint)
+        hint = "name a version that has a wheel, or build one with `pip wheel` and name its path"
+        return ClusterUnfit(f"cannot install {_one_line(names[-1])}: {REFUSED}", hint)
     if "conflicting dependencies" in text:
         return _conflict(text, target)
     if invalid := _INVALID.search(text):
-        hint = "leave this package out, or take another version of it"
+        hint = "remove this package, or use another version of it"
         return ClusterUnfit(f"a wheel of {invalid[1]} is damaged: {_one_line(invalid[2])}", hint)
     nothing = _NOTHING_FITS.search(text)
     for line in filter(_UNREACHABLE.search, lines):
@@ -264,9 +264,9 @@ def pip_failed(code: int, lines: Sequence[str], target: Target) -> LabError:
     if nothing:
         known = "".join(f"; there are {clip_end(one.strip(), 100)}" for one in _VERSIONS.findall(text)[:1])
         message = f"no wheel of {nothing[1]} fits {target.what} ({target.name}){known}"
-        return ClusterUnfit(message, f"check its name and version; only wheels are installed; {_INDEX}")
+        return ClusterUnfit(message, f"check its name and version; the lab installs only wheels; {_INDEX}")
     if "no space left on device" in text.lower():
-        return ClusterError("packages cannot be fetched: no space left on device", "make room, or set XDG_CACHE_HOME")
+        return ClusterError("cannot fetch packages: no space left on device", "free space, or set XDG_CACHE_HOME")
     errors = [line.partition("ERROR: ")[2] for line in lines if line.startswith("ERROR: ")]
     if not errors or errors[0] == "Exception:":  # the last line is that of a traceback
         errors = [line for line in reversed(lines) if line.strip()] or [f"exit code {code}"]
@@ -279,9 +279,9 @@ def _conflict(text: str, target: Target) -> ClusterUnfit:
     wants = [what for what in _WANTED.findall(caused) if not _CONSTRAINT.match(what)]
     there = [" ".join(fixed) for fixed in _CONSTRAINT.findall(caused)]
     wanted = join_words(what.replace(" depends on ", " needs ") for what in wants[:6])
-    has = f", and {target.what} has {join_words(there)}, which stays" if there else ""
-    hint = "ask for other versions" + (f", {target.other_image}" if there else "")
-    message = f"the requirements contradict each other: {wanted or 'the packages that were asked for'}{has}"
+    has = f", and {target.what} keeps its {join_words(there)}" if there else ""
+    hint = "change the versions" + (f", {target.other_image}" if there else "")
+    message = f"the requirements contradict each other: {wanted or 'the requested packages'}{has}"
     return ClusterUnfit(message, hint)
 
 
@@ -290,7 +290,7 @@ def _one_line(text: str) -> str:
 
 
 _BEFORE_ALL_OTHERS = "999999999"
-"""A build number: among equal wheels of the same version, pip takes the highest one."""
+"""A build number: among equal wheels of the same version, pip chooses the highest one."""
 
 
 def fetch_wheels(
@@ -301,7 +301,7 @@ def fetch_wheels(
     Installed packages are kept: pip finds an empty wheel for each in a folder, and may choose no other version.
 
     Raises:
-        LabError: a requirement conflicts with an installed package, or cannot be fetched.
+        LabError: A requirement conflicts with an installed package, or cannot be fetched.
     """
     _refuse_contradictions(target, requirements)
     there, wheels, fixed = folder / "there", folder / "wheels", folder / "there.txt"
@@ -325,8 +325,8 @@ def _refuse_contradictions(target: Target, requirements: Sequence[str]) -> None:
         there = target.installed(wanted)
         if there is not None and target.applies(wanted) and not is_fulfilled(wanted, there):
             raise ClusterUnfit(
-                f"{wanted} was asked for, and {target.what} has {wanted.name} {there.version}, which stays",
-                f"leave its version out, {target.other_image}",
+                f"you requested {wanted}, but {target.what} has {wanted.name} {there.version} and keeps it",
+                f"remove the version, {target.other_image}",
             )
 
 
@@ -380,13 +380,13 @@ def check_wheels(target: Target, wheels: Sequence[Path], *, whole_path: bool) ->
     """Refuse wheels that must not be in an environment over a Python.
 
     Args:
-        target: the Python that they are for.
-        wheels: their paths.
-        whole_path: whether names of all programs on the target's `PATH` are refused; otherwise only those of programs
+        target: The Python that they are for.
+        wheels: Their paths.
+        whole_path: Whether names of all programs on the target's `PATH` are refused; otherwise only those of programs
             in the folder of its Python.
 
     Raises:
-        ClusterUnfit: a wheel is damaged or too large, leads out of its folder, or holds a file that already exists.
+        ClusterUnfit: A wheel is damaged or too large, leads out of its folder, or has a file that already exists.
     """
     existing_programs = {*target.programs, *target.system_programs} if whole_path else target.programs
     for wheel in wheels:
@@ -402,10 +402,10 @@ def _check_wheel(target: Target, path: Path, archive: zipfile.ZipFile, existing_
 
     wheel, entries, packed_bytes = path.name, archive.infolist(), path.stat().st_size
     if len(entries) > MAX_FILES:
-        raise _refused(wheel, f"it holds {len(entries):,} files, and {MAX_FILES:,} are allowed")
+        raise _refused(wheel, f"it has {len(entries):,} files; allowed: {MAX_FILES:,}")
     size = sum(entry.file_size for entry in entries)
     if size > MAX_BYTES:
-        raise _refused(wheel, f"it holds {format_bytes(size)}, and {format_bytes(MAX_BYTES)} are allowed")
+        raise _refused(wheel, f"it has {format_bytes(size)}; allowed: {format_bytes(MAX_BYTES)}")
     if size > _PLAIN_BYTES and size > _MAX_RATIO * packed_bytes:
         unpacked = f"{format_bytes(packed_bytes)} to {format_bytes(size)}"
         raise _refused(wheel, f"it unpacks {unpacked}, more than {_MAX_RATIO} times as much")
@@ -437,14 +437,14 @@ def _name_of_metadata(wheel: str, entries: Sequence[zipfile.ZipInfo]) -> str:
         if canonicalize_name(its_name) == name and _version(its_version) == version:
             return stem
     what = clip_repr(", ".join(metadata), 200) if metadata else "none"
-    raise _refused(wheel, f"it has to hold one folder {name}-{version}.dist-info, and holds {what}")
+    raise _refused(wheel, f"it needs one folder {name}-{version}.dist-info, but has {what}")
 
 
 def _refuse_bad_name(wheel: str, name: str, deepest: int = _MAX_PATH) -> None:
     parts = name.split("/")
     bad = "\\" in name or not name.isprintable() or len(name) > _MAX_PATH or len(parts) > deepest
     if bad or any(part in ("", ".", "..") or len(part) > _MAX_NAME for part in parts):
-        raise _refused(wheel, f"{clip_repr(name, 200)} in it is no path below the folder of packages")
+        raise _refused(wheel, f"{clip_repr(name, 200)} in it is not a path below the folder of packages")
 
 
 def _destination(name: str, about: str, target: Target) -> tuple[str, PurePosixPath]:
@@ -478,15 +478,15 @@ def _refuse_overlap(
         overlap = any(one in target.modules for one in modules)
     if overlap:
         raise ClusterUnfit(
-            f"{wheel} holds {clip_repr(name, 200)}, which {target.what} has already, and keeps",
-            f"leave this package out, {target.other_image}",
+            f"{wheel} has {clip_repr(name, 200)}, but {target.what} has that file already and keeps it",
+            f"remove this package, {target.other_image}",
         )
     if own:
-        raise _refused(wheel, f"{clip_repr(name, 200)} in it would take the place of a file of the environment")
+        raise _refused(wheel, f"{clip_repr(name, 200)} in it would replace a file of the environment")
 
 
 def _refused(wheel: str, why: str) -> ClusterUnfit:
-    return ClusterUnfit(f"{wheel} cannot be installed: {why}", "leave this package out, or take another version of it")
+    return ClusterUnfit(f"cannot install {wheel}: {why}", "remove this package, or use another version of it")
 
 
 _LIBRARY = "installer"
@@ -497,7 +497,7 @@ def library_folder() -> Path:
     """Return the folder of the library that installs wheels.
 
     Raises:
-        ClusterError: it is not installed.
+        ClusterError: It is not installed.
     """
     spec = find_spec(_LIBRARY)
     if spec is None or spec.origin is None:
@@ -509,9 +509,9 @@ def install_request(target: Target, folder: str, wheels: Sequence[str], library:
     """Return the last argument of the program.
 
     Args:
-        target: the Python that the packages are for.
-        folder: where the environment goes.
-        wheels: paths of wheels, where the program runs.
-        library: the folder that holds the library, where the program runs.
+        target: The Python that the packages are for.
+        folder: The folder of the new environment.
+        wheels: Paths of wheels, where the program runs.
+        library: The folder of the library, where the program runs.
     """
     return json.dumps({"folder": folder, "below": list(target.folders), "wheels": wheels, "installer": library})

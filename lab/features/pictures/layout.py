@@ -46,9 +46,9 @@ class Pen(ABC):
     """Draws the contents of a picture in one form.
 
     Args:
-        contents: what to draw.
-        form: how much of it to draw.
-        max_width: maximum width of a rank's tensors; what does not fit continues in the next line.
+        contents: What to draw.
+        form: How much of it to draw.
+        max_width: Maximum width of a rank's tensors; what does not fit continues in the next line.
     """
 
     indent: float

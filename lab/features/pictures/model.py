@@ -172,7 +172,7 @@ class RankPicture:
 
     rank: int
     state: str
-    """`completed`, `failed`, `unfinished`, `missing` (it never entered), or `unrecorded` (nobody knows)."""
+    """`completed`, `failed`, `unfinished`, `missing` (it never entered), or `unrecorded` (unknown)."""
     op: str = ""
     """The operation that it called; empty if it never entered."""
     role: str = ""
@@ -181,7 +181,7 @@ class RankPicture:
     after: tuple[Block, ...] = ()
     error: str = ""
     waited_s: float | None = None
-    """Seconds that it waited for the ranks that it needed; None if one of them never came."""
+    """Seconds that it waited for the ranks that it needed; None if one of them is missing."""
 
     def tensors(self, *, after: bool) -> tuple[Block, ...]:
         """Return the tensors of one side."""
@@ -189,7 +189,7 @@ class RankPicture:
 
     @property
     def has_mismatch(self) -> bool:
-        """Whether it holds anything else than the operation should produce."""
+        """Whether its data differs from the operation's expected result."""
         return any(block.mismatches or block.hash_differs for block in self.after)
 
 
@@ -202,11 +202,11 @@ class Picture:
     world_size: int
     """Ranks of the run, which determine the colors."""
     disagreement: str
-    """A sentence that says in what the calls of the ranks do not match; empty if they match."""
+    """A sentence about the mismatch between the calls of the ranks; empty if they match."""
     unmet: tuple[str, ...]
     """The unmet expectations about notes of these ranks, a sentence each."""
     live: bool = False
-    """Whether the run is still going, so that absent ranks may still come."""
+    """Whether the run is in progress, so that absent ranks may still enter."""
 
     @property
     def check(self) -> str:
@@ -288,11 +288,11 @@ def picture_of(
     """Build the picture of a step.
 
     Args:
-        step: the calls of all ranks that belong together.
-        expectations: the expectations of the run; the picture lists unmet ones about notes.
-        world_size: ranks of the run; 0: as many as the step shows.
-        unrecorded: ranks of which nobody knows whether they entered, see `unrecorded_ranks`.
-        live: whether the run is still going.
+        step: The calls of all ranks that belong together.
+        expectations: The expectations of the run; the picture lists unmet ones about notes.
+        world_size: Ranks of the run; 0: as many as the step shows.
+        unrecorded: Ranks for which it is unknown whether they entered, see `unrecorded_ranks`.
+        live: Whether the run is in progress.
     """
     clash = clash_in(step)
     checked, disagreement = clash is None or clash.comparable, ""
@@ -459,18 +459,18 @@ def describe_absence(picture: Picture, rank: RankPicture, *, after: bool) -> str
 
 def _describe_missing(picture: Picture, rank: RankPicture) -> str:
     if rank.state == "unrecorded":
-        return "not on record"
+        return "not recorded"
     if not picture.step.message:
-        return "has not come yet" if picture.live else "never entered"
+        return "has not entered yet" if picture.live else "never entered"
     sends = rank.role == "source"
     if picture.live:
-        return "has not sent yet" if sends else "has not come yet"
+        return "has not sent yet" if sends else "has not entered yet"
     return "never sent" if sends else "never received"
 
 
 _GOOD = {
-    "right": "Every output is what {} of the recorded inputs gives.",
-    "partly": "All outputs that could be compared with the recorded inputs are right; some could not be.",
+    "right": "Every output is the {} of the recorded inputs.",
+    "partly": "All outputs that the lab could compare with the recorded inputs are right.",
 }
 
 
@@ -480,30 +480,32 @@ def judge_outputs(picture: Picture) -> tuple[str, str]:
     if picture.check == "wrong":
         count = sum(len(block.mismatches) + block.hash_differs for rank in picture.ranks for block in rank.after)
         ranks = name_ranks([rank.rank for rank in picture.ranks if rank.has_mismatch])
-        return "bad", f"Not what {op} of the recorded inputs gives, in {format_count(count, 'place')} on {ranks}."
+        return "bad", f"Not the {op} of the recorded inputs, in {format_count(count, 'element')} on {ranks}."
     if picture.check in _GOOD:
         return "good", _GOOD[picture.check].format(op)
     if picture.check == "nothing" or (picture.live and picture.step.state == "unfinished"):
         return "", ""
-    return "unknown", f"Outputs were not compared with inputs: {_explain_unchecked(picture)}."
+    return "unknown", f"The lab did not compare outputs with inputs: {_explain_unchecked(picture)}."
 
 
 def _explain_unchecked(picture: Picture) -> str:
     step = picture.step
     blocks = [block for rank in picture.ranks for block in (*rank.before, *rank.after)]
     reasons = (
-        (picture.disagreement, "the calls do not fit each other"),
-        (not step.operation.does, f"what {step.op} does is not known here"),
-        (any(rank.state == "unrecorded" for rank in picture.ranks), "not all inputs are on record"),
+        (picture.disagreement, "the calls do not match each other"),
+        (not step.operation.does, f"the lab does not know the result of {step.op}"),
+        (any(rank.state == "unrecorded" for rank in picture.ranks), "not all inputs are in the record"),
         (step.state != "completed", "not every rank finished it"),
-        (picture.reduce_op == "PREMUL_SUM", "the factor is not on record"),
-        (any(block.late for block in blocks), "they were seen too late, when they might be changed already"),
+        (picture.reduce_op == "PREMUL_SUM", "the factor is not in the record"),
+        (any(block.late for block in blocks), "the recorder read them too late, after a possible change"),
         (
             any(block.values is None for block in blocks),
-            "the tensors were too large for their values to be kept (see lab run --trace-values)",
+            "the recorder did not keep values of such large tensors (see lab run --trace-values)",
         ),
     )
-    return next((describe_operation for holds, describe_operation in reasons if holds), "not all inputs are on record")
+    return next(
+        (describe_operation for holds, describe_operation in reasons if holds), "not all inputs are in the record"
+    )
 
 
 def list_remarks(picture: Picture) -> list[str]:
@@ -517,7 +519,7 @@ def list_remarks(picture: Picture) -> list[str]:
         verb = verb if len(missing) == 1 else verb.replace("has", "have")
         sentences.append(f"{capitalize_first(name_ranks(missing))} {verb}.")
     if unrecorded := ranks_in["unrecorded"]:
-        sentences.append(f"What {name_ranks(unrecorded)} did is not on record.")
+        sentences.append(f"The record has no calls of {name_ranks(unrecorded)}.")
     if (unfinished := ranks_in["unfinished"]) and not picture.live:
         sentences.append(f"{capitalize_first(name_ranks(unfinished))} never finished.")
     first_lines = ((rank.rank, rank.error.splitlines()[0]) for rank in picture.ranks if rank.error)
@@ -525,13 +527,13 @@ def list_remarks(picture: Picture) -> list[str]:
     sentences += map(capitalize_first, join_ranks((rank, f"failed: {error}") for rank, error in errors))
     sentences += _describe_mismatches(picture)
     if any(block.pickled for rank in picture.ranks for block in (*rank.before, *rank.after)):
-        note = "These bytes are Python objects, pickled; where they differ in length, the shorter are padded."
+        note = "These bytes are Python objects, pickled; PyTorch pads the shorter ones."
         sentences.append(note)
     undefined = [r.rank for r in picture.ranks if r.after and not any(block.defined for block in r.after)]
     if undefined and picture.leaves_open and not missing:
         verb = "holds" if len(undefined) == 1 else "hold"
-        sentences.append(f"What {name_ranks(undefined)} {verb} afterwards is not defined.")
-    return sentences + [f"Expected by the scenario, and not met: {text}" for text in picture.unmet]
+        sentences.append(f"The operation does not define what {name_ranks(undefined)} {verb} afterwards.")
+    return sentences + [f"The scenario's expectation is not met: {text}" for text in picture.unmet]
 
 
 def _describe_mismatches(picture: Picture) -> list[str]:
@@ -659,7 +661,7 @@ class Form(NamedTuple):
     stacked: bool = False
     """Whether all ranks before the call come above all ranks after it; otherwise both sides share a row."""
     wrapped: bool = False
-    """Whether what does not fit in a line continues in the next one."""
+    """Whether parts that do not fit in a line continue in the next one."""
 
 
 class Contents:
@@ -734,7 +736,7 @@ def _notes(picture: Picture, block: Block, form: Form, *, after: bool) -> list[t
     notes = []
     if block.values is None:
         notes.append(("kind", "" if is_uniform(picture, after=after) else shape_text(block.dtype, block.shape)))
-        notes.append(("summary", "seen too late" if block.late else summary_text(block.summary)))
+        notes.append(("summary", "read too late" if block.late else summary_text(block.summary)))
     if block.hash_differs:
         notes.append(("bad", "✘ another tensor"))
     if block.mismatches and block.expected is not None:

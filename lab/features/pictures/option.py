@@ -13,7 +13,7 @@ from lab.errors import UsageError
 
 
 def add_arguments(parser: Parser) -> None:
-    about = "draw what step N did with everybody's data"
+    about = "draw the data of all ranks in step N"
     parser.one_of().add_argument("--step", type=shared.positive, metavar="N", help=about)
     shared.add_options(parser, "--svg")
 
@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     record = open_record(arguments)
     trace, steps = read_steps(record)
     if number > len(steps):
-        allowed = f"allowed: 1 to {len(steps)}" if steps else "no collective and no message was recorded"
+        allowed = f"allowed: 1 to {len(steps)}" if steps else "the record has no collective and no message"
         raise UsageError(f"run {record.run} has no step {number}; {allowed}", "`lab show --steps` lists them")
     picture = picture_of(steps[number - 1], record.result().expectations, trace.world_size, unrecorded_ranks(trace))
     if svg is not None:

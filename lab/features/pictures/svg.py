@@ -54,9 +54,9 @@ def svg_of(picture: Picture, *, heading: bool = True, standalone: bool = False) 
     """Render a picture as an `<svg>` element.
 
     Args:
-        picture: the picture to render.
-        heading: whether to draw a heading; a page with its own heading needs none.
-        standalone: whether it is a file of its own, with a background, rather than a part of a page.
+        picture: The picture to render.
+        heading: Whether to draw a heading; a page with its own heading needs none.
+        standalone: Whether it is a separate file, with a background, rather than a part of a page.
     """
     shapes = svg.Shapes()
     y = _draw_heading(picture, shapes) if heading else 0.0

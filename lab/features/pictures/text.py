@@ -34,9 +34,9 @@ def picture_text(picture: Picture, style: Style, steps: int = 0) -> str:
     """Render a heading, what the operation does, every rank's tensors before and after, and whether they are right.
 
     Args:
-        picture: the picture to render.
-        style: how to paint it, and the width of the terminal.
-        steps: number of steps of the run, which the heading shows if it is above 0.
+        picture: The picture to render.
+        style: How to paint it, and the width of the terminal.
+        steps: Number of steps of the run, which the heading shows if it is above 0.
     """
     width = style.width or _WIDEST
     number = f"step {picture.step.number}{f' of {steps}' if steps else ''}:"

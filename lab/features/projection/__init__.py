@@ -1,4 +1,4 @@
-"""Projection: what a training step of a recorded run would take on a larger world."""
+"""Projection: the time of a training step of a recorded run on a larger world."""
 
 from lab.feature import Feature
 

@@ -171,8 +171,8 @@ _RACKS = 2
 """Default of `datacenter`."""
 _READERS: dict[str, Any] = {"racks": int, "rate": parse_rate, "between": parse_rate, "alpha": parse_duration}
 _ALLOWED = (
-    f"{MEASURED}, or a profile ({', '.join(PROFILES)}) and behind it, with commas, "
-    "racks=N, rate=100gbit, between=10gbit, alpha=10us"
+    f"{MEASURED}, or a profile ({', '.join(PROFILES)}), followed by any of: "
+    ",racks=N ,rate=100gbit ,between=10gbit ,alpha=10us"
 )
 
 
@@ -197,12 +197,12 @@ def parse_network(text: str) -> Target | None:
     """Parse the option `--network`; return None for the recorded network.
 
     Raises:
-        UsageError: there is no such network, or one of its settings is invalid.
+        UsageError: There is no such network, or one of its settings is invalid.
     """
     name, *rest = text.split(",")
     if name == MEASURED:
         if rest:
-            raise UsageError(f"--network: found {text!r}; the measured network is as it was: {MEASURED} stands alone")
+            raise UsageError(f"--network: found {text!r}; {MEASURED} has no settings, because the record has them")
         return None
     if name not in PROFILES:
         raise UsageError(f"--network: found {name!r}; allowed: {_ALLOWED}")

@@ -1,4 +1,4 @@
-"""The training step of a run as a program: what each rank does in it, in order, and how a larger world does it."""
+"""The training step of a run as a program: the actions of each rank, in order, and how a larger world changes them."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class Flight(NamedTuple):
     step: Step
     begin: float
     ends: Mapping[int, float]
-    """By rank; for a message both have the receiver's, because a send is reported as done only when the script checks
-    it.
+    """By rank; for a message both have the receiver's, because the script may check a send
+    much later than its end.
     """
     late: bool
     """Whether the message had already arrived, perhaps long ago, when the receiver asked for it."""
@@ -98,7 +98,7 @@ OPTIMIZER = "step"
 
 
 class Program(NamedTuple):
-    """What the ranks of a run do in a training step."""
+    """The actions of the ranks of a run in a training step."""
 
     turns: Mapping[int, Sequence[Sequence[Action]]]
     """By rank, its actions in each step; only the times differ between steps."""
@@ -132,11 +132,11 @@ def program_of(
     checkpoints) are left out.
 
     Args:
-        trace: the trace of the run.
-        steps: its collectives and messages.
-        flights: when their data was in flight.
-        clock: the clock of its cores.
-        wanting: the share of its own work in which a rank wanted a core.
+        trace: The trace of the run.
+        steps: Its collectives and messages.
+        flights: When their data was in flight.
+        clock: The clock of its cores.
+        wanting: The share of its own work in which a rank wanted a core.
     """
     step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
     turns = {number: _turns(rank, step_of, clock, wanting) for number, rank in trace.ranks.items()}
@@ -250,7 +250,7 @@ def _is_closed(turns: Mapping[int, _Turn]) -> bool:
 
 
 def _signature(turn: _Turn) -> tuple[object, ...]:
-    """Return what equal training steps share: the order of calls and waits, and what each call sends."""
+    """Return the common part of equal training steps: the order of calls and waits, and the bytes of each call."""
     return tuple(
         (
             type(action),
@@ -310,7 +310,7 @@ def growth_of(program: Program, trace: Trace) -> Growth:
     """Return what grows when a run gets more ranks.
 
     Raises:
-        LabError: the run has no data parallel group, and is not a pipeline.
+        LabError: The run has no data parallel group, and is not a pipeline.
     """
     by_group: dict[str, list[Transfer]] = defaultdict(list)
     patterns: dict[str, set[Pattern]] = defaultdict(set)
@@ -329,11 +329,11 @@ def growth_of(program: Program, trace: Trace) -> Growth:
     grown = world | ((by_group.keys() & modules) - world - sharded or sharded - world)
     if not grown:
         if messages and not by_group:
-            sentence = "the pipeline gets more stages, each like those on record"
+            sentence = "the pipeline gets more stages, each like the recorded ones"
             return Growth(stages=True, most=_MOST_STAGES, assumed=(sentence,))
         raise LabError(
-            "this run cannot be projected: none of its groups is data parallel, so none is known to grow",
-            "a group grows that has all ranks, that reduces gradients outside of forward, or over which FSDP shards",
+            "cannot project this run: none of its groups is data parallel, so no group is known to grow",
+            "a group grows if it has all ranks, if it reduces gradients outside of forward, or if FSDP shards over it",
         )
     kept, sharded = by_group.keys() - grown, sharded & grown
     replica = 1
@@ -344,17 +344,17 @@ def growth_of(program: Program, trace: Trace) -> Growth:
     named = ", ".join(titles[:3]) + (" and others" if len(titles) > 3 else "")
     others = [format_count(len(kept), "other group")] * bool(kept) + ["the pipeline"] * messages
     assumed = (
-        (True, f"data parallel groups grow with the world ({named}); each rank's batch stays as large as it is"),
+        (True, f"data parallel groups grow with the world ({named}); the batch of each rank stays the same"),
         (
             sharded,
-            "parameters are sharded over all of their ranks: the bytes of all shards together stay, a rank's shard and "
-            "the work of its optimizer shrink",
+            "parameters are sharded over all of their ranks: the sum of all shards stays the same, but a rank's shard "
+            "and its optimizer's work shrink",
         ),
         (
             any(patterns[name] & _GROWING for name in grown - sharded),
-            "what is gathered or scattered otherwise has as much of each rank as on record, so more in all",
+            "in other gathers and scatters, each rank contributes as much as recorded, so the total grows",
         ),
-        (others, f"{' and '.join(others)} stay as they are, and there are more of them"),
+        (others, f"{' and '.join(others)} keep their size, and their number grows"),
     )
     sentences = tuple(sentence for holds, sentence in assumed if holds)
     return Growth(frozenset(grown), frozenset(sharded), replica, assumed=sentences)
@@ -386,7 +386,7 @@ def schedule_of(program: Program) -> tuple[str, int]:
     """Return the schedule of a pipeline, and the number of its micro-batches.
 
     Raises:
-        LabError: its ranks exchange messages in another order than the known schedules.
+        LabError: Its ranks exchange messages in another order than the known schedules.
     """
     ranks = sorted(program.turns)
     batches = sum(one.ranks == (*ranks[:2],) for one in program.transfers.values())
@@ -396,8 +396,8 @@ def schedule_of(program: Program) -> tuple[str, int]:
         if [_messages(steps[0], transfers, range(len(ranks))) for steps in turns.values()] == recorded:
             return schedule, batches
     raise LabError(
-        "this run cannot be projected: its ranks exchange messages, in an order that is neither 1F1B nor GPipe",
-        "a pipeline whose stages wait for each message where they need it, by recv, can be given more stages",
+        "cannot project this run: the order of its ranks' messages is neither 1F1B nor GPipe",
+        "the lab can add stages to a pipeline whose stages wait for each message where they need it, with recv",
     )
 
 

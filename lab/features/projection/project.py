@@ -1,4 +1,4 @@
-"""`lab project`: what a training step of a recorded run would take on larger worlds and over other networks."""
+"""`lab project`: the time of a training step of a recorded run on larger worlds and over other networks."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ PLAYERS = 32
 WORLDS = (8, 64, 512, 4096)
 """Default sizes of worlds."""
 _MOST_WANTED = 2.0
-"""Cores that a rank may want while data is in flight: one for a thread that carries it, one for a thread that reduces
-it.
+"""Cores that a rank may want while data is in flight: one for the thread that sends it, one for the thread that
+reduces it.
 """
 _PROFILE_ERROR = 0.25
 """Relative error of transfers over a network that was not measured."""
@@ -46,7 +46,7 @@ _WIDENING = 0.25
 """An interval widens by this share for each doubling of the recorded ranks."""
 
 
-# -- what a record shows of its network
+# -- the network in a record
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Sample:
     ranks: int
     bytes: float
     seconds: float
-    """Median duration, from when the last rank had entered and earlier transfers were over; on cores of its own."""
+    """Median duration, from the entry of the last rank and the end of earlier transfers; on separate cores."""
     ran_s: float
     """Mean time that the threads that carry a call ran."""
     count: int
@@ -104,11 +104,11 @@ def _samples_of(
     unknown.
 
     Args:
-        flights: the flights of a run.
-        clock: the clock of its cores.
-        settled: numbers of the collectives and messages of its program.
-        ran: the share of their duration for which the threads that carry calls ran.
-        library: the library that carried their bytes.
+        flights: The flights of a run.
+        clock: The clock of its cores.
+        settled: Numbers of the collectives and messages of its program.
+        ran: The share of their duration for which the threads that carry calls ran.
+        library: The library that carried their bytes.
     """
     times: dict[tuple[str, int, int], list[tuple[bool, bool, float]]] = defaultdict(list)
     for flight in flights:
@@ -129,8 +129,8 @@ def _samples_of(
 def _fit_all(samples: Iterable[Sample], library: str, crowded: bool) -> dict[str, Fit]:
     """Return a fit for each operation; an operation that does not separate alpha from bandwidth uses all operations.
 
-    Calls outside of the program's steps count only if the others are not enough. If cores were crowded, a call costs
-    what its threads ran, because its duration includes queueing for a core.
+    Calls outside of the program's steps count only if the others are not enough. If cores were crowded, the cost of a
+    call is the running time of its threads, because its duration includes queueing for a core.
     """
     by_op: dict[str, list[Sample]] = defaultdict(list)
     for sample in samples:
@@ -173,14 +173,14 @@ class Source(NamedTuple):
 
 
 def source_of(run: str, trace: Trace) -> Source:
-    """Return what a run contributes to a projection.
+    """Return the contribution of a run to a projection.
 
     Raises:
-        LabError: it has no training steps, too few of them, or no communication in them.
+        LabError: It has no training steps, too few of them, or no communication in them.
     """
-    cannot = f"run {run} cannot be projected"
+    cannot = f"cannot project run {run}"
     if not any(phase.name == training.OPTIMIZER for rank in trace.ranks.values() for phase in rank.phases):
-        hint = "a training step lies between two steps of an optimizer of torch.optim, on every rank"
+        hint = "a training step is the time between two steps of an optimizer of torch.optim, on every rank"
         raise LabError(f"{cannot}: it has no training steps", hint)
     steps = match_steps(trace)
     backends = [group.backend for group in trace.groups.values() if group.backend]
@@ -190,11 +190,11 @@ def source_of(run: str, trace: Trace) -> Source:
     first, last = min(one.own.begin for one in cores), max(one.own.end for one in cores)
 
     def known(spans: Sequence[Span]) -> list[Span]:
-        """What of them lies between the first and last sample of how long threads had run."""
+        """The part of them between the first and last sample of how long threads had run."""
         return [(max(begin, first), min(end, last)) for begin, end in spans if end > first and begin < last]
 
     def working(spans: Sequence[Span], threads: Sequence[ThreadTime], most: float) -> Working:
-        """Of how many cores they wanted."""
+        """The number of cores that they wanted."""
         known_s = sum(end - begin for begin, end in known(spans))
         wanted_s = sum(one.wanted_s for one in threads)
         return Working(spans, min(most, wanted_s / known_s if known_s and wanted_s else 1.0))
@@ -207,15 +207,15 @@ def source_of(run: str, trace: Trace) -> Source:
     program = training.program_of(trace, steps, flights, clock, own.wanting)
     if program is None:
         raise LabError(
-            f"{cannot}: it has no two training steps in which all ranks called the same and were done",
-            "what comes before the first step of the optimizer does not count: it takes three steps, better ten",
+            f"{cannot}: it has no two complete training steps with the same calls on all ranks",
+            "steps count after the first step of the optimizer: run at least three steps, better ten",
         )
     if not program.transfers:
         raise LabError(
             f"{cannot}: its ranks do not communicate in their training steps",
-            "a run of one rank tells nothing of a network; run it with --nodes 2"
+            "a run of one rank has no data about a network; run it with --nodes 2"
             if len(trace.ranks) == 1
-            else "between two steps of an optimizer no rank called a collective, or sent anything",
+            else "between two steps of an optimizer, no rank called a collective or sent a message",
         )
     ran_s = sum(one.ran_s for one in others)
     moved_s = clock.of(known(moving.spans))
@@ -275,7 +275,7 @@ class Row:
     exposed_s: float
     """Blocked by calls while data was in flight."""
     waiting_s: float
-    """Blocked by calls, waiting for others."""
+    """Blocked by calls while it waited for other ranks."""
     hidden_s: float
     """Own work while data was in flight."""
     measured_s: float | None
@@ -298,7 +298,7 @@ class Projection:
     library: str
     """The library that chooses among algorithms."""
     machine: Machine | None
-    """The machine that all ranks of a world share; None: each has cores of its own."""
+    """The machine that all ranks of a world share; None: each has separate cores."""
     fits: Mapping[str, Fit]
     """The fitted network of the runs, by operation."""
     error: float
@@ -308,7 +308,7 @@ class Projection:
     rows: tuple[Row, ...]
     assumed: tuple[str, ...]
     steps: int
-    """Of the run that is replayed."""
+    """The number of steps of the replayed run."""
     left_out: int
 
 
@@ -322,14 +322,14 @@ def project_run(
     """Project a training step to worlds of other sizes.
 
     Args:
-        sources: runs of the same training; the one with most ranks is replayed, all contribute to the network.
-        ranks: sizes of the worlds; None: those of `WORLDS` that the runs can be projected to.
-        target: their network, with cores of its own for each rank; None: the recorded one, with its cores.
-        library: the library that chooses among algorithms; None: the recorded one on its network, and nccl elsewhere.
-        others: other programs that want a core on the recorded machine; None: as many as recorded.
+        sources: Runs of the same training; the one with most ranks is replayed, all contribute to the network.
+        ranks: Sizes of the worlds; None: those of `WORLDS` that the runs can be projected to.
+        target: Their network, with separate cores for each rank; None: the recorded one, with its cores.
+        library: The library that chooses among algorithms; None: the recorded one on its network, and nccl elsewhere.
+        others: Other programs that want a core on the recorded machine; None: as many as recorded.
 
     Raises:
-        LabError: the runs are not of one training, or cannot be projected to such a world.
+        LabError: The runs are not of one training, or cannot be projected to such a world.
     """
     sources = sorted(sources, key=lambda source: source.program.ranks)
     base = sources[-1]
@@ -339,7 +339,7 @@ def project_run(
             raise LabError(
                 f"runs {source.run} and {base.run} are not of one training: in a step, the first calls "
                 f"{', '.join(sorted(ops_of_source))}, the second {', '.join(sorted(ops))}",
-                "give runs of the same script with different numbers of ranks",
+                "name runs of the same script with different numbers of ranks",
             )
     growth = base.growth
     samples = [sample for source in sources for sample in source.samples if sample.op in ops]
@@ -352,7 +352,7 @@ def project_run(
         if size % growth.replica or not 2 <= size <= growth.most:
             allowed = f"multiples of {growth.replica}" if growth.replica > 1 else "2 and more"
             raise LabError(
-                f"run {base.run} cannot be projected to {size:,} ranks; allowed: {allowed}, up to {growth.most:,}",
+                f"cannot project run {base.run} to {size:,} ranks; allowed: {allowed}, up to {growth.most:,}",
                 f"{format_count(growth.replica, 'rank')} hold a copy of the model together"
                 if growth.replica > 1
                 else "",
@@ -533,11 +533,11 @@ def projection_text(projection: Projection, style: Style) -> str:
         count = sum(sample.count for sample in fit.samples)
         shown = [format_duration(fit.line.alpha_s), format_rate(fit.bandwidth), error]
         fits.append([op, fit.algorithm, *shown, str(len(fit.samples)), f"{count:,}"])
-    notes = "exposed: communication that held ranks up; waiting: for other ranks; hidden: communication beside own work"
+    notes = "exposed: blocked by communication; waiting: for other ranks; hidden: communication during own work"
     tables = (
-        ("what is called in a step", "ranks; operation; of ranks; bytes; in a step; algorithm; each takes", calls),
-        ("the same for the worlds on record", "ranks; step, measured; replayed; off", checks),
-        ("what their calls took", "operation; algorithm; α; B; error; sizes; calls", fits),
+        ("calls of a step", "ranks; operation; of ranks; bytes; in a step; algorithm; each takes", calls),
+        ("the recorded worlds", "ranks; step, measured; replayed; off", checks),
+        ("times of the recorded calls", "operation; algorithm; α; B; error; sizes; calls", fits),
     )
     steps = table_text(("ranks", "step", "between", "own work", "exposed", "waiting", "hidden"), worlds, style)
     sections = [_head(projection, style), f"{steps}\n{style.paint(notes, 'dim')}"]
@@ -556,7 +556,7 @@ def _head(projection: Projection, style: Style) -> str:
     machine = projection.machine
     shared = "" if machine is None else f", all ranks on {format_count(round(machine.cores), 'core')}"
     if machine is not None and machine.others >= _FEW:
-        shared += f", beside {machine.others:.1f} other programs that want a core"
+        shared += f", with {machine.others:.1f} other programs that want a core"
     return (
         f"{style.paint(run, 'bold')} ({format_count(ranks, 'rank')}){with_others}: {steps}\n"
         f"network: {projection.network}{shared}; algorithms: {projection.library}"
@@ -566,15 +566,15 @@ def _head(projection: Projection, style: Style) -> str:
 def _assumed(projection: Projection) -> list[str]:
     """Return the assumptions, a line each."""
     if projection.machine is not None:
-        cores = "all ranks share the cores on which the run was recorded, and what else went on there"
+        cores = "all ranks share the recorded cores, with the same other programs"
     elif projection.network != costs.MEASURED:
-        cores = "each rank has cores of its own; what ranks took from one another on record is taken out"
+        cores = "each rank has separate cores; the recorded competition for cores is subtracted"
     else:
-        cores = "cores are shared as on record, as it does not tell of one machine for all ranks"
+        cores = "ranks share cores as recorded, because the record does not show one machine for all ranks"
     return [
         *(f"Assumed: {sentence}." for sentence in (*projection.assumed, cores)),
-        "`between` is made of the errors of the model on record, of what transfers may be off "
-        f"({_percent(projection.error)}) and of how steps vary; it widens with each doubling of ranks.",
+        "`between` combines the errors of the model in the recorded worlds, the error of transfers "
+        f"({_percent(projection.error)}), and the variation of steps; it widens with each doubling of ranks.",
     ]
 
 
@@ -613,22 +613,22 @@ _HOWTO = """examples:
   lab project RUN --ranks 8,64,512,4096 --network lan-100g,racks=16
   lab project RUN-OF-2 RUN-OF-4 --ranks 8 --svg steps.svg  fitted to both
 
---network NAME[,racks=N][,rate=100gbit][,between=10gbit][,alpha=10us]: a profile of `network:` and what differs from it.
-`measured`: the network and the cores of the record. docs/projection.md says what is assumed, and how far it held."""
+--network NAME[,racks=N][,rate=100gbit][,between=10gbit][,alpha=10us]: a profile of `network:` and changes to it.
+`measured`: the network and the cores of the record. docs/projection.md lists the assumptions and their errors."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `lab project` takes."""
+    """Declare the arguments of `lab project`."""
     parser.epilog = _HOWTO
     about = "runs of one training, with different numbers of ranks (default: the latest)"
     shared.add_options(parser, "names", nargs="*", metavar="RUN", help=about, complete="runs")
     about = "sizes of worlds (default: 8,64,512,4096, as far as the run allows)"
     parser.add_argument("--ranks", type=parse_ranks, metavar="N,N", help=about)
-    about = f"of these worlds (default: {costs.MEASURED})"
+    about = f"network of these worlds (default: {costs.MEASURED})"
     parser.add_argument("--network", default=costs.MEASURED, metavar="NETWORK", help=about)
-    about = "what chooses among algorithms (default: that of the record on its network, nccl on others)"
+    about = "library that chooses among algorithms (default: the recorded one on its network, nccl on others)"
     parser.add_argument("--library", choices=costs.LIBRARIES, help=about)
-    about = "programs that want a core beside the ranks, on the machine of the record (default: as many as on record)"
+    about = "other programs that want a core on the recorded machine (default: as many as recorded)"
     parser.add_argument("--others", type=parse_others, metavar="N", help=about)
     parser.add_argument("--svg", type=Path, metavar="FILE", help="write a plot of the step times to a file instead")
     shared.add_options(parser, "--attempt", "--runs", "--json")
@@ -638,9 +638,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Project it; needs no engine."""
     target = costs.parse_network(arguments.network)
     if target is None and arguments.library is not None:
-        raise UsageError("--library needs --network: on the measured network calls go on as they were recorded")
+        raise UsageError("--library needs --network: the measured network keeps the recorded algorithms")
     if target is not None and arguments.others is not None:
-        raise UsageError("--others belongs to the measured network: on others each rank has cores of its own")
+        raise UsageError("--others needs the measured network: on others each rank has separate cores")
     records = [find_record(name, arguments.runs).attempt(arguments.attempt) for name in arguments.names or [None]]
     sources = [source_of(record.run, open_trace(record)) for record in records]
     projection = project_run(sources, arguments.ranks, target, arguments.library, arguments.others)

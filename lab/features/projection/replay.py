@@ -1,4 +1,4 @@
-"""Programs of ranks, and their replay: what ranks do when their work and calls take other times, on shared cores."""
+"""Programs of ranks, and their replay: the actions of ranks with other times of work and calls, on shared cores."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def replay_world(world: World) -> Replayed:
     """Replay the training steps of a world; every replay gives the same result.
 
     Raises:
-        LabError: the replay cannot continue: a rank waits for a transfer that no rank begins.
+        LabError: The replay cannot continue: a rank waits for a transfer that no rank begins.
     """
     return _Replay(world).run()
 
@@ -304,7 +304,7 @@ class _Replay:
         states = self.states.values()
         if stuck := sum(state.step < self.steps for state in states):
             ranks = format_count(stuck, "rank")
-            raise LabError(f"the run cannot be replayed: {ranks} would wait for what nobody begins")
+            raise LabError(f"cannot replay the run: {ranks} would wait for calls that no rank makes")
         counted = range(_SETTLED, self.steps)
         durations = [median(state.ends[number] - state.ends[number - 1] for state in states) for number in counted]
         working, hidden, waiting, exposed = (
@@ -406,7 +406,7 @@ class _Replay:
         """Return the duration of a transfer relative to the expected one, as in the recorded step that is replayed.
 
         If several copies take part, all use the step of one copy, and copies take turns. The ranks of a collective wait
-        for one another, so its duration varies for all of them alike.
+        for each other, so its duration varies for all of them alike.
         """
         if recorded := self.world.parts.get(move.key):
             copy = move.step % self.world.copies if move.key.lane in self.world.common else player.copy

@@ -59,7 +59,7 @@ _KEEPER = ".keeper"
 
 
 def keeper_lock(engine: str, cluster: str) -> ClusterLock:
-    """Return the lock that a keeper holds until its cluster is removed, or is released to stay."""
+    """Return the lock that a keeper holds until it removes or releases its cluster."""
     return ClusterLock(engine, f"{cluster}{_KEEPER}")
 
 
@@ -75,9 +75,9 @@ def remove_orphans(engine: Engine, clusters: Iterable[str], announce: Announce) 
     for name in orphans:
         try:
             if ClusterLock(engine.name, name).holder() is None and remove_orphan(engine, name):
-                announce(f"removed cluster {name}: whoever kept it is dead")
+                announce(f"removed cluster {name}: its process has died")
         except LabError as error:  # the new cluster is not affected
-            announce(f"warning: cluster {name}, left by a dead command, is still there: {error.message}")
+            announce(f"warning: cluster {name} of a dead process could not be removed: {error.message}")
     return orphans
 
 
@@ -85,16 +85,16 @@ def remove_orphan(engine: Engine, cluster: str, keeper: int | None = None) -> bo
     """Remove a cluster whose keeper died, and its locks; return False if it has a new keeper.
 
     Args:
-        engine: engine of the cluster.
-        cluster: its name.
-        keeper: the dead process, if known: its forked children can still hold its locks.
+        engine: Engine of the cluster.
+        cluster: Its name.
+        keeper: The dead process, if known: its forked children can still hold its locks.
 
     Raises:
-        LabError: it cannot be removed.
+        LabError: It cannot be removed.
     """
     lock = keeper_lock(engine.name, cluster)
     try:
-        with lock.held("removing what a dead process kept"):
+        with lock.held("removing the clusters of a dead process"):
             engine.remove(cluster, settle=True)
             remove_locks(engine.name, cluster)
     except ClusterBusy:

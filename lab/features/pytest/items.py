@@ -61,14 +61,14 @@ _turn = threading.Lock()
 """Threads of a test request its cluster one after the other."""
 
 
-# -- what a test says of its cluster, by the marker `lab` or where functions are marked as distributed
+# -- the cluster of a test: its marker `lab`, or its distributed function
 
 
 def wanted_by(item: pytest.Item) -> dict[str, Any]:
     """Return the cluster keywords of a test's marker; empty if it has no marker.
 
     Raises:
-        UsageError: a keyword is not allowed.
+        UsageError: A keyword is not allowed.
     """
     marker = item.get_closest_marker("lab")
     if marker is not None and marker.args:
@@ -88,11 +88,11 @@ def checked_shape(keywords: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Validate keywords of a cluster, for `Pool.cluster`; leave out those that are None.
 
     Args:
-        keywords: keywords by name.
-        where: beginning of each message.
+        keywords: Keywords by name.
+        where: Beginning of each message.
 
     Raises:
-        UsageError: there is no such keyword, or the value is not allowed.
+        UsageError: There is no such keyword, or the value is not allowed.
     """
     for name in keywords:
         if name not in _SHAPE:
@@ -138,8 +138,8 @@ def cluster_for(item: pytest.Item, shape: Mapping[str, Any]) -> SessionCluster:
     """Return the warm cluster of a shape, from `checked_shape` or `wanted_by`, for a test: up and whole.
 
     Raises:
-        LabError: it cannot be made.
-        pytest.skip.Exception: the test needs another engine than the session uses.
+        LabError: It cannot be created.
+        pytest.skip.Exception: The test needs another engine than the session uses.
     """
     engine_for(item, shape)
     return pool_of(item.config).cluster(**shape)
@@ -149,17 +149,17 @@ def engine_for(item: pytest.Item, shape: Mapping[str, Any]) -> Engine:
     """Return the engine of a test.
 
     Raises:
-        EngineUnavailable: it does not answer.
-        pytest.skip.Exception: the session uses another one.
+        EngineUnavailable: It does not answer.
+        pytest.skip.Exception: The session uses another one.
     """
     needed, chosen = shape.get("engine", "auto"), item.config.getoption("lab_engine")
     if "auto" not in (needed, chosen) and needed != chosen:
-        pytest.skip(f"needs the {needed} engine, and this session is told to use {chosen} (--lab-engine)")
+        pytest.skip(f"needs the {needed} engine, but this session uses {chosen} (--lab-engine)")
     return pool_of(item.config).engine(needed)[0]
 
 
 def keep_snapshots(request: pytest.FixtureRequest) -> None:
-    """Let `result.calls.matches_snapshot()` keep its files beside the test's file until the test ends."""
+    """Let `result.calls.matches_snapshot()` keep its files next to the test's file until the test ends."""
     keep = find_hook("use_test_snapshots")
     if keep is not None:
         item = request.node
@@ -176,13 +176,13 @@ def lab_run_for(item: pytest.Item) -> Callable[..., Result]:
         """Run one on a warm cluster, as `Cluster.run` does.
 
         Args:
-            scenario: a YAML file or a script, relative to the file of the test; a lesson as `@scatter`; a `Scenario`.
-            args: arguments for the script, after those of the scenario.
-            options: fields of `RunOptions`, such as `nodes=2`, `timeout_s=20`, `cold=True` or `trace=False`. Where
-                `nodes` is not given, the scenario says, else the marker, else it is three.
+            scenario: A YAML file or a script, relative to the file of the test; a lesson as `@scatter`; a `Scenario`.
+            args: Arguments for the script, after those of the scenario.
+            options: Fields of `RunOptions`, such as `nodes=2`, `timeout_s=20`, `cold=True`, or `trace=False`. Without
+                `nodes`, the scenario decides, then the marker; the default is three.
 
         Raises:
-            LabError: it could not begin; a run that began has a result, whatever it came to.
+            LabError: It could not begin; a run that began has a result, also if it failed.
         """
         if not isinstance(scenario, Scenario):
             scenario = open_scenario(Path(scenario) if str(scenario).startswith(SIGN) else item.path.parent / scenario)
@@ -196,14 +196,14 @@ def run_warm(item: pytest.Item, scenario: Scenario, options: RunOptions, at_leas
     """Run a scenario for a test, on a shared warm cluster if possible, else on its own.
 
     Args:
-        item: the test, whose marker can ask for more.
-        scenario: the scenario.
-        options: options of the run.
-        at_least: nodes of the cluster, if the marker does not say and the run needs fewer.
+        item: The test, whose marker can request more.
+        scenario: The scenario.
+        options: Options of the run.
+        at_least: Nodes of the cluster, if the marker has none and the run needs fewer.
 
     Raises:
-        LabError: it could not begin.
-        pytest.skip.Exception: the machine lacks what it needs.
+        LabError: It could not begin.
+        pytest.skip.Exception: The machine lacks a requirement.
     """
     try:
         shape, nodes = wanted_by(item), options.nodes or scenario.nodes
@@ -227,7 +227,7 @@ class ScenarioFile(pytest.File):
     """A file that holds one scenario."""
 
     def collect(self) -> Iterable[ScenarioItem]:
-        """Load the scenario; an invalid file becomes an error in the lab's words."""
+        """Load the scenario; an invalid file becomes an error with the lab's message."""
         path = Path(os.path.relpath(self.path)) if self.path.is_relative_to(Path.cwd()) else self.path
         try:
             scenario = open_scenario(path)
@@ -290,7 +290,7 @@ def _assertion_settings(config: pytest.Config) -> dict[str, Any]:
     return {**settings, "verbosity": verbosity, "ci": any(os.environ.get(name) for name in ("CI", "BUILD_NUMBER"))}
 
 
-# -- what a test that failed shows of its runs: verdict, culprit, the last lines of each rank, and where the record is
+# -- runs in the report of a failed test: verdict, culprit, the last lines of each rank, and the record
 
 
 def before_report(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
@@ -360,7 +360,7 @@ def last_lines_text(result: Result) -> str:
     return "\n".join(parts)
 
 
-# -- what a session shows beside its tests
+# -- what a session prints in addition to its tests
 
 
 def engine_text(config: pytest.Config) -> str:
@@ -388,10 +388,10 @@ class PageOfRuns:
     """`--lab-report`: gather the records of tests, and write one HTML page of all runs at the end.
 
     Args:
-        config: configuration of the session.
+        config: Configuration of the session.
 
     Raises:
-        pytest.UsageError: the folder contains something else.
+        pytest.UsageError: The folder has other files.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -400,12 +400,12 @@ class PageOfRuns:
         self._is_worker = hasattr(config, "workerinput")
         if self._is_worker or config.getoption("lab_report") == str(RUNS) or not folder.exists():
             return
-        hint = "hint: write the option last, or as --lab-report=DIR with a folder of its own"
+        hint = "hint: write the option last, or as --lab-report=DIR with a separate folder"
         if not folder.is_dir():
             raise pytest.UsageError(f"--lab-report: {folder} is not a folder\n  {hint}")
         for path in folder.iterdir():  # pytest reads any word after the option as its value
             if path.name != SUITE_REPORT and not path.name.startswith(".") and not (path / LOGS).is_dir():
-                what = f"holds other things than runs, such as {path.name}"
+                what = f"has files that are not runs, such as {path.name}"
                 raise pytest.UsageError(f"--lab-report: {folder} {what}\n  {hint}")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

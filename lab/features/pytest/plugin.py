@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--lab-engine",
         choices=CHOICES,
         default="auto",
-        help="what provides the nodes of tests that do not say (default: auto, Docker if it answers)",
+        help="engine of tests that name none (default: auto, Docker if it answers)",
     )
     group.addoption("--lab-keep", action="store_true", help="keep the clusters at the end, for the next session")
     group.addoption(
@@ -40,8 +40,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="record the runs of tests in DIR (default: .lab/runs) and write one HTML page of all of them there",
     )
-    group.addoption("--lab-update", action="store_true", help="write snapshots of what ranks call anew")
-    names = "names of files that are tests if they are scenarios; empty: none are, unless they are named"
+    group.addoption("--lab-update", action="store_true", help="rewrite the snapshots of the calls of ranks")
+    names = "names of files that are tests if they are scenarios; empty: only files that you name"
     parser.addini("lab_files", names, type="args", default=["*.yaml", "*.yml"])
 
 
@@ -105,7 +105,7 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 
 @pytest.fixture(name="cluster")
 def warm_cluster(request: pytest.FixtureRequest) -> SessionCluster:
-    """The warm cluster that the test's marker `lab` asks for, up and whole; without one, of three nodes."""
+    """The warm cluster of the test's marker `lab`, up and whole; without a marker, one of three nodes."""
     from lab.features.pytest.items import cluster_of, keep_snapshots
 
     keep_snapshots(request)

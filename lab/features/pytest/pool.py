@@ -1,4 +1,4 @@
-"""Keep the warm clusters of one pytest process: made for the first test of a shape, shared by the others.
+"""Keep the warm clusters of one pytest process: created for the first test of a shape, shared by the others.
 
 They are removed at the end of the session. If the process dies earlier, a guard removes them. If the guard was killed
 too, the next command that makes a cluster removes them.
@@ -63,28 +63,28 @@ def pool_of(config: pytest.Config) -> Pool:
 
 
 class Session:
-    """What a pool needs to know of a pytest session: the folder of records, and the runs of the current test.
+    """The session of pytest for a pool: the folder of records, and the runs of the current test.
 
     Args:
-        config: configuration of the session.
+        config: Configuration of the session.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.folder = Path(config.invocation_params.dir, config.getoption("lab_report") or RUNS)
         self.worker: dict[str, Any] = getattr(config, "workerinput", {})
-        """What pytest-xdist says of this process, where that is one of several."""
+        """The worker of pytest-xdist that this process is, if any."""
         self._suite = self.worker.get("testrunuid") or suite_name()
         self._number = 0
         self._began = 0.0
         self.of_test: list[Result] = []
 
     def begin(self) -> None:
-        """Begin something new to announce."""
+        """Start with new announcements."""
         self._began = time.monotonic()
 
     def announce(self, text: str) -> None:
-        """Show a line of progress once something takes long; show a warning at once."""
+        """Show a line of progress once an action takes long; show a warning at once."""
         if threading.current_thread() is not threading.main_thread():
             return  # only the main thread uses the terminal
         terminal: Any = self.config.pluginmanager.get_plugin("terminalreporter")
@@ -95,7 +95,7 @@ class Session:
                 terminal.write_line(f"lab: {sanitize_text(text)}")
 
     def options(self, scenario: Scenario, options: RunOptions) -> RunOptions:
-        """Return the options of the next run: it is recorded in the session's folder, and ends before its test must."""
+        """Return the options of the next run: the session's folder of records, and an end before that of its test."""
         self._number += 1
         own_s = scenario.timeout_s if options.timeout_s is None else options.timeout_s
         in_time_s = self.in_time(own_s)
@@ -108,7 +108,7 @@ class Session:
         )
 
     def in_time(self, own_s: float) -> float:
-        """Return the usable seconds, at most `own_s`, so that what begins now ends before its test must."""
+        """Return the usable seconds, at most `own_s`, so that a new action ends before its test has to."""
         deadline = self.config.stash.get(DEADLINE, None)
         if deadline is None:
             return own_s
@@ -119,7 +119,7 @@ class Session:
         """Keep the result of a run.
 
         Raises:
-            KeyboardInterrupt: it was interrupted.
+            KeyboardInterrupt: It was interrupted.
         """
         self.of_test.append(result)
         if result.exit_code == Interrupted.exit_code:
@@ -131,8 +131,8 @@ class SessionCluster(Calls, Cluster):
     """A cluster that several tests of a session share; see `Cluster`.
 
     Args:
-        session: session that it belongs to.
-        settings: arguments of `Cluster`.
+        session: Session that it belongs to.
+        settings: Arguments of `Cluster`.
     """
 
     def __init__(self, session: Session, **settings: Any) -> None:
@@ -142,9 +142,9 @@ class SessionCluster(Calls, Cluster):
         self.keeping = ExitStack()
         """Holds the lock of its keeper."""
         self.fresh = False
-        """Whether the next run must not see what runs of other tests left in the shared folder."""
+        """Whether the next run must not see the files of other tests in the shared folder."""
         self.network: str | Mapping[str, Any] | None = None
-        """Link properties in each run of the test; None: unchanged, or as the scenario says."""
+        """Link properties in each run of the test; None: unchanged, or as in the scenario."""
 
     def options_of(self, scenario: Scenario, options: RunOptions) -> RunOptions:
         """Return the options of a run, adapted to the session and the test."""
@@ -182,25 +182,25 @@ class Pool:
     """The warm clusters of one process, by engine and shape.
 
     Args:
-        session: session of the tests.
+        session: Session of the tests.
     """
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.keep: bool = session.config.getoption("lab_keep")
-        """Leave clusters at an orderly end, for the next session."""
+        """Keep the clusters at a normal end, for the next session."""
         self.project = session.config.rootpath
         self.workers = int(session.worker.get("workercount", 1))
         """Number of pytest processes that share the machine."""
         self.in_use = set[str]()
-        """Clusters that the test that runs now has asked for, by name."""
+        """Clusters that the current test has requested, by name."""
         self._choice: str = session.config.getoption("lab_engine")
         self._select: Callable[[str], tuple[Engine, str]] = cache(select_engine)
         self._machine: Callable[[str], Machine] = cache(lambda name: self._select(name)[0].machine())
         self._kept: dict[str, SessionCluster] = {}
         """By shape, the least recently used first."""
         self._impossible: dict[str, ImageError] = {}
-        """Shapes whose image cannot be had: it is not tried for each test anew."""
+        """Shapes whose image is not available; the pool tries it only once."""
         self._guard: subprocess.Popen[bytes] | None = None
         self._process = os.getpid()
         parts = default_name(self.project)[:12].strip("-"), session.worker.get("workerid", "")
@@ -210,26 +210,26 @@ class Pool:
         """Return the engine, and why it is not the expected one; empty if it is.
 
         Raises:
-            EngineUnavailable: it does not answer.
+            EngineUnavailable: It does not answer.
         """
         return self._select(self._choice if choice == "auto" else choice)
 
     def cluster(self, *, engine: str = "auto", **shape: Any) -> SessionCluster:
-        """Return the cluster of a shape, up and whole; make it if it is missing, or if a test has broken it.
+        """Return the cluster of a shape, up and whole; create it if it is missing, or if a test has broken it.
 
         Args:
-            engine: where.
-            shape: as `Cluster` takes it; without `nodes`, as many as `lab up` makes.
+            engine: Engine of the cluster.
+            shape: As `Cluster` takes it; without `nodes`, the default of `lab up`.
 
         Raises:
-            LabError: it cannot be made.
+            LabError: It cannot be created.
         """
         where = self.engine(engine)[0]
         shape = {"nodes": DEFAULT_NODES, **shape}
         network = shape.pop("network", None)  # it belongs to each run, not to the cluster
         if self.workers > 1 and where.traits.divides_cores and "cpus" not in shape:
             cores = self._machine(where.name).cores
-            share = max(1.0, cores / self.workers / shape["nodes"])  # less than a core only makes a node slower
+            share = max(1.0, cores / self.workers / shape["nodes"])  # less than a core only slows a node down
             shape |= {"cpus": share} if share < cores else {}
         self.session.begin()
         key = f"{where.name} {sorted(shape.items())!r}"
@@ -248,14 +248,14 @@ class Pool:
 
     @contextmanager
     def standalone(self, *, engine: str = "auto", **shape: Any) -> Iterator[SessionCluster]:
-        """Yield a cluster that is not up: a run on it makes one for itself, and removes it.
+        """Yield a cluster that is not up: a run on it creates one for itself, and removes it.
 
         Args:
-            engine: where.
-            shape: what it has besides what the scenario says.
+            engine: Engine of the cluster.
+            shape: Settings in addition to those of the scenario.
 
         Raises:
-            EngineUnavailable: the engine does not answer.
+            EngineUnavailable: The engine does not answer.
         """
         where, network = self.engine(engine)[0], shape.pop("network", None)
         cluster = self._keep(where, shape)
@@ -284,12 +284,12 @@ class Pool:
         return cluster
 
     def _keep(self, engine: Engine, shape: Mapping[str, Any], lasting: str = "") -> SessionCluster:
-        """Make a cluster object that is not up yet, under a name that only this process has.
+        """Create a cluster object that is not up yet, under a name that only this process has.
 
         Args:
-            engine: engine of the cluster.
-            shape: arguments of `Cluster`.
-            lasting: name of a cluster that other sessions can use; it is used if no other process holds it now.
+            engine: Engine of the cluster.
+            shape: Arguments of `Cluster`.
+            lasting: Name of a cluster that other sessions can use; it is used if no other process holds it now.
         """
         keeping, purpose = ExitStack(), f"the tests in {self.project}"
         name = f"{self._readable}-{os.urandom(5).hex()}"
@@ -326,7 +326,9 @@ class Pool:
             cluster.engine.remove(cluster.name)
         except LabError as error:
             name = cluster.name
-            self.session.announce(f"warning: cluster {name} is still there ({error.message}): `lab down --name {name}`")
+            self.session.announce(
+                f"warning: could not remove cluster {name} ({error.message}): `lab down --name {name}`"
+            )
             return
         remove_locks(cluster.engine.name, cluster.name)
         cluster.keeping.close()
@@ -334,7 +336,7 @@ class Pool:
     def close(self) -> list[str]:
         """Remove each cluster, or leave it for the next session; return the names of those that are left.
 
-        Interrupts are deferred until it is done. It does nothing in a process that was forked from this one.
+        Interrupts wait until the end of it. It does nothing in a process that was forked from this one.
         """
         if os.getpid() != self._process:
             return []

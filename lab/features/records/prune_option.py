@@ -19,35 +19,35 @@ from lab.record.record_files import is_record
 from lab.words import format_bytes, format_count
 
 _HOWTO = """examples:
-  lab runs --prune --keep 20 --dry-run     what would go, if only the latest 20 were to stay
-  lab runs --prune --older-than 7d         remove what is older than a week
+  lab runs --prune --keep 20 --dry-run     list the records that are not among the latest 20
+  lab runs --prune --older-than 7d         remove records that are older than a week
   lab runs --prune --older-than 1d --keep 5
 
-With both, a run goes that is older and not among the latest. A run that goes on always stays."""
+With both, a record has to be older and not among the latest. Records of runs in progress stay."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
-    parser.add_argument("--prune", action="store_true", help="remove the records that --keep and --older-than leave")
-    parser.add_argument("--keep", type=shared.whole, metavar="N", help="with --prune: the latest N stay")
-    older = "with --prune: only what is older goes, e.g. 12h, 7d or 4w"
+    parser.add_argument("--prune", action="store_true", help="remove the records outside of --keep and --older-than")
+    parser.add_argument("--keep", type=shared.whole, metavar="N", help="with --prune: keep the latest N records")
+    older = "with --prune: remove only records older than this, such as 12h, 7d, or 4w"
     parser.add_argument("--older-than", dest="age_s", type=shared.age, metavar="AGE", help=older)
-    parser.add_argument("--dry-run", action="store_true", help="with --prune: say what would go, and remove nothing")
+    parser.add_argument("--dry-run", action="store_true", help="with --prune: list the records, and remove nothing")
 
 
 def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
     """Remove records, and old links to records; without --prune, list runs.
 
     Raises:
-        RecordError: a record cannot be removed; all others are.
+        RecordError: A record cannot be removed; all others are.
     """
     chosen = arguments.keep is not None or arguments.age_s is not None
     if not arguments.prune:
         if chosen or arguments.dry_run:
-            raise UsageError("--keep, --older-than and --dry-run say what --prune does", "say `lab runs --prune ...`")
+            raise UsageError("--keep, --older-than, and --dry-run need --prune", "use `lab runs --prune ...`")
         return verb(arguments)
     if not chosen:
-        raise UsageError("--prune needs to know what may go", "say --keep N, --older-than AGE, or both")
+        raise UsageError("--prune needs a limit", "add --keep N, --older-than AGE, or both")
     records, before = list_records(arguments.runs), inf if arguments.age_s is None else time.time() - arguments.age_s
     old = [one for one in records[: max(0, len(records) - (arguments.keep or 0))] if one.began() < before]
     going_on = [one for one in old if one.in_progress]
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     )
     lines = head + [f"  {record.run}  {format_bytes(size)}" for record, size in removed]
     lines += [f"{done} the link {link.name}, not its target" for link in links]
-    lines += [f"{record.run} goes on and stays" for record in going_on]
+    lines += [f"kept {record.run}: it is in progress" for record in going_on]
     return print_answer(arguments, lambda: data, lambda _: "\n".join(lines))
 
 
@@ -78,7 +78,7 @@ def _remove(paths: list[Path]) -> None:
     left = [path for path in paths if not remove_tree(path)]
     if left:
         others = f" (and {format_count(len(left) - 1, 'other')})" if len(left) > 1 else ""
-        raise RecordError(f"the record {left[0]}{others} cannot be removed", "it has files that are not yours")
+        raise RecordError(f"cannot remove the record {left[0]}{others}", "another user owns files in it")
 
 
 def _list_links(runs: Path) -> list[Path]:

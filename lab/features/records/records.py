@@ -28,13 +28,13 @@ def find_suite(name: str | None, runs: Path = RUNS) -> Suite:
     """Return the suite of a run; without a name, the latest suite.
 
     Raises:
-        RecordError: there is none.
+        RecordError: There is none.
     """
     records = list_records(runs) if name is None else [find_record(name, runs)]
     turn = next((turn for _, turn in _turns(reversed(records))), None)
     if turn is None:
-        who = "no run on record" if name is None else f"run {records[0].run}"
-        was = "was made together with others" if name is None else "was made alone"
+        who = "no recorded run" if name is None else f"run {records[0].run}"
+        was = "is part of a suite" if name is None else "is not part of a suite"
         raise RecordError(f"{who} {was}", "several scenarios, or a folder of them, make a suite: `lab run scenarios/`")
     if name is not None:
         runs = records[0].path.parent
@@ -54,11 +54,11 @@ def earlier_records(name: str, runs: Path = RUNS) -> list[Record]:
     """Return runs to compare others with, oldest first: those in a folder, of a suite, or one with its suite.
 
     Args:
-        name: a folder of runs, the folder of one run, the name of a suite, or that of a run.
-        runs: the folder in which to find runs and suites by name.
+        name: A folder of runs, the folder of one run, the name of a suite, or that of a run.
+        runs: The folder in which to find runs and suites by name.
 
     Raises:
-        RecordError: there is nothing of this name, or no run in it.
+        RecordError: There is nothing with this name, or it has no run.
     """
     folder = Path(name)
     if folder.is_dir() and not is_record(folder):

@@ -23,13 +23,13 @@ class TlsEnd:
     """One end of a TLS connection; one thread may receive while another one sends.
 
     Args:
-        address: such as `https://b:2376`.
-        authorities: a file with certificates of authorities that may sign the engine's; True: those of this machine.
-        own: files of our certificate and its key.
-        timeout_s: seconds to wait for the engine.
+        address: Such as `https://b:2376`.
+        authorities: A file with certificates of authorities that may sign the engine's; True: those of this machine.
+        own: Files of our certificate and its key.
+        timeout_s: Seconds to wait for the engine.
 
     Raises:
-        OSError: no engine answers, or it is not trusted.
+        OSError: No engine answers, or it is not trusted.
     """
 
     def __init__(self, address: str, authorities: str | bool, own: tuple[str, str] | None, timeout_s: float) -> None:
@@ -44,7 +44,7 @@ class TlsEnd:
         self._state, self._sending = threading.Lock(), threading.Lock()
         """Hold the first while using the TLS state, which never blocks, and the second while sending."""
         self._early = b""
-        """Data that was read before `recv` was called."""
+        """Data from before the first `recv`."""
         self._socket = socket.create_connection((where.hostname or "", where.port or 2376), timeout_s)
         try:
             self._do_handshake()
@@ -60,7 +60,7 @@ class TlsEnd:
             except ssl.SSLWantReadError:
                 self._flush()
                 if not (data := self._socket.recv(_CHUNK_BYTES)):
-                    raise ConnectionResetError("the engine hung up") from None
+                    raise ConnectionResetError("the engine closed the connection") from None
                 self._in.write(data)
             else:
                 break
@@ -95,7 +95,7 @@ class TlsEnd:
         self._flush()
 
     def shutdown_write(self) -> None:
-        """Close this direction; data of the engine is still received."""
+        """Close this direction; the other direction still delivers data of the engine."""
         with self._state:
             with suppress(ssl.SSLWantReadError, ssl.SSLZeroReturnError):
                 while data := self._tls.read(_CHUNK_BYTES):  # received data would be lost otherwise
@@ -116,8 +116,8 @@ def open_stream(api: Any, path: str, body: Mapping[str, Any] | None) -> socket.s
 
     Args:
         api: docker-py's low-level client of a remote engine.
-        path: of the request.
-        body: of the request.
+        path: Of the request.
+        body: Of the request.
     """
     if str(api.base_url).startswith("https://"):
         direct = DirectApi(lambda timeout_s: connect_locally(TlsEnd(api.base_url, api.verify, api.cert, timeout_s)))
@@ -137,8 +137,8 @@ def connect_locally(far: Any, response: Any = None) -> socket.socket:
     """Return a plain socket that threads connect to a channel; closing it closes the channel.
 
     Args:
-        far: the channel, of TLS or ssh.
-        response: keeps the channel open.
+        far: The channel, of TLS or ssh.
+        response: Keeps the channel open.
     """
     ours, near = socket.socketpair()
     for relay in (_relay_in, _relay_out):

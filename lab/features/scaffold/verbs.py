@@ -1,4 +1,4 @@
-"""`lab init`, `lab new`, `lab schema`: what to begin with: a scenario, a test, a workflow, a schema for editors."""
+"""`lab init`, `lab new`, `lab schema`: write a first scenario, a test, a workflow, and a schema for editors."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def _add_new_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", help=about)
     about = "copy a lesson, such as scatter"
     shared.add_options(parser, "--from", dest="lesson", metavar="LESSON", help=about, complete="lessons")
-    parser.add_argument("--folder", type=Path, help="where to (default: scenarios if there is one, else here)")
+    parser.add_argument("--folder", type=Path, help="target folder (default: scenarios if it exists, else this folder)")
 
 
 def _new(arguments: argparse.Namespace) -> int:
     """Write the files, without overwriting any."""
     name, lesson = arguments.name, arguments.lesson
     if not (name or lesson):
-        raise UsageError("a new scenario needs a name, or a lesson to begin with", "`lab new NAME`, or `--from LESSON`")
+        raise UsageError("a new scenario needs a name, or a lesson to copy", "`lab new NAME`, or `--from LESSON`")
     if name and not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,62}", name):
         raise UsageError(f"{name!r} cannot name a scenario", "use lower-case letters, digits, - and _")
     folder = arguments.folder or (OWN_FOLDER if OWN_FOLDER.is_dir() else Path())
@@ -64,7 +64,7 @@ def _new(arguments: argparse.Namespace) -> int:
     for file, text in texts.items():
         path = folder / file
         if path.exists() and (file in own or path.read_bytes() != text):
-            raise UsageError(f"{path} is there already", "choose another name or --folder")
+            raise UsageError(f"{path} exists", "choose another name or --folder")
     folder.mkdir(parents=True, exist_ok=True)
     for file, text in texts.items():
         (folder / file).write_bytes(text)
@@ -92,24 +92,24 @@ _GITHUB = Path(".github/workflows/lab.yml")
 _GITLAB = Path(".gitlab-ci.yml")
 _IGNORED = Path(".gitignore")
 _RECORDS = ".lab/"
-"""What git ignores: the records of runs."""
+"""The line for git's ignore file: the records of runs."""
 
 
 def _add_init_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "`lab new` adds another scenario, or a copy of a lesson, where there is one already."
+    parser.epilog = "`lab new` adds another scenario, or a copy of a lesson."
     parser.add_argument("folder", type=Path, nargs="?", default=Path(), help="the repository (default: this folder)")
     parser.add_argument("--github", action="store_true", help=f"a workflow for GitHub Actions: {_GITHUB} (default)")
     parser.add_argument("--gitlab", action="store_true", help=f"a pipeline for GitLab: {_GITLAB}")
-    parser.add_argument("--force", action="store_true", help="overwrite what is there")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be written, and write nothing")
+    parser.add_argument("--force", action="store_true", help="overwrite existing files")
+    parser.add_argument("--dry-run", action="store_true", help="list the files, and write nothing")
     shared.add_options(parser, "--json")
 
 
 def _init(arguments: argparse.Namespace) -> int:
-    """Write the missing files, and say what was written."""
+    """Write the missing files, and list them."""
     folder: Path = arguments.folder
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is no folder", "name the folder of a repository")
+        raise UsageError(f"{folder} is not a folder", "name the folder of a repository")
     gitlab = arguments.gitlab or (not arguments.github and (folder / _GITLAB).exists())
     files = {OWN_FOLDER / name: text for name, text in with_schema(new_scenario(_FIRST), folder / OWN_FOLDER).items()}
     bundles = {Path("tests/test_distributed.py"): f"{_FIRST}/test_distributed.py"}
@@ -137,7 +137,7 @@ def _put(path: Path, text: bytes, arguments: argparse.Namespace) -> str:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(text)
         except OSError as error:
-            raise UsageError(f"{path} cannot be written: {error.strerror}", "name a folder of yours") from error
+            raise UsageError(f"cannot write {path}: {error.strerror}", "name a folder that you can write") from error
     return "overwrote" if there else "wrote"
 
 
@@ -145,17 +145,17 @@ def _init_text(done: Mapping[Path, str], arguments: argparse.Namespace, style: S
     colours = {"kept": "yellow", "wrote": "green", "overwrote": "red"}
     lines = [f"{style.paint(f'{what:<9}', colours[what])} {path}" for path, what in done.items()]
     if "kept" in done.values():
-        lines.append(f"what is kept was there already; --force overwrites it, but not {_IGNORED}")
+        lines.append(f"kept files exist already; --force overwrites them, but not {_IGNORED}")
     ignored = arguments.folder / _IGNORED
     if done[ignored] == "kept" and ignored.is_file() and _RECORDS not in ignored.read_text("utf-8", "replace"):
-        lines.append(f"add {_RECORDS} to {ignored}: runs leave their records there")
+        lines.append(f"add {_RECORDS} to {ignored}: runs write their records there")
     where = "" if arguments.folder == Path() else f"cd {arguments.folder}; "
     following = f"next: {where}lab test {OWN_FOLDER}, then pytest; `lab help ci` says more"
     return "\n".join([*lines, "nothing was written: this was a dry run" if arguments.dry_run else following])
 
 
 _EDITORS = """examples:
-  lab schema > scenarios/scenario.schema.json     beside your scenarios, each of which begins with the line
+  lab schema > scenarios/scenario.schema.json     next to your scenarios, each of which begins with the line
                                                   # yaml-language-server: $schema=scenario.schema.json
   lab schema --path                               for the settings of an editor
 
@@ -164,7 +164,7 @@ _EDITORS = """examples:
 
 def _add_schema_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EDITORS
-    parser.add_argument("--path", action="store_true", help="print where the file lies that comes with the lab")
+    parser.add_argument("--path", action="store_true", help="print the path of the schema that comes with the lab")
 
 
 def _schema(arguments: argparse.Namespace) -> int:

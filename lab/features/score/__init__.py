@@ -1,4 +1,4 @@
-"""Score: verdicts held against what was broken on purpose."""
+"""Score: compare verdicts with the injected faults."""
 
 from lab.feature import Feature
 

@@ -165,13 +165,13 @@ _LONGEST_REASON = 200
 def score_text(summary: Score, style: Style) -> str:
     """Return a table of the scores, and below it each miss with the reason of the verdict."""
     if not summary.scores:
-        return "nothing was broken on purpose in these runs"
+        return "no faults were injected in these runs"
     lines = [table_text(_HEAD, [_cells(row) for row in summary.rows], style)]
     accused = summary.rows[-1].accused
     lines.append(f"{format_count(summary.runs, 'run')}; innocent accused: {accused or 'none'}")
     for score in filter(attrgetter("missed"), summary.scores):
         named = f"named {score.accused}" if score.accused else "named nobody"
-        what = "the right one was named, for something else" if score.culprit == "right" else named
+        what = "the right one, but for another reason" if score.culprit == "right" else named
         lines.append(f"{style.paint('✘', 'red')} {score.run}: {score.fault}: {what}")
         lines.append(f"    {clip_end(score.reason, _LONGEST_REASON)}")
     return "\n".join(lines)
@@ -187,20 +187,20 @@ def _cells(row: Row) -> list[str]:
             f"{row.right_kind} of {asked}", noticed, worst]  # fmt: skip
 
 
-_HOWTO = """What was broken is read from the record of each run, and held against its verdict, which never sees that.
+_HOWTO = """Compare the verdict of each run, which does not know the faults, with the recorded faults.
 
   lab score                        all runs here
   lab score .lab/runs other/runs   runs in these folders
   lab score 20261121-kill          one run
 
-right culprit: the rank or node that it was done to was named. right kind: for something that such a fault leads to.
-unharmed: the run ended well all the same, and nobody was named. noticed after: the median time until the first fact
-that showed it: an end, a loss, a time-out, data that nobody acknowledged."""
+right culprit: the verdict names the target of the fault. right kind: it names an effect of such a fault.
+unharmed: the run ended well, and no rank is named. noticed after: the median time until the first fact that
+shows the fault: an end, a loss, a time-out, or unacknowledged data."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
-    about = "runs, suites or folders of runs (default: all runs)"
+    about = "runs, suites, or folders of runs (default: all runs)"
     shared.add_options(parser, "records", nargs="*", metavar="RUN", help=about, complete="runs")
     shared.add_options(parser, "--runs", "--json")
 

@@ -33,12 +33,12 @@ def refuse_absence() -> None:
     """Refuse to continue without Slurm's commands.
 
     Raises:
-        EngineAbsent: a command is not on PATH.
+        EngineAbsent: A command is not on PATH.
     """
     missing = [name for name in COMMANDS if shutil.which(name) is None]
     if missing:
         raise EngineAbsent(
-            f"the slurm engine needs Slurm's commands, and {missing[0]} is not on PATH",
+            f"the slurm engine needs Slurm's commands, but {missing[0]} is not on PATH",
             "run it on a login node of a Slurm cluster, perhaps after `module load slurm`",
         )
 
@@ -52,7 +52,7 @@ def run_command(*argv: str, deadline_s: float = _DEADLINE_S) -> subprocess.Compl
     """Run a command of Slurm to its end.
 
     Raises:
-        EngineUnavailable: it cannot be started, or does not end in time.
+        EngineUnavailable: It cannot be started, or does not end in time.
     """
     try:
         return subprocess.run(
@@ -70,14 +70,14 @@ def run_command(*argv: str, deadline_s: float = _DEADLINE_S) -> subprocess.Compl
             f"Slurm did not answer {argv[0]} within {format_duration(deadline_s)}", "see `scontrol ping`"
         ) from None
     except OSError as error:
-        raise EngineUnavailable(f"{argv[0]} cannot be started: {error.strerror}") from None
+        raise EngineUnavailable(f"cannot start {argv[0]}: {error.strerror}") from None
 
 
 def query_slurm(*argv: str, deadline_s: float = _DEADLINE_S) -> str:
     """Return the output of a command of Slurm; empty for a job that Slurm no longer knows.
 
     Raises:
-        EngineUnavailable: the command fails otherwise, or does not answer.
+        EngineUnavailable: The command fails otherwise, or does not answer.
     """
     done = run_command(*argv, deadline_s=deadline_s)
     if done.returncode == 0:
@@ -129,7 +129,7 @@ def request_allocation(argv: Sequence[str], deadline_s: float, announce: Announc
                 waited, pause_s = time.monotonic() - began, _ANNOUNCE_S
                 if waited > deadline_s + _SPARE_S:
                     why = f"Slurm gave no allocation within {format_duration(deadline_s)}"
-                    raise ClusterError(why, "--allocation immediate=SECONDS")
+                    raise ClusterError(why, "wait longer: --allocation immediate=SECONDS")
                 announce(f"waiting in Slurm's queue for {format_duration(round(waited))}{_why(read_messages())}")
         finally:
             if salloc.poll() is None:
@@ -142,7 +142,7 @@ def request_allocation(argv: Sequence[str], deadline_s: float, announce: Announc
             reason = last_error_line(read_messages()) or f"salloc ended with exit code {salloc.returncode}"
             raise ClusterError(
                 f"Slurm gave no allocation: {reason}",
-                "`sinfo` shows what there is; --allocation partition=..., time=... or immediate=SECONDS asks otherwise",
+                "`sinfo` lists the machines; change partition, time, or immediate with --allocation",
             )
         return granted[1]
 
@@ -159,7 +159,7 @@ def _why(output: str) -> str:
 HOME = f"{label.NAMESPACE}.home"
 """The label that names the folder of its creator's clusters: two folders may have clusters of the same name."""
 JOBS = "%i|%T|%N|%r|%k"
-"""The output format of squeue for jobs; a comment may hold anything, so it is the last."""
+"""The output format of squeue for jobs; the comment is last because it may contain any text."""
 _ENDING = "COMPLETING"
 _PAIR = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z/:_]*)=")
 _NOTHING = ("", "None", "(null)", "Unknown", "N/A", "NonZeroExitCode")
@@ -183,7 +183,7 @@ class Job(NamedTuple):
 
     @property
     def ending(self) -> bool:
-        """Whether it was ended, and Slurm only waits for its processes."""
+        """Whether Slurm has ended it and only waits for its processes."""
         return self.state == _ENDING
 
 
@@ -251,9 +251,9 @@ class Fate(NamedTuple):
 
     @property
     def description(self) -> str:
-        """In Slurm's words, as the end of a sentence that begins with the name of a node."""
+        """Return Slurm's explanation, as the end of a sentence that begins with the name of a node."""
         if not self.state:
-            return "was ended by Slurm, which does not know its job any more"
+            return "was ended by Slurm, which no longer knows its job"
         state = "PREEMPTED" if self.preempted else self.state
         return f"was ended by Slurm: {state}{f' ({self.reason})' if self.reason else ''}"
 
@@ -269,12 +269,12 @@ def least_machine(text: str) -> Machine:
     """Return the smallest machine of the default partition, or of all, in the output of `sinfo --format=%P|%c|%m`.
 
     Raises:
-        EngineUnavailable: it lists none.
+        EngineUnavailable: It lists none.
     """
     rows = [line.split("|") for line in text.splitlines() if line.count("|") == 2]
     rows = [row for row in rows if row[0].endswith("*")] or rows
     if not rows:
-        raise EngineUnavailable("Slurm has no partition for you", "ask whoever runs the cluster")
+        raise EngineUnavailable("Slurm has no partition for you", "ask the cluster's administrator")
     cores, megabytes = (min(int(row[at].rstrip("+")) for row in rows) for at in (1, 2))  # `16+`: some have more
     return Machine(cores=cores, memory_bytes=megabytes << 20)
 

@@ -102,7 +102,7 @@ def _make_shared(folder: Path, data: dict[str, str]) -> None:
             (folder / "data" / name).symlink_to(source)
     except OSError as error:
         raise ClusterError(
-            f"cannot make the folder that all nodes share, {folder}: {error.strerror}",
+            f"cannot create the shared folder {folder}: {error.strerror}",
             "set LAB_SLURM_SHARED to a folder of yours on a file system that all machines see",
         ) from error
 
@@ -111,11 +111,11 @@ def _hosts_of(job: str) -> list[Host]:
     """Return the machines of a job.
 
     Raises:
-        ClusterError: it has none, because it has ended.
+        ClusterError: It has none, because it has ended.
     """
     names = query_slurm("squeue", "--noheader", f"--jobs={job}", "--format=%N").strip()
     if not names:
-        raise ClusterError(f"job {job} has ended before it began", f"`scontrol show job {job}` may say why")
+        raise ClusterError(f"job {job} ended before it began", f"`scontrol show job {job}` may say why")
     return read_hosts(query_slurm("scontrol", "--oneliner", "show", "node", names))
 
 
@@ -123,7 +123,7 @@ def _resolve(host: Host) -> str:
     """Return the address of a machine on the network of all machines.
 
     Raises:
-        ClusterError: its name has no address.
+        ClusterError: Its name has no address.
     """
     try:
         addresses = socket.getaddrinfo(host.address, None, type=socket.SOCK_STREAM)
@@ -139,10 +139,10 @@ _OPTION = re.compile(r"[a-z][a-z0-9-]*")
 _OURS = {
     "nodes": "use --nodes",
     "nodelist": "use --hosts",
-    "no-shell": "the lab says that itself",
+    "no-shell": "the lab sets it",
     "job-name": "the lab finds its clusters by it",
     "comment": "the lab finds its clusters by it",
-    "jobid": "the lab asks for an allocation of its own",
+    "jobid": "the lab requests a new allocation",
 }
 """Options of salloc that users cannot set, and why."""
 NO_TORCH = 71
@@ -171,8 +171,8 @@ exit 71
 """
 """The first process of a node.
 
-After a signal, it waits until its agent has left. If an agent leaves because its standard input ended, nobody else is
-left to release the allocation.
+After a signal, it waits for the end of its agent. If an agent ends because its standard input ended, no other
+process is left to release the allocation.
 """
 
 
@@ -181,14 +181,13 @@ def requests_for(
 ) -> list[Request]:
     """Return the allocation and the agents' steps, without job, machine, and address, which Slurm assigns.
 
-    Args:
-        home: the folder of this owner's Slurm clusters.
-        cluster: its name.
-        shape: its shape.
+    home: The folder of this owner's Slurm clusters.
+        cluster: Its name.
+        shape: Its shape.
         owner: `user@host` of its owner.
-        run: the run that will remove it, if any.
-        pythons: tried on each machine in this order, until one has torch.
-        packages: the virtual environment of the workers; empty: none.
+        run: The run that will remove it, if any.
+        pythons: Tried on each machine in this order, until one has torch.
+        packages: The virtual environment of the workers; empty: none.
 
     Raises:
         ClusterUnfit: Slurm does not support this shape.
@@ -279,17 +278,17 @@ def _refuse_impossible(shape: Shape) -> None:
     """Refuse a shape that Slurm does not support.
 
     Raises:
-        ClusterUnfit: it does not.
+        ClusterUnfit: It does not.
     """
     for name in shape.allocation:
         if name in _OURS:
-            raise ClusterUnfit(f"an allocation cannot be told {name} with --allocation", _OURS[name])
+            raise ClusterUnfit(f"--allocation cannot set {name}", _OURS[name])
         if not _OPTION.fullmatch(name):
             hint = "write it without dashes: --allocation partition=gpu"
-            raise ClusterUnfit(f"{name!r} is no long option of salloc", hint)
+            raise ClusterUnfit(f"{name!r} is not a long option of salloc", hint)
     if len(shape.hosts) > shape.nodes:
         raise ClusterUnfit(
-            f"each node has a host of its own in Slurm, and {join_words(shape.hosts)} are more than {shape.nodes}",
+            f"Slurm needs a host for each node, but {join_words(shape.hosts)} are more than {shape.nodes}",
             "name fewer, or raise --nodes",
         )
     for volume in shape.volumes:
@@ -299,7 +298,9 @@ def _refuse_impossible(shape: Shape) -> None:
                 f"use {volume.source} as the target too, or name an image",
             )
     if shape.strict:
-        raise ClusterUnfit("the slurm engine cannot be strict: its workers are you", "use --engine docker")
+        raise ClusterUnfit(
+            "--strict needs the docker engine: Slurm's workers run as your own user", "use --engine docker"
+        )
     if shape.image is not None and shape.requirements:
         hint = "use an image that has them, or leave the image out"
         raise ClusterUnfit("the slurm engine adds no packages to an image", hint)

@@ -15,7 +15,7 @@ from lab.words import format_count, join_words
 
 _TRY_S = 30
 _CLOCK_OFF_S = 0.5
-_NOT_FREE = "no machine was free to be tried"
+_NOT_FREE = "no machine was free for a test"
 _PROGRAM = (
     "import importlib.util as u, sys, time; print(time.time(), sys.executable) if u.find_spec('torch') else sys.exit(3)"
 )
@@ -44,7 +44,7 @@ def _machines(wanted: Wanted) -> list[Check]:
         summary = f"{name}: {format_count(len(states), 'machine')}, {idle} idle"
         fix = f"--allocation partition=NAME, or fewer than {wanted.nodes} nodes"
         checks.append(Check.judge("partition", summary, default and len(states) < wanted.nodes, fix))
-    return checks or [Check("failed", "partition", "Slurm has no partition for you", "ask whoever runs the cluster")]
+    return checks or [Check("failed", "partition", "Slurm has no partition for you", "ask the cluster's administrator")]
 
 
 def _munge() -> list[Check]:
@@ -52,7 +52,7 @@ def _munge() -> list[Check]:
         return []
     done = run_command("munge", "--no-input")
     result = (last_error_line(done.stderr) or "it does not answer") if done.returncode else "it answers"
-    return [Check.judge("munge", result, done.returncode, "ask whoever runs the cluster", "failed")]
+    return [Check.judge("munge", result, done.returncode, "ask the cluster's administrator", "failed")]
 
 
 def _a_node(pythons: Sequence[str]) -> list[Check]:
@@ -73,10 +73,10 @@ def _a_node(pythons: Sequence[str]) -> list[Check]:
     off_s = max(began - float(when), float(when) - ended, 0.0)
     is_off = off_s > _CLOCK_OFF_S
     away = f"{off_s:.1f} s" if is_off else f"less than {ended - began:.1f} s"
-    clock = Check.judge("clock", f"that of a node is {away} from this one", is_off, "ask for NTP on all machines")
+    clock = Check.judge("clock", f"the clock of a node differs by {away}", is_off, "ask for NTP on all machines")
     return [Check("ok", "node", f"has torch, in {python}"), clock]
 
 
 def _shared(home: Path) -> Check:
     folder = shared_folder(home, "x").parent
-    return Check("ok", "shared folder", f"{folder}, which all nodes have to see: LAB_SLURM_SHARED names another")
+    return Check("ok", "shared folder", f"{folder}; all nodes have to see it; set another one with LAB_SLURM_SHARED")

@@ -1,7 +1,7 @@
 """The Slurm engine: a cluster is an allocation, and a node a job step on one of its machines.
 
-A holder process on the login node, where `lab up` was called, holds the agents by the standard streams of their steps.
-A cluster is found by its folder there, and by the labels in the comment of its job.
+A holder process on the login node, where `lab up` ran, holds the agents by the standard streams of their steps.
+The engine finds a cluster by its folder there, and by the labels in the comment of its job.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _FATE_S = 3.0
 """Slurm may report the end of a job this much later than the end of its agents."""
 _FATE_POLL_S = 0.05
 _LEFT = (0, 143)
-"""Exit codes of an agent that was asked to stop."""
+"""Exit codes of an agent after a request to stop."""
 _LEAVING_S = 20.0
-"""Agents that were asked to stop end within less than this; after it, only Slurm waits for the job."""
+"""Agents end within less than this after a request to stop; after it, only Slurm waits for the job."""
 _SETTLE_S = 0.5
 _REMOVAL_POLL_S = 0.03
 _DEADLINE_S = 60.0
@@ -75,10 +75,10 @@ class SlurmEngine(agent_holder.HolderEngine):
     unlimited = MappingProxyType({"processes": "--max-processes"})
     traits = Traits(
         cannot={
-            "limits": "the slurm engine cannot do: what a job may use is settled when it begins",
-            "memory": "would eat the memory of a machine that others may share",
-            "links": "the slurm engine cannot do: its nodes are no owners of the networks of their machines",
-            "cable": "the slurm engine cannot do: its nodes are no owners of the networks of their machines",
+            "limits": "the slurm engine cannot do: a job has its limits from its beginning",
+            "memory": "the slurm engine does not do: other jobs may share the machine's memory",
+            "links": "the slurm engine cannot do: its nodes may not change the networks of their machines",
+            "cable": "the slurm engine cannot do: its nodes may not change the networks of their machines",
         }
     )
 
@@ -164,7 +164,7 @@ class SlurmEngine(agent_holder.HolderEngine):
     # -- creating
 
     def requests(self, cluster: str, shape: Shape, *, run: str | None) -> list[Request]:
-        """Return what `create` requests of Slurm; create nothing."""
+        """Return the requests of `create`; create nothing."""
         pythons, packages, owner = self._pythons(shape), self.packages(shape), label.current_owner()
         return create.requests_for(self.home, cluster, shape, owner=owner, run=run, pythons=pythons, packages=packages)
 
@@ -206,7 +206,7 @@ class SlurmEngine(agent_holder.HolderEngine):
         except FileNotFoundError:
             return "the cluster was removed meanwhile"
         own = [line for line in text.splitlines() if line.strip() and not line.startswith(_OF_SLURM)]
-        return own[-1].strip() if own else command.last_error_line(text) or "no word from them"
+        return own[-1].strip() if own else command.last_error_line(text) or "no message from them"
 
     # -- using
 
@@ -219,7 +219,7 @@ class SlurmEngine(agent_holder.HolderEngine):
     def pause(self, node: Node) -> None:
         """Pause every process of a node."""
         if not agent_holder.is_listening(node.handle):
-            raise ClusterError(f"{node.name} does not run")
+            raise ClusterError(f"{node.name} is not running")
         agent_holder.paused_file(node.handle).touch()
         try:
             _run_sidecar(node, "pause")
@@ -277,7 +277,7 @@ class SlurmEngine(agent_holder.HolderEngine):
         known = {folder.name: agent_holder.read_description(folder) for folder in self.folders(cluster)}
         agent_holder.unlink_sockets(self.home / name for name in known)
         jobs = self._jobs(cluster)
-        if settle and not jobs:  # a command that was requesting one has just been killed
+        if settle and not jobs:  # it was killed while it requested one
             time.sleep(_SETTLE_S)
             jobs = self._jobs(cluster)
         numbers = sorted({str(one["job"]) for one in known.values() if "job" in one} | {job.number for job in jobs})
@@ -324,11 +324,11 @@ def _fate_of(job: str) -> command.Fate:
 
 
 def _explain_end(node: Node, *, left: bool) -> str:
-    """Return Slurm's explanation of a node's end; empty if its job goes on.
+    """Return Slurm's explanation of a node's end; empty if its job continues.
 
     Args:
-        node: that does not run.
-        left: whether its agent was asked to stop; Slurm's controller may learn of that later.
+        node: A node that does not run.
+        left: Whether its agent got a request to stop; Slurm's controller may learn of that later.
     """
     job = job_of(node)
     if not job:
@@ -351,11 +351,11 @@ def _refuse_without_pyxis(image: str) -> None:
     """Refuse an image if srun has no option for it.
 
     Raises:
-        ClusterUnfit: it has none.
+        ClusterUnfit: It has none.
     """
     if "--container-image" not in command.run_command("srun", "--help").stdout:
         raise ClusterUnfit(
-            f"nodes cannot be made of {image}: this Slurm has no pyxis, which gives srun --container-image",
+            f"cannot create nodes of {image}: this Slurm has no pyxis, the plugin for srun --container-image",
             "leave the image out: nodes then have the Python of their machines",
         )
 
@@ -367,7 +367,7 @@ def _argv_on(node: Node, *words: str, options: Sequence[str] = ("-QQ",)) -> list
     """Return the argv of a command on a node's machine; quiet, or srun itself would report that the command failed.
 
     Raises:
-        ClusterError: its cluster was removed.
+        ClusterError: Its cluster was removed.
     """
     folder = Path(node.handle).parent
     description = agent_holder.read_description(folder)
@@ -388,12 +388,12 @@ def _run_sidecar(node: Node, what: str) -> str:
     """Perform an action on all processes of a node; return its output.
 
     Raises:
-        ClusterError: the node does not run, or the action fails.
+        ClusterError: The node does not run, or the action fails.
     """
     root = _folder_of(node)
     done = _run_on(node, ["sh", "-c", _PYTHON, root, "-c", _SIDECAR.format(site=f"{root}/site"), what, f"{root}/first"])
     if done.returncode == WILL_NOT:
-        raise ClusterError(f"some processes of {node.name} would not stop")
+        raise ClusterError(f"some processes of {node.name} did not stop")
     if done.returncode == NOT_THERE or (not done.stdout and done.returncode):
         raise ClusterError(f"{node.name} does not run", command.last_error_line(done.stderr.decode("utf-8", "replace")))
     return done.stdout.decode("utf-8", "replace")
@@ -418,7 +418,7 @@ def _pipe(node: Node, action: str, words: Sequence[str], **files: IO[bytes]) -> 
     """Run a command on the machine of a node with files as its streams.
 
     Raises:
-        ClusterError: it fails, or takes too long.
+        ClusterError: It fails, or takes too long.
     """
     done = _run_on(node, words, _FILES_DEADLINE_S, **files)
     if done.returncode:

@@ -1,9 +1,9 @@
 """The process on the login node that holds a cluster's agents, each in a job step, by its standard streams.
 
-It offers a socket for every node. It passes whole lines from a client to the agent, and the agent's output to every
-client. A client with access to the cluster's folder may request the agent of a node that does not run, at another
-socket: it sends the name of the node, and receives the reason for a refusal, or an empty line. When this process ends
-for any reason, the agents' standard input ends too, and the allocation is released.
+It has a socket for every node. It sends whole lines from a client to the agent, and the agent's output to every
+client. Another socket takes requests for the agent of a node that does not run: a client sends the name of the node,
+and receives the reason for a refusal, or an empty line. Access needs the cluster's folder. When this process ends for
+any reason, the agents' standard input ends too, and Slurm releases the allocation.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class HeldNode:
     """A node: the step in which its agent runs, and its clients.
 
     Args:
-        argv: starts the step.
-        path: of its socket.
-        first: the first input of the agent.
+        argv: Starts the step.
+        path: Of its socket.
+        first: The first input of the agent.
     """
 
     def __init__(self, argv: list[str], path: str, first: bytes) -> None:
@@ -132,9 +132,9 @@ async def hold_agents(folder: Path, job: str, argvs: dict[str, list[str]]) -> No
     """Start every agent, and pass on messages until the cluster is removed or all agents have ended.
 
     Args:
-        folder: of the cluster.
-        job: its number in Slurm.
-        argvs: the command of each agent, by the name of its node.
+        folder: Of the cluster.
+        job: Its number in Slurm.
+        argvs: The command of each agent, by the name of its node.
     """
     life, first = lock_life(folder), (folder / "agent.bin").read_bytes()
     nodes = {name: HeldNode(argv, str(folder / f"{name}.sock"), first) for name, argv in argvs.items()}

@@ -1,4 +1,4 @@
-"""Started: which processes that scripts start are the ranks of a run; threads that ended with an error."""
+"""Started: processes that scripts start and that are the ranks of a run; threads that ended with an error."""
 
 from lab.feature import Feature
 

@@ -120,18 +120,18 @@ class StartedByScript(Finding):
     any_ranks: bool = True
 
     def render(self) -> Words:
-        """Say who started which ranks, or who met elsewhere."""
+        """Name the ranks that each worker started, or the processes that met elsewhere."""
         if self.by_worker:
             who = join_words(f"{name_ranks(ranks)} by worker {worker}" for worker, ranks in self.by_worker.items())
             return (
                 f"the script started the ranks itself: {who}",
-                "What they print is in the log of their worker (lab logs --rank, with the number of the worker), "
-                "unless they were given pipes of their own.",
+                "Their output is in the log of their worker (lab logs --rank, with the number of the worker), "
+                "unless the script gave them separate pipes.",
             )
-        where = "in other groups than the one that is told here" if self.any_ranks else "in groups of their own"
+        where = "in other groups than the one shown here" if self.any_ranks else "in separate groups"
         workers = join_words(f"worker {worker}" for worker in self.aside_workers)
         met = f"{format_count(self.aside, 'process', 'processes')} more that {workers} started met {where}"
-        return f"{met}: they are not told as ranks; what they called is in trace/process*.jsonl"
+        return f"{met}: they do not count as ranks; their calls are in trace/process*.jsonl"
 
 
 class ThreadEnded(Finding):
@@ -142,14 +142,14 @@ class ThreadEnded(Finding):
     count: int = 1
 
     def render(self) -> Words:
-        """Say whose threads ended, and with which error."""
+        """Name the ranks of the threads, and their error."""
         ranks = len(self.others)
         threads = (
             "a thread" if self.count == 1 else "threads" if self.count == ranks else format_count(self.count, "thread")
         )
         them = "it" if self.count == 1 else "them"
         ended = f"{threads} of {name_ranks(self.others)} {render_raised(self.raised)}"
-        return f"{ended}, and the script went on without {them}"
+        return f"{ended}, and the script continued without {them}"
 
 
 class WorkerFailed(Finding):
@@ -162,7 +162,7 @@ class WorkerFailed(Finding):
     started: tuple[int, ...] = ()
 
     def render(self) -> Words:
-        """Say how the worker failed."""
+        """Describe the failure of the worker."""
         whose = f", whose script started {name_ranks(self.started)}," if self.started else ""
         return f"worker {self.worker} ({self.node}){whose} {render_end(self.end)}"
 

@@ -1,4 +1,4 @@
-"""Stragglers: who made the others wait, and where the time of a run went, for `lab explain`."""
+"""Stragglers: ranks that made others wait, and the use of time in a run, for `lab explain`."""
 
 from lab.feature import Feature
 

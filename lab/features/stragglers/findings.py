@@ -1,4 +1,4 @@
-"""Find which ranks made the others wait, and where the time of ranks and of the run went."""
+"""Find ranks that made the others wait, and how ranks and the run spent their time."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class Straggler(Finding):
     collected_in: int = 0
 
     def render(self) -> Words:
-        """Say how often it was late, by how much, and what that cost."""
+        """Say how often it was late, by how much, and the cost."""
         if self.often:
-            how = f"came last to {self.last} of the {format_count(self.steps, 'step')} in which anybody waited, and"
+            how = f"came last to {self.last} of the {format_count(self.steps, 'step')} in which any rank waited, and"
         else:
             ends = dict.fromkeys(map(format_duration, (self.least_s, self.most_s)))
-            usual = f", where {format_duration(self.usual_s)} is usual" if self.usual_s >= NOISE_S / 2 else ""
+            usual = f" (usually {format_duration(self.usual_s)})" if self.usual_s >= NOISE_S / 2 else ""
             when = " now and then:" if self.seldom else ""
             steps = format_count(self.steps, "step")
             how = f"was late{when} by {' to '.join(ends)} at {self.last} of {steps}{usual}, which"
@@ -73,20 +73,20 @@ class Straggler(Finding):
 
 
 class TimeShares(Finding):
-    """Where the time of ranks went."""
+    """How ranks spent their time."""
 
     kind: Kind = TimeKind.TIME
     shares: tuple[timing.TimeShare, ...]
     hidden_s: float = 0.0
 
     def render(self) -> Words:
-        """Say what each rank spent its time on."""
-        head = f"where the time went: {'; '.join(map(_share, self.shares))}"
+        """Describe how each rank spent its time."""
+        head = f"time of each rank: {'; '.join(map(_share, self.shares))}"
         if len(self.shares) > _MOST_SHARES:
             most = max(self.shares, key=lambda share: share.waiting)
             least = min(self.shares, key=lambda share: share.waiting)
             head = f"most waiting: {_share(most)}; least: {_share(least)}"
-        hidden = f"Up to {format_duration(self.hidden_s)} of communication ran beside the ranks' own work."
+        hidden = f"Up to {format_duration(self.hidden_s)} of communication ran during the ranks' own work."
         return head, hidden if self.hidden_s > NOISE_S else ""
 
 
@@ -106,7 +106,7 @@ class CriticalPath(Finding):
 
 
 class Account(Finding):
-    """Totals of what the ranks called."""
+    """Totals of the calls of ranks."""
 
     kind: Kind = TimeKind.ACCOUNT
     collectives: int = 0
@@ -130,13 +130,16 @@ class Account(Finding):
             return "no rank called a collective or sent a message"
         took = f" in {format_duration(self.seconds)}" if self.timed else ""
         size, what = format_bytes(self.input_bytes), self.standing_out + render_lines(self.at)
-        head = f"{name_ranks(self.others)} entered {join_words(counts)}{took} and brought {size} to them"
+        head = f"{name_ranks(self.others)} entered {join_words(counts)}{took} with {size} of input"
         if self.untimed:
             return head, _STEPPED if self.untimed == "stepped" else _DUMPED
         if self.longest_s:
-            late = f", {format_duration(self.late_s)} of it until rank {self.late_rank} came" if self.late_s else ""
+            late = f", {format_duration(self.late_s)} of it until rank {self.late_rank} entered" if self.late_s else ""
             return head, f"The longest was {what}: {format_duration(self.longest_s)}{late}."
-        return head, f"The largest was {what}: {format_bytes(self.largest_bytes)} a rank." if self.largest_bytes else ""
+        return (
+            head,
+            f"The largest was {what}: {format_bytes(self.largest_bytes)} a rank." if self.largest_bytes else "",
+        )
 
 
 _WORTH_SHARES_S = 0.2
@@ -144,7 +147,7 @@ _WORTH_SHARES_S = 0.2
 
 
 def explain_time(run: Explained) -> Iterator[Finding]:
-    """Yield stragglers, where the time of a successful run went, and totals of what ranks called."""
+    """Yield stragglers, the use of time of a successful run, and totals of calls."""
     evidence = run.evidence
     if evidence.trace.recorded:
         slow = [] if evidence.untimed else [*find_straggler(evidence)]
@@ -232,7 +235,7 @@ def _window(steps: Sequence[Step]) -> float:
 
 
 def find_shares(evidence: Evidence) -> Iterator[Finding]:
-    """Yield where the time of ranks went."""
+    """Yield how ranks spent their time."""
     every = [timing.share_of(rank, evidence.step_of) for rank in evidence.trace.ranks.values() if rank.calls]
     known = {share: hidden_s for share, hidden_s in every if share.total > 0}
     if known:
@@ -328,7 +331,7 @@ def _common(one: Lateness, spans: Sequence[timing.Span]) -> list[timing.Span]:
     return [(max(begin, since), min(end, until)) for begin, end in spans if begin < until and end > since]
 
 
-# -- what determined the duration of a run
+# -- the causes of the duration of a run
 
 _MOST_PARTS = 3
 _LEAST_PART_SHARE = 0.05
@@ -353,7 +356,7 @@ def find_critical_path(evidence: Evidence) -> Iterator[Finding]:
 # -- totals of what ranks called
 
 _WORTH_TELLING_S = 0.002
-"""A faster step is not named for its time: the account names the largest step instead."""
+"""A faster step is not reported for its time: the account names the largest step instead."""
 
 
 def account_for(evidence: Evidence) -> Finding:
@@ -393,8 +396,8 @@ def _standing_out(steps: Sequence[Step]) -> dict[str, Any]:
 
 
 _MOST_SHARES = 4
-_STEPPED = "They were held before each call until a key was pressed, so times say nothing of this run."
-_DUMPED = "That is from dumps, which do not tell how the clocks of their machines differ, so nothing is said of times."
+_STEPPED = "The run held them before each call until a key press, so its times have no meaning."
+_DUMPED = "The dumps do not show how the clocks of their machines differ, so no times are given."
 
 
 def _share(share: timing.TimeShare) -> str:

@@ -1,4 +1,4 @@
-"""Strict: the network of a node of a strict cluster, which packets leave for the other nodes only."""
+"""Strict: nodes of a strict cluster can send packets only to each other."""
 
 from lab.feature import Feature
 

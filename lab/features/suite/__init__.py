@@ -1,4 +1,4 @@
-"""Suite: many scenarios on warm clusters side by side, and reports of what came of them."""
+"""Suite: many scenarios on parallel warm clusters, and reports of their outcomes."""
 
 from lab.feature import Feature
 
@@ -8,7 +8,7 @@ SUITE_REPORT = "suite.html"
 FEATURE = Feature(
     name="suite",
     needs=("compare", "html", "records"),
-    verbs={"test": ("lab.features.suite.verb", "run many scenarios side by side, with reports", "Everyday")},
+    verbs={"test": ("lab.features.suite.verb", "run many scenarios in parallel, with reports", "Everyday")},
     options={"report": "lab.features.suite.page"},
     views={"suite": "lab.features.suite.page:write_suite"},
     exports={"run_suite": "lab.features.suite.run:run_suite"},

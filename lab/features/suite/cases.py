@@ -76,7 +76,7 @@ def cluster_key_of(shape: Shape) -> str:
     return replace(shape, nodes=1, nproc_per_node=1).to_json()
 
 
-STATUSES = ("passed", "flaky", "failed", "hung", "error", "skipped")
+STATUSES = ("passed", "flaky", "failed", "hung", "timed_out", "error", "skipped")
 
 
 class Outcome(Frozen):
@@ -120,7 +120,7 @@ class Outcome(Frozen):
 
     @property
     def reason(self) -> str:
-        """Why it did not simply pass, or how it passed, in one sentence."""
+        """Why it did not pass at once, or how it passed, in one sentence."""
         if not self.attempts:
             return self.case.skipped
         before = f"passed at attempt {len(self.attempts)}; before: " if self.status == "flaky" else ""
@@ -306,7 +306,7 @@ def parse_filter(expression: str) -> Callable[[Case], bool]:
     """Parse a filter such as `scatter and not nodes=5`, ignoring case, into a predicate for cases.
 
     Raises:
-        UsageError: it is not such an expression.
+        UsageError: It is not such an expression.
     """
     text = " ".join(expression.lower().split())
     # words can have any characters, so Python parses names of equal length
@@ -321,8 +321,8 @@ def parse_filter(expression: str) -> Callable[[Case], bool]:
         where = ": it is nested too deep"
     if tree is None or not all(isinstance(node, _GRAMMAR) for node in ast.walk(tree)):
         raise UsageError(
-            f"-k {expression!r} cannot be understood{where}",
-            "allowed: words of names or files with and, or, not and brackets, such as 'scatter and not nodes=5'",
+            f"-k {expression!r} is invalid{where}",
+            "allowed: words of names or files with and, or, not, and brackets, such as 'scatter and not nodes=5'",
         )
 
     def holds(node: ast.expr, name: str) -> bool:
@@ -400,13 +400,13 @@ def make_cases(
     """Make the cases that the filter selects, in the order of the scenarios, repetition by repetition.
 
     Args:
-        asked: the request; scenarios of the same name differ in their files.
-        engine: name of the engine; empty: not known yet.
-        usual: shape of an existing cluster, for scenarios that do not declare their size.
-        seed: seed of the first repetition, each later one has the next; None: scripts get none.
+        asked: The request; scenarios of the same name differ in their files.
+        engine: Name of the engine; empty: not known yet.
+        usual: Shape of an existing cluster, for scenarios that do not declare their size.
+        seed: Seed of the first repetition, each later one has the next; None: scripts get none.
 
     Raises:
-        UsageError: there are none.
+        UsageError: There are none.
     """
     once = [
         _make_case(scenario, name, cell, asked.shape, usual or Shape(nodes=1), engine)
@@ -426,7 +426,7 @@ def make_cases(
         cases.append(one)
     chosen = list(filter(parse_filter(asked.only), cases)) if asked.only else cases
     if not chosen:
-        raise UsageError(f"none of {len(cases)} cases is meant by -k {asked.only!r}", "--list shows them all")
+        raise UsageError(f"-k {asked.only!r} matches none of {len(cases)} cases", "--list shows them all")
     return chosen
 
 
@@ -458,14 +458,14 @@ def _impossible(scenario: Scenario, world_size: int, cell: Mapping[str, Any], en
         return str(missing)
     beyond = find_hook("beyond") if scenario.extra else None  # few scenarios have faults
     if beyond and (problem := beyond(scenario, engine)):
-        return f"it is to {problem}"
+        return f"it has the fault {problem}"
     expect = scenario.expect
     by_rank = (*expect.by_rank, *(notes for notes in expect.notes.values() if is_per_rank(notes)))
     named = {*chain.from_iterable(by_rank), *([] if expect.culprit is None else [expect.culprit])}
     absent = [rank for rank in named if rank >= world_size]
     if absent and ("nodes" in cell or "nproc_per_node" in cell):
         here = f"here {'is' if world_size == 1 else 'are'} {format_count(world_size, 'rank')}"
-        return f"it expects something of {name_ranks(absent)}, and {here}"
+        return f"it has expectations for {name_ranks(absent)}, but {here}"
     return ""
 
 

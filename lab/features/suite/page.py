@@ -41,11 +41,11 @@ def write_suite(suite: Suite, output: Path | None = None) -> SuiteReport:
     """Write the page of a suite, and the reports of its runs that are missing or outdated.
 
     Args:
-        suite: its records.
-        output: the file, or a folder for it; None: `suite.html` beside the records.
+        suite: Its records.
+        output: The file, or a folder for it; None: `suite.html` next to the records.
 
     Raises:
-        RecordError: a file cannot be written.
+        RecordError: A file cannot be written.
     """
     path = output if output is not None else suite.records[0].path.parent
     path = path / SUITE_REPORT if path.is_dir() else path
@@ -66,7 +66,7 @@ def write_suite(suite: Suite, output: Path | None = None) -> SuiteReport:
         row["part"] = result.duration_s / max(times) if result.duration_s and max(times) else 0.0
         rows.append(row)
     missing = suite.planned - len({turn.number for turn in turns})
-    left_none = f"{format_count(missing, 'run')} of {suite.planned} left no record: could not begin, or was removed."
+    left_none = f"{format_count(missing, 'run')} of {suite.planned} left no record: not started, or removed since."
     again = zip(turns, results, strict=True)
     page = render_page(
         "suite",
@@ -112,7 +112,7 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     if not arguments.suite:
         return verb(arguments)
     if arguments.attempt is not None:
-        raise UsageError("--attempt is of one run", "say `lab report RUN --attempt N`")
+        raise UsageError("--attempt needs a single run", "use `lab report RUN --attempt N`")
     suite = write_suite(find_suite(arguments.run, arguments.runs), arguments.output)
     counts = ", ".join(f"{count} {verdict}" for verdict, count in suite.verdicts.items())
     data = {**suite._asdict(), "path": str(suite.path)}

@@ -47,10 +47,10 @@ def execute_suite(asked: SuiteRequest, watcher: Watcher | None = None) -> SuiteR
     """Run a suite; after Ctrl-C, return the outcomes so far.
 
     Raises:
-        UsageError: no case can run.
-        EngineUnavailable: no engine answers.
-        ClusterUnfit: the named cluster is in use.
-        LabError: no worker could begin; later errors are in the outcomes.
+        UsageError: No case can run.
+        EngineUnavailable: No engine answers.
+        ClusterUnfit: The named cluster is in use.
+        LabError: No worker could begin; later errors are in the outcomes.
     """
     watcher = watcher or Watcher()
     if asked.matrix.image:  # the user named them, not a scenario
@@ -96,13 +96,13 @@ def _cases_on(slot: ClusterSlot, asked: SuiteRequest, seed: int | None) -> tuple
             cases = make_cases(asked, slot.engine.name, there.shape, seed)
             for case in cases:
                 if not case.skipped and has_wishes(case.scenario):
-                    raise ClusterUnfit(f"{case.id} wants a cluster of another kind than {there.name}")
+                    raise ClusterUnfit(f"{case.id} needs another kind of cluster than {there.name}")
                 if not case.skipped:
                     size = PlanOptions(nodes=case.nodes, nproc_per_node=case.nproc_per_node)
                     refuse_unfit(there, case.scenario, size)
             return cases, there
     except ClusterUnfit as unfit:
-        slot.announce(f"using clusters of its own: {unfit.message}")
+        slot.announce(f"using separate clusters: {unfit.message}")
     return make_cases(asked, slot.engine.name, seed=seed), None
 
 
@@ -113,10 +113,10 @@ def choose_jobs(asked: int | None, cases: Sequence[Case], cores: int, free_bytes
     """Return the most clusters in parallel, never more than cases, and the reason in one line.
 
     Args:
-        asked: requested number; None: as many as cores and memory support.
-        cases: cases that can run.
-        cores: cores of this machine.
-        free_bytes: free memory of this machine; None: unknown.
+        asked: Requested number; None: as many as cores and memory support.
+        cases: Cases that can run.
+        cores: Cores of this machine.
+        free_bytes: Free memory of this machine; None: unknown.
     """
     each_bytes = max((case.nodes * AGENT_BYTES + case.world_size * WORKER_BYTES for case in cases), default=1)
     supported = by_cores = max(1, cores // CORES_PER_CLUSTER)
@@ -135,10 +135,10 @@ def order_cases(cases: Sequence[Case], *, jobs: int, shuffle: int | None, known_
     """Return the numbers of the cases that can run, in the order in which they start.
 
     Args:
-        cases: all cases.
-        jobs: with more than one cluster, the longest cases start first, so that none runs alone at the end.
-        shuffle: seed of a random order; None: see `jobs`, else the order of the cases.
-        known_s: seconds of earlier runs, by the name of the scenario.
+        cases: All cases.
+        jobs: With more than one cluster, the longest cases start first, so that none runs alone at the end.
+        shuffle: Seed of a random order; None: see `jobs`, else the order of the cases.
+        known_s: Seconds of earlier runs, by the name of the scenario.
     """
     order = [number for number, case in enumerate(cases) if not case.skipped]
     if shuffle is not None:
@@ -264,7 +264,7 @@ class _Suite:
         )
 
     def _interrupted(self) -> None:
-        self.watcher.announce(0, "interrupted; removing what was made, which takes a moment")
+        self.watcher.announce(0, "interrupted; removing the clusters, which takes a moment")
         self._stop("interrupted", Interrupted.exit_code)
 
     # -- in the thread of a worker
@@ -293,7 +293,7 @@ class _Suite:
         with self.pool.turn:
             self.watcher.announce(worker.number, text)
             if self.pool.stopping and worker.case is not None and not worker.since:
-                raise KeyboardInterrupt  # do not wait until the cluster is made
+                raise KeyboardInterrupt  # do not wait for the end of the cluster's creation
 
     def _run(self, worker: _Worker, warm_cluster: WarmCluster) -> None:
         """Run the current case of a worker; an error before the run is its outcome too."""
@@ -319,7 +319,7 @@ class _Suite:
             worker.over = warm_cluster.is_last(tried)
             self._handle_attempt(worker, number, tried, making)
 
-    # -- what is next
+    # -- the next case
 
     def _next(self, worker: _Worker) -> Shape | None:
         """Wait for the next case of a worker; return the shape its cluster must have; None: there is no case.
@@ -338,7 +338,7 @@ class _Suite:
             worker.case, worker.since, worker.used = number, 0.0, True
             if worker.cluster is None or not case.fits(worker.cluster):
                 worker.cluster = choose_cluster(case, [self.cases[one] for one in self.queue])
-                self.watcher.working(worker.number, "makes its cluster", None)
+                self.watcher.working(worker.number, "creates its cluster", None)
             return worker.cluster
 
     def _next_for(self, idle: _Worker) -> int | None:
@@ -357,7 +357,7 @@ class _Suite:
                 return numbers[0]
         return None
 
-    # -- what came of it
+    # -- outcomes
 
     def _handle_attempt(self, worker: _Worker, number: int, attempt: RunAttempt, no_cluster: bool) -> None:
         self.watcher.working(worker.number, "", None)
@@ -392,7 +392,7 @@ class _Suite:
         self._close_case(number)
         self.failures += not attempt.result.passed
         if most is not None and self.failures >= most:
-            self._stop("that many have failed" if self.failures > 1 else "one has failed", 0)
+            self._stop(f"{self.failures} cases have failed" if self.failures > 1 else "a case has failed", 0)
 
     def _close_case(self, number: int) -> None:
         outcome = self.outcomes[number] = Outcome(case=self.cases[number], attempts=tuple(self.attempts[number]))
@@ -419,17 +419,17 @@ def run_suite(
 
     Args:
         paths: YAML files, folders, scripts, lessons as `"@scatter"`, or `Scenario`s.
-        nodes: numbers of nodes; each scenario runs with each of them.
-        nproc_per_node: numbers of workers on each node.
-        image: images; each scenario runs in each of them.
-        watcher: called with events of the suite.
-        options: options of each run.
+        nodes: Numbers of nodes; each scenario runs with each of them.
+        nproc_per_node: Numbers of workers on each node.
+        image: Images; each scenario runs in each of them.
+        watcher: Called with events of the suite.
+        options: Options of each run.
         **settings: `jobs`, `retries`, `repeat`, `shuffle`, `seed`, `most_failures`, `only`, `engine`, `name`, `shape`.
 
     Raises:
-        ScenarioError: a scenario is invalid.
-        UsageError: no case can run.
-        EngineUnavailable: no engine answers.
+        ScenarioError: A scenario is invalid.
+        UsageError: No case can run.
+        EngineUnavailable: No engine answers.
     """
     scenarios: list[Scenario] = []
     for path in paths:

@@ -23,42 +23,42 @@ from lab.words import NONE
 T = TypeVar("T")
 
 _HOWTO = """examples:
-  lab test scenarios/                             all of them, on as many clusters as the machine carries
+  lab test scenarios/                             all of them, on as many clusters as the machine supports
   lab test scenarios/ -j 4 --junit junit.xml      on at most four, with a file for GitLab or Jenkins
   lab test train.yaml --nodes 2,3,5               each size: train[nodes=2], train[nodes=3], train[nodes=5]
-  lab test train.yaml --repeat 100 -x             until it fails; what came how often, with the seeds
+  lab test train.yaml --repeat 100 -x             until it fails; shows rates of failures, with the seeds
   lab test scenarios/ --markdown "$GITHUB_STEP_SUMMARY"
 
-exit codes: the highest of all cases: 0 passed (also when tried again, or skipped), 1 failed, or worse than the
+exit codes: the highest of all cases: 0 passed (also after a retry, or skipped), 1 failed, or worse than the
 baseline, 2 refused, 3 no engine, 4 hung; 130 interrupted. docs/ci.md says more."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
     add_scenarios(parser, "test")
-    which = parser.add_argument_group("what is run")
-    which.add_argument("-k", dest="only", metavar="WORDS", help="only cases meant by 'scatter and not nodes=5'")
+    which = parser.add_argument_group("cases")
+    which.add_argument("-k", dest="only", metavar="WORDS", help="only cases that match, as 'scatter and not nodes=5'")
     for name, kind in (("--nodes", shared.positive), ("--nproc-per-node", shared.positive), ("--backend", str)):
         shared.add_options(which, name, type=_comma_separated(kind), default=(), metavar="A,B,...")
-    which.add_argument("--list", action="store_true", help="print the cases, and why some cannot run, and stop")
+    which.add_argument("--list", action="store_true", help="list the cases, and why some cannot run; run nothing")
     how = parser.add_argument_group("how")
-    how.add_argument("-j", "--jobs", type=shared.positive, metavar="N", help="at most so many clusters side by side")
-    how.add_argument("--retries", type=shared.whole, default=0, metavar="N", help="try what failed again (then flaky)")
-    how.add_argument("--repeat", type=shared.positive, default=1, metavar="N", help="run each so often, for rates")
-    how.add_argument("--shuffle", action="store_true", help="in an order by chance")
-    how.add_argument("--seed", type=shared.whole, metavar="N", help="of that order, and of the first as $LAB_SEED")
+    how.add_argument("-j", "--jobs", type=shared.positive, metavar="N", help="at most N clusters in parallel")
+    how.add_argument("--retries", type=shared.whole, default=0, metavar="N", help="retry failed cases (then flaky)")
+    how.add_argument("--repeat", type=shared.positive, default=1, metavar="N", help="run each N times, for rates")
+    how.add_argument("--shuffle", action="store_true", help="in random order")
+    how.add_argument("--seed", type=shared.whole, metavar="N", help="seed of that order; the first $LAB_SEED")
     stop = how.add_mutually_exclusive_group()
     stop.add_argument("-x", dest="maxfail", action="store_const", const=1, help="the same as --maxfail 1")
-    stop.add_argument("--maxfail", type=shared.positive, metavar="N", help="begin nothing more when N have failed")
+    stop.add_argument("--maxfail", type=shared.positive, metavar="N", help="start no more cases after N failures")
     shared.add_options(parser, "--cold", "--timeout", "--no-trace", "--allow-volumes", "--pull")
     shared.add_options(parser, "--name", "--engine", *shared.SHAPE, "--wait", "--runs")
-    files = parser.add_argument_group("what came of it")
+    files = parser.add_argument_group("results")
     add_baseline(files)
-    files.add_argument("--junit", type=Path, metavar="FILE", help="as JUnit XML, for GitLab, Jenkins and others")
+    files.add_argument("--junit", type=Path, metavar="FILE", help="as JUnit XML, for GitLab, Jenkins, and others")
     files.add_argument("--markdown", type=Path, metavar="FILE", help="as Markdown, for the page of a CI job")
-    files.add_argument("--html", type=Path, metavar="FILE", help="as one page that leads to the report of each run")
+    files.add_argument("--html", type=Path, metavar="FILE", help="as one page with links to the report of each run")
     files.add_argument("--json", action="store_true", help="print a line of JSON for each case, then a summary")
-    files.add_argument("--quiet", "-q", action="store_true", help="print what did not pass, and how many did")
+    files.add_argument("--quiet", "-q", action="store_true", help="print cases that did not pass, and the counts")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -113,7 +113,7 @@ def _list(cases: Sequence[Case], arguments: argparse.Namespace) -> int:
         {
             "id": case.id,
             "scenario": str(case.scenario.source or case.scenario.script),
-            "nodes": case.nodes if arguments.nodes or case.scenario.nodes else None,  # else as many as the cluster has
+            "nodes": case.nodes if arguments.nodes or case.scenario.nodes else None,  # else the number of the cluster
             "nproc_per_node": case.nproc_per_node,
             "image": case.scenario.image,
             "seed": case.seed,

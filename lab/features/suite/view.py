@@ -25,7 +25,7 @@ from lab.run.cluster_slot import RunAttempt
 from lab.words import NONE, capitalize_first, clip_end, format_count, format_duration, join_words, name_ranks
 
 _MOST_ROWS = 60
-"""In a larger suite, the table lists only cases that did not simply pass."""
+"""In a larger suite, the table lists only cases that did not pass at once."""
 _MOST_UNMET = 3
 _MOST_SEEDS = 5
 _LONGEST_REASON = 100
@@ -89,7 +89,7 @@ def suite_text(result: SuiteResult, style: Style, *, brief: bool = False) -> str
 
 
 def failure_lines(outcome: Outcome, style: Style) -> Iterator[str]:
-    """Explain why a case did not simply pass, name the culprit, and locate the record."""
+    """Explain why a case did not pass at once, name the culprit, and locate the record."""
     yield f"{style.verdict(outcome.status)}  {style.paint(outcome.case.id, 'bold')}  {outcome.reason}"
     attempt, result = outcome.decisive, outcome.decisive.result
     if result.culprit is not None and result.culprit.error:
@@ -132,7 +132,7 @@ def format_percent(part: float) -> str:
 
 
 def suite_rows(outcomes: Sequence[Outcome]) -> tuple[list[str], list[list[str]]]:
-    """Return head and rows of the table of all cases; of very many, those that did not simply pass."""
+    """Return head and rows of the table of all cases; of very many, those that did not pass at once."""
     shown = outcomes if len(outcomes) <= _MOST_ROWS else [one for one in outcomes if not one.good]
 
     def row(one: Outcome) -> list[str]:
@@ -149,7 +149,7 @@ def _end(result: SuiteResult, style: Style) -> Iterator[str]:
     yield from dict.fromkeys(line for one in result.outcomes for line in written_snapshots(one.last))
     flaky = [one.case.id for one in result.outcomes if one.status == "flaky"]
     if flaky:
-        yield style.paint(f"flaky: {join_words(flaky)} passed only when tried again", "yellow")
+        yield style.paint(f"flaky: {join_words(flaky)} passed only after a retry", "yellow")
     if result.seed is not None:
         yield style.paint(f"seed: {result.seed}", "dim")
 
@@ -163,10 +163,10 @@ class SuiteDisplay(Watcher):
     """Show a suite; a watcher and a context manager.
 
     Args:
-        out: stream for cases that ended.
-        status: stream for the rest.
-        quiet: show only what did not pass.
-        machine: use `out` for data: a line of JSON for each case that ended.
+        out: Stream for cases that ended.
+        status: Stream for the rest.
+        quiet: Show only what did not pass.
+        machine: Use `out` for data: a line of JSON for each case that ended.
     """
 
     def __init__(self, out: IO[str], status: IO[str], *, quiet: bool = False, machine: bool = False) -> None:
@@ -237,7 +237,7 @@ class SuiteDisplay(Watcher):
 
 
 def suite_markdown(result: SuiteResult, compared: Baseline | None = None) -> str:
-    """Format the page: the counts, the failures with reasons, a table, and what is worse than the baseline."""
+    """Format the page: the counts, the failures with reasons, a table, and regressions from the baseline."""
     return "\n\n".join([*_suite_blocks(result), *_compared_blocks(compared)]) + "\n"
 
 
@@ -265,7 +265,7 @@ def _suite_blocks(result: SuiteResult) -> Iterator[str]:
         yield f"… and {len(bad) - _MOST_REPORTED} more"
     head, rows = suite_rows(result.outcomes)
     if result.repeated:
-        head = ["case", "how often", "in which ways"]
+        head = ["case", "failures", "kinds of failures"]
         rates = compute_rates(result.outcomes)
         rows = [[rate.name, rate_text(rate), "; ".join(map(kind_text, rate.kinds))] for rate in rates]
     table = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
@@ -307,7 +307,7 @@ def seeds_text(kind: Kind) -> str:
 def junit_xml(result: SuiteResult, compared: Baseline | None = None) -> str:
     """Format a JUnit XML file; the comparison is a separate suite."""
     counts, worse = result.counts, [case.worse for case in compared.cases] if compared is not None else []
-    failures, errors = counts.get("failed", 0) + counts.get("hung", 0), counts.get("error", 0)
+    failures, errors = sum(counts.get(one, 0) for one in ("failed", "hung", "timed_out")), counts.get("error", 0)
     time_s, tests = f"{result.duration_s:.3f}", len(result.outcomes)
     whole = Element("testsuites", {"name": "lab", "time": time_s, "errors": str(errors)})
     whole.attrib |= {"tests": str(tests + len(worse)), "failures": str(failures + sum(worse))}
@@ -447,7 +447,7 @@ def write_files(
     """Write the requested files, and print their names; `compared`: these runs compared with the baseline.
 
     Raises:
-        LabError: a file cannot be written.
+        LabError: A file cannot be written.
     """
     if junit is not None:
         _write(junit, junit_xml(result, compared))

@@ -32,10 +32,10 @@ def lanes_of(
     """Return the ranks of each lane: one per rank; of many ranks, those with the same calls and end share one.
 
     Args:
-        ranks: all ranks to show, in order.
-        traces: the trace of the run, or the traces of the runs to compare.
-        results: the results of the same runs. A culprit keeps its own lane.
-        findings: the findings about the run; the ranks of a finding keep their own lanes if they are few.
+        ranks: All ranks to show, in order.
+        traces: The trace of the run, or the traces of the runs to compare.
+        results: The results of the same runs. A culprit keeps its own lane.
+        findings: The findings about the run; the ranks of a finding keep their own lanes if they are few.
 
     Returns:
         Lanes in the order of their first ranks, at most twice `MANY`. If hardly any two ranks are alike, consecutive
@@ -74,9 +74,9 @@ def lay_rows(
     """Return the row of each span: the first one that is free.
 
     Args:
-        spans: beginning and end of each, in the order in which they begin.
-        limit: the maximum number of rows.
-        allows_first_row: whether the span with this index may be in the first row; None allows it for all spans.
+        spans: Beginning and end of each, in the order in which they begin.
+        limit: The maximum number of rows.
+        allows_first_row: Whether the span with this index may be in the first row; None allows it for all spans.
     """
     free: list[float] = [-math.inf] if fits_first else []
     rows = []

@@ -114,12 +114,12 @@ class Plot:
     """Curves and dots over a grid with two logarithmic axes.
 
     Args:
-        shapes: the drawing to add to.
-        box: the left, top, right and bottom edge of the grid.
-        across: all quantities of the lower axis, which has a tick at each if `at_each`, else at powers of ten.
-        up: all quantities of the left axis.
-        write: how to format the quantities of the two axes.
-        at_each: see `across`.
+        shapes: The drawing to add to.
+        box: The left, top, right, and bottom edge of the grid.
+        across: All quantities of the lower axis, which has a tick at each if `at_each`, else at powers of ten.
+        up: All quantities of the left axis.
+        write: How to format the quantities of the two axes.
+        at_each: See `across`.
     """
 
     def __init__(

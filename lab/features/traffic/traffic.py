@@ -1,24 +1,24 @@
-"""Who sends how much to whom, and how fast: bytes between ranks, and the bandwidth of each operation.
+"""Traffic between ranks: bytes from each rank to each rank, and the bandwidth of each operation.
 
-**Logical bytes.** Which way a backend takes (ring, tree, halving and doubling) cannot be seen from outside. What is
-counted here is the direct algorithm, in which every byte goes straight from the rank that has it to the rank that
+**Logical bytes.** The lab cannot see the algorithm of a backend (ring, tree, halving and doubling). It counts the
+bytes of the direct algorithm, in which every byte goes straight from the rank that has it to the rank that
 needs it. The total that each rank sends is then the size of the operation times nccl-tests' bus bandwidth factor. It
-is not what was on the wire: headers, retransmissions, and detours of the algorithm are not in it.
+is not the number of bytes on the wire, which also has headers, retransmissions, and detours of the algorithm.
 
-**Sizes and factors** are those of nccl-tests, so that figures can be compared with published ones:
+**Sizes and factors** are those of nccl-tests, so you can compare figures with published ones:
 https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md; those of gather, scatter, all-to-all and
-send/receive, which that page does not derive, stand in `src/gather.cu`, `scatter.cu`, `alltoall.cu`, `sendrecv.cu`.
+send/receive, which that page does not derive, are in `src/gather.cu`, `scatter.cu`, `alltoall.cu`, `sendrecv.cu`.
 
 | operation | size S of one of n ranks' call, bytes | rank i sends rank j | factor |
 |---|---|---|---|
 | all_reduce | its tensor | 2 S / n | 2 (n-1) / n |
-| all_gather | what it holds after it, of all ranks | what i gives | (n-1) / n |
-| reduce_scatter | what it gives, for all ranks | the part for j | (n-1) / n |
-| all_to_all | what it gives, for all ranks | the part for j | (n-1) / n |
+| all_gather | its output, of all ranks | the input of i | (n-1) / n |
+| reduce_scatter | its input, for all ranks | the part for j | (n-1) / n |
+| all_to_all | its input, for all ranks | the part for j | (n-1) / n |
 | broadcast | the tensor | S, if i is the source | 1 |
 | reduce | the tensor | S, if j is the destination | 1 |
-| scatter | what the source gives, for all ranks | the part for j, if i is the source | (n-1) / n |
-| gather | what the destination gets, of all ranks | what i gives, if j is the destination | (n-1) / n |
+| scatter | the input of the source, for all ranks | the part for j, if i is the source | (n-1) / n |
+| gather | the output of the destination, of all ranks | the input of i, if j is the destination | (n-1) / n |
 | send | the message | S | 1 |
 | barrier | 0 | 0 | none |
 """
@@ -39,44 +39,44 @@ from lab.trace.model import Call
 from lab.trace.steps import Step
 
 _MOST_PAIRS = 1_500_000
-"""Pairs of ranks in all steps that differ: a second or two. A step of 1,000 ranks has a million."""
+"""Most pairs of ranks over all different steps: a second or two. A step of 1,000 ranks has a million."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpRow:
-    """What the steps of one operation had in common."""
+    """Properties of the steps of one operation."""
 
     op: str
     """As in `Step.op`; a message is a `send`."""
     size: int | None
     """Bytes of each of them, as nccl-tests counts (S); None where the row holds several sizes."""
     ranks: int | None
-    """Ranks that take part in each of them; None where that differs."""
+    """Ranks of each of them; None if that differs."""
     count: int
     """Steps, finished or not."""
     finished: int
-    """Steps whose time is known: everybody entered and was done, without an error."""
+    """Steps whose time is known: every rank entered and left, without an error."""
     bytes: int
     """Sum of S over all steps."""
     sent: int | None
-    """Logical bytes that all ranks together sent: the sum of `matrix` over these steps; None where it has none."""
+    """Logical bytes that all ranks together sent: the sum of `matrix` over these steps; None if it has none."""
     median_s: float | None
-    """Seconds from the entry of the last rank to the end of the last; None where no step finished."""
+    """Seconds from the entry of the last rank to the exit of the last; None if no step finished."""
     total_s: float
     """Sum of those seconds over the finished steps."""
     waited_s: float
-    """Seconds that all ranks together were inside before everybody whom they needed had entered."""
+    """Seconds that all ranks together waited inside, before every rank that they needed had entered."""
     algbw: float | None
-    """Algorithm bandwidth, bytes a second: S over the time, of all finished steps together."""
+    """Algorithm bandwidth, bytes per second: S divided by the time, over all finished steps."""
     busbw: float | None
-    """Bus bandwidth, bytes a second: algorithm bandwidth times the factor of the operation."""
+    """Bus bandwidth, bytes per second: algorithm bandwidth times the factor of the operation."""
 
 
 def build_matrix(steps: Sequence[Step], world_size: int) -> list[list[int]] | None:
-    """Logical bytes that rank i (row) sent rank j (column), rounded to whole ones; None where pairs are too many.
+    """Logical bytes that rank i (row) sent rank j (column), as integers; None if there are too many pairs.
 
-    A part counts when its receiver was done without an error. What a rank keeps for itself is no
-    traffic: the diagonal is the messages that a rank sends itself. Ranks beyond the world size are left out.
+    A part counts if its receiver left the call without an error. Data that a rank keeps is no traffic: the
+    diagonal has only messages of a rank to itself. Ranks beyond the world size are left out.
     """
     if world_size**2 > _MOST_PAIRS or (sums := _sum_flows(steps)) is None:
         return None
@@ -84,7 +84,7 @@ def build_matrix(steps: Sequence[Step], world_size: int) -> list[list[int]] | No
 
 
 def _sum_flows(steps: Iterable[Step]) -> dict[tuple[int, int], float] | None:
-    """Logical bytes by sender and receiver; None where pairs are too many."""
+    """Return logical bytes by sender and receiver; None if there are too many pairs."""
     alike = _alike(steps)
     if sum(1 if step.message else len(step.calls) ** 2 for step, _ in alike) > _MOST_PAIRS:
         return None
@@ -96,7 +96,7 @@ def _sum_flows(steps: Iterable[Step]) -> dict[tuple[int, int], float] | None:
 
 
 def _alike(steps: Iterable[Step]) -> Collection[tuple[Step, int]]:
-    """One of each kind of step, and how many of the kind there are: training does the same over and over."""
+    """Return one step of each kind, and how many there are: training repeats the same steps."""
     kinds: dict[Hashable, tuple[Step, int]] = {}
     for step in steps:
         calls = (
@@ -112,26 +112,26 @@ def _alike(steps: Iterable[Step]) -> Collection[tuple[Step, int]]:
 
 
 def _flows(step: Step) -> Iterator[tuple[int, int, float]]:
-    """Sender, receiver and logical bytes of every part of a step that came to its receiver."""
+    """Return sender, receiver, and logical bytes of every part of a step that reached its receiver."""
     if step.message:
         receiver = step.calls.get(step.destination) if step.destination is not None else None
-        # A message that a rank sends itself has no receive on record: its send tells.
+        # A message of a rank to itself has no recorded receive, so its send counts.
         if receiver is not None and step.source is not None and receiver.state == "completed":
             yield step.source, receiver.rank, step.calls.get(step.source, receiver).bytes
-    elif len({call.op for call in step.calls.values()}) == 1:  # else they exchange nothing that has a meaning
+    elif len({call.op for call in step.calls.values()}) == 1:  # otherwise the bytes have no meaning
         for call in step.calls.values():
             if call.state == "completed":
                 yield from _received(step, call)
 
 
 def _received(step: Step, call: Call) -> Iterator[tuple[int, int, float]]:
-    """From whom a rank has how many bytes of what it holds after a call; all elements have the same width."""
+    """Return how many bytes of a rank's output come from each rank; all elements have the same width."""
     counts: dict[int, int] = defaultdict(int)
     for part in chain.from_iterable(output_parts(step, call)):
         for source in part.sources:
             counts[source.rank] += part.count
     elements = sum(buffer.count for buffer in call.outputs)
-    # What all get the reduction of is reduced in parts, a part at each rank, and then handed round.
+    # If all ranks get the reduction, each rank reduces a part and then sends it to all.
     times, parts = (2, len(step.group.ranks)) if call.operation.reduces_for_all else (1, 1)
     for sender, count in counts.items():
         if count and sender != call.rank and sender in step.calls:
@@ -139,12 +139,12 @@ def _received(step: Step, call: Call) -> Iterator[tuple[int, int, float]]:
 
 
 def size_of(step: Step) -> int:
-    """Bytes of a step as nccl-tests counts them (S): the most that a rank gives or holds after it."""
+    """Return the bytes of a step as nccl-tests counts them (S): the largest input or output of a rank."""
     return max(call.bytes for call in step.calls.values())
 
 
 def bus_factor(op: Operation, ranks: int) -> float | None:
-    """What nccl-tests multiplies the algorithm bandwidth by; None where no data moves or nobody knows how."""
+    """Return nccl-tests' factor of the algorithm bandwidth; None if no data moves or the factor is unknown."""
     if not op.moves_data or op.cut is Cut.OTHER:
         return None
     collects = op.giver is Who.ALL and op.cut is Cut.WHOLE and not op.reduces
@@ -155,12 +155,12 @@ def bus_factor(op: Operation, ranks: int) -> float | None:
 
 
 def measure_duration(step: Step) -> float | None:
-    """Seconds from the entry of the last rank to the end of the last; None where somebody never came or failed.
+    """Return the seconds from the entry of the last rank to the exit of the last; None if a rank is missing or failed.
 
-    Before the last has entered not all data can have flowed, so waiting for a late rank is not counted as slowness of
-    the network. Operations that do not synchronise (a broadcast, a small send) may have moved data before that, which
-    makes them look faster than they are. A message is over when the receive is: nobody may ever have looked at the
-    send again.
+    The data cannot be complete before the last rank has entered, so the wait for a late rank does not count as a slow
+    network. Operations that do not synchronize (a broadcast, a small send) may have sent data before that, so they
+    look faster than they are. A message ends when its receive ends, because the sender may never wait for its
+    send.
     """
     ready = step.ready
     if ready is None or step.state == "failed":
@@ -171,7 +171,7 @@ def measure_duration(step: Step) -> float | None:
 
 
 def summarize_operations(steps: Iterable[Step], by_size: bool = False) -> list[OpRow]:
-    """A row for each operation, or each with its number of ranks and size; the ones that took longest first."""
+    """Return a row for each operation, or each with its number of ranks and size; the longest total time first."""
     rows: dict[tuple[str, int, int], list[_Measured]] = defaultdict(list)
     for step in steps:
         one = _Measured(step, 2 if step.message else len(step.group.ranks), size_of(step), measure_duration(step))

@@ -1,4 +1,4 @@
-"""Training: whether ranks train the same, what DistributedDataParallel sends, what ranks did more often than others."""
+"""Training: whether ranks train the same, the calls of DistributedDataParallel, and extra phases of ranks."""
 
 from lab.feature import Feature
 

@@ -1,4 +1,4 @@
-"""Explain DistributedDataParallel: what each module of a rank sent at construction and in each step, and why.
+"""Explain DistributedDataParallel: the calls of each module of a rank at construction and in each step, and why.
 
 How torch 2.13 uses process groups: `torch/nn/parallel/distributed.py` (construction, forward) and
 `torch/csrc/distributed/c10d/reducer.cpp` (verification of shapes, buckets, rebuilding, unused parameters).
@@ -25,7 +25,7 @@ _MOST_OTHER = 20
 
 
 class DdpStory(Finding):
-    """What a DDP module sent, and why."""
+    """The calls of a DDP module, and why."""
 
     module: int = 0
     """Number of the module, if there are several."""
@@ -47,7 +47,7 @@ class DdpStory(Finding):
     parameters: int | None = None
 
     def render(self) -> Words:
-        """Say what the module sent; name the module if there are several."""
+        """Describe the calls of the module; name the module if there are several."""
         head, *rest = self._chapter()
         where = f"DDP module {self.module} ({self.made_at}): " if self.module else ""
         return f"{where}{head}", *rest
@@ -58,8 +58,8 @@ class DdpStory(Finding):
             case TrainingKind.DDP_COUNTED:
                 here = f", here {self.parameters}" if self.parameters is not None else ""
                 return (
-                    f"DDP() at {self.made_at}: every rank tells how many parameters it has{here} ({calls})",
-                    "Where the numbers differ, DDP raises instead of hanging later.",
+                    f"DDP() at {self.made_at}: ranks exchange their numbers of parameters{here} ({calls})",
+                    "If the numbers differ, DDP raises an error instead of hanging later.",
                 )
             case TrainingKind.DDP_VERIFIED:
                 sent = f"Rank 0 sends the sizes and strides of its parameters ({calls})"
@@ -69,12 +69,12 @@ class DdpStory(Finding):
                 what = "parameters and buffers" if self.with_buffers else what
                 size = f"{format_bytes(self.bytes)} in {format_count(self.count, 'broadcast')}"
                 return (
-                    f"Rank 0's {what} replace everybody's: {size}",
+                    f"Rank 0's {what} replace those of all ranks: {size}",
                     "DDP joins tensors of a dtype into pieces of up to 250 MiB.",
                 )
             case TrainingKind.DDP_BUFFERS:
                 forwards = f"{self.count} of {format_count(self.of, 'forward')}"
-                head = f"In {forwards} rank 0's buffers replace everybody's ({calls})"
+                head = f"In {forwards} rank 0's buffers replace those of all ranks ({calls})"
                 return f"{head}: BatchNorm's running statistics, for example", "broadcast_buffers=False turns that off."
             case TrainingKind.DDP_REDUCED:
                 which, extra = (
@@ -83,45 +83,45 @@ class DdpStory(Finding):
                 )
                 first = f", the first {self.first}" if self.first != self.count else ""
                 return (
-                    f"{format_count(self.number, 'backward')} added up gradients over all ranks, a call for each "
+                    f"{format_count(self.number, 'backward')} summed gradients over all ranks, with one call for each "
                     "bucket as soon as it is full",
                     f"{which} had {format_count(self.count, 'bucket')}{first}: {'; '.join(self.what)}{extra}.",
                 )
             case TrainingKind.DDP_COMPRESSED:
                 sizes = f"{format_bytes(self.bytes)} instead of {format_bytes(self.before)}"
-                hook = "a communication hook compresses them, and the gradients come back rounded"
-                return (f"The buckets travel as {self.dtype}, {sizes}: {hook}",)
+                hook = "a communication hook compresses them, which rounds the gradients"
+                return (f"Ranks send the buckets as {self.dtype}, {sizes}: {hook}",)
             case TrainingKind.DDP_REBUILT:
                 buckets = format_count(self.count, "bucket")
                 became = f"still {buckets}" if self.before == self.count else f"{buckets} instead of {self.before}"
                 order = f"In forward {self.number} rank 0 sends its order ({calls})"
                 return (
                     "The first backward with gradients to reduce showed in which order they become ready",
-                    f"{order}, and the buckets are rebuilt by it: {became}.",
+                    f"{order}, and DDP rebuilds the buckets: {became}.",
                 )
             case TrainingKind.DDP_OVERLAP if self.single_bucket:
-                serial = "nothing of its all_reduce can run beside the computation"
+                serial = "its all_reduce cannot run in parallel with the computation"
                 full = f"With one bucket, full only when the last gradient is ready, {serial}"
                 return (f"{full}: {format_duration(self.step_s)} a step",)
             case TrainingKind.DDP_OVERLAP:
                 return (
-                    f"{self.share:.0%} of the time of these calls passed while gradients were still being computed",
-                    f"For the rest, {format_duration(self.step_s)} a step, backward had nothing else to do.",
+                    f"{self.share:.0%} of the time of these calls passed while backward still computed gradients",
+                    f"For the rest, {format_duration(self.step_s)} per step, backward only waited.",
                 )
             case TrainingKind.DDP_UNUSED:
-                used = f"each backward also adds up who used which parameter ({calls}, a number for each parameter)"
-                return (f"With find_unused_parameters {used}: one that no rank used keeps its gradient as it was",)
+                used = f"each backward also sums who used which parameter ({calls}, a number for each parameter)"
+                return (f"With find_unused_parameters {used}: a parameter that no rank used keeps its gradient",)
             case TrainingKind.DDP_OTHER:
-                sent = f"{format_count(self.count, 'call')} in backward carried no whole bucket ({calls})"
-                whose = "a communication hook sends something else, or they are SyncBatchNorm's or the script's own"
+                sent = f"{format_count(self.count, 'call')} in backward had no whole bucket ({calls})"
+                whose = "they belong to a communication hook, SyncBatchNorm, or the script"
                 return (f"{sent}: {whose}",)
         backwards = f"{self.count} of {format_count(self.of, 'backward')}"
-        return (f"{backwards} sent nothing: under no_sync() gradients are only added up locally",)
+        return (f"{backwards} sent nothing: under no_sync() DDP sums gradients only locally",)
 
 
 Chapter = tuple[TrainingKind, Sequence[Call] | None, Mapping[str, Any]]
-"""Kind, calls, and other fields of a `DdpStory`. Without calls (an empty list) there is no chapter; None: it is not
-about calls."""
+"""Kind, calls, and other fields of a `DdpStory`. An empty list of calls: no such finding; None: the finding needs no
+calls."""
 
 
 class Backward(NamedTuple):
@@ -146,7 +146,7 @@ class Module:
     layouts: list[Buckets]
     construction: Sequence[Call]
     forwards: list[list[Call]] = field(default_factory=list)
-    """What DDP itself sent before each forward."""
+    """Calls of DDP itself before each forward."""
     backwards: list[Backward] = field(default_factory=list)
 
     @property
@@ -188,11 +188,11 @@ def _dtype(call: Call) -> str:
     return call.inputs[0].dtype if call.inputs else ""
 
 
-# -- the story
+# -- the findings, in order
 
 
 def explain_ddp(run: Explained) -> list[Finding]:
-    """Return the story of a run that ended well; without overlap if times of the run mean nothing."""
+    """Return the findings about DDP in a run that ended well; without overlap if times of the run mean nothing."""
     story = build_ddp_story(run.evidence) if run.ended_well and run.evidence.trace.recorded else []
     return [one for one in story if not (run.evidence.untimed and one.kind is TrainingKind.DDP_OVERLAP)]
 

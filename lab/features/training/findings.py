@@ -52,7 +52,7 @@ class PhaseCounts(Finding):
     """By rank: number of backwards in which it exchanged gradients."""
 
     def render(self) -> Words:
-        """Say what each side did, and in which forward or backward they differ."""
+        """Describe each side, and the forward or backward in which they differ."""
         first, second, number = self.first, self.second, self.number
         backwards = {rank: format_count(count, "backward") for rank, count in self.backwards.items()}
         if self.phase == "forward":
@@ -66,7 +66,7 @@ class PhaseCounts(Finding):
         of = {rank: f"exchanged gradients in {self.exchanged[rank]} of {backwards[rank]}" for rank in (*first, *second)}
         sides = [clause for side in (first, second) for clause in join_ranks((rank, of[rank]) for rank in side)]
         did, others = ("did", "did not") if self.did else ("did not", "did")
-        return f"{'; '.join(sides)}: in backward {number} {name_ranks(first)} {did}, and {name_ranks(second)} {others}"
+        return f"{'; '.join(sides)}: in backward {number} {name_ranks(first)} {did}, but {name_ranks(second)} {others}"
 
 
 Flags = Sequence[bool | None]
@@ -74,7 +74,7 @@ Flags = Sequence[bool | None]
 
 
 def count_phases(evidence: Evidence) -> Iterator[Finding]:
-    """Yield the first difference in how ranks of a run that broke went through their training steps."""
+    """Yield the first difference between the phases of ranks, for a run that did not end well."""
     ranks = {number: rank for number, rank in evidence.trace.ranks.items() if rank.recorded}
     phases = {number: _outermost(rank) for number, rank in ranks.items()}
     forwards, backwards = (

@@ -57,7 +57,7 @@ class Replicas(Finding):
     stepped_at: tuple[str, ...] = ()
 
     def render(self) -> Words:
-        """Say how the replicas differ."""
+        """Describe how the replicas differ."""
         title, position = f"the DDP module{render_lines(self.at)}", format_ordinal(self.position)
         unlike = join_words(map(_have, self.sides))
         why = ""
@@ -65,16 +65,16 @@ class Replicas(Finding):
             case "parameters":
                 names = join_words(self.only_here[:_MOST_NAMES]) + (", …" if len(self.only_here) > _MOST_NAMES else "")
                 extra = f"; {names} only on {name_ranks(self.ranks)}" if names else ""
-                head = f"the replicas of {title} are not alike: {unlike}{extra}"
+                head = f"the replicas of {title} differ: {unlike}{extra}"
             case "parameter":
-                head = f"the replicas of {title} are not alike: as {position} parameter {unlike}"
+                head = f"the replicas of {title} differ: as {position} parameter {unlike}"
             case "order":
                 head = f"the replicas of {title} have the same parameters in another order: as {position} {unlike}"
-                why = "DDP goes by their number, so gradients of different parameters were added up."
+                why = "DDP matches parameters by their position, so it summed gradients of different parameters."
             case "norm":
                 why = "No backward had exchanged gradients." if self.no_exchange else ""
                 if self.unused_forward:
-                    why = "The forward of the module was never called: what it holds was called past it."
+                    why = "The script never called the forward of the module: it used the module's contents directly."
                 after = (
                     f"after {format_count(self.steps, 'optimizer step')} the replicas of {title} are no longer the same"
                 )
@@ -82,8 +82,8 @@ class Replicas(Finding):
             case _:
                 never = name_ranks(rank for rank in (*self.ranks, *self.others) if rank not in self.stepped)
                 stepped = f"{name_ranks(self.stepped)} stepped the parameters of {title}{render_lines(self.stepped_at)}"
-                exchanged = "where all exchanged their gradients: the replicas are no longer the same"
-                head = f"{stepped}, and {never} never did, {exchanged}"
+                exchanged = "although all exchanged their gradients: the replicas are no longer the same"
+                head = f"{stepped}, but {never} never did, {exchanged}"
         return head, why
 
 
@@ -98,9 +98,9 @@ class DivergedWeights(Finding):
     sides: tuple[Side, ...]
 
     def render(self) -> Words:
-        """Say where the gradients were reduced, and how the weights differ."""
+        """Name the lines that reduced the gradients, and how the weights differ."""
         return (
-            f"{name_ranks((*self.ranks, *self.others))} train by the same gradients, reduced at "
+            f"{name_ranks((*self.ranks, *self.others))} train with the same gradients, reduced at "
             f"{join_words(self.reduced_at)}, but not the same weights: after {format_count(self.steps, 'step')} of the "
             f"optimizer{render_lines(self.stepped_at)} the norm of its {format_ordinal(self.position)} parameter is "
             f"{on_sides(self.sides)}"
@@ -431,18 +431,18 @@ def _problems(tolerance: Tolerance, evidence: Evidence, ranks: Sequence[int]) ->
     traces = evidence.trace.ranks
     missing = [rank for rank in ranks if rank not in traces or not traces[rank].recorded]
     if missing:
-        yield f"(no trace of {name_ranks(missing)} is on record)"
+        yield f"(the record has no trace of {name_ranks(missing)})"
         return
     trained: dict[tuple[str, int], dict[int, _Trained]] = {}
     for rank in ranks:
         for identity, one in _trained(traces[rank]).items():
             trained.setdefault(identity, {})[rank] = one
     if not trained:
-        yield "(no step of an optimizer is on record)"
+        yield "(the record has no step of an optimizer)"
     for replicas in trained.values():
         if lacking := [rank for rank in ranks if rank not in replicas]:
             title = next(iter(replicas.values())).title
-            yield f"{title} is on {name_ranks(replicas)}, and not on {name_ranks(lacking)}"
+            yield f"{title} is on {name_ranks(replicas)}, but not on {name_ranks(lacking)}"
         yield from _differences(tolerance, replicas)
 
 
@@ -476,7 +476,7 @@ def _differences(tolerance: Tolerance, replicas: Mapping[int, _Trained]) -> Iter
     if len(ends) > 1:
         yield f"{first.title} made {on_sides(ends)}"
     if all(norm is None for one in replicas.values() for norms in one.norms.values() for norm in norms):
-        yield f"(the norms of {first.title} cannot be read)"
+        yield f"(the norms of {first.title} could not be computed)"
 
 
 def _close(one: float | None, other: float | None, tolerance: Tolerance) -> bool:

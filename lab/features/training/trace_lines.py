@@ -10,7 +10,7 @@ from lab.trace.read import RankReader, parse_count, parse_shape
 
 _HOOKS = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
 _DIVIDE_FIRST = {None, *(f"{_HOOKS}.{name}" for name in ("allreduce_hook", "fp16_compress_hook", "bf16_compress_hook"))}
-"""What divides gradients before it adds them: DDP itself and these hooks of PyTorch; for others this is unknown."""
+"""Hooks after which gradients are means: DDP itself and these hooks of PyTorch; for others this is unknown."""
 
 
 class Turn(NamedTuple):

@@ -33,7 +33,7 @@ class ValueKind(Kind):
 
 
 class UnexpectedResult(Finding):
-    """A step that returned something else than it should."""
+    """A step with another result than expected."""
 
     affected_ranks: tuple[int, ...] = field(metadata={"key": "wrong_ranks"})
     first: UnexpectedElement
@@ -46,17 +46,17 @@ class UnexpectedResult(Finding):
     """In how many other steps the same happened."""
 
     def render(self) -> Words:
-        """Say which value is unexpected, and why."""
+        """Name the unexpected value, and the reason."""
         where, who, why = f"{self.step}{render_lines(self.at)}", name_ranks(self.affected_ranks), ""
         if self.handles and self.waits_at:
             what = f"{capitalize_first(name_ranks(self.ranks))} changed a tensor" if self.ranks else "A tensor changed"
             waits = render_lines(self.waits_at)
             why = f"{what} between the call and the wait for its handle{waits}, before it was done."
         elif self.handles:
-            why = "A tensor was changed before the call was done: nobody waited for its handle."
+            why = "A tensor changed before the call was done, because no rank waited for its handle."
         elif self.alike:
-            why = f"All {self.alike} tensors that it filled hold the same, as if they were one."
-        head = f"{where} did not give {who} what it should have: {render_unexpected(self.first)}"
+            why = f"All {self.alike} tensors that it filled have the same values, like a single tensor."
+        head = f"{where} gave {who} an unexpected result: {render_unexpected(self.first)}"
         return head, why, render_repeats(self.again)
 
 
@@ -72,16 +72,16 @@ class SpoilingValues(Finding):
     """Number of steps before it, or at the same line."""
 
     def render(self) -> Words:
-        """Say who passed what, and what the others passed."""
-        where, gets = f"{self.step}{render_lines(self.at)}", "who gets its result gets"
+        """Name the inputs of these ranks, and those of the others."""
+        where, gets = f"{self.step}{render_lines(self.at)}", "every rank with its result has"
         what = {
-            "nan": f"NaN to {where}, the first NaN on record; {gets} NaN",
-            "far": f"values up to {self.value:.3g} to {where}, where the others brought at most {self.rest:.3g}, and "
+            "nan": f"NaN to {where}, the first recorded NaN; {gets} NaN",
+            "far": f"values up to {self.value:.3g} to {where}, but the others passed at most {self.rest:.3g}, and "
             f"all at most {self.usual:.3g} to the {format_count(self.steps, 'step')} before it; {gets} that",
-            "other": f"other values than the others to {where}, where all brought the same to each of "
+            "other": f"other values than the others to {where}, but all passed the same to each of "
             f"{format_count(self.steps, 'other step')}; {gets} that",
         }
-        return f"{name_ranks(self.ranks)} brought {what[self.how]}"
+        return f"{name_ranks(self.ranks)} passed {what[self.how]}"
 
 
 class SameValues(Finding):
@@ -95,13 +95,13 @@ class SameValues(Finding):
     others_differ: bool = False
 
     def render(self) -> Words:
-        """Say in which steps all inputs were equal, and possible reasons."""
+        """Name the steps with equal inputs, and possible reasons."""
         what = f"each of {format_count(self.steps, self.op)}" if self.steps > 1 else self.step
-        why = "all of them have the same data, or what they bring has been reduced before"
+        why = "all of them have the same data, or an earlier reduction made the values equal"
         if self.others_differ:
-            why = "what they bring has been reduced before, or all of them have the same data"
+            why = "an earlier reduction made the values equal, or all of them have the same data"
         phase = " of gradients" if self.gradients else ""
-        return f"{name_ranks(self.others)} brought the same values to {what}{phase}{render_lines(self.at)}: as if {why}"
+        return f"{name_ranks(self.others)} passed the same values to {what}{phase}{render_lines(self.at)}: either {why}"
 
 
 # -- unexpected results, recomputed from the inputs of all ranks

@@ -121,7 +121,7 @@ class Now(Frozen):
     """Empty while the run is in progress."""
     reason: str = ""
     remarks: tuple[str, ...] = ()
-    """What makes the view incomplete, a sentence each."""
+    """Reasons why the view is incomplete, a sentence each."""
     next: str = ""
     """What a key press releases: `all_reduce #3`; empty if no rank is held."""
     next_steps: tuple[str, ...] = ()
@@ -155,8 +155,8 @@ class Follower:
     """Polls the record of a run; every poll takes a bounded time.
 
     Args:
-        record: the record of the run, which has begun.
-        stepping: whether its ranks are held before each call.
+        record: The record of the run, which has begun.
+        stepping: Whether its ranks are held before each call.
     """
 
     def __init__(self, record: Record, *, stepping: bool = False) -> None:
@@ -189,7 +189,7 @@ class Follower:
         return follower
 
     def poll(self, clock: float) -> tuple[Now, bool]:
-        """Return what the run does at this Unix time, and whether more is waiting to be read."""
+        """Return the state of the run at this Unix time, and whether more is waiting to be read."""
         self.happened = []
         over = not self.record.in_progress  # checked first: what was written before is read below
         if not self._plan.workers:
@@ -244,7 +244,7 @@ class Follower:
                 self._report(event.time, "started", event.rank, f"started on {event.node}")
             case messages.Halted():
                 self._life(event.rank).halted = event.signal
-                text = f"was stopped by {event.signal}" if event.signal else "goes on"
+                text = f"was stopped by {event.signal}" if event.signal else "continues"
                 self._report(event.time, "halted", event.rank, text)
             case messages.Exited():
                 self._life(event.rank).ended = event
@@ -281,7 +281,7 @@ class Follower:
         workers = sorted(self._met.items() or ((worker.rank, worker.node) for worker in self._plan.workers))
         ends = [life.ended.time for life in self._lives.values() if life.ended is not None]
         until = max(ends, default=clock) if over else clock
-        message = "The ranks call faster than this view can follow: calls were passed over."
+        message = "The ranks call faster than this view can follow, so some calls are missing here."
         remarks = [message] if self.tail.passed_over else []
         cut_ranks = (rank for rank in self.tail.trace.ranks.values() if rank.cut)
         remarks += [f"Rank {rank.rank}: recording ended early: {rank.cut}" for rank in cut_ranks]
@@ -312,7 +312,7 @@ class Follower:
         if life.ended is not None:
             state, activity = "ended", end_text(life.ended)
         elif over or life.started is None:
-            state, activity = "starting", "its end is not known" if over else "starting"
+            state, activity = "starting", "its end is unknown" if over else "starting"
         elif life.halted:
             state, activity = "halted", f"stopped by {life.halted}"
         elif held is not None:
@@ -391,7 +391,7 @@ def _find_blocking_call(trace: RankTrace | None, step_of: Mapping[int, Step]) ->
 
 LOOPBACK = "127.0.0.1"
 LONGEST_HOLD_S = 3600.0
-"""If ranks are held for longer without a key press, nobody is watching: the time limit counts again."""
+"""If ranks are held for longer without a key press, the time limit runs again, because no one watches."""
 
 
 _PATIENCE_S = 3.0
@@ -399,18 +399,18 @@ _PATIENCE_S = 3.0
 
 
 class Watched(Companion):
-    """A companion of a run that releases its held ranks when keys are pressed, in a terminal or on a page.
+    """A companion of a run that releases its held ranks on key presses, in a terminal or on a page.
 
     Key presses and requests of the run may come from any thread.
 
     Args:
-        step: whether every rank is held before each recorded call until it is released.
+        step: Whether to hold every rank before each recorded call until a key press releases it.
     """
 
     def __init__(self, *, step: bool = False) -> None:
         self.step = step
         self.path: Path | None = None
-        """The record; it changes if the run is restarted because its cluster was broken."""
+        """The record; it changes if the lab restarts the run because its cluster was broken."""
         self._lock = threading.Lock()
         self._pressed: float | None = None
         self._running_on = False
@@ -426,7 +426,7 @@ class Watched(Companion):
     # -- for viewers
 
     def press(self) -> None:
-        """Release the next step, now or as soon as its ranks have come."""
+        """Release the next step, now or as soon as its ranks have reached it."""
         with self._lock:
             self._pressed = time.monotonic()
 
@@ -437,13 +437,13 @@ class Watched(Companion):
         self.release({messages.EVERY_RANK: messages.RUN_ON})
 
     def restart(self) -> None:
-        """Forget what was released: the workers were restarted."""
+        """Forget released calls, because the workers were restarted."""
         self._released = {}
         if self._running_on:
             self.run_on()
 
     def update(self, now: Now, follower: Follower) -> Now:
-        """Release what was requested, as far as possible, and add the next step to the view."""
+        """Release the requested calls, as far as possible, and add the next step to the view."""
         ranks = {} if self._running_on or now.over else follower.tail.held
         self.set_held(held=bool(ranks))
         if self._running_on:
@@ -453,7 +453,7 @@ class Watched(Companion):
         words, is_quiet = join_words(step.title for step in steps), _is_quiet(now, held)
         if held and not calls:
             calls = list(held.values())
-            when = "though no step has all its ranks" if is_quiet else "once the others have come"
+            when = "though no step has all its ranks" if is_quiet else "once the others have reached it"
             words = f"{name_ranks(held)}, {when}"
         if (pressed := self._pressed) is not None:
             is_late = time.monotonic() - pressed > _PATIENCE_S

@@ -41,7 +41,7 @@ _WAITED_S = 0.5
 
 
 def state_of(now: Now) -> dict[str, Any]:
-    """Return what the page shows of a run apart from lines and pictures; ranks that do the same are shown as one."""
+    """Return the state of a run except lines and pictures; ranks in the same state are shown as one."""
     size, groups = len(now.ranks), group_ranks(now.ranks)
     data = asdict(replace(now, ranks=tuple(max(ranks, key=lambda rank: rank.since_s or 0.0) for ranks in groups)))
     for rank, ranks in zip(data["ranks"], groups, strict=True):
@@ -137,7 +137,7 @@ _MOST_BROWSERS = 64
 _PATIENCE_S = 20.0
 """A browser that reads nothing for this long is disconnected; it reconnects when it can."""
 _NOTHING, _OWN_POLICY = "default-src 'none'", "frame-ancestors 'none'"
-"""Pages say the rest themselves."""
+"""Pages define the rest themselves."""
 _GUARDS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -152,11 +152,11 @@ _BEAT_S = 5.0
 class Server:
     """Shows a run on a page.
 
-    Args:
-        page: the page.
-        host: the address to listen at.
+    page: The page.
+        host: The address to listen at.
         port: 0 for any free port.
-        stepper: releases held ranks.
+        stepper: Releases held ranks.
+        report: Returns the report of the run once it is over; None before.
         report: returns the report of the run once it is over; None before.
     """
 
@@ -310,7 +310,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404, b"")
 
     def _parse_route(self) -> str | None:
-        """Return the path behind the token; None if the request was not authorized, which is answered here."""
+        """Return the path behind the token; answer an unauthorized request, and return None."""
         _, token, *rest = [*urlsplit(self.path).path.split("/"), ""][:4]
         is_valid = hmac.compare_digest(token.encode(), self.shown.token.encode())
         if is_valid and len(rest) > 1 and self._is_own_name(self.headers.get("Host", "")):

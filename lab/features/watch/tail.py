@@ -47,8 +47,8 @@ class TraceTail:
     """The end of the traces of a run, as far as they have been written.
 
     Args:
-        record: the record of the run.
-        behind_bytes: if more of a rank's trace is unread, reading continues near its end; None: 16 MiB.
+        record: The record of the run.
+        behind_bytes: If more of a rank's trace is unread, reading continues near its end; None: 16 MiB.
     """
 
     def __init__(self, record: Record, behind_bytes: int | None = None) -> None:
@@ -185,7 +185,7 @@ class _RankTail(RankReader):
             kept.clear()
 
     def calls_so_far(self) -> Iterable[Call]:
-        """Return every call that is kept, and the call at which the rank is held."""
+        """Return all kept calls, and the call at which the rank waits for a release."""
         return self.result.calls if self.held is None else [*self.result.calls, self.held]
 
     def _begin_call(self, line: Mapping[str, Any]) -> None:
@@ -296,10 +296,10 @@ def whereabouts_text(elapsed_s: float, positions: Sequence[RankPosition], now: f
     """Render `… 12 s  rank 0: all_reduce train.py:41 (8 s) · rank 1: in no call since train.py:39 (3 s)`.
 
     Args:
-        elapsed_s: the time since the run began.
-        positions: in the order of ranks.
+        elapsed_s: The time since the run began.
+        positions: In the order of ranks.
         now: Unix time.
-        columns: what does not fit into this width is left out.
+        columns: The line omits what does not fit into this width.
     """
     groups: dict[str, list[RankPosition]] = {}
     for position in positions:

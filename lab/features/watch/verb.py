@@ -50,8 +50,8 @@ class Keys:
     """Reads each key as it is pressed, without Enter, until the block ends; Ctrl-C still interrupts.
 
     Args:
-        stream: a terminal, or a pipe.
-        is_used: whether keys have a function; otherwise the terminal is not changed.
+        stream: A terminal, or a pipe.
+        is_used: Whether keys have a function; otherwise the terminal is not changed.
     """
 
     def __init__(self, stream: IO[str], is_used: object = True) -> None:
@@ -108,11 +108,11 @@ def follow_run(
     """Watch one run until it is over.
 
     Args:
-        path: returns the record of the run; None while it has none. It may change.
-        shows: the views.
-        stepper: releases held ranks.
-        keys: the keys of a terminal; when they end and there is no page, all ranks are released.
-        ended: set when the run is over and completely recorded; None: the record shows that.
+        path: Returns the record of the run; None while it has none. It may change.
+        shows: The views.
+        stepper: Releases held ranks.
+        keys: The keys of a terminal; when they end and there is no page, all ranks are released.
+        ended: Set when the run is over and completely recorded; None: the record shows that.
     """
     follower: Follower | None = None
     now: Now | None = None
@@ -170,9 +170,9 @@ class Lines:
     """Writes the events of a run, one per line.
 
     Args:
-        stream: the output.
-        as_json: whether each line is a JSON object.
-        late_s: maximum delay between the events of two ranks; lines are held back as long, so that they are in order.
+        stream: The output.
+        as_json: Whether each line is a JSON object.
+        late_s: Maximum delay between the events of two ranks; lines are held back as long, so that they are in order.
     """
 
     def __init__(self, stream: IO[str], *, as_json: bool, late_s: float) -> None:
@@ -241,7 +241,7 @@ def now_lines(now: Now, style: Style, height: int) -> list[str]:
         lines.append(_fit_parts([(f"… and {len(left)} more: {states}", ("dim",))], width, style))
     lines += [_fit_parts([(remark, ("yellow",))], width, style) for remark in now.remarks]
     if now.stepping and not now.over:
-        keys = f"space: {now.next}   c: run on" if now.next else "nobody is held   c: run on"
+        keys = f"space: {now.next}   c: run on" if now.next else "no rank is held   c: run on"
         lines.append(_fit_parts([(keys, ("cyan", "bold") if now.next else ("dim",))], width, style))
     return lines[:height]
 
@@ -305,13 +305,13 @@ _DELIVERY_S = 5.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "lab watch [SCENARIO.yaml | SCRIPT.py | @LESSON | RUN] [options] [-- SCRIPT ARGUMENTS]"
     parser.epilog = (
-        "A scenario or script is run and watched. The name of a run, or of its folder, watches one that somebody else "
-        "has started; without any name, the latest that goes on. In a pipe: a line for everything that happens."
+        "Run and watch a scenario or script, or watch a run that another command started: name the run or its folder. "
+        "Without a name, watch the latest run in progress. In a pipe, print a line for each event."
     )
-    about = "what to run and watch, or a run that goes on"
+    about = "a scenario or script to run and watch, or a run in progress"
     shared.add_options(parser, "what", nargs="?", help=about, complete="scenarios")
     parser.set_defaults(rest=[])
-    about = "hold every rank before each call until a key is pressed; c: run on"
+    about = "hold every rank before each call until a key press; c: stop holding"
     parser.add_argument("--step", action="store_true", help=about)
     parser.add_argument("--web", action="store_true", help="show it on a page too, for a projector or a phone")
     parser.add_argument("--open", action="store_true", help="open that page in the browser")
@@ -328,7 +328,7 @@ def run(arguments: argparse.Namespace) -> int:
     if what is not None and (what.startswith(SIGN) or Path(what).suffix in (".yaml", ".yml", ".py")):
         return _run_and_watch(arguments)
     if arguments.step:
-        raise UsageError("--step needs a run of its own", "lab watch SCENARIO --step")
+        raise UsageError("--step needs a scenario or script, not a run in progress", "lab watch SCENARIO --step")
     try:
         record = _find_run_in_progress(arguments) if what is None else find_record(what, arguments.runs)
     except RecordError as error:
@@ -347,7 +347,7 @@ def _find_run_in_progress(arguments: argparse.Namespace) -> Record:
     for record in reversed(list_records(arguments.runs)):
         if record.in_progress and name in (None, record.readable_plan().cluster):
             return record
-    message = f"no run {f'on cluster {name} ' if name else ''}is going on in {arguments.runs}"
+    message = f"no run {f'on cluster {name} ' if name else ''}is in progress in {arguments.runs}"
     raise RecordError(message, "start one with `lab watch SCENARIO`, or name one of `lab runs`")
 
 
@@ -369,7 +369,7 @@ def _run_and_watch(arguments: argparse.Namespace) -> int:
     scenario = open_scenario(Path(arguments.what))
     scenario = replace(scenario, args=(*scenario.args, *arguments.rest), env={**scenario.env, **env})
     if arguments.step and not scenario.trace.on:
-        raise UsageError(f"{scenario.name} is not recorded, so nobody can hold its calls", "take `trace: false` out")
+        raise UsageError(f"{scenario.name} is not recorded, so --step cannot hold its calls", "remove `trace: false`")
     watched, ended = Watched(step=arguments.step), threading.Event()
     stepper = watched if arguments.step else None
     progress = _Progress(watched, ended, quiet=arguments.json)
@@ -411,7 +411,7 @@ def _serve_page(
         raise UsageError(f"cannot serve the page at {address}: {error}", "choose another --port or --host") from error
     if not server.private:
         sys.stderr.write(
-            "warning: whoever reaches this machine and knows the address can see the run"
+            "warning: anyone who can reach this machine and knows the page's address can see the run"
             f"{' and let it go on' if stepper else ''}; elsewhere it has this machine's name or address in it\n"
         )
     problem = open_page(server.url) if arguments.open else ""

@@ -1,8 +1,8 @@
-"""The first process of a node whose agent a zygote forks: it waits for it, and ends as it does.
+"""The first process of a node whose agent a zygote forks: it waits for the agent, and exits with its status.
 
-Its text comes over standard input and is run by the line that `ps` shows; not a byte that comes after it is read here:
-that is for the agent. If something comes before there is one, an agent that imports torch itself is started for it: it
-is sent where no zygote can be had. What comes from somebody who does not know that none was sent, ends that agent.
+It gets its source over standard input. The command line that `ps` shows runs that source and reads no byte after it,
+because the rest is for the agent. If input arrives before the zygote has forked an agent, this process starts an agent
+that imports torch itself: no zygote is available. An agent that starts too late then gets SIGKILL.
 """
 
 import os
@@ -11,20 +11,20 @@ import signal
 import time
 
 AFTER_A_SIGNAL = 128
-"""Is added to the number of what killed the agent, as shells and Docker's own first process do."""
+"""Added to the number of the signal that killed the agent, as shells and Docker's init do."""
 WAITS = b"waits\n"
-"""Said on standard output once it is ready for the agent."""
+"""Written to standard output when this process is ready for the agent."""
 DEADLINE_S = 300.0
-"""So long it waits for one."""
+"""Seconds to wait for an agent."""
 _LOOK_S = 0.25
 
 
 def supervise_agent(plain: "list[str]") -> None:
-    """Wait for the agent, pass SIGTERM on to it, and end as it ended.
+    """Wait for the agent, forward SIGTERM to it, and exit with its status.
 
     Args:
-        plain: what starts an agent here if something comes before one has come from outside, and said who it is by
-            SIGUSR1; one that comes later is not wanted any more.
+        plain: Command line of an agent, used if input arrives before a forked agent has reported itself by SIGUSR1. An
+            agent that reports later is killed.
     """
     signals = {signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
@@ -44,7 +44,7 @@ def supervise_agent(plain: "list[str]") -> None:
 
 
 def _wait_for_agent(signals: "set[signal.Signals]") -> int:
-    """The pid of the agent, once it is there; 0: something has come before it."""
+    """Return the pid of the agent once it has reported itself; 0: input arrived first."""
     end, unread = time.monotonic() + DEADLINE_S, False
     while time.monotonic() < end:
         info = signal.sigtimedwait(signals, 0.0 if unread else _LOOK_S)
@@ -59,7 +59,7 @@ def _wait_for_agent(signals: "set[signal.Signals]") -> int:
 
 
 def _reap(agent: int) -> None:
-    """Take leave of every process that has ended."""
+    """Reap every process that has ended."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)

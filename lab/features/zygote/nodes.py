@@ -1,7 +1,7 @@
-"""Nodes of the docker engine whose agents a zygote forks: a container that imports torch once, and enters theirs.
+"""Nodes of the docker engine whose agents a zygote forks: a container that imports torch once and enters theirs.
 
-It has what rights of the machine's root entering containers takes, so it is there only where it imports nothing but the
-lab's own image, and where it pays: each node that imports torch itself takes a second and 150 MiB.
+Entering containers takes rights of the machine's root. So there is a zygote only if it imports nothing but the lab's
+own image, and if it pays: each node that imports torch itself takes a second and 150 MiB.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from lab.plan.limits import NodeCost
 from lab.words import format_count
 
 COST = NodeCost(node_bytes=20_000_000, shared_bytes=400_000_000, node_threads=16)
-"""Estimates from measurements: what is charged to a node at rest, the engine's own process for it with its 13 threads,
-and what its network takes; and a zygote."""
+"""Estimates from measurements: memory of an idle node, of the engine's shim for it with its 13 threads, and of its
+network; memory of a zygote."""
 FROM_NODES = 9
-"""Fewer import torch themselves: that takes no longer, and nothing on the machine has more rights than a node."""
+"""Fewer nodes import torch themselves: it takes no longer, and nothing on the machine has more rights than a node."""
 SWITCH = "LAB_DOCKER_ZYGOTE"
-"""The variable that says `never`, or `always`, where the number of nodes is not to decide."""
+"""The variable that overrides the decision by the number of nodes: `never` or `always`."""
 NAME = "zygote"
 _MEMORY_BYTES = 2 << 30
 _PROCESSES = 1024
 _RIGHTS = ("SYS_ADMIN", "SYS_CHROOT", "SYS_PTRACE")
-"""Beside those of a node, which it hands on: to enter namespaces and to read what a node's first process may do."""
+"""Capabilities in addition to those of a node: to enter namespaces, and to read the privileges of a first process."""
 _ENTERING_TIMEOUT_S = 180.0
 _START_FIRST = (
     ": node of the lab; for python in python3 python; do command -v $python >/dev/null && "
@@ -51,24 +51,24 @@ _START_FIRST = (
     '"$0"; done; '
     f"echo 'there is no python on PATH' >&2; exit {boot.NO_TORCH}"
 )
-"""The same where the agent comes from a zygote: this process only waits for it. The kernel spares a first process that
-has not said what an alarm is to do."""
+"""The same if a zygote forks the agent: this process only waits. The kernel does not deliver an alarm to a first
+process that has no handler for it."""
 
 
 def uses_zygote(nodes: int) -> bool:
-    """Whether so many nodes have a zygote."""
+    """Return whether a cluster of this size has a zygote."""
     chosen = os.environ.get(SWITCH, "")
     return chosen == "always" or (chosen != "never" and nodes >= FROM_NODES)
 
 
 def with_zygote(node: Mapping[str, Any]) -> dict[str, Any]:
-    """A node whose agent a zygote forks: its first process is what the engine's own would be to an agent."""
+    """A node whose agent a zygote forks: its first process is to the agent what the engine's init would be."""
     start = ["/bin/sh", "-c", _START_FIRST]
     return {**node, "Entrypoint": start, "HostConfig": {**node["HostConfig"], "Init": False}}
 
 
 def zygote_body(node: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, Any]:
-    """What Docker's API is asked for to make a zygote for nodes such as this one, with these labels."""
+    """Return the request to Docker's API that creates a zygote for such nodes, with these labels."""
     config = {boot.ZYGOTE: "labnode.features.zygote.on_node.container", "import_root": boot.IMPORT_ROOT}
     return {
         "Image": node["Image"],
@@ -92,7 +92,7 @@ def zygote_body(node: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str,
             "NetworkMode": "none",
             "PidMode": "host",
             "PidsLimit": _PROCESSES,
-            "ReadonlyRootfs": True,  # its files are behind /proc/PID/exe of all that it has forked
+            "ReadonlyRootfs": True,  # forked agents can reach its files through /proc/PID/exe
             "SecurityOpt": ["no-new-privileges", "seccomp=unconfined"],
             "Tmpfs": dict.fromkeys((boot.IMPORT_ROOT, "/tmp"), "rw,nosuid,nodev,size=64m"),
         },
@@ -103,8 +103,8 @@ class ForkingStarter(Starter):
     """Starts nodes whose first process waits for an agent.
 
     Args:
-        connection: to the engine.
-        zygote: that of the cluster; None: nodes import torch themselves.
+        connection: To the engine.
+        zygote: Of the cluster; None: nodes import torch themselves.
     """
 
     def __init__(self, connection: Connection, zygote: Zygote | None) -> None:
@@ -112,7 +112,7 @@ class ForkingStarter(Starter):
         self._zygote = zygote
 
     def send_agent(self, channel: DockerChannel) -> None:
-        """Send a node its first process, and have its agent forked once that waits."""
+        """Send a node the source of its first process, and request its agent once that process waits."""
         known = self.connection.inspect(channel.node.handle)
         plain = plain_start(known["Config"]["Cmd"][0])
         channel.send(prefix_length(f"{Path(first.__file__).read_text()}\nsupervise_agent({plain!r})\n".encode()))
@@ -122,7 +122,7 @@ class ForkingStarter(Starter):
             self._zygote.ask(channel.node, known["State"]["Pid"])
 
     def finish(self, channels: Sequence[DockerChannel], announce: Announce) -> None:
-        """Wait until the agents are there that the zygote was asked for; a node that got none imports torch itself."""
+        """Wait until the zygote has forked the requested agents; a node without one imports torch itself."""
         zygote, self._zygote = self._zygote, None
         if zygote is None:
             super().finish(channels, announce)
@@ -143,7 +143,7 @@ class ForkingStarter(Starter):
 
 
 def _receive(channel: DockerChannel, end: float) -> bytes:
-    """What comes next, before a monotonic time; empty: nothing came, or nothing more will."""
+    """Return the next input before a monotonic time; empty: none arrived."""
     while (left := end - time.monotonic()) > 0 and select.select([channel], [], [], left)[0]:
         chunk = channel.receive()
         if chunk is not None:
@@ -152,7 +152,7 @@ def _receive(channel: DockerChannel, end: float) -> bytes:
 
 
 def _waits(channel: DockerChannel) -> bool:
-    """Whether the first process of a node comes to wait for its agent; it may end instead."""
+    """Return whether the first process of a node waits for its agent; it may end instead."""
     end, text = time.monotonic() + boot.DEADLINE_S, b""
     while not text.endswith(first.WAITS):
         chunk = _receive(channel, end)
@@ -163,11 +163,11 @@ def _waits(channel: DockerChannel) -> bool:
 
 
 class Zygote:
-    """The zygote of a cluster as this process asks it.
+    """The zygote of a cluster, as a client.
 
     Args:
-        connection: to the engine.
-        container: the engine's id of its container.
+        connection: To the engine.
+        container: The engine's id of its container.
     """
 
     def __init__(self, connection: Connection, container: str) -> None:
@@ -179,18 +179,18 @@ class Zygote:
         self._sending = threading.Lock()
 
     def begin(self) -> None:
-        """Have it import torch; it was just started."""
-        with suppress(OSError):  # it has ended already, and answers nothing
+        """Have the new zygote import torch."""
+        with suppress(OSError):  # it has ended already and does not answer
             self._channel.send(initial_input())
 
     def ask(self, node: Node, pid: int) -> None:
-        """Ask for the agent of a node, whose first process, of this number on the machine, waits for it."""
+        """Request the agent of a node; `pid` is its first process as the machine numbers it."""
         with self._sending:
             self._asked[node.handle] = node
             self._channel.send(wire.encode_message(Enter(pid, node.handle)))
 
     def answers(self, deadline_s: float) -> list[tuple[Node, str]]:
-        """Wait until all is answered that was asked: the nodes that have no agent, and why."""
+        """Wait until the zygote has answered all requests; yield the nodes that have no agent, and why."""
         refused: list[tuple[Node, str]] = []
         end = time.monotonic() + deadline_s
         while self._asked and (chunk := _receive(self._channel, end)):
@@ -203,17 +203,17 @@ class Zygote:
         return refused + lost
 
     def close(self) -> None:
-        """Let go of it; it lives on."""
+        """Close the connection; the zygote stays."""
         self._channel.close()
 
 
 def make_starter(connection: Connection, body: Mapping[str, Any], network: str, announce: Announce) -> ForkingStarter:
-    """Make and start a zygote, which imports torch meanwhile; what starts nodes, also where the engine makes none."""
+    """Create and start a zygote, which imports torch meanwhile; return the starter of nodes, also if there is none."""
     try:
         container = connection.create_container(body, f"{network}-{NAME}")
         zygote = Zygote(connection, container)
         connection.act(container, "start")
-    except Refused as refused:  # such as one whose root is not that of its machine
+    except Refused as refused:  # such as an engine whose root is not the machine's root
         announce(f"every node imports torch itself: {refused.explanation}")
         return ForkingStarter(connection, None)
     zygote.begin()
@@ -221,7 +221,7 @@ def make_starter(connection: Connection, body: Mapping[str, Any], network: str, 
 
 
 def find_starter(connection: Connection, cluster: str) -> ForkingStarter:
-    """What starts nodes of a cluster again, by its zygote where that runs."""
+    """Return the starter of existing nodes, with the zygote of the cluster if it runs."""
     for container in connection.containers([*owner_labels(cluster), label.ZYGOTE]):
         if container["State"] == RUNNING:
             return ForkingStarter(connection, Zygote(connection, container["Id"]))

@@ -135,8 +135,7 @@ def without_frames(error: BaseException, own: tuple[str, ...]) -> BaseException:
         kept: list[types.TracebackType] = []
         entry = current.__traceback__
         while entry is not None:
-            is_own = entry.tb_frame.f_code.co_filename.startswith(own)
-            (_removed if is_own else kept).append(entry)
+            (_removed if entry.tb_frame.f_code.co_filename.startswith(own) else kept).append(entry)
             entry = entry.tb_next
         for entry, following in zip(kept, [*kept[1:], None]):
             entry.tb_next = following
@@ -165,11 +164,10 @@ def report_threads(rank: int, folder: str, note_socket: str) -> None:
         if error is None or isinstance(error, SystemExit) or os.getpid() != process or not left[0]:
             return
         left[0] -= 1
-        name = failure.thread.name if failure.thread is not None else ""
+        name = str(failure.thread.name if failure.thread is not None else "")[:200]
         at = line_in(folder, reversed([*traceback.walk_tb(error.__traceback__)]))
         with suppress(OSError, ValueError):  # the agent has ended
-            send_statement(
-                note_socket, ThreadRaised(rank, time.time(), thread=str(name)[:200], error=_error_text(error), at=at)
-            )
+            raised = ThreadRaised(rank, time.time(), thread=name, error=_error_text(error), at=at)
+            send_statement(note_socket, raised)
 
     threading.excepthook = excepthook

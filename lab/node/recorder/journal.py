@@ -121,7 +121,9 @@ class Source:
 
     def locate(self) -> dict[str, str]:
         """Return `at`, `fn`, and `via` of the innermost line in the script's folder, else of the innermost visible."""
-        frame: FrameType | None = frame_in_backward() or sys._getframe(1)
+        return self._locate(sys._getframe(1)) or self._locate(frame_in_backward())
+
+    def _locate(self, frame: FrameType | None) -> dict[str, str]:
         location: dict[str, str] = {}
         via = ""
         while frame is not None:

@@ -79,9 +79,7 @@ def watch_training_steps() -> None:
     """Record the phases of training steps in this process."""
     patching.patch_module("torch.distributed.distributed_c10d", _wrap_function("init_process_group"))
     patching.patch_module("torch.nn.modules.loss", _on_loss)
-    patching.patch_module(
-        "torch.nn.modules.module", lambda module: patching.replace_methods(module.Module, *_ZERO_GRAD)
-    )
+    patching.patch_module("torch.nn.modules.module", lambda one: patching.replace_methods(one.Module, *_ZERO_GRAD))
     patching.patch_module("torch.autograd", _wrap_function("backward"))  # Tensor.backward calls this one
     patching.patch_module("torch.optim.optimizer", _on_optimizer)
 

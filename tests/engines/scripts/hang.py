@@ -55,6 +55,12 @@ def nobody_sends(rank):
     dist.recv(torch.empty(1), src=(rank + 1) % dist.get_world_size())
 
 
+def nobody(rank):
+    while True:
+        dist.all_reduce(torch.ones(1))
+        time.sleep(0.05)
+
+
 def main():
     dist.init_process_group("gloo")
     dist.all_reduce(torch.ones(1))

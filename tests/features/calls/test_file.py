@@ -51,7 +51,7 @@ def test_the_first_run_writes_and_the_next_compares(tmp_path: Path, file: Snapsh
     assert held(file, first) == [(True, golden(3))]
     one_more = "rank 1 makes one more all_reduce between calls 1 and 2, at ring.py:2"
     assert held(file, other) == [(False, one_more)]
-    assert held(file, other, update=True) == [(True, f"written anew: {one_more}")]
+    assert held(file, other, update=True) == [(True, f"written again: {one_more}")]
     assert held(file, other) == [(True, golden(4))]
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".new")]
 
@@ -119,7 +119,7 @@ def test_a_pipe_or_a_folder_in_its_place_is_told_and_not_waited_for(tmp_path: Pa
     file.path.mkdir()
     [(met, got)] = held(file, evidence)
     assert (met, got) == (False, golden(1))
-    with pytest.raises(LabError, match="cannot be written"):
+    with pytest.raises(LabError, match="cannot write"):
         file.write({0: STEP})
 
 

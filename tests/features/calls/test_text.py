@@ -38,7 +38,7 @@ def test_a_person_may_write_it_with_other_spaces_and_the_notation_of_scenarios()
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "x:0: there is no call; allowed: a call such as"),
+        ("", "x:0: it has no calls; allowed: a call such as"),
         ("barrier\n", "x:1: found 'barrier'; allowed: a call such as"),
         ("rank 0:\nbarrier\n", "x:2: found 'barrier'; allowed: a call such as"),
         ("rank 0:\n  barier\n", "x:2: found 'barier', with the operation 'barier' (did you mean 'barrier'?)"),

@@ -26,9 +26,9 @@ def scenario(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--seed", "7"], "--seed belongs to a search"),
-        (["--faults", "kill"], "--faults belongs to a search"),
-        (["--out", "x.yaml"], "--out belongs to a search"),
+        (["--seed", "7"], "--seed needs --chaos"),
+        (["--faults", "kill"], "--faults needs --chaos"),
+        (["--out", "x.yaml"], "--out needs --chaos"),
         (["--chaos", "--out", "/elsewhere/x.yaml"], "is not next to the script"),
     ],
 )

@@ -89,7 +89,7 @@ LOST = Culprit(node="node1", error="it was killed")
         (Result(verdict="hung", reason="rank 0 waits"), ["loses"], "it hung: rank 0 waits"),
         (Result(verdict="hung", reason="rank 0 waits"), ["spoils"], "it hung: rank 0 waits"),
         (Result(verdict="failed", expectations=(unmet("fault kill node1"),)), [], ""),
-        (Result(verdict="failed", expectations=(unmet("note sum"),)), ["slows"], "nobody failed, and yet rank 0"),
+        (Result(verdict="failed", expectations=(unmet("note sum"),)), ["slows"], "no rank failed, but rank 0"),
         (Result(verdict="failed", expectations=(unmet("note sum"),)), ["spoils"], ""),
         (
             Result(verdict="failed", culprit=LOST, reason="r"),
@@ -102,7 +102,7 @@ LOST = Culprit(node="node1", error="it was killed")
             "a rank",
         ),
         (Result(verdict="failed", culprit=LOST, expectations=(unmet("note other"),), ranks=(NOTED,)), ["loses"], ""),
-        (Result(verdict="failed", culprit=LOST, reason="r"), [], "it failed, though no fault came: r"),
+        (Result(verdict="failed", culprit=LOST, reason="r"), [], "it failed, though no fault occurred: r"),
     ],
 )
 def test_what_a_run_under_faults_may_end_with(result: Result, harms: list, told: str) -> None:
@@ -158,5 +158,5 @@ def test_a_place_where_no_scenario_could_be_run_is_refused(tmp_path: Path) -> No
     scenario = Scenario(name="s", script=tmp_path / "s.py")
     with pytest.raises(UsageError, match=golden(1)):
         choose_scenario_path(scenario, 7, tmp_path / "other" / "x.yaml")
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="exists"):
         choose_scenario_path(scenario, 7, tmp_path / "s.py")

@@ -254,14 +254,14 @@ def test_what_was_written_as_dumps_is_judged_alike_when_it_is_read_again(tmp_pat
     ("data", "said"),
     [
         (b"", "is empty"),
-        (b"cos\nsystem\n(S'id'\ntR.", "holds the step GLOBAL, and dumps are plain data"),
-        (b"{not json", "is no JSON, and no pickle"),
-        (b"[" * 10, "holds the step '['"),
-        (b'{"a":' * 100_000, "is no JSON, and no pickle"),
-        (b'{"version": "2.10"}', "is no flight recorder dump: it has no version and no pg_config"),
-        (b'{"version": "2.10", "pg_config": {}, "entries": {}}', "its entries are no list"),
+        (b"cos\nsystem\n(S'id'\ntR.", "has the opcode GLOBAL, but dumps are plain data"),
+        (b"{not json", "is neither JSON nor a pickle"),
+        (b"[" * 10, "has the opcode '['"),
+        (b'{"a":' * 100_000, "is neither JSON nor a pickle"),
+        (b'{"version": "2.10"}', "is not a flight recorder dump: it has no version and no pg_config"),
+        (b'{"version": "2.10", "pg_config": {}, "entries": {}}', "its entries are not a list"),
         (b'{"version": "2.10", "pg_config": {}, "entries": [{}, 7, null]}', "none of its entries can be read"),
-        (b"\x80\x02}.", "is no flight recorder dump"),
+        (b"\x80\x02}.", "is not a flight recorder dump"),
     ],
 )
 def test_a_file_that_is_no_dump_is_told_by_name_and_the_others_are_read(

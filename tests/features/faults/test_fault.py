@@ -56,9 +56,9 @@ def test_a_damaged_fault_of_a_record_is_told_too(damaged: dict[str, object]) -> 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: When(rank=0), "a line sets a fault off"),
-        (lambda: When(note="a", log="b"), "by one event, and this is log and note"),
-        (lambda: When(log="b", equals=3), "no value"),
+        (lambda: When(rank=0), "alone is no trigger"),
+        (lambda: When(note="a", log="b"), "one trigger, not log and note"),
+        (lambda: When(log="b", equals=3), "compares a note"),
     ],
 )
 def test_what_is_no_fault_is_refused_in_python_too(make, message: str) -> None:

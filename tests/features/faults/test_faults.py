@@ -182,8 +182,11 @@ def test_a_fault_that_cannot_be_done_is_told_and_is_a_failure() -> None:
 
 def test_faults_of_nodes_and_ranks_that_do_not_take_part_are_refused() -> None:
     for fault, message in (
-        (Fault(what=Kill(node="node5"), when=START), "to kill node5, and node5 does not take part"),
-        (Fault(what=Kill(node="node1"), when=When(rank=2, note="a")), "and rank 2 does not take part: world_size is 2"),
+        (Fault(what=Kill(node="node5"), when=START), "kill node5, but node5 is not part of this run"),
+        (
+            Fault(what=Kill(node="node1"), when=When(rank=2, note="a")),
+            "but rank 2 is not part of this run",
+        ),
     ):
         with pytest.raises(UsageError, match=message):
             run(Powered({}), fault)

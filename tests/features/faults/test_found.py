@@ -18,10 +18,10 @@ from lab.features.faults.detection import render_measured
             {"asked_rate_bits_per_s": 1e8, "bits_per_s": 9.6e7, "measured": "node0 -> node1"},
             "asked 100 Mbit/s, got 96 Mbit/s (node0 -> node1)",
         ),
-        ({"asked_rate_bits_per_s": 1e10}, "asked 10 Gbit/s, which is too fast to be measured here"),
+        ({"asked_rate_bits_per_s": 1e10}, "asked 10 Gbit/s, too fast to measure here"),
         (
             {"asked_delay_s": 0.02, "round_trip_s": 0.0403, "measured": "node0 -> node1"},
-            "asked 20 ms one way, got 40.3 ms there and back (node0 -> node1)",
+            "asked 20 ms one way, got round trip 40.3 ms (node0 -> node1)",
         ),
         ({"asked_delay_s": 0.02}, "asked 20 ms one way, got no answer"),
         ({"dropped_packets": 1}, "1 packet dropped"),

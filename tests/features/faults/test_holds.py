@@ -204,9 +204,9 @@ def test_what_a_call_brings_is_told_so_that_what_does_not_fit_can_be_refused() -
     ("deed", "tensors", "why"),
     [
         ({"nan": {"element": 0}}, [torch.zeros(2, dtype=torch.int32)], "cannot be converted"),
-        ({"flip": {"element": 0, "bit": 40}}, [torch.zeros(2)], "no number of 32 bits has a bit 40"),
-        ({"nan": {"element": 2}}, [torch.zeros(2)], "it brings fewer elements"),
-        ({"nan": {"element": 0}}, [], "it brings fewer elements"),
+        ({"flip": {"element": 0, "bit": 40}}, [torch.zeros(2)], "a number of 32 bits has no bit 40"),
+        ({"nan": {"element": 2}}, [torch.zeros(2)], "the call has fewer elements"),
+        ({"nan": {"element": 0}}, [], "the call has fewer elements"),
     ],
 )
 def test_what_cannot_be_changed_is_said_and_left(

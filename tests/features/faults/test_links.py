@@ -140,8 +140,8 @@ def test_a_fault_of_links_says_itself_as_a_person_would(text: str) -> None:
         ("loss: node2 120%", "fault.loss.share: found '120%'; allowed: more than 0 and at most 100%"),
         ("rate: node2 100", "fault.rate.at: found the number 100; allowed: a rate such as 500kbit"),
         ("partition: node0 / node0", "fault.partition: found 'node0 / node0'; allowed: sets that do not see"),
-        ("network: {racks: {a: [node0]}}", "racks belong to the profile datacenter"),
-        ("network: {jitter: 1ms}", "a jitter is a jitter of a delay"),
+        ("network: {racks: {a: [node0]}}", "`racks` needs the profile datacenter"),
+        ("network: {jitter: 1ms}", "`jitter` needs a delay"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence(text: str, message: str) -> None:

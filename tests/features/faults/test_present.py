@@ -51,9 +51,9 @@ def test_a_run_begins_with_as_many_nodes_as_its_launcher_needs(launching, stoppe
 @pytest.mark.parametrize(
     ("launching", "stopped", "faults", "kind", "message"),
     [
-        (LAB, (1,), [], ClusterUnfit, "s needs 3 nodes, and node1 of cluster c is stopped"),
-        (ELASTIC, (1, 2), [], ClusterUnfit, "s needs at least 2 nodes, node0 among them, and node1 and node2 of"),
-        (ELASTIC, (0,), [], ClusterUnfit, "and node0 of cluster c is stopped"),
+        (LAB, (1,), [], ClusterUnfit, "s needs 3 nodes, but node1 of cluster c is stopped"),
+        (ELASTIC, (1, 2), [], ClusterUnfit, "s needs at least 2 nodes, node0 among them, but node1 and node2 of"),
+        (ELASTIC, (0,), [], ClusterUnfit, "but node0 of cluster c is stopped"),
         (
             LAB,
             (),

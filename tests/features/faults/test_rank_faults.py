@@ -84,13 +84,13 @@ def test_what_is_no_rank_is_refused(tmp_path: Path, said: str, problem: str) -> 
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda: Fault(what=Hang(rank=1), when=When(at_s=2)), "has to be held"),
-        (lambda: Fault(what=Hang(rank=0), when=AT_A_CALL), "its event is one of the same rank"),
-        (lambda: Fault(what=Hang(rank=1), when=AT_A_CALL, until=When(at_s=2)), "hears of no event"),
-        (lambda: Fault(what=Nan(rank=1), when=When(rank=1, phase="backward")), "done to what a call brings"),
-        (lambda: Fault(what=Nan(rank=1), when=When(rank=1, op="barrier")), "done to what a call brings"),
-        (lambda: Fault(what=Nan(rank=1), when=When(rank=1, op="recv")), "done to what a call brings"),
-        (lambda: Fault(what=Flip(rank=1), when=When(rank=1, op="send", edge="after")), "done to what a call brings"),
+        (lambda: Fault(what=Hang(rank=1), when=When(at_s=2)), "the trigger has to hold that rank"),
+        (lambda: Fault(what=Hang(rank=0), when=AT_A_CALL), "has to name the same rank"),
+        (lambda: Fault(what=Hang(rank=1), when=AT_A_CALL, until=When(at_s=2)), "cannot wait for `until`"),
+        (lambda: Fault(what=Nan(rank=1), when=When(rank=1, phase="backward")), "changes the tensors of a call"),
+        (lambda: Fault(what=Nan(rank=1), when=When(rank=1, op="barrier")), "changes the tensors of a call"),
+        (lambda: Fault(what=Nan(rank=1), when=When(rank=1, op="recv")), "changes the tensors of a call"),
+        (lambda: Fault(what=Flip(rank=1), when=When(rank=1, op="send", edge="after")), "changes the tensors of a call"),
     ],
 )
 def test_what_no_worker_can_do_itself_is_refused(make: Any, problem: str) -> None:
@@ -101,11 +101,11 @@ def test_what_no_worker_can_do_itself_is_refused(make: Any, problem: str) -> Non
 @pytest.mark.parametrize(
     ("fault", "why"),
     [
-        (Nan(rank=1), "no int64 is NaN"),
+        (Nan(rank=1), "int64 has no NaN"),
         (Nan(rank=1, element=2), ""),
-        (Nan(rank=1, element=5), "the call brings 5 elements, and none of number 5"),
+        (Nan(rank=1, element=5), "the call has 5 elements, but no element 5"),
         (Flip(rank=1, bit=63), ""),
-        (Flip(rank=1, bit=63, element=4), "a bfloat16 has no bit 63"),
+        (Flip(rank=1, bit=63, element=4), "bfloat16 has no bit 63"),
     ],
 )
 def test_what_a_call_does_not_bring_cannot_be_changed(fault: RankFault, why: str) -> None:
@@ -119,7 +119,7 @@ def test_a_worker_is_told_what_to_do_and_for_how_long() -> None:
     assert Fault(what=Signal(rank=1), when=AT_A_CALL).worker_actions == {}
 
 
-@pytest.mark.parametrize("why", ["its calls are not recorded", "LAB_RECORDER is off"])
+@pytest.mark.parametrize("why", ["the run does not record calls", "LAB_RECORDER is off"])
 def test_calls_and_phases_need_the_recorder_and_notes_do_not(why: str) -> None:
     noted = Fault(what=Signal(rank=1), when=When(rank=1, note="step"))
     for fault in (

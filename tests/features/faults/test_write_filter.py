@@ -79,7 +79,7 @@ def test_files_on_a_disk_are_told_from_pipes_and_memory(tmp_path: Any, pipe: tup
 
 
 @pytest.mark.parametrize(
-    ("workers", "why"), [(None, "no run goes on"), ([], "only in a run whose scenario has a fault of a disk")]
+    ("workers", "why"), [(None, "no run uses the node"), ([], "only in a run whose scenario has a disk fault")]
 )
 def test_a_disk_that_cannot_be_broken_is_a_sentence(workers: list[Any] | None, why: str) -> None:
     run = None if workers is None else SimpleNamespace(disk={}, workers=workers)

@@ -64,11 +64,11 @@ def tensor() -> Any:
 
 
 def test_actions_follow_their_events_whichever_stream_is_the_first() -> None:
-    watcher, done = Watcher(), list[str]()
+    watcher, done, failed = Watcher(), list[str](), list[Exception]()
     first, second = Event(), Event()
     came = threading.Event()
-    watcher.when_passed(first, lambda: (done.append("first"), came.set()))
-    watcher.when_passed(second, lambda: done.append("second"))
+    watcher.when_passed(first, lambda: (done.append("first"), came.set()), failed.append)
+    watcher.when_passed(second, lambda: done.append("second"), failed.append)
 
     second.passed = True
     watcher.finish()
@@ -84,7 +84,7 @@ def test_events_of_a_failed_device_fail_and_later_ones_are_still_watched() -> No
     bad.error = RuntimeError("CUDA error: device-side assert triggered")
     watcher.when_passed(bad, lambda: None, failed.append)
     good.passed = True
-    watcher.when_passed(good, came.set)
+    watcher.when_passed(good, came.set, failed.append)
 
     assert came.wait(60)
     watcher.finish()

@@ -168,9 +168,9 @@ def test_ctrl_c_ends_it_with_the_grades_so_far_and_leaves_nothing(
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("in",), "in holds no scenario"),
+        (("in",), "in has no scenario"),
         (("nowhere",), "neither a folder nor a zip file"),
-        (("task", "--scenario", "task/sum.yaml"), "task holds no submissions"),
+        (("task", "--scenario", "task/sum.yaml"), "task has no submissions"),
         (("in", "--scenario", "none.yaml"), "none.yaml"),
     ],
 )

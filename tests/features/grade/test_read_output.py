@@ -32,10 +32,10 @@ def test_json_is_read_as_what_it_stands_for(tmp_path: Path, value: object) -> No
         ('{"\\"": ' + '{"a":' * 101, "is nested more than 100 deep"),
         ("[" + "0," * 10**6 + "0]", "has more than 1,000,000 values"),
         ("1" * 401, "holds a number of 401 digits"),
-        ("-1e999", "holds a number that no float can hold"),
-        ("[Infinity]", "holds Infinity"),
+        ("-1e999", "has a number that no float can hold"),
+        ("[Infinity]", "has Infinity"),
         ("[1] x", "is not JSON: Extra data"),
-        ('"\\udfff"', "holds half of a character"),
+        ('"\\udfff"', "has half of a surrogate pair"),
     ],
     ids=range(10),
 )

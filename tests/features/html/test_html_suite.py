@@ -34,7 +34,7 @@ def test_the_latest_suite_has_all_its_runs_in_their_order(tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", [None, "alone"])
 def test_a_run_that_was_made_alone_is_of_no_suite(tmp_path: Path, name: str | None) -> None:
     training(tmp_path / "20260101-000009-alone")
-    with pytest.raises(RecordError, match="made"):
+    with pytest.raises(RecordError, match="of a suite"):
         find_suite(name, tmp_path)
 
 

@@ -16,7 +16,7 @@ from tests.golden import golden
         ("pull access denied for x, repository does not exist or may require 'docker login'", "check the name"),
         ("manifest for python:9 not found: manifest unknown", "check the name"),
         ("toomanyrequests: You have reached your pull rate limit", "docker login"),
-        ("write /var/lib/x: no space left on device", "make room"),
+        ("write /var/lib/x: no space left on device", "free space"),
     ],
 )
 def test_a_failed_pull_says_why_and_what_to_do(reason: str, hint: str):

@@ -140,8 +140,8 @@ def test_what_cannot_be_kept_is_said_and_nothing_else_fails(lab: Lab, monkeypatc
     ("words", "sentence"),
     [
         (["--as", "../x"], "'../x' cannot name a person"),
-        (["one", "--next"], "--next and the lesson one do not go together"),
-        (["one", "--summary"], "--summary and the lesson one do not go together"),
+        (["one", "--next"], "--next and the lesson one exclude each other"),
+        (["one", "--summary"], "--summary and the lesson one exclude each other"),
     ],
 )
 def test_what_makes_no_sense_is_a_sentence(lab: Lab, words: list[str], sentence: str):
@@ -177,9 +177,9 @@ def test_on_a_terminal_one_is_asked_until_understood_and_may_go_on(
 
     assert main(["learn", "--next", "--as", "anna"]) == 0
 
-    question, on = "your prediction (a-c; Enter to skip): ", " (Enter to go on, q to end): "
+    question, on = "your prediction (a-c; Enter to skip): ", " (Enter to continue, q to end): "
     assert asked == [question, question, f"\nnext: two{on}", question, f"\nnext: three{on}"]
     out = capsys.readouterr().out
     assert golden(1) in out
-    assert "✔ Your prediction held: 3" in out
+    assert "✔ Your prediction is right: 3" in out
     assert golden(2) in out

@@ -52,9 +52,9 @@ def test_a_reply_is_a_choice_a_number_or_free(question: Question, reply: str, me
         (NUMBERS, "1", "a letter from a to c, or the text of a choice"),
         (LISTS, "7", "a letter from a to d, or the text of a choice"),
         (LISTS, "12", "a letter from a to d, or the text of a choice"),
-        (NUMBER, "many", "a number, such as 3, 0.5 or 1/3"),
-        (NUMBER, "1e999999999", "a number, such as 3, 0.5 or 1/3"),
-        (NUMBER, "1/0", "a number, such as 3, 0.5 or 1/3"),
+        (NUMBER, "many", "a number, such as 3, 0.5, or 1/3"),
+        (NUMBER, "1e999999999", "a number, such as 3, 0.5, or 1/3"),
+        (NUMBER, "1/0", "a number, such as 3, 0.5, or 1/3"),
     ],
 )
 def test_another_reply_is_refused_with_what_is_allowed(question: Question, reply: str, allowed: str) -> None:

@@ -43,13 +43,13 @@ ERROR: No matching distribution found for x==9
         (
             CONFLICT,
             "the requirements contradict each other: torchvision 0.15.1 needs torch==2.0.0 and accelerate 1.0 needs "
-            "torch>=1.10, and image mine:1 has torch 2.13.0+cpu, which stays",
-            "or take an image that has it",
+            "torch>=1.10, and image mine:1 keeps its torch 2.13.0",
+            "or use an image that has it",
         ),
         (ABSENT, "no wheel of x==9 fits image mine:1 (Python 3.11 on x86_64); there are 1.0, 1.1", "only wheels"),
         (UNREACHABLE, "pip cannot reach a package index for x: Connection refused", "PIP_INDEX_URL"),
-        (f"Collecting x>=1\nERROR: {REFUSED}", f"x>=1 cannot be installed: {REFUSED}", "pip wheel"),
-        ("ERROR: [Errno 28] No space left on device", "packages cannot be fetched: no space left", "XDG_CACHE_HOME"),
+        (f"Collecting x>=1\nERROR: {REFUSED}", f"cannot install x>=1: {REFUSED}", "pip wheel"),
+        ("ERROR: [Errno 28] No space left on device", "cannot fetch packages: no space left", "XDG_CACHE_HOME"),
         (
             "one\nERROR: odd https://me:secret@host/x",
             "pip cannot fetch the packages: odd https://host/x",

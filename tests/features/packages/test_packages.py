@@ -95,8 +95,8 @@ def test_packages_are_made_ready_ahead_of_time(lab, engine: FakeEngine):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--requirements", "requirements.txt", "--torch", "2.0"], "the other options are for that one"),
-        (["--image", "x:1"], "--image names what --requirements are added to"),
+        (["--requirements", "requirements.txt", "--torch", "2.0"], "the other options build it"),
+        (["--image", "x:1"], "--image is the image that --requirements extends"),
         (["--engine", "local"], "the local engine has no images"),
     ],
 )

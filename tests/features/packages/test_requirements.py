@@ -107,7 +107,7 @@ def test_line_ends_of_other_systems_are_as_good(folder: Path) -> None:
     [
         (
             "x\n# /// script\n# a = 1\nx\n",
-            "train.py:2:1: found a block '# /// script' that has no end; allowed: comments",
+            "train.py:2:1: found a block '# /// script' without an end; allowed: comments",
         ),
         ("# /// script\n# a = \n# ///\n", "train.py:2:"),
         (f"{BLOCK}\n{BLOCK}", "train.py:13:1: found a second block '# /// script', after line 2; allowed: one"),

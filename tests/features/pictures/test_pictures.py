@@ -384,7 +384,7 @@ def test_what_was_seen_too_late_is_neither_drawn_nor_called_wrong(tmp_path: Path
     assert picture.check == "partly"
     assert [rank.has_mismatch for rank in picture.ranks] == [False, False]
     text = picture_text(picture, PLAIN)
-    assert "seen too late" in text
+    assert "read too late" in text
     assert "10.0" not in text
     assert "3.0" in text
 

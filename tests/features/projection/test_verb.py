@@ -51,12 +51,12 @@ def test_a_projection_as_data_and_as_a_picture(runs: Path, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["plain"], "run plain cannot be projected: it has no training steps"),
+        (["plain"], "cannot project run plain: it has no training steps"),
         (["four", "--ranks", "1"], "found '1'; allowed: numbers of ranks, 2 or more"),
         (["four", "--ranks", "8,many"], "found '8,many'; allowed"),
         (["four", "--network", "lan"], "--network: found 'lan'; allowed: measured, or a profile"),
         (["four", "--library", "nccl"], "--library needs --network"),
-        (["four", "--network", "lan-1g", "--others", "2"], "--others belongs to the measured network"),
+        (["four", "--network", "lan-1g", "--others", "2"], "--others needs the measured network"),
         (["four", "--others", "many"], "found 'many'; allowed: a number of programs"),
         (["nothing"], "there is no run 'nothing'"),
         (["four", "--svg", "no/such/x.svg"], "no/such/x.svg cannot be written: No such file or directory"),

@@ -77,7 +77,7 @@ def test_everybody_who_notices_is_told_once_and_when_it_was_healed() -> None:
 
 def test_each_fault_is_told_with_when_it_was_noticed() -> None:
     facts = [Fault(_AT, "kill node2"), NodeLost(_AT + 1, "node2"), Fault(_AT + 2, "kill node2")]
-    faults = [{"fault": "kill node2", "failed": failed} for failed in ("", "it never came", "")]
+    faults = [{"fault": "kill node2", "failed": failed} for failed in ("", "its trigger did not occur", "")]
     told = with_detections(faults, find_detections(facts))
     assert [one["detected_s"] for one in told] == [1.0, None, None]
 

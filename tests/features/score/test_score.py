@@ -161,7 +161,7 @@ def test_the_table_has_a_line_for_each_kind_and_every_miss(tmp_path: Path) -> No
 
 def test_a_run_that_fails_for_want_of_a_fault_alone_has_missed_nobody(tmp_path: Path) -> None:
     record = broken_run(tmp_path / "run", {"pause": "node0"}, *(_ended(rank, 0.5, code=0) for rank in range(3)))
-    never = Expectation(what="fault rate node0 10mbit", expected="at 1 s", got="(node0 stands still)", met=False)
+    never = Expectation(what="fault rate node0 10mbit", expected="at 1 s", got="(node0 is paused)", met=False)
     for expectations, outcome in (((never,), "unharmed"), ((never, replace(never, what="exit")), "nobody")):
         result = replace(record.result(), verdict="failed", expectations=expectations)
         (record.path / RESULT).write_text(json.dumps(result.to_json()))

@@ -63,7 +63,7 @@ def every_kind(tmp_path: Path) -> SuiteResult:
         outcome(failed, attempt(), name="flaky", seed=7),
         outcome(attempt("error", "no room", hint="make some"), attempt("hung", "rank 1 did not come"), name="hangs"),
         outcome(attempt("error", "no image"), name="error"),
-        outcome(name="skipped", skipped="it expects something of rank 2"),
+        outcome(name="skipped", skipped="it has expectations for rank 2"),
         planned=8,
         stopped="interrupted",
         stop_code=130,

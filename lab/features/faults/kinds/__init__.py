@@ -34,9 +34,9 @@ class Chance(Frozen):
 
     random: Random
     nodes: Sequence[str]
-    """Of the run."""
+    """The nodes of the run."""
     ranks: Sequence[int]
-    """Of the run."""
+    """The world size of the run."""
 
     def one_of(self, choices: Sequence[T]) -> T:
         """Return one of the choices, each with the same probability."""
@@ -56,7 +56,7 @@ class FaultKind(Frozen, ABC):
     """One kind of fault: its data, and how to inject it, which may take seconds."""
 
     does: ClassVar[str]
-    """What it breaks, as a line for the reference."""
+    """Its effect, as a line for the reference."""
     example: ClassVar[str]
     """Its key and value, as a file writes them: `kill: node2`. A class with an example is a kind."""
     main_key: ClassVar[str] = ""
@@ -64,11 +64,11 @@ class FaultKind(Frozen, ABC):
     template: ClassVar[str] = "{key} {node}"
     """Its description, with the values of its attributes: `kill node2`."""
     shown_as: ClassVar[tuple[str, ...]]
-    """Causes of a culprit, or kinds of findings, that are correct for it; empty: it breaks nothing."""
+    """Causes of a culprit, or kinds of findings, that are correct for it; empty: it causes no failure."""
     by_worker: ClassVar[bool] = False
-    """Whether the worker performs it (`worker_actions`), which needs a call, phase, or note that holds the worker."""
+    """Whether the worker injects it (`worker_actions`), which needs a call, phase, or note that holds the worker."""
     of_writes: ClassVar[bool] = False
-    """Whether it acts on ranks' writes to files, which have to be filtered from their start."""
+    """Whether it acts on ranks' writes to files; the agent then filters writes from the start of the ranks."""
     of_call: ClassVar[bool] = False
     """Whether it changes the tensors of a call: only before an operation that sends data."""
     leaves_running: ClassVar[bool | None] = None
@@ -82,7 +82,7 @@ class FaultKind(Frozen, ABC):
     needs: ClassVar[Need] = ""
     """What it needs of the engine, besides running nodes."""
     strict_cannot: ClassVar[str] = ""
-    """Why strict clusters do not support it, as the end of a sentence; empty: they do."""
+    """Why strict clusters do not support it, as the end of a sentence about the fault; empty: they do."""
 
     @classmethod
     def short(cls) -> Kind | None:
@@ -123,7 +123,7 @@ class FaultKind(Frozen, ABC):
 
     @classmethod
     def targets(cls, chance: Chance) -> Sequence[Any]:
-        """Return what a search may let it act on."""
+        """Return the targets that a search may choose."""
         return chance.ranks if "rank" in keys_of(cls) else chance.nodes
 
     @classmethod
@@ -140,7 +140,7 @@ class FaultKind(Frozen, ABC):
         """Convert the words of a command line to the value in a file.
 
         Raises:
-            UsageError: there are too few words, or too many.
+            UsageError: There are too few words, or too many.
         """
         keys, text = [*keys_of(cls)], " ".join(words)
         if len(words) == 2 and len(keys) > 1:
@@ -178,10 +178,10 @@ class FaultKind(Frozen, ABC):
         return (vars(self)["rank"],) if "rank" in vars(self) else ()
 
     def check(self, _: ClusterTarget) -> None:
-        """Check before a run begins whether it can be injected, as far as possible.
+        """Check before a run begins, as far as possible, whether it can be injected.
 
         Raises:
-            LabError: it cannot.
+            LabError: It cannot.
         """
         return
 
@@ -193,23 +193,23 @@ class FaultKind(Frozen, ABC):
         """Inject it; it is in force when this returns.
 
         Raises:
-            LabError: it cannot be injected.
+            LabError: It cannot be injected.
         """
         raise NotImplementedError
 
     def renew(self, _: ClusterTarget) -> None:
-        """Inject it again after a node was started, which knows nothing of it and may have another address."""
+        """Inject it again after a node started: the node has lost it and may have another address."""
         return
 
     def count_effects(self, _: ClusterTarget) -> Mapping[str, Any]:
-        """Return its effects so far: `{"dropped_packets": 12}`; called just before it is undone."""
+        """Return its effects so far, such as `{"dropped_packets": 12}`; called before it is undone."""
         return {}
 
     def undo(self, target: ClusterTarget) -> None:
-        """Undo it, even if it is not in force, knowing only its data.
+        """Undo it, even if it is not in force, from its data only.
 
         Raises:
-            LabError: it cannot be undone.
+            LabError: It cannot be undone.
         """
         raise NotImplementedError
 
@@ -217,7 +217,7 @@ class FaultKind(Frozen, ABC):
         """Measure its state where it was injected.
 
         Raises:
-            LabError: it cannot be measured.
+            LabError: It cannot be measured.
         """
         raise NotImplementedError
 
@@ -230,7 +230,7 @@ class AgentFault(FaultKind):
 
     by_agent: ClassVar[str]
     patience_s: ClassVar[float] = 0.0
-    """Seconds after the injection until it has to be in force."""
+    """Seconds after the injection within which it has to come into force."""
 
     @property
     def arguments(self) -> Mapping[str, Any]:
@@ -268,11 +268,11 @@ def read_fault(kind: type[FaultKind], value: Value, allowed: str) -> Any:
     """Read a fault from the mapping of its keys; None if a key is invalid.
 
     Raises:
-        InvalidError: a key is missing, or the fault is invalid.
+        InvalidError: A key is missing, or the fault is invalid.
     """
     named = {name.raw for name, _ in value.pairs(allowed)}
     if not named:
-        raise value.refused(allowed, " that says nothing")
+        raise value.refused(allowed, " without keys")
     missing = [name for name in required_keys(kind) if name not in named]
     if missing:
         raise value.problem(f"without {' and '.join(missing)}; allowed: {allowed}")
@@ -284,7 +284,7 @@ def make_or_refuse(value: Value, make: Callable[[], T], allowed: str = "") -> T:
     """Return the result of `make`; turn its `UsageError` into a problem of the value.
 
     Raises:
-        InvalidError: there was one.
+        InvalidError: There was one.
     """
     try:
         return make()
@@ -299,7 +299,7 @@ def key_of(kind: type[FaultKind]) -> str:
 
 @cache
 def fault_kinds() -> dict[str, type[FaultKind]]:
-    """Return every kind by its key: the classes in this package that have their own example."""
+    """Return each kind by its key: the classes in this package that define their own example."""
     modules = [import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
     classes = [one for module in modules for one in vars(module).values() if "example" in getattr(one, "__dict__", ())]
     return {key_of(one): one for one in sorted(classes, key=key_of)}

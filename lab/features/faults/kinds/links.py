@@ -39,7 +39,7 @@ from lab.spec.declare import dump_keys, key_field, keys_of, mapping_schema, read
 from lab.spec.kinds import NODE, Kind, choice_kind, list_of, read_text
 from lab.spec.reading import Value
 
-_HINT = "load the module sch_netem, or take another kernel; rate, loss, duplicate, partition and reset need none"
+_HINT = "load the module sch_netem, or use another kernel; rate, loss, duplicate, partition, and reset need none"
 _MET = {"drop": "dropped", "loss": "lost", "reset": "reset", "duplicate": "doubled", "names": "unanswered"}
 """Names in results for the effects on packets."""
 
@@ -65,19 +65,19 @@ class LinkFault(FaultKind):
             for node, tables in self._node_tables(target):
                 target.ask(node, "apply_links", tables)
         except LabError as error:
-            why = f"{self} cannot be done: {error.message}"
+            why = f"{self} has no effect: {error.message}"
             raise (MachineLacks(why, _HINT) if NO_NETEM in error.message else LabError(why)) from None
 
     def check(self, target: ClusterTarget) -> None:
         """Check whether the nodes' kernel supports delays, if it has any; all nodes share one machine.
 
         Raises:
-            MachineLacks: it does not.
+            MachineLacks: It does not.
         """
         tables = self._node_tables(target)
         late = any(how.get(name) for _, one in tables for how in one["to"].values() for name in LATE)
         if late and not target.ask(tables[0][0], "inspect_links", {"address": tables[0][1]["address"]})["netem"]:
-            raise MachineLacks(f"{self} cannot be done: {tables[0][0]}: {NO_NETEM}", _HINT)
+            raise MachineLacks(f"{self} has no effect: {tables[0][0]}: {NO_NETEM}", _HINT)
 
     def renew(self, target: ClusterTarget) -> None:
         """Inject it again on every running node that is not paused."""
@@ -190,18 +190,18 @@ class Corrupt(OnLink):
     does = "flips a bit of some packets, so the receiver drops them; needs netem in the kernel"
     example = "corrupt: node2 1%"
     corrupt: float = key_field(MISSING, share_kind(), "share: 1%", name="share")
-    """How many of them."""
+    """The share of packets."""
 
 
 class Delay(OnLink):
-    """Each packet waits before it is sent."""
+    """The sender holds each packet back."""
 
     does = "delays packets, one way; needs netem in the kernel"
     example = "delay: node2 50ms jitter 5ms"
     delay_s: float = key_field(MISSING, kinds.duration_kind(LONGEST_DELAY_S), "by: 50ms", name="by")
-    """How much longer, one way."""
+    """The extra delay, one way."""
     jitter_s: float | None = key_field(None, kinds.duration_kind(LONGEST_DELAY_S), "jitter: 5ms", "none", name="jitter")
-    """By how much that differs at most, from packet to packet."""
+    """The largest difference of the delay between packets."""
 
 
 class Duplicate(OnLink):
@@ -210,27 +210,27 @@ class Duplicate(OnLink):
     does = "delivers some packets twice"
     example = "duplicate: node2 10%"
     duplicate: float = key_field(MISSING, share_kind(), "share: 10%", name="share")
-    """How many of them."""
+    """The share of packets."""
 
 
 class Loss(OnLink):
-    """Packets are dropped at random where they arrive, without a message to the sender."""
+    """The receiver drops packets at random, without a message to the sender."""
 
     does = "loses some packets"
     example = "loss: node2 5%"
     draws: ClassVar = {"loss": (0.05, 0.2)}
     loss: float = key_field(MISSING, share_kind(), "share: 5%", name="share")
-    """How many of them."""
+    """The share of packets."""
 
 
 class Rate(OnLink):
-    """The rate of sending is limited."""
+    """Limit the rate at which a node sends."""
 
-    does = "limits the data per second: of a node to all others together, or of one link"
+    does = "limits the data rate from a node to all others together, or on one link"
     example = "rate: node2 100mbit"
     draws: ClassVar = {"rate_bits_per_s": (1e6, 10e6, 100e6)}
     rate_bits_per_s: float = key_field(MISSING, rate_kind(SLOWEST, FASTEST), "at: 100mbit", name="at")
-    """Bits a second."""
+    """Bits per second."""
 
 
 class Reorder(OnLink):
@@ -239,13 +239,13 @@ class Reorder(OnLink):
     does = "lets some packets overtake others; needs netem in the kernel"
     example = "reorder: node2 25% by 10ms"
     reorder: float = key_field(MISSING, share_kind(), "share: 25%", name="share")
-    """How many overtake the others."""
+    """The share of packets that overtake the others."""
     delay_s: float = key_field(0.01, kinds.duration_kind(LONGEST_DELAY_S), "by: 10ms", name="by")
-    """How late the others are."""
+    """The delay of the others."""
 
 
 class Reset(OnLink):
-    """Open TCP connections are reset at both ends, and so are new ones."""
+    """Reset open TCP connections at both ends, and refuse new ones."""
 
     does = "resets TCP connections and refuses new ones"
     example = "reset: node2 - node0"
@@ -278,12 +278,12 @@ def _node_or_all() -> Kind:
 
 
 class Dns(LinkFault):
-    """Name queries are refused; a process keeps the names that it already knows."""
+    """The node refuses name lookups; a process keeps the names that it already knows."""
 
     does = "refuses name resolution on a node, or on all nodes"
     example = "dns: node2"
     shown_as = ("name_resolution", "rendezvous")
-    strict_cannot = "a strict cluster cannot have: its nodes know one another's names and ask nobody"
+    strict_cannot = "a strict cluster does not support: its nodes know each other's names without a name server"
 
     node: str = key_field(MISSING, _node_or_all(), "dns: node2")
     """A node, or `all`."""
@@ -304,7 +304,7 @@ def _mapping(allowed: str, name: Kind, one: Kind) -> Kind:
 
 
 _LINKS = _mapping(
-    f"a mapping: for each link ({LINK_ALLOWED}) its rate, delay, jitter and loss",
+    f"a mapping: for each link ({LINK_ALLOWED}) its rate, delay, jitter, and loss",
     link_kind(),
     Kind("", lambda value: Condition(**read_keys(value, Condition)), mapping_schema(Condition), dump_keys),
 )
@@ -323,24 +323,24 @@ class Network(Condition, LinkFault):
     main_key = "profile"
 
     profile: str | None = key_field(None, choice_kind(tuple(PROFILES)), "network: {profile: wan-40ms}", "none")
-    """A network that many have, by its name; what else is said comes on top of it."""
+    """A common network, by its name; the other keys change it."""
     racks: tuple[tuple[str, tuple[str, ...]], ...] = key_field(
         (), _RACKS, "network: {profile: datacenter, racks: {a: [node0, node1], b: [node2]}}", "two halves"
     )
-    """Which nodes are in a rack together, for the profile `datacenter`."""
+    """The nodes of each rack, for the profile `datacenter`."""
     links: tuple[tuple[Link, Condition], ...] = key_field((), _LINKS, "network: {links: {node2: {loss: 1%}}}", "none")
-    """What single links are like: `node2`, `node2 -> node0`, `node2 - node0`; the more exact one is meant."""
+    """Conditions of single links: `node2`, `node2 -> node0`, `node2 - node0`; the most specific one counts."""
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself.
+        """Refuse a contradiction.
 
         Raises:
-            UsageError: it does.
+            UsageError: The keys contradict each other.
         """
         if self.racks and self.profile != "datacenter":
-            raise UsageError("racks belong to the profile datacenter; write `profile: datacenter`")
+            raise UsageError("`racks` needs the profile datacenter; add `profile: datacenter`")
         if self.jitter_s and not self.delay_s and not self.profile:
-            raise UsageError("a jitter is a jitter of a delay; say `delay` too")
+            raise UsageError("`jitter` needs a delay; add `delay`")
 
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """Return the data for each node."""

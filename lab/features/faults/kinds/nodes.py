@@ -50,14 +50,14 @@ class PowerLost(NodeFault):
 
 
 class Kill(PowerLost):
-    """Everything on the node ends at once; its peers see their connections closed."""
+    """All processes of the node end at once; its peers see closed connections."""
 
     does = "kills all processes of a node; its peers see closed connections"
     example = "kill: node2"
 
 
 class PowerOff(PowerLost):
-    """The cable is pulled before everything ends: peers see no closed connection, as in a power cut."""
+    """The node loses its network before its processes end: peers see no closed connection, as in a power cut."""
 
     does = "cuts the power of a node: its peers see nothing"
     example = "power_off: node2"
@@ -72,7 +72,7 @@ class PowerOff(PowerLost):
 
 
 class Restart(PowerLost):
-    """Everything on the node ends, and its agent starts again; a run goes on there if its launcher supports it."""
+    """All processes of the node end and its agent restarts; a run continues there if its launcher supports it."""
 
     does = "kills a node and starts it again"
     example = "restart: node2"
@@ -87,13 +87,13 @@ class Restart(PowerLost):
 
 
 class Stop(PowerLost):
-    """Its workers get SIGTERM, and after the grace period everything ends, as in unannounced maintenance."""
+    """The workers get SIGTERM, and all processes end after the grace period, as in unannounced maintenance."""
 
     does = "shuts a node down: SIGTERM to its workers, then the end after a grace period"
     example = "stop: {node: node2, grace: 2s}"
     shown_as = ("node_lost", "killed")
     grace_s: float = key_field(1.0, duration_kind(3600), "stop: {node: node2, grace: 2s}", name="grace")
-    """What its workers have to save what they can."""
+    """The time that the workers have to save their state."""
 
     def apply(self, target: ClusterTarget) -> None:
         """Have the agent begin the shutdown."""
@@ -116,7 +116,7 @@ class Stop(PowerLost):
 
 
 class Start(NodeFault):
-    """The node starts again, and takes part in the run if the launcher adds it."""
+    """The node starts again and joins the run if the launcher adds it."""
 
     does = "starts a stopped or killed node, as `lab start` does"
     example = "start: node2"
@@ -183,7 +183,7 @@ class LimitFault(NodeFault):
 
 
 class Cpu(LimitFault):
-    """Healed, it may use what it was made with."""
+    """Limit the node's cores; healing restores the cores that it had."""
 
     does = "limits the cores of a node"
     example = "cpu: {node: node1, cores: 0.2}"
@@ -195,21 +195,21 @@ class Cpu(LimitFault):
     cores: float = key_field(
         MISSING, number_kind("cores, more than 0", above=0.0, high=4096.0), "cpu: {node: node1, cores: 0.2}"
     )
-    """How many, such as 0.5."""
+    """The number of cores, such as 0.5."""
 
 
 class Memory(LimitFault):
-    """Healed, it may use what it was made with."""
+    """Limit the node's memory; healing restores the memory that it had."""
 
     does = "limits the memory of a node: the kernel kills what does not fit"
     example = "memory: {node: node1, limit: 300MiB}"
     shown_as = ("out_of_memory", "node_lost")
-    draws = None  # what is too little depends on the script
+    draws = None  # which limit is too low depends on the script
     limited = "memory_bytes"
     limit_bytes: int = key_field(
         MISSING, size_kind(6 << 20, 1 << 50), "memory: {node: node1, limit: 300MiB}", name="limit"
     )
-    """How much."""
+    """The limit."""
 
     def __str__(self) -> str:
         """`memory of 300 MiB for node1`."""
@@ -217,7 +217,7 @@ class Memory(LimitFault):
 
 
 class Disconnect(AgentFault, NodeFault):
-    """The node's network is down; its processes go on, and its connections stay open."""
+    """The node's network is down; its processes continue, and its connections stay open."""
 
     does = "unplugs a node's network cable; its address stays"
     example = "disconnect: node2"
@@ -254,7 +254,7 @@ class DiskSlow(AgentFault, NodeFault):
     draws = None
     by_agent = "disk"
     by_s: float = key_field(0.1, duration_kind(600), "disk_slow: {node: node2, by: 50ms}", name="by")
-    """How much longer."""
+    """The extra time of each write."""
 
     @property
     def arguments(self) -> Mapping[str, Any]:
@@ -275,7 +275,7 @@ class Hog(AgentFault, NodeFault):
     leave_bytes: int = key_field(
         64 << 20, size_kind(1 << 20, 1 << 40), "hog: {node: node2, leave: 64MiB}", "64MiB", name="leave"
     )
-    """What is left for everybody else."""
+    """The memory that stays free."""
 
     def __str__(self) -> str:
         """`hog node2 to 67 MB`."""

@@ -42,7 +42,7 @@ _SIGNALS = (
 
 
 class Signal(RankFault, AgentFault):
-    """The worker gets a signal; a stopped one is continued at the end."""
+    """The worker gets a signal; healing continues a worker that the signal stopped."""
 
     does = "sends a signal to a rank's worker; healing continues a worker stopped by SIGSTOP"
     example = "signal: {rank: 2, name: SIGSTOP}"
@@ -52,7 +52,7 @@ class Signal(RankFault, AgentFault):
     patience_s = 2.0
     draws: ClassVar = {"name": ("SIGKILL", "SIGABRT", "SIGSEGV")}
     name: str = key_field("SIGKILL", choice_kind(_SIGNALS), "signal: {rank: 2, name: SIGSEGV}")
-    """Which one."""
+    """The name of the signal."""
 
     def undo(self, target: ClusterTarget) -> None:
         """Continue the worker, if it was stopped and still exists."""
@@ -61,7 +61,7 @@ class Signal(RankFault, AgentFault):
 
 
 class Loader(RankFault, AgentFault):
-    """A worker of a DataLoader ends at once, as after running out of memory; this cannot be undone."""
+    """A worker process of a DataLoader ends at once, as when memory runs out; nothing can undo this."""
 
     does = "kills a worker process of a rank's DataLoader"
     example = "loader: 1"
@@ -69,14 +69,14 @@ class Loader(RankFault, AgentFault):
     shown_as = ("loader_killed",)
     by_agent = "loader"
     worker: int = key_field(0, whole_number(0, 1023), "loader: {rank: 1, worker: 2}")
-    """Which one, in the order of their start."""
+    """The worker process, in the order of their start."""
 
     def undo(self, _: ClusterTarget) -> None:
         """Do nothing."""
 
 
 class WorkerFault(RankFault):
-    """A kind that the worker of the rank performs itself, where its call, phase, or note holds it."""
+    """A kind that the worker of the rank injects itself, where its call, phase, or note holds it."""
 
     by_worker = True
     draws: ClassVar[Mapping[str, Sequence[Any]] | None] = {}
@@ -89,27 +89,27 @@ _ERRORS = (
 
 
 class Raise(WorkerFault):
-    """The exception leaves the call, phase, or note that the rank is at, and may be caught there."""
+    """The current call, phase, or note of the rank raises the exception; the script can catch it there."""
 
     does = "raises an exception in a rank, at the call, phase, or note of its event"
     example = "raise: {rank: 1, error: ValueError}"
     template = "raise {error} in rank {rank}"
     shown_as = ("exception",)
     error: str = key_field("RuntimeError", choice_kind(_ERRORS), "raise: {rank: 1, error: OSError}")
-    """Its class."""
-    message: str = key_field("raised on purpose", text_kind("what it says"), "raise: {rank: 1, message: no more data}")
-    """What it says."""
+    """The class of the exception."""
+    message: str = key_field("raised on purpose", text_kind("a message"), "raise: {rank: 1, message: no more data}")
+    """The message of the exception."""
 
 
 class Hang(WorkerFault):
-    """The rank waits and holds the interpreter's lock: none of its threads runs Python, and no signal handler does."""
+    """The rank waits and holds the GIL: none of its threads and none of its signal handlers runs Python code."""
 
-    does = "hangs a rank, by default with the interpreter's lock"
+    does = "hangs a rank, by default while it holds the GIL"
     example = "hang: 1"
     shown_as = ("never_came", "never_entered", "late")
     harm = "slows"
     lock: bool = key_field(default=True, kind=boolean_kind(), example="hang: {rank: 1, lock: false}")
-    """Whether it holds the lock; without it, other threads of the rank go on."""
+    """Whether the rank holds the GIL; without it, other threads of the rank continue."""
 
     def __str__(self) -> str:
         """`hang rank 1`."""
@@ -117,7 +117,7 @@ class Hang(WorkerFault):
 
 
 class Pauses(WorkerFault):
-    """All threads wait for the lock from time to time, as while a garbage collector scans a large heap."""
+    """The rank holds the GIL from time to time, like a garbage collector that scans a large heap."""
 
     does = "pauses a rank's interpreter again and again, as garbage collection does"
     example = "pauses: {rank: 1, every: 200ms, last: 50ms}"
@@ -125,11 +125,11 @@ class Pauses(WorkerFault):
     shown_as = ("straggler", "late")
     harm = "slows"
     every_s: float = key_field(0.5, duration_kind(3600), "pauses: {rank: 1, every: 200ms}", name="every")
-    """Time between two of them, on average; each is drawn from half of it to one and a half."""
+    """The mean time between two pauses; each interval is random, from half of it to one and a half."""
     last_s: float = key_field(0.1, duration_kind(3600), "pauses: {rank: 1, last: 50ms}", name="last")
-    """How long each is."""
+    """The length of each pause."""
     seed: int = key_field(0, whole_number(0, 2**31 - 1), "pauses: {rank: 1, seed: 7}")
-    """Of what is drawn; ranks draw on their own."""
+    """The seed of the intervals; each rank has its own random numbers."""
 
 
 class ChangedData(WorkerFault):
@@ -138,20 +138,20 @@ class ChangedData(WorkerFault):
     harm = "spoils"
     of_call = True
     element: int = key_field(0, whole_number(0, 2**40), "element: 5")
-    """Which one, over all tensors of the call, counted from 0."""
+    """The index of the element over all tensors of the call, from 0."""
 
     def unfit(self, tensors: Sequence[Mapping[str, Any]]) -> str:
-        """Return why the call has no such element, or one that cannot be changed."""
+        """Return why the call has no such element, or cannot have it changed."""
         first = 0
         for tensor in tensors:
             if self.element < first + tensor["elements"]:
                 return self.unfit_number(str(tensor["dtype"]), int(tensor["bits"]))
             first += tensor["elements"]
-        return f"the call brings {format_count(first, 'element')}, and none of number {self.element}"
+        return f"the call has {format_count(first, 'element')}, but no element {self.element}"
 
     @abstractmethod
     def unfit_number(self, dtype: str, bits: int) -> str:
-        """Return why a number of this type, of so many bits, cannot be changed; empty: it can."""
+        """Return why a number of this dtype and width cannot be changed; empty: it can."""
 
 
 class Nan(ChangedData):
@@ -163,8 +163,8 @@ class Nan(ChangedData):
     shown_as = ("nonfinite", "not_a_number")
 
     def unfit_number(self, dtype: str, bits: int) -> str:
-        """Integers are never NaN."""
-        return "" if dtype.startswith(("float", "bfloat", "complex")) else f"no {dtype} is NaN"
+        """Return why this dtype has no NaN."""
+        return "" if dtype.startswith(("float", "bfloat", "complex")) else f"{dtype} has no NaN"
 
 
 class Flip(ChangedData):
@@ -175,8 +175,8 @@ class Flip(ChangedData):
     template = "flip bit {bit} of element {element} of rank {rank}"
     shown_as = ("outlier", "nonfinite", "not_a_number", "diverged", "wrong_result")
     bit: int = key_field(30, whole_number(0, 63), "flip: {rank: 1, bit: 22}")
-    """Which bit of it, from the lowest; 30 is the highest of a float32's exponent."""
+    """Index of the bit, from the lowest; 30 is the highest bit of a float32's exponent."""
 
     def unfit_number(self, dtype: str, bits: int) -> str:
-        """The number needs such a bit."""
-        return "" if self.bit < bits else f"a {dtype} has no bit {self.bit}"
+        """Return why this dtype has no such bit."""
+        return "" if self.bit < bits else f"{dtype} has no bit {self.bit}"

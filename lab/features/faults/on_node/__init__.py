@@ -1,4 +1,4 @@
-"""What nodes run of faults: actions of agents, what a worker does to itself, and what conditions of links are."""
+"""Fault code for nodes: actions of agents, faults that a worker injects itself, and conditions of links."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ACTIONS: dict[str, str] = {
     "links": "links",
     "link_probe": "links",
 }
-"""By the name of each action: the module with its functions."""
+"""The module with the functions of each action, by the name of the action."""
 HOOKS = {
     "agent": "actions:Actions",
     "worker": "holds:arm_holds",
@@ -21,14 +21,14 @@ HOOKS = {
     "group_class": "holds:hold_python_calls",
 }
 SLOW = ("link_probe",)
-"""Those for which a process is forked."""
-NO_NETEM = "its kernel has no netem, which is what delays, corrupts and reorders packets"
+"""Actions for which the agent forks a process."""
+NO_NETEM = "its kernel has no netem, which delays, corrupts, and reorders packets"
 LATE = ("delay_s", "jitter_s", "corrupt", "reorder")
-"""What netem is needed for."""
+"""Conditions that need netem."""
 
 
 def merge_parts(parts: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """All conditions as one: the least rate counts, times are added, and what happens to a packet happens by any."""
+    """Return all conditions as one: the lowest rate, the sum of the delays, and the combined probabilities."""
     whole: dict[str, Any] = {"to": {}, "from": {}}
     for part in parts:
         for way in ("to", "from"):
@@ -50,6 +50,6 @@ _COMBINED: dict[str, Callable[[float, float], float]] = {
 
 
 def combine_conditions(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
-    """Two conditions of the same packets as one."""
+    """Return two conditions of the same packets as one."""
     both = {name: _COMBINED.get(name, _either)(one[name], other[name]) for name in one.keys() & other.keys()}
     return {**one, **other, **both}

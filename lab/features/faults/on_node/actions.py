@@ -1,16 +1,16 @@
-"""Fault actions: what an agent does to its node, undoes, or inspects, when the lab asks for it.
+"""Fault actions: an agent injects, undoes, or inspects a fault of its node when the lab requests it.
 
-The module of the action NAME, which `ACTIONS` names, has the functions `apply_NAME(actions, parameters)`, `undo_NAME`,
-and `inspect_NAME`. A function that is missing has nothing to do. Each returns plain data. It raises ValueError or
-OSError, with a sentence, where it cannot act. A repeated action is no error. What `inspect_NAME` returns says by
-`in_force` whether the fault is in effect. The agent forks a process for each action in `SLOW`: it has one thread, and
-many clients.
+`ACTIONS` names the module of each action NAME. The module has the functions `apply_NAME(actions, parameters)`,
+`undo_NAME`, and `inspect_NAME`; a missing function does nothing. Each returns plain data, or raises ValueError or
+OSError with a sentence if it cannot act. A repeated action is no error. `in_force` in the answer of `inspect_NAME`
+says whether the fault is in effect. The agent forks a process for each action in `SLOW`, because it has one thread
+and many clients.
 
-- `signal`: the worker of a rank gets one, and is looked at.
-- `loader`: a process that loads data for a rank is killed.
-- `shutdown`: the workers of a node get SIGTERM, and after a while the agent ends, and the node with it.
-- `hog`: a process of the agent eats the memory of its container, until as little is left as asked for.
-- `cable`: the interfaces of a node go down, and come up again with the addresses and routes that they had.
+- `signal`: sends a signal to the worker of a rank, and inspects it.
+- `loader`: kills a DataLoader worker process of a rank.
+- `shutdown`: sends SIGTERM to the workers of a node; after a grace period the agent ends, and the node with it.
+- `hog`: a process of the agent allocates the memory of its container, except for the requested remainder.
+- `cable`: takes the interfaces of a node down, and later up again with the same addresses and routes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ....node.rank_process import Worker
 
 DEADLINE_S = 30
-"""A process that has not finished an action by then is killed."""
+"""The kernel kills a process that has not finished its action by then."""
 Parameters = Mapping[str, Any]
 Answer = dict[str, Any]
 
@@ -51,23 +51,23 @@ class Actions:
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self.hogs: set[int] = set()
-        """Processes that eat memory, whatever runs come and go."""
+        """Processes that allocate memory; they outlast runs."""
         self.actions = {ActionRequest: self.handle}
         self._slow: dict[int, tuple[int, Connection, ActionRequest]] = {}
-        """By where its answer is read: a process that does what this connection asks for."""
+        """By descriptor of the answer: the process that performs the action, its connection, and the request."""
 
     @property
     def run(self) -> NodeRun | None:
-        """The run that has the node now."""
+        """The run that uses the node now."""
         return self._agent.run
 
     @property
     def pids(self) -> set[int]:
-        """The processes that do something."""
+        """The processes that perform actions."""
         return self.hogs | {pid for pid, *_ in self._slow.values()}
 
     def handle(self, connection: Connection, asked: ActionRequest) -> None:
-        """Do what is asked for, or have it done, and answer."""
+        """Perform a requested action, or fork a process for it, and answer."""
         package: Any = sys.modules[__package__]
         if asked.action.partition("_")[2] not in package.SLOW:
             self._answer(connection, self._perform(asked))
@@ -84,28 +84,28 @@ class Actions:
         self._slow[answer_r] = pid, connection, asked
 
     def register(self, selector: selectors.BaseSelector) -> None:
-        """Have a selector wait until a process has finished an action, or has ended."""
+        """Register the answers of forked processes with a selector."""
         for answer_r in self._slow:
             selector.register(answer_r, selectors.EVENT_READ)
 
     def pass_on(self, ready: Collection[int]) -> None:
-        """Answer what was done."""
+        """Send the answers of forked processes that are ready."""
         for answer_r in self._slow.keys() & ready:
             pid, connection, asked = self._slow.pop(answer_r)
             with open(answer_r, "rb") as answer:
                 done = wire.decode_message(answer.read())
             os.waitpid(pid, 0)
-            killed = f"the process that was to do it was killed, or took longer than {DEADLINE_S} s"
+            killed = f"the process for this action was killed, or took longer than {DEADLINE_S} s"
             self._answer(connection, done if isinstance(done, ActionResult) else ActionResult(asked.id, {}, killed))
 
     def _perform(self, asked: ActionRequest) -> ActionResult:
-        """Return what the action found, and what was wrong."""
+        """Return the answer of the action, and its error."""
         package: Any = sys.modules[__package__]
         feature, _, function = asked.action.rpartition(".")
         module = package.ACTIONS.get(function.partition("_")[2])
         answer, problem = Answer(), ""
         if feature != "faults" or module is None:
-            return ActionResult(asked.id, {}, f"an agent knows no deed {asked.action!r}")
+            return ActionResult(asked.id, {}, f"an agent knows no action {asked.action!r}")
         try:
             act = getattr(import_module(f".{module}", __package__), function, lambda *_: None)
             answer = act(self, asked.parameters) or {}
@@ -124,25 +124,25 @@ class Actions:
 
 
 STATES = {"SIGKILL": "", "SIGSTOP": "T"}
-"""The state of the process that the kernel sees to, whatever the script thinks of the signal; empty: it has ended."""
+"""Process state as the kernel reports it, whatever the script does with the signal; empty: it has ended."""
 
 
 def apply_signal(actions: Actions, parameters: Parameters) -> Answer:
-    """Send it."""
+    """Send the signal."""
     worker = worker_of(actions, parameters["rank"])
     os.kill(worker.pid, signal.Signals[parameters["name"]])
     return {"pid": worker.pid}
 
 
 def undo_signal(actions: Actions, parameters: Parameters) -> Answer:
-    """Let the worker go on, if it is there."""
+    """Continue the worker, if it exists."""
     with suppress(ValueError, ProcessLookupError):
         os.kill(worker_of(actions, parameters["rank"]).pid, signal.SIGCONT)
     return {}
 
 
 def inspect_signal(actions: Actions, parameters: Parameters) -> Answer:
-    """The state of its process as the kernel has it, such as `S` or `T`; empty: it has ended."""
+    """Return the process state as the kernel reports it, such as `S` or `T`; empty: it has ended."""
     state = ""
     with suppress(ValueError):
         state = _state(worker_of(actions, parameters["rank"]).pid)
@@ -150,15 +150,15 @@ def inspect_signal(actions: Actions, parameters: Parameters) -> Answer:
 
 
 def worker_of(actions: Actions, rank: int) -> Worker:
-    """The running worker of a rank.
+    """Return the running worker of a rank.
 
     Raises:
-        ValueError: there is none.
+        ValueError: No worker of the rank runs.
     """
     for worker in reversed(actions.run.workers if actions.run is not None else ()):
         if worker.rank == rank and worker.is_running:
             return worker
-    raise ValueError(f"no worker of rank {rank} runs now")
+    raise ValueError(f"no worker of rank {rank} is running")
 
 
 def _read(pid: int, name: str) -> bytes:
@@ -174,26 +174,26 @@ def _stat(pid: int) -> list[bytes]:
 
 
 def _state(pid: int) -> str:
-    """The letter of the state of a process; empty where it has ended."""
+    """Return the letter of the state of a process; empty if it has ended."""
     return (_stat(pid) or [b""])[0].decode().strip("ZX")
 
 
 # -- loader
 
 _LOADER_NAME = b"pt_data_worker"
-"""What torch calls them."""
+"""The name that torch gives them."""
 _HELPERS = (b"resource_tracker", b"forkserver")
 _GONE_S = 1.0
 
 
 def apply_loader(actions: Actions, parameters: Parameters) -> Answer:
-    """Kill one."""
+    """Kill one DataLoader worker process."""
     rank, number = parameters["rank"], parameters["worker"]
     loaders = _loaders(worker_of(actions, rank).pid)
     if not loaders:
-        raise ValueError(f"rank {rank} has no process that loads data now")
+        raise ValueError(f"rank {rank} has no DataLoader worker process")
     if number >= len(loaders):
-        raise ValueError(f"rank {rank} has {len(loaders)} processes that load data, none of them number {number}")
+        raise ValueError(f"rank {rank} has {len(loaders)} DataLoader worker processes, but no number {number}")
     os.kill(loaders[number], signal.SIGKILL)
     until = time.monotonic() + _GONE_S
     while _state(loaders[number]) and time.monotonic() < until:
@@ -202,21 +202,21 @@ def apply_loader(actions: Actions, parameters: Parameters) -> Answer:
 
 
 def inspect_loader(actions: Actions, parameters: Parameters) -> Answer:
-    """How many there are; the one was seen to be gone when it was killed."""
+    """Return the number of worker processes; `apply_loader` has seen the killed one end."""
     with suppress(ValueError):
         return {"in_force": True, "left": len(_loaders(worker_of(actions, parameters["rank"]).pid))}
     return {"in_force": True, "left": 0}
 
 
 def _loaders(worker: int) -> list[int]:
-    """Processes below a worker that load data, in the order of their start; where none is called so, all of Python."""
+    """Return the DataLoader processes below a worker in the order of their start; without names, all of Python."""
 
     def program(pid: int) -> bytes:
-        """How it was started: forks have this from their parent, and another Python has the same first word."""
+        """Return how it was started: a fork has the same command line, and another Python the same first word."""
         return _read(pid, "cmdline").partition(b"\0")[0]
 
     def started(pid: int) -> tuple[int, int]:
-        """When it was started, in ticks; its pid where that is the same."""
+        """Return its start time in ticks, then its pid for equal times."""
         return int((_stat(pid)[19:20] or [b"0"])[0]), pid
 
     running = [pid for pid in processes.list_descendants(worker) if _state(pid)]
@@ -231,7 +231,7 @@ def _loaders(worker: int) -> list[int]:
 
 
 def apply_shutdown(actions: Actions, parameters: Parameters) -> Answer:
-    """Begin with it; the timer is not taken over by those that are forked."""
+    """Begin the shutdown; forked processes do not inherit the timer."""
     signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     signal.setitimer(signal.ITIMER_REAL, float(parameters["grace_s"]))
     for worker in actions.run.workers if actions.run is not None else ():
@@ -241,13 +241,13 @@ def apply_shutdown(actions: Actions, parameters: Parameters) -> Answer:
 
 
 def undo_shutdown(actions: Actions, parameters: Parameters) -> Answer:
-    """Call it off; what has ended has ended."""
+    """Cancel the shutdown; processes that have ended stay ended."""
     signal.setitimer(signal.ITIMER_REAL, 0)
     return {}
 
 
 def inspect_shutdown(actions: Actions, parameters: Parameters) -> Answer:
-    """Whether it has begun."""
+    """Return whether the shutdown has begun."""
     return {"in_force": signal.getitimer(signal.ITIMER_REAL)[0] > 0}
 
 
@@ -258,25 +258,25 @@ _BITE_BYTES = 32 << 20
 _PAGE_BYTES = mmap.PAGESIZE
 _PAUSE_S = 0.01
 _SLACK_BYTES = 8 << 20
-"""What others free meanwhile is eaten a moment later."""
+"""Memory that other processes free is allocated after this time."""
 _CGROUPS = (
     ("memory.max", "memory.current", "memory.stat"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
 )
-"""Files of a cgroup, version 2 and 1: its limit, what is used of it, and for what."""
+"""Files of a cgroup, version 2 and 1: its limit, its usage, and the statistics of the usage."""
 
 
 def apply_hog(actions: Actions, parameters: Parameters) -> Answer:
-    """Begin to eat; `leave_bytes` says what to leave."""
+    """Begin to allocate memory; `leave_bytes` stays free."""
     if left_bytes() is None:
-        raise ValueError("its memory has no limit of its own that could be eaten up")
+        raise ValueError("its container has no memory limit, so there is nothing to use up")
     undo_hog(actions, parameters)
     actions.hogs.add(processes.fork_helper(lambda: _eat(parameters["leave_bytes"])))
     return {}
 
 
 def undo_hog(actions: Actions, parameters: Parameters) -> Answer:
-    """Give everything back."""
+    """Free the memory."""
     for pid in actions.hogs:
         with suppress(OSError):
             os.kill(pid, signal.SIGKILL)
@@ -286,13 +286,13 @@ def undo_hog(actions: Actions, parameters: Parameters) -> Answer:
 
 
 def inspect_hog(actions: Actions, parameters: Parameters) -> Answer:
-    """Whether something eats and as little is left as asked for, and what is left."""
+    """Return whether a process allocates memory and the free memory is at the requested value, and how much is free."""
     left = left_bytes() or 0
     return {"in_force": bool(actions.hogs) and left < parameters["leave_bytes"] + _SLACK_BYTES, "left_bytes": left}
 
 
 def left_bytes() -> int | None:
-    """What is left of the container's memory, with what only caches files; None: it has no limit."""
+    """Return the free memory of the container, including file caches; None: it has no limit."""
     for names in _CGROUPS:
         with suppress(OSError, ValueError):
             limit, used, stat = (_read_cgroup(name) for name in names)
@@ -308,7 +308,7 @@ def _read_cgroup(name: str) -> str:
 
 
 def _eat(leave_bytes: int) -> NoReturn:
-    """Allocate all memory beyond what is to be left, for good."""
+    """Allocate all memory beyond the part that stays free, until killed."""
     eaten = []
     while True:
         bite = min((left_bytes() or 0) - leave_bytes, _BITE_BYTES) // _PAGE_BYTES * _PAGE_BYTES
@@ -330,29 +330,29 @@ _FLAGS = struct.Struct("16sh22x")
 _ADDRESS = struct.Struct("=HH4s8x")
 """`struct sockaddr_in`."""
 _routes: dict[str, list[tuple[bytes, ...]]] = {}
-"""Routes over a gateway, which the kernel forgets, of each interface that went down here: where to, gateway, mask."""
+"""For each interface that went down here, its routes over a gateway, which the kernel forgets."""
 
 
 def apply_cable(actions: Actions, parameters: Parameters) -> Answer:
-    """Take every interface but the loopback down.
+    """Take all interfaces except the loopback down.
 
     Raises:
-        OSError: this agent may not do that.
+        OSError: The kernel forbids it for this agent.
     """
     return _switch_interfaces(up=False)
 
 
 def undo_cable(actions: Actions, parameters: Parameters) -> Answer:
-    """Take every interface up that is down, with its routes.
+    """Take all interfaces up that are down, with their routes.
 
     Raises:
-        OSError: this agent may not do that.
+        OSError: The kernel forbids it for this agent.
     """
     return _switch_interfaces(up=True)
 
 
 def inspect_cable(actions: Actions, parameters: Parameters) -> Answer:
-    """Whether all are down."""
+    """Return whether all interfaces are down."""
     return _switch_interfaces(up=None)
 
 
@@ -374,7 +374,7 @@ def _switch_interfaces(*, up: bool | None) -> Answer:
 
 
 def _is_ethernet(name: str) -> bool:
-    """Neither the loopback nor one of those that the kernel makes in each namespace for tunnels."""
+    """Return whether it is neither the loopback nor a tunnel that the kernel creates in each namespace."""
     try:
         with open(f"/sys/class/net/{name}/type") as file:
             return file.read().strip() == "1"
@@ -383,7 +383,7 @@ def _is_ethernet(name: str) -> bool:
 
 
 def _gateways(name: str) -> list[tuple[bytes, ...]]:
-    """The routes of an interface over a gateway; /proc/net/route writes an address as a number of this machine."""
+    """Return the routes of an interface over a gateway; /proc/net/route has addresses in native byte order."""
     with open("/proc/net/route") as file:
         rows = [line.split() for line in file.readlines()[1:]]
     mine = [row for row in rows if row[0] == name and int(row[3], 16) & _GATEWAY]

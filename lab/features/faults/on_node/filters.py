@@ -1,9 +1,9 @@
-"""Which packets do not reach a node, are refused there, or leave it twice; connections that are reset.
+"""Packet filters of a node: drop, refuse, or duplicate packets, and reset connections.
 
-- One nf_tables table of the lab's own, each rule with a counter. Packets are lost where they arrive, not where they are
-  sent: a sender whose own kernel drops a packet knows of it. The table is replaced as a whole, in one transaction: no
-  packet sees a half of it.
-- Open TCP connections to a peer are reset: who only waits on one would never hear of it otherwise.
+- One nf_tables table of the lab has a counter for each rule. The receiver drops packets, not the sender, because a
+  sender would notice that its own kernel drops a packet. Each change replaces the whole table in one transaction, so no
+  packet meets a part of it.
+- Open TCP connections to a peer are reset, because a process that only waits would not notice the fault otherwise.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from ....node import nf_tables as nf
 
 NAME = "lab"
 NAMES = "names"
-"""What is counted of questions for names; else a word and the address of a peer: `drop 10.0.0.2`."""
+"""The counter of name queries; the others are a word and the address of a peer: `drop 10.0.0.2`."""
 _ARRIVES, _LEAVES = "arrives", "leaves"
 _BEFORE_OTHERS = -150
-"""After connections are known, before addresses are changed (Docker gives its resolver another port there)."""
+"""After connection tracking, and before address translation (Docker gives its resolver another port there)."""
 _DNS = 53
 _RST = b"\x04"
 _UNREACHABLE, _RESET = 0, 1
 _COUNT = nf.encode_expression("counter")
 _DROP = nf.set_verdict(nf.DROP)
 _NO_RESET = [nf.load_bytes(nf.TRANSPORT, nf.TCP_FLAGS, 1), nf.mask_loaded(_RST), nf.compare_loaded(b"\0")]
-"""Not itself the reset of a connection: that one has to arrive."""
+"""Except the reset packet of a connection, which has to arrive."""
 
 
 def replace_rules(arriving: Mapping[str, Mapping[str, float]], leaving: Mapping[str, float], *, names: bool) -> None:
-    """Have these rules and no others; without any, no table.
+    """Replace all rules by these; without any, remove the table.
 
     Args:
-        arriving: by address of the sender, the shares of its packets that are to `reset`, `drop` or be lost (`loss`).
-        leaving: by address of a peer, the share of packets to it that are sent twice.
-        names: whether names can be asked for.
+        arriving: By address of the sender, the shares of its packets to `reset`, `drop`, or lose at random (`loss`).
+        leaving: By address of a peer, the share of packets to it that are sent twice.
+        names: Whether processes can query names.
 
     Raises:
-        OSError: the kernel cannot.
+        OSError: The kernel does not support it.
     """
     rules = []
     for address, asked in arriving.items():
@@ -69,34 +69,34 @@ def replace_rules(arriving: Mapping[str, Mapping[str, float]], leaving: Mapping[
 
 
 def count_packets() -> dict[str, int]:
-    """How many packets the rules have met, by what they are for."""
+    """Return how many packets matched the rules, by counter."""
     return nf.count_packets(nf.IPV4, NAME)
 
 
 def has_rules() -> bool:
-    """Whether there are any rules."""
+    """Return whether there are rules."""
     return nf.has_table(nf.IPV4, NAME)
 
 
 _BY_FAMILY, _DESTROY = 20, 21
 _OPEN = ~(1 << 6 | 1 << 7 | 1 << 10) & 0xFFF
-"""Neither TIME_WAIT nor CLOSE nor LISTEN."""
+"""All TCP states except TIME_WAIT, CLOSE, and LISTEN."""
 _REQUEST = struct.Struct("=BBBBI")
 _ID = slice(4, 52)
-"""What names a socket in an answer (`linux/inet_diag.h`)."""
+"""The identity of a socket in an answer (`linux/inet_diag.h`)."""
 _PEER = 20
-"""Where in that its peer's address begins."""
+"""Offset of the peer's address in it."""
 _MAPPED = bytes(10) + b"\xff\xff"
-"""How an IPv6 address begins that is an IPv4 one."""
+"""Prefix of an IPv6 address that contains an IPv4 address."""
 
 
 def reset_connections(peers: Collection[str]) -> int:
-    """Reset every connection to one of these addresses, both ends of it; returns how many there were.
+    """Reset both ends of every connection to one of these addresses; return how many there were.
 
     The kernel sends a reset packet to the other end, and reports ECONNABORTED to its own.
 
     Raises:
-        OSError: the kernel cannot (CONFIG_INET_DIAG_DESTROY).
+        OSError: The kernel does not support it (CONFIG_INET_DIAG_DESTROY).
     """
     count = 0
     for family, prefix in ((socket.AF_INET, b""), (socket.AF_INET6, _MAPPED)):

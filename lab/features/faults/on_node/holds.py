@@ -1,8 +1,8 @@
-"""Holds this process at the points that set faults off: its n-th call of an operation, a phase, a note.
+"""Hold this process at the events that trigger faults: its n-th call of an operation, a phase, a note.
 
-Whoever comes to such a point tells the agent, waits until the lab lets it go on, and does to itself what the lab has it
-do: it raises, hangs, stands still, or changes what its call brings. Off until it is armed, and in every fork of the
-process that armed it: where nothing is armed, the cost is one test.
+At such an event the worker reports to the agent and waits until the lab releases it. Then it performs the fault
+actions that the lab requests: it raises, hangs, pauses, or changes the tensors of its call. Holding is off until
+`arm`, and in each fork of the armed process. A process that is not armed pays for one test per event.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _FOR_GOOD_S = 30 * 86400.0
 
 
 def perform_action(action: Mapping[str, Any], tensors: Sequence[Any], rank: int) -> None:
-    """Do what a deed says, by its one key; nothing where it has none.
+    """Perform a fault action, named by its one key; do nothing without a key.
 
     Raises:
-        BaseException: the deed is to raise that.
+        BaseException: The action raises it.
     """
     for name, parameters in action.items():
         if name == "raise":
@@ -51,17 +51,17 @@ def perform_action(action: Mapping[str, Any], tensors: Sequence[Any], rank: int)
 
 
 def hang_thread(seconds: float, *, with_lock: bool) -> None:
-    """Do nothing, in a wait that no signal ends; with the interpreter's lock, no other thread runs Python meanwhile."""
+    """Sleep in a wait that no signal ends; with the GIL, no other thread runs Python code meanwhile."""
     libc = (ctypes.PyDLL if with_lock else ctypes.CDLL)(None)
-    mutex = ctypes.create_string_buffer(128)  # zeros are a mutex that nobody has
+    mutex = ctypes.create_string_buffer(128)  # zeros are an unlocked mutex
     until = time.time() + seconds
     due = (ctypes.c_long * 2)(int(until), int(until % 1 * 1e9))
     libc.pthread_mutex_lock(mutex)
-    libc.pthread_mutex_timedlock(mutex, due)  # its own thread has it
+    libc.pthread_mutex_timedlock(mutex, due)  # this thread holds it already
 
 
 def begin_pauses(parameters: Mapping[str, Any], rank: int) -> threading.Thread:
-    """Have the whole interpreter stand still again and again, as while a collector looks through a large heap."""
+    """Hold the GIL for a while again and again, like a garbage collector that scans a large heap."""
     draw = random.Random(f"{parameters['seed']}-{rank}")
     until = time.monotonic() + (parameters.get("for_s") or _FOR_GOOD_S)
 
@@ -76,7 +76,7 @@ def begin_pauses(parameters: Mapping[str, Any], rank: int) -> threading.Thread:
 
 
 def _change_element(index: int, bit: int | None, tensors: Sequence[Any]) -> None:
-    """Flip a bit of one element, counted over all tensors, wherever in memory it lies; without a bit, make it NaN."""
+    """Flip a bit of one element, counted over all tensors, whatever its strides; without a bit, make it NaN."""
     import torch
 
     for tensor in tensors:
@@ -84,8 +84,8 @@ def _change_element(index: int, bit: int | None, tensors: Sequence[Any]) -> None
             break
         index -= tensor.numel()
     else:
-        raise ValueError("it brings fewer elements")
-    one = tensor.data  # whose version nobody watches
+        raise ValueError("the call has fewer elements")
+    one = tensor.data  # autograd does not check the version of it
     for size in reversed(tensor.shape):
         index, position = divmod(index, size)
         one = one.select(-1, position)
@@ -96,39 +96,39 @@ def _change_element(index: int, bit: int | None, tensors: Sequence[Any]) -> None
         real = torch.view_as_real(one)[0] if one.is_complex() else one
         width = real.element_size() * 8
         if bit >= width:
-            raise ValueError(f"no number of {width} bits has a bit {bit}")
+            raise ValueError(f"a number of {width} bits has no bit {bit}")
         bits = real.view({8: torch.uint8, 16: torch.int16, 32: torch.int32, 64: torch.int64}[width])
         has_sign = bit == width - 1 and bits.dtype != torch.uint8
         bits.bitwise_xor_(-(1 << bit) if has_sign else 1 << bit)
 
 
 CALL, PHASE, NOTE = "op", "phase", "note"
-"""What a point is, as the keys of a trigger name it."""
+"""The kinds of events, named as in the keys of a trigger."""
 BEFORE, AFTER = "before", "after"
 Report = Callable[[int, "Point", int, Any, tuple[dict[str, Any], ...]], None]
 _LONGEST_VALUE = 1000
-"""Characters of a note that a trigger may be about; a longer one is no scalar of a scenario."""
+"""Characters of a note that a trigger can compare; a scalar of a scenario is never longer."""
 _MOST_TENSORS = 256
-"""Of so many tensors the lab learns what they are; no call of a test brings more."""
+"""The agent gets the dtypes and sizes of this many tensors; no call of a test has more."""
 
 
 class Point(NamedTuple):
-    """Where a fault is set off, or healed."""
+    """An event that triggers or heals a fault."""
 
     trigger: int
     """Index of the fault in the plan."""
     heals: bool
     nth: int
-    """The how-manieth of its name; 0: each."""
+    """The n-th event of its name; 0: each."""
     edge: str
 
 
 class Holds:
-    """The points of this process."""
+    """The events that hold this process."""
 
     def __init__(self) -> None:
         self.armed = False
-        """Whether there is any point."""
+        """Whether there is any such event."""
         self._report: Report = lambda *_: None
         self._rank = -1
         self._fd = -1
@@ -137,22 +137,22 @@ class Holds:
         self._points: dict[tuple[str, str], list[Point]] = {}
         self._counts: dict[tuple[str, str], Callable[[], int]] = {}
         self._phases: defaultdict[str, list[int]] = defaultdict(list)
-        """The numbers of those that have begun, by name."""
+        """How many events have begun, by name."""
         self._holds = itertools.count(1)
-        self._lock = threading.RLock()  # a handler of a signal may come to a point while its thread is held at another
+        self._lock = threading.RLock()  # a signal handler may reach an event while its thread is held at another
 
     def arm(self, triggers: Iterable[Mapping[str, Any]], fd: int, rank: int, report: Report) -> None:
-        """Hold at these points from now on.
+        """Hold at these events from now on.
 
         Args:
-            triggers: as `WorkerStart` has them.
-            fd: where the agent says who may go on, and what is to be done before.
-            rank: that of this process.
-            report: sends the agent the number of a hold, its point, the how-manieth of its name, the value of a note,
-                and what tensors a call brings.
+            triggers: As in `WorkerStart`.
+            fd: Where the agent sends releases and fault actions.
+            rank: The rank of this process.
+            report: Sends the agent the number of a hold, its event, the count of its name, the value of a note,
+                and the tensors of a call.
         """
         for trigger in triggers:
-            if trigger.get("sidecar"):  # no point
+            if trigger.get("sidecar"):  # no event
                 continue
             what = next(what for what in (CALL, PHASE, NOTE) if trigger.get(what))
             nth = 0 if what == NOTE else int(trigger.get("count", 1))
@@ -162,64 +162,64 @@ class Holds:
         self._fd, self._rank, self._report, self.armed = fd, rank, report, bool(self._points)
 
     def forget(self) -> None:
-        """Hold nothing any more: nobody is there to say who may go on, or this is a fork."""
+        """Hold no event any more: this is a fork, or no one is left who could release the process."""
         self.armed, self._points, self._fd = False, {}, -1
 
     def forked(self) -> None:
-        """This is a fork of the process that was armed; a thread that it does not have may have the lock."""
+        """Disarm a fork of the armed process; a thread that does not exist here may own the lock."""
         self.forget()
         self._lock = threading.RLock()
 
     def points(self, what: str) -> dict[str, list[Point]]:
-        """All points that are calls, or phases, or notes, by name."""
+        """Return all events that are calls, or phases, or notes, by name."""
         return {name: points for (kind, name), points in self._points.items() if kind == what}
 
     def count(self, what: str, name: str) -> int:
-        """The how-manieth of this name now begins, from 1; 0 where none of this name is watched."""
+        """Return the count of the event of this name that now begins, from 1; 0 if no trigger has this name."""
         count = self._counts.get((what, name)) if self.armed else None
         return 0 if count is None else count()
 
     def edges(self, what: str, name: str, nth: int) -> set[str]:
-        """The edges at which this one is held."""
+        """Return the edges at which this event is held."""
         return {point.edge for point in self._points.get((what, name), ()) if point.nth in (0, nth)}
 
     def reach(
         self, what: str, name: str, nth: int, edge: str, *, value: Any = None, tensors: Sequence[Any] = ()
     ) -> None:
-        """Wait here where a trigger says so, then do what the lab says.
+        """Wait here if a trigger matches, then perform the fault actions that the lab sends.
 
         Args:
-            what: the kind of the point.
-            name: of the operation, phase or note.
-            nth: the how-manieth of its name.
-            edge: before it, or after.
-            value: what is noted.
-            tensors: what the call brings, or what it left; may be changed.
+            what: The kind of the event.
+            name: Of the operation, phase, or note.
+            nth: The count of its name.
+            edge: `before` or `after`.
+            value: The value of the note.
+            tensors: The tensors of the call, before or after it; fault actions may change them.
 
         Raises:
-            BaseException: the lab has it raise that.
+            BaseException: A fault action raises it.
         """
         for point in self._points.get((what, name), ()) if nth else ():
             if point.nth in (0, nth) and point.edge == edge:
                 perform_action(self._hold(point, nth, value, tensors), tensors, self._rank)
 
     def begin_phase(self, name: str) -> None:
-        """A phase is about to begin."""
+        """Hold a phase that is about to begin."""
         nth = self.count(PHASE, name)
         self.reach(PHASE, name, nth, BEFORE)
         self._phases[name].append(nth)
 
     def end_phase(self, name: str) -> None:
-        """The phase of this name that began last has just ended."""
+        """Hold after the phase of this name that began last."""
         if self._phases[name]:
             self.reach(PHASE, name, self._phases[name].pop(), AFTER)
 
     def noted(self, name: str, value: Any) -> None:
-        """Something has been noted."""
+        """Hold a note."""
         self.reach(NOTE, name, self.count(NOTE, name), BEFORE, value=value)
 
     def hold_compiled_calls(self, compiled: Any) -> None:
-        """Have the compiled recorder, if there is one, count the calls that triggers watch, and hold them."""
+        """Have the compiled recorder, if there is one, count and hold the calls that triggers name."""
         points = self.points(CALL)
         if compiled is not None and points:
             edges = {op: [(point.nth, point.edge == AFTER) for point in points[op]] for op in points}
@@ -228,7 +228,7 @@ class Holds:
                 self._counts[CALL, op] = functools.partial(compiled.count, op)
 
     def hold_calls(self, kind: Any) -> None:
-        """Have those methods of a class of groups held whose calls are watched; the others stay as they are."""
+        """Return the methods of a class of process groups that hold the calls which triggers name."""
         from ....node.recorder.python_group import OPERATIONS
 
         for op in self.points(CALL):
@@ -248,7 +248,7 @@ class Holds:
             try:
                 work = method(group, *arguments, **named)
                 if work is not None:
-                    with suppress(Exception):  # whoever waits for it next learns of that
+                    with suppress(Exception):  # the next one who waits for the work gets its error
                         _wait_ahead(work)
             finally:
                 self.reach(CALL, op, nth, AFTER, tensors=results)
@@ -283,7 +283,7 @@ class Holds:
 
 
 def describe_tensors(tensors: Sequence[Any]) -> tuple[dict[str, Any], ...]:
-    """What tensors a call brings, as `Reached` has it."""
+    """Describe the tensors of a call, as in `Reached`."""
     return tuple(
         {
             "elements": tensor.numel(),
@@ -302,28 +302,28 @@ def _wait_ahead(work: Any) -> None:
         failure = error
         raise
     finally:
-        if hasattr(work, "ahead"):  # it is recorded, and may not be waited for again
+        if hasattr(work, "ahead"):  # the recorder has it, and a second wait is not allowed
             work.ahead = result, failure
 
 
 def _tensors(op: str, arguments: tuple[Any, ...]) -> tuple[Any, Any]:
-    """The tensors that a call takes, and those that it fills."""
+    """Return the input tensors of a call, and its output tensors."""
     from ....node.recorder.python_group import describe_call
 
     try:
         _, inputs, outputs = describe_call(op, arguments)
-    except Exception:  # arguments that nobody thought of
+    except Exception:  # unexpected arguments
         return (), ()
     return inputs or (), (inputs if outputs is None else outputs) or ()
 
 
 holds = Holds()
-"""Those of this process."""
+"""The events of this process."""
 os.register_at_fork(after_in_child=holds.forked)
 
 
 def arm_holds(spec: Mapping[str, Any]) -> None:
-    """Arm the holds of a worker, which reports to the agent by its socket for notes."""
+    """Arm the holds of a worker, which reports to the agent over its socket for notes."""
     if spec.get("hold_fd") is None:
         return
     rank = spec["rank"]

@@ -1,7 +1,7 @@
-"""The links of a node as conditions have them: made true in its network namespace, read back, measured, undone.
+"""Apply, inspect, measure, and undo conditions of links in the network namespace of a node.
 
-A condition is a part with a name; all that are in force together make up what the kernel is told. It is told the whole
-every time, so that doing or undoing one twice changes nothing, and so that the last one that goes leaves nothing.
+A condition is a part with a name. Each change gives the kernel all parts that are in force together. So applying or
+undoing a part twice changes nothing, and removing the last part restores the original state.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from .actions import Actions
 
 _parts: dict[str, Mapping[str, Any]] = {}
-"""What is in force, by name."""
+"""The parts in force, by name."""
 _were_reset: dict[str, int] = {}
-"""By name: how many connections were open when it came to be in force, and were reset."""
+"""By name of a part: how many open connections it reset when it came into force."""
 
 
 def _make(address: str) -> None:
-    """Have all in force that is to be, and nothing else.
+    """Make the kernel have exactly the conditions in force.
 
     Raises:
-        OSError, ValueError: the kernel cannot.
+        OSError, ValueError: The kernel does not support it.
     """
     asked, queues = in_force(), Shaping(find_device(address))
     to, cable = asked["to"], asked["rate_bits_per_s"]
     shaped = {peer: how for peer, how in to.items() if cable or any(map(how.get, ("rate_bits_per_s", *LATE)))}
     if shaped and not find_device(address):
-        raise ValueError(f"no device of it has the address {address}: is its cable out?")
+        raise ValueError(f"no network device has the address {address}: is the node's cable unplugged?")
     if any(how.get(name) for how in shaped.values() for name in LATE) and not queues.supports("netem"):
         raise ValueError(NO_NETEM)
     queues.make(shaped, cable)
@@ -45,15 +45,15 @@ def _make(address: str) -> None:
 
 
 def apply_links(actions: Actions, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Have one more condition in force, or another in the place of one of its name; returns what is.
+    """Add a condition, or replace the one of the same name; return the conditions in force.
 
     Args:
-        said: `part`, its name; `address`, of this node; `to`, by address of a peer how packets leave for it; `from`, by
-            address of a peer which of its packets are not taken; `rate_bits_per_s`, of all that leaves for peers;
-            `no_names`, whether no name can be asked for.
+        said: `part`, its name; `address`, of this node; `to`, by address of a peer, conditions of packets to it;
+            `from`, by address of a peer, which of its packets are dropped; `rate_bits_per_s`, of all packets to peers;
+            `no_names`, whether name queries are refused.
 
     Raises:
-        OSError, ValueError: the kernel cannot; then everything is as it was before.
+        OSError, ValueError: The kernel does not support it; the previous conditions are in force again.
     """
     name, before = str(parameters["part"]), dict(_parts)
     _parts[name] = parameters
@@ -62,21 +62,21 @@ def apply_links(actions: Actions, parameters: Mapping[str, Any]) -> dict[str, An
     except (OSError, ValueError):
         _parts.clear()
         _parts.update(before)
-        with suppress(OSError, ValueError):  # what was before may not be possible any more either
+        with suppress(OSError, ValueError):  # the previous conditions may have become impossible
             _make(parameters["address"])
         raise
     peers = [peer for peer, how in parameters.get("from", {}).items() if how.get("reset")]
     if peers:
-        with suppress(OSError):  # whoever uses a connection is told all the same
+        with suppress(OSError):  # both ends of each connection get an error anyway
             _were_reset[name] = _were_reset.get(name, 0) + filters.reset_connections(peers)
     return inspect_links(actions, parameters)
 
 
 def undo_links(actions: Actions, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Take one back; returns what is in force now.
+    """Remove a condition; return the conditions in force.
 
     Raises:
-        OSError: the kernel cannot.
+        OSError: The kernel does not support it.
     """
     _parts.pop(parameters["part"], None)
     _were_reset.pop(parameters["part"], None)
@@ -85,10 +85,10 @@ def undo_links(actions: Actions, parameters: Mapping[str, Any]) -> dict[str, Any
 
 
 def inspect_links(_: Actions, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """What the kernel says is in force, with its counters, and what it can.
+    """Return the conditions that the kernel has, with its counters and capabilities.
 
     Raises:
-        OSError: it does not say.
+        OSError: The kernel does not answer.
     """
     queues = Shaping(find_device(parameters["address"]))
     return {
@@ -102,7 +102,7 @@ def inspect_links(_: Actions, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def in_force() -> dict[str, Any]:
-    """All conditions that are in force, as one."""
+    """Return all conditions in force, as one."""
     return merge_parts(list(_parts.values()))
 
 
@@ -112,7 +112,7 @@ _PROBE_S = 0.06
 _LEAST_PACKETS = 20
 _LONGEST_PROBE_S = 0.5
 _FASTEST = 2e9
-"""What a node fills with packets of its own, in bits a second; faster links are not measured."""
+"""The rate up to which a node can fill a link with packets, in bits per second; faster links are not measured."""
 _DATAGRAM = b"\0" * 1400
 _WIRE_BYTES = len(_DATAGRAM) + 42
 _IN_THE_KERNEL_BYTES = 2304
@@ -121,15 +121,15 @@ _SEND_BUFFER_FORCED = 32
 _PATIENCE_S = 5.0
 _PATIENCE = 4
 _ROUND_TRIPS, _ROUND_TRIPS_S = 5, 0.2
-"""So many are tried, if they are over so soon."""
+"""Number of attempts, if they are fast."""
 _BETWEEN_S = 0.004
 
 
 def inspect_link_probe(_: Actions, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """What packets to `peer` meet now: `round_trip_s`, and `bits_per_s` where the rate is limited.
+    """Measure packets to `peer`: `round_trip_s`, and `bits_per_s` if the rate is limited.
 
     Raises:
-        OSError: the kernel does not say.
+        OSError: The kernel does not answer.
     """
     peer, asked, measured = str(parameters["peer"]), in_force(), dict[str, Any]()
     how = asked["to"].get(peer, {})
@@ -145,7 +145,7 @@ def inspect_link_probe(_: Actions, parameters: Mapping[str, Any]) -> dict[str, A
 
 
 def _round_trip_s(peer: str) -> float | None:
-    """How long it takes until a port at which nobody listens has refused a connection; the least of a few."""
+    """Return the shortest time in which a closed port refuses a connection, of a few attempts."""
     least_s, began = math.inf, time.monotonic()
     for _ in range(_ROUND_TRIPS):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as asking:
@@ -163,21 +163,21 @@ def _round_trip_s(peer: str) -> float | None:
 
 
 def _rate(peer: str, asked: float, late_s: float, queues: Shaping) -> float | None:
-    """Bits a second that leave for a peer while more wants to than may; None where it could not be filled.
+    """Measure the bits per second to a peer while more packets wait; None if the link could not be filled.
 
-    Only time counts at whose beginning and end something waited for its turn, for a machine with other things to do is
-    no slow link; and only after something has left, for a packet of before may have been a large one. What waits is
-    counted here, for the kernel counts no packet that is made late among those of its socket.
+    Only intervals count in which packets waited at the beginning and at the end: a busy machine is no slow link. They
+    count only after the first packet, because an earlier packet may have been large. The code counts waiting packets
+    itself, because the kernel does not count packets that it creates late for a socket.
     """
     late = late_s * asked / 8 / _WIRE_BYTES
-    waiting = max(_LEAST_WAITING, asked * _PROBE_S / 8 / _WIRE_BYTES / 3)  # others should not wait for these long
+    waiting = max(_LEAST_WAITING, asked * _PROBE_S / 8 / _WIRE_BYTES / 3)  # other packets must not wait long for these
     lasts_s = min(_LONGEST_PROBE_S, max(_PROBE_S, _LEAST_PACKETS * _WIRE_BYTES * 8 / asked))
     sent, took_s, moves = 0, 0.0, False
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sending:
         sending.setblocking(False)
-        for option in (socket.SO_SNDBUF, _SEND_BUFFER_FORCED):  # old kernels let only root of the machine force it
+        for option in (socket.SO_SNDBUF, _SEND_BUFFER_FORCED):  # old kernels allow that to the machine's root only
             with suppress(OSError):
-                sending.setsockopt(socket.SOL_SOCKET, option, int(waiting * _IN_THE_KERNEL_BYTES / 2))  # it doubles it
+                sending.setsockopt(socket.SOL_SOCKET, option, int(waiting * _IN_THE_KERNEL_BYTES / 2))  # doubled by it
         until = time.monotonic() + _PATIENCE * lasts_s + late_s
         before, at, sure = _read_counters(queues, peer)
         while took_s < lasts_s and at < until:
@@ -192,7 +192,7 @@ def _rate(peer: str, asked: float, late_s: float, queues: Shaping) -> float | No
 
 
 def _read_counters(queues: Shaping, peer: str) -> tuple[Shaped, float, bool]:
-    """What has left for a peer, when that was, and whether that is known well."""
+    """Bytes sent to a peer, the time of the count, and whether it is exact."""
     began = time.monotonic()
     counters = queues.read_counters(peer)
     ended = time.monotonic()
@@ -200,7 +200,7 @@ def _read_counters(queues: Shaping, peer: str) -> tuple[Shaped, float, bool]:
 
 
 def _fill(sending: socket.socket, peer: str, until: float, most: int) -> None:
-    """Send so much, until no more can wait, or it is too late: some links are faster than this machine."""
+    """Send this much, until the queue is full or time is up: some links are faster than this machine."""
     for _ in range(most):
         if time.monotonic() > until:
             return

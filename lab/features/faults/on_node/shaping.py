@@ -1,8 +1,8 @@
-"""How fast and how late packets leave a node: an htb class for each peer, and netem where it is asked.
+"""Rate and delay of the packets of a node: an htb class for each peer, and netem if requested.
 
-All hangs below one queue at the root of the device, so that removing that one undoes it all. What goes elsewhere than
-to a peer passes it by. Classes and queues are changed in place: packets on their way stay on their way. Numbers and
-structures are those of <linux/rtnetlink.h> and <linux/pkt_sched.h>.
+All queues are below one root queue of the device, so removing the root undoes everything. Packets to other addresses
+than peers bypass them. Changes are in place, so queued packets stay queued. Numbers and structures are those of
+<linux/rtnetlink.h> and <linux/pkt_sched.h>.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _HEAD = struct.Struct("=BxHiIII")
 _KIND, _OPTIONS, _STATS = 1, 2, 7
 _ROOT = 0xFFFFFFFF
 _HTB = 0x1A0 << 16
-"""Handle of the root; unlikely to be somebody else's."""
+"""Handle of the root; other programs are unlikely to use it."""
 _CABLE = 0xFFFF
-"""Minor number of the class of all peers together; that of each is the last 12 bits of its address."""
+"""Minor number of the class of all peers; the class of each peer has the last 12 bits of the peer's address."""
 _NETEM = 0x2000
-"""Major number of a peer's netem, less the minor number of its class."""
+"""Major number of a peer's netem, minus the minor number of its class."""
 _PROBE = 0x1C00 << 16
 _LOOPBACK = 1
 _FILTERS = 0x80000000
-"""Handle of a peer's filter, less the minor number of its class."""
+"""Handle of a peer's filter, minus the minor number of its class."""
 _INFO = 1 << 16 | socket.htons(0x0800)
 """Filters of one priority, for IPv4."""
 _HTB_VERSION, _UNLIMITED = 3, 10
@@ -53,24 +53,24 @@ _REORDER, _CORRUPT, _DELAY_NS, _JITTER_NS = 3, 4, 10, 11
 _ETHERNET = 1
 _TICK_NS = 64
 _DESTINATION = 16
-"""Where in a packet it stands."""
+"""Offset of the destination address in a packet."""
 _NO_LIMIT = 400e9
 _BURST_S = 0.008
-"""What a class may send at once makes up for a kernel that wakes late."""
+"""A class may send this much at once, because the kernel may wake up late."""
 _LEAST_BURST_BYTES = 3200
 _QUANTUM_BYTES = 60000
 _LONGEST_QUEUE = 50_000
 _LEAST_DELAY_S = 0.001
-"""Where packets overtake others, those have to be late."""
+"""The delay of packets that other packets overtake."""
 _ALL_OF_THEM = 0xFFFFFFFF
 
 
 class Shaped(NamedTuple):
-    """What a class has sent."""
+    """Bytes that a class has sent."""
 
     bytes: int
     waiting: int
-    """How many packets wait for their turn now."""
+    """How many packets are queued now."""
 
 
 class Shaping:
@@ -80,10 +80,10 @@ class Shaping:
         self._index = index
 
     def make(self, peers: Mapping[str, Mapping[str, float]], cable_bits_per_s: float | None) -> None:
-        """Have packets to each of these peers leave like this, and all together no faster than the cable takes them.
+        """Set the conditions of packets to each peer, and the rate of all of them together.
 
         Raises:
-            OSError: the kernel cannot.
+            OSError: The kernel does not support it.
         """
         if not peers:
             if self.exists():
@@ -107,32 +107,32 @@ class Shaping:
             )
         known = {_HTB | number for number in (*map(_number, peers), _CABLE)}
         for handle in {handle for handle, _, _ in self._dumped(_CLASSES)} - known:
-            if handle & 0xFFFF0000 == _HTB:  # packets to these peers go their own way
+            if handle & 0xFFFF0000 == _HTB:  # packets to these peers bypass it
                 self._do(_DELETE_FILTER, _FILTERS | handle & 0xFFFF, _HTB, info=_INFO, unless=errno.ENOENT)
                 self._do(_DELETE_CLASS, handle, 0, unless=errno.ENOENT)
 
     def exists(self) -> bool:
-        """Whether the root is there."""
+        """Return whether the root exists."""
         return any(handle == _HTB and kind == b"htb\0" for handle, kind, _ in self._dumped(_QUEUES))
 
     def read_counters(self, peer: str) -> Shaped:
-        """What has left for a peer since its class was made.
+        """Return the bytes sent to a peer since its class was created.
 
         Raises:
-            OSError: there is none.
+            OSError: There is no class.
         """
         for handle, _, attributes in self._dumped(_CLASSES):
             if handle == _HTB | _number(peer):
                 stats = dict(read_attributes(attributes[_STATS]))
                 return Shaped(struct.unpack_from("=Q", stats[1])[0], struct.unpack_from("=I", stats[3])[0])
-        raise OSError(errno.ENOENT, f"nothing shapes what leaves for {peer}")
+        raise OSError(errno.ENOENT, f"the node has no queue for packets to {peer}")
 
     def supports(self, kind: str) -> bool:
-        """Whether the kernel has queues of this kind; asked so that nothing is changed."""
+        """Return whether the kernel has queues of this kind; the request changes nothing."""
         probe = Shaping(_LOOPBACK)
         try:
             probe._do(_NEW_QUEUE, _PROBE, _ROOT, kind, flags=EXCLUSIVE)
-        except OSError as refused:  # it wants options where it knows the kind
+        except OSError as refused:  # if the kernel knows the kind, it complains about missing options
             return refused.errno != errno.ENOENT
         probe._do(_DELETE_QUEUE, _PROBE, _ROOT)
         return True
@@ -153,7 +153,7 @@ class Shaping:
         reorder, corrupt = asked.get("reorder", 0.0), asked.get("corrupt", 0.0)
         delay_s = max(asked.get("delay_s", 0.0), _LEAST_DELAY_S if reorder else 0.0)
         options = struct.pack("=6I", 0, _LONGEST_QUEUE, 0, 1 if reorder else 0, 0, 0)
-        for kind, share in ((_REORDER, reorder), (_CORRUPT, corrupt)):  # what is not said stays as it was
+        for kind, share in ((_REORDER, reorder), (_CORRUPT, corrupt)):  # an omitted option keeps its value
             options += encode_attribute(kind, struct.pack("=2I", round(share * _ALL_OF_THEM), 0))
         for kind, seconds in ((_DELAY_NS, delay_s), (_JITTER_NS, asked.get("jitter_s", 0.0))):
             options += encode_attribute(kind, struct.pack("=q", round(seconds * 1e9)))
@@ -171,7 +171,7 @@ class Shaping:
         info: int = 0,
         unless: int = 0,
     ) -> None:
-        """Make, change or remove a queue, class or filter; refused for the reason `unless`, that is as well."""
+        """Create, change, or remove a queue, class, or filter; ignore the error `unless`."""
         named = encode_attribute(_KIND, kind.encode() + b"\0") + options if kind else b""
         body = _HEAD.pack(0, 0, self._index, handle, parent, info) + named
         try:
@@ -181,7 +181,7 @@ class Shaping:
                 raise
 
     def _dumped(self, kind: int) -> list[tuple[int, bytes, dict[int, bytes]]]:
-        """The handle, the kind and all attributes of each queue or class of the device."""
+        """Return the handle, the kind, and the attributes of each queue or class of the device."""
         dumped = []
         for body in send_requests(ROUTE, [encode_request(kind, DUMP, _HEAD.pack(0, 0, self._index, 0, 0, 0))]):
             _, _, index, handle, _, _ = _HEAD.unpack_from(body)
@@ -192,10 +192,10 @@ class Shaping:
 
 
 def _packed(address: str) -> int:
-    """An address as a number of this machine, of the bytes that it has in a packet."""
+    """Return an address as a native number with the bytes that it has in a packet."""
     return int.from_bytes(socket.inet_aton(address), sys.byteorder)
 
 
 def _number(address: str) -> int:
-    """The minor number of a peer's class: peers are in one network, and differ at the end of their addresses."""
+    """Return the minor number of a peer's class: peers share a network, so their addresses differ at the end."""
     return int.from_bytes(socket.inet_aton(address), "big") & 0x0FFF or 0x0FFF

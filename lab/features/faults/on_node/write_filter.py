@@ -1,8 +1,8 @@
-"""Every write of a worker is seen, and can be refused or slowed down: a seccomp filter whose listener a process serves.
+"""See every write of a worker, and refuse or delay it: a seccomp filter with a listener that a process serves.
 
-It works in any image, needs no privilege, and holds for what the worker starts too. What is written to a file that is
-mapped into memory is not seen. Only runs that mean to break a disk have it: each write takes 20 us longer. The
-action `disk` says what happens to what the workers of the run write to files.
+It works in any image, needs no privilege, and covers child processes of the worker. It does not see writes to files
+that are mapped into memory. Only runs with a disk fault have it: each write takes 20 us longer. The action `disk`
+decides about the file writes of the workers of the run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Calls(NamedTuple):
     """Numbers of system calls."""
 
     writes: dict[int, int]
-    """Those that take room on a disk -> which argument is the file."""
+    """System calls that use disk space -> the index of the argument with the file."""
     syncs: tuple[int, ...]
 
 
@@ -52,17 +52,17 @@ sync_file_range."""
 
 
 def start_serving(uid: int, gid: int, channel: socket.socket) -> tuple[int, int]:
-    """Fork the process that is going to serve a worker of this user, whose files it has to know.
+    """Fork the process that serves a worker of this user, whose files it has to inspect.
 
     Returns:
-        Its pid, and where it is told what to do with writes.
+        Its pid, and the descriptor that receives the state of the fault.
     """
     commands_r, commands_w = os.pipe2(os.O_CLOEXEC)
     agent = os.getpid()
 
     def work() -> None:
         processes.drop_privileges(uid, gid)
-        processes.die_with_parent(agent)  # dropping them took that back
+        processes.die_with_parent(agent)  # dropping privileges has undone that
         _serve(channel, commands_r)
 
     pid = processes.fork_helper(work, keep=(channel.fileno(), commands_r))
@@ -73,7 +73,7 @@ def start_serving(uid: int, gid: int, channel: socket.socket) -> tuple[int, int]
 
 
 def install_filter(listener: socket.socket) -> None:
-    """In a worker: have its writes seen from now on. Where the kernel refuses that, nobody serves them."""
+    """In a worker: filter its writes from now on. If the kernel refuses that, the serving process ends."""
     with listener:
         fd = _listen()
         if fd >= 0:
@@ -82,7 +82,7 @@ def install_filter(listener: socket.socket) -> None:
 
 
 def _listen() -> int:
-    """A descriptor at which the writes of this process, and of those that it starts, are told; -1: that cannot be."""
+    """Return the descriptor of writes of this process and its children; -1: the kernel refuses it."""
     machine, calls = kernel.this_machine(), _CALLS.get(os.uname().machine)
     if machine is None or calls is None:
         return -1
@@ -100,7 +100,7 @@ def _listen() -> int:
 
 
 def _serve(channel: socket.socket, commands: int) -> NoReturn:
-    """Answer every write until nobody is left that could make one, or the agent has gone."""
+    """Answer every write until no process is left that could write, or the agent has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _, fds, _, _ = socket.recv_fds(channel, 1, 1)
     if not fds:
@@ -108,7 +108,7 @@ def _serve(channel: socket.socket, commands: int) -> NoReturn:
     (listener,), rest = fds, b""
 
     def send(answer: bytes) -> None:
-        with suppress(OSError):  # whoever wrote has ended, or was interrupted
+        with suppress(OSError):  # the writer has ended, or was interrupted
             fcntl.ioctl(listener, _SEND, bytearray(answer))
 
     server, poll = Server(_CALLS[os.uname().machine], send), select.poll()
@@ -125,7 +125,7 @@ def _serve(channel: socket.socket, commands: int) -> NoReturn:
                 server.apply(json.loads(line))
         if ready.get(listener, 0) & select.POLLIN:
             notice = bytearray(_NOTICE.size)
-            with suppress(OSError):  # whoever wrote has ended
+            with suppress(OSError):  # the writer has ended
                 fcntl.ioctl(listener, _RECEIVE, notice)
                 server.handle(bytes(notice))
         elif listener in ready:
@@ -137,8 +137,8 @@ class Server:
     """Decides on writes.
 
     Args:
-        calls: numbers of system calls.
-        send: sends an answer.
+        calls: Numbers of system calls.
+        send: Sends an answer.
     """
 
     def __init__(self, calls: _Calls, send: Callable[[bytes], None]) -> None:
@@ -147,16 +147,16 @@ class Server:
         self._full = False
         self._delay_s = 0.0
         self._waiting: list[tuple[float, int]] = []
-        """Monotonic time at which one may go on, and its identity."""
+        """Monotonic time at which each write may continue, and its identity."""
 
     def apply(self, state: dict[str, object]) -> None:
-        """Do this with writes from now on; what waits goes on where nothing is slow any more."""
+        """Apply this state to writes from now on; delayed writes continue at once if it has no delay."""
         self._full, self._delay_s = bool(state.get("full")), float(str(state.get("delay_s", 0.0)))
         if not self._delay_s:
             self._waiting = [(0.0, identity) for _, identity in self._waiting]
 
     def handle(self, notice: bytes) -> None:
-        """Answer a write, or make it wait."""
+        """Answer a write, or delay it."""
         identity, pid, _, number, _, _, *arguments = _NOTICE.unpack(notice)
         position = self._calls.writes.get(number)
         on_disk = (self._full or self._delay_s > 0) and is_on_disk(pid, arguments[position or 0] & 0xFFFFFFFF)
@@ -168,12 +168,12 @@ class Server:
             self._send(_ANSWER.pack(identity, 0, 0, _CONTINUE))
 
     def patience_s(self) -> float:
-        """For how long nothing is due."""
+        """Return the seconds until the next write may continue."""
         now = time.monotonic()
         return max(0.0, min((due - now for due, _ in self._waiting), default=_LONGEST_S))
 
     def release_due(self) -> None:
-        """Let those go on whose time has come."""
+        """Let the writes continue that are due."""
         now, waiting, self._waiting = time.monotonic(), self._waiting, []
         for due, identity in waiting:
             if due <= now:
@@ -183,7 +183,7 @@ class Server:
 
 
 def is_on_disk(pid: int, fd: int) -> bool:
-    """Whether a descriptor of a process is a regular file, and no memory: of those that it shares none has a folder."""
+    """Return whether a descriptor of a process is a regular file on a disk; shared memory is not."""
     path = f"/proc/{pid}/fd/{fd}"
     try:
         name = os.readlink(path)
@@ -194,21 +194,21 @@ def is_on_disk(pid: int, fd: int) -> bool:
 
 
 def apply_disk(actions: Actions, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """`{"full": true}` or `{"delay_s": 0.1}`, beside what there is already."""
+    """Add `{"full": true}` or `{"delay_s": 0.1}` to the state of the fault."""
     if actions.run is None:
-        raise ValueError("no run goes on whose ranks would write")
+        raise ValueError("no run uses the node, so no rank writes files")
     running = [worker for worker in actions.run.workers if worker.rank >= 0 and worker.is_running]
     if not any("sidecar" in worker.ends for worker in running):
-        raise ValueError("what ranks write is seen only in a run whose scenario has a fault of a disk")
+        raise ValueError("the lab sees writes of ranks only in a run whose scenario has a disk fault")
     actions.run.disk.update(parameters)
     if not _send_state(running, actions.run.disk):
         actions.run.disk.clear()
-        raise ValueError("the kernel does not let writes of its ranks be seen: it refuses seccomp's user notification")
+        raise ValueError("the kernel refuses seccomp's user notification, which shows writes of ranks")
     return {}
 
 
 def undo_disk(actions: Actions, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """That is so no more."""
+    """Remove keys from the state of the fault."""
     if actions.run is not None:
         for key in parameters:
             actions.run.disk.pop(key, None)
@@ -217,13 +217,13 @@ def undo_disk(actions: Actions, parameters: Mapping[str, Any]) -> dict[str, Any]
 
 
 def inspect_disk(actions: Actions, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """What writes meet now."""
+    """Return the state of the fault."""
     now = {} if actions.run is None else actions.run.disk
     return {"in_force": parameters.items() <= now.items(), **now}
 
 
 def _send_state(workers: Iterable[Worker], state: Mapping[str, Any]) -> bool:
-    """Tell the processes that serve workers what to do with writes; whether each of them hears."""
+    """Send the state to the processes that serve workers; return whether each of them got it."""
     delivered = True
     for worker in workers:
         try:

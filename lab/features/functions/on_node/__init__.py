@@ -1,3 +1,3 @@
-"""What nodes run of it: ranks that take calls."""
+"""Code of ranks that take calls."""
 
 HOOKS = {"worker": "call_channels:prepare_calls"}

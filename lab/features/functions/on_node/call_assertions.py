@@ -1,4 +1,4 @@
-"""What an assertion that pytest has rewritten calls when it fails: pytest's own functions, imported only then."""
+"""The functions that a rewritten assertion calls when it fails: pytest's own, imported only then."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 SETTINGS: dict[str, Any] = {}
-"""Of the caller's pytest: `verbosity`, `ci`, and by name the options of its ini file that are asked for."""
+"""Settings of the caller's pytest: `verbosity`, `ci`, and by name the options of its ini file that matter."""
 
 
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    from _pytest.assertion import rewrite  # which the caller lends
+    from _pytest.assertion import rewrite  # sent by the caller
 
     util: Any = vars(rewrite)["util"]
     if util._reprcompare is None:
@@ -23,7 +23,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _compare(op: str, left: object, right: object) -> str | None:
-    """As `_pytest.assertion.pytest_runtest_protocol` has it."""
+    """Explain a comparison, like `_pytest.assertion.pytest_runtest_protocol`."""
     import _pytest.assertion as assertion
 
     config: Any = _Config(SETTINGS)
@@ -43,7 +43,7 @@ def _compare(op: str, left: object, right: object) -> str | None:
 
 
 class _Config:
-    """As much of pytest's configuration as the comparison of two values asks for."""
+    """The part of pytest's configuration that the comparison of two values reads."""
 
     VERBOSITY_ASSERTIONS = "assertions"
 

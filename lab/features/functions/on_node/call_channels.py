@@ -1,4 +1,4 @@
-"""The descriptors by which a rank is called, and what it runs in the place of a script: this module."""
+"""The descriptors over which a rank receives calls, and the module that it runs instead of a script: this one."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import importlib
 from typing import Any
 
 ends: tuple[int, int] | None = None
-"""Where calls arrive, and where answers go; None: nobody calls."""
+"""Descriptor of calls, and descriptor of answers; None: no caller."""
 
 
 def prepare_calls(spec: dict[str, Any]) -> None:
-    """Take them from what the worker was started with."""
+    """Get the descriptors from the start message of the worker."""
     global ends
     if spec.get("calls_fd", -1) >= 0:
         ends = (spec["calls_fd"], spec["answers_fd"])

@@ -1,6 +1,6 @@
-"""A rank that is called: it joins the process group, and takes one function after the other until its caller hangs up.
+"""A rank that takes calls: it joins the process group, and runs one function after the other until the caller ends.
 
-A function that raises ends its rank, as a script that raises does: the others are not to wait for it.
+A function that raises ends its rank, as a script does, because the other ranks must not wait for it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _READ_BYTES = 1 << 18
 
 
 def serve_calls() -> None:
-    """Take calls until the caller hangs up."""
+    """Run calls until the caller closes the connection."""
     if call_channels.ends is None:
-        raise RuntimeError("nobody calls this process")
-    import torch.distributed as dist  # which looks for modules that nobody has
+        raise RuntimeError("this process has no caller")
+    import torch.distributed as dist  # it tries to import modules that do not exist
 
     caller = Caller(*call_channels.ends)
     lender = ShippedModuleFinder(caller.request_module)
@@ -52,22 +52,22 @@ def serve_calls() -> None:
             lender.add(read_typed(ShippedModule, json.loads(body)))
         elif kind == messages.CALL and surroundings is not None:
             _answer(caller, body, surroundings)
-    with suppress(Exception):  # whatever it was, all calls were answered
+    with suppress(Exception):  # all calls have their answers, so no error matters
         dist.destroy_process_group()
 
 
 class Caller:
-    """The other end, seen from the rank."""
+    """The caller, as the rank sees it."""
 
     def __init__(self, calls: int, answers: int) -> None:
         self._calls, self._answers = calls, answers
-        self._pieces = Pieces(1 << 62)  # the caller is trusted: it could run anything here
+        self._pieces = Pieces(1 << 62)  # the caller is trusted: it could run any code here
         self._waiting: list[tuple[bytes, bytes]] = []
         self._pid = os.getpid()
         self._lock = threading.RLock()
 
     def receive(self) -> tuple[bytes, bytes] | None:
-        """Its next message; None once it has hung up."""
+        """Return its next message; None once it has closed the connection."""
         while not self._waiting:
             chunk = os.read(self._calls, _READ_BYTES)
             if not chunk:
@@ -76,7 +76,7 @@ class Caller:
         return self._waiting.pop(0)
 
     def await_call(self) -> tuple[bytes, bytes] | None:
-        """As `receive`, where nothing is under way; stacks tell the one from the other."""
+        """Do the same as `receive` between calls; the name shows in stacks that no call is in progress."""
         return self.receive()
 
     def send(self, kind: bytes, body: bytes) -> None:
@@ -86,9 +86,9 @@ class Caller:
             view = view[os.write(self._answers, view) :]
 
     def request_module(self, name: str) -> ShippedModule | None:
-        """Ask it for a module."""
+        """Request a module from it."""
         if os.getpid() != self._pid:
-            return None  # a fork must not take what is said to its parent
+            return None  # a fork must not read the messages for its parent
         with self._lock:
             self.send(messages.MODULE, name.encode())
             earlier: list[tuple[bytes, bytes]] = []
@@ -97,7 +97,7 @@ class Caller:
                 answer = read_typed(ShippedModule, json.loads(message[1])) if message[0] == messages.MODULE else None
                 if answer is not None and answer.name == name:
                     module = answer
-                else:  # sent before the caller was asked
+                else:  # sent before the request reached the caller
                     earlier.append(message)
             self._waiting[:0] = earlier
         return module if module is not None and module.files else None
@@ -135,7 +135,7 @@ def _answer(caller: Caller, body: bytes, surroundings: Surroundings) -> None:
 def fill_arguments(
     function: Callable[..., Any], filled: dict[str, Any], arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call, by position and by name, with those that each rank fills in where they are not given."""
+    """Return the positional and named arguments of a call; the rank fills in its own parameters if they are missing."""
     signature = inspect.signature(function)
     wanted = [one for name, one in signature.parameters.items() if name not in filled]
     others = {name: value for name, value in named.items() if name not in filled}
@@ -147,11 +147,11 @@ def fill_arguments(
 
 
 def _flush_prints() -> None:
-    """What it printed is heard before its answer."""
+    """Flush the streams, so that the output of the function precedes its answer."""
     from ....node.rank.worker import wait_until_read
 
     for stream, pipe in ((sys.stdout, 1), (sys.stderr, 2)):
-        with suppress(Exception):  # what it put in their place is its own affair
+        with suppress(Exception):  # the function may have replaced the stream by anything
             stream.flush()
             wait_until_read(pipe)
 
@@ -166,11 +166,11 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
-# -- what a function may change in its process
+# -- state of the process that a function may change
 
 
 class Surroundings:
-    """How things are in a rank that has joined the process group: the next function finds them as in a fresh one."""
+    """State of a rank after it has joined the process group; the next function gets the same state."""
 
     def __init__(self) -> None:
         import torch
@@ -190,11 +190,11 @@ class Surroundings:
             (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
         )
         self._settings: list[tuple[Any, Any, Any]] = [(get, put, get()) for get, put in settings]
-        """Of torch: what reads one, what writes it, and what it is at first."""
+        """Settings of torch: the function that reads it, the one that writes it, and its initial value."""
         self._group = dist.group.WORLD
         self._known = set(self._c10d._world.pg_map)
         self._made = False
-        if self._group is None:  # another one could not meet in the same store
+        if self._group is None:  # a new group could not use the same store
             make = self._c10d.init_process_group
 
             @functools.wraps(make)
@@ -205,7 +205,7 @@ class Surroundings:
             self._c10d.init_process_group = dist.init_process_group = noted
 
     def renew(self) -> str:
-        """Put everything back; returns why that cannot be done wholly, or nothing."""
+        """Restore the state; return why that is not completely possible, or nothing."""
         if os.getcwd() != self._folder:
             os.chdir(self._folder)
         if os.environ != self._environment:
@@ -219,18 +219,18 @@ class Surroundings:
         random.seed()
         warm.renew_random_state()
         if self._made or self._dist.group.WORLD is not self._group:
-            return "the process group was destroyed, or made"
+            return "the function destroyed or created the process group"
         for group in [group for group in self._c10d._world.pg_map if group not in self._known]:
             self._dist.destroy_process_group(group)
         return ""
 
     @property
     def groups(self) -> int:
-        """How many process groups this process has made; all ranks have to agree about that."""
+        """Return how many process groups this process has created; it has to be the same on all ranks."""
         return int(self._c10d._world.group_count)
 
 
-# -- what a function raised, as plain data: enough to show it where it was called as if it was raised there
+# -- an exception as plain data: enough for the caller to show it as if it had been raised there
 
 _OWN = os.path.join(os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "..")), "")
 _LONGEST_TEXT = 60_000
@@ -238,18 +238,18 @@ _LONGEST_SHOWN = 240
 _MOST_PLACES = 60
 _MOST_VARIABLES = 40
 _DEEPEST = 5
-"""So many exceptions in a chain."""
+"""Most exceptions of a chain."""
 
 
 def describe_failure(
     error: BaseException, *, variables: bool = False, chain: tuple[BaseException, ...] = ()
 ) -> Failure:
-    """An exception, with its traceback and what it came from.
+    """Describe an exception, with its traceback and its causes.
 
     Args:
-        error: the exception.
-        variables: whether local variables are told as well as arguments.
-        seen: the exceptions that came from it.
+        error: The exception.
+        variables: Whether to include local variables in addition to arguments.
+        seen: The exceptions that it led to.
     """
     chain = (*chain, error)
 
@@ -260,7 +260,7 @@ def describe_failure(
     try:
         text = _clip(str(error), _LONGEST_TEXT)
     except Exception as another:
-        text = f"(its text cannot be had: {type(another).__name__})"
+        text = f"(no text: str() of it raised {type(another).__name__})"
     cause = describe_origin(error.__cause__)
     return Failure(
         module=str(type(error).__module__),

@@ -1,4 +1,4 @@
-"""What a rank that is called and its caller send each other: frames of a known kind and length, plain data, values."""
+"""Messages between a rank that takes calls and its caller: pieces of a known kind and length, plain data, values."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class Frame(NamedTuple):
     line: int
     function: str
     first_line: int
-    """Where the function begins."""
+    """First line of the function."""
     arguments: dict[str, str]
-    """What it was called with, as shown."""
+    """Its arguments, as text."""
     variables: dict[str, str]
-    """Its other local variables, as shown; only where they are wanted."""
+    """Its other local variables, as text; only on request."""
     hidden: bool = False
-    """Whether the function wants to be left out of tracebacks."""
+    """Whether the function hides itself from tracebacks."""
 
 
 class Failure(NamedTuple):
-    """What a function raised."""
+    """An exception of a function."""
 
     module: str
     kind: str
@@ -42,70 +42,70 @@ class Failure(NamedTuple):
     """Outermost first."""
     notes: tuple[str, ...] = ()
     cause: Optional[Failure] = None
-    """What it was raised from."""
+    """Its `__cause__`."""
     context: Optional[Failure] = None
-    """What was being handled; None where that is not to be shown."""
+    """Its `__context__`; None if it must not be shown."""
 
 
 class State(NamedTuple):
-    """How a rank is after a call."""
+    """State of a rank after a call."""
 
     used_up: str = ""
-    """Why the rank should take no other call; empty where it may."""
+    """Why the rank should take no other call; empty: it can."""
     groups: int = 0
-    """How many process groups it has made."""
+    """How many process groups it has created."""
 
 
 BEGIN = b"B"
-"""From the caller, first: what the process group is made with, as text; nothing: none is made."""
+"""From the caller, first: the backend of the process group, as text; empty: no process group."""
 CALL = b"C"
 """From the caller, two pickles: how to make a call, see `lab.features.functions.pack`; a function and its arguments."""
 MODULE = b"M"
 """From a rank: the name of a module that it lacks. From the caller: that module's files, or nothing; plain data."""
 READY = b"R"
-"""From a rank, first: it is in the process group. The version of its interpreter, `3.11`: functions travel as bytecode.
+"""From a rank, first: it has joined the process group. Its Python version, `3.11`: functions are sent as bytecode.
 """
 STATE = b"S"
-"""From a rank, before what a function returned; plain data."""
+"""From a rank, before the return value of a function: its state; plain data."""
 VALUE = b"V"
-"""From a rank: what the function returned, as `write_value` writes it."""
+"""From a rank: the return value of the function, as `write_value` writes it."""
 FAILURE = b"F"
-"""From a rank: what the function raised; plain data."""
+"""From a rank: the exception of the function; plain data."""
 KEPT = b"K"
-"""From a rank: why what the function returned cannot be sent; text."""
+"""From a rank: why it cannot send the return value; text."""
 
 LIMIT_BYTES = 64 << 20
-"""Largest piece, either way."""
+"""Size of the largest piece, in both directions."""
 _HEAD = struct.Struct(">cQ")
 
 
 class TooLong(ValueError):
-    """A piece is longer than anything that is allowed."""
+    """A piece is longer than the limit."""
 
 
 def pack_piece(kind: bytes, body: bytes) -> bytes:
-    """A piece as bytes."""
+    """Return a piece as bytes."""
     return _HEAD.pack(kind, len(body)) + body
 
 
 class Pieces:
-    """Puts together what arrives in chunks."""
+    """Assembles pieces from chunks."""
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
         self._limit_bytes = limit_bytes
         self._waiting = bytearray()
 
     def feed(self, chunk: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Every piece that ends in this chunk, as its kind and what is in it.
+        """Return every piece that ends in this chunk, as its kind and content.
 
         Raises:
-            TooLong: a piece is to be longer than the limit; nothing can be read after that.
+            TooLong: A piece exceeds the limit; the reader cannot continue after that.
         """
         self._waiting += chunk
         while len(self._waiting) >= _HEAD.size:
             kind, length = _HEAD.unpack_from(self._waiting)
             if length > self._limit_bytes:
-                raise TooLong(f"a piece of {length:,} bytes; at most {self._limit_bytes:,} are allowed")
+                raise TooLong(f"it has a piece of {length:,} bytes; allowed: at most {self._limit_bytes:,}")
             end = _HEAD.size + length
             if len(self._waiting) < end:
                 return
@@ -115,9 +115,9 @@ class Pieces:
 
 
 DEEPEST = 100
-"""So many containers may lie within each other."""
+"""Deepest nesting of containers."""
 MOST_PLAIN_BYTES = 16 << 20
-"""Of what is no tensor or array, as JSON; it becomes up to fifty times as large where it is read."""
+"""Limit of everything except tensors and arrays, as JSON; the reader may need fifty times as much memory."""
 HEAD = struct.Struct(">Q")
 CONTAINERS: dict[type, str] = {list: "list", tuple: "tuple", set: "set", frozenset: "frozenset", deque: "deque"}
 MAPPINGS: dict[type, str] = {dict: "dict", OrderedDict: "ordered", Counter: "counter"}
@@ -126,18 +126,18 @@ _PARTS: dict[type, tuple[str, ...]] = {
     complex: ("real", "imag"),
     **dict.fromkeys((slice, range), ("start", "stop", "step")),
 }
-_ALLOWED = "numbers, text, bytes, containers, tensors, arrays, dataclasses, named tuples and enums"
+_ALLOWED = "numbers, text, bytes, containers, tensors, arrays, dataclasses, named tuples, and enums"
 
 
 class Unsendable(TypeError):
-    """A value is not data; the message says what, where, and what is allowed."""
+    """A value is not data; the message says what and where, and what is allowed."""
 
 
 def write_value(value: Any, limit_bytes: int) -> bytes:
-    """A value as bytes.
+    """Return a value as bytes.
 
     Raises:
-        Unsendable: it holds something that is not data, or is larger than the limit.
+        Unsendable: It contains something that is not data, or exceeds the limit.
     """
     writer = _Writer(limit_bytes)
     text = json.dumps(writer.plain(value, "", 0), separators=(",", ":")).encode("utf-8", "surrogatepass")
@@ -156,7 +156,7 @@ class _Writer:
     def reserve(self, size: int) -> None:
         self._bytes += size
         if self._bytes > self._limit_bytes:
-            raise Unsendable(f"more than {self._limit_bytes:,} bytes, which is the most that a function may return")
+            raise Unsendable(f"more than {self._limit_bytes:,} bytes, which is the limit of a return value")
 
     def _blob(self, data: bytes) -> int:
         self.reserve(len(data))
@@ -172,7 +172,7 @@ class _Writer:
         if kind is float:
             return value if math.isfinite(value) else ["float", repr(value)]
         if depth >= DEEPEST:
-            raise Unsendable(f"containers that lie more than {DEEPEST} deep in each other (or in themselves)")
+            raise Unsendable(f"containers nested more than {DEEPEST} deep (or in themselves)")
 
         def inner(item: Any, suffix: str) -> Any:
             return self.plain(item, f"{where}{suffix}", depth + 1)
@@ -202,15 +202,15 @@ class _Writer:
             return ["fields", *name, {name: inner(getattr(value, name), f".{name}") for name in names}]
         special = self._special(value, kind, where)
         if special is None:
-            raise Unsendable(f"{_kind_name(value)}{where}: only data comes back ({_ALLOWED})")
+            raise Unsendable(f"{_kind_name(value)}{where}; allowed: {_ALLOWED}")
         return special
 
     def _special(self, value: Any, kind: type, where: str) -> list[Any] | None:
-        """What is of numpy or torch, where the function has imported them; None: it is something else."""
+        """Return the plain form of an object of numpy or torch, if the function imported them; None: it is none."""
         numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
         if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
             if value.dtype.hasobject or value.dtype.names:
-                raise Unsendable(f"an array of {value.dtype}{where}: only arrays of numbers and text come back")
+                raise Unsendable(f"an array of {value.dtype}{where}; allowed: arrays of numbers or text")
             name = "array" if isinstance(value, numpy.ndarray) else "scalar"
             return [name, value.dtype.str, list(value.shape), self._blob(value.tobytes())]
         if torch is None:
@@ -231,7 +231,7 @@ class _Writer:
             inner = [self._tensor(torch, part, False, where) for part in (data._indices(), data._values())]
             return ["sparse", list(data.shape), data.is_coalesced(), *inner, how]
         if data.layout is not torch.strided or data.is_quantized or data.is_meta:
-            raise Unsendable(f"a tensor of {data.layout}{where}: only dense ones and sparse_coo ones come back")
+            raise Unsendable(f"a tensor of {data.layout}{where}; allowed: dense and sparse_coo tensors")
         data = data.cpu().resolve_conj().resolve_neg().contiguous()
         raw = data.reshape(-1).view(torch.uint8) if data.numel() else data.new_empty(0, dtype=torch.uint8)
         try:

@@ -1,4 +1,4 @@
-"""What a class that was written for torch's MultiProcessTestCase finds on a rank."""
+"""The replacement of torch's MultiProcessTestCase on a rank."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from contextlib import suppress
 from typing import Any
 
 _files: list[str] = []
-"""Those of cases that are over, or of the one that runs."""
+"""Process groups of finished test cases, and of the current one."""
 
 
 class RankCase(unittest.TestCase):
-    """A test on a rank; there is no process group yet, and `file_name` is a file that all ranks have, for a store."""
+    """A test on a rank; there is no process group yet, and `file_name` is a file of all ranks, for a store."""
 
     rank: int = -1
     file_name: str = ""
 
     @property
     def world_size(self) -> int:
-        """How many ranks there are."""
+        """Return the number of ranks."""
         return int(os.environ["WORLD_SIZE"])
 
     def _spawn_processes(self) -> None:
-        """There are ranks already."""
+        """Do nothing, because the ranks exist."""
 
     def assertEqual(self, first: Any, second: Any, msg: Any = None, **tolerance: Any) -> None:  # noqa: N802
-        """As torch's tests mean it: tensors, and what holds them, are close enough."""
+        """Compare as torch's tests do: tensors, also in containers, have to be close."""
         import torch
 
         if _holds_tensors(first, torch.Tensor) or _holds_tensors(second, torch.Tensor):
@@ -55,16 +55,16 @@ def run_case(kind: type, name: str, file_name: str) -> None:
     """Run one test of a class on this rank.
 
     Args:
-        kind: the class.
-        name: of the method.
-        file_name: of a file that is not there yet, without its folder.
+        kind: The class.
+        name: Of the method.
+        file_name: Of a file that does not exist yet, without its folder.
     """
     while _files:
         with suppress(OSError):  # another rank was faster, or its store has removed it
             os.unlink(_files.pop())
     path = os.path.join(os.environ["LAB_SHARED"], file_name)
     _files.append(path)
-    with suppress(OSError):  # it is another rank's, who has done it
+    with suppress(OSError):  # another rank created it
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o666))
         os.chmod(path, 0o666)
     _meet_beyond_loopback()
@@ -79,7 +79,7 @@ def run_case(kind: type, name: str, file_name: str) -> None:
 
 
 def _meet_beyond_loopback() -> None:
-    """Tests that name the loopback interface, as torch's do, get that by which nodes reach each other."""
+    """For tests that name the loopback interface, as torch's do, return the interface between nodes instead."""
     import torch.distributed as dist
 
     gloo: Any = dist.ProcessGroupGloo

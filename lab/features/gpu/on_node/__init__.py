@@ -1,4 +1,4 @@
-"""What nodes run of it: the times of calls on streams of GPUs."""
+"""Node code for GPUs: the times of calls on streams."""
 
 HOOKS = {
     "refuse_compiled": "streams:refuse_compiled",

@@ -1,1 +1,1 @@
-"""What nodes run of it: reading what ranks left, in the check of a scenario."""
+"""Node code of grading: a scenario's check reads files of ranks."""

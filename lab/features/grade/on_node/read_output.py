@@ -1,7 +1,7 @@
-"""`lab.read_output`: reads a file that ranks left, in the check of a scenario, whatever they put there.
+"""`lab.read_output`: reads a file of a rank in the check of a scenario, whatever the file contains.
 
-A check compares what a stranger's script wrote. So what cannot be read as it should be is an error with a sentence,
-never a wait, a crash or all of the memory.
+A check reads what an untrusted script wrote. An unexpected file is an error with a sentence, never a wait, a crash,
+or the use of all memory.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from ....node.rank.check import FOLDER_VARIABLE, LEFT_OUT_VARIABLE
 
 MAX_BYTES = 16 << 20
 MAX_DEPTH = 100
-"""How many lists and mappings may lie within each other in JSON."""
+"""Deepest nesting of lists and mappings in JSON."""
 MAX_VALUES = 1_000_000
-"""Values in JSON: a byte can stand for a list, which takes 60."""
+"""Most values in JSON: one byte can be a list, which takes 60."""
 MAX_DIGITS = 400
-"""Of a number in JSON: more than any float has, and few enough to be read at once."""
+"""Most digits of a number in JSON: more than any float needs, and few enough to parse fast."""
 _KINDS = ("json", "text", "bytes")
 _NO_STRUCTURE = re.compile(r"[^][{}]+")
 _LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class OutputError(Exception):
-    """A file that ranks left is not there, or is not what a check can read."""
+    """A file of a rank does not exist, or a check cannot read it."""
 
 
 OutputError.__module__ = "lab"
@@ -37,24 +37,24 @@ OutputError.__module__ = "lab"
 def read_output(
     path: str | os.PathLike[str], kind: str = "json", *, max_bytes: int = MAX_BYTES, folder: str = ""
 ) -> Any:
-    """Read a file that ranks left.
+    """Read a file of a rank.
 
     Args:
-        path: of the file, relative to the folder in which the ranks worked.
-        kind: `json`, `text` (UTF-8) or `bytes`.
-        max_bytes: how large the file may be.
-        folder: where it is; empty: the folder that the check is given, `LAB_WORK_FOLDER`, else the current one.
+        path: Of the file, relative to the working folder of the ranks.
+        kind: `json`, `text` (UTF-8), or `bytes`.
+        max_bytes: Limit of the file's size.
+        folder: Its folder; empty: the folder of the check, `LAB_WORK_FOLDER`, or else the current one.
 
     Returns:
-        The value that the JSON stands for, a string, or bytes.
+        The value of the JSON, a string, or bytes.
 
     Raises:
-        OutputError: there is no such file, it is no regular file or too large, it is not of this kind; or its JSON
+        OutputError: There is no such file, or it is not a regular file, too large, or not of this kind; or its JSON
             is nested more than 100 deep, has more than a million values, or a number that no float can hold.
-        ValueError: there is no such kind.
+        ValueError: There is no such kind.
     """
     if kind not in _KINDS:
-        raise ValueError(f"kind is {kind!r}, not one of {', '.join(_KINDS)}")
+        raise ValueError(f"kind is {kind!r}; allowed: {', '.join(_KINDS)}")
     top = os.path.realpath(folder or os.environ.get(FOLDER_VARIABLE) or os.getcwd())
     name = os.fsdecode(path)
     name = os.path.normpath(os.path.relpath(name, top) if os.path.isabs(name) else name)
@@ -64,7 +64,7 @@ def read_output(
         data = _read(top, name, max_bytes)
         return data if kind == "bytes" else _decode(data) if kind == "text" else parse_json(_decode(data))
     except (MemoryError, RecursionError) as error:
-        raise OutputError(f"{files.escape_path(name)} cannot be read: {type(error).__name__}") from None
+        raise OutputError(f"cannot read {files.escape_path(name)}: {type(error).__name__}") from None
     except OutputError as error:
         raise OutputError(f"{files.escape_path(name)} {error}") from None
 
@@ -87,7 +87,7 @@ def _read(top: str, path: str, max_bytes: int) -> bytes:
 
 
 def _why_not_there(path: str) -> str:
-    """Why there is no such file: the ranks did not leave it, or it was left out."""
+    """Return why there is no such file: no rank wrote it, or the lab left it out."""
     listed = os.environ.get(LEFT_OUT_VARIABLE)
     if listed:
         with open(listed, encoding="utf-8") as file:
@@ -97,7 +97,7 @@ def _why_not_there(path: str) -> str:
             why = left_out.get("/".join(parts[:end]))
             if why:
                 return f"is not among the files of the check: {why}"
-    return "is not there"
+    return "does not exist"
 
 
 def _decode(data: bytes) -> str:
@@ -108,10 +108,10 @@ def _decode(data: bytes) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """The value that JSON stands for.
+    """Return the value of JSON.
 
     Raises:
-        OutputError: it is not JSON, or has too much of something; the text is the end of a sentence.
+        OutputError: It is not JSON, or exceeds a limit; the text is the end of a sentence.
     """
     _refuse_structure(text)
     try:
@@ -122,13 +122,13 @@ def parse_json(text: str) -> Any:
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            raise OutputError("holds half of a character, which is no text") from None
+            raise OutputError("has half of a surrogate pair, which is not text") from None
     return value
 
 
 def _refuse_structure(text: str) -> None:
-    """Refuse JSON that nests too deep, or has too many values, before anything is made of it."""
-    plain = text.replace("\\\\", "").replace('\\"', "")  # what is left of strings holds no quotes
+    """Refuse JSON that is nested too deep or has too many values, before parsing it."""
+    plain = text.replace("\\\\", "").replace('\\"', "")  # no quotes inside of strings are left
     if plain.count('"') > 4 * MAX_VALUES:
         raise OutputError(f"has more than {MAX_VALUES:,} values")
     outside = "".join(plain.split('"')[::2])
@@ -146,9 +146,9 @@ def _number(digits: str, kind: type = float) -> float:
         raise OutputError(f"holds a number of {len(digits):,} digits; {MAX_DIGITS} are allowed")
     value: float = kind(digits)
     if value in (float("inf"), float("-inf")):
-        raise OutputError(f"holds a number that no float can hold: {digits[:40]}")
+        raise OutputError(f"has a number that no float can hold: {digits[:40]}")
     return value
 
 
 def _refuse(word: str) -> Any:
-    raise OutputError(f"holds {word}, which is no number in JSON")
+    raise OutputError(f"has {word}, which is not a number in JSON")

@@ -1,3 +1,3 @@
-"""What nodes run of it: debuggers of workers."""
+"""Debuggers of workers."""
 
 HOOKS = {"worker": "debugger:prepare_debugger"}

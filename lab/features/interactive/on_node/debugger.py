@@ -1,4 +1,4 @@
-"""What `breakpoint()` and pdb do in a worker: ask for the terminal of whoever runs it, or say that there is none."""
+"""`breakpoint()` and pdb in a worker: request the terminal of the lab's user, or report that there is none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OWN_MODULES = "labnode.*"
 
 
 class _Debugging:
-    """What there is for the debugger of this process."""
+    """The debugger of this process, and its terminal."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
         self.rank = spec["rank"]
@@ -39,16 +39,16 @@ class _Debugging:
         self._instance: Any = None
 
     def at(self, frame: FrameType | None) -> str:
-        """A place in the script."""
+        """Return a position in the script."""
         return f"{frame.f_code.co_filename.replace(self._folder, '', 1)}:{frame.f_lineno}" if frame else "?"
 
     def stop(self, frame: FrameType, what: str, header: str | None, commands: Any) -> None:
-        """Start the debugger at a frame, if there is a terminal for it."""
+        """Start the debugger at a frame, if it can have a terminal."""
         if self.kind == ANOTHERS:
             at = self.at(frame)
             if at not in self._passed:
                 self._passed.add(at)
-                print(f"rank {self.rank} passes over {what} at {at}: another rank has the terminal", file=sys.stderr)
+                print(f"rank {self.rank} skips {what} at {at}: another rank has the terminal", file=sys.stderr)
             return
         self.refuse(frame, what)
         import pdb  # noqa: T100 - somebody asks for it
@@ -66,13 +66,13 @@ class _Debugging:
             return
         who = f"rank {self.rank}" if os.getpid() == self._pid else f"a process that rank {self.rank} started"
         raise RuntimeError(
-            f"{who} came to {what} at {self.at(frame)}, and there is no terminal for its debugger: run it alone with "
-            f"`lab run` in a terminal, or pass over breakpoint() with --env {_CHOICE}=0"
+            f"{who} reached {what} at {self.at(frame)}, but its debugger has no terminal: run it alone with "
+            f"`lab run` in a terminal, or skip breakpoint() with --env {_CHOICE}=0"
         )
 
     @contextmanager
     def terminal(self, frame: FrameType | None) -> Iterator[None]:
-        """Have the terminal in the place of the standard streams, as soon as it is given to this rank."""
+        """Replace the standard streams by the terminal, as soon as this rank has it."""
         with self._lock:
             self._deep += 1
             try:
@@ -81,7 +81,9 @@ class _Debugging:
                     return
                 note.send_statement(self._socket, Breakpoint(self.rank, time.time(), at=self.at(frame)[-300:]))
                 if not os.read(self._granted, 1):
-                    raise RuntimeError(f"rank {self.rank} waited at {self.at(frame)} for a terminal that is gone")
+                    raise RuntimeError(
+                        f"rank {self.rank} waited at {self.at(frame)} for a terminal that no longer exists"
+                    )
                 with self._terminal_as_streams():
                     yield
             finally:
@@ -93,9 +95,9 @@ class _Debugging:
     def _terminal_as_streams(self) -> Iterator[None]:
         saved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 100) for fd in (0, 1, 2)]
         streams, kind = (sys.stdin, sys.__stdin__), os.environ.get("TERM")
-        with suppress(OSError):  # it has it already
-            fcntl.ioctl(self._terminal, termios.TIOCSCTTY, 0)  # so that Ctrl-C comes here
-        os.environ["TERM"] = "dumb"  # what acts on a terminal would only be shown as text
+        with suppress(OSError):  # the process has it already
+            fcntl.ioctl(self._terminal, termios.TIOCSCTTY, 0)  # Ctrl-C now reaches this process
+        os.environ["TERM"] = "dumb"  # no control sequences, because they would appear as text
         for fd in (0, 1, 2):
             os.dup2(self._terminal, fd)
         sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="replace", closefd=False)  # type: ignore[misc]
@@ -112,9 +114,9 @@ class _Debugging:
 
 
 def prepare_debugger(spec: dict[str, Any]) -> None:
-    """Have breakpoints do in this process what there is a terminal for; with one of its own, they work as ever."""
+    """Set what breakpoints do in this process; in a process with its own terminal, they work as usual."""
     if spec["stdin"] in (OWN, ANOTHERS):
-        # Ranks wait for one that a person talks with, unless the script says how long they do.
+        # Ranks wait for a rank that a person debugs, unless the script sets a timeout.
         when_imported("torch.distributed.distributed_c10d", lambda one: setattr(one, "default_pg_timeout", _PATIENCE))
     if spec["stdin"] == OWN:
         return
@@ -130,13 +132,13 @@ def prepare_debugger(spec: dict[str, Any]) -> None:
 
 
 def _patch(pdb: Any, debugging: _Debugging) -> None:
-    """Have every debugger that reads from standard input ask for the terminal."""
+    """Have every debugger that reads from standard input request the terminal."""
 
     def set_trace(*, header: str | None = None, commands: Any = None) -> None:
         debugging.stop(sys._getframe(1), "pdb.set_trace()", header, commands)
 
     def interaction(self: Any, frame: FrameType | None, *rest: Any) -> None:
-        if not self.use_rawinput:  # it speaks over streams of its own
+        if not self.use_rawinput:  # it uses its own streams
             plain(self, frame, *rest)
             return
         debugging.refuse(frame, "its debugger")

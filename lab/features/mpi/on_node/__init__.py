@@ -1,3 +1,3 @@
-"""What nodes run of it: recording groups that are written in Python."""
+"""Node code of MPI: records groups that are written in Python."""
 
 HOOKS = {"foreign_group": "groups_in_python:record_group"}

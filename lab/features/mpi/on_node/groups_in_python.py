@@ -1,6 +1,6 @@
-"""Process groups that are written in Python, as that of torch-mpi: their methods are recorded where they stand.
+"""Process groups that are written in Python, such as torch-mpi's: the recorder wraps their methods.
 
-torch makes such a group in the place of its own, which would have been wrapped.
+torch uses such a group instead of its own, which the recorder would wrap.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _known: set[type] = {PlainGroup, RecordedGroup}
 
 
 def record_group(group: Any, compiled: Any = None) -> None:
-    """Have the calls of all groups of this one's class recorded; by the compiled recorder where it is given."""
+    """Record the calls of all groups of this group's class, with the compiled recorder if there is one."""
     kind = type(group)
     if kind in _known:
         return
@@ -42,7 +42,7 @@ def record_group(group: Any, compiled: Any = None) -> None:
 
 
 def _own_method(kind: type, name: str) -> Any:
-    """A method that the class has from itself or from what it is built upon, but not from torch."""
+    """Return a method that the class has from itself or from a base class outside of torch."""
     for one in kind.__mro__:
         if one is PlainGroup:
             return None
@@ -52,7 +52,7 @@ def _own_method(kind: type, name: str) -> Any:
 
 
 class CompiledCall(Call):
-    """A call of a group that is written in Python, whose lines the compiled recorder writes."""
+    """A call of a group that is written in Python; the compiled recorder writes its lines."""
 
     def __init__(self, compiled: Any, facts: dict[str, Any], inputs: Tensors | None, outputs: Tensors | None) -> None:
         self.from_anybody = facts.get("peer") == -1
@@ -61,7 +61,7 @@ class CompiledCall(Call):
         self._line = compiled.begin(op, group, sequence, inputs, outputs, json.dumps(facts)[1:-1])
 
     def end(self, error: BaseException | None = None, **facts: Any) -> None:
-        """Write that the call is over, and why it failed; only the first time counts."""
+        """Write that the call is over, and its error; only the first time counts."""
         if self._open:
             self._open = False
             self._line.write(None if error is None else str(error) or type(error).__name__, facts.get("peer", -1))

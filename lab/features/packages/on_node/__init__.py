@@ -1,3 +1,3 @@
-"""What nodes run of it: workers that use a virtual environment."""
+"""Node code of packages: workers use a virtual environment."""
 
 HOOKS = {"environment": "environment:enter_environment"}

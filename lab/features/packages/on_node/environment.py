@@ -1,4 +1,4 @@
-"""The packages of a worker: a virtual environment that it enters once it has no privileges any more.
+"""The packages of a worker: a virtual environment that it enters after it has given up its privileges.
 
 A package runs code when an interpreter starts (`.pth` files, `sitecustomize`). The agent is root in a container, so its
 own interpreter never reads the environment: each worker does, as the user of its rank.
@@ -14,10 +14,10 @@ from typing import Any
 
 
 def enter_environment(spec: Mapping[str, Any]) -> None:
-    """Have a worker, and each Python that it starts, use a virtual environment.
+    """Make a worker, and each Python that it starts, use a virtual environment.
 
     Args:
-        spec: of the worker; `packages` is the folder of the environment, which was made over its Python; empty: none.
+        spec: Of the worker; `packages` is the folder of the environment, which belongs to its Python; empty: none.
     """
     folder = spec.get("packages")
     if not folder:

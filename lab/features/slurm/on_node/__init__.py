@@ -1,1 +1,1 @@
-"""What machines of Slurm run beside the agents of nodes."""
+"""Code that machines of Slurm run in addition to the agents of nodes."""

@@ -1,4 +1,4 @@
-"""Done to all processes of a node from beside it: by another process there, told the pid of the node's first one."""
+"""Act on all processes of a node from another process on its machine, given the pid of the node's first process."""
 
 import os
 import sys
@@ -7,13 +7,13 @@ from ....node import processes
 
 _DEADLINE_S = 5.0
 WILL_NOT = 75
-"""Exit code: some would not stand still."""
+"""Exit code: some processes did not stop."""
 NOT_THERE = 76
-"""Exit code: there is nothing of the node."""
+"""Exit code: the node has no processes."""
 
 
 def main() -> None:
-    """Entry point: the last arguments are what is done, and the file that holds the pid."""
+    """Entry point: the last arguments are the action, and the file with the pid."""
     what, path = sys.argv[-2:]
     try:
         with open(path) as file:

@@ -1,4 +1,4 @@
-"""What nodes run of strict clusters."""
+"""Node code of strict clusters."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The network of a strict node: packets leave it for the other nodes of its cluster, and for nothing else.
+"""The network of a strict node: it can send packets to the other nodes of its cluster only.
 
-The agent closes the network before it can fork a worker. The rules are those of the node's own network namespace,
-which only the agent may change. They drop what routes do not stop: a socket that is bound to an address or a device
-sends broadcasts and multicasts without any route. A dropped packet asks for no hardware address, so it takes no entry
-in the machine's table of neighbours.
+The agent closes the network before it can fork a worker. The rules are in the node's own network namespace, which
+only the agent can change. They drop packets that routes do not stop: a socket with a bound address or device sends
+broadcasts and multicasts without a route. A dropped packet causes no ARP request, so it takes no entry in the
+machine's neighbor table.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ....node import netlink
 from ....node import nf_tables as nf
 
 CONNECTIONS_PER_S, DATAGRAMS_PER_S, AT_ONCE = 50, 300, 4096
-"""What may leave for other nodes: new connections, and packets of other protocols, each of which may be a new flow. The
-machine's own table of flows (`nf_conntrack_max`, often 262,144) keeps a closed connection for 120 s and a datagram that
-nobody answered for 30 s. So a node fills 2 x 4,096 + 6,000 + 9,000 places there. More may leave at once."""
+"""Limits of packets to other nodes: of new connections, and of packets of other protocols, each of which may be a new
+flow. The machine's flow table (`nf_conntrack_max`, often 262,144) keeps a closed connection for 120 s and an
+unanswered datagram for 30 s. So a node fills 2 x 4,096 + 6,000 + 9,000 entries there. A burst may exceed the rate."""
 TABLE = "lab_strict"
 _RESOLVER = "127.0.0.11"
-"""The engine's resolver, inside of the node's own namespace."""
+"""The engine's resolver, inside the node's own namespace."""
 _LOOPBACK = 1
 """Number of the loopback device in every network namespace."""
 _BEFORE_FLOWS_ARE_KNOWN = -300
@@ -32,15 +32,15 @@ _SYN, _SYN_OR_ACK = b"\x02", b"\x12"
 _OVER_LIMIT = 1
 _REMOVE_ROUTE, _MAIN_TABLE, _ANY_SCOPE = 25, 254, 255
 _ACCEPT = [nf.encode_expression("notrack"), nf.set_verdict(nf.ACCEPT)]
-"""Accept a packet without a place in the namespace's own table of flows."""
+"""Accept a packet without an entry in the namespace's own flow table."""
 _ON_LOOPBACK = [nf.load_meta(nf.DEVICE), nf.compare_loaded(struct.pack("=I", _LOOPBACK)), *_ACCEPT]
 
 
 def confine_network(peers: Sequence[str]) -> None:
-    """Close the network of this node for all but its peers, or end this process, which is to become its agent.
+    """Close the network of this node except to its peers, or end this process, which would become its agent.
 
     Args:
-        peers: the first and the last of their addresses; nothing is done without any.
+        peers: The first and the last of their addresses; empty: do nothing.
     """
     if not peers:
         return
@@ -48,14 +48,14 @@ def confine_network(peers: Sequence[str]) -> None:
     try:
         close_network(first, last)
     except OSError as error:
-        sys.exit(f"its network cannot be closed, as a strict cluster needs it: {error}")
+        sys.exit(f"a strict cluster needs a closed network, but this node cannot close its own: {error}")
 
 
 def close_network(first: str, last: str) -> None:
-    """Let packets leave for the addresses from `first` to `last` only, and slow down who opens very many flows.
+    """Allow packets to the addresses from `first` to `last` only, and limit the rate of new flows.
 
     Raises:
-        OSError: the kernel refuses; then it has none of the rules.
+        OSError: The kernel refuses; then it has none of the rules.
     """
     _make_table(nf.IPV4, _rules(first, last))
     try:
@@ -67,7 +67,7 @@ def close_network(first: str, last: str) -> None:
 
 
 def _rules(first: str, last: str) -> list[list[bytes]]:
-    """What becomes of a packet that leaves; one that no rule accepts is dropped."""
+    """Return the rules of outgoing packets; the kernel drops a packet that no rule accepts."""
     opens = [nf.load_bytes(nf.TRANSPORT, nf.TCP_FLAGS, 1), nf.mask_loaded(_SYN_OR_ACK), nf.compare_loaded(_SYN)]
     connections, datagrams = _over_limit(CONNECTIONS_PER_S), _over_limit(DATAGRAMS_PER_S)
     return [
@@ -89,7 +89,7 @@ def _over_limit(per_s: int) -> bytes:
 
 
 def _make_table(family: int, leaving: Sequence[Sequence[bytes]]) -> None:
-    """Make the table of one protocol."""
+    """Create the table of one protocol."""
     arrives = nf.Chain("arrives", nf.BEFORE_ROUTING, _BEFORE_FLOWS_ARE_KNOWN)
     leaves = nf.Chain("leaves", nf.OUTPUT, _BEFORE_FLOWS_ARE_KNOWN, nf.DROP)
     rules = [nf.Rule("arrives", [nf.encode_expression("notrack")]), *(nf.Rule("leaves", parts) for parts in leaving)]
@@ -97,7 +97,7 @@ def _make_table(family: int, leaving: Sequence[Sequence[bytes]]) -> None:
 
 
 def _remove_default_route() -> None:
-    """Have the kernel refuse other addresses at once, where it would ask for a gateway that does not exist."""
+    """Have the kernel refuse other addresses at once, instead of asking for a gateway that does not exist."""
     route = struct.pack("=BBBBBBBBI", socket.AF_INET, 0, 0, 0, _MAIN_TABLE, 0, _ANY_SCOPE, 0, 0)
     try:
         netlink.send_requests(netlink.ROUTE, [netlink.encode_request(_REMOVE_ROUTE, netlink.ACK, route)])

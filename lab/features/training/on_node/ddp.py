@@ -1,4 +1,4 @@
-"""The `ddp`, `module` and `hook` lines: what is in which bucket of a DDP module, whose forward begins, who reduces."""
+"""The `ddp`, `module`, and `hook` lines: buckets of DDP modules, the module of a forward, the hook that reduces."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _OF_OTHER_TORCH = ((None, None),)
 
 
 class _Module:
-    """What is recorded of a DDP module."""
+    """The recorded state of a DDP module."""
 
     has_hook = False
     """Whether its hook is recorded."""
     is_awaited = True
-    """Whether its buckets may still be rebuilt, or were and are not recorded yet."""
+    """Whether its buckets may still be rebuilt, or were rebuilt and are not recorded yet."""
     rebuilt_at: int | None = None
-    """When they were seen to have been rebuilt."""
+    """Time at which the recorder noticed the rebuilding."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -34,19 +34,19 @@ class _Module:
 
 _modules: weakref.WeakKeyDictionary[Any, _Module] = weakref.WeakKeyDictionary()
 _described: list[int] = []
-"""The numbers of all modules that there were."""
+"""The numbers of all modules so far."""
 
 
 def record_training() -> None:
-    """Have modules of DDP and steps of optimizers recorded in this process."""
+    """Record modules of DDP and steps of optimizers in this process."""
     patch_module("torch.nn.parallel.distributed", _watch)
     patch_module("torch.optim.optimizer", replicas.watch_optimizers)
 
 
 def finish_training() -> None:
-    """Write what is known at the end of the default group, or of the script.
+    """Write the rest at the end of the default group, or of the script.
 
-    That is of buckets that were rebuilt in a last forward pass, and of norms after the last steps.
+    It consists of buckets that the last forward rebuilt, and of norms after the last steps.
     """
     for module, known in list(_modules.items()):
         if known.is_awaited and known.rebuilt_at is not None:
@@ -57,7 +57,7 @@ def finish_training() -> None:
 
 
 def _watch(module: ModuleType) -> None:
-    """Have the modules of `torch.nn.parallel.distributed` recorded from their construction on."""
+    """Record the modules of `torch.nn.parallel.distributed` from their construction on."""
     kind = module.DistributedDataParallel
     kind.__init__ = _watched_init(kind.__init__, module.dist)
     kind.forward = _watched_forward(kind.forward)
@@ -104,7 +104,7 @@ def _watched_forward(forward: Any) -> Any:
                 _announce(self, known)
             return wrapped(self, *arguments, **named)
         finally:
-            # DDP tells its rebuilt buckets in the forward pass after the one that rebuilt them.
+            # DDP returns its rebuilt buckets in the forward after the one that rebuilt them.
             if known is not None and known.is_awaited and getattr(self, "_has_rebuilt_buckets", False):
                 if known.rebuilt_at is not None:
                     _write_rebuilt(self, known)
@@ -114,7 +114,7 @@ def _watched_forward(forward: Any) -> Any:
 
 
 def _announce(module: Any, known: _Module | None) -> None:
-    """Say whose forward begins, where there are several modules, and whether and by what gradients are exchanged."""
+    """Write the module of the forward that begins, if there are several, and whether and how it exchanges gradients."""
     synchronised = getattr(module, "require_backward_grad_sync", True)
     if len(_described) > 1 or not synchronised:
         journal.add("module", d=known.number if known else 0, sync=int(synchronised))
@@ -128,7 +128,7 @@ def _announce(module: Any, known: _Module | None) -> None:
 def _describe(module: Any, parameters: list[Any], result: Any) -> None:
     with suppress(AttributeError, TypeError, IndexError):  # another torch: its calls are recorded, its buckets are not
         number = next(_numbers)
-        buckets = [list(bucket) for bucket in reversed(result[0])]  # as DDP hands them to its reducer
+        buckets = [list(bucket) for bucket in reversed(result[0])]  # the order in which DDP passes them to its reducer
         _write_parameters(module, number, parameters, buckets)
         _modules[module] = _Module(number)
         _described.append(number)
@@ -136,7 +136,7 @@ def _describe(module: Any, parameters: list[Any], result: Any) -> None:
 
 
 def _describe_failed(module: Any) -> None:
-    """Write the parameters of a module whose construction failed, perhaps because other ranks have other ones."""
+    """Write the parameters of a module whose construction failed, perhaps because parameters of ranks differ."""
     with suppress(Exception):  # it failed before it had parameters, or in another version of torch
         _write_parameters(module, next(_numbers), module._build_params_for_reducer()[0], [])
 

@@ -1,13 +1,13 @@
-"""What is looked at after the steps of optimizers: norms of what they changed, and what else holds a step up.
+"""Measurements at the steps of optimizers: norms of the changed parameters, and causes of slow steps.
 
 The `norms` and `weights` lines are about the steps 1, 2, 4, 8, ... and the last. `norms` is about the parameters of a
-DDP module: they are the same on all ranks as long as the replicas are. `weights` is about an optimizer that has none of
-those: with the norms of its gradients, by which they are found among the tensors that were reduced. Norms of large
-tensors are those of the sample that a summary has.
+DDP module: they are the same on all ranks as long as the replicas are. `weights` is about an optimizer without such
+parameters. It adds the norms of its gradients, which identify them among the reduced tensors. For large tensors,
+norms are those of the sample that a summary has.
 
-`cpu` says how long threads have run and waited for a core, as their kernel counts it: the thread that trains, and the
-others of its process, which carry the bytes of its calls. `gc` says when Python's garbage collector held up all of them
-for a while.
+`cpu` has the run time of threads and their wait for a core, as the kernel counts it: of the thread that trains, and of
+the other threads of its process, which send and receive the bytes of its calls. `gc` has the times when Python's
+garbage collector stopped all of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ....node.recorder.patching import do_nothing, inline_for_compile
 
 
 class _Trained:
-    """What an optimizer changes: the parameters of a DDP module, or of an optimizer that has none of those."""
+    """The parameters that an optimizer changes: those of a DDP module, or of an optimizer without such parameters."""
 
     def __init__(self, kind: str, key: str, number: int, of: Any, read: Callable[[Any], dict[str, Any]]) -> None:
         self._kind, self._facts, self._of, self._read = kind, {key: number}, weakref.ref(of), read
@@ -37,36 +37,36 @@ class _Trained:
 
     @property
     def is_there(self) -> bool:
-        """Whether the module, or the optimizer, still is."""
+        """Return whether the module, or the optimizer, still exists."""
         return self._of() is not None
 
     def step(self) -> None:
-        """It was changed once more."""
+        """Count a step of its optimizer."""
         self._steps += 1
         if self._steps & (self._steps - 1) == 0:
             self.write()
 
     def write(self) -> None:
-        """Write the norms as they are now, unless they are written already, or it is gone."""
+        """Write the current norms, unless they are in the trace already, or the parameters no longer exist."""
         of = self._of()
         if of is None or self._steps == self._written:
             return
-        with suppress(AttributeError, RuntimeError, TypeError, ValueError):  # parameters that nobody thought of
+        with suppress(AttributeError, RuntimeError, TypeError, ValueError):  # unexpected parameters
             journal.add(self._kind, **self._facts, steps=self._steps, **self._read(of))
             self._written = self._steps
 
 
 _modules: list[tuple[_Trained, set[int]]] = []
-"""Each with the identities of its parameters."""
+"""Modules, each with the identities of its parameters."""
 _numbers = itertools.count(1)
 _optimizers: weakref.WeakKeyDictionary[Any, _Trained] = weakref.WeakKeyDictionary()
-"""Those that have no parameter of a DDP module."""
+"""Optimizers without parameters of a DDP module."""
 _stepping: list[weakref.ref[Any]] = []
-"""The optimizer whose step goes on: one that others step inside of counts as a whole."""
+"""The optimizer whose step is in progress; steps of others inside of it are part of it."""
 
 
 def add_module(module: Any, number: int, parameters: list[Any]) -> None:
-    """Watch a DDP module that has been constructed; its parameters are in DDP's order."""
+    """Watch a DDP module after its construction; its parameters are in DDP's order."""
     references = [weakref.ref(parameter) for parameter in parameters]
 
     def read(_: Any) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def add_module(module: Any, number: int, parameters: list[Any]) -> None:
 
 
 def watch_optimizers(module: ModuleType) -> None:
-    """Have the steps of all optimizers of `torch.optim.optimizer` watched, and the garbage collector."""
+    """Watch the steps of all optimizers of `torch.optim.optimizer`, and the garbage collector."""
     module.register_optimizer_step_pre_hook(inline_for_compile(_before_step, do_nothing))
     module.register_optimizer_step_post_hook(inline_for_compile(_write_usage, do_nothing))
     module.register_optimizer_step_post_hook(inline_for_compile(_after_step, do_nothing))
@@ -105,7 +105,7 @@ def _after_step(optimizer: Any, *_: Any) -> None:
 
 
 def write_last_norms() -> None:
-    """Write the norms after the last steps, of what is still there: the default group ends, or the script."""
+    """Write the norms after the last steps, at the end of the default group or of the script."""
     for one in (*(module for module, _ in _modules), *_optimizers.values()):
         one.write()
 
@@ -121,7 +121,7 @@ def _read_optimizer(optimizer: Any) -> dict[str, Any]:
 
 
 def _norm(tensor: Any) -> Any:
-    """The norm of the elements, or of the sample that a summary would be of; None where it cannot be read."""
+    """Return the norm of the elements, or of the sample of a summary; None if it cannot be computed."""
     import torch
 
     from ....node.recorder.python_group import is_readable, sample_memory
@@ -135,13 +135,13 @@ def _norm(tensor: Any) -> Any:
     return float(f"{length:.9g}") if length - length == 0 else str(length)
 
 
-# -- what else holds up a step
+# -- causes of slow steps
 
 _DENSE, _SPARSE = 16, 32
-"""There is a `cpu` line after each of the first steps of an optimizer, then after every so many."""
+"""Each of the first steps of an optimizer has a `cpu` line after it, then every n-th step."""
 _MOST_BYTES = 64
 _LEAST_NS = 1_000_000
-"""Shorter collections hold nobody up: there are thousands of them."""
+"""Shorter collections are not written: there are thousands of them."""
 _steps = itertools.count(1)
 _collection_began = 0
 
@@ -160,7 +160,7 @@ def _write_usage(*_: Any) -> None:
 
 
 def _read_times(thread: str) -> tuple[int, int]:
-    """Nanoseconds that a thread ran, and that it was queued."""
+    """Return the nanoseconds that a thread ran, and that it was queued."""
     file = os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY)  # `open` takes twice as long
     try:
         ran, queued = os.read(file, _MOST_BYTES).split()[:2]

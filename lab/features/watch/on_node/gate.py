@@ -1,4 +1,4 @@
-"""Holds the script before each of its calls until whoever watches the run step by step lets it go on."""
+"""Hold the script before each of its calls until the person who watches the run releases it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ....node.recorder.journal import journal
 
 
 class Gate:
-    """Open until it is given a pipe, on which the agent says up to which call the script may go."""
+    """Open until it gets a pipe; the agent then sends the index of the last released call."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -26,7 +26,7 @@ class Gate:
         self._fd, self.closed = fd, True
 
     def wait(self, call: int) -> None:
-        """Return when the call of this index may begin; at once where nobody is there any more to say so."""
+        """Return when the call of this index may begin; at once if no agent is left to release it."""
         with self._lock:
             while self.closed and self._allowed < call:
                 try:
@@ -39,11 +39,11 @@ class Gate:
 
 
 gate = Gate()
-"""That of this process."""
+"""The gate of this process."""
 
 
 def close_gate(spec: dict[str, Any]) -> None:
-    """Hold the calls of a worker that is started for it; only the recorder in Python can."""
+    """Hold the calls of a stepped worker; this needs the recorder in Python."""
     if spec.get("step_fd") is not None:
         recorder.use_python()
         gate.close(spec["step_fd"])

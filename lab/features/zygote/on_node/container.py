@@ -1,9 +1,8 @@
-"""The zygote of a cluster of containers: imports torch once, and forks the agents of nodes into them.
+"""The zygote of a cluster of containers: imports torch once, and forks agents into the nodes.
 
-It lives in a container of its own, beside those of the nodes, from which none of it can be seen: it is in the machine's
-namespace of processes and they are not, and it has no network. It is asked over its standard input, see
-`entering`. An agent that it made is no child of it: it lives and dies with the first process of its node,
-and may do what that may.
+It has its own container next to the nodes, and the nodes cannot see it: it is in the machine's PID namespace, they are
+not, and it has no network. Requests come over standard input, see `entering`. A forked agent is no child of the
+zygote: it ends with the first process of its node, and has the privileges of that process.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ _CHUNK_BYTES = 1 << 16
 _LONGEST_PROBLEM = 1000
 _FIRST_PID = 1
 _ARRIVED = signal.SIGUSR1
-"""By it an agent tells the first process of its node who it is."""
+"""The signal by which an agent reports itself to the first process of its node."""
 
 
 def main(archive: bytes) -> NoReturn:
-    """Import what all agents and their scripts need, then do what is asked until nobody can ask any more.
+    """Import the modules of agents and scripts, then serve requests until no client is left.
 
     Args:
-        archive: a tar of what an agent's folder of code holds.
+        archive: A tar of an agent's folder of code.
     """
     files = _content(archive)
     own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     warm.import_torch()
-    warm.prepare_for_forks()  # once for all nodes, and not by each after the first script that needs it
+    warm.prepare_for_forks()  # once for all nodes, instead of once per node after the first script that needs it
     open_on_image, reader = leftovers.open_on_image(), wire.LineReader()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who has forked an agent is gone at once: its node would see it
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies: the node would see the process that forked its agent
     while chunk := os.read(0, _CHUNK_BYTES):
         for asked in [one for one in reader.feed(chunk) if isinstance(one, Enter)]:
             try:
@@ -64,9 +63,9 @@ def _answer(stream: int, answer: Entered) -> None:
 
 
 def _enter(first: FirstProcess, files: Mapping[str, bytes], open_on_image: tuple[str, ...]) -> NoReturn:
-    """In a child of the zygote that is in the node's namespace of processes: go there, and fork the agent.
+    """In a child of the zygote, inside the node's PID namespace: enter the node, and fork the agent.
 
-    Its parent is none of that namespace, so when this process ends the first one of the node becomes the agent's.
+    The parent is outside of that namespace, so when this process ends, the node's first process adopts the agent.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     stream = 1
@@ -101,7 +100,7 @@ def _enter(first: FirstProcess, files: Mapping[str, bytes], open_on_image: tuple
 
 
 def _content(archive: bytes) -> dict[str, bytes]:
-    """What is in a tar, by path."""
+    """Return the contents of a tar, by path."""
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         opened = ((entry.name, tar.extractfile(entry)) for entry in tar)
         return {name: file.read() for name, file in opened if file is not None}

@@ -1,4 +1,4 @@
-"""How another process becomes one of a container: its first process, what that may do, and who is asked for that."""
+"""Enter a container from another process: its namespaces, its privileges, and the request to do so."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CAPABILITIES = 64
 _VERSION_3 = 0x20080522
 _INSTRUCTION_BYTES = 8
 _SAME = ("Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp")
-"""Lines of /proc/PID/status that say what a process may do."""
+"""Lines of /proc/PID/status with the privileges of a process."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
@@ -33,23 +33,23 @@ class _Program(ctypes.Structure):
 
 
 class Unlike(Exception):
-    """A process cannot be made what another one is; the message says why."""
+    """A process cannot get the same privileges as another one; the message says why."""
 
 
 def read_privileges(status: str) -> dict[str, str]:
-    """What a process may do, from the text of /proc/PID/status."""
+    """Return the privileges of a process, from the text of /proc/PID/status."""
     pairs = (line.partition(":")[::2] for line in status.splitlines())
     return {name: value.strip() for name, value in pairs if name in _SAME}
 
 
 def filters_of(pid: int) -> list[bytes]:
-    """The filters of system calls of a process, the oldest first; it stands still for a moment.
+    """Return the seccomp filters of a process, the oldest first; the process is stopped for a moment.
 
-    It takes CAP_SYS_ADMIN, no filter of one's own, and a kernel that can save and restore processes
+    The caller needs CAP_SYS_ADMIN, no filter itself, and a kernel that can checkpoint and restore processes
     (CONFIG_CHECKPOINT_RESTORE).
 
     Raises:
-        OSError: they cannot be had.
+        OSError: The kernel does not return them.
     """
     _ptrace(_PTRACE_SEIZE, pid)
     try:
@@ -69,21 +69,21 @@ def filters_of(pid: int) -> list[bytes]:
 
 
 def adopt_privileges(wanted: dict[str, str], filters: list[bytes]) -> None:
-    """Give up all that a process with these privileges has not; for good.
+    """Give up all privileges that another process does not have, permanently.
 
     Args:
-        wanted: what `privileges` says of that process.
-        filters: its filters of system calls.
+        wanted: Result of `read_privileges` for that process.
+        filters: Its seccomp filters.
 
     Raises:
-        Unlike: this process did not become what that one is.
-        OSError: the kernel refused a step.
+        Unlike: This process did not get the same privileges.
+        OSError: The kernel refused a step.
     """
     os.setgroups([int(group) for group in wanted["Groups"].split()])
     bounding = int(wanted["CapBnd"], 16)
     for capability in range(_CAPABILITIES):
         if not bounding >> capability & 1:
-            _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # refuses numbers that this kernel does not know
+            _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # the kernel refuses numbers that it does not know
     _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     _set_capabilities(*(int(wanted[name], 16) for name in ("CapEff", "CapPrm", "CapInh")))
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
@@ -94,7 +94,7 @@ def adopt_privileges(wanted: dict[str, str], filters: list[bytes]) -> None:
         became = read_privileges(file.read())
     for name, value in wanted.items():
         if became.get(name) != value:
-            raise Unlike(f"its agent would have {name} {became.get(name)}, not {value} as its first process has")
+            raise Unlike(f"its agent would have {name} {became.get(name)}, but its first process has {value}")
 
 
 def _set_capabilities(effective: int, permitted: int, inheritable: int) -> None:
@@ -123,21 +123,21 @@ def _error(what: str) -> OSError:
 
 
 GROUPS = "/machine/cgroup"
-"""Where the control groups of the machine are mounted for who enters containers."""
+"""Where the control groups of the machine are mounted in the zygote."""
 _NAMESPACES = ("cgroup", "ipc", "net", "uts", "mnt")
-"""In the order in which they are entered: what is in the last decides which files are seen."""
+"""In the order of entering: the last one decides which files are visible."""
 
 
 class FirstProcess:
     """The first process of a container.
 
     Args:
-        pid: as the machine numbers it.
-        container: the engine's id of the container; found in the names of its control groups.
+        pid: As the machine numbers it.
+        container: The engine's id of the container, which is part of the names of its control groups.
 
     Raises:
-        OSError: it has ended.
-        Unlike: it is not that container's first process.
+        OSError: It has ended.
+        Unlike: It is not that container's first process.
     """
 
     def __init__(self, pid: int, container: str) -> None:
@@ -147,37 +147,37 @@ class FirstProcess:
         if container not in self.groups or not re.search(r"^NSpid:.*\t1$", self.read("status"), re.MULTILINE):
             raise Unlike(f"process {pid} is not its first one")
         if os.readlink("ns/user", dir_fd=self._folder) != os.readlink("/proc/self/ns/user"):
-            raise Unlike("it is in another ns/user than who should enter it")
+            raise Unlike("its user namespace is not that of the zygote")
         if _label(f"/proc/self/fd/{self._folder}/attr/current") != _label("/proc/self/attr/current"):
-            raise Unlike("it is in another attr/current than who should enter it")
+            raise Unlike("its security label is not that of the zygote")
 
     def read(self, name: str) -> str:
-        """What /proc has of it under a name."""
+        """Return a file of it in /proc."""
         with open(self.open(name), encoding="utf-8", errors="surrogateescape") as file:
             return file.read()
 
     def open(self, name: str, flags: int = os.O_RDONLY) -> int:
-        """A descriptor of what /proc has of it under a name."""
+        """Return a descriptor of a file of it in /proc."""
         return os.open(name, flags | os.O_CLOEXEC, dir_fd=self._folder)
 
     def environment(self) -> dict[str, str]:
-        """The variables that it was started with."""
+        """Return its initial environment."""
         pairs = (entry.partition("=") for entry in self.read("environ").split("\0") if entry)
         return {name: value for name, _, value in pairs}
 
     def streams(self) -> list[int]:
-        """Its standard input, output and error, opened anew."""
+        """Return its standard input, output, and error, opened again."""
         return [self.open(f"fd/{number}", os.O_WRONLY if number else os.O_RDONLY) for number in range(3)]
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close its descriptor."""
         os.close(self._folder)
 
     def join_groups(self) -> None:
-        """Move this process into its control groups: what it makes from now on is charged to them.
+        """Move this process into its control groups, so that they account for everything that follows.
 
         Raises:
-            OSError: one of them is not to be found.
+            OSError: One of them does not exist.
         """
         with open("/proc/self/cgroup") as own:
             wanted = [*groups_to_join(self.groups, own.read(), hybrid=os.path.isdir(f"{GROUPS}/unified"))]
@@ -186,7 +186,7 @@ class FirstProcess:
                 file.write("0")
 
     def enter(self) -> None:
-        """Go where it is: into its namespaces, and to the top of its file system."""
+        """Enter its namespaces and the root of its file system."""
         root, namespaces = self.open("root"), [self.open(f"ns/{name}") for name in _NAMESPACES]
         for namespace in namespaces:
             enter_namespace(namespace)
@@ -195,7 +195,7 @@ class FirstProcess:
 
 
 def _label(path: str) -> str:
-    """What a security module calls a process; empty where there is none."""
+    """Return the security label of a process; empty without a security module."""
     try:
         with open(path) as file:
             return file.read()
@@ -204,18 +204,18 @@ def _label(path: str) -> str:
 
 
 def enter_namespace(descriptor: int) -> None:
-    """Go into a namespace; into one of processes, only those go that this process makes from now on."""
+    """Enter a namespace; for a PID namespace, only future child processes enter."""
     if _libc.setns(descriptor, 0):
         raise _error("setns")
 
 
 def groups_to_join(theirs: str, own: str, *, hybrid: bool) -> Iterator[str]:
-    """The folders of control groups that a process has to join to be where another one is; they may be missing.
+    """Return the folders of the control groups of another process; they may be missing.
 
     Args:
         theirs: /proc/PID/cgroup of the other process.
-        own: that of this process: hierarchies in which both are in one group are left out.
-        hybrid: whether the machine has hierarchies of version 1 beside that of version 2.
+        own: That of this process; hierarchies in which both have the same group are left out.
+        hybrid: Whether the machine has hierarchies of version 1 next to version 2.
     """
     for line in theirs.splitlines():
         if line not in own.splitlines():
@@ -224,16 +224,16 @@ def groups_to_join(theirs: str, own: str, *, hybrid: bool) -> Iterator[str]:
 
 
 class Enter(Message):
-    """Asks for the agent of a node."""
+    """A request for the agent of a node."""
 
     pid: int
-    """Of the node's first process, as the machine numbers it."""
+    """The node's first process, as the machine numbers it."""
     container: str
     """The engine's id of the node."""
 
 
 class Entered(Message):
-    """The agent is in its node, or why it is not."""
+    """The answer: the agent is in its node, or why it is not."""
 
     container: str
     problem: str = ""
