@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -23,7 +24,7 @@ def catalogue() -> str:
 
 
 def catalogue_text(folder: Path, scenarios: Mapping[Path, Scenario], chapters: Mapping[str, Sequence[str]]) -> str:
-    """Every scenario with its size and what it teaches.
+    """Every scenario with its size and what it is about.
 
     Args:
         folder: what the paths are relative to.
@@ -36,24 +37,33 @@ def catalogue_text(folder: Path, scenarios: Mapping[Path, Scenario], chapters: M
         "",
         f"{len(by_name)} lessons, in the order of a learning path; the first 15 are the essentials. Each is a YAML "
         "file and a script of plain PyTorch.",
-        "`lab learn NAME` shows the script, asks for your prediction, runs it, and shows whether your prediction held.",
-        "`lab learn` alone shows your progress. `lab run @NAME` runs a lesson without the question. Numbers in",
-        "parentheses are nodes, or nodes x ranks per node.",
+        "`lab learn NAME` asks for your prediction, runs the lesson, and compares. `lab learn` shows your progress.",
+        "`lab run @NAME` runs a lesson without the question.",
         "",
     ]
     rest = sorted(by_name.keys() - set(chain(*chapters.values())))
     more = {"More" if chapters else "All": rest} if rest else {}
     for chapter, names in {**chapters, **more}.items():
         rows = [_row(folder, name, by_name[name]) for name in names if name in by_name]
-        lines += [f"## {escape_markdown(chapter)}", "", *rows, ""]
+        head = ["|lesson|nodes|what it is about|", "|---|---|---|"]
+        lines += [f"## {escape_markdown(chapter)}", "", *head, *rows, ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _row(folder: Path, name: str, scenario: Scenario) -> str:
-    nodes = str(scenario.nodes or "any")
-    size = nodes if (scenario.nproc_per_node or 1) == 1 else f"{nodes}x{scenario.nproc_per_node}"
-    outcome = (
-        f"*{capitalize_first(scenario.expect.verdict)} on purpose.* " if scenario.expect.verdict != "passed" else ""
-    )
+    verdict = scenario.expect.verdict
+    outcome = f"*{capitalize_first(verdict)} on purpose.* " if verdict != "passed" else ""
     link = f"[{escape_markdown(scenario.name)}](../{quote(folder.name)}/{quote(name)})"
-    return " ".join(f"- {link} ({size}): {outcome}{escape_markdown(scenario.learn, code=True)}".split())
+    about = escape_markdown(first_sentence(scenario.learn), code=True).replace("|", "\\|")
+    return " ".join(f"|{link}|{size_text(scenario)}|{outcome}{about}|".split())
+
+
+def size_text(scenario: Scenario) -> str:
+    """The nodes of a scenario, or nodes x ranks on each."""
+    nodes = str(scenario.nodes or "any")
+    return nodes if (scenario.nproc_per_node or 1) == 1 else f"{nodes}x{scenario.nproc_per_node}"
+
+
+def first_sentence(text: str) -> str:
+    """What stands before the first full stop that ends a sentence."""
+    return re.split(r"(?<=[.?!])\s+(?=[A-Z])", " ".join(text.split()), maxsplit=1)[0]

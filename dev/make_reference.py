@@ -70,7 +70,7 @@ def reference(page: str) -> str:
         f"with {_words(LAB_PREFIXES, 'or')}, but for {_words(SETTABLE)}, which say how [traces](trace.md) are made, "
         "and what seed [`lab test`](ci.md) gives.",
         "arithmetic": f"- **Arithmetic**: a string that is a Python expression and uses at least one of "
-        f"{_words(VARIABLES)}. Allowed are numbers, text, lists, comparisons, `if`/`else`, comprehensions, f-strings "
+        f"{_words(VARIABLES)}. Allowed are numbers, text, lists, comparisons, `if`/`else`, comprehensions, f-strings, "
         f"and {_words(FUNCTIONS)}. It is computed on the host by a safe evaluator, within bounds on time and size.",
     }
     return _with(page, parts)
@@ -230,7 +230,7 @@ def _docstrings_in(declared: type) -> dict[str, str]:
 
 def _words(names: tuple[str, ...], last: str = "and") -> str:
     quoted = [f"`{name}`" for name in names]
-    return f"{', '.join(quoted[:-1])} {last} {quoted[-1]}" if len(quoted) > 1 else quoted[0]
+    return f" {last} ".join(quoted) if len(quoted) < 3 else f"{', '.join(quoted[:-1])}, {last} {quoted[-1]}"
 
 
 PAGES = {

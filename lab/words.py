@@ -119,7 +119,7 @@ def name_link(one: str, other: str) -> str:
 
 
 def name_ranks(ranks: Iterable[int]) -> str:
-    """Name ranks: `rank 3`, `ranks 0, 1 and 5`, `ranks 0-3 and 7`, `ranks 0, 8, …, 248 (every 8th)`."""
+    """Name ranks: `rank 3`, `ranks 0, 1, and 5`, `ranks 0-3 and 7`, `ranks 0, 8, …, 248 (every 8th)`."""
     ranks = sorted(ranks)
     return f"rank{'s' if len(ranks) > 1 else ''} {_few_spans(ranks)}" if ranks else "no rank"
 
@@ -145,7 +145,7 @@ def _first_spans(numbers: Sequence[int], prefix: str = "") -> list[str]:
 
 
 def name_nodes(names: Iterable[str]) -> str:
-    """Name nodes: `node0, node2 and other`; combine neighbours: `node0-node255`."""
+    """Name nodes: `node0, node2, and other`; combine neighbours: `node0-node255`."""
     numbered: dict[str, list[int]] = {}
     others = []
     for name in dict.fromkeys(names):
@@ -192,9 +192,9 @@ def rank_spans(ranks: Iterable[int], prefix: str = "") -> list[str]:
 
 
 def join_words(words: Iterable[str]) -> str:
-    """Join distinct words in their order: `a`, `a and b`, `a, b and c`."""
+    """Join distinct words in their order: `a`, `a and b`, `a, b, and c`."""
     words = list(dict.fromkeys(word for word in words if word))
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""
+    return " and ".join(words) if len(words) < 3 else f"{', '.join(words[:-1])}, and {words[-1]}"
 
 
 def format_ordinal(number: int) -> str:

@@ -144,6 +144,14 @@ def disk_folder() -> Iterator[Path]:
 
 
 @pytest.fixture
+def torch_stub(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes of local clusters that the test makes import a stub of torch: for scripts that do not import it."""
+    if not request.config.getoption("--long"):
+        before = os.environ.get("PYTHONPATH")
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(ROOT / "tests" / "stub"), before))))
+
+
+@pytest.fixture
 def lab(engine: object, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Run the command line in this process, on the test's engine: returns exit code, output, and errors."""
     from lab.cli.main import main
@@ -169,6 +177,9 @@ def group_of(item: pytest.Item, tier: str) -> str:
     shared = [engine for engine in ELSEWHERE if item.get_closest_marker(engine)]
     if tier in ("engines", "hostile") and shared:
         return f"{tier}-{shared[0]}"
+    for fixture in ("shaped", "small_cluster"):  # clusters of one shape each
+        if fixture in getattr(item, "fixturenames", ()):
+            return f"{tier}-{fixture}"
     if tier == "engines" and (item.get_closest_marker("trains") or "lesson" in getattr(item, "fixturenames", ())):
         return "engines-local"
     return tier if tier in ("docker", "browser") else ""

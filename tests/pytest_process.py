@@ -17,4 +17,5 @@ def pytest_words(*words: str) -> list[str]:
 def pytest_environment() -> dict[str, str]:
     """What is around that process: nothing of the pytest that runs this test."""
     mine = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    return {**mine, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    path = os.pathsep.join(filter(None, (mine.get("PYTHONPATH"), str(ROOT))))
+    return {**mine, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}

@@ -112,10 +112,10 @@ def test_a_written_short_duration_reads_as_nearly_the_same(seconds: float) -> No
         ([3], "rank 3"),
         ([2, 0], "ranks 0 and 2"),
         ([0, 1], "ranks 0 and 1"),
-        ([0, 1, 5], "ranks 0, 1 and 5"),
+        ([0, 1, 5], "ranks 0, 1, and 5"),
         (range(8), "ranks 0-7"),
         ([0, 1, 2, 3, 7], "ranks 0-3 and 7"),
-        ([0, 1, 2, 5, 7, 8, 9], "ranks 0-2, 5 and 7-9"),
+        ([0, 1, 2, 5, 7, 8, 9], "ranks 0-2, 5, and 7-9"),
     ],
 )
 def test_ranks_are_named_shortly(ranks: list[int], text: str) -> None:
@@ -126,11 +126,11 @@ def test_ranks_are_named_shortly(ranks: list[int], text: str) -> None:
     ("ranks", "text"),
     [
         ({*range(256)} - {127}, "ranks 0-126 and 128-255"),
-        (range(0, 16, 2), "ranks 0, 2, 4, 6, 8, 10, 12 and 14"),
+        (range(0, 16, 2), "ranks 0, 2, 4, 6, 8, 10, 12, and 14"),
         (range(0, 256, 2), "ranks 0, 2, …, 254 (every 2nd)"),
         (range(3, 256, 8), "ranks 3, 11, …, 251 (every 8th)"),
-        ([*range(0, 100, 5), 255], "ranks 0, 5, 10, 15, 20, 25, 30 and 14 more"),
-        ([0, 5, 10, 15, 20, 25, *range(40, 60), 70, 255], "ranks 0, 5, 10, 15, 20, 25, 40-59 and 2 more"),
+        ([*range(0, 100, 5), 255], "ranks 0, 5, 10, 15, 20, 25, 30, and 14 more"),
+        ([0, 5, 10, 15, 20, 25, *range(40, 60), 70, 255], "ranks 0, 5, 10, 15, 20, 25, 40-59, and 2 more"),
     ],
 )
 def test_many_ranks_take_no_more_room_than_a_few(ranks: Iterable[int], text: str) -> None:

@@ -15,7 +15,7 @@ from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "lab exec [options] NODE [--] COMMAND [ARGUMENTS]"
     parser.epilog = "Put options of lab before COMMAND: everything after it belongs to the command."
-    shared.add_options(parser, "node", help="node0, node1, ... or its number", complete="nodes")
+    shared.add_options(parser, "node", help="node0, node1, ..., or its number", complete="nodes")
     parser.set_defaults(rest=[], own_words=1)
     shared.add_options(parser, "--name", "--engine")
 

@@ -58,7 +58,7 @@ def check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise UsageError(
             f"{name!r} is not a valid name of a cluster",
-            "use up to 40 lower-case letters, digits and '-', a letter or digit first",
+            "use up to 40 lower-case letters, digits, and '-', a letter or digit first",
         )
     return name
 

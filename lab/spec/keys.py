@@ -18,8 +18,8 @@ from lab.words import join_words
 
 _SCRIPT = "the path of a script next to this file, such as train.py"
 _CHECK = "file.py:function, both in the folder of the script"
-_OUTPUT = "a file, a folder or a pattern below the working folder, such as out or '*.pt'"
-_OUTPUTS = "a list of files, folders and patterns below the working folder, such as [out, '*.pt'], or false"
+_OUTPUT = "a file, a folder, or a pattern below the working folder, such as out or '*.pt'"
+_OUTPUTS = "a list of files, folders, and patterns below the working folder, such as [out, '*.pt'], or false"
 _BELOW = r"^(?!/)(?!(.*/)?\.\.(/|$))"
 """Start of a relative path without `..`, for the schema."""
 _CHECK_MAX_BYTES = 1024 * 1024
@@ -166,7 +166,7 @@ _VARIABLE = "[A-Za-z_][A-Za-z0-9_]*"
 def variable_problem(name: str) -> str:
     """Explain why a scenario cannot set a variable of this name; empty if it can."""
     if not re.fullmatch(_VARIABLE, name):
-        return f"found the name {reading.clip_repr(name)}; allowed: letters, digits and _, no digit first"
+        return f"found the name {reading.clip_repr(name)}; allowed: letters, digits, and _, no digit first"
     if name in LAB_VARIABLES or (name.startswith(LAB_PREFIXES) and name not in SETTABLE):
         return f"found {name}, which the lab sets itself; allowed: any other variable"
     return ""
@@ -239,7 +239,7 @@ def checked_folders(data: Mapping[str, str | Path]) -> dict[str, Path]:
 
 def data_name_problem(name: str) -> str:
     """Explain why data cannot have this name; empty if it can."""
-    allowed = "letters, digits, '.', - and _, up to 63, a letter or digit first"
+    allowed = "letters, digits, '.', -, and _, up to 63, a letter or digit first"
     return "" if re.fullmatch(_DATA_NAME, name) else f"found the name {reading.clip_repr(name)}; allowed: {allowed}"
 
 
@@ -325,7 +325,7 @@ def parse_volume(text: str, folder: Path) -> Volume:
         meant = _near_path(path, reading.names_in(path.parent))
         raise UsageError(f", but {reading.clip_repr(str(path), 1000)} does not exist on this host{meant}")
     if (problem := own_folder(target)) and target != str(path):
-        raise UsageError(f", but {problem}: mount it in /data, /mnt or a folder that nodes do not have")
+        raise UsageError(f", but {problem}: mount it in /data, /mnt, or a folder that nodes do not have")
     return Volume(source=path, target=target, read_only=mode == "ro")
 
 

@@ -13,9 +13,9 @@ from lab.errors import UsageError
 from lab.spec.reading import NUMBER, QUOTABLE, TRUE, InvalidError, Reading, Value, did_you_mean
 from lab.words import clip_end
 
-DURATIONS_ALLOWED = "a duration such as 500ms, 60s, 2m or 1h, or a plain number of seconds"
-AGES_ALLOWED = "an age such as 30m, 12h, 7d or 4w"
-SIZES_ALLOWED = "a size such as 100k, 512MB or 1GiB (k, M, G, T: powers of 1000; Ki, Mi, Gi, Ti: of 1024), or bytes"
+DURATIONS_ALLOWED = "a duration such as 500ms, 60s, 2m, or 1h, or a plain number of seconds"
+AGES_ALLOWED = "an age such as 30m, 12h, 7d, or 4w"
+SIZES_ALLOWED = "a size such as 100k, 512MB, or 1GiB (k, M, G, T: powers of 1000; Ki, Mi, Gi, Ti: of 1024), or bytes"
 
 _SECONDS = {"": 1, "ms": 1e-3, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
 _AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -157,11 +157,11 @@ def name_kind() -> Kind:
     def suggest(word: str) -> str:
         return f" (did you mean {make_slug(word)!r}?)" if re.search("[A-Za-z0-9]", word) else ""
 
-    return matching_text("lower-case letters, digits, - and _, up to 63, a letter or digit first", _NAME, suggest)
+    return matching_text("lower-case letters, digits, -, and _, up to 63, a letter or digit first", _NAME, suggest)
 
 
 def make_slug(word: str) -> str:
-    """Turn a word into a valid name: lower case, with - for everything except letters, digits, - and _."""
+    """Turn a word into a valid name: lower case, with - for everything except letters, digits, -, and _."""
     return re.sub(r"[^a-z0-9_-]+", "-", word.lower()).strip("-_")[:63] or "scenario"
 
 

@@ -1,4 +1,4 @@
-"""Who a process group is: its name, rank and size.
+"""Who a process group is: its name, rank, and size.
 
 torch's own class asks its backends for these, of which a group that is written in Python has none.
 """

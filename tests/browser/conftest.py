@@ -49,7 +49,7 @@ Kept = dict[tuple[int, int, str], Page]
 
 @pytest.fixture(scope="session")
 def kept_pages(chromium: Browser) -> Kept:
-    """Empty pages that tests left, by width, height and colour scheme; a new one costs a process of the browser."""
+    """Empty pages that tests left, by width, height, and colour scheme; a new one costs a process of the browser."""
     return {}
 
 
@@ -57,13 +57,22 @@ def kept_pages(chromium: Browser) -> Kept:
 def open_page(chromium: Browser, kept_pages: Kept) -> Generator[Callable[..., Page]]:
     """Opens a page from disk, `at` a place of it; whatever it logs as an error fails the test.
 
+    Folded sections are unfolded, unless the page is to stay `folded`.
+
     `page.asked` holds every address that the page asked for besides its own.
     """
     opened: list[tuple[tuple[int, int, str] | None, Page]] = []
     wrong: list[str] = []
 
     def open_one(
-        path: Path, *, at: str = "", width: int = 1280, height: int = 900, color_scheme: str = "light", **options: Any
+        path: Path,
+        *,
+        at: str = "",
+        width: int = 1280,
+        height: int = 900,
+        color_scheme: str = "light",
+        folded: bool = False,
+        **options: Any,
     ) -> Page:
         key = None if options else (width, height, color_scheme)
         page = kept_pages.pop(key, None) if key else None
@@ -80,6 +89,8 @@ def open_page(chromium: Browser, kept_pages: Kept) -> Generator[Callable[..., Pa
         page.asked, page.wrong = [], wrong
         page.goto(path.as_uri() + at)
         page.wait_for_selector("html[data-ready]")
+        if not folded:
+            page.evaluate("document.querySelectorAll('details.fold').forEach(one => { one.open = true })")
         return page
 
     yield open_one

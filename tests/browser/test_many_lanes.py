@@ -42,7 +42,7 @@ def test_the_lane_that_ranks_share_tells_who_was_in_a_call_and_when(page: Page):
     page.mouse.move(*shared(page, 10))
     tip = page.get_by_role("tooltip")
     expect(tip).to_contain_text("waited 20 ms for rank 7")
-    expect(tip).to_contain_text("so did ranks 1-6, 8-29 and 31-39, between 0 s and 30 ms")
+    expect(tip).to_contain_text("so did ranks 1-6, 8-29, and 31-39, between 0 s and 30 ms")
     page.mouse.move(*shared(page, 63.5, ticks=True))
     expect(tip).to_contain_text("rank 35")
 

@@ -1,4 +1,4 @@
-"""`lab show --steps` and `--step`: the same as text, JSON and SVG, and a sentence for what cannot be shown."""
+"""`lab show --steps` and `--step`: the same as text, JSON, and SVG, and a sentence for what cannot be shown."""
 
 from __future__ import annotations
 

@@ -534,7 +534,7 @@ def test_a_run_that_goes_on_is_never_removed(lab):
         (["--keep", "3"], "need --prune"),
         (["--dry-run"], "need --prune"),
         (["--prune", "--keep", "-1"], "a whole number, 0 or more"),
-        (["--prune", "--older-than", "7"], "an age such as 30m, 12h, 7d or 4w"),
+        (["--prune", "--older-than", "7"], "an age such as 30m, 12h, 7d, or 4w"),
     ],
 )
 def test_pruning_that_says_not_what_is_refused(lab, words: list[str], sentence: str):

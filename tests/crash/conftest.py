@@ -26,6 +26,7 @@ from lab import polling
 from tests.short import SHORT
 
 ROOT = Path(__file__).resolve().parents[2]
+STUB = ROOT / "tests" / "stub"
 TOKEN = "LAB_TEST_TOKEN"
 HOLD = """
 import os, time
@@ -233,7 +234,12 @@ def read(path: str) -> bytes:
         return b""
 
 
-def make_lab(engine: str, folder: Path) -> Lab:
+def make_lab(engine: str, folder: Path, asking: pytest.FixtureRequest | None = None) -> Lab:
+    """Make a command line. Local nodes import a stub of torch, unless the asking test is marked `torch`.
+
+    The import of torch is most of what a local cluster costs. The long run always imports the real torch.
+    """
+    stub = asking is not None and not asking.node.get_closest_marker("torch") and not asking.config.getoption("--long")
     token = uuid.uuid4().hex[:8]
     home = Path(tempfile.mkdtemp(prefix="lab-", dir=SHORT))
     notes = folder / "said"
@@ -243,7 +249,7 @@ def make_lab(engine: str, folder: Path) -> Lab:
     (folder / "here").mkdir()
     env = {
         **{name: value for name, value in os.environ.items() if not name.startswith("LAB_")},
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": f"{STUB}{os.pathsep}{ROOT}" if stub and engine == "local" else str(ROOT),
         "XDG_STATE_HOME": str(folder / "state"),
         "LAB_LOCAL_HOME": str(home),
         "TMPDIR": str(temporary),
@@ -283,15 +289,15 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
     """The command line on each engine; when the test is over nothing may be left that `lab down` does not remove."""
     if request.param == "docker":
         request.getfixturevalue("node_image")
-    lab = make_lab(request.param, tmp_path)
+    lab = make_lab(request.param, tmp_path, request)
     yield lab
     assert put_away(lab) == []
 
 
 @pytest.fixture
-def local_lab(tmp_path: Path) -> Iterator[Lab]:
+def local_lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
     """The command line on the local engine."""
-    lab = make_lab("local", tmp_path)
+    lab = make_lab("local", tmp_path, request)
     yield lab
     assert put_away(lab) == []
 
@@ -305,7 +311,7 @@ def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         if engine not in labs:
             if engine == "docker":
                 request.getfixturevalue("node_image")
-            labs[engine] = make_lab(engine, tmp_path_factory.mktemp(engine))
+            labs[engine] = make_lab(engine, tmp_path_factory.mktemp(engine), request)
         return labs[engine]
 
     yield keep

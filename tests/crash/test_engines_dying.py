@@ -226,6 +226,7 @@ def without_torch(local_lab: Lab, tmp_path: Path) -> Lab:
     local_lab.python = [sys.executable]
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("choice", ["auto", "local"])
 @pytest.mark.parametrize("verb", ["up", "run", "doctor"])
 def test_without_docker_and_without_torch_a_fix_is_named(without_torch: Lab, verb: str, choice: str):

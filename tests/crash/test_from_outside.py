@@ -13,6 +13,8 @@ import pytest
 
 from tests.crash.conftest import Command, Lab
 
+pytestmark = pytest.mark.torch
+
 TOGETHER = """
 import os, time
 import torch

@@ -84,7 +84,8 @@ def test_up_after_a_killed_down_makes_the_cluster_at_once_and_says_why_and_down_
     assert lab.leftovers() == []
 
 
-@pytest.mark.parametrize("then", first(["run"], "test"))
+@pytest.mark.long
+@pytest.mark.parametrize("then", ["run", "test"])
 def test_whatever_comes_after_a_killed_down_ends_what_it_began(docker_lab: Lab, then: str) -> None:
     lab = docker_lab
     assert lab("up", "--nodes", "1").code == 0

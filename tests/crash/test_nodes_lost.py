@@ -28,6 +28,7 @@ def after_the_loss(lab):
     return lab, run.end()
 
 
+@pytest.mark.torch
 def test_a_killed_node_is_named_as_the_culprit(after_the_loss):
     lab, ended = after_the_loss
     assert ended.code == 1

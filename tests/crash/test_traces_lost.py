@@ -8,6 +8,8 @@ import pytest
 
 from tests.crash.conftest import wait_until
 
+pytestmark = pytest.mark.torch
+
 MEETS = """
 import os
 import time

@@ -373,7 +373,7 @@ def test_a_hung_culprit_brings_the_innermost_frames_of_its_stack(record: Record)
         ([3], "rank 3"),
         ([2, 0], "ranks 0 and 2"),
         ([0, 1], "ranks 0 and 1"),
-        ([0, 1, 5], "ranks 0, 1 and 5"),
+        ([0, 1, 5], "ranks 0, 1, and 5"),
         ([4, 5, 6, 7], "ranks 4-7"),
     ],
 )

@@ -177,6 +177,7 @@ def test_two_clusters_live_side_by_side(run: Run, cluster: Cluster, shaped: Clus
 # -- a cluster of its own
 
 
+@pytest.mark.usefixtures("torch_stub")
 @pytest.mark.local_first
 def test_a_failed_run_without_a_cluster_removes_its_cluster_too(engine: str, tmp_path: Path) -> None:
     script = written(tmp_path / "s", "raise ValueError('bad')")

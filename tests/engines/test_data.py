@@ -30,6 +30,7 @@ except OSError:
 """
 
 
+@pytest.mark.usefixtures("torch_stub")
 def test_ranks_read_a_folder_by_its_name_and_it_is_not_shipped(engine: str, tmp_path: Path) -> None:
     script = written(tmp_path / "s", SCRIPT)
     scenario = script.with_suffix(".yaml")

@@ -72,6 +72,7 @@ def test_what_a_rank_that_fails_has_made_comes_back(run: Run, tmp_path: Path) ->
     assert files(result) == {"rank0/a": 1}
 
 
+@pytest.mark.usefixtures("torch_stub")
 @pytest.mark.local_first
 def test_a_run_without_a_cluster_makes_one_whose_shared_folder_comes_back_and_removes_it(
     engine: str, tmp_path: Path

@@ -58,6 +58,7 @@ def alone(engine: str) -> Cluster:
     return Cluster(name=f"t-{uuid.uuid4().hex[:12]}", engine=engine)  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("torch_stub")
 def test_a_script_names_its_packages_and_they_are_fetched_once(
     engine: str, index: Path, prepared: Callable[[], list[Prepared]], tmp_path: Path
 ) -> None:

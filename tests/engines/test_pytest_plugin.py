@@ -90,6 +90,7 @@ def session(project: Path, *words: str) -> Session:
     return Session(ended.returncode, ended.stdout + ended.stderr, project / "junit.xml")
 
 
+@pytest.mark.usefixtures("torch_stub")
 @pytest.mark.local_first
 def test_a_session_with_tests_and_scenarios(engine: str, project: Path):
     ended = session(project, "--lab-engine", engine, "--lab-report=records")

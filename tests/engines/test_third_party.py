@@ -74,7 +74,8 @@ def typed(tmp_path: Path) -> Typed:
     homes = {"XDG_STATE_HOME": str(tmp_path / "state"), "LAB_LOCAL_HOME": f"/tmp/lab-third-{os.getpid()}"}
 
     def typed(*lines: str, path: Path | None = None) -> list[Ended]:
-        environment = {**os.environ, **homes, "PYTHONPATH": os.pathsep.join(map(str, filter(None, (path, ROOT))))}
+        folders = filter(None, (path, os.environ.get("PYTHONPATH"), ROOT))
+        environment = {**os.environ, **homes, "PYTHONPATH": os.pathsep.join(map(str, folders))}
         command = [sys.executable, "-c", TYPES, *lines]
         done = subprocess.run(
             command, cwd=tmp_path / "work", env=environment, timeout=150, capture_output=True, text=True
@@ -85,6 +86,7 @@ def typed(tmp_path: Path) -> Typed:
     return typed
 
 
+@pytest.mark.usefixtures("torch_stub")
 def test_an_installed_package_adds_an_engine_a_verb_a_key_and_a_finding(typed: Typed, site: Path) -> None:
     def clusters(ended: Ended) -> list[str]:
         return [info["state"] for info in json.loads(ended.output) if info["engine"] == "idle"]

@@ -28,6 +28,7 @@ def test_the_tutorial_is_kept_without_outputs() -> None:
     assert set(notebook.metadata) == {"kernelspec", "language_info"}
 
 
+@pytest.mark.long
 @pytest.mark.local
 def test_the_tutorial_shows_what_it_says(person: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):

@@ -109,6 +109,7 @@ def refused(engine: str, *asked: str) -> str:
     return error.value.message
 
 
+@pytest.mark.usefixtures("torch_stub")
 def test_what_a_wheel_runs_by_itself_runs_as_the_user_of_a_rank_alone(
     engine: str, index: Path, prepared: object, tmp_path: Path
 ) -> None:
@@ -153,6 +154,7 @@ ATTACKS = [
 """What a wheel does in an interpreter that reads its folder."""
 
 
+@pytest.mark.usefixtures("torch_stub")
 def test_a_wheel_does_not_decide_on_the_exit_code(engine: str, index: Path, prepared: object, tmp_path: Path) -> None:
     code = (
         f"import os, sys\nATTACKS = {ATTACKS!r}\n"

@@ -217,7 +217,7 @@ _FOR_FILES = {
 """Top folders of an image in which volumes are allowed: they hold files, and rarely programs."""
 _PATHS = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "CONDA_PREFIX")
 """Variables of an image that name folders of its programs."""
-_BELOW = "mount it in /data, /mnt or another folder that the image does not have"
+_BELOW = "mount it in /data, /mnt, or another folder that the image does not have"
 
 
 def refuse_targets(shape: Shape) -> None:

@@ -18,8 +18,8 @@ except OSError:
 """Fills `can`; it can import the modules of nodes."""
 
 
-_LATE = "delay, jitter, corrupt and reorder"
-_FILTERED = "loss, duplicate, partition, reset and dns"
+_LATE = "delay, jitter, corrupt, and reorder"
+_FILTERED = "loss, duplicate, partition, reset, and dns"
 _NEEDED = (
     ("htb", "htb", "rates", "rates of links", "sch_htb"),
     ("netem", "netem", _LATE, f"{_LATE} of links", "sch_netem"),

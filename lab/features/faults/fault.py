@@ -42,7 +42,7 @@ _LONGEST_S = 720 * 3600
 
 def _scalar() -> Kind:
     """Return the kind of numbers, texts, and booleans."""
-    allowed = "a number, text, true or false"
+    allowed = "a number, text, true, or false"
 
     def read(value: Value) -> Any:
         if value.kind in ("list", "mapping", "nothing"):
@@ -85,7 +85,7 @@ class When(Frozen):
         names = [name for name in _EVENTS if getattr(self, name) is not None]
         is_counted = names in (["op"], ["phase"])
         if len(names) > 1:
-            raise UsageError(f"a fault has one trigger, not {' and '.join(names)}", "write a fault for each trigger")
+            raise UsageError(f"a fault has one trigger, not {join_words(names)}", "write a fault for each trigger")
         if self.equals is not None and self.note is None:
             raise UsageError("`equals` compares a note, but this trigger has no `note`", "add `note: NAME`")
         if self.rank is not None and not names:
@@ -238,7 +238,7 @@ def one_fault() -> Kind:
         if len(data) < len(named):  # the problems of its keys have been reported
             return None
         if len(chosen) != 1:
-            chosen_names = " and ".join(chosen) or "none of them"
+            chosen_names = join_words(chosen) or "none of them"
             raise value.problem(f"found {chosen_names} in one fault; allowed: one of {names}; write a fault for each")
         what = data.pop(f"{chosen[0]}_")  # the name of a kind may be a keyword of Python
         return None if what is None else make_or_refuse(value, lambda: Fault(what=what, **data))

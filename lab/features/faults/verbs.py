@@ -140,7 +140,7 @@ def engine_cell(kind: type[FaultKind], engine: str) -> str:
     return "no" if kind.why_not(engine) else "in runs" if kind.by_worker else "yes"
 
 
-_NODES = "node0, node1, ... or a number"
+_NODES = "node0, node1, ..., or a number"
 _SHOWN = {"list": _list, "heal": _heal, "kinds": _kinds}
 
 

@@ -41,7 +41,7 @@ _NAMED = {
     "engines": Topic("containers or processes: the differences", "local-engine.md"),
     "gpus": Topic("nodes with GPUs, nccl, and untested parts", "gpu.md"),
     "data": Topic("folders that ranks read", "packages.md", "data"),
-    "python": Topic("clusters, runs and lessons from Python", "python-api.md"),
+    "python": Topic("clusters, runs, and lessons from Python", "python-api.md"),
     "github": Topic("a workflow for GitHub Actions", "ci.md", "github-actions"),
     "gitlab": Topic("a pipeline for GitLab", "ci.md", "gitlab"),
     "security": Topic("what a script can and cannot do", "untrusted-scripts.md"),

@@ -26,7 +26,7 @@ from lab.report.table import spans_text
 from lab.words import format_count, format_duration, format_value, name_ranks
 
 ASSETS = Path(__file__).parent / "assets"
-_STYLES = ("base", "verdict", "steps", "timeline", "tables", "lines", "files", "media")
+_STYLES = ("base", "verdict", "steps", "timeline", "tables", "lines", "files", "present", "media")
 """The order matters: later style sheets override earlier ones."""
 _IMPORT = re.compile(r'from "lab/(\w+)"')
 

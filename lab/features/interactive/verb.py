@@ -14,7 +14,7 @@ _SHELL = ["/bin/sh", "-c", "command -v bash >/dev/null && exec bash || exec sh"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    about = "node0, node1, ... or a number (default: node0)"
+    about = "node0, node1, ..., or a number (default: node0)"
     shared.add_options(parser, "node", nargs="?", default="node0", help=about, complete="nodes")
     shared.add_options(parser, "--name", "--engine")
 

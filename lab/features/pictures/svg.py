@@ -23,7 +23,7 @@ _SMALL_LETTER = 6.3
 _WORDS: dict[str, tuple[float, float, float, dict[str, Any]]] = {
     "head": (19, 14, 8, {"font_weight": "bold"}),
     "kind of all": (19, 10, 6.7, {"size": 11, "font_family": _MONO}),
-    "left out": (16, 10, 6.5, {"size": 12}),
+    "left out": (16, 10, 6.5, {"size": 12, "class": "left-out"}),
     "note": (15, 13, _SMALL_LETTER, {"size": 10.5, "font_family": _MONO}),
     "low": (_HEIGHT, 26, 7, {"size": 12.5}),
 }
@@ -96,7 +96,7 @@ def _draw_paragraph(shapes: svg.Shapes, y: float, words: str, letters: int, heig
     """Draw text in lines of at most `letters` below `y`; return the bottom."""
     for one in textwrap.wrap(words, letters):
         y += height
-        svg.draw_text(shapes, 12, y, one, **attributes)
+        svg.draw_text(shapes, 12, y, one, **{"class": "caption", **attributes})
     return y
 
 
@@ -189,7 +189,8 @@ class _Pen(Pen):
 
     def _put_box(self, box: Box, columns: Sequence[float], width: float, x: float, y: float) -> None:
         shapes = self._shapes
-        shapes.add("<g>" + svg.render_tooltip(box.tooltip))
+        origins, target = " ".join(map(str, box.part.origins)), "" if box.part.target is None else box.part.target
+        shapes.add(f'<g data-origins="{origins}" data-target="{target}">{svg.render_tooltip(box.tooltip)}')
         self._paint(box.part, x, y, width)
         svg.draw_text(shapes, x + 5, y + 15, box.label, size=10.5, font_family=_MONO)
         left = x
@@ -222,11 +223,13 @@ class _Pen(Pen):
             svg.draw_rectangle(self._shapes, x + index * share, y, share, _BAND, colour)
 
     def draw_side(self, rank: RankPicture, *, after: bool) -> Drawing:
-        """Draw the side, and store its right edge, where lines begin."""
-        drawing = super().draw_side(rank, after=after)
+        """Draw the side as a group, from which pages present it, and store its right edge, where lines begin."""
+        drawing, colour = super().draw_side(rank, after=after), svg.rank_colour(rank.rank, self.picture.world_size)
         if not after:
             self._ends[rank.rank] = _NAME_WIDTH + drawing.width
-        return drawing
+        head = f'<g data-rank="{rank.rank}" data-side="{"after" if after else "before"}" data-colour="{colour}">'
+        edges = [(0, 0, lambda *_, tag=tag: self._shapes.add(tag)) for tag in (head, "</g>")]
+        return drawing._replace(items=(edges[0], *drawing.items, edges[1]))
 
     def draw_flows(self) -> None:
         """Draw a line from each rank's input to each output that holds a part of it."""

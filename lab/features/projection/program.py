@@ -19,7 +19,7 @@ from lab.features.traffic.traffic import size_of
 from lab.operations import get_operation
 from lab.trace.model import Call, Phase, RankTrace, Trace, calls_within
 from lab.trace.steps import Step
-from lab.words import format_count
+from lab.words import format_count, join_words
 
 
 def waits_of(rank: RankTrace) -> dict[int, Span]:
@@ -354,7 +354,7 @@ def growth_of(program: Program, trace: Trace) -> Growth:
             any(patterns[name] & _GROWING for name in grown - sharded),
             "in other gathers and scatters, each rank contributes as much as recorded, so the total grows",
         ),
-        (others, f"{' and '.join(others)} keep their size, and their number grows"),
+        (others, f"{join_words(others)} keep their size, and their number grows"),
     )
     sentences = tuple(sentence for holds, sentence in assumed if holds)
     return Growth(frozenset(grown), frozenset(sharded), replica, assumed=sentences)

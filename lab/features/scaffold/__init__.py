@@ -1,4 +1,4 @@
-"""Scaffold: a first scenario, test and CI workflow, and the JSON Schema by which editors check scenarios."""
+"""Scaffold: a first scenario, test, and CI workflow, and the JSON Schema by which editors check scenarios."""
 
 from lab.feature import Feature
 

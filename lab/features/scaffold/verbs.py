@@ -18,7 +18,7 @@ from lab.words import join_words
 
 _FOR_EDITORS = b"# yaml-language-server: $schema="
 _FIRST = "first"
-"""The folder of the docs with the first scenario, script and test of a repository; and the name of that scenario."""
+"""The folder of the docs with the first scenario, script, and test of a repository; and the name of that scenario."""
 
 
 def new_scenario(name: str) -> dict[str, bytes]:
@@ -44,7 +44,7 @@ def with_schema(files: Mapping[str, bytes], folder: Path) -> dict[str, bytes]:
 
 def _add_new_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "lab new NAME [--folder FOLDER] | lab new [NAME] --from LESSON [--folder FOLDER]"
-    about = "its name: lower-case letters, digits, - and _ (default: that of the lesson)"
+    about = "its name: lower-case letters, digits, -, and _ (default: that of the lesson)"
     parser.add_argument("name", nargs="?", help=about)
     about = "copy a lesson, such as scatter"
     shared.add_options(parser, "--from", dest="lesson", metavar="LESSON", help=about, complete="lessons")
@@ -57,7 +57,7 @@ def _new(arguments: argparse.Namespace) -> int:
     if not (name or lesson):
         raise UsageError("a new scenario needs a name, or a lesson to copy", "`lab new NAME`, or `--from LESSON`")
     if name and not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,62}", name):
-        raise UsageError(f"{name!r} cannot name a scenario", "use lower-case letters, digits, - and _")
+        raise UsageError(f"{name!r} cannot name a scenario", "use lower-case letters, digits, -, and _")
     folder = arguments.folder or (OWN_FOLDER if OWN_FOLDER.is_dir() else Path())
     texts = with_schema(_copied(find_lesson(lesson), name) if lesson else new_scenario(name), folder)
     own = list(texts)[:2]  # scenario and script; their imports can exist from another lesson

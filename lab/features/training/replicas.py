@@ -410,7 +410,7 @@ class ReplicasKeys(Frozen):
 
     replicas: str | None = key_field(None, choice_kind(("equal",)), "replicas: equal", "not checked")
     """`equal`: what ranks train must be the same on all of them. Compared are the norms of all parameters of each
-    DistributedDataParallel module and of each other optimizer, after its steps 1, 2, 4, 8, ... and the last, within
+    DistributedDataParallel module and of each other optimizer, after its steps 1, 2, 4, 8, ..., and the last, within
     `tolerance`."""
 
 

@@ -1,4 +1,4 @@
-"""Values: results that do not follow from the inputs, NaN and outliers in inputs, and equal inputs of all ranks."""
+"""Values: results that do not follow from the inputs, NaN, and outliers in inputs, and equal inputs of all ranks."""
 
 from lab.feature import Feature
 

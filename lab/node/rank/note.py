@@ -33,7 +33,7 @@ def record_note(name: str, value: Any) -> None:
 
     Args:
         name: name of the value; a scenario's `expect: notes:` refers to it.
-        value: a number, string, list, dict, tensor or array of any shape; tensors become (nested) lists, complex
+        value: a number, string, list, dict, tensor, or array of any shape; tensors become (nested) lists, complex
             numbers `[real, imaginary]`.
 
     Raises:
@@ -100,7 +100,7 @@ def to_plain(value: Any) -> Any:
         return os.fspath(value)
     if type(value).__module__ == "torch":  # dtype, device, Size ...
         return str(value)
-    raise TypeError(f"a note cannot hold {type(value).__name__}: use numbers, strings, lists, dicts or tensors")
+    raise TypeError(f"a note cannot hold {type(value).__name__}: use numbers, strings, lists, dicts, or tensors")
 
 
 def describe_error(rank: int, error: BaseException) -> Raised:

@@ -1,4 +1,4 @@
-"""Every collective gives the values that it should: of every type, shape and layout in memory."""
+"""Every collective gives the values that it should: of every type, shape, and layout in memory."""
 
 from __future__ import annotations
 

@@ -93,6 +93,7 @@ def test_requests_are_plain_data_the_same_again_and_make_nothing(subject: Engine
     assert subject.find(name) == []
 
 
+@pytest.mark.usefixtures("torch_stub")
 def test_a_cluster_is_found_as_it_was_asked_for_through_stops_starts_and_kills_until_it_is_removed(
     subject: Engine, there: ClusterInfo, create: Create
 ):
@@ -275,6 +276,7 @@ def test_a_command_that_does_not_exist_is_a_sentence(subject: Engine, there: Clu
 # -- losing
 
 
+@pytest.mark.usefixtures("torch_stub")
 @pytest.mark.local_first
 def test_a_killed_node_can_be_started_and_stopped_ones_are_removed_with_their_cluster(subject: Engine, create: Create):
     made = create(nodes=2)

@@ -1,4 +1,4 @@
-"""`lab project`: text, JSON and SVG, and a sentence for what cannot be projected."""
+"""`lab project`: text, JSON, and SVG, and a sentence for what cannot be projected."""
 
 from __future__ import annotations
 

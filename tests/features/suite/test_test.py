@@ -114,7 +114,7 @@ def test_the_list_says_what_would_run_and_what_cannot(lab: Lab, engine: FakeEngi
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--backend", "gloo,nvlink"], "the lab has no backend 'nvlink'; allowed: gloo, mpi and nccl"),
+        (["--backend", "gloo,nvlink"], "the lab has no backend 'nvlink'; allowed: gloo, mpi, and nccl"),
         (["--nodes", "2,x"], "found 'x'; allowed: a whole number, 1 or more"),
         (["--nodes", "2,2"], "--nodes names 2 more than once"),
         (["-k", "nothing"], "-k 'nothing' matches none of 1 cases"),

@@ -1,4 +1,4 @@
-// The chosen step, which list, picture, slider and timeline share, and the steps to choose from. Number 0: none.
+// The chosen step, which list, picture, slider, and timeline share, and the steps to choose from. Number 0: none.
 
 export function makeChoice(steps) {
   const listeners = [];

@@ -12,10 +12,15 @@ export function paragraph(text, kind) {
   return text ? element("p", kind ? { class: kind } : {}, text) : "";
 }
 
+// The line of a source that the page shows.
+export function findLine(at) {
+  const [, name, number] = at.match(/([^/]*):(\d+)$/) ?? [];
+  return document.querySelectorAll(`[data-source="${CSS.escape(name)}"]`)[number - 1];
+}
+
 // A link to the line of a source that the page shows; plain text for any other.
 export function sourceLink(at) {
-  const [, name, number] = at.match(/([^/]*):(\d+)$/) ?? [];
-  const line = document.querySelectorAll(`[data-source="${CSS.escape(name)}"]`)[number - 1];
+  const line = findLine(at);
   return line ? element("a", { href: `#${line.id}` }, at) : at;
 }
 

@@ -1,4 +1,4 @@
-// Which steps are listed: by text, operation, rank and line, slow ones, wrong ones.
+// Which steps are listed: by text, operation, rank, and line, slow ones, wrong ones.
 
 import { element } from "lab/dom";
 import { integer, plural } from "lab/words";
@@ -79,7 +79,7 @@ export function isWrong({ state, wrong }) {
   return state !== "completed" || wrong > 0;
 }
 
-// Steps that took much longer than others of the same operation, line and size do.
+// Steps that took much longer than others of the same operation, line, and size do.
 export function findSlow(steps) {
   const kinds = Map.groupBy(
     steps.filter((step) => !step.open),

@@ -2,11 +2,14 @@
 
 import { makeAddress } from "lab/address";
 import { makeChoice } from "lab/choice";
+import { findLine } from "lab/dom";
 import { startFilter } from "lab/filter";
+import { startFolds } from "lab/fold";
 import { startKeys } from "lab/keys";
 import { startLogs } from "lab/logs";
 import { readModel } from "lab/model";
 import { pathOf } from "lab/path";
+import { startPresentation } from "lab/present";
 import { startPrint } from "lab/print";
 import { makeRange } from "lab/range";
 import { startStep } from "lab/step";
@@ -24,6 +27,7 @@ export async function start() {
   startTheme(byId("theme"), timeline.restyle);
   startKeys(choice, timeline, range);
   startPrint();
+  startFolds();
   startZoom(timeline, path);
   for (const table of document.querySelectorAll(".sortable")) makeSortable(table);
   startTime(model, range, timeline, address);
@@ -32,6 +36,7 @@ export async function start() {
     startStep(model, choice);
     startSlider(model, choice);
     startFilter(model, choice, address);
+    startPresentation(makeSlides(model, choice), byId("present"));
     // What went wrong is shown first; where nothing did, the first step.
     choice.set(model.steps.find((step) => step.state !== "completed")?.number ?? 1);
     startLinks(choice, address);
@@ -88,6 +93,26 @@ function startSlider({ steps }, choice) {
       ? `${integer(place)} of ${integer(shown)}, step ${integer(step.number)}`
       : `step ${integer(step.number)}`;
   }
+}
+
+// The steps that are listed, each a picture of the presentation.
+function makeSlides({ steps, pictures }, choice) {
+  return {
+    current() {
+      const step = steps[choice.number - 1] ?? choice.shown[0];
+      if (!step) return null;
+      const [{ at, phase }] = step.calls;
+      const line = findLine(at)?.textContent.trim();
+      const place = [at, phase && `in ${phase}`, line].filter(Boolean).join("   ");
+      const position = `${integer(choice.stands() ? choice.place() + 1 : step.number)} of ${integer(choice.shown.length)}`;
+      return { title: step.title, place, position, markup: pictures[step.picture] };
+    },
+    move(by) {
+      const before = choice.number;
+      choice.move(by);
+      return choice.number !== before;
+    },
+  };
 }
 
 function byId(id) {

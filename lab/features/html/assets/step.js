@@ -11,6 +11,7 @@ export function startStep(model, choice) {
     if (shown === (step ?? 0)) return; // a filter changed, and not the choice
     shown = step ?? 0;
     panel.replaceChildren(...(step ? describe(model, step) : [paragraph("Choose a step.", "quiet-text")]));
+    fit(panel.querySelector(".drawing svg"));
   });
 }
 
@@ -61,9 +62,21 @@ function picture(model, { number, picture: shown }) {
     { class: "drawing", tabindex: "0", role: "region", "aria-label": "Picture", "data-step": shown },
     drawing,
   );
-  if (shown === number) return holder;
+  const caption = paragraph(drawing.querySelector("desc")?.textContent, "caption");
   const words = `The picture is that of step ${shown}, the same call at the same line; its values may differ.`;
-  return element("div", {}, holder, paragraph(words, "quiet-text"));
+  return element("div", {}, holder, caption, shown === number ? "" : paragraph(words, "quiet-text"));
+}
+
+const phone = matchMedia("(max-width: 760px)");
+
+// On phones the text of a picture stands below it, and the picture is as wide as what is left.
+function fit(drawing) {
+  if (!drawing || !phone.matches) return;
+  const { x, y, width, height } = drawing.getBBox();
+  if (!width) return;
+  drawing.setAttribute("viewBox", `${x - 4} ${y - 4} ${width + 8} ${height + 8}`);
+  drawing.setAttribute("width", width + 8);
+  drawing.setAttribute("height", height + 8);
 }
 
 function waiting({ calls, missing, last }) {

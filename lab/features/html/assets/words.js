@@ -48,7 +48,7 @@ export function moment(us, distance) {
   return `${(us / size).toFixed(Math.min(digits, 3))} ${unit}`;
 }
 
-// `rank 3`, `ranks 0, 1 and 5`, `ranks 0-3 and 7`; of many, `ranks 0, 8, …, 248 (every 8th)` or the first of them.
+// `rank 3`, `ranks 0, 1, and 5`, `ranks 0-3 and 7`; of many, `ranks 0, 8, …, 248 (every 8th)` or the first of them.
 export function nameRanks(ranks) {
   const numbers = [...ranks].sort((a, b) => a - b);
   const spans = [];
@@ -74,7 +74,7 @@ function fewSpans(numbers, words) {
 
 function listing(words) {
   const last = words.at(-1);
-  return words.length > 1 ? `${words.slice(0, -1).join(", ")} and ${last}` : `${last}`;
+  return words.length > 2 ? `${words.slice(0, -1).join(", ")}, and ${last}` : words.join(" and ");
 }
 
 function ordinal(number) {

@@ -1,6 +1,6 @@
 """Measurements at the steps of optimizers: norms of the changed parameters, and causes of slow steps.
 
-The `norms` and `weights` lines are about the steps 1, 2, 4, 8, ... and the last. `norms` is about the parameters of a
+The `norms` and `weights` lines are about the steps 1, 2, 4, 8, ..., and the last. `norms` is about the parameters of a
 DDP module: they are the same on all ranks as long as the replicas are. `weights` is about an optimizer without such
 parameters. It adds the norms of its gradients, which identify them among the reduced tensors. For large tensors,
 norms are those of the sample that a summary has.
