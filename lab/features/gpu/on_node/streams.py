@@ -14,8 +14,6 @@ _PAUSE_S = 0.0005
 _LAST_PATIENCE_S = 0.2
 _DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 """A query would initialize CUDA, and a script may want to set something before that."""
-Event = Any
-"""A torch.cuda event: `query` says whether its stream has reached it."""
 
 
 class Watcher:
@@ -26,11 +24,11 @@ class Watcher:
 
     def forget(self) -> None:
         """Reset: a fork has neither the thread nor the events."""
-        self._waiting: list[tuple[Event, Callable[[], object], Callable[[Exception], object]]] = []
+        self._waiting: list[tuple[Any, Callable[[], object], Callable[[Exception], object]]] = []
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
-    def when_passed(self, event: Event, action: Callable[[], object], fail: Callable[[Exception], object]) -> None:
+    def when_passed(self, event: Any, action: Callable[[], object], fail: Callable[[Exception], object]) -> None:
         """Have `action` called soon after a stream has reached an event, or `fail` if the device fails."""
         with self._changed:
             self._waiting.append((event, action, fail))
@@ -96,7 +94,7 @@ class StreamTime:
         except Exception as error:
             action(error)
 
-    def _record_event(self) -> Event:
+    def _record_event(self) -> Any:
         import torch
 
         event = torch.cuda.Event(enable_timing=True)
