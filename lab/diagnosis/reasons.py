@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from lab.grouping import group_pairs
 from lab.node.messages.agent import CHECK, FILES_IN, LeftRunning, Limited, Staged
 from lab.words import clip_end, format_bytes, format_count, format_duration, format_limit, join_words, was_or_were
 
@@ -75,11 +76,8 @@ def _limit(one: Limited) -> str:
 
 def render_orphans(left: Sequence[LeftRunning]) -> list[str]:
     """Return a clause for each worker with orphan processes."""
-    by_rank: dict[tuple[str, int | None], list[LeftRunning]] = {}
-    for one in left:
-        by_rank.setdefault((one.node, one.rank), []).append(one)
     clauses = []
-    for (node, rank), ours in by_rank.items():
+    for (node, rank), ours in group_pairs(((one.node, one.rank), one) for one in left).items():
         who = f"rank {rank} left" if rank is not None else f"processes of {node} had left"
         commands = ", ".join(dict.fromkeys(clip_end(one.command, _LONGEST_COMMAND) for one in ours))
         count = format_count(len(ours), "process", "processes")

@@ -72,6 +72,4 @@ def launcher_log(node: str) -> str:
 
 def rank_trace(rank: int) -> str:
     """Return the name of the trace of a rank, or of a process that a script started and that is no rank."""
-    if is_joined(rank):
-        return f"process{worker_of(rank)}.{nth_of(rank)}.jsonl"
-    return f"rank{rank}.jsonl"
+    return f"process{worker_of(rank)}.{nth_of(rank)}.jsonl" if is_joined(rank) else f"rank{rank}.jsonl"

@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from lab.features.watch.now import Follower, Watched
 from lab.features.watch.server import Server, page_of
+from tests.browser.axe import violations
 from tests.browser.conftest import PATIENCE_MS
 from tests.features.watch.growing import ORIGIN, Growing
 from tests.golden import golden
@@ -168,6 +169,31 @@ def test_nothing_is_wider_than_the_screen(lesson: Lesson, opened: Callable[..., 
     expect(page.locator("#current svg.picture")).to_be_visible()
     expect(page.locator("#log li")).to_have_count(3)
     assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+
+
+def test_a_presentation_follows_the_run_and_lets_steps_go(lesson: Lesson, opened: Callable[..., Page]) -> None:
+    page = opened()
+    expect(page.locator("#present")).to_be_disabled()
+    for rank in range(3):
+        lesson.reduce(rank, 1, 10 + rank, 20)
+        lesson.run.made.line(rank, "hold", 30, i=2, op="all_reduce", seq=2, **HELD)
+    lesson.look()
+    expect(page.locator("#step")).to_be_enabled()
+    page.keyboard.press("p")
+    expect(page.locator("#show h2")).to_have_text("all_reduce #1")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".show-stage")).to_have_attribute("data-side", "after")
+    with page.expect_response(lambda answer: answer.url.endswith("/step") and answer.status == 204):
+        page.keyboard.press("PageDown")
+    for rank in range(3):
+        lesson.reduce(rank, 2, 40 + rank, 50)
+    lesson.look()
+    expect(page.locator("#show h2")).to_have_text("all_reduce #2")
+    expect(page.locator(".show-position")).to_have_text("2 of 2 · after")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator("#show h2")).to_have_text("all_reduce #1")
+    assert violations(page) == []
 
 
 def test_a_connection_that_is_lost_is_told(lesson: Lesson, opened: Callable[..., Page]) -> None:

@@ -288,6 +288,4 @@ def _find_labelled(label: str, *, exact: bool) -> list[int]:
             continue
         if wanted in variables if exact else any(variable.startswith(wanted) for variable in variables):
             pids.append(int(entry))
-    if not pids:
-        return []
-    return [*pids, *set(processes.list_descendants(*pids)).difference(pids, [os.getpid()])]
+    return [] if not pids else [*pids, *set(processes.list_descendants(*pids)).difference(pids, [os.getpid()])]

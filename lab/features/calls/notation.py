@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from lab.features.calls.pattern import CallPattern
+from lab.grouping import group_pairs
 from lab.node.messages.agent import Connections
 from lab.record.events import Event
 from lab.report.style import Style
@@ -27,9 +27,7 @@ class Repeated(NamedTuple):
 
 def fold_repeats(items: Sequence[str], longest: int) -> list[str | Repeated]:
     """Fold repetitions of up to `longest` items; rounds may contain rounds."""
-    positions: dict[str, list[int]] = defaultdict(list)
-    for position, item in enumerate(items):
-        positions[item].append(position)
+    positions = group_pairs((item, position) for position, item in enumerate(items))
     folded: list[str | Repeated] = []
     at = 0
     while at < len(items):

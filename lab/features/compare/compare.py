@@ -352,9 +352,7 @@ def _times(before: float | None, after: float | None, words: tuple[str, str] = (
     if not before or not after:
         return format_duration(before) if before == after else text
     factor = max(before, after) / min(before, after)
-    if factor < _NOTABLE:
-        return text
-    return f"{text} ({factor:.3g}x {words[after < before]})"
+    return text if factor < _NOTABLE else f"{text} ({factor:.3g}x {words[after < before]})"
 
 
 _MOST_NEW = 5

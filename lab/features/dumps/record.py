@@ -332,8 +332,7 @@ def _trace(rank: int, calls: Calls, groups: list[dict[str, Any]], files: Mapping
 
 def _call(entry: Entry, rank: int, calls: Calls, files: Mapping[str, str]) -> dict[str, Any]:
     """Return the fields of a call without its times."""
-    ranks = calls.groups[entry.group][rank]
-    inputs, outputs, bytes_in, bytes_out = _tensors(entry, len(ranks))
+    inputs, outputs, bytes_in, bytes_out = _tensors(entry, len(calls.groups[entry.group][rank]))
     file, line, function = entry.location
     return {
         "op": entry.op,

@@ -503,9 +503,7 @@ def _explain_unchecked(picture: Picture) -> str:
             "the recorder did not keep values of such large tensors (see lab run --trace-values)",
         ),
     )
-    return next(
-        (describe_operation for holds, describe_operation in reasons if holds), "not all inputs are in the record"
-    )
+    return next((reason for holds, reason in reasons if holds), "not all inputs are in the record")
 
 
 def list_remarks(picture: Picture) -> list[str]:

@@ -23,6 +23,7 @@ from lab.features.projection.replay import Clock, Machine, Work, Working, World,
 from lab.features.stragglers.timing import Span
 from lab.features.timeline.svg import Plot, Shapes, draw_text, render_sheet
 from lab.features.traffic.traffic import size_of
+from lab.grouping import group_pairs
 from lab.operations import get_operation
 from lab.record.read import find_record
 from lab.report.style import Style
@@ -132,9 +133,7 @@ def _fit_all(samples: Iterable[Sample], library: str, crowded: bool) -> dict[str
     Calls outside of the program's steps count only if the others are not enough. If cores were crowded, the cost of a
     call is the running time of its threads, because its duration includes queueing for a core.
     """
-    by_op: dict[str, list[Sample]] = defaultdict(list)
-    for sample in samples:
-        by_op[sample.op].append(replace(sample, seconds=sample.ran_s) if crowded else sample)
+    by_op = group_pairs((one.op, replace(one, seconds=one.ran_s) if crowded else one) for one in samples)
     together = [sample for of_op in by_op.values() for sample in of_op]
     fits = {}
     for op, of_op in by_op.items():

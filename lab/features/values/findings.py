@@ -15,6 +15,7 @@ from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Finding, Kind, UnexpectedElement, Words, find_majority
 from lab.diagnosis.wording import render_lines, render_repeats, render_unexpected
 from lab.features.values.expected import compare_values, is_copy, is_outside, output_parts
+from lab.grouping import group_pairs
 from lab.trace.clashes import clash_in
 from lab.trace.model import Buffer, Call, calls_within
 from lab.trace.read import wait_after
@@ -233,12 +234,9 @@ def _far(step: Step, before: list[float]) -> Finding | None:
 
 def _departures(evidence: Evidence) -> list[Finding]:
     """Return steps in which one rank once passed another value to a line where otherwise all inputs are equal."""
-    by_line: dict[tuple[str, str, int], list[tuple[Step, dict[int, Hashable]]]] = {}
-    for step, values in _list_inputs(evidence):
-        if len(values) > _LEAST_BEFORE:
-            by_line.setdefault(_line_of(step), []).append((step, values))
+    inputs = ((step, values) for step, values in _list_inputs(evidence) if len(values) > _LEAST_BEFORE)
     findings = []
-    for steps in by_line.values():
+    for steps in group_pairs((_line_of(step), (step, values)) for step, values in inputs).values():
         positions = [position for position, (_, values) in enumerate(steps) if len(set(values.values())) > 1]
         before = {next(iter(values.values())) for _, values in steps[: positions[0] if positions else 0]}
         if len(positions) == 1 and len(before) > _LEAST_BEFORE:

@@ -72,7 +72,7 @@ def as_json(answer: tuple[int, str, str]) -> Any:
 def test_a_lesson_asks_runs_and_says_whether_the_prediction_held(lab: Lab):
     code, out, err = lab("learn", "one", "--answer", "b", "--as", "anna")
     assert code == 0, err
-    before, after = out.split("Predict: What does it give?")
+    before, after = out.split("Predict, with 2 ranks: What does it give?")
     assert "three" not in before
     assert golden(1) in before
     assert golden(2) in after
@@ -108,6 +108,16 @@ def test_the_path_fills_up(lab: Lab):
     assert text.endswith(golden(2))
     assert golden(3) in lab("learn", "--next", "--as", "anna")[1]
     assert [one["right"] for one in as_json(lab("learn", "--json", "--as", "anna"))["lessons"]] == [False, True]
+
+
+def test_nodes_are_suggested_only_while_none_are_up(lab: Lab):
+    assert golden(1) in lab("learn")[1]
+    assert lab("up", "--nodes", "2")[0] == 0
+    assert golden(1) not in lab("learn")[1]
+
+
+def test_the_question_names_the_number_of_ranks_of_the_run(lab: Lab):
+    assert golden(1) in lab("learn", "one", "--answer", "b", "--nproc-per-node", "2")[1]
 
 
 def test_a_lecturer_sees_everybody(lab: Lab):

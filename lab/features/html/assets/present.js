@@ -79,7 +79,7 @@ export function startPresentation(slides, opener) {
     stage.dataset.side = after ? "after" : "before";
     if (!scene?.moves) {
       drawn = null;
-      if (scene) enlarge(scene, stage.clientWidth, stage.clientHeight, stage);
+      if (scene) enlarge(scene, stage.clientWidth, stage.clientHeight, stage, unit);
       else stage.replaceChildren("This step has no picture.");
       return;
     }
@@ -153,5 +153,12 @@ export function startPresentation(slides, opener) {
     if (!show.hidden) draw();
   });
   if (opener) opener.onclick = open;
-  return { refresh: () => !show.hidden && render(after) };
+  return {
+    // The picture that is shown has changed; a `fresh` one has not been seen yet, and its chunks begin to move.
+    refresh(fresh) {
+      if (show.hidden) return;
+      render(!fresh && after);
+      if (fresh && scene?.moves) turn(true);
+    },
+  };
 }

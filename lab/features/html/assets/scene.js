@@ -362,12 +362,17 @@ export function play({ svg, flows }, back, duration) {
 }
 
 // A picture without tensors, such as that of a barrier, as it is, and as large as fits.
-export function enlarge({ drawing }, width, height, holder) {
+export function enlarge({ drawing }, width, height, holder, unit) {
   const copy = document.importNode(drawing, true);
   for (const caption of copy.querySelectorAll(".caption")) caption.remove();
   holder.replaceChildren(copy);
+  const scaleOf = (box) => Math.min(3, (width - 40) / box.width, (height - 20) / box.height);
+  const least = ((LABEL + 1) * unit) / scaleOf(copy.getBBox());
+  for (const one of copy.querySelectorAll("text")) {
+    one.setAttribute("font-size", Math.max(least, one.getAttribute("font-size")));
+  }
   const { x, y, width: wide, height: tall } = copy.getBBox();
-  const scale = Math.min(3, (width - 40) / wide, (height - 20) / tall);
+  const scale = scaleOf({ width: wide, height: tall });
   copy.setAttribute("viewBox", `${x - 2} ${y - 2} ${wide + 4} ${tall + 4}`);
   copy.style.maxWidth = "none";
   copy.setAttribute("width", wide * scale);

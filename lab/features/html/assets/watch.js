@@ -1,6 +1,7 @@
 // A run as it happens. The server pushes the whole state each time, and of the lines those that are new; text is text.
 
 import { element } from "lab/dom";
+import { startPresentation } from "lab/present";
 import { startTheme } from "lab/theme";
 import { duration, nameRanks, plural } from "lab/words";
 
@@ -8,17 +9,22 @@ const MOST_LINES = 500;
 const MOST_CALLS = 5;
 const MOST_ARROWS = 64;
 const MOST_WORTH_TELLING = 0.1;
+const MOST_SLIDES = 200;
 const byId = (id) => document.getElementById(id);
 
 export function start() {
   startTheme(byId("theme"), () => {});
+  const slides = makeSlides();
   startKeys();
   const source = new EventSource("events");
   source.onmessage = (event) => {
     const told = JSON.parse(event.data);
     setHidden(byId("connection"), true);
     showState(told.state);
-    if (told.pictures) showPictures(told.pictures);
+    if (told.pictures) {
+      showPictures(told.pictures);
+      slides.add(told.pictures.current);
+    }
     showLines(told.lines, told.left_out ?? 0);
     document.documentElement.dataset.events = Number(document.documentElement.dataset.events ?? 0) + 1;
     if (told.done) {
@@ -180,6 +186,43 @@ function showPicture(holder, picture, before) {
   holder.querySelector("h3").replaceChildren(before, picture.title, ...place);
   const drawing = new DOMParser().parseFromString(picture.svg, "image/svg+xml").documentElement;
   holder.querySelector(".drawing").replaceChildren(document.importNode(drawing, true));
+}
+
+// The pictures so far, for the presentation. Next after the last one lets a step go.
+function makeSlides() {
+  const [seen, button] = [[], byId("present")];
+  let at = 0;
+  const slides = {
+    current() {
+      const one = seen[at];
+      if (!one) return null;
+      return { title: one.title, place: one.place, position: `${at + 1} of ${seen.length}`, markup: one.svg };
+    },
+    move(by) {
+      const before = at;
+      at = Math.max(0, Math.min(seen.length - 1, at + by));
+      if (at === before && by > 0 && !byId("step").hidden && !byId("step").disabled) ask("step");
+      return at !== before;
+    },
+  };
+  const presentation = startPresentation(slides, button);
+  return {
+    add(picture) {
+      if (!picture) return;
+      const follows = at >= seen.length - 1;
+      const fresh = seen.at(-1)?.title !== picture.title;
+      if (fresh) seen.push(picture);
+      else seen[seen.length - 1] = picture;
+      if (seen.length > MOST_SLIDES) {
+        seen.shift();
+        at = Math.max(0, at - 1);
+      }
+      button.disabled = false;
+      if (!follows) return;
+      at = seen.length - 1;
+      presentation.refresh(fresh);
+    },
+  };
 }
 
 // ------------------------------------------------------------------------------------------------------------ lines
