@@ -97,9 +97,17 @@ def render_stood(stood: f.Stood) -> str:
     return (location or "in code without a Python stack") + after
 
 
+def quote_error(error: str) -> str:
+    """Put the text of an error that PyTorch can have raised into quotation marks: `RuntimeError: "..."`."""
+    kind, colon, text = error.partition(": ")
+    of_torch = kind.startswith("torch.") or kind == "RuntimeError"
+    return f'{kind}: "{text}"' if colon and of_torch and '"' not in text else error
+
+
 def render_raised(raised: f.ThreadError) -> str:
     """`raised OSError: no at load.py:7`."""
-    return f"raised {clip_end(raised.error.partition(chr(10))[0], _LONGEST_THREAD_ERROR)}{render_lines([raised.at])}"
+    error = clip_end(raised.error.partition("\n")[0], _LONGEST_THREAD_ERROR)
+    return f"raised {quote_error(error)}{render_lines([raised.at])}"
 
 
 def render_end(end: f.End) -> str:
@@ -115,9 +123,9 @@ def render_end(end: f.End) -> str:
     return {
         "memory": out_of_memory,
         "signal": f"was killed by {end.signal}{location}",
-        "raised": f"raised {end.error}{where}",
+        "raised": f"raised {quote_error(end.error)}{where}",
         "unseen": f"ended{where} with an unknown exit status",
-        "exited": f"exited with code {end.code}{expected}{where}{f': {end.error}' if end.error else ''}",
+        "exited": f"exited with code {end.code}{expected}{where}{f': {quote_error(end.error)}' if end.error else ''}",
     }[end.how]
 
 
@@ -156,7 +164,7 @@ def _refusal(title: str, calls: Sequence[f.CallFacts]) -> str:
     """Say that calls failed: `reduce #2 at train.py:4 was refused to rank 1 (why)`."""
     happened = "failed on" if any(call.lost for call in calls) else "was refused to"
     ranks, why = name_ranks(call.rank for call in calls), clip_end(calls[0].error, _LONGEST_REFUSAL)
-    return f"{title}{_at(calls)} {happened} {ranks} ({why})"
+    return f'{title}{_at(calls)} {happened} {ranks} ("{why}")'
 
 
 def render_repeats(count: int) -> str:

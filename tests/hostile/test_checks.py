@@ -25,14 +25,14 @@ pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("checks")]
 REFUSED = {
     "pipe": "answer.json is not among the files of the check: it is a pipe",
     "socket": "answer.json is not among the files of the check: it is a socket",
-    "folder": "answer.json is not there",
+    "folder": "answer.json does not exist",
     "link to a device": "answer.json is not among the files of the check: it is a symbolic link",
     "link to a file of the check": "answer.json is not among the files of the check: it is a symbolic link",
     "link in a folder": "answer.json is not among the files of the check: it is a symbolic link",
     "terabyte": "answer.json is not among the files of the check: it is larger than 32 MiB",
     "too large": "answer.json is not among the files of the check: it is larger than 32 MiB",
     "large": "answer.json is larger than 16,777,216 bytes",
-    "name in capitals": "answer.json is not there",
+    "name in capitals": "answer.json does not exist",
     "nested": "answer.json is nested more than 100 deep",
     "no text": "answer.json is not text in UTF-8: byte 9 is 0xff",
 }
