@@ -115,7 +115,7 @@ def test_a_variable_that_a_fork_can_honour_is_taken(scenario: Scenario, name: st
         (0, 1, "needs at least 1 node and 1 worker per node, not 0 and 1"),
         (1, 0, "not 1 and 0"),
         (-1, 1, "not -1 and 1"),
-        (4097, 1, "4,097 x 1 workers are 4,097 ranks; allowed: 4,096"),
+        (4097, 1, "4,097 x 1 are 4,097 ranks; allowed: 4,096"),
         (64, 65, "allowed: 4,096"),
     ],
 )
