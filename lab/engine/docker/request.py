@@ -233,7 +233,7 @@ def refuse_targets(shape: Shape) -> None:
     for volume in shape.volumes:
         if ":" in f"{volume.source}{volume.target}":
             raise ClusterUnfit(
-                f"cannot mount volume {volume}: its path has a colon, where the engine ends a path",
+                f"cannot mount volume {volume}: Docker does not allow a colon in a path",
                 "mount a folder without a colon in its path",
             )
         problem = own_folder(plain_target(posixpath.normpath(volume.target)))

@@ -103,7 +103,7 @@ def remove_labelled(connection: Connection, labels: list[str], settle_s: float) 
         names = join_words(f"{one.kind} {one.name}" for one in left)
         why = f": {left[0].why}" if left else ""
         raise ClusterError(
-            f"the engine did not remove {names or 'everything'} within {format_duration(_DEADLINE_S)}{why}",
+            f"the engine did not remove {names or 'the cluster'} within {format_duration(_DEADLINE_S)}{why}",
             _how_to_remove(connection, left),
         )
     return removed

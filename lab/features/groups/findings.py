@@ -127,7 +127,7 @@ class Rendezvous(Finding):
             silent = f"None answered {name_ranks(self.silent)}." if self.silent else ""
             return f"ranks used different addresses for the store of the rendezvous: {addresses}", silent
         than = f", but {name_ranks(self.met)} reached one" if self.met else ""
-        error = f" ({self.error})" if self.error else ""
+        error = f' ("{self.error}")' if self.error else ""
         each = {
             "sizes": lambda side: f"{name_ranks(side.ranks)} expected {format_count(int(side.what), 'rank')}",
             "same_rank": lambda side: f"{name_ranks(side.ranks)} all reported rank {side.what}",
