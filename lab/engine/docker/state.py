@@ -34,8 +34,8 @@ def find_rest(connection: Connection, labels: list[str]) -> tuple[list[dict[str,
 
 def find_clusters(connection: Connection, engine: str, cluster: str | None) -> list[ClusterInfo]:
     """Return the owner's clusters, or the one of this name, by the labels of containers."""
-    found = connection.containers([*owner_labels(cluster), label.NODE])
-    clusters = group_pairs((container["Labels"][label.CLUSTER], container) for container in found)
+    node_containers = connection.containers([*owner_labels(cluster), label.NODE])
+    clusters = group_pairs((container["Labels"][label.CLUSTER], container) for container in node_containers)
     return [
         ClusterInfo(
             name=name,
