@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lab.cli.arguments import add_record, open_record, print_answer
 from lab.cli.call import Parser
 from lab.errors import RecordError
-from lab.feature import find_hook
+from lab.feature import find_hook, find_view
 from lab.record.layout import TRACE
 from lab.record.read import Record
 from lab.record.record_files import list_names
@@ -28,22 +28,25 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Show the result; needs no engine."""
     record = open_record(arguments)
-    result = record.result()
-    return print_answer(
-        arguments, result.to_json, lambda style: result_text(result, style) + _extra_lines(record, style)
-    )
+    return print_answer(arguments, record.result().to_json, lambda style: _render(record, style))
 
 
-def _extra_lines(record: Record, style: Style) -> str:
-    """Return lines about other backends in use and recorded steps."""
+def _render(record: Record, style: Style) -> str:
+    """Render the result, pictures of its steps, and lines about the run, other backends in use, and recorded steps."""
     from lab.diagnosis.facts import read_facts
 
-    named = read_facts(record).named
-    find_named_backends = find_hook("named_backends") if named else None
-    lines = [finding.sentence for finding in find_named_backends(named)] if find_named_backends else []
+    result, named = record.result(), read_facts(record).named
+    parts = [result_text(result, style)]
+    lines = [f"engine {result.engine}, cluster {result.cluster}, run {result.run}"]
+    if named and (find_named_backends := find_hook("named_backends")):
+        lines += [finding.sentence for finding in find_named_backends(named)]
     if is_traced(record):
-        lines.append(f"{format_count(len(read_steps(record)[1]), 'step')} recorded: lab show {record.run} --steps")
-    return "".join("\n" + style.paint(line, "dim") for line in lines)
+        trace, steps = read_steps(record)
+        if draw_pictures := find_view("run_pictures"):
+            parts += draw_pictures(record, trace, steps, style, parts[0].count("\n") + len(lines) + 4)
+        listed = f"lab show {record.run} --steps, or --step N for a picture"
+        lines.append(f"{format_count(len(steps), 'step')} recorded: {listed}")
+    return "\n\n".join([*parts, "\n".join(style.paint(line, "dim") for line in lines)])
 
 
 def is_traced(record: Record) -> bool:

@@ -15,6 +15,7 @@ from lab.diagnosis.facts import RankFacts
 from lab.diagnosis.finding import Finding, FindingKind, find_majority, unique_lines
 from lab.diagnosis.stacks import clip_stack, has_returned, is_communicating, is_leaving, shorten_paths, shorten_stack
 from lab.diagnosis.wording import BlockingRank
+from lab.grouping import group_pairs
 from lab.node.messages.agent import ThreadRaised
 from lab.record.result import Culprit
 from lab.trace.model import Call, Phase
@@ -116,12 +117,8 @@ def missed_steps(waits: Mapping[int, Wait]) -> list[tuple[Step, tuple[int, ...],
 
     Steps whose missing ranks do not wait themselves come first: the problem began there.
     """
-    by_step: dict[int, list[Wait]] = {}
-    for wait in waits.values():
-        if wait.on:
-            by_step.setdefault(wait.step.number, []).append(wait)
     steps = []
-    for ours in by_step.values():
+    for ours in group_pairs((wait.step.number, wait) for wait in waits.values() if wait.on).values():
         missing = tuple(sorted({rank for wait in ours for rank in wait.on}))
         steps.append((ours[0].step, tuple(sorted(wait.rank for wait in ours)), missing))
     return sorted(steps, key=lambda item: (any(rank in waits for rank in item[2]), -len(item[1]), item[0].number))

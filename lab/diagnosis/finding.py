@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any, Literal, TypeVar
 
 from lab.frozen import Frozen
+from lab.grouping import group_pairs
 from lab.words import capitalize_first
 
 T = TypeVar("T")
@@ -30,10 +31,7 @@ def find_majority(by_rank: Mapping[int, T]) -> tuple[T | None, tuple[int, ...]]:
 
 def group_ranks(by_rank: Mapping[int, T]) -> dict[T, list[int]]:
     """Group ranks by what they have."""
-    groups: dict[T, list[int]] = {}
-    for rank, what in by_rank.items():
-        groups.setdefault(what, []).append(rank)
-    return groups
+    return group_pairs((what, rank) for rank, what in by_rank.items())
 
 
 def sides_of(by_rank: Mapping[int, str]) -> tuple[Side, ...]:
@@ -182,9 +180,7 @@ def to_plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, (list, tuple, set, frozenset)):
         return [to_plain(one) for one in value]
-    if isinstance(value, Mapping):
-        return {str(key): to_plain(one) for key, one in value.items()}
-    return value
+    return {str(key): to_plain(one) for key, one in value.items()} if isinstance(value, Mapping) else value
 
 
 # -- parts of facts

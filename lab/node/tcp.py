@@ -113,8 +113,7 @@ def by_peer(connections: Iterable[Connection]) -> dict[str, Connections]:
         if one.peer != local and not ip_address(one.peer).is_loopback:
             peers.setdefault(one.peer, []).append(one)
     together = {peer: _together(ours) for peer, ours in peers.items()}
-    silent_first = sorted(together.items(), key=lambda item: -item[1].silent_s)
-    return dict(silent_first[:_MOST_PEERS])
+    return dict(sorted(together.items(), key=lambda item: -item[1].silent_s)[:_MOST_PEERS])
 
 
 def _together(ours: list[Connections]) -> Connections:

@@ -64,9 +64,7 @@ class _Row:
         """Return what to keep of it."""
         if not self.bar or self.is_binary:
             return self.written + self.end
-        if self.is_blank:
-            return b""
-        return (b"\r" if self.begun else b"") + self.text + self.end
+        return b"" if self.is_blank else (b"\r" if self.begun else b"") + self.text + self.end
 
 
 class Rows:

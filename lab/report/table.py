@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
+from lab.grouping import group_pairs
 from lab.report.style import Style
 from lab.words import clip_end, rank_spans
 
@@ -20,9 +21,7 @@ T = TypeVar("T")
 
 def group_equal(things: Iterable[tuple[int, K]]) -> list[tuple[list[int], K]]:
     """Return each distinct value with the numbers that have it, in the order of first occurrence."""
-    numbers_by_thing: dict[K, list[int]] = {}
-    for number, thing in things:
-        numbers_by_thing.setdefault(thing, []).append(number)
+    numbers_by_thing = group_pairs((thing, number) for number, thing in things)
     return [(numbers, thing) for thing, numbers in numbers_by_thing.items()]
 
 
@@ -31,10 +30,7 @@ def group_by_kind(things: Iterable[T], kind: Callable[[T], Hashable], most: int 
     things = list(things)
     if len(things) <= most:
         return [[thing] for thing in things]
-    groups: dict[Hashable, list[T]] = {}
-    for thing in things:
-        groups.setdefault(kind(thing), []).append(thing)
-    return list(groups.values())
+    return list(group_pairs((kind(thing), thing) for thing in things).values())
 
 
 def mask_numbers(text: str) -> str:
@@ -55,9 +51,7 @@ def collapse_similar(
         The things in order, each with a count: 0, or the number of things that this entry represents. The numbers of
         those stand with it.
     """
-    of_form: dict[Hashable, list[int]] = {}
-    for index, (_, thing) in enumerate(groups):
-        of_form.setdefault(form(thing), []).append(index)
+    of_form = group_pairs((form(thing), index) for index, (_, thing) in enumerate(groups))
     left: dict[int, list[int]] = {}
     for indices in of_form.values():
         if len(indices) > _MOST_ALIKE:

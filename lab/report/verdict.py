@@ -141,7 +141,6 @@ def result_text(result: Result, style: Style) -> str:
         table = table_text(["attempt", "ranks", "nodes", "time", "verdict", "reason"], rows, style)
         hint = f"lab show {result.run} --attempt N shows {name_attempts(range(result.restarts))}"
         parts.append(f"{table}\n{style.paint(hint, 'dim')}")
-    parts.append(style.paint(f"engine {result.engine}, cluster {result.cluster}, run {result.run}", "dim"))
     return "\n\n".join(parts)
 
 

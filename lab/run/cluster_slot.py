@@ -14,6 +14,7 @@ from lab.engine.protocol import Announce, Engine, Removed
 from lab.errors import ClusterUnfit, EngineUnavailable, Interrupted, LabError, NodeLost, UsageError, wrap_internal_error
 from lab.feature import find_hook, find_owners, hooks, import_entry
 from lab.frozen import Frozen
+from lab.grouping import group_pairs
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Shape
 from lab.plan.limits import FEW_RANKS, NodeCost, files_of_run, refuse_excess_nodes
 from lab.plan.plan import (
@@ -139,7 +140,7 @@ class ClusterSlot(Frozen):
             asked["data"] = {**has.data, **asked["data"]}
         if differences := has.differences(replace(has, **asked)):
             raise ClusterUnfit(
-                f"cluster {self.name} is up in another shape ({'; '.join(differences)})",
+                f"cluster {self.name} has other settings ({'; '.join(differences)})",
                 "remove it with `lab down`, or make another one with --name",
             )
 
@@ -266,19 +267,12 @@ def explain_unusable(info: ClusterInfo | None) -> str:
         return "it had no nodes left"
     if info.run:
         return f"it was made for run {info.run}, which is dead"
-    if info.intact:
-        return "a node had not received its agent"
-    return describe_missing_nodes(info)
+    return "a node had not received its agent" if info.intact else describe_missing_nodes(info)
 
 
 def describe_missing_nodes(info: ClusterInfo) -> str:
     """Describe which of its nodes do not work."""
-    nodes_by_state: dict[str, list[str]] = {}
-    for node in info.nodes:
-        if node.state in _STANDSTILLS:
-            nodes_by_state.setdefault(node.state, []).append(node.name)
-    if nodes_by_state:
-        states = nodes_by_state.items()
+    if states := group_pairs((node.state, node.name) for node in info.nodes if node.state in _STANDSTILLS).items():
         return ", ".join(f"{name_nodes(names)} {'was' if len(names) == 1 else 'were'} {s}" for s, names in states)
     running = {node.name for node in info.nodes if node.state in (RUNNING, STOPPED)}
     missing = [name for name in (f"node{rank}" for rank in range(info.shape.nodes)) if name not in running]
@@ -306,7 +300,7 @@ def refuse_foreign_wishes(scenario: Scenario, engine: Engine, asked: Mapping[str
         outside = [f"{path.resolve()} {how}" for path, how in mounts if not path.resolve().is_relative_to(own)]
         if outside:
             raise UsageError(
-                f"{scenario.name} mounts {join_words(outside)} in every node, from outside the scenario's folder",
+                f"{scenario.name} mounts folders from outside its own folder in every node: {join_words(outside)}",
                 "--allow-volumes allows this; the author of the scenario can then read the mounted files",
             )
     if not options.pull and not asked.get("image"):

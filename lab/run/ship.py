@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lab.engine.archive import NewFile, Source, pack_pieces
 from lab.errors import RecordError, UsageError
+from lab.grouping import group_pairs
 from lab.node.messages.agent import SHARED, Files, Made, MadeFile, Piece
 from lab.record.record_files import move_file
 from lab.words import format_bytes, format_count, format_limit
@@ -90,7 +91,7 @@ def pack_folder(folder: Path, data: Iterable[Path] = ()) -> Parcel:
         sources.append(Source(path, below.as_posix(), about, link))
         if total > LIMIT_BYTES or len(sources) > _MOST_FILES:
             raise UsageError(
-                f"{folder} holds more than a run can ship ({_LIMIT} or {_MOST_FILES:,} files); "
+                f"{folder} has more than a run can ship ({_LIMIT} or {_MOST_FILES:,} files); "
                 f"the largest seen is {largest[1]} ({format_bytes(largest[0])})",
                 _DATA,
             )
@@ -274,10 +275,7 @@ def _list_copies(made: Mapping[str, Made]) -> Iterator[tuple[str, Output, MadeFi
     """Yield each file to keep once: the node that has it, the output, and the node's description of it."""
     from lab.record.result import Output
 
-    by_path: dict[str, list[tuple[str, MadeFile]]] = {}
-    for node, message in made.items():
-        for file in message.files:
-            by_path.setdefault(file.path, []).append((node, file))
+    by_path = group_pairs((file.path, (node, file)) for node, message in made.items() for file in message.files)
     for path, copies in by_path.items():
         node, first = copies[0]
         are_alike = len({file.fingerprint for _, file in copies}) == 1 and first.fingerprint

@@ -12,6 +12,7 @@ from typing import Any
 
 from lab.errors import UsageError
 from lab.feature import bundled_path, find_hook
+from lab.grouping import group_pairs
 from lab.spec.declare import all_keys_of, dump_keys, read_keys
 from lab.spec.keys import missing_script, script_problem
 from lab.spec.kinds import make_slug
@@ -88,10 +89,7 @@ def list_lessons(folders: Sequence[Path] | None = None) -> dict[str, list[Path]]
     """Return the files of each lesson by name, from the first folder that has it; default: `lesson_folders`."""
     lessons: dict[str, list[Path]] = {}
     for folder in lesson_folders() if folders is None else folders:
-        here: dict[str, list[Path]] = {}
-        for file in files_below(folder):
-            here.setdefault(file.stem.replace("-", "_"), []).append(file)
-        lessons = {**here, **lessons}
+        lessons = {**group_pairs((file.stem.replace("-", "_"), file) for file in files_below(folder)), **lessons}
     return lessons
 
 

@@ -11,6 +11,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from lab.grouping import group_pairs
 from lab.operations import MESSAGE, Operation, Who, get_operation
 from lab.trace.model import Call, Group, Trace
 
@@ -364,12 +365,9 @@ def _group(trace: Trace, name: str, calls: Iterable[Call]) -> Group:
 
 
 def _collectives(trace: Trace) -> list[Step]:
-    calls_of: dict[tuple[str, int], list[Call]] = defaultdict(list)
-    for call in (call for rank in trace.ranks.values() for call in rank.calls):
-        if call.seq is not None:
-            calls_of[call.group, call.seq].append(call)
-    steps = []
-    for (name, seq), calls in calls_of.items():
+    calls_in_order, steps = (call for rank in trace.ranks.values() for call in rank.calls), []
+    numbered = (((call.group, call.seq), call) for call in calls_in_order if call.seq is not None)
+    for (name, seq), calls in group_pairs(numbered).items():
         group = _group(trace, name, calls)
         steps.append(Step(0, group, seq, {call.rank: call for call in calls}, group.ranks))
     return steps

@@ -40,6 +40,18 @@ def test_show_tells_how_many_steps_there_are(runs: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().out.splitlines()[-1] == golden(1)
 
 
+def test_a_short_run_is_drawn_below_its_verdict(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show"]) == 0
+    shown = capsys.readouterr().out
+    heads = [shown.index(f"step {number} of 3: ") for number in (1, 2, 3)]
+    assert [shown.index("rank 1 noted something else"), *heads] == sorted(
+        [shown.index("rank 1 noted something else"), *heads]
+    )
+    assert "✘5.0" in shown
+    assert main(["show", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["scenario"] == "train"
+
+
 def test_steps_are_listed(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "--steps"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -86,7 +98,7 @@ def test_a_step_as_json_and_as_a_file(runs: Path, capsys: pytest.CaptureFixture[
         (["--step", "two"], "found 'two'; allowed: a whole number, 1 or more"),
         (["--svg", "x.svg"], "--svg needs --step N"),
         (["--step", "1", "--steps"], "not allowed with argument"),
-        (["--step", "1", "--svg", "no/such/x.svg"], "no/such/x.svg cannot be written: No such file or directory"),
+        (["--step", "1", "--svg", "no/such/x.svg"], "cannot write no/such/x.svg: No such file or directory"),
     ],
 )
 def test_what_cannot_be_shown_is_said_in_a_sentence(

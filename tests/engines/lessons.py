@@ -26,10 +26,10 @@ LONG = (
     "elastic/", "survival/", "network/", "incidents/start_up", "incidents/lemon_node", "incidents/silent_hang",
     "incidents/watchdog_timeout", "incidents/gc_pauses", "incidents/switch", "incidents/storage_slow",
     "incidents/code_change", "incidents/nic_flap", "incidents/node_unreachable", "incidents/maintenance",
-    "incidents/slow_compute", "mpi/",
+    "incidents/slow_compute", "mpi/", "rendezvous/spawn",
 )  # fmt: skip
 """What takes long everywhere: agents of torchrun have to meet, and to notice first what was lost; others wait until a
-time is up; each rank that mpiexec starts imports torch."""
+time is up; each rank that mpiexec or a script starts imports torch."""
 ON_DOCKER = (
     *("scatter", "collectives/tutorial_", "collectives/all_to_all", "collectives/monitored_barrier"),
     *("point_to_point/recv", "groups/outside", "ddp/story", "beyond_ddp/fully_sharded"),

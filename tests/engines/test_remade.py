@@ -12,7 +12,7 @@ from lab import Cluster, Result
 from lab.plan.cluster import ClusterInfo
 from lab.run.collect import Observer
 from lab.run.options import RunOptions
-from tests.engines.conftest import scenario_of
+from tests.engines.conftest import scenario_of, written
 from tests.golden import golden
 
 
@@ -46,6 +46,11 @@ class Breaker(Observer):
             assert self.cluster.engine.execute(self.info, self.info.nodes[0], words, tty=False) == 0
 
 
+def fine(folder: Path) -> Path:
+    return written(folder / "fine", "print('fine')")
+
+
+@pytest.mark.usefixtures("torch_stub")
 @pytest.mark.local_first
 def test_a_node_that_cannot_be_cleaned_is_made_again_before_the_next_run(
     own_cluster: Cluster, told: list[str], tmp_path: Path
@@ -54,7 +59,7 @@ def test_a_node_that_cannot_be_cleaned_is_made_again_before_the_next_run(
     assert info is not None
 
     outcomes = own_cluster.run_all(
-        [scenario_of("waits_for_go.py"), scenario_of("collectives.py"), scenario_of("collectives.py")],
+        [scenario_of("waits_for_go.py"), *[scenario_of(fine(tmp_path))] * 2],
         observer=Breaker(own_cluster, info),
         options=RunOptions(runs=tmp_path / "runs"),
     )
@@ -80,7 +85,7 @@ def test_a_node_that_dies_between_two_runs_is_made_again_before_the_next(
         names.append("ended")
 
     outcomes = own_cluster.run_all(
-        [scenario_of("collectives.py")] * 3, ended=kill_once, options=RunOptions(runs=tmp_path / "runs")
+        [scenario_of(fine(tmp_path))] * 3, ended=kill_once, options=RunOptions(runs=tmp_path / "runs")
     )
 
     assert [outcome.passed for outcome in outcomes if isinstance(outcome, Result)] == [True] * 3, outcomes

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from lab.features.calls.pattern import CallPattern
+from lab.grouping import group_pairs
 from lab.node.messages.agent import Connections
 from lab.record.events import Event
 from lab.report.style import Style
@@ -27,9 +27,7 @@ class Repeated(NamedTuple):
 
 def fold_repeats(items: Sequence[str], longest: int) -> list[str | Repeated]:
     """Fold repetitions of up to `longest` items; rounds may contain rounds."""
-    positions: dict[str, list[int]] = defaultdict(list)
-    for position, item in enumerate(items):
-        positions[item].append(position)
+    positions = group_pairs((item, position) for position, item in enumerate(items))
     folded: list[str | Repeated] = []
     at = 0
     while at < len(items):
@@ -220,7 +218,7 @@ def calls_text(trace: Trace) -> str:
     else:
         lines = ["calls:"]
         for ranks, items in same if len(by_rank) > MANY else [([rank], items) for rank, items in by_rank.items()]:
-            others = f"  # and so {name_ranks(ranks[1:])}" if ranks[1:] else ""
+            others = f"  # the same for {name_ranks(ranks[1:])}" if ranks[1:] else ""
             lines += [f"  {ranks[0]}:{'' if items else ' []'}{others}", *(f"    - {item}" for item in items)]
     return "\n".join([*lines, *(f"# {problem}" for problem in trace.problems)])
 

@@ -6,7 +6,6 @@ three runs on each side do not overlap. With fewer runs it is perhaps slower.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -18,6 +17,7 @@ from lab.features.calls.changes import Calls
 from lab.features.calls.snapshot import changes_of, texts_of
 from lab.features.traffic.traffic import summarize_operations
 from lab.frozen import Frozen
+from lab.grouping import group_pairs
 from lab.record.read import Record, RecordedPlan
 from lab.trace.model import Trace
 from lab.trace.read import read_trace
@@ -192,10 +192,8 @@ def _names(runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def _by_case(records: Iterable[Record]) -> dict[Key, list[Run]]:
-    cases: dict[Key, list[Run]] = defaultdict(list)
-    for run in (Run(record) for record in records if record.result().passed):
-        cases[Key.of(run.plan)].append(run)
-    return cases
+    runs = (Run(record) for record in records if record.result().passed)
+    return group_pairs((Key.of(run.plan), run) for run in runs)
 
 
 def _compared(name: str, before: Sequence[Run], after: Sequence[Run], tolerance: float) -> CaseChange:

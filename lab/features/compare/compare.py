@@ -352,9 +352,7 @@ def _times(before: float | None, after: float | None, words: tuple[str, str] = (
     if not before or not after:
         return format_duration(before) if before == after else text
     factor = max(before, after) / min(before, after)
-    if factor < _NOTABLE:
-        return text
-    return f"{text} ({factor:.3g}x {words[after < before]})"
+    return text if factor < _NOTABLE else f"{text} ({factor:.3g}x {words[after < before]})"
 
 
 _MOST_NEW = 5
@@ -400,5 +398,5 @@ def _speed(case: CaseChange) -> str:
     if case.speed == "slower":
         return f"slower: {medians} (medians {runs}; the ranges do not overlap)"
     few = min(len(before), len(after)) < ENOUGH
-    why = f"{ENOUGH} on each side would tell more" if few else "the ranges overlap"
+    why = f"for a result, run each side {ENOUGH} times" if few else "the ranges overlap"
     return f"perhaps slower: {medians} (medians {runs}; {why})"

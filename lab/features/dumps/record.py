@@ -82,10 +82,7 @@ class Calls:
         whole = {rank for rank, dump in by_rank.items() if dump.whole and len(latest[rank]) == len(merged[rank])}
         used, cost = {entry.group for entries in latest.values() for entry in entries}, 0
         self.groups: Groups = {}
-        for (
-            name,
-            ranks_of,
-        ) in groups.items():  # groups with calls, and others for up to a quarter of the limit
+        for name, ranks_of in groups.items():  # groups with calls, and others for up to a quarter of the limit
             cost += cost_of_group(ranks_of) if name not in used else 0
             if name in used or cost <= dumps.limits.work // 4:
                 self.groups[name] = ranks_of
@@ -332,8 +329,7 @@ def _trace(rank: int, calls: Calls, groups: list[dict[str, Any]], files: Mapping
 
 def _call(entry: Entry, rank: int, calls: Calls, files: Mapping[str, str]) -> dict[str, Any]:
     """Return the fields of a call without its times."""
-    ranks = calls.groups[entry.group][rank]
-    inputs, outputs, bytes_in, bytes_out = _tensors(entry, len(ranks))
+    inputs, outputs, bytes_in, bytes_out = _tensors(entry, len(calls.groups[entry.group][rank]))
     file, line, function = entry.location
     return {
         "op": entry.op,

@@ -15,6 +15,7 @@ from lab import DISTRIBUTION
 from lab.errors import UsageError
 from lab.features.stragglers.timing import Span, blocked_spans, ready_at
 from lab.features.timeline.lanes import lay_rows
+from lab.grouping import group_pairs
 from lab.node.messages.agent import Note
 from lab.record.read import Record
 from lab.trace.model import Call, Phase, RankTrace, Trace
@@ -114,9 +115,7 @@ def make_tracks(record: Record, trace: Trace, steps: Sequence[Step]) -> list[Tra
         slices[sender.rank, sender.index].leaving.append(number)
         slices[receiver.rank, receiver.index].arriving.append(number)
         senders[receiver.rank, receiver.index].append(sender)
-    moments: dict[int, list[Slice]] = defaultdict(list)
-    for rank_number, moment in _moments(record, trace):
-        moments[rank_number].append(moment)
+    moments = group_pairs(_moments(record, trace))
     tracks = []
     for rank in trace.ranks.values():
         node, name = nodes.get(rank.rank, ""), f"rank {rank.rank}"

@@ -15,6 +15,7 @@ from lab.errors import UsageError
 from lab.features.faults.fault import named_faults
 from lab.features.faults.injection import fault_of
 from lab.features.faults.kinds import FaultKind, fault_kinds
+from lab.grouping import group_pairs
 from lab.report.cluster_view import cluster_json
 from lab.report.style import Style
 from lab.report.table import table_text
@@ -61,9 +62,9 @@ def _break(arguments: argparse.Namespace) -> int:
     begun = time.monotonic()
     fault = cluster.fault(wanted, for_s=arguments.for_s)
     took = format_duration(time.monotonic() - begun)
-    sentence = f"cluster {cluster.name}: {wanted} is in force ({took}); `lab fault heal` undoes it"
+    sentence = f"cluster {cluster.name}: injected {wanted} ({took}); `lab fault heal` undoes it"
     if arguments.for_s is not None:
-        sys.stderr.write(f"cluster {cluster.name}: {wanted} is in force for {format_duration(arguments.for_s)}\n")
+        sys.stderr.write(f"cluster {cluster.name}: injected {wanted} for {format_duration(arguments.for_s)}\n")
         with fault:
             time.sleep(arguments.for_s)
         sentence = f"cluster {cluster.name}: {wanted} is healed"
@@ -120,10 +121,8 @@ def _kinds(arguments: argparse.Namespace) -> int:
 
     def text(style: Style) -> str:
         rows = [[name, *(engine_cell(kind, engine) for engine in engines), kind.does] for name, kind in kinds.items()]
-        reasons: dict[tuple[str, str], list[str]] = {}
-        for name, kind in kinds.items():
-            for reason in unsupported_engines(kind).items():
-                reasons.setdefault(reason, []).append(name)
+        why = ((reason, name) for name, kind in kinds.items() for reason in unsupported_engines(kind).items())
+        reasons = group_pairs(why)
         lines = [f"not on {engine}: {join_words(names)}, which {why}" for (engine, why), names in reasons.items()]
         return "\n".join([table_text(["fault", *engines, "effect"], rows, style), *lines])
 

@@ -86,10 +86,7 @@ def find_gpus(runtimes: Iterable[str] | None) -> GpuFacts:
     runtime = None if runtimes is None else "nvidia" in runtimes
     if (devices := devices_here()) is None:
         return GpuFacts(driver=None, devices=None, toolkit=None, runtime=runtime)
-    try:
-        driver = next(iter(_DRIVER.read_text().splitlines()), "")
-    except OSError:
-        driver = ""
+    driver = " ".join(_DRIVER.read_text().partition("\n")[0].split()) if _DRIVER.is_file() else ""
     return GpuFacts(driver=driver, devices=devices, toolkit=any(map(shutil.which, _TOOLS)), runtime=runtime)
 
 

@@ -40,11 +40,7 @@ class GroupsDiffer(Finding):
         if self.common is None:
             head = f"ranks called new_group for different groups: it is the {format_ordinal(self.number)} new_group"
             return f"{head}: {'; '.join(made)}", _GROUP_RULE
-        deviations = {
-            "": "",
-            "left_out": f": {name_ranks(self.ranks)} skipped that call",
-            "added": ", an extra call",
-        }
+        deviations = {"": "", "left_out": f": {name_ranks(self.ranks)} skipped that call", "added": ", an extra call"}
         whose = f"{'its' if len(self.ranks) == 1 else 'their'} {format_ordinal(self.number)} group"
         others = f"{name_ranks(self.others)} {_made(self.common)}{deviations[self.deviation]}"
         return f"{join_words(made)} as {whose}, but {others}", _GROUP_RULE
@@ -127,7 +123,7 @@ class Rendezvous(Finding):
             silent = f"None answered {name_ranks(self.silent)}." if self.silent else ""
             return f"ranks used different addresses for the store of the rendezvous: {addresses}", silent
         than = f", but {name_ranks(self.met)} reached one" if self.met else ""
-        error = f" ({self.error})" if self.error else ""
+        error = f' ("{self.error}")' if self.error else ""
         each = {
             "sizes": lambda side: f"{name_ranks(side.ranks)} expected {format_count(int(side.what), 'rank')}",
             "same_rank": lambda side: f"{name_ranks(side.ranks)} all reported rank {side.what}",

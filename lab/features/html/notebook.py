@@ -13,9 +13,10 @@ from typing import Any
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.explain import explain_run
 from lab.features.html.contents import read_log_lines
-from lab.features.html.page import choose_steps, step_kind
+from lab.features.html.page import choose_steps
 from lab.features.html.timelines import timeline_svg
 from lab.features.html.write import fill_template
+from lab.features.pictures.choice import step_kind
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.svg import svg_of
 from lab.features.timeline.lanes import lanes_of

@@ -15,6 +15,7 @@ from lab.features.html import REPORT
 from lab.features.html.contents import MOST_FILES, collect_shown_files, link_citations, read_log_lines, read_sources
 from lab.features.html.timelines import run_data
 from lab.features.html.write import compress_data, render_page, write_page
+from lab.features.pictures.choice import step_kind
 from lab.features.pictures.model import picture_of, unrecorded_ranks
 from lab.features.pictures.svg import svg_of
 from lab.features.stragglers.findings import describe_part
@@ -75,12 +76,6 @@ def _order_by_interest(steps: Sequence[Step]) -> Iterator[Step]:
     yield from first.values()
     yield from sorted(steps, key=lambda step: -max(step.waited.values(), default=0.0))[: _MOST_OF_ONE_SORT["late"]]
     yield from steps
-
-
-def step_kind(step: Step) -> tuple[object, ...]:
-    """Return a key that is equal for steps that do the same at the same line of the script, with other values."""
-    call = next(iter(step.calls.values()))
-    return step.op, step.group.name, call.source, call.bytes, step.source, step.destination, step.state
 
 
 def find_stand_ins(steps: Sequence[Step], drawn: Sequence[Step]) -> list[int]:

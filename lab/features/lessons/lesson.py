@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 import textwrap
 import time
 from collections.abc import Sequence
@@ -22,8 +21,7 @@ from lab.features.html.notebook import result_html
 from lab.features.lessons import progress
 from lab.features.lessons.progress import Attempt, LearningPath, lesson_name
 from lab.features.lessons.question import LETTERS, Prediction, Question, RunSize, scenario_question
-from lab.features.pictures.model import picture_of, unrecorded_ranks
-from lab.features.pictures.text import picture_text
+from lab.features.pictures.choice import choose_step, draw_step
 from lab.frozen import Frozen
 from lab.record.read import Record
 from lab.record.result import Result
@@ -34,7 +32,6 @@ from lab.run.collect import Observer
 from lab.run.options import RunOptions
 from lab.spec.load import find_lesson, open_scenario
 from lab.spec.scenario import Scenario
-from lab.trace.steps import Step
 from lab.words import format_count, format_value, rank_spans
 
 
@@ -183,24 +180,30 @@ _WIDTH = 88
 _LONGEST_VALUE = 46
 _MOST_NOTES = 16
 _MOST_SENTENCES = 3
-_TALLEST = 50
-"""A picture with more lines than this is not printed."""
 
 
-def question_text(lesson: Lesson, style: Style) -> str:
-    """Render the position on the path, the script, and the question with its choices."""
+def question_text(lesson: Lesson, style: Style, options: RunOptions | None = None) -> str:
+    """Render the position on the path, the script, and the question with its choices.
+
+    Args:
+        lesson: The lesson.
+        style: How to paint it.
+        options: Options of the run, which may set its size.
+    """
     scenario, question = lesson.scenario, lesson.question
-    size = ""
-    if scenario.nodes is not None:
-        ranks = scenario.nproc_per_node or 1
-        size = format_count(scenario.nodes, "node") + (f", {format_count(ranks, 'rank')} on each" if ranks > 1 else "")
+    options = options or RunOptions()
+    nodes, size, asked = options.nodes or scenario.nodes, "", "Predict"
+    if nodes is not None:
+        ranks = options.nproc_per_node or scenario.nproc_per_node or 1
+        size = format_count(nodes, "node") + (f", {format_count(ranks, 'rank')} on each" if ranks > 1 else "")
+        asked = f"Predict, with {format_count(nodes * ranks, 'rank')}"
     position = " · ".join(part for part in (lesson.path.describe_position(lesson.name), size) if part)
     head = f"{style.paint(scenario.name, 'bold')}  {style.paint(position, 'dim')}".rstrip()
     numbered = (f"{style.paint(f'{number:>4}', 'dim')}  {line}" for number, line in list_code_lines(scenario))
     parts = [head, f"{style.paint(scenario.script.name, 'bold')}\n" + "\n".join(numbered)]
     if question.ask:
         choices = [f"  {letter}) {choice}" for letter, choice in zip(LETTERS, question.choices, strict=False)]
-        parts.append("\n".join([style.paint(wrap_text(f"Predict: {question.ask}"), "yellow"), *choices]))
+        parts.append("\n".join([style.paint(wrap_text(f"{asked}: {question.ask}"), "yellow"), *choices]))
     return "\n\n".join(parts)
 
 
@@ -228,12 +231,14 @@ def lesson_result_text(done: LessonResult, style: Style) -> str:
     result = done.result
     parts = [verdict_text(result, style), *_notes(result, style)]
     if result.path is not None and result.path.is_dir():
-        parts += _record_parts(result, Record(path=result.path), style)
+        parts += _record_parts(result, Record(path=result.path), done.prediction.answer, style)
     script, here = done.script, Path.cwd()
     script = script.relative_to(here) if script.is_relative_to(here) else script
     hint = style.paint(f"the script with its comments: {script}", "dim")
+    asked = f"With {format_count(len(result.ranks), 'rank')}: {done.prediction.question}"
+    question = [style.paint(wrap_text(asked), "yellow")] if done.prediction.question else []
     judgment = render_judgment(done.prediction, result, style)
-    parts.append("\n".join([*judgment, wrap_text(done.prediction.insight), hint]))
+    parts.append("\n".join([*question, *judgment, wrap_text(done.prediction.insight), hint]))
     if done.problem:
         parts.append(style.paint(done.problem, "yellow"))
     return "\n\n".join(parts)
@@ -281,18 +286,15 @@ def _notes_table(head: Sequence[str], noted: Sequence[tuple[int, tuple[str, ...]
     return [table_text(head, rows[:_MOST_NOTES], style._replace(width=None)) + rest]
 
 
-def _record_parts(result: Result, record: Record, style: Style) -> list[str]:
+def _record_parts(result: Result, record: Record, answer: str, style: Style) -> list[str]:
     """Render what the record adds: the calls if the lesson is about them, a picture, and what happened."""
     evidence = read_evidence(record)
     parts = []
     if any(one.what == "calls" for one in result.expectations):
         parts.append(calls_text(evidence.trace).replace("calls:", style.paint("what ranks called", "bold"), 1))
-    step = choose_step(evidence.steps, result.scenario)
+    step = choose_step(evidence.steps, result.scenario, answer)
     if step is not None:
-        picture = picture_of(step, result.expectations, len(result.ranks), unrecorded_ranks(evidence.trace))
-        drawn = picture_text(picture, style, len(evidence.steps))
-        hint = f"the picture of step {step.number} is long: lab show --step {step.number}"
-        parts.append(drawn if drawn.count("\n") < _TALLEST else style.paint(hint, "dim"))
+        parts.append(draw_step(step, record, evidence.trace, style, len(evidence.steps)))
     sentences = select_sentences(result, record, evidence)
     if sentences:
         lines = [textwrap.fill(one, _WIDTH, initial_indent="  - ", subsequent_indent="    ") for one in sentences]
@@ -311,23 +313,6 @@ def select_sentences(result: Result, record: Record, evidence: Evidence) -> list
     relevant = [one for one in news if not ("usual" in one.kind.properties or (one.kind == "time" and not slow))]
     relevant = relevant or [one for one in news if one.kind == "account"]
     return [one.sentence for one in relevant[:_MOST_SENTENCES]]
-
-
-def choose_step(steps: Sequence[Step], lesson: str) -> Step | None:
-    """Return the step whose picture shows most of a lesson.
-
-    A step that never ended comes first, then a step that the lesson is named after, then a step that moved data. The
-    script's own calls come before those that DDP makes internally.
-    """
-    unfinished = [step for step in steps if step.state != "completed"]
-    words = {*re.split("[-_]", lesson)}
-    moving = [step for step in steps if step.operation.moves_data]
-    phases = {step.number: next(iter(step.calls.values())).phase for step in moving}
-    script_calls = [step for step in moving if not phases[step.number].startswith("DDP(")]
-    named_after = [step for step in script_calls if {*step.op.split("_")} <= words]
-    training = [step for step in script_calls if phases[step.number] == "backward"]
-    collectives = [step for step in script_calls if not step.message]
-    return next(iter([*unfinished, *named_after, *training, *collectives, *moving, *steps]), None)
 
 
 def wrap_text(text: str) -> str:

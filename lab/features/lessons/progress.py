@@ -137,7 +137,7 @@ def resolve_person(name: str | None) -> str:
             name = f"uid{os.getuid()}"
         name = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).lstrip(".-")[:63] or f"uid{os.getuid()}"
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} cannot name a person", "use at most 63 letters, digits, and _.-, not . or - first")
+        raise UsageError(f"{name!r} is not a valid name of a person", "use letters, digits, and _.-, not . or - first")
     return name
 
 
@@ -196,7 +196,7 @@ def read_all_progress() -> list[Progress]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise LabError(f"cannot read {folder}: {error.strerror}") from error
+        raise LabError(f"cannot read {folder}: {error.strerror}", "see its permissions") from error
     return [read_progress(name) for name in names if _NAME.fullmatch(name)]
 
 
@@ -224,8 +224,8 @@ def _attempt_json(attempt: Attempt | None) -> dict[str, Any]:
     return {"prediction": shown.prediction, "right": shown.right, "run": shown.run, "time": shown.time or None}
 
 
-def path_text(path: LearningPath, progress: Progress, next_lesson: str, style: Style) -> str:
-    """Render the path, the completed lessons, and the next lesson."""
+def path_text(path: LearningPath, progress: Progress, next_lesson: str, is_up: bool, style: Style) -> str:
+    """Render the path, the completed lessons, the next lesson, and how to start nodes if none are up."""
     counted, parts = progress.counted_attempts, []
     column = max(map(len, path.names), default=0) + 4
     per_line = max(1, (min(_WIDTH, style.width or _WIDTH) - 2) // column)
@@ -246,7 +246,7 @@ def path_text(path: LearningPath, progress: Progress, next_lesson: str, style: S
         count += f", {hits} of {format_count(hits + misses, 'prediction')} right"
     lines = [style.paint(legend, "dim"), count]
     lines.append(f"next: lab learn {next_lesson}" if next_lesson else "You have done all lessons.")
-    if next_lesson:
+    if next_lesson and not is_up:
         lines.append(style.paint("`lab up --nodes 3` first, and lessons start without a wait", "dim"))
     lines += [style.paint(progress.problem, "yellow")] if progress.problem else []
     return "\n".join([*parts, "", *lines])

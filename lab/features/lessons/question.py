@@ -156,9 +156,7 @@ class Question(Frozen):
         predicted, expected = _parse_number(prediction), _parse_number(answer)
         if predicted is None or expected is None:
             return None
-        if expected.denominator == 1:
-            return predicted == expected
-        return math.isclose(predicted, expected, rel_tol=_CLOSE)
+        return predicted == expected if expected.denominator == 1 else math.isclose(predicted, expected, rel_tol=_CLOSE)
 
 
 def question_kind() -> Kind:

@@ -11,7 +11,7 @@ from pathlib import Path
 from lab.cli import arguments as shared
 from lab.cli.arguments import print_answer, print_sanitized
 from lab.cluster import Cluster
-from lab.errors import UsageError
+from lab.errors import LabError, UsageError
 from lab.features.lessons import progress
 from lab.features.lessons.lesson import Lesson, LessonResult, learn, lesson_result_text, question_text
 from lab.features.lessons.progress import path_json, path_text, read_progress, summary_json, summary_text
@@ -28,8 +28,8 @@ _PIPE_WAIT_S = 2.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "lab learn [LESSON | --next | --summary] [options]"
     parser.epilog = (
-        "Without a lesson, print the learning path and what you have done of it. Each person's progress is a file; "
-        f"{progress.FOLDER_VARIABLE} names its folder, which a class on one machine can share."
+        "Without a lesson, print the learning path and your progress. "
+        f"{progress.FOLDER_VARIABLE} sets the folder of the progress files; a class on one machine can share it."
     )
     about = "its name, such as scatter, or a scenario's file"
     shared.add_options(parser, "scenario", metavar="LESSON", nargs="?", help=about, complete="lessons")
@@ -57,8 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
         own = read_progress(person)
         name = next_lesson = path.next_after("", own.counted_attempts)
         if not arguments.next or not name:
-            shown_path = path, own, next_lesson
-            return print_answer(arguments, lambda: path_json(*shown_path), lambda style: path_text(*shown_path, style))
+            known, is_up = (path, own, next_lesson), not arguments.json and _has_nodes(arguments)
+            return print_answer(arguments, lambda: path_json(*known), lambda style: path_text(*known, is_up, style))
     worst, reply = 0, arguments.answer
     while name:
         outcome = _run_lesson(learn(name, person=person, folder=arguments.folder), reply, arguments)
@@ -67,18 +67,26 @@ def run(arguments: argparse.Namespace) -> int:
     return worst
 
 
+def _has_nodes(arguments: argparse.Namespace) -> bool:
+    """Return whether the cluster that lessons use is up."""
+    try:
+        return Cluster(name=arguments.name, engine=arguments.engine).info() is not None
+    except LabError:
+        return False
+
+
 def _run_lesson(lesson: Lesson, reply: str | None, arguments: argparse.Namespace) -> LessonResult:
     style, question = style_for(sys.stdout), lesson.question
     if reply is not None:
         reply = question.parse_reply(reply)
+    options = RunOptions(**shared.field_values(RunOptions, arguments))
     if not arguments.json:
-        print_sanitized(question_text(lesson, style))
+        print_sanitized(question_text(lesson, style, options))
     if reply is None:
         reply = _ask_prediction(question, arguments.json)
     if not arguments.json:
         print(flush=True)
     live = LiveOutput(sys.stdout, sys.stderr, quiet=arguments.json)
-    options = RunOptions(**shared.field_values(RunOptions, arguments))
     cluster = Cluster(name=arguments.name, engine=arguments.engine, announce=live.progress)
     try:
         outcome = lesson.run(reply, cluster, observer=live, options=options)

@@ -97,10 +97,7 @@ def _scenario_json(path: Path, scenario: Scenario, backend: str | None) -> dict[
     question, find_lacking = scenario_question(scenario), find_hook("lacking")
     return {
         "path": str(path),
-        "name": scenario.name,
-        "nodes": scenario.nodes,
-        "nproc_per_node": scenario.nproc_per_node,
-        "learn": scenario.learn,
+        **{name: getattr(scenario, name) for name in ("name", "nodes", "nproc_per_node", "learn")},
         "predict": question.ask,
         "choices": list(question.choices),
         "verdict": scenario.expect.verdict,

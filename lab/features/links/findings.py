@@ -15,6 +15,7 @@ from lab.diagnosis.finding import Finding, FindingKind, Kind, Words
 from lab.diagnosis.links import outside_of_most
 from lab.diagnosis.wording import ran_there
 from lab.features.links.connections import MOST_LINKS, Pair, describe_pairs
+from lab.grouping import group_pairs
 from lab.node.messages.agent import BLINK_S, Connections
 from lab.trace.steps import Step
 from lab.words import format_bytes, format_count, format_duration, join_words, name_link
@@ -144,11 +145,8 @@ def _ranks_on(nodes: Collection[str], evidence: Evidence) -> dict[str, Any]:
 
 
 def _silences(evidence: Evidence) -> Iterator[_Silence]:
-    ways: dict[Pair, list[Connections]] = defaultdict(list)
-    for event in evidence.record.events():
-        if isinstance(event, Connections) and event.number:
-            ways[event.node, event.peer].append(event)
-    for way, reports in ways.items():
+    connections = (event for event in evidence.record.events() if isinstance(event, Connections) and event.number)
+    for way, reports in group_pairs(((one.node, one.peer), one) for one in connections).items():
         most = max(one.acknowledged_bytes for one in reports)
         for one in reports:
             if one.silent_s >= BLINK_S:

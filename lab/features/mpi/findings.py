@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 from lab.diagnosis.evidence import Explained
 from lab.diagnosis.finding import Finding, Kind, Words
 from lab.diagnosis.wording import render_lines
+from lab.grouping import group_pairs
 from lab.node.messages.agent import Named
 from lab.words import clip_end, name_ranks
 
@@ -35,7 +35,7 @@ class BackendNamed(Finding):
         who = f"{name_ranks(self.others)} named {clip_end(self.named, _LONGEST_BACKEND)}{where}"
         if self.instead:
             return f"{who}, but got {self.backend} instead, as requested"
-        return f"{who}, and kept it; the scenario has {self.backend}"
+        return f"{who}, not {self.backend} as the scenario says"
 
 
 def explain_backends(run: Explained) -> list[Finding]:
@@ -45,9 +45,7 @@ def explain_backends(run: Explained) -> list[Finding]:
 
 def find_named_backends(named: Sequence[Named]) -> list[Finding]:
     """Return a finding for each backend that scripts named and the run does not have, and what happened to it."""
-    alike: dict[tuple[str, str, bool], list[Named]] = defaultdict(list)
-    for one in named:
-        alike[one.named, one.backend, one.instead].append(one)
+    alike = group_pairs(((one.named, one.backend, one.instead), one) for one in named)
     findings = list[Finding]()
     for (name, backend, instead), ones in alike.items():
         others, lines = tuple(sorted({one.rank for one in ones})), tuple(one.at for one in ones)

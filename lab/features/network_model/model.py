@@ -21,6 +21,7 @@ from lab.features.stragglers.timing import blocked_spans, covered_s
 from lab.features.timeline.svg import Plot, Shapes, draw_text, render_element, render_sheet
 from lab.features.traffic.traffic import bus_factor, measure_duration, size_of
 from lab.frozen import Frozen
+from lab.grouping import group_pairs
 from lab.operations import get_operation
 from lab.report.style import Style
 from lab.report.table import table_text
@@ -100,9 +101,7 @@ def fit_models(timings: Sequence[Timing]) -> list[Model]:
     It minimizes the squares of relative errors: small tensors determine alpha, and large ones the bandwidth. No model
     is fitted if time does not grow with size, because the bandwidth is then unknown.
     """
-    by_ranks: dict[int, list[Timing]] = defaultdict(list)
-    for one in timings:
-        by_ranks[one.ranks].append(one)
+    by_ranks = group_pairs((one.ranks, one) for one in timings)
     models = (_fit(ranks, of_ranks) for ranks, of_ranks in sorted(by_ranks.items()) if len(of_ranks) > 1)
     return [model for model in models if model is not None]
 
@@ -171,11 +170,9 @@ def _dot(one: Sequence[float], other: Sequence[float]) -> float:
 def _alone(steps: Sequence[Step]) -> list[Step]:
     """Return the steps during whose calls none of their ranks had another call in progress."""
     crowded: set[int] = set()
-    of_ranks: dict[int, list[tuple[float, float, int]]] = defaultdict(list)
-    for number, step in enumerate(steps):
-        for rank, call in step.calls.items():
-            of_ranks[rank].append((call.begin, math.inf if call.end is None else call.end, number))
-    for spans in of_ranks.values():
+    calls = ((rank, call, number) for number, step in enumerate(steps) for rank, call in step.calls.items())
+    timed = ((rank, (call.begin, math.inf if call.end is None else call.end, number)) for rank, call, number in calls)
+    for spans in group_pairs(timed).values():
         until, last = -math.inf, -1
         for begin, end, number in sorted(spans):
             if begin < until:
@@ -265,7 +262,7 @@ def network_text(paces: Paces, style: Style) -> str:
     """Return a table of the runs, and for each run its all_reduces next to the model."""
     parts = [_overview(paces, style)]
     for run, pace in paces.items():
-        none = f"{style.paint(run, 'bold')}: no model, which needs all_reduces of two sizes, each alone"
+        none = f"{style.paint(run, 'bold')} has no model: it needs all_reduces of two sizes, each alone"
         parts += [_sizes(run, model, style) for model in pace.models] or [none]
     return "\n\n".join([*parts, style.paint(_FORMULA, "dim")])
 

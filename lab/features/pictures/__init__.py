@@ -2,4 +2,9 @@
 
 from lab.feature import Feature
 
-FEATURE = Feature(name="pictures", needs=("timeline", "values"), options={"show": "lab.features.pictures.option"})
+FEATURE = Feature(
+    name="pictures",
+    needs=("timeline", "values"),
+    options={"show": "lab.features.pictures.option"},
+    views={"run_pictures": "lab.features.pictures.choice:run_pictures"},
+)

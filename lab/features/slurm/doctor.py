@@ -11,6 +11,7 @@ from lab.engine.doctor import Check, Wanted
 from lab.errors import EngineUnavailable
 from lab.features.slurm.command import is_idle, last_error_line, query_slurm, run_command
 from lab.features.slurm.create import shared_folder
+from lab.grouping import group_pairs
 from lab.words import format_count, join_words
 
 _TRY_S = 30
@@ -32,12 +33,9 @@ def examine_slurm(home: Path, wanted: Wanted, pythons: Sequence[str]) -> list[Ch
 
 
 def _machines(wanted: Wanted) -> list[Check]:
-    states_by_partition: dict[str, list[str]] = {}
-    for line in query_slurm("sinfo", "--noheader", "--Node", "--format=%P %T").splitlines():
-        partition, _, state = line.partition(" ")
-        states_by_partition.setdefault(partition, []).append(state)
+    lines = query_slurm("sinfo", "--noheader", "--Node", "--format=%P %T").splitlines()
     checks = []
-    for partition, states in states_by_partition.items():
+    for partition, states in group_pairs(line.partition(" ")[::2] for line in lines).items():
         idle = sum(map(is_idle, states))
         default = partition.endswith("*")
         name = f"{partition.rstrip('*')}{' (the default)' if default else ''}"

@@ -6,7 +6,6 @@ the other. So processes that met are grouped, and only one such group counts as 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
@@ -16,7 +15,8 @@ from lab.diagnosis.evidence import Evidence, Explained, Judgement
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.finding import End, Finding, FindingKind, Kind, ThreadError, Words, group_ranks
 from lab.diagnosis.wording import full_name, render_end, render_raised
-from lab.node.messages.agent import Joined, ThreadRaised, worker_of
+from lab.grouping import group_pairs
+from lab.node.messages.agent import Joined, worker_of
 from lab.record.layout import TRACE, rank_trace
 from lab.record.read import Record, Started, StartedRank
 from lab.record.record_files import open_file, parse_line, read_lines
@@ -51,11 +51,9 @@ def _meetings(joined: Iterable[Joined]) -> list[list[Joined]]:
 
     Processes at one address belong together, unless several workers started one with the same rank number.
     """
-    meeting_points: dict[tuple[int, str], list[Joined]] = {}
-    for one in sorted(joined, key=lambda one: one.time):
-        meeting_points.setdefault((one.world_size, one.meeting), []).append(one)
+    in_order = sorted(joined, key=lambda one: one.time)
     meetings: list[list[Joined]] = []
-    for joiners in meeting_points.values():
+    for joiners in group_pairs(((one.world_size, one.meeting), one) for one in in_order).values():
         owners = {(one.claimed_rank, worker_of(one.rank)) for one in joiners}
         together = len(owners) == len({rank for rank, _ in owners})
         for worker in {None} if together else {worker for _, worker in owners}:
@@ -128,10 +126,10 @@ class StartedByScript(Finding):
                 "Their output is in the log of their worker (lab logs --rank, with the number of the worker), "
                 "unless the script gave them separate pipes.",
             )
-        where = "in other groups than the one shown here" if self.any_ranks else "in separate groups"
+        where = "other groups" if self.any_ranks else "separate groups"
         workers = join_words(f"worker {worker}" for worker in self.aside_workers)
-        met = f"{format_count(self.aside, 'process', 'processes')} more that {workers} started met {where}"
-        return f"{met}: they do not count as ranks; their calls are in trace/process*.jsonl"
+        met = f"{workers} started {format_count(self.aside, 'more process', 'more processes')}, which formed {where}"
+        return f"{met} and are not ranks; their calls are in trace/process*.jsonl"
 
 
 class ThreadEnded(Finding):
@@ -193,10 +191,7 @@ def explain_started(run: Explained) -> list[Finding]:
 
 def find_ended_threads(ranks: Iterable[RankFacts]) -> list[Finding]:
     """Return a finding for each error that ended threads, with the ranks of these threads."""
-    alike: dict[ThreadError, list[ThreadRaised]] = defaultdict(list)
-    for rank in ranks:
-        for one in rank.threads:
-            alike[raised_by(one)].append(one)
+    alike = group_pairs((raised_by(one), one) for rank in ranks for one in rank.threads)
     findings = list[Finding]()
     for raised, ones in alike.items():
         others, lines = tuple(sorted({one.rank for one in ones})), tuple(one.at for one in ones)

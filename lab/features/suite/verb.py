@@ -85,6 +85,10 @@ def run(arguments: argparse.Namespace) -> int:
     return max(result.exit_code, compared.exit_code if compared is not None else 0)
 
 
+_SAME_NAMES = ("engine", "name", "jobs", "retries", "repeat", "shuffle", "seed")
+"""Arguments that are fields of the request."""
+
+
 def _asked(arguments: argparse.Namespace) -> SuiteRequest:
     shape = shared.shape_arguments(arguments)
     env = shape.pop("env")  # environment of the runs, not of the cluster
@@ -95,16 +99,10 @@ def _asked(arguments: argparse.Namespace) -> SuiteRequest:
         scenarios=named_scenarios(arguments.scenarios, arguments.rest, env),
         matrix=Matrix(**dimensions, image=images),
         only=arguments.only or "",
-        engine=arguments.engine,
-        name=arguments.name,
         shape={name: value for name, value in shape.items() if value},
         options=RunOptions(**values),
-        jobs=arguments.jobs,
-        retries=arguments.retries,
-        repeat=arguments.repeat,
-        shuffle=arguments.shuffle,
-        seed=arguments.seed,
         most_failures=arguments.maxfail,
+        **{name: getattr(arguments, name) for name in _SAME_NAMES},
     )
 
 

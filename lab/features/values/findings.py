@@ -15,6 +15,7 @@ from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Finding, Kind, UnexpectedElement, Words, find_majority
 from lab.diagnosis.wording import render_lines, render_repeats, render_unexpected
 from lab.features.values.expected import compare_values, is_copy, is_outside, output_parts
+from lab.grouping import group_pairs
 from lab.trace.clashes import clash_in
 from lab.trace.model import Buffer, Call, calls_within
 from lab.trace.read import wait_after
@@ -56,7 +57,7 @@ class UnexpectedResult(Finding):
             why = "A tensor changed before the call was done, because no rank waited for its handle."
         elif self.alike:
             why = f"All {self.alike} tensors that it filled have the same values, like a single tensor."
-        head = f"{where} gave {who} an unexpected result: {render_unexpected(self.first)}"
+        head = f"the result of {where} on {who} is wrong: {render_unexpected(self.first)}"
         return head, why, render_repeats(self.again)
 
 
@@ -73,13 +74,13 @@ class SpoilingValues(Finding):
 
     def render(self) -> Words:
         """Name the inputs of these ranks, and those of the others."""
-        where, gets = f"{self.step}{render_lines(self.at)}", "every rank with its result has"
+        where, gets = f"{self.step}{render_lines(self.at)}", "each rank that gets the result also gets"
         what = {
             "nan": f"NaN to {where}, the first recorded NaN; {gets} NaN",
             "far": f"values up to {self.value:.3g} to {where}, but the others passed at most {self.rest:.3g}, and "
-            f"all at most {self.usual:.3g} to the {format_count(self.steps, 'step')} before it; {gets} that",
-            "other": f"other values than the others to {where}, but all passed the same to each of "
-            f"{format_count(self.steps, 'other step')}; {gets} that",
+            f"all at most {self.usual:.3g} to the {format_count(self.steps, 'step')} before it; {gets} these",
+            "other": f"other values than the other ranks to {where}; in "
+            f"{format_count(self.steps, 'other step')}, all ranks passed equal values",
         }
         return f"{name_ranks(self.ranks)} passed {what[self.how]}"
 
@@ -233,12 +234,9 @@ def _far(step: Step, before: list[float]) -> Finding | None:
 
 def _departures(evidence: Evidence) -> list[Finding]:
     """Return steps in which one rank once passed another value to a line where otherwise all inputs are equal."""
-    by_line: dict[tuple[str, str, int], list[tuple[Step, dict[int, Hashable]]]] = {}
-    for step, values in _list_inputs(evidence):
-        if len(values) > _LEAST_BEFORE:
-            by_line.setdefault(_line_of(step), []).append((step, values))
+    inputs = ((step, values) for step, values in _list_inputs(evidence) if len(values) > _LEAST_BEFORE)
     findings = []
-    for steps in by_line.values():
+    for steps in group_pairs((_line_of(step), (step, values)) for step, values in inputs).values():
         positions = [position for position, (_, values) in enumerate(steps) if len(set(values.values())) > 1]
         before = {next(iter(values.values())) for _, values in steps[: positions[0] if positions else 0]}
         if len(positions) == 1 and len(before) > _LEAST_BEFORE:

@@ -97,9 +97,7 @@ def _choose_current(follower: Follower, now: Now) -> Step | None:
 
 def _picture_key(step: Step | None) -> object:
     """Return a key that changes when the picture changes."""
-    if step is None:
-        return None
-    return tuple(sorted((call.rank, call.index, call.state) for call in step.calls.values()))
+    return None if step is None else tuple(sorted((call.rank, call.index, call.state) for call in step.calls.values()))
 
 
 def _draw_step(step: Step, world_size: int, now: Now) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from operator import attrgetter, itemgetter
 from typing import Any, Literal, NamedTuple
 
+from lab.grouping import group_pairs
 from lab.record.layout import TRACE, rank_trace
 from lab.record.read import Record
 from lab.record.record_files import open_file
@@ -301,9 +302,7 @@ def whereabouts_text(elapsed_s: float, positions: Sequence[RankPosition], now: f
         now: Unix time.
         columns: The line omits what does not fit into this width.
     """
-    groups: dict[str, list[RankPosition]] = {}
-    for position in positions:
-        groups.setdefault(position.words, []).append(position)
+    groups = group_pairs((position.words, position) for position in positions)
     text, left = f"… {format_duration(round(elapsed_s))} ", len(groups)
     for words, group in groups.items():
         took = now - min(position.since for position in group)

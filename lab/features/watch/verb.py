@@ -29,6 +29,8 @@ from lab.cli.arguments import print_sanitized
 from lab.cluster import Cluster
 from lab.errors import Interrupted, RecordError, UsageError
 from lab.features.html.write import open_page
+from lab.features.pictures.model import picture_of
+from lab.features.pictures.text import picture_text
 from lab.features.watch.now import LOOPBACK, Follower, Happening, Now, RankNow, Watched, group_ranks
 from lab.record.read import Record, find_record, list_records
 from lab.record.result import Result
@@ -44,6 +46,7 @@ from lab.words import format_duration, name_nodes, name_ranks
 
 if TYPE_CHECKING:
     from lab.features.watch.server import Server
+    from lab.trace.steps import Step
 
 
 class Keys:
@@ -273,27 +276,47 @@ def _fit_parts(parts: Iterable[Part], width: int, style: Style, rank: int = 0) -
 
 
 class Screen:
-    """Shows a run in a terminal."""
+    """Shows a run in a terminal; if it is stepped, with pictures of the next step and of each completed one."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream, self._bottom = stream, Bottom(stream)
+        self._drawn: set[object] = set()
 
     def show(self, now: Now, follower: Follower) -> None:
         """Redraw the run."""
         style = style_for(self._stream)
-        stays = [  # stays visible: what ranks print and note, and how they end
+        stays = [*self._draw_completed(now, follower, style)]
+        happened = [  # stays visible: what ranks print and note, and how they end
             one
             for one in follower.happened
             if one.what in _STAYS or (one.what == "exited" and one.facts.get("code") != 0)
         ]
+        stays += [line for _, line in _render_lines(happened, style)]
         if stays:
             self._bottom.wipe()
-            self._stream.writelines(f"{line}\n" for _, line in _render_lines(stays, style))
-        self._bottom.show([] if now.over else now_lines(now, style, shutil.get_terminal_size().lines - 1))
+            self._stream.writelines(f"{line}\n" for line in stays)
+        height = shutil.get_terminal_size().lines - 1
+        lines = [] if now.over else now_lines(now, style, height)
+        pictures = [_draw_step(step, now, style) for step in follower.ahead if step.title in now.next_steps[:1]]
+        above = [line for picture in pictures for line in picture.splitlines()]
+        self._bottom.show([*above, *lines] if len(above) + len(lines) <= height else lines)
+
+    def _draw_completed(self, now: Now, follower: Follower, style: Style) -> Iterator[str]:
+        """Draw the steps that completed since the last time."""
+        for step in follower.steps if now.stepping else ():
+            key = follower.attempt, *min((call.rank, call.index) for call in step.calls.values())
+            if step.end is not None and key not in self._drawn:
+                self._drawn.add(key)
+                yield _draw_step(step, now, style) + "\n"
 
     def close(self) -> None:
         """Restore the terminal, without the lines of the ranks."""
         self._bottom.wipe()
+
+
+def _draw_step(step: Step, now: Now, style: Style) -> str:
+    picture = picture_of(step, world_size=len(now.ranks), live=not now.over)
+    return sanitize_text(picture_text(picture, style._replace(width=style.width and style.width - 1)))
 
 
 _SOON_S, _LATE_S = 0.4, 1.5
@@ -411,8 +434,8 @@ def _serve_page(
         raise UsageError(f"cannot serve the page at {address}: {error}", "choose another --port or --host") from error
     if not server.private:
         sys.stderr.write(
-            "warning: anyone who can reach this machine and knows the page's address can see the run"
-            f"{' and let it go on' if stepper else ''}; elsewhere it has this machine's name or address in it\n"
+            "warning: anyone who reaches this machine and knows the page's address can see the run"
+            f"{' and continue held ranks' if stepper else ''}. Elsewhere, use this machine's name in the address.\n"
         )
     problem = open_page(server.url) if arguments.open else ""
     sys.stderr.write(f"  page: {server.url}{f' ({problem})' if problem else ''}\n")

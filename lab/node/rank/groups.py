@@ -43,9 +43,7 @@ _OWN_REFERENCES = 3
 
 def backend_variables(backend: str | None, *, instead: bool) -> Mapping[str, str]:
     """Return the environment of a worker whose groups use a backend."""
-    if backend is None:
-        return {}
-    return {BACKEND_VARIABLE: backend, **({INSTEAD_VARIABLE: "1"} if instead else {})}
+    return {} if backend is None else {BACKEND_VARIABLE: backend, **({INSTEAD_VARIABLE: "1"} if instead else {})}
 
 
 def choose_backend(rank: int, folder: str, note_socket: str) -> None:

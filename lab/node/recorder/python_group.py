@@ -93,7 +93,7 @@ class Call:
         if self._stream is None:
             self.end(**facts)
         else:
-            self._stream.end(lambda took_ns: self.end(gpu=took_ns, **facts))
+            self._stream.end(functools.partial(self.end, **facts))
 
     def end_with(self, work: Any) -> Any:
         """Write the end line once the backend completes the call; return the handle for the caller."""

@@ -72,7 +72,7 @@ def as_json(answer: tuple[int, str, str]) -> Any:
 def test_a_lesson_asks_runs_and_says_whether_the_prediction_held(lab: Lab):
     code, out, err = lab("learn", "one", "--answer", "b", "--as", "anna")
     assert code == 0, err
-    before, after = out.split("Predict: What does it give?")
+    before, after = out.split("Predict, with 2 ranks: What does it give?")
     assert "three" not in before
     assert golden(1) in before
     assert golden(2) in after
@@ -110,6 +110,16 @@ def test_the_path_fills_up(lab: Lab):
     assert [one["right"] for one in as_json(lab("learn", "--json", "--as", "anna"))["lessons"]] == [False, True]
 
 
+def test_nodes_are_suggested_only_while_none_are_up(lab: Lab):
+    assert golden(1) in lab("learn")[1]
+    assert lab("up", "--nodes", "2")[0] == 0
+    assert golden(1) not in lab("learn")[1]
+
+
+def test_the_question_names_the_number_of_ranks_of_the_run(lab: Lab):
+    assert golden(1) in lab("learn", "one", "--answer", "b", "--nproc-per-node", "2")[1]
+
+
 def test_a_lecturer_sees_everybody(lab: Lab):
     for person, said in (("anna", "a"), ("ben", "b"), ("carla", "b")):
         lab("learn", "one", "--as", person, "--answer", said)
@@ -139,7 +149,7 @@ def test_what_cannot_be_kept_is_said_and_nothing_else_fails(lab: Lab, monkeypatc
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--as", "../x"], "'../x' cannot name a person"),
+        (["--as", "../x"], "'../x' is not a valid name of a person"),
         (["one", "--next"], "--next and the lesson one exclude each other"),
         (["one", "--summary"], "--summary and the lesson one exclude each other"),
     ],

@@ -28,7 +28,7 @@ def kept(person: str, **right: bool | None) -> Progress:
 
 
 def test_the_path_shows_what_is_done_and_what_comes_next() -> None:
-    text = path_text(PATH, kept("anna", a=True, b=None, c=False), "d", PLAIN)
+    text = path_text(PATH, kept("anna", a=True, b=None, c=False), "d", False, PLAIN)
     assert text.splitlines() == [
         "First  2 of 2",
         "  ✔ a  • b",

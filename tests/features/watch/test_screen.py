@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from lab.features.watch.now import Follower, Happening, Now, RankNow
+from lab.features.watch.now import Follower, Happening, Now, RankNow, Watched
 from lab.features.watch.verb import Lines, Screen, now_lines
 from lab.report.style import Style
 from tests.features.watch.growing import ORIGIN, Growing
@@ -91,6 +92,33 @@ def test_output_scrolls_by_above_the_ranks_and_the_end_leaves_the_terminal_clean
     assert shown.count(wiped) == 1  # two lines are drawn anew
     screen.close()
     assert stream.getvalue().endswith(wiped)
+    run.end()
+
+
+def test_step_by_step_the_next_step_is_drawn_above_the_ranks_and_stays_once_it_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("lab.features.watch.verb.style_for", lambda _: PLAIN)
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((100, 40)))
+    run, stream = Growing(tmp_path / "run", 2), Terminal()
+    follower, screen, watched = Follower(run.record, stepping=True), Screen(stream), Watched(step=True)
+
+    def shown() -> str:
+        run.write()
+        before = len(stream.getvalue())
+        screen.show(watched.update(follower.poll(ORIGIN + 1)[0], follower), follower)
+        return stream.getvalue()[before:]
+
+    facts = {"seq": 1, "g": "0", "red": "SUM", "in": [["float32", [1]]], "iv": [[1.0]], "at": "train.py:10"}
+    for rank in range(2):
+        run.made.line(rank, "hold", 10, i=1, op="all_reduce", **facts)
+    held = shown()
+    assert held.index("step 1: all_reduce #1") < held.index("rank 0  │ 1.0") < held.index("held before all_reduce #1")
+    assert "──▶ not yet" in held
+    for rank in range(2):
+        run.made.call(rank, "all_reduce", 20, 30, [[1.0]], [[2.0]], red="SUM")
+    assert shown().count("──▶ │ 2.0") == 2
+    assert "step 1" not in shown()
     run.end()
 
 
