@@ -262,7 +262,7 @@ def network_text(paces: Paces, style: Style) -> str:
     """Return a table of the runs, and for each run its all_reduces next to the model."""
     parts = [_overview(paces, style)]
     for run, pace in paces.items():
-        none = f"{style.paint(run, 'bold')}: no model, which needs all_reduces of two sizes, each alone"
+        none = f"{style.paint(run, 'bold')} has no model: it needs all_reduces of two sizes, each alone"
         parts += [_sizes(run, model, style) for model in pace.models] or [none]
     return "\n\n".join([*parts, style.paint(_FORMULA, "dim")])
 

@@ -592,11 +592,11 @@ def list_waits(picture: Picture) -> list[tuple[int, str, float]]:
     for rank in picture.ranks:
         share = float(bool(rank.op))
         if picture.live and picture.step.state == "unfinished":
-            text = "has come" if rank.op else _describe_missing(picture, rank)
+            text = "entered" if rank.op else _describe_missing(picture, rank)
         elif rank.waited_s is None:
-            text = "failed" if rank.error else "waited in vain" if rank.op else _describe_missing(picture, rank)
+            text = "failed" if rank.error else "waited until the end" if rank.op else _describe_missing(picture, rank)
         else:
-            text = f"waited {format_duration(rank.waited_s)}" if rank.waited_s else "came last"
+            text = f"waited {format_duration(rank.waited_s)}" if rank.waited_s else "entered last"
             share = rank.waited_s / (longest or 1.0)
         bars.append((rank.rank, text, share))
     return bars

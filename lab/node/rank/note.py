@@ -64,8 +64,8 @@ def send_statement(path: str, message: Statement, fds: Sequence[int] = ()) -> No
     data = wire.encode_message(message)
     if len(data) > LIMIT_BYTES:
         raise ValueError(
-            f"{wire.kind_of(message)} {getattr(message, 'name', '')!r} is {len(data):,} bytes as JSON, "
-            f"at most {LIMIT_BYTES:,} are allowed: note a summary (shape, norm, a slice) instead"
+            f"{wire.kind_of(message)} {getattr(message, 'name', '')!r} has {len(data):,} bytes as JSON; "
+            f"allowed: {LIMIT_BYTES:,}. Note a summary (shape, norm, a slice) instead"
         )
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
         channel.connect(path)
