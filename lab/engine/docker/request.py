@@ -46,13 +46,7 @@ _START = (
 
 
 def requests_for(
-    cluster: str,
-    shape: Shape,
-    *,
-    owner: str,
-    run: str | None,
-    machine: Machine | None = None,
-    image: str | None = None,
+    cluster: str, shape: Shape, *, owner: str, run: str | None, machine: Machine | None = None, image: str | None = None
 ) -> list[Request]:
     """Return the requests for a network, a volume, a container for each node, and a zygote if one is used.
 
