@@ -53,10 +53,9 @@ def check_gpus(wanted: Wanted, connection: Connection | None, image: str) -> lis
 
 def _test_here(variables: Mapping[str, str]) -> list[Check]:
     """Run the self-test with this interpreter, which local nodes use."""
-    command, environment = [sys.executable, "-c", self_test.START], {**os.environ, **variables}
     run = partial(subprocess.run, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_DEADLINE_S)
     try:
-        done = run(command, env=environment, check=False)
+        done = run([sys.executable, "-c", self_test.START], env={**os.environ, **variables}, check=False)
     except subprocess.TimeoutExpired:
         return [Check("failed", "gpu test", f"no end after {_DEADLINE_S} s", _SEE)]
     return read_steps(done.stdout, done.returncode, done.stderr)

@@ -137,12 +137,12 @@ def _unexpected_outputs(step: Step, call: Call) -> Iterator[UnexpectedElement]:
 
 def find_unexpected_results(evidence: Evidence) -> list[Finding]:
     """Return steps with unexpected results, grouped by the lines of their calls."""
-    by_lines: dict[tuple[str, ...], list[tuple[Step, list[UnexpectedElement]]]] = {}
-    for step in islice(evidence.steps, MAX_STEPS):
-        elements = check_results(step) if clash_in(step) is None else []
-        if elements:
-            lines = tuple(sorted({call.source for call in step.calls.values()}))
-            by_lines.setdefault((step.op, *lines), []).append((step, elements))
+    checked = ((step, check_results(step)) for step in islice(evidence.steps, MAX_STEPS) if clash_in(step) is None)
+    by_lines = group_pairs(
+        ((step.op, *sorted({call.source for call in step.calls.values()})), (step, elements))
+        for step, elements in checked
+        if elements
+    )
     return [_unexpected_result(*steps[0], len(steps) - 1, evidence) for steps in by_lines.values()]
 
 

@@ -132,8 +132,7 @@ def without_frames(error: BaseException, own: tuple[str, ...]) -> BaseException:
         if current is None or id(current) in visited:
             continue
         visited.add(id(current))
-        kept: list[types.TracebackType] = []
-        entry = current.__traceback__
+        kept, entry = list[types.TracebackType](), current.__traceback__
         while entry is not None:
             (_removed if entry.tb_frame.f_code.co_filename.startswith(own) else kept).append(entry)
             entry = entry.tb_next

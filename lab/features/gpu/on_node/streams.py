@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-_PAUSE_S = 0.0005
-_LAST_PATIENCE_S = 0.2
+_PAUSE_S, _LAST_PATIENCE_S = 0.0005, 0.2
 _DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 """A query would initialize CUDA, and a script may want to set something before that."""
 
@@ -63,8 +63,7 @@ class Watcher:
             ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(1)))
         while True:
             with self._changed:
-                while not self._waiting:
-                    self._changed.wait()
+                self._changed.wait_for(lambda: self._waiting)
             self.poll()
             time.sleep(_PAUSE_S)
 
@@ -80,37 +79,33 @@ def finish_events() -> None:
 
 
 class StreamTime:
-    """The time of a call on its stream."""
+    """The time of a call on the stream of this device."""
 
     def __init__(self, device: int) -> None:
-        self._device = device
-        self._begin = self._record_event()
+        self._device, self._begin = device, _record_event(device)
 
     def end(self, action: Callable[..., object]) -> None:
         """Call `action` with the nanoseconds as `gpu` once the stream has reached this point, or with an error."""
         try:
-            last = self._record_event()
+            last = _record_event(self._device)
             watcher.when_passed(last, lambda: action(gpu=int(self._begin.elapsed_time(last) * 1e6)), action)
         except Exception as error:
             action(error)
 
-    def _record_event(self) -> Any:
-        import torch
 
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(torch.cuda.current_stream(self._device))
-        return event
+def _record_event(device: int) -> Any:
+    event = sys.modules["torch"].cuda.Event(enable_timing=True)
+    event.record(sys.modules["torch"].cuda.current_stream(device))
+    return event
 
 
 def start_time(tensors: Sequence[Any]) -> StreamTime | None:
     """Return the timer of a call with these tensors; None if they are not on a GPU, or a graph captures the call."""
-    first = next((tensor for tensor in tensors if tensor.is_cuda), None)
-    if first is None:
-        return None
-    import torch
-
-    with suppress(Exception), torch.cuda.device(first.device.index):  # if the device has failed, the call raises
-        return None if torch.cuda.is_current_stream_capturing() else StreamTime(first.device.index)
+    device = next((tensor.device.index for tensor in tensors if tensor.is_cuda), None)
+    if device is not None:
+        cuda = sys.modules["torch"].cuda
+        with suppress(Exception), cuda.device(device):  # if the device has failed, the call raises
+            return None if cuda.is_current_stream_capturing() else StreamTime(device)
     return None
 
 
