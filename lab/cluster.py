@@ -126,7 +126,7 @@ class Cluster:
 
         member = None if name.startswith("_") else find_entry("cluster", name)
         if member is None:
-            raise AttributeError(f"a Cluster has no {name!r}", name=name, obj=self)
+            raise AttributeError(f"'Cluster' object has no attribute {name!r}", name=name, obj=self)
         return member.__get__(self, type(self))
 
     def __enter__(self) -> Cluster:

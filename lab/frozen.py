@@ -40,7 +40,7 @@ class Frozen:
             else:
                 raise TypeError(f"{type(self).__name__} needs {name}")
         if arguments:
-            raise TypeError(f"{type(self).__name__} has no {', '.join(arguments)}")
+            raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {', '.join(arguments)}")
         if hasattr(self, "__post_init__"):
             self.__post_init__()
 

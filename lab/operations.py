@@ -111,7 +111,7 @@ _ROWS = (
               "Every rank gets the tensors of all ranks, joined in the order of ranks.", joined=True),
     Operation("gather", "GATHER", ALL, ROOT, WHOLE, "#e6a960",
               "{root} gets the tensors of all ranks, in the order of ranks; the others get nothing."),
-    Operation("scatter", "SCATTER", ROOT, ALL, TENSORS, "#ae8fd6", "{root} hands its i-th tensor to the i-th rank."),
+    Operation("scatter", "SCATTER", ROOT, ALL, TENSORS, "#ae8fd6", "{root} sends its i-th tensor to the i-th rank."),
     Operation("reduce_scatter", "REDUCE_SCATTER", ALL, ALL, TENSORS, "#2b8c87",
               "The i-th rank gets the {red} over the i-th tensors of all ranks.", reduces=True),
     Operation("reduce_scatter_tensor", "_REDUCE_SCATTER_BASE", ALL, ALL, SLICES, "#2b8c87",
@@ -130,7 +130,7 @@ _ROWS = (
               does="No rank continues before every rank has entered it; rank 0 reports missing ranks. No data moves.",
               dumped="barrier"),
     Operation("send", "SEND", SELF, PEER, WHOLE, "#5a9a4a",
-              "One rank sends, one receives; the others take no part."),
+              "One rank sends, one receives; the others are not involved."),
     Operation("recv", "RECV", PEER, SELF, WHOLE, "#8dbe77"),
 )
 # fmt: on

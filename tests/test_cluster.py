@@ -88,7 +88,7 @@ def test_a_run_that_is_refused_before_it_begins_leaves_no_record():
     with Cluster(2, name="c", engine=engine) as cluster:
         with pytest.raises(ClusterError, match=golden(1)):
             cluster.run(SCRIPT, nodes=3)
-        with pytest.raises(UsageError, match="at most 4096"):
+        with pytest.raises(UsageError, match="allowed: 4,096"):
             cluster.run(SCRIPT, nproc_per_node=5000)
     assert list_records() == []
 

@@ -34,7 +34,7 @@ from tests.traces import TraceMaker
 
 SHIFT = Operation("shift", colour="#123456", does="Every rank hands its tensor to the next one.")
 SPREAD = Operation(
-    "spread", "", Who.ROOT, Who.ALL, Cut.SLICES, "#654321", "{root} hands its i-th slice to the i-th rank."
+    "spread", "", Who.ROOT, Who.ALL, Cut.SLICES, "#654321", "{root} sends its i-th slice to the i-th rank."
 )
 RANKS = range(3)
 RECORDER = Path(lab.node.recorder.__file__).parent

@@ -101,7 +101,7 @@ def host_list(word: str) -> tuple[str, ...]:
     """Parse names of hosts that are separated by commas."""
     names = tuple(name.strip() for name in word.split(","))
     if "" in names or len({*names}) < len(names):
-        raise ValueError(f"found {word!r}; allowed: names of hosts with commas between them, each once")
+        raise ValueError(f"found {word!r}; allowed: different host names with commas between them, as host1,host2")
     return names
 
 
@@ -110,7 +110,7 @@ def scheduler_option(word: str) -> tuple[str, str]:
     """Parse an option of a scheduler: `partition=gpu`."""
     name, equals, value = word.removeprefix("--").partition("=")
     if not equals or not name.replace("-", "").isalnum():
-        raise ValueError(f"found {word!r}; allowed: NAME=VALUE, NAME the long name of an option of the scheduler")
+        raise ValueError(f"found {word!r}; allowed: NAME=VALUE, with a long option of the scheduler: partition=gpu")
     return name, value
 
 
@@ -346,7 +346,7 @@ def write_text(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise LabError(f"{path} cannot be written: {error.strerror}") from error
+        raise LabError(f"cannot write {path}: {error.strerror}", "choose a writable folder") from error
 
 
 _LASTING = ("warning", "using", "removed")

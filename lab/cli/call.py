@@ -202,7 +202,7 @@ def run_verb(words: list[str]) -> int:
     arguments = parser.parse_args(own)
     if rest is not None:
         if not hasattr(arguments, "rest"):
-            parser.error(f"`lab {verb}` takes nothing after --")
+            parser.error(f"`lab {verb}` accepts no arguments after --")
         arguments.rest = rest
     with guarded_output(verb) as lost:
         code = run_guarded(run, arguments)

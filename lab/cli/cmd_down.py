@@ -22,7 +22,7 @@ from lab.words import format_count
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_options(parser, "--name", "--engine")
-    parser.add_argument("--all", action="store_true", help="remove every cluster of yours, on every engine")
+    parser.add_argument("--all", action="store_true", help="remove all your clusters, on every engine")
     shared.add_options(parser, "--json")
 
 

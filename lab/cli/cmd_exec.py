@@ -42,4 +42,4 @@ def find_node(info: ClusterInfo, name: str) -> Node:
     if node.state == RUNNING:
         return node
     hint = f"`lab start {node.name}`" if node.state == STOPPED else ""
-    raise ClusterUnfit(f"{node.name} of cluster {info.name} is not running: it is {node.state}", hint)
+    raise ClusterUnfit(f"{node.name} of cluster {info.name} is {node.state}", hint)

@@ -111,7 +111,7 @@ def _record(arguments: argparse.Namespace) -> Record:
     }  # the latest run of each cluster
     if arguments.name not in by_cluster:
         meant = did_you_mean(arguments.name, by_cluster)
-        raise UsageError(f"there are no runs on cluster {arguments.name} in {arguments.runs}{meant}")
+        raise UsageError(f"there are no runs on cluster {arguments.name} in {arguments.runs}{meant}", "see `lab runs`")
     return by_cluster[arguments.name].attempt(arguments.attempt)
 
 

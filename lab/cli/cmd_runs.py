@@ -41,7 +41,7 @@ def _table(entries: list[tuple[Record, Result, int]], style: Style) -> str:
     for record, result, size_bytes in entries:
         ranks, took = str(len(result.ranks)), format_duration(result.duration_s)
         goes_on = record.in_progress
-        verdict = "goes on" if goes_on else result.verdict
+        verdict = "running" if goes_on else result.verdict
         reason = "" if goes_on else clip_end(result.reason, _LONGEST_REASON)
         rows.append([result.run, verdict, result.engine, ranks, took, format_bytes(size_bytes), reason])
     rows.append([*[""] * 5, format_bytes(sum(size for _, _, size in entries)), format_count(len(entries), "run")])

@@ -11,8 +11,8 @@ try:
 except ImportError:  # `lab/__init__.py` is not ours
     sys.stderr.write(
         "lab: another distribution has overwritten the package `lab` of torch-lab\n"
-        "  hint: pip uninstall that distribution (such as `lab` of the public index), then "
-        "pip install --force-reinstall torch-lab; best in a new virtual environment\n"
+        "  hint: `pip uninstall lab`, or the distribution's name if it has another one; then "
+        "`pip install --force-reinstall torch-lab`\n"
     )
     sys.exit(2)
 

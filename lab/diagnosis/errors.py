@@ -19,11 +19,11 @@ _FRAMES = re.compile(r"^(?:Exception raised from |C\+\+ CapturedTraceback|frame 
 """C++ stack traces that PyTorch appends for its own developers."""
 _ADVICE = re.compile(
     r"(?:In addition, )?you can set the environment variable|^For debugging consider|^Compile with |^Device-side assert"
-    r"|^To suppress|^If you already have done|^Original Traceback|^CUDA kernel errors might",
+    r"|^To suppress|^If you already have done|^Original Traceback|^CUDA kernel errors might|^Search for `",
     re.IGNORECASE,
 )
 """Beginnings of lines that give advice and do not describe the problem."""
-_ALWAYS_SAID = re.compile(r"\. This is typically caused by a remote worker .*? GLHF! \S*")
+_ALWAYS_SAID = re.compile(r"\. This is typically caused by a remote .*? GLHF! \S*| If reserved but unallocated .*")
 _PARAMETERS = re.compile(r"^(?:Parameters? |Parameter indices )", re.MULTILINE)
 _SOURCE_OF_TORCH = re.compile(r"\[/[^\]\s]*\.(?:cc|cpp|h|hpp):\d+\] ?")
 _UNNAMED = re.compile(
@@ -172,7 +172,7 @@ _BY_ERROR = {
     "loader_killed": r"DataLoader worker \(pid\(?s?\)? [\d, ]+\) (?:is killed by signal|exited unexpectedly)",
     "disk_full": r"\[Errno (?:28|122)\]|No space left on device|Disk quota exceeded",
     "out_of_memory": r"^(?:MemoryError|numpy\.\S*MemoryError|torch\.OutOfMemoryError|torch\.cuda\.OutOfMemoryError)\b"
-    r"|can't allocate memory|Cannot allocate memory|\[Errno 12\]",
+    r"|CUDA error: out of memory|can't allocate memory|Cannot allocate memory|\[Errno 12\]",
     "name_resolution": r"gaierror|Name or service not known|Temporary failure in name resolution"
     r"|No address associated with hostname|getaddrinfo failed|(?:can not|cannot) resolve",
     "not_a_number": r"\bnan\b|not a number|(?:not|non-?)\s?finite|\binf(?:inity|inite)?\b",

@@ -192,7 +192,7 @@ def _check_whole_run(
 def _end_of_check(check: RankFacts) -> str:
     ended = f"killed by {check.signal}" if check.signal else f"exit code {check.code}"
     message = next(iter(check.error.strip().splitlines()), ended)
-    return "killed for lack of memory" if check.out_of_memory else message
+    return "killed: out of memory" if check.out_of_memory else message
 
 
 def _compare_culprit(expected: int | str | None, culprit: Culprit | None) -> tuple[int | str | None, bool]:
@@ -286,7 +286,7 @@ class Searches:
         if _GOES_BACK.isdisjoint(pattern):
             return search()
         if self._left_s <= 0:
-            raise TooLong(f"no time for the search: other patterns of this run took {self._limit_s:g} s")
+            raise TooLong(f"the lab skipped this pattern: earlier patterns of the run took {self._limit_s:g} s")
         from multiprocessing import get_context  # only few patterns need it
 
         context, limit_s = get_context("fork"), math.ceil(self._left_s)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lab.grouping import group_pairs
 from lab.node.messages.agent import CHECK, FILES_IN, LeftRunning, Limited, Staged
-from lab.words import clip_end, format_bytes, format_count, format_duration, format_limit, join_words, was_or_were
+from lab.words import clip_end, format_bytes, format_count, format_duration, format_limit, join_words
 
 if TYPE_CHECKING:
     from lab.diagnosis.facts import RunFacts
@@ -56,18 +56,17 @@ def _limit(one: Limited) -> str:
         return f"{where} reached its limit of {one.limit:,} processes and threads"
     if one.what == "memory":
         processes = "processes of the check" if of_check else "processes"
-        return f"{processes} on {one.node} were killed for lack of memory: its limit is {limit}"
+        return f"{processes} on {one.node} were killed: out of memory (limit {limit})"
     if one.what != "disk":
         if one.rank is None or one.what.startswith(FILES_IN):
             return f"{where} reached its limit of {limit} of {one.what}"
         rest = f", {format_bytes(one.excess)}" if one.excess else ""
         return f"{who} wrote more than {limit} of {one.what}; the rest is dropped{rest}"
-    was_killed = f"and {'were' if one.rank is None else 'was'} killed for it"
     if one.excess > one.limit:
-        return f"{who} wrote more than {limit} to the disk of {one.node}, {was_killed}"
+        return f"the agent killed {who} for writing more than {limit} to the disk of {one.node}"
     if one.excess:
-        wrote = f"{who} wrote {format_bytes(one.excess)} to the disk of {one.node}"
-        return f"{wrote}, whose limit of {limit} was reached, {was_killed}"
+        full = f"the agent killed {who} because the disk of {one.node} reached its limit of {limit}"
+        return f"{full}; {who} wrote {format_bytes(one.excess)}"
     return (
         f"the agent killed the ranks of {one.node} because its disk was nearly full: unknown processes wrote more than "
         f"{limit} during this run"
@@ -78,10 +77,10 @@ def render_orphans(left: Sequence[LeftRunning]) -> list[str]:
     """Return a clause for each worker with orphan processes."""
     clauses = []
     for (node, rank), ours in group_pairs(((one.node, one.rank), one) for one in left).items():
-        who = f"rank {rank} left" if rank is not None else f"processes of {node} had left"
+        who = f"rank {rank} left" if rank is not None else f"the processes of {node} left"
         commands = ", ".join(dict.fromkeys(clip_end(one.command, _LONGEST_COMMAND) for one in ours))
         count = format_count(len(ours), "process", "processes")
-        clauses.append(f"{who} {count} running, which {was_or_were(ours)} stopped: {commands}")
+        clauses.append(f"{who} {count} running, which the agent killed: {commands}")
     return clauses
 
 

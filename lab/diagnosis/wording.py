@@ -30,8 +30,8 @@ _LONGEST_THREAD_ERROR = 120
 _MOST_HITS = 3
 _GROUP_ORDER = "Ranks have to enter the collectives of several groups in the same order."
 _WAY_TO_INSTALL = (
-    "; the nodes do not have it: name its package under `requirements:` in the scenario, in a `# /// script` block of "
-    "the script, or with `lab up --requirements FILE`"
+    "; the nodes lack it: add its package to `requirements:` in the scenario, to a `# /// script` block of the script, "
+    "or to a file for `lab up --requirements`"
 )
 
 # -- ranks, calls, locations
@@ -113,13 +113,13 @@ def render_raised(raised: f.ThreadError) -> str:
 def render_end(end: f.End) -> str:
     """`raised ValueError: ... at train.py:30`."""
     location, where = (f" {render_location(end.location)}", f" at {end.location.at}") if end.location else ("", "")
-    held = f"it held {format_bytes(end.held_bytes)}" if end.held_bytes else ""
-    limit = f"its node's limit is {format_limit(end.limit_bytes)}" if end.limit_bytes else ""
+    held = f"{format_bytes(end.held_bytes)} used" if end.held_bytes else ""
+    limit = f"limit {format_limit(end.limit_bytes)}" if end.limit_bytes else ""
     if (activity := end.last_activity) is not None and not location:
         location = f", last seen {'after' if activity.ended else 'in'} {activity.name}{render_lines([activity.source])}"
     expected = f", expected {end.expected_code}," if end.expected_code else ""
     sizes = ", ".join(filter(None, [held, limit]))
-    out_of_memory = f"was killed for lack of memory{location}{': ' if sizes else ''}{sizes}"
+    out_of_memory = f"was killed{location}: out of memory{f' ({sizes})' if sizes else ''}"
     return {
         "memory": out_of_memory,
         "signal": f"was killed by {end.signal}{location}",
@@ -169,7 +169,7 @@ def _refusal(title: str, calls: Sequence[f.CallFacts]) -> str:
 
 def render_repeats(count: int) -> str:
     """Say in how many other steps the same happened; empty if in none."""
-    return f"So it was in {format_count(count, 'other step')}, too." if count else ""
+    return f"The same happened in {format_count(count, 'other step')}." if count else ""
 
 
 def render_waited(seconds: float | None, around: str = " {}") -> str:
@@ -188,14 +188,14 @@ def render_ring(ring: Sequence[int]) -> str:
 
 
 def render_unexpected(element: f.UnexpectedElement) -> str:
-    """Describe an output: `element 0 on rank 1 is 7 and should be 6`."""
+    """Describe an output: `element 0 on rank 1 is 7, but should be 6`."""
     of = f" of its {words.format_ordinal(element.tensor + 1)} tensor" if element.tensors > 1 else ""
     if element.element is None:
-        tensor = f"the {words.format_ordinal(element.tensor + 1)} tensor of rank" if of else "rank"
-        than = "the inputs can give" if element.reduces else "was sent to it"
-        return f"{tensor} {element.rank} {'is' if of else 'holds'} another tensor than {than}"
+        tensor = f"{words.format_ordinal(element.tensor + 1)} tensor" if of else "tensor"
+        why = "cannot come from the inputs" if element.reduces else "differs from the sent one"
+        return f"the {tensor} of rank {element.rank} {why}"
     got, expected = (f"{it:.6g}" if isinstance(it, float) else str(it) for it in (element.got, element.expected))
-    return f"element {element.element}{of} on rank {element.rank} is {got} and should be {expected}"
+    return f"element {element.element}{of} on rank {element.rank} is {got}, but should be {expected}"
 
 
 # -- runs that hung
@@ -258,9 +258,9 @@ class Ring(Finding):
         lines = join_words(f"{group.what} at {group.lines[0]}" for group in self.groups)
         advice = {
             "collectives": _GROUP_ORDER + (f" Groups were made here: {lines}." if lines else ""),
-            "receives": "All of them receive before they send: one has to send first.",
-            "sends": "All of them send before they receive: one has to receive first.",
-            "mixed": "None of these calls can end before another one does.",
+            "receives": "Each of these ranks receives before it sends: one has to send first.",
+            "sends": "Each of these ranks sends before it receives: one has to receive first.",
+            "mixed": "Each of these calls waits for another one to end.",
         }
         took = render_waited(self.seconds, ", for {} now")
         return f"{ranks} wait for each other in a ring ({render_ring(self.cycle)}){took}: {each}", advice[self.all_of]
@@ -312,7 +312,7 @@ class InFlight(Finding):
         there = (render_waited(self.seconds, "{}," if lines else "{}") + lines).strip()
         who = "all ranks" if self.entered is None else name_ranks(self.entered)
         entered = f"{who} entered {self.step}, and {name_ranks(self.others)} never returned from it"
-        return f"{entered}{f' ({there})' if there else ''}: the data did not arrive, or the time limit came first"
+        return f"{entered}{f' ({there})' if there else ''}: the data did not arrive before the time limit"
 
 
 class Activities(Finding):
@@ -328,12 +328,12 @@ class Activities(Finding):
         match self.kind:
             case FindingKind.OUT_OF_TIME:
                 longest = format_duration(self.longest_s or 0.0)
-                head = f"the time limit came while the ranks were working: no rank had waited longer than {longest}"
+                head = f"the ranks were still working at the time limit: no rank had waited longer than {longest}"
                 return head, f"{capitalize_first(did)}."
             case FindingKind.OWN_CODE:
                 return f"no rank waited in a collective or for a message: {did}"
             case FindingKind.WAITING:
-                deviating = f"Rank {self.ranks[0]} was not where most others were." if self.ranks else ""
+                deviating = f"Rank {self.ranks[0]} was at another line than most ranks." if self.ranks else ""
                 return f"all ranks were in torch.distributed: {did}", deviating
         return did
 
@@ -508,7 +508,7 @@ def hang_reason(after: str, heads: Sequence[str], did: Iterable[tuple[int, str]]
 
 def node_reason(facts: FirstFailure, *, launcher: bool) -> str:
     """Return why a run failed that lost nodes."""
-    met = ", and the launcher's processes met there" if launcher else ""
+    met = ", and the launcher's rendezvous was on it" if launcher else ""
     return f"{facts.name_lost()}; {name_ranks(facts.ranks)} ran there{met}"
 
 
@@ -536,8 +536,8 @@ def way_to_get_module(own: Any) -> str:
     if own is None:
         return _WAY_TO_INSTALL
     return (
-        f"; {own.path} was not shipped: put it into the folder of the script, {own.folder}, but not into a hidden "
-        "folder or one that .labignore names"
+        f"; {own.path} was not shipped: move it into the script's folder, {own.folder}, but not into a hidden folder "
+        " or one in .labignore"
     )
 
 

@@ -257,7 +257,7 @@ class HolderEngine(Engine, PowerControl, PauseControl):
 
     def explain_lost(self, node: Node) -> ClusterError:
         """Return the error for a node that ended while it was starting."""
-        return ClusterError(f"{node.name} ended while it was starting")
+        return ClusterError(f"the agent of {node.name} exited during the start", "see `lab doctor`")
 
     def read_last_line(self, path: Path) -> str:
         """Return the last line that a cluster's processes wrote to a file."""
@@ -320,7 +320,7 @@ class HolderEngine(Engine, PowerControl, PauseControl):
             return NodeState(running=False, exit_code=int(Path(ended_file(node.handle)).read_text()))
         if holder_died(handle.parent / self.life):
             raise EngineUnavailable(
-                f"the process that holds the {self.noun}s of cluster {handle.parent.name} was killed",
+                f"the parent process of the {self.noun}s of cluster {handle.parent.name} was killed",
                 "`lab down` removes the rest",
             )
         return NodeState(running=False, exit_code=_KILLED)
@@ -372,7 +372,7 @@ class HolderEngine(Engine, PowerControl, PauseControl):
                 lost = wait_ready(channels, self.ready_timeout_s, announce)
         except OSError as error:
             words = self.read_last_line(self.home / cluster / self.log)
-            raise ClusterError(f"the nodes did not start: {words}") from error
+            raise ClusterError(f"the nodes did not start: {words}", "see `lab doctor`") from error
         if lost is not None:
             raise self.explain_lost(lost.node)
 

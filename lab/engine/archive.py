@@ -80,8 +80,8 @@ def _write_limit(folder: Path, asked: int) -> tuple[int, UsageError]:
     disk = os.statvfs(folder)
     free = max(0, disk.f_bavail * disk.f_frsize - min(_SPARE_BYTES, disk.f_blocks * disk.f_frsize // 20))
     if free < asked:
-        return free, UsageError(f"it holds more than the {format_limit(free)} that this disk has free")
-    return asked, UsageError(f"it holds more than {format_limit(asked)}", MORE)
+        return free, UsageError(f"the copy needs more than the {format_limit(free)} of free space on this disk")
+    return asked, UsageError(f"the copy has more than {format_limit(asked)}", MORE)
 
 
 @contextmanager
@@ -104,14 +104,14 @@ def stage_replacement(target: Path) -> Iterator[Path]:
         prefix = f".{os.fsdecode(os.fsencode(target.name)[:60])}."
         staged = Path(tempfile.mkdtemp(prefix=prefix, suffix=".part", dir=target.parent))
     except OSError as error:
-        raise UsageError(f"cannot write {target}: {error.strerror or error}") from error
+        raise UsageError(f"cannot write {target}: {error.strerror or error}", "choose a writable folder") from error
     try:
         yield staged / "new"
         for move in list(_find_moves(staged / "new", target)):
             os.replace(*move)
     except OSError as error:
         where = str(error.filename or target).replace(f"{staged}/new", str(target))
-        raise UsageError(f"cannot write {where}: {error.strerror or error}") from error
+        raise UsageError(f"cannot write {where}: {error.strerror or error}", "choose a writable folder") from error
     finally:
         shutil.rmtree(staged, ignore_errors=True)
 
@@ -304,14 +304,14 @@ class _Header(tarfile.TarInfo):
                 raise
             raise UsageError("the archive is damaged: it has an invalid header") from error
         if header.type in _EXTENSIONS and not 0 <= header.size <= _MOST_EXTENSION_BYTES:
-            raise UsageError(f"the archive is damaged: it extends an entry by {header.size:,} bytes")
+            raise UsageError(f"the archive is damaged: an extended header has {header.size:,} bytes")
         if header.type == tarfile.GNUTYPE_SPARSE:
-            raise UsageError("the archive is damaged: it holds a sparse file of an old format")
+            raise UsageError("the archive is damaged: it has a sparse file of an old format")
         return header
 
     def _proc_gnusparse_10(self, *_: Any) -> None:
         """Refuse a list of holes, which may have any length."""
-        raise UsageError("the archive is damaged: it holds a list of holes")
+        raise UsageError("the archive is damaged: it has a sparse file of a new format")
 
 
 def unpack_tar(pieces: Iterable[bytes], target: Path, *, most_bytes: int = LIMIT_BYTES) -> list[str]:
@@ -345,7 +345,7 @@ def unpack_tar(pieces: Iterable[bytes], target: Path, *, most_bytes: int = LIMIT
             getattr(pieces, "close", lambda: None)()
         if not new.exists():
             what = f"{left_out[0]} is neither a file nor a folder" if left_out else "the archive is empty"
-            raise UsageError(f"nothing to copy: {what}")
+            raise UsageError(f"nothing to copy: {what}", "list the folder: `lab exec NODE -- ls PATH`")
         return left_out
 
 

@@ -81,8 +81,8 @@ def find_namesakes() -> list[Check]:
             name = other.metadata["Name"]
             again = f"pip install --force-reinstall {DISTRIBUTION}"
             fix = f"pip uninstall {name}; {again}; best in a new virtual environment"
-            what = f"the distribution {name} {other.version} has a package `lab` too: where files have the same name, "
-            checks.append(Check("failed", "package", f"{what}the last installed file wins", fix))
+            what = f"{name} {other.version} has a package `lab` too: it may have overwritten files of {DISTRIBUTION}"
+            checks.append(Check("failed", "package", what, fix))
     return checks
 
 
@@ -127,7 +127,7 @@ def explain_missing_gpus(wanted: int) -> str:
     there = devices_here()
     if there is None or wanted <= there:
         return ""
-    return f"needs GPU: {format_count(wanted, 'GPU')} a node, and this machine has {there or 'none'}"
+    return f"needs GPU: each node needs {format_count(wanted, 'GPU')}, but this machine has {there or 'none'}"
 
 
 def refuse_missing(wanted: int) -> None:

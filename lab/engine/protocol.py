@@ -75,7 +75,7 @@ class NodeState(NamedTuple):
     restarted: bool = False
     """Whether it ended and was started again."""
     message: str = ""
-    """The engine's own description, such as `was lost with its host b`, if it explains more."""
+    """The engine's own description, such as `was lost: its host b is down`, if it explains more."""
 
     def sentence(self) -> str:
         """Describe how the node ended, as the end of a sentence that begins with its name."""

@@ -69,7 +69,7 @@ def wait_ready(
                 late = name_nodes(pending)
                 raise ClusterError(
                     f"{late} did not become ready within {format_duration(deadline_s)}: its agent was importing torch",
-                    "see `lab doctor` for memory and cores",
+                    "see `lab doctor` for memory and cores; on a loaded machine, run the command again",
                 )
             answered = selector.select(min(left, 1.0))
             if not answered:
@@ -124,7 +124,7 @@ def have_all_agents(engine: Engine, cluster: ClusterInfo) -> bool:
     def still_there(silent: Sequence[Channel]) -> None:
         for channel in silent:  # a stream to a container that has just ended may stay open and silent
             if not engine.node_state(channel.node).running:
-                raise NodeLost(f"{channel.node.name} does not run")
+                raise NodeLost(f"{channel.node.name} is not running")
 
     return _ask_agents(engine, cluster, _GREETING_TIMEOUT_S, still_there) is not None
 

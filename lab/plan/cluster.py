@@ -69,9 +69,9 @@ class Shape(Frozen):
         return read_typed(cls, json.loads(text), lenient=True)
 
     def differences(self, other: Shape) -> list[str]:
-        """Return the differences, a phrase each: `nodes: 3, asked for 5`."""
+        """Return the differences, a phrase each: `nodes: 3, requested 5`."""
         return [
-            f"{name.removesuffix('_bytes')}: {_field_text(name, mine)}, asked for {_field_text(name, asked)}"
+            f"{name.removesuffix('_bytes')}: {_field_text(name, mine)}, requested {_field_text(name, asked)}"
             for name, mine in vars(self).items()
             if mine != (asked := getattr(other, name))
         ]
@@ -87,7 +87,7 @@ def _field_text(name: str, value: Any) -> str:
         return ", ".join(map(str, value)) or "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "none" if value is None else str(value)
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 class Node(Frozen):

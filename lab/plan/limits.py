@@ -85,7 +85,7 @@ def refuse_excess_nodes(nodes: int, nproc_per_node: int, capacity: Capacity, cos
             amount = format_bytes if name == "memory_bytes" else "{:,}".format
             raise ClusterUnfit(
                 f"{format_count(nodes, 'node')} x {format_count(nproc_per_node, 'rank')} need about {amount(needed)} "
-                f"{_WORDS[name]} and this machine has {amount(has)}: "
+                f"{_WORDS[name]}, but this machine has {amount(has)}: "
                 + (f"at most {format_count(fit, 'node fits', 'nodes fit')}" if fit else "no node fits"),
                 "ask for fewer nodes, or for fewer ranks on each",
             )

@@ -247,7 +247,7 @@ def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Laun
     if len(there) < least or HOST not in there:
         if stops := [one for part in parts for one in part.stopping(missing)]:
             raise UsageError(
-                f"{name} has to {join_words(stops)} before it begins, but the launcher {launching.name} needs {needs}",
+                f"{name} would {join_words(stops)} before it begins, but the launcher {launching.name} needs {needs}",
                 "use `launcher: {torchrun: {min_nodes: ...}}`, which begins with fewer nodes",
             )
         raise ClusterUnfit(
@@ -360,7 +360,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
     if nnodes < 1 or nproc_per_node < 1:
         raise UsageError(f"a run needs at least 1 node and 1 worker per node, not {nnodes} and {nproc_per_node}")
     if world_size > MAX_WORLD_SIZE:
-        raise UsageError(f"{nnodes} nodes x {nproc_per_node} workers are {world_size} ranks; at most {MAX_WORLD_SIZE}")
+        raise UsageError(f"{nnodes:,} x {nproc_per_node:,} are {world_size:,} ranks; allowed: {MAX_WORLD_SIZE:,}")
     parts = _parts(scenario, options, cluster, nnodes, world_size)
     if (last := max(chain(*scenario.expect.by_rank), default=0)) >= world_size:
         raise UsageError(f"{scenario.name} has an expectation of rank {last}, but world_size is {world_size}")

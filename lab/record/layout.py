@@ -56,7 +56,7 @@ def render_readme() -> str:
     """Return the list of files that every record contains."""
     files = "".join(f"{name}\n    {what}\n" for name, what in FILES.items())
     later = "Other verbs add files later, such as `lab report`: `lab help record` lists these too.\n"
-    reading = "A run on record: `lab show`, `lab explain`, and `lab report` read it. What its files are:\n"
+    reading = "A recorded run. `lab show`, `lab explain`, and `lab report` read it. Its files:\n"
     return f"{reading}\n{files}\n{later}"
 
 

@@ -473,7 +473,8 @@ def find_record(name: str | None, runs: Path = RUNS) -> Record:
     if len(matches) == 1 or (matches and all(record.run.endswith(f"-{name}") for record in matches)):
         return matches[-1]
     if matches:
-        raise RecordError(f"{len(matches)} runs begin with {name!r}: {', '.join(one.run for one in matches[:5])}")
+        names = ", ".join(one.run for one in matches[:5])
+        raise RecordError(f"{len(matches)} runs begin with {name!r}: {names}", "write more of the name")
     from difflib import get_close_matches
 
     close = get_close_matches(name, [record.run for record in records], n=1)

@@ -261,7 +261,7 @@ def _refusal(about: os.stat_result, folder: Path, name: str, allowed: str) -> Re
 
 
 def _too_large(folder: Path, name: str, most_bytes: int) -> RecordError:
-    return RecordError(f"{_shown(folder, name)} is larger than {format_limit(most_bytes)}", "views do not read it")
+    return RecordError(f"{_shown(folder, name)} is larger than {format_limit(most_bytes)}", "use another program")
 
 
 def _shown(folder: Path, name: str) -> str:

@@ -226,7 +226,7 @@ class Result(Frozen):
         """
         recorded = find_hook("calls_of_result")
         if recorded is None:
-            raise LabError("calls need the feature calls, which is missing")
+            raise LabError("`calls` needs the feature calls, which is missing")
         return recorded(self)
 
     @classmethod

@@ -256,4 +256,4 @@ def _new_folder(runs: Path, scenario: str) -> Path:
             with suppress(FileExistsError):
                 path.mkdir()
                 return path
-    raise RecordError(f"{runs} holds a thousand runs of {scenario} from this second")
+    raise RecordError(f"{runs} has 1,000 runs of {scenario} from the same second")

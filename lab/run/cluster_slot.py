@@ -140,7 +140,7 @@ class ClusterSlot(Frozen):
             asked["data"] = {**has.data, **asked["data"]}
         if differences := has.differences(replace(has, **asked)):
             raise ClusterUnfit(
-                f"cluster {self.name} is up in another shape ({'; '.join(differences)})",
+                f"cluster {self.name} has other settings ({'; '.join(differences)})",
                 "remove it with `lab down`, or make another one with --name",
             )
 
@@ -300,7 +300,7 @@ def refuse_foreign_wishes(scenario: Scenario, engine: Engine, asked: Mapping[str
         outside = [f"{path.resolve()} {how}" for path, how in mounts if not path.resolve().is_relative_to(own)]
         if outside:
             raise UsageError(
-                f"{scenario.name} mounts {join_words(outside)} in every node, from outside the scenario's folder",
+                f"{scenario.name} mounts folders from outside its own folder in every node: {join_words(outside)}",
                 "--allow-volumes allows this; the author of the scenario can then read the mounted files",
             )
     if not options.pull and not asked.get("image"):

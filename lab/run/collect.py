@@ -351,11 +351,11 @@ class Collector:
             case events.Fault():
                 return f"{event.fault}, on purpose: {event.why or 'before the run'}"
             case events.NodeCame():
-                return f"{event.node} takes part"
+                return f"{event.node} joined"
             case events.NodeTroubled():
                 return f"{event.node} {event.how or 'works again'}"
             case agent.Halted():
-                how = f"was stopped by {event.signal}" if event.signal else "goes on"
+                how = f"was stopped by {event.signal}" if event.signal else "continues"
                 return f"rank {event.rank} ({event.node}) {how}"
         return ""
 

@@ -158,7 +158,7 @@ def _copy_sources(facts: RunFacts, folder: Path, writer: RecordWriter, attempt: 
 def _rank_result(facts: RankFacts, writer: RecordWriter, attempt: int = LATEST) -> RankResult:
     error = facts.error.strip().splitlines()[0] if facts.error.strip() else ""
     if facts.out_of_memory:
-        error = "killed for lack of memory"
+        error = "killed: out of memory"
     elif facts.node_lost:
         error = "its node was lost"
     traceback, stack = facts.traceback, facts.stack

@@ -91,7 +91,7 @@ def pack_folder(folder: Path, data: Iterable[Path] = ()) -> Parcel:
         sources.append(Source(path, below.as_posix(), about, link))
         if total > LIMIT_BYTES or len(sources) > _MOST_FILES:
             raise UsageError(
-                f"{folder} holds more than a run can ship ({_LIMIT} or {_MOST_FILES:,} files); "
+                f"{folder} has more than a run can ship ({_LIMIT} or {_MOST_FILES:,} files); "
                 f"the largest seen is {largest[1]} ({format_bytes(largest[0])})",
                 _DATA,
             )

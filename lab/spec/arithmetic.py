@@ -59,7 +59,7 @@ class _Evaluator(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]
         self._depth -= 1
         self._work_left -= _weight(value, self._work_left)
         if self._work_left < 0:
-            raise TooMuchError("it takes too many steps")
+            raise TooMuchError("the expression takes too many steps")
         return value
 
     def _check_disallowed_items(self, item: Any) -> None:
@@ -123,7 +123,7 @@ def _shift_left(value: Any, shift: Any) -> Any:
 
 def _modulo(left: Any, right: Any) -> Any:
     if isinstance(left, str):
-        raise TypeError("% cannot format text here")
+        raise TypeError("% cannot format text")
     return left % right
 
 
@@ -136,7 +136,7 @@ def _range(*bounds: int) -> list[int]:
 
 def _round(value: Any, digits: int | None = None) -> Any:
     if digits is not None and abs(digits) > MAX_DIGITS:
-        raise TooMuchError("round has too many digits")
+        raise TooMuchError("round() has too many digits")
     return round(value, digits)
 
 

@@ -103,11 +103,11 @@ def _of_feature(name_value: Value, name: str, declared: type) -> Key:
         if of_feature := find_entry("keys", path):
             return keys_of(of_feature)[name]
         if path in KEYS:
-            raise name_value.problem(f"the key {clip_repr(name)} belongs to the feature {KEYS[path]}, which is missing")
+            raise name_value.problem(f"the key {clip_repr(name)} needs the feature {KEYS[path]}, which is missing")
     home = None if name_value.field else _home_of(name, declared)
     keys = all_keys_of(declared)
     meant = f", which belongs under '{home}:'" if home else did_you_mean(name, keys)
-    raise name_value.problem(f"unknown key {clip_repr(name)}{meant}; allowed: {', '.join(keys)}")
+    raise name_value.problem(f"unknown key {clip_repr(name)}{meant or '; allowed: ' + ', '.join(keys)}")
 
 
 def section_kind(declared: type) -> Kind:

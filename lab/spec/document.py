@@ -117,8 +117,8 @@ def _check_bounds(events: Iterable[Any]) -> None:
             raise InvalidError(where, f"alias *{event.anchor} refers to a value that contains it; write the value out")
         count += sizes.get(event.anchor, 1) if is_alias else 1
         if count > MAX_NODES:
-            what = f"alias *{event.anchor} repeats" if is_alias else "the file holds"
-            raise InvalidError(where, f"{what} too much; allowed: {MAX_NODES} values in all, aliases written out")
+            what = f"alias *{event.anchor} repeats" if is_alias else "the file has"
+            raise InvalidError(where, f"{what} too many values; allowed: {MAX_NODES}, with aliases written out")
         if len(opened) == MAX_DEPTH and not is_alias:
             raise InvalidError(where, f"nested too deep; allowed: {MAX_DEPTH} levels")
         tag = getattr(event, "tag", None)

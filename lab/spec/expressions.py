@@ -23,7 +23,7 @@ MAX_LENGTH = 2000
 NOTHING_EXPECTED: Final = object()
 """Result of `evaluate_expected` for a rank that a mapping per rank does not name."""
 
-_QUOTE = "to mean this text itself, put it in quotes twice: \"'...'\""
+_QUOTE = "for this text itself, use two pairs of quotes: \"'...'\""
 _NODES = (
     ast.Expression, ast.Constant, ast.Name, ast.List, ast.Tuple, ast.ListComp, ast.GeneratorExp, ast.comprehension,
     ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call, ast.Subscript, ast.Slice, ast.JoinedStr,

@@ -109,7 +109,7 @@ def find_launcher(name: str) -> Launcher:
     if launcher is not None:
         return cast("Launcher", launcher())
     if name in LAUNCHERS:
-        raise UsageError(f"the launcher {name} belongs to the feature {LAUNCHERS[name]}, which is missing")
+        raise UsageError(f"the launcher {name} needs the feature {LAUNCHERS[name]}, which is missing")
     known = launcher_names()
     raise UsageError(f"the lab has no launcher {name!r}{did_you_mean(name, known)}", f"allowed: {', '.join(known)}")
 

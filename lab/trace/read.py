@@ -409,7 +409,7 @@ class RankReader:
             finish()
         who = f"rank {self.rank}:"
         if not self.start:
-            problems.append(f"{who} its trace has no beginning, so its times cannot be compared with other ranks'")
+            problems.append(f"{who} the trace has no beginning, so its times cannot be compared with other ranks'")
         if self.damaged:
             problems.append(f"{who} {format_count(self.damaged, 'line')} of its trace cannot be read")
         if not (result.stopped or result.dumped):

@@ -160,7 +160,7 @@ def test_an_option_that_is_nearly_right_is_suggested(capsys: pytest.CaptureFixtu
         (["run", "nowhere.py"], "nowhere.py"),
         (["run", "x.py", "--timeout", "soon"], "--timeout"),
         (["exec", "node0"], "there is no command to run"),
-        (["status", "--", "x"], "takes nothing after --"),
+        (["status", "--", "x"], "accepts no arguments after --"),
         (["scenarios", "nowhere"], "there is no folder nowhere"),
         (["image"], "required"),
         (["completion", "nosuchshell"], "nosuchshell"),

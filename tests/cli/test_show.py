@@ -98,7 +98,7 @@ def test_a_step_as_json_and_as_a_file(runs: Path, capsys: pytest.CaptureFixture[
         (["--step", "two"], "found 'two'; allowed: a whole number, 1 or more"),
         (["--svg", "x.svg"], "--svg needs --step N"),
         (["--step", "1", "--steps"], "not allowed with argument"),
-        (["--step", "1", "--svg", "no/such/x.svg"], "no/such/x.svg cannot be written: No such file or directory"),
+        (["--step", "1", "--svg", "no/such/x.svg"], "cannot write no/such/x.svg: No such file or directory"),
     ],
 )
 def test_what_cannot_be_shown_is_said_in_a_sentence(

@@ -162,7 +162,7 @@ def test_a_worker_that_a_signal_stopped_is_told_as_that(lab: Lab) -> None:
 @pytest.mark.long
 def test_a_node_or_worker_that_goes_on_again_is_not_told_of(lab: Lab) -> None:
     run = begin(lab)
-    for name, told in (("STOP", "rank 1 (node1) was stopped"), ("CONT", "rank 1 (node1) goes on")):
+    for name, told in (("STOP", "rank 1 (node1) was stopped"), ("CONT", "rank 1 (node1) continues")):
         signal_worker(lab, run, 1, name)
         run.wait_for(told)
     assert run.end().code == 4

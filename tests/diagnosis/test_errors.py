@@ -30,6 +30,16 @@ STATE = (
     "RuntimeError: Error(s) in loading state_dict for Net:\n\tsize mismatch for fc.weight: copying a param with shape "
     "torch.Size([4, 2]) from checkpoint, the shape in current model is torch.Size([4, 3])."
 )
+ASSERT = (
+    "torch.AcceleratorError: CUDA error: device-side assert triggered\n"
+    "Search for `cudaErrorAssert' in https://docs.nvidia.com/cuda/types.html for more information.\n"
+    "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace is wrong.\n"
+    "For debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
+)
+MEMORY = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4 GiB. If reserved but unallocated memory is large "
+    "try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.  See documentation (https://docs.pytorch.org)"
+)
 FRAMES = "RuntimeError: broken\nException raised from f at /x.cpp:1 (most recent call first):\nframe #0: c10::Error"
 NAMES = ["a.weight", "a.bias", "b.weight", "b.bias"]
 
@@ -46,6 +56,8 @@ def text(error: str, *, brief: bool = True) -> str:
         (TWICE, "… Parameter at index 1 (a.bias) has been marked as ready twice"),
         (LOADER, "… ValueError: bad sample 7"),
         (FRAMES, "RuntimeError: broken"),
+        (ASSERT, "CUDA error: device-side assert triggered"),
+        (MEMORY, "Tried to allocate 4 GiB."),
     ],
 )
 def test_the_line_that_tells_most_is_told_after_the_first(error: str, end: str, brief: bool) -> None:

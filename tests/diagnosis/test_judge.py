@@ -97,7 +97,7 @@ CASES: dict[str, tuple[RunFacts, int | None, str]] = {
             ranks=[raised(0, PEER, 5.0), rank(1, None, 5.5, signal="SIGKILL", out_of_memory=True)], memory_bytes=1 << 30
         ),
         1,
-        "killed for lack of memory: its node's limit is 1 GiB",
+        r"out of memory \(limit 1 GiB\)",
     ),
     "one is killed by a signal": (
         RunFacts(ranks=[raised(0, RESET, 5.0), rank(1, None, 5.5, signal="SIGSEGV", stack="")]),

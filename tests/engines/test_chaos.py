@@ -42,7 +42,7 @@ def search(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     ("scenario", "kinds", "how"),
     [
         ("in_place.yaml", "kill", "the next run, without faults, failed"),
-        ("no_barrier.yaml", "hang", "it failed, though its faults only took time"),
+        ("no_barrier.yaml", "hang", "it failed although its faults only delay ranks"),
         ("lonely_retry.yaml", "raise,kill", ""),
     ],
 )

@@ -68,7 +68,7 @@ WAITING: dict[str, tuple[int, str, int | None, str, str]] = {
     "rank_1_never_comes_to_backward": (3, "never_entered", 1, "# instead of backward", "Ranks 0 and 2 waited there"),
     "rank_1_never_comes_and_others_hold_a_handle": (3, "never_entered", 1, "# without a handle", "all_reduce #1"),
     "a_chain_over_two_groups": (3, "never_entered", 2, "# where the chain ends", "all_reduce #1 in [1, 2]"),
-    "everybody_receives_first": (3, "deadlock", None, "# nobody has sent", "All of them receive before they send"),
+    "everybody_receives_first": (3, "deadlock", None, "# nobody has sent", "Each of these ranks receives"),
 }
 """Way of `waiting.py` -> number of ranks, kind, culprit, words of its line, words of the sentence."""
 

@@ -60,7 +60,7 @@ def test_all_kinds_are_told_with_the_engines_that_cannot_do_them(typed: Typed) -
     [
         (("kil", "node1"), "kill"),
         (("kill", "node7"), "node7"),
-        (("partition", "isolate node1"), "which the local engine cannot do"),
+        (("partition", "isolate node1"), "which is not possible on the local engine"),
         (("heal", "node1"), "takes no arguments"),
     ],
 )

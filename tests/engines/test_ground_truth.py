@@ -60,7 +60,7 @@ def test_a_scenario_records_the_calls_of_its_script(name: str, lesson: Lesson) -
             stated = stated[: len(rank.calls)]
         difference = first_departure(stated, rank.calls, trace.groups)
         if difference is not None:
-            due = difference.expected.text if difference.expected is not None else "no further call"
+            due = difference.expected.text if difference.expected is not None else "(no call)"
             problems.append(f"rank {rank.rank}: expected {due}; recorded {render_calls(rank.calls, trace.groups)}")
     assert not problems, "\n".join([result.reason, *problems])
     if name not in MISTAKEN:

@@ -145,7 +145,7 @@ def test_workers_side_by_side_have_clusters_of_their_own_which_the_next_session_
     first = session(project, *more, "--lab-keep")
     assert "10 passed, 2 skipped" in first.said, first.said
     assert golden(1) in first.said
-    kept = set(re.findall(r"kept for the next session; to remove it: lab down --name (\S+)", first.said))
+    kept = set(re.findall(r"kept cluster (\S+);", first.said))
     assert len(kept) == 2
     assert kept <= {info.name for info in open_engine(engine).find()}
     second = session(project, *more)

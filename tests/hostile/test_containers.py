@@ -141,7 +141,7 @@ def test_memory_that_outlives_its_writer_is_counted_and_given_back(
 
     result = run("floods.py", what, 1024 * MIB, on=small)
 
-    told = {"shm": "for lack of memory", "trace": "of trace that its agent had not sent yet; the rest is dropped"}
+    told = {"shm": "out of memory", "trace": "of trace that its agent had not sent yet; the rest is dropped"}
     assert told[what] in result.reason or golden(1) in result.reason, result.reason
 
 
@@ -195,7 +195,7 @@ exec python3 -c 'held = [b"x" * (1 << 22) for _ in range(10_000)]'
 """As root in a container: have the kernel kill the agent, and not this."""
 
 
-@pytest.mark.parametrize("ended_by", ["kill", "lack of memory"])
+@pytest.mark.parametrize("ended_by", ["kill", "out of memory"])
 def test_what_ended_a_node_is_told_whatever_the_kernel_killed_before(
     engine: str, tmp_path: Path, ended_by: str
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType
@@ -77,3 +79,32 @@ def test_two_calls_of_one_line_are_on_that_line_and_others_are_not(source: Sourc
     exec(compiled("places = [ask(), ask()]; more = [ask()\n, ask()\n]", folder / "train.py"), names)
     places = [*names["places"], *names["more"]]
     assert [place["at"] for place in places] == [*["train.py:1"] * 3, "train.py:2"]
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_thread_that_the_main_thread_waits_for_in_backward_has_its_line(
+    source: Source, folder: Path, waits: bool
+) -> None:
+    """Autograd runs the backward pass of a GPU in a thread of its own, which has no frame of the script."""
+    source.start(str(folder), [str(Path(__file__).parent), str(Path(threading.__file__).parent)])
+    came, ended, places = threading.Lock(), threading.Lock(), list[dict[str, str]]()
+
+    def _engine_run_backward() -> None:
+        came.release()
+        ended.acquire()
+
+    def locate() -> None:
+        came.acquire()
+        time.sleep(0.1)  # until the main thread waits
+        places.append(source.locate())
+        ended.release()
+
+    came.acquire()
+    ended.acquire()
+    thread = threading.Thread(target=locate)
+    thread.start()
+    wait = _engine_run_backward if waits else lambda: (came.release(), ended.acquire())
+    exec(compiled("wait()", folder / "train.py"), {"wait": wait})
+    thread.join()
+
+    assert [place.get("at") for place in places] == ["train.py:1" if waits else None]

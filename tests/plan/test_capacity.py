@@ -15,12 +15,12 @@ PLENTY = Capacity(memory_bytes=10**15, threads=10**9, open_files=10**9, all_open
 @pytest.mark.parametrize(
     ("capacity", "message"),
     [
-        (Capacity(memory_bytes=2_440_000_000), r"GB of memory and this machine has 2.44 GB: at most \d+ nodes fit\n"),
-        (Capacity(memory_bytes=1_000_000), "of memory and this machine has 1 MB: no node fits\n"),
-        (Capacity(threads=2_500), r"processes and threads and this machine has 2,500: at most \d+ nodes fit\n"),
-        (Capacity(threads=30), "processes and threads and this machine has 30: at most 1 node fits\n"),
-        (Capacity(open_files=1_000), r"open files in one process and this machine has 1,000: at most \d+ nodes fit\n"),
-        (Capacity(all_open_files=200_000), "in all processes together and this machine has 200,000: at most"),
+        (Capacity(memory_bytes=2_440_000_000), r"GB of memory, but this machine has 2.44 GB: at most \d+ nodes fit\n"),
+        (Capacity(memory_bytes=1_000_000), "of memory, but this machine has 1 MB: no node fits\n"),
+        (Capacity(threads=2_500), r"processes and threads, but this machine has 2,500: at most \d+ nodes fit\n"),
+        (Capacity(threads=30), "processes and threads, but this machine has 30: at most 1 node fits\n"),
+        (Capacity(open_files=1_000), r"open files in one process, but this machine has 1,000: at most \d+ nodes fit\n"),
+        (Capacity(all_open_files=200_000), "in all processes together, but this machine has 200,000: at most"),
     ],
 )
 def test_what_there_is_too_little_of_is_named_with_how_many_nodes_would_fit(capacity: Capacity, message: str):

@@ -67,9 +67,9 @@ def test_the_cluster_of_many_is_as_large_as_the_largest_and_one_with_wishes_has_
     [
         ({"nodes": 4}, PlanOptions(), "s needs 4 nodes, cluster c has 3"),
         ({}, PlanOptions(nodes=9), "s needs 9 nodes, cluster c has 3"),
-        ({"resources": Resources(cpus=2.0)}, PlanOptions(), "cpus: 1.0, asked for 2.0"),
-        ({"resources": Resources(memory_bytes=5)}, PlanOptions(), "memory: none, asked for 5 B"),
-        ({"resources": Resources(gpus=1)}, PlanOptions(), "gpus: 0, asked for 1"),
+        ({"resources": Resources(cpus=2.0)}, PlanOptions(), "cpus: 1, requested 2"),
+        ({"resources": Resources(memory_bytes=5)}, PlanOptions(), "memory: none, requested 5 B"),
+        ({"resources": Resources(gpus=1)}, PlanOptions(), "gpus: 0, requested 1"),
     ],
 )
 def test_a_scenario_that_a_cluster_cannot_run_is_refused(said, size: PlanOptions, message: str):
@@ -98,9 +98,9 @@ def test_packages_and_data_that_were_asked_for_are_added_and_win_over_those_of_t
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ({"image": "x:1"}, "image: none, asked for x:1"),
-        ({"data": {"a": Path("/a")}}, "data: b=/b, asked for b=/b, a=/a"),
-        ({"data": {"b": Path("/a")}}, "data: b=/b, asked for b=/a"),
+        ({"image": "x:1"}, "image: none, requested x:1"),
+        ({"data": {"a": Path("/a")}}, "data: b=/b, requested b=/b, a=/a"),
+        ({"data": {"b": Path("/a")}}, "data: b=/b, requested b=/a"),
     ],
 )
 def test_a_cluster_with_another_image_or_without_the_data_is_refused(said, message: str):

@@ -115,8 +115,8 @@ def test_a_variable_that_a_fork_can_honour_is_taken(scenario: Scenario, name: st
         (0, 1, "needs at least 1 node and 1 worker per node, not 0 and 1"),
         (1, 0, "not 1 and 0"),
         (-1, 1, "not -1 and 1"),
-        (4097, 1, "4097 nodes x 1 workers are 4097 ranks; at most 4096"),
-        (64, 65, "at most 4096"),
+        (4097, 1, "4,097 x 1 are 4,097 ranks; allowed: 4,096"),
+        (64, 65, "allowed: 4,096"),
     ],
 )
 def test_a_size_that_makes_no_sense_is_refused(scenario: Scenario, nnodes: int, nproc_per_node: int, sentence: str):
@@ -220,12 +220,12 @@ def test_a_shape_of_another_version_is_read_as_far_as_it_is_known():
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"nodes": 5}, "nodes: 3, asked for 5"),
-        ({"cpus": 2.0}, "cpus: none, asked for 2.0"),
-        ({"memory_bytes": 2**30}, "memory: none, asked for 1 GiB"),
-        ({"strict": True}, "strict: no, asked for yes"),
-        ({"volumes": (Volume(source=Path("/a"), target="/b", read_only=True),)}, "volumes: none, asked for /a:/b:ro"),
-        ({"env": {"A": "1"}}, "env: none, asked for A=1"),
+        ({"nodes": 5}, "nodes: 3, requested 5"),
+        ({"cpus": 2.0}, "cpus: none, requested 2"),
+        ({"memory_bytes": 2**30}, "memory: none, requested 1 GiB"),
+        ({"strict": True}, "strict: no, requested yes"),
+        ({"volumes": (Volume(source=Path("/a"), target="/b", read_only=True),)}, "volumes: none, requested /a:/b:ro"),
+        ({"env": {"A": "1"}}, "env: none, requested A=1"),
     ],
 )
 def test_what_differs_between_shapes_is_said(change, sentence: str):

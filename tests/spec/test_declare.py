@@ -56,10 +56,10 @@ def test_what_is_declared_is_read_and_dumped(text: str, data: Outer, dumped: dic
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("color: red", "1:1: unknown key 'color' (did you mean 'colour'?); allowed: colour, inner"),
+        ("color: red", "1:1: unknown key 'color' (did you mean 'colour'?)"),
         ("made: {}", "1:1: unknown key 'made'; allowed: colour, inner"),
-        ("for: 2s", "1:1: unknown key 'for', which belongs under 'inner:'; allowed: colour, inner"),
-        ("inner: {four: 2s}", "1:9: inner: unknown key 'four' (did you mean 'for'?); allowed: for"),
+        ("for: 2s", "1:1: unknown key 'for', which belongs under 'inner:'"),
+        ("inner: {four: 2s}", "1:9: inner: unknown key 'four' (did you mean 'for'?)"),
         ("inner: 3", "1:8: inner: found the number 3; allowed: true, false, or a mapping with the key for"),
     ],
 )

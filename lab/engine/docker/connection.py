@@ -325,7 +325,7 @@ class Connection:
         if address.startswith(_REMOTE):
             open_remote = find_hook("remote_stream")
             if open_remote is None:
-                raise EngineUnavailable(f"cannot use the engine at {address} without the feature remote")
+                raise EngineUnavailable(f"no support for a remote engine ({address})", "reinstall torch-lab")
             remote: socket.socket = self.call(lambda: open_remote(self.api, path, body))
             return remote
         where = urlsplit(address)

@@ -74,7 +74,7 @@ def small_subnet(whole: ipaddress.IPv4Network, nodes: int) -> ipaddress.IPv4Netw
     if length < whole.prefixlen:
         raise ClusterUnfit(
             f"the engine's networks, such as {whole}, have too few addresses for {format_count(nodes, 'node')}",
-            "ask for fewer nodes, or give the engine larger `default-address-pools`",
+            "use fewer nodes, or set larger `default-address-pools` in /etc/docker/daemon.json",
         )
     return next(whole.subnets(new_prefix=length))
 

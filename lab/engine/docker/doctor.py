@@ -68,6 +68,6 @@ def _recorder(image: str, *, built: bool) -> Check:
     if built:
         return Check("ok", "recorder", f"compiled, in {image}")
     if image == DEFAULT_IMAGE:
-        result = f"in Python, which is slower: {image} has no compiled recorder for this version of the lab"
+        result = f"the slower one in Python: {image} has no compiled recorder for this version of the lab"
         return Check("warning", "recorder", result, "lab image build, then lab down and lab up")
     return Check("ok", "recorder", f"in Python; {image} has no compiled recorder")

@@ -46,13 +46,7 @@ _START = (
 
 
 def requests_for(
-    cluster: str,
-    shape: Shape,
-    *,
-    owner: str,
-    run: str | None,
-    machine: Machine | None = None,
-    image: str | None = None,
+    cluster: str, shape: Shape, *, owner: str, run: str | None, machine: Machine | None = None, image: str | None = None
 ) -> list[Request]:
     """Return the requests for a network, a volume, a container for each node, and a zygote if one is used.
 
@@ -233,7 +227,7 @@ def refuse_targets(shape: Shape) -> None:
     for volume in shape.volumes:
         if ":" in f"{volume.source}{volume.target}":
             raise ClusterUnfit(
-                f"cannot mount volume {volume}: its path has a colon, where the engine ends a path",
+                f"cannot mount volume {volume}: Docker does not allow a colon in a path",
                 "mount a folder without a colon in its path",
             )
         problem = own_folder(plain_target(posixpath.normpath(volume.target)))

@@ -34,8 +34,8 @@ def find_rest(connection: Connection, labels: list[str]) -> tuple[list[dict[str,
 
 def find_clusters(connection: Connection, engine: str, cluster: str | None) -> list[ClusterInfo]:
     """Return the owner's clusters, or the one of this name, by the labels of containers."""
-    found = connection.containers([*owner_labels(cluster), label.NODE])
-    clusters = group_pairs((container["Labels"][label.CLUSTER], container) for container in found)
+    node_containers = connection.containers([*owner_labels(cluster), label.NODE])
+    clusters = group_pairs((container["Labels"][label.CLUSTER], container) for container in node_containers)
     return [
         ClusterInfo(
             name=name,
@@ -103,7 +103,7 @@ def remove_labelled(connection: Connection, labels: list[str], settle_s: float) 
         names = join_words(f"{one.kind} {one.name}" for one in left)
         why = f": {left[0].why}" if left else ""
         raise ClusterError(
-            f"the engine did not remove {names or 'everything'} within {format_duration(_DEADLINE_S)}{why}",
+            f"the engine did not remove {names or 'the cluster'} within {format_duration(_DEADLINE_S)}{why}",
             _how_to_remove(connection, left),
         )
     return removed

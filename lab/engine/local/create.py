@@ -126,7 +126,7 @@ def _refuse_impossible(shape: Shape) -> None:
     for volume in shape.volumes:
         if str(volume.source) != volume.target:
             raise ClusterUnfit(
-                f"the local engine cannot show {volume.source} at {volume.target}: its nodes see this machine",
+                f"the local engine cannot mount {volume.source} at {volume.target}: its nodes are on this machine",
                 f"use {volume.source} as the target too, or the docker engine",
             )
     if shape.strict:

@@ -52,10 +52,10 @@ class LocalEngine(agent_holder.HolderEngine):
     unlimited = MappingProxyType({"cpus": "--cpus", "processes": "--max-processes"})
     traits = Traits(
         cannot={
-            "limits": "the local engine cannot do: its nodes are processes of this machine",
+            "limits": "is not possible on the local engine: its nodes are processes of this machine",
             "memory": "would use up the memory of this machine",
-            "links": "the local engine cannot do: its nodes share the loopback interface of this machine",
-            "cable": "the local engine cannot do: its nodes share the network of this machine",
+            "links": "is not possible on the local engine: its nodes share the loopback interface of this machine",
+            "cable": "is not possible on the local engine: its nodes share the network of this machine",
         }
     )
 
@@ -165,7 +165,7 @@ class LocalEngine(agent_holder.HolderEngine):
         try:
             pid = agent_holder.agent_pid(node)
         except OSError:
-            raise ClusterError(f"{node.name} does not run") from None
+            raise ClusterError(f"{node.name} is not running", f"`lab start {node.name}`") from None
         agent_holder.paused_file(node.handle).write_text(str(pid))
         running = processes.stop_processes(lambda: [pid, *processes.list_descendants(pid)], agent_holder.ENDING_S)
         if running:

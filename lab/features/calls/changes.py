@@ -227,7 +227,7 @@ class _Rank:
         gone, come = self.before[one.i1 : one.i2], self.after[one.j1 : one.j2]
         now = one.j1 if come else None
         if self.missing:
-            return _Event(f"{{Who}} make{{s}} {format_count(len(come), 'call')}, but {self.than} has none", "", 0, 0)
+            return _Event(f"{{Who}} make{{s}} {format_count(len(come), 'call')} that {self.than} lacks", "", 0, 0)
         where = f", as call {one.i1 + 1}"
         if not gone:
             extra = f"one more {_name_of(come[0])}" if len(come) == 1 else f"{len(come)} more calls: {_kinds(come)}"

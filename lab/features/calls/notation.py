@@ -218,7 +218,7 @@ def calls_text(trace: Trace) -> str:
     else:
         lines = ["calls:"]
         for ranks, items in same if len(by_rank) > MANY else [([rank], items) for rank, items in by_rank.items()]:
-            others = f"  # and so {name_ranks(ranks[1:])}" if ranks[1:] else ""
+            others = f"  # the same for {name_ranks(ranks[1:])}" if ranks[1:] else ""
             lines += [f"  {ranks[0]}:{'' if items else ' []'}{others}", *(f"    - {item}" for item in items)]
     return "\n".join([*lines, *(f"# {problem}" for problem in trace.problems)])
 

@@ -148,7 +148,7 @@ def _parse_call(text: str, world_size: int | None) -> CallPattern:
 
     def following() -> str:
         if not words:
-            raise refused(f", with nothing after {word!r}", FORM)
+            raise refused(f", but {word!r} has no value", FORM)
         return words.pop(0)
 
     words: list[str] = _WORD.findall(text)

@@ -237,12 +237,12 @@ def _compare(patterns: list[CallPattern], rank: RankTrace, groups: Mapping[str, 
     expected, got = "as stated", f"as stated: {format_count(len(rank.calls), 'call')}"
     if departure is not None:
         due = departure.expected
-        expected = "no further call" if due is None else due.text
+        expected = "(no call)" if due is None else due.text
         if departure.got is not None:
             got = text_of(departure.got, due is not None and due.phase is not None)
         else:
-            nothing = "nothing like it" if departure.after_gap else "nothing more"
-            got = f"{nothing}, after {text_of(rank.calls[-1])}" if rank.calls else "no call at all"
+            nothing = "(no such call)" if departure.after_gap else "(no call)"
+            got = f"{nothing} after {text_of(rank.calls[-1])}" if rank.calls else "(no call)"
     return Expectation(what="calls", rank=rank.rank, expected=expected, got=got, met=departure is None)
 
 
@@ -374,11 +374,11 @@ class SnapshotFile(Frozen):
         is_installed = library.parent == Path(feature.__file__).resolve().parent  # otherwise it is a checkout
         if is_installed and self.path.resolve().is_relative_to(library):
             whose = f"cannot write {self.name} among the lessons of the installed lab"
-            raise LabError(f"{whose}; `lab new --from` copies a lesson into a folder of yours")
+            raise LabError(whose, "copy the lesson into your own folder: `lab new --from LESSON`")
         text = write_calls(calls, f"What the ranks of {self.of} call, in order.", f"{self.how} rewrites it.")
         try:
             if read_calls(text, self.name) != dict(calls):
-                raise SnapshotDamaged("reading it again failed")
+                raise SnapshotDamaged("its text has other calls")
         except SnapshotDamaged as error:
             raise LabError(f"cannot write {self.name}: its calls have no plain text ({error.message})") from None
         try:
@@ -485,7 +485,7 @@ def _check(name: str, before: Calls, evidence: Evidence, *, whole: bool) -> list
     if differences:
         return [Expectation(what="snapshot", rank=rank, expected=name, got=got, met=False) for rank, got in differences]
     left = all(ended.get(rank, whole) for rank in before)
-    got = "the same" if left else "the same, as far as the ranks came"
+    got = "the same" if left else "the same until the ranks stopped"
     return [
         Expectation(what="snapshot", expected=name, got=f"{got}: {count_calls(texts_of(evidence.trace))}", met=left)
     ]
@@ -534,7 +534,7 @@ class RecordedCalls(dict[int, tuple[str, ...]]):
         expectations = compare_snapshot(file, self._evidence, update=update, fine=self._result.passed)
         unmet = [one.sentence() for one in expectations if not one.met]
         if unmet:
-            ended = [] if self._result.passed else [f"the run itself: {self._result.reason}"]
+            ended = [] if self._result.passed else [f"the run did not pass: {self._result.reason}"]
             raise AssertionError("\n".join([*unmet, *ended, f"({file.how} rewrites it)"]))
         return True
 

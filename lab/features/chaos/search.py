@@ -120,7 +120,7 @@ def kinds_drawn(
     possible = {name: kind for name, kind in drawable.items() if not kind.why_not(engine)}
     for name in named:
         if why := drawable[name].why_not(engine) if name in drawable else "":
-            raise UsageError(f"{name} cannot be drawn: it {why}")
+            raise UsageError(f"the search cannot use the fault {name}: it {why}")
         if name not in drawable:
             what = f"a search draws no fault {name!r} for this run{did_you_mean(name, possible)}"
             raise UsageError(what, f"allowed: {', '.join(possible)}")
@@ -153,7 +153,7 @@ def broken_by(result: Result, harms: Sequence[Harm]) -> str:
     if unmet_notes:
         return f"a rank ended without an error, but {unmet_notes[0].sentence()}"
     if anybody_failed(result) and "loses" not in harms:
-        return f"it failed, though {'its faults only took time' if harms else 'no fault occurred'}: {result.reason}"
+        return f"it failed although {'its faults only delay ranks' if harms else 'no fault occurred'}: {result.reason}"
     return ""
 
 

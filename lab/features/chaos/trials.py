@@ -213,7 +213,7 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
     """Search, and show the result; return the exit code, 1 if a schedule breaks something."""
     scenarios, options, shape = read_arguments(arguments)
     if len(scenarios) != 1:
-        raise UsageError(f"--chaos searches one scenario, not {len(scenarios)}")
+        raise UsageError(f"--chaos searches one scenario, not {len(scenarios)}", "name one")
     scenario, seed, began = scenarios[0], arguments.seed or 0, time.monotonic()
     runs = arguments.schedules or schedules
     path = choose_scenario_path(scenario, seed, arguments.out)
@@ -229,7 +229,7 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
             named = [word for word in (arguments.kinds or "").split(",") if word]
             pool = trials.make_pool(first, seed, named, arguments.most or Pool.most)
             kinds = ", ".join(map(key_of, pool.kinds))
-            after = "" if trials.again else "; no run follows a failed one, because the scenario does not pass twice"
+            after = "" if trials.again else "; it stops at the first failure, because the scenario does not pass twice"
             display.line(
                 f"passed without faults in {format_duration(first.duration_s or 0.0)}; "
                 f"{format_count(len(pool.moments), 'moment')}; faults: {kinds}; "

@@ -398,5 +398,5 @@ def _speed(case: CaseChange) -> str:
     if case.speed == "slower":
         return f"slower: {medians} (medians {runs}; the ranges do not overlap)"
     few = min(len(before), len(after)) < ENOUGH
-    why = f"{ENOUGH} on each side would tell more" if few else "the ranges overlap"
+    why = f"for a result, run each side {ENOUGH} times" if few else "the ranges overlap"
     return f"perhaps slower: {medians} (medians {runs}; {why})"

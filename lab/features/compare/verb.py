@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def add_baseline(container: argparse._ActionsContainer) -> None:
     """Add `--baseline` and `--slower`."""
     about = (
-        "report scenarios that got slower, send more, or make other calls than in earlier runs: a folder of runs or "
-        "snapshots, or the name of a suite or a run; the exit code is then 1"
+        "compare with earlier runs: a folder of runs or snapshots, a suite, or a run; exit code 1 if a scenario is "
+        "slower, sends more, or makes other calls"
     )
     shared.add_options(container, "--baseline", metavar="RUNS", help=about, complete="runs")
     about = "with --baseline: how much slower a scenario may be, such as 10%% (default: 20%%)"
@@ -91,7 +91,7 @@ def _compare_baseline(arguments: argparse.Namespace) -> int:
     if arguments.after is not None:
         both = f"{arguments.before} and {arguments.after}"
         hint = "name the current runs once: a folder, a suite, or a run"
-        raise UsageError(f"{both} are two sides already, but --baseline names another", hint)
+        raise UsageError(f"lab diff accepts two runs ({both}) or --baseline, not both", hint)
     if arguments.before is not None:
         after = earlier_records(arguments.before, arguments.runs)
     else:

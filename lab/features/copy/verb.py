@@ -26,8 +26,8 @@ _IN_NODE = re.compile(r"(node[0-9]+|[0-9]+):(.*)", re.DOTALL)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "lab cp [options] NODE:PATH PATH  |  lab cp [options] PATH NODE:PATH"
     parser.epilog = (
-        "A path in a node that does not begin with / is below the folder that all nodes share. A target that ends "
-        "with / or is empty is a folder to copy into. On the local engine, paths in a node are those of this machine."
+        "Relative paths in a node start in the folder that all nodes share. A target that is empty or ends with / is "
+        "a folder to copy into. On the local engine, paths in a node are those of this machine."
     )
     parser.add_argument("source", help="what to copy: PATH here, or NODE:PATH")
     parser.add_argument("target", help="where to: NODE:PATH, or PATH here")
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     source, target = _IN_NODE.fullmatch(arguments.source), _IN_NODE.fullmatch(arguments.target)
     if (source is None) == (target is None):
         raise UsageError(
-            f"{arguments.source} and {arguments.target} are not one path here and one in a node",
+            f"one of {arguments.source} and {arguments.target} has to be in a node, and the other on this machine",
             "name a path in a node as NODE:PATH, such as node0:model.pt",
         )
     cluster = Cluster(name=arguments.name, engine=arguments.engine)

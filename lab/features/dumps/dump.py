@@ -21,7 +21,7 @@ from lab.operations import OPERATIONS
 from lab.record.layout import MOST_RANKS
 from lab.record.record_files import READ_FLAGS
 from lab.trace.model import Buffer
-from lab.words import clip_middle, format_count, format_limit, join_words
+from lab.words import clip_middle, format_count, format_limit
 
 VERSION = "2.10"
 """Version of the format that is written; PyTorch 2.13 uses it."""
@@ -289,8 +289,8 @@ class Dumps:
         problems = self.problems
         if not self.by_rank:
             no_file = "no file name ends in the number of a rank, as nccl_trace_rank_0 does"
-            others = f", and {len(problems) - _REPORTED:,} more" if len(problems) > _REPORTED else ""
-            why = f"{join_words(problems[:_REPORTED]) or no_file}{others}"
+            others = f"; and {len(problems) - _REPORTED:,} more" if len(problems) > _REPORTED else ""
+            why = f"{'; '.join(problems[:_REPORTED]) or no_file}{others}"
             raise RecordError(f"there are no flight recorder dumps in {folder}: {why}")
         if len(problems) > _MOST_PROBLEMS:
             problems[_MOST_PROBLEMS:] = [f"{len(problems) - _MOST_PROBLEMS:,} more files have problems like these"]
@@ -390,7 +390,7 @@ class Dumps:
             self._members_left -= len(ranks)
             if self._members_left < 0:
                 allowed = f"allowed: {self.limits.members:,}"
-                raise RecordError(f"the groups in the dumps have too many members, counted per rank; {allowed}", HINT)
+                raise RecordError(f"the groups in the dumps list too many ranks in total; {allowed}", HINT)
             try:
                 groups[_text(str(name))] = ranks, _text(of.get("desc", ""))
             except ValueError:

@@ -82,10 +82,7 @@ class Calls:
         whole = {rank for rank, dump in by_rank.items() if dump.whole and len(latest[rank]) == len(merged[rank])}
         used, cost = {entry.group for entries in latest.values() for entry in entries}, 0
         self.groups: Groups = {}
-        for (
-            name,
-            ranks_of,
-        ) in groups.items():  # groups with calls, and others for up to a quarter of the limit
+        for name, ranks_of in groups.items():  # groups with calls, and others for up to a quarter of the limit
             cost += cost_of_group(ranks_of) if name not in used else 0
             if name in used or cost <= dumps.limits.work // 4:
                 self.groups[name] = ranks_of

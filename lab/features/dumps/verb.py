@@ -63,4 +63,4 @@ def _text(record: Record, style: Style) -> str:
     ]
     lines += [f"  - {problem}" for problem in _problems(record)]
     who = name_ranks(rank.rank for rank in result.ranks)
-    return "\n".join([*lines, "", f"{who} on record as {record.run}: `lab explain`, `lab report --open`"])
+    return "\n".join([*lines, "", f"recorded {who} as {record.run}: `lab explain`, `lab report --open`"])

@@ -188,7 +188,7 @@ def run(arguments: argparse.Namespace) -> int:
                     write_file(record.path, f"{default_name}/{file}".rstrip("/"), data)
                 written.append(len(data))
         except OSError as error:
-            raise RecordError(f"cannot write {path}: {error.strerror}") from error
+            raise RecordError(f"cannot write {path}: {error.strerror}", "choose a writable folder") from error
         if not quiet:
             what = f"{format_count(len(written), 'file')} into {path}" if option in _FOLDERS else path
             print_sanitized(f"wrote {what} ({sum(written):,} bytes)")
@@ -218,7 +218,7 @@ def _goes_to_stdout(arguments: argparse.Namespace, names: Mapping[str, str | Non
             options[file].append(name)
     for file, both in options.items():
         if len(both) > 1:
-            raise UsageError(f"{' and '.join(sorted(both))} cannot both go to {file}")
+            raise UsageError(f"{' and '.join(sorted(both))} cannot both go to {file}", "name two files")
     if names["--perfetto"] == _STDOUT and sys.stdout.isatty():
         raise UsageError("Perfetto's format is binary, but standard output is a terminal", "give --perfetto a file")
     return bool(to_stdout)

@@ -62,7 +62,7 @@ def describe_reached(event: When, reached: Reached) -> str:
     if event.note is not None:
         fits = event.equals is None or equals_expected(event.equals, reached.value, _RELATIVE, _ABSOLUTE)
         return f"{who} noted {event.note} = {format_value(reached.value, _LONGEST_NOTE)}" if fits else ""
-    return f"{who} {'had done' if event.edge == 'after' else 'came to'} {what} {event.count}" if what else ""
+    return f"{who} {'completed' if event.edge == 'after' else 'reached'} {what} {event.count}" if what else ""
 
 
 class Cause(NamedTuple):

@@ -67,7 +67,7 @@ class Detection(Frozen):
     def sentence(self) -> str:
         """Return `kill node2: after 0.12 s the engine saw node2 go away`, or that no one noticed it."""
         if self.first is None:
-            return f"{self.fault}: nobody noticed"
+            return f"{self.fault}: not detected"
         return f"{self.fault}: after {format_duration(self.after_s)} {self.first.by} {self.first.what}"
 
 
@@ -163,7 +163,7 @@ def render_measured(facts: Any) -> str:
     if delay_s := numbers.get("asked_delay_s"):
         got = numbers.get("round_trip_s")
         reached = "no answer" if got is None else f"round trip {format_duration(got)}"
-        measured.append(f"asked {format_duration(delay_s)} one way, got {reached}")
+        measured.append(f"requested {format_duration(delay_s)} one way, measured {reached}")
     way = f" ({facts['measured']})" if measured and isinstance(facts.get("measured"), str) else ""
     counts = []
     for name, number in numbers.items():

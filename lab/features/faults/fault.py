@@ -118,7 +118,7 @@ def event_kind() -> Kind:
                 raise value.refused(allowed)
             return START
         if not value.pairs(allowed):
-            raise value.refused(allowed, " without an event")
+            raise value.refused(allowed, ", which has no event")
         data = read_all_keys(value, When)
         return START if data is None else make_or_refuse(value, lambda: When(**data), allowed)
 
@@ -184,7 +184,7 @@ class Fault(Frozen):
         sends_data = operation is not None and operation.moves_data and not operation.receives
         if self.what.of_call and not (sends_data and self.when.edge == "before"):
             raise UsageError(
-                f"{self} changes the tensors of a call",
+                f"{self} changes the tensors of a call, but its trigger is no call with tensors",
                 "trigger it before a call of an operation that takes tensors, such as {op: all_reduce}",
             )
 
@@ -234,7 +234,7 @@ def one_fault() -> Kind:
         data, named = read_keys(value, _declared()), [name.raw for name, _ in value.pairs(allowed)]
         chosen = [name for name in named if name in fault_kinds()]
         if "when" not in named:
-            raise value.refused(allowed, " without when")
+            raise value.refused(allowed, ", which has no `when`")
         if len(data) < len(named):  # the problems of its keys have been reported
             return None
         if len(chosen) != 1:
@@ -463,9 +463,9 @@ def refuse_faults(
     """
     nodes = [f"node{rank}" for rank in range(nnodes)]
     if refusal := explain_unsupported(faults, engine):
-        raise UsageError(f"{name} has the fault {refusal}")
+        raise UsageError(f"{name} injects {refusal}")
     for fault in faults:
-        is_to, events = f"{name} has the fault {fault}", [event for event, _ in fault.events()]
+        is_to, events = f"{name} injects {fault}", [event for event, _ in fault.events()]
         if strict and fault.what.strict_cannot:
             raise UsageError(f"{is_to}, which {fault.what.strict_cannot}", "run it without --strict")
         if unrecorded and any(event.op or event.phase for event in events):

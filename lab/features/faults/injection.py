@@ -179,7 +179,7 @@ def inject_fault(target: ClusterTarget, what: FaultKind, by: str = BY_HAND, unti
             what.apply(target)
             state = what.read_back(target)
             if not state.in_force:
-                raise LabError(f"the lab injected {what}, but it has no effect")
+                raise LabError(f"the lab injected {what}, but it has no effect", "see `lab fault list`")
         except (LabError, OSError):
             with suppress(LabError, OSError):  # a fault that cannot be undone stays in the journal
                 one.undo()
@@ -319,7 +319,7 @@ def inject_by_name(self: Cluster, what: str | FaultKind, *words: str, for_s: flo
         info.named(*wanted.nodes)
         cannot = wanted.why_not(self.engine.name) or (wanted.strict_cannot if info.shape.strict else "")
         if cannot:
-            raise UsageError(f"cluster {info.name} cannot have {wanted}, which {cannot}")
+            raise UsageError(f"cannot inject {wanted}, which {cannot}", "see `lab fault kinds`")
         until = time.time() + for_s if for_s is not None else None
         return inject_fault(ClusterTarget(self.engine, info), wanted, until=until)
 

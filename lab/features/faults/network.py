@@ -50,7 +50,7 @@ def parse_share(value: str | float) -> float:
 
 def rate_kind(lowest: float, highest: float) -> kinds.Kind:
     """Return the kind of rates from `lowest` to `highest` bits a second, both included."""
-    bounds = f"from {lowest / 1e3:g}kbit to {highest / 1e9:g}gbit"
+    bounds = f"from {lowest:g}bit to {highest / 1e9:g}gbit"
     schema = {"type": "string", "pattern": f"{kinds.QUANTITY}[kKmMgG]?[bB][iI][tT] *$"}
     limits = (lowest, highest)
     return kinds.quantity_kind(parse_rate, RATES_ALLOWED, bounds, limits, schema, lambda rate: f"{rate / 1e6:.12g}mbit")
@@ -234,7 +234,7 @@ def find_drops(partition: str | Mapping[str, Sequence[str]], nodes: Sequence[str
     """
     by_node = _drops_of(partition, nodes) if isinstance(partition, str) else partition
     if not any(by_node.values()):
-        raise UsageError(f"with {len(nodes)} nodes, a partition {partition} drops nothing")
+        raise UsageError(f"with {len(nodes)} nodes, a partition {partition} drops nothing", "use more nodes")
     return {node: tuple(names) for node, names in by_node.items() if names}
 
 

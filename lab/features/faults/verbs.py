@@ -62,9 +62,9 @@ def _break(arguments: argparse.Namespace) -> int:
     begun = time.monotonic()
     fault = cluster.fault(wanted, for_s=arguments.for_s)
     took = format_duration(time.monotonic() - begun)
-    sentence = f"cluster {cluster.name}: {wanted} is in force ({took}); `lab fault heal` undoes it"
+    sentence = f"cluster {cluster.name}: injected {wanted} ({took}); `lab fault heal` undoes it"
     if arguments.for_s is not None:
-        sys.stderr.write(f"cluster {cluster.name}: {wanted} is in force for {format_duration(arguments.for_s)}\n")
+        sys.stderr.write(f"cluster {cluster.name}: injected {wanted} for {format_duration(arguments.for_s)}\n")
         with fault:
             time.sleep(arguments.for_s)
         sentence = f"cluster {cluster.name}: {wanted} is healed"

@@ -75,15 +75,15 @@ def read_value(data: bytes, classes: Classes | None = None) -> Any:
         (length,) = HEAD.unpack_from(data)
         end = HEAD.size + length
         if end > len(data):
-            raise Misread("it ends too early")
+            raise Misread("the data ends too early")
         if length > MOST_PLAIN_BYTES:
-            raise Misread(f"it has more than {MOST_PLAIN_BYTES:,} bytes besides tensors and arrays")
+            raise Misread(f"the data has more than {MOST_PLAIN_BYTES:,} bytes in addition to tensors and arrays")
         reader = _Reader(memoryview(data)[end:], classes)
         return reader.value(json.loads(data[HEAD.size : end].decode("utf-8", "surrogatepass")))
     except Misread:
         raise
     except RecursionError:
-        raise Misread("it is nested too deep") from None
+        raise Misread("the data is nested too deep") from None
     except Exception as error:  # noqa: BLE001 - whatever hostile bytes make torch and numpy say
         raise Misread(f"{type(error).__name__}: {error}"[:200]) from None
 
@@ -122,7 +122,7 @@ class _Reader:
 
     def _blob(self, size: Any) -> bytearray:
         if type(size) is not int or not 0 <= size <= len(self._blobs):
-            raise Misread("it ends too early")
+            raise Misread("the data ends too early")
         data, self._blobs = bytearray(self._blobs[:size]), self._blobs[size:]
         return data
 

@@ -354,7 +354,7 @@ class Session(Observer):
         if self._error is not None:
             return self._error
         result, record = self.result, self.result.path if self.result is not None else None
-        where = f"its record: lab show {record}" if result is not None else ""
+        where = f"`lab show {record}` shows the run" if result is not None else ""
         if self._problem:
             return RanksFailed(self._problem, where, record=record)
         culprit = result.culprit.rank if result is not None and result.culprit is not None else None
@@ -427,7 +427,7 @@ class Session(Observer):
                 )
                 self.line.abort()
         else:
-            raise Misread(f"it has a piece of the kind {kind!r}")
+            raise Misread(f"the message has an unknown kind, {kind!r}")
 
     def _close_idle(self, ended: int | None = None) -> None:
         """Release ranks that have answered once another rank has failed or ended, because no call follows."""

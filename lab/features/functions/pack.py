@@ -194,7 +194,7 @@ def pack_call(
     except Exception as error:
         name = getattr(function, "__qualname__", repr(function))
         culprit = _name_unsendable_argument(packed, function, arguments, named)
-        message = f"{name} cannot be sent to the ranks{culprit}: {type(error).__name__}: {error}"
+        message = f"cannot send {name} to the ranks{culprit}: {type(error).__name__}: {error}"
         raise UsageError(message[:600], f"allowed: {_FUNCTIONS}") from error
     path = _file_of(module) or str(getattr(getattr(function, "__code__", None), "co_filename", ""))
     sources = {}
@@ -206,7 +206,7 @@ def pack_call(
     size = len(head) + len(body)
     if size > LIMIT_BYTES:
         raise UsageError(
-            f"a call of {size:,} bytes cannot be sent: at most {format_limit(LIMIT_BYTES)}",
+            f"cannot send a call of {size:,} bytes; allowed: at most {format_limit(LIMIT_BYTES)}",
             "create large tensors on the ranks, or put files into the cluster's `data`",
         )
     return head + body

@@ -53,10 +53,9 @@ def check_gpus(wanted: Wanted, connection: Connection | None, image: str) -> lis
 
 def _test_here(variables: Mapping[str, str]) -> list[Check]:
     """Run the self-test with this interpreter, which local nodes use."""
-    command, environment = [sys.executable, "-c", self_test.START], {**os.environ, **variables}
     run = partial(subprocess.run, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_DEADLINE_S)
     try:
-        done = run(command, env=environment, check=False)
+        done = run([sys.executable, "-c", self_test.START], env={**os.environ, **variables}, check=False)
     except subprocess.TimeoutExpired:
         return [Check("failed", "gpu test", f"no end after {_DEADLINE_S} s", _SEE)]
     return read_steps(done.stdout, done.returncode, done.stderr)
@@ -86,10 +85,7 @@ def find_gpus(runtimes: Iterable[str] | None) -> GpuFacts:
     runtime = None if runtimes is None else "nvidia" in runtimes
     if (devices := devices_here()) is None:
         return GpuFacts(driver=None, devices=None, toolkit=None, runtime=runtime)
-    try:
-        driver = next(iter(_DRIVER.read_text().splitlines()), "")
-    except OSError:
-        driver = ""
+    driver = " ".join(_DRIVER.read_text().partition("\n")[0].split()) if _DRIVER.is_file() else ""
     return GpuFacts(driver=driver, devices=devices, toolkit=any(map(shutil.which, _TOOLS)), runtime=runtime)
 
 

@@ -47,7 +47,7 @@ def of_torch(on: str) -> int:
     except Exception as error:
         count, problem = 0, str(error).splitlines()[0]
     mend = "install or update the NVIDIA driver; in a container, `lab doctor --gpus 1` says what the engine lacks"
-    report_step("driver", not problem, problem or f"{count} devices", mend)
+    report_step("driver", not problem, problem or f"{count} device" + "s" * (count != 1), mend)
     for number in range(count):
         try:
             total = torch.ones(1000, device=f"cuda:{number}").sum().item()
@@ -104,7 +104,7 @@ def check_all_reduce(on: str, count: int) -> None:
         if process.returncode:
             problems += [line for line in output.strip().splitlines()[-3:] if line.strip()]
     mend = "the text is nccl's; NCCL_DEBUG=INFO shows more; try NCCL_P2P_DISABLE=1 or NCCL_SHM_DISABLE=1"
-    report_step(f"all_reduce over {BACKENDS[on]}", not problems, "; ".join(problems) or f"right on {count} ranks", mend)
+    report_step(f"all_reduce over {BACKENDS[on]}", not problems, "; ".join(problems) or f"ranks: {count}", mend)
 
 
 if os.environ.get(TEXT):

@@ -192,7 +192,7 @@ class Grader:
 
 _CLASS_LIMITS = submissions.SizeLimits(bytes=1 << 30, files=20_000)
 """Limits of a zip file with the submissions of a whole class."""
-_WHY_DOCKER = "only that engine isolates a submission from this machine and from the next submission"
+_WHY_DOCKER = "it isolates submissions from this machine and from each other"
 
 
 @contextmanager
@@ -251,7 +251,7 @@ def open_isolating_engine(engine_name: str, assignment: Scenario, *, trust: bool
     except EngineUnavailable as error:
         if trust or engine_name != strict_engine:
             raise
-        raise EngineUnavailable(f"{error.message}; grading needs that engine: {_WHY_DOCKER}", error.hint) from error
+        raise EngineUnavailable(f"{error.message}; grading needs {strict_engine}: {_WHY_DOCKER}", error.hint) from error
     if not trust and not engine.traits.isolates:
         raise UsageError(
             f"grading needs the {strict_engine} engine: {_WHY_DOCKER}",

@@ -209,7 +209,7 @@ def _make_names_unique(submissions: Iterable[Submission]) -> Iterator[Submission
             names = chain([file_name], (flatten_text(f"{file_name} ({number})") for number in count(2)))
             name = next(name for name in names if _comparable_name(name) not in used_names)
             used_names.add(_comparable_name(name))
-            message = f"{alike} submissions have names that look alike: this one is graded as {name!r}"
+            message = f"{alike} submissions have similar names: this one is graded as {name!r}"
         yield replace(one, name=name, message=message)
 
 

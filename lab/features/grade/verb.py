@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", type=Path, metavar="FOLDER", help="write an overview, and a page per submission")
     parser.add_argument("-j", "--jobs", type=shared.positive, default=1, metavar="N", help="clusters in parallel")
     parser.add_argument("--trust", action="store_true", help="grade without isolation; every result says so")
-    shared.add_options(parser, "--engine", help="what provides nodes")
+    shared.add_options(parser, "--engine", help="engine that provides the nodes")
     shared.add_options(parser, "--nodes", "--nproc-per-node", "--cold", "--timeout")
     shared.add_options(parser, "--max-output", "--cpus", "--memory", "--max-processes", "--disk", "--image", "--pull")
     shared.add_options(parser, "--runs", "--json")

@@ -40,11 +40,7 @@ class GroupsDiffer(Finding):
         if self.common is None:
             head = f"ranks called new_group for different groups: it is the {format_ordinal(self.number)} new_group"
             return f"{head}: {'; '.join(made)}", _GROUP_RULE
-        deviations = {
-            "": "",
-            "left_out": f": {name_ranks(self.ranks)} skipped that call",
-            "added": ", an extra call",
-        }
+        deviations = {"": "", "left_out": f": {name_ranks(self.ranks)} skipped that call", "added": ", an extra call"}
         whose = f"{'its' if len(self.ranks) == 1 else 'their'} {format_ordinal(self.number)} group"
         others = f"{name_ranks(self.others)} {_made(self.common)}{deviations[self.deviation]}"
         return f"{join_words(made)} as {whose}, but {others}", _GROUP_RULE

@@ -24,6 +24,7 @@ from lab.features.timeline.lanes import group_neighbours, lanes_of
 from lab.features.timeline.svg import operation_tones, rank_colour
 from lab.features.traffic.traffic import build_matrix, summarize_operations
 from lab.frozen import Frozen
+from lab.grouping import group_pairs
 from lab.operations import Operation, get_operation
 from lab.plan.plan import WorkerPlan
 from lab.record.read import Record
@@ -54,8 +55,7 @@ def choose_steps(steps: Sequence[Step], limit: int = MOST_PICTURES) -> list[Step
         blocks[step.number] = drawn + (0 if step.message else len(step.group.ranks))
     if len(steps) <= limit and sum(blocks.values()) <= _MOST_BLOCKS:
         return list(steps)
-    chosen: set[int] = set()
-    remaining_blocks = _MOST_BLOCKS
+    chosen, remaining_blocks = set[int](), _MOST_BLOCKS
     for step in _order_by_interest(steps):
         if len(chosen) == limit:
             break
@@ -70,10 +70,7 @@ def _order_by_interest(steps: Sequence[Step]) -> Iterator[Step]:
     valued = [step for step in steps if any(b.values is not None for call in step.calls.values() for b in call.outputs)]
     mismatched = [step for step in valued[:_MOST_COMPARED] if picture_of(step).check == "wrong"]
     yield from mismatched[: _MOST_OF_ONE_SORT["wrong"]]
-    first: dict[tuple[object, ...], Step] = {}
-    for step in steps:
-        first.setdefault(step_kind(step), step)
-    yield from first.values()
+    yield from (alike[0] for alike in group_pairs((step_kind(step), step) for step in steps).values())
     yield from sorted(steps, key=lambda step: -max(step.waited.values(), default=0.0))[: _MOST_OF_ONE_SORT["late"]]
     yield from steps
 

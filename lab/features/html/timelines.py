@@ -400,7 +400,7 @@ def _hint(trace: Trace, bar: Bar, step: Step | None, late: Call | None) -> str:
     location = f", at {call.source}" if call.source else ""
     lines = [render_call(call, trace.groups), f"{duration}, {format_bytes(call.bytes)}{location}"]
     if step is not None and step.missing:
-        lines.append(f"{name_ranks(step.missing)} never came")
+        lines.append(f"{name_ranks(step.missing)} never entered")
     elif step is not None and late is not None:
         until = late.begin if call.end is None else min(late.begin, call.end)
         uncertainty = f" (± {format_duration(step.uncertainty_s)})" if step.uncertainty_s else ""

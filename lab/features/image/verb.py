@@ -23,7 +23,7 @@ _HOWTO = """examples:
   lab image build                                     the image of the nodes, from the lab's Dockerfile
   lab image build --requirements requirements.txt     add packages to it, as `lab up --requirements` does
   lab image list                                      images and environments with packages
-  lab image prune                                     remove those that no cluster uses
+  lab image prune                                     remove images and environments that no cluster uses
 
 The local engine has no images: it installs packages into a virtual environment."""
 _OF_THE_NODE_IMAGE = ("base", "build_base", "wheels", "torch", "index_url", "extra_index_url")
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="build | list | prune")
     build = actions.add_parser("build", help="build the image of the nodes, or one with packages")
     build.add_argument("--base", help="image to build on, with Python >= 3.9 (default: a slim Python image)")
-    build.add_argument("--build-base", help="the same with g++ and Python's headers, where apt cannot fetch them")
+    build.add_argument("--build-base", help="image with g++ and Python's headers, where apt has no network")
     build.add_argument(
         "--wheels", type=Path, metavar="FOLDER", help="install torch from these wheels, without a network"
     )
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_options(build, "--requirements")
     build.add_argument("--image", help="with --requirements: the image to extend (default: the lab's own)")
     list_ = actions.add_parser("list", help="list images and virtual environments with packages")
-    for action in (build, list_, actions.add_parser("prune", help="remove those that no cluster uses")):
+    for action in (build, list_, actions.add_parser("prune", help="remove what no cluster uses")):
         shared.add_options(action, "--engine", help="engine of the images (default: auto)")
         shared.add_options(action, "--json")
 

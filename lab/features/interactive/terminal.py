@@ -292,8 +292,8 @@ class Terminal(Stdin):
         if self._agents is not None and self._keyboard.is_raw:
             self._agents.remove_reader(self._keyboard.fd)
             self._keyboard.restore()
-        goes_on = left is not None and left not in self._over
-        self._observer.terminal(None, f"{self._name(left)} goes on" if goes_on and left is not None else "", raw=False)
+        text = f"{self._name(left)} continues" if left is not None and left not in self._over else ""
+        self._observer.terminal(None, text, raw=False)
 
     def _typed(self) -> None:
         if self._agents is None or not self._keyboard.is_raw:

@@ -38,8 +38,8 @@ def with_attempts(last: Judgement, attempts: Sequence[Attempt], facts: RunFacts,
         return replace(last, reason=f"after {restarts}: {_ends(attempts)}; then {last.reason}")
     end = ""
     if _are_used_up(facts, max_restarts):
-        end = f"; all {max_restarts} restarts that max_restarts allows are used up"
-        end = "; the restart that max_restarts: 1 allows is used up" if max_restarts == 1 else end
+        end = f"; the launcher used all {max_restarts} restarts (max_restarts)"
+        end = "; the launcher used its only restart (max_restarts: 1)" if max_restarts == 1 else end
     reason = f"in attempt {len(attempts) - 1}, after {restarts}, {last.reason}; before that, {_ends(attempts)}"
     same = {*map(_end_of, attempts[:-1]), clip_middle(last.summary or last.reason, _LONGEST)}
     if last.culprit is not None and len(same) == 1:

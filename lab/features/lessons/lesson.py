@@ -292,11 +292,9 @@ def _record_parts(result: Result, record: Record, answer: str, style: Style) -> 
     parts = []
     if any(one.what == "calls" for one in result.expectations):
         parts.append(calls_text(evidence.trace).replace("calls:", style.paint("what ranks called", "bold"), 1))
-    step = choose_step(evidence.steps, result.scenario, answer)
-    if step is not None:
+    if (step := choose_step(evidence.steps, result.scenario, answer)) is not None:
         parts.append(draw_step(step, record, evidence.trace, style, len(evidence.steps)))
-    sentences = select_sentences(result, record, evidence)
-    if sentences:
+    if sentences := select_sentences(result, record, evidence):
         lines = [textwrap.fill(one, _WIDTH, initial_indent="  - ", subsequent_indent="    ") for one in sentences]
         parts.append("\n".join([style.paint("what happened", "bold"), *lines]))
     return parts

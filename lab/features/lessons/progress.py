@@ -137,7 +137,7 @@ def resolve_person(name: str | None) -> str:
             name = f"uid{os.getuid()}"
         name = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).lstrip(".-")[:63] or f"uid{os.getuid()}"
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} cannot name a person", "use at most 63 letters, digits, and _.-, not . or - first")
+        raise UsageError(f"{name!r} is not a valid name of a person", "use letters, digits, and _.-, not . or - first")
     return name
 
 
@@ -196,7 +196,7 @@ def read_all_progress() -> list[Progress]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise LabError(f"cannot read {folder}: {error.strerror}") from error
+        raise LabError(f"cannot read {folder}: {error.strerror}", "see its permissions") from error
     return [read_progress(name) for name in names if _NAME.fullmatch(name)]
 
 

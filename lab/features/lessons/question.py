@@ -84,9 +84,7 @@ class Question(Frozen):
     @property
     def is_computed(self) -> bool:
         """Whether the right answer follows from the size of the run; or else holds for one size only."""
-        if isinstance(self.answer, NoteRef):
-            return True
-        return self.answer not in self.choices and is_expression(self.answer)
+        return isinstance(self.answer, NoteRef) or (self.answer not in self.choices and is_expression(self.answer))
 
     def compute_answer(self, notes: Mapping[str, Any], size: RunSize) -> str:
         """Return the right answer for a run of this size: a choice or a number; empty if it is unknown.

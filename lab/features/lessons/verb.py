@@ -28,8 +28,8 @@ _PIPE_WAIT_S = 2.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "lab learn [LESSON | --next | --summary] [options]"
     parser.epilog = (
-        "Without a lesson, print the learning path and what you have done of it. Each person's progress is a file; "
-        f"{progress.FOLDER_VARIABLE} names its folder, which a class on one machine can share."
+        "Without a lesson, print the learning path and your progress. "
+        f"{progress.FOLDER_VARIABLE} sets the folder of the progress files; a class on one machine can share it."
     )
     about = "its name, such as scatter, or a scenario's file"
     shared.add_options(parser, "scenario", metavar="LESSON", nargs="?", help=about, complete="lessons")

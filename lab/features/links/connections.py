@@ -41,7 +41,7 @@ class Cut(Finding):
     def render(self) -> Words:
         """Say between which nodes nothing was acknowledged."""
         silent = f"nothing was acknowledged for at least {format_duration(self.seconds)}"
-        arrived = " (what {0} sent arrived, but the answers of {1} did not)"
+        arrived = " (packets from {0} arrived, but replies from {1} did not)"
         ways = [arrived.format(*way) if way else "" for way in self.one_way]
         if self.how == "links":
             shown = [f"{pair}{way}" for pair, way in zip(describe_pairs(self.links), ways, strict=True)]
@@ -76,10 +76,10 @@ class ConnectionReset(Finding):
         how = "refused" if self.refused else "reset"
         if not self.node:
             pairs = join_words(describe_pairs(self.links))
-            return f"the connection between {pairs} was {how} though both nodes were up: it broke by itself"
+            return f"the connection between {pairs} was {how} although both nodes were up: the network broke it"
         others = join_words(sorted({node for pair in self.links for node in pair} - {self.node}))
         there = f"{name_ranks(self.ranks)} ran there"
-        return f"the connections of {self.node} to {others} were {how} though all nodes were up; {there}"
+        return f"the connections of {self.node} to {others} were {how} although all nodes were up; {there}"
 
 
 # -- nodes that were cut off from others at the end of the run

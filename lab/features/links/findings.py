@@ -145,8 +145,8 @@ def _ranks_on(nodes: Collection[str], evidence: Evidence) -> dict[str, Any]:
 
 
 def _silences(evidence: Evidence) -> Iterator[_Silence]:
-    seen = (event for event in evidence.record.events() if isinstance(event, Connections) and event.number)
-    for way, reports in group_pairs(((one.node, one.peer), one) for one in seen).items():
+    connections = (event for event in evidence.record.events() if isinstance(event, Connections) and event.number)
+    for way, reports in group_pairs(((one.node, one.peer), one) for one in connections).items():
         most = max(one.acknowledged_bytes for one in reports)
         for one in reports:
             if one.silent_s >= BLINK_S:

@@ -74,7 +74,7 @@ class UnmatchedMessage(Finding):
             return _passing_by(self, *self.waits[:2])
         if self.how == "other_peers":
             other = f"rank {self.waits[1].rank} in {describe_wait(self.waits[1])}{render_waited(self.waited_s, ', {}')}"
-            return f"{head}, and {other}: neither message has another end{f'; {did}' if did else ''}"
+            return f"{head}, and {other}: no call matches either message{f'; {did}' if did else ''}"
         verb, who = "never received it", "nobody" if first.peer is None else f"rank {first.peer}"
         if first.direction == "from":
             than_before = f" more than the {format_count(self.before, 'message')} before" if self.before else ""
@@ -82,7 +82,7 @@ class UnmatchedMessage(Finding):
         left, call = "", self.left_out
         if call is not None:
             once = f"had skipped {describe_wait(call)} in one round, and continued with the call after it."
-            left = f"In the rounds before, rank {call.rank} did." if self.left_next else f"Rank {call.rank} {once}"
+            left = f"In earlier rounds, rank {call.rank} did it." if self.left_next else f"Rank {call.rank} {once}"
         return f"{head}{took}, and {who} {verb}: {did}", left
 
 
@@ -256,8 +256,8 @@ class _Messages(Waiting):
 
 def _neighbour(facts: UnmatchedMessage, wait: f.CallFacts) -> str:
     verb, plural_verb = ("sends to", "send to") if wait.direction == "to" else ("receives from", "receive from")
-    distance = f"the rank {format_count(facts.usual_distance, 'place')} further on"
-    whom = {1: "the next rank", facts.group_size - 1: "the rank before"}.get(facts.usual_distance, distance)
+    distance = f"the rank {facts.usual_distance} higher"
+    whom = {1: "the next rank", facts.group_size - 1: "the previous rank"}.get(facts.usual_distance, distance)
     others = f"{name_ranks(facts.alike)} {plural_verb} {whom}"
     return f"rank {wait.rank} {verb} rank {wait.peer}{render_lines([wait.source])}, but {others}"
 

@@ -35,7 +35,7 @@ class BackendNamed(Finding):
         who = f"{name_ranks(self.others)} named {clip_end(self.named, _LONGEST_BACKEND)}{where}"
         if self.instead:
             return f"{who}, but got {self.backend} instead, as requested"
-        return f"{who}, and kept it; the scenario has {self.backend}"
+        return f"{who}, not {self.backend} as the scenario says"
 
 
 def explain_backends(run: Explained) -> list[Finding]:

@@ -10,7 +10,6 @@ default. B is the bus bandwidth that nccl-tests would show for an infinitely lar
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -87,10 +86,8 @@ def timings_of(steps: Sequence[Step]) -> list[Timing]:
 
 
 def _by_size(steps: Iterable[Step]) -> list[Timing]:
-    seconds: dict[tuple[int, int], list[float]] = defaultdict(list)
-    for step in steps:
-        if (took := measure_duration(step)) and (size := size_of(step)) and len(step.group.ranks) > 1:
-            seconds[len(step.group.ranks), size].append(took)
+    sized = ((len(step.group.ranks), size_of(step), measure_duration(step)) for step in steps)
+    seconds = group_pairs(((ranks, size), took) for ranks, size, took in sized if took and size and ranks > 1)
     kept = ((ranks, size, took[1:] or took) for (ranks, size), took in sorted(seconds.items()))
     return [Timing(ranks=ranks, bytes=size, seconds=median(took), count=len(took)) for ranks, size, took in kept]
 
@@ -262,7 +259,7 @@ def network_text(paces: Paces, style: Style) -> str:
     """Return a table of the runs, and for each run its all_reduces next to the model."""
     parts = [_overview(paces, style)]
     for run, pace in paces.items():
-        none = f"{style.paint(run, 'bold')}: no model, which needs all_reduces of two sizes, each alone"
+        none = f"{style.paint(run, 'bold')} has no model: it needs all_reduces of two sizes, each alone"
         parts += [_sizes(run, model, style) for model in pace.models] or [none]
     return "\n\n".join([*parts, style.paint(_FORMULA, "dim")])
 

@@ -144,7 +144,7 @@ def _read_text(path: Path, reading: Reading) -> str:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         with open(descriptor, encoding="utf-8-sig") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise OSError(errno.EINVAL, "Is no regular file")
+                raise OSError(errno.EINVAL, "not a regular file")
             return file.read(_MAX_BYTES)
     except UnicodeDecodeError:
         reading.add(Position(), "is not text in UTF-8; allowed: a file of requirements")

@@ -91,7 +91,7 @@ class Target(Frozen):
             return cls(what=what, **data)
         except (ValueError, KeyError, TypeError, IndexError) as error:
             printed = clip_end(text.strip(), 200)
-            raise ClusterError(f"the Python of {what} printed no description of itself: {printed}") from error
+            raise ClusterError(f"cannot identify the Python of {what}: it printed {printed}") from error
 
     @property
     def name(self) -> str:

@@ -167,4 +167,4 @@ def lay_out(contents: Contents, forms: Sequence[Form], pen_of: Callable[[Form], 
         drawing = pen.draw()
         if drawing.width <= width or form is forms[-1]:
             return pen, drawing
-    raise ValueError("there is no form")
+    raise ValueError("there is no layout")

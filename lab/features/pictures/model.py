@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from lab.diagnosis.wording import join_ranks
 from lab.features.values.expected import Part, compare_values, input_parts, is_copy, output_parts
+from lab.grouping import group_pairs
 from lab.operations import Who, get_reduction
 from lab.record.result import Expectation
 from lab.trace.clashes import clash_in
@@ -508,9 +509,7 @@ def _explain_unchecked(picture: Picture) -> str:
 
 def list_remarks(picture: Picture) -> list[str]:
     """Return further sentences about the step, the important ones first."""
-    ranks_in: dict[str, list[int]] = defaultdict(list)
-    for rank in picture.ranks:
-        ranks_in[rank.state].append(rank.rank)
+    ranks_in = defaultdict(list, group_pairs((rank.state, rank.rank) for rank in picture.ranks))
     sentences = [f"{capitalize_first(picture.disagreement)}."] if picture.disagreement else []
     if missing := ranks_in["missing"]:
         verb = _describe_missing(picture, picture.rank(missing[0]))
@@ -592,11 +591,11 @@ def list_waits(picture: Picture) -> list[tuple[int, str, float]]:
     for rank in picture.ranks:
         share = float(bool(rank.op))
         if picture.live and picture.step.state == "unfinished":
-            text = "has come" if rank.op else _describe_missing(picture, rank)
+            text = "entered" if rank.op else _describe_missing(picture, rank)
         elif rank.waited_s is None:
-            text = "failed" if rank.error else "waited in vain" if rank.op else _describe_missing(picture, rank)
+            text = "failed" if rank.error else "waited until the end" if rank.op else _describe_missing(picture, rank)
         else:
-            text = f"waited {format_duration(rank.waited_s)}" if rank.waited_s else "came last"
+            text = f"waited {format_duration(rank.waited_s)}" if rank.waited_s else "entered last"
             share = rank.waited_s / (longest or 1.0)
         bars.append((rank.rank, text, share))
     return bars

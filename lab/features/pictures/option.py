@@ -38,6 +38,5 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
         from lab.features.pictures.svg import svg_of
 
         write_text(svg, svg_of(picture, standalone=True))
-    if svg is not None:
         return print_answer(arguments, picture.to_json, lambda _: f"wrote {svg}")
     return print_answer(arguments, picture.to_json, lambda style: picture_text(picture, style, len(steps)))

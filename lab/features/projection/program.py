@@ -347,8 +347,8 @@ def growth_of(program: Program, trace: Trace) -> Growth:
         (True, f"data parallel groups grow with the world ({named}); the batch of each rank stays the same"),
         (
             sharded,
-            "parameters are sharded over all of their ranks: the sum of all shards stays the same, but a rank's shard "
-            "and its optimizer's work shrink",
+            "parameters are sharded over all of their ranks: the more ranks, the smaller a rank's shard and the work "
+            "of its optimizer",
         ),
         (
             any(patterns[name] & _GROWING for name in grown - sharded),

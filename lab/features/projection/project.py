@@ -551,11 +551,11 @@ def _head(projection: Projection, style: Style) -> str:
     others = [f"{name} ({format_count(count, 'rank')})" for name, count in projection.runs[:-1]]
     with_others = f", with {join_words(others)}" if others else ""
     left = f"; {format_count(projection.left_out, 'other')} left out" if projection.left_out else ""
-    steps = f"{format_count(projection.steps, 'step')} of training that are alike{left}"
+    steps = f"{format_count(projection.steps, 'equal training step')}{left}"
     machine = projection.machine
     shared = "" if machine is None else f", all ranks on {format_count(round(machine.cores), 'core')}"
     if machine is not None and machine.others >= _FEW:
-        shared += f", with {machine.others:.1f} other programs that want a core"
+        shared += f", with {machine.others:.1f} other programs on them"
     return (
         f"{style.paint(run, 'bold')} ({format_count(ranks, 'rank')}){with_others}: {steps}\n"
         f"network: {projection.network}{shared}; algorithms: {projection.library}"
@@ -573,7 +573,7 @@ def _assumed(projection: Projection) -> list[str]:
     return [
         *(f"Assumed: {sentence}." for sentence in (*projection.assumed, cores)),
         "`between` combines the errors of the model in the recorded worlds, the error of transfers "
-        f"({_percent(projection.error)}), and the variation of steps; it widens with each doubling of ranks.",
+        f"({_percent(projection.error)}), and the variation of steps. It widens with each doubling of ranks.",
     ]
 
 
@@ -627,7 +627,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--network", default=costs.MEASURED, metavar="NETWORK", help=about)
     about = "library that chooses among algorithms (default: the recorded one on its network, nccl on others)"
     parser.add_argument("--library", choices=costs.LIBRARIES, help=about)
-    about = "other programs that want a core on the recorded machine (default: as many as recorded)"
+    about = "other busy programs on the recorded machine (default: as many as recorded)"
     parser.add_argument("--others", type=parse_others, metavar="N", help=about)
     parser.add_argument("--svg", type=Path, metavar="FILE", help="write a plot of the step times to a file instead")
     shared.add_options(parser, "--attempt", "--runs", "--json")

@@ -209,7 +209,7 @@ def run_warm(item: pytest.Item, scenario: Scenario, options: RunOptions, at_leas
         shape, nodes = wanted_by(item), options.nodes or scenario.nodes
         refuse_missing(max(scenario.resources.gpus, shape.get("gpus", 0)))
         if problem := explain_unsupported(all_faults(scenario, shape.get("network")), engine_for(item, shape).name):
-            pytest.skip(f"{scenario.name} is to {problem}")
+            pytest.skip(f"{scenario.name} injects {problem}")
         if has_wishes(scenario):
             shape["nodes"] = nodes or shape.get("nodes", DEFAULT_NODES)
             with pool_of(item.config).standalone(**shape) as own:
@@ -377,7 +377,7 @@ def close_pool(config: pytest.Config) -> None:
     """Remove the clusters of this process; keep the messages for the end of the session."""
     lines: list[str] = []
     with suppress(KeyboardInterrupt):  # the pool is closed by then, and the session ends anyway
-        lines = [f"kept for the next session; to remove it: lab down --name {name}" for name in pool_of(config).close()]
+        lines = [f"kept cluster {name}; `lab down --name {name}` removes it" for name in pool_of(config).close()]
     if hasattr(config, "workeroutput"):  # in pytest-xdist, only the controller has a terminal
         config.workeroutput["lab_summary_lines"] = [engine_text(config), *lines]
     else:

@@ -64,7 +64,7 @@ def _new(arguments: argparse.Namespace) -> int:
     if not (name or lesson):
         raise UsageError("a new scenario needs a name, or a lesson to copy", "`lab new NAME`, or `--from LESSON`")
     if name and not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,62}", name):
-        raise UsageError(f"{name!r} cannot name a scenario", "use lower-case letters, digits, -, and _")
+        raise UsageError(f"{name!r} is not a valid name of a scenario", "use lower-case letters, digits, -, and _")
     folder = arguments.folder or (OWN_FOLDER if OWN_FOLDER.is_dir() else Path())
     if lesson and arguments.exercise:
         raise UsageError("--exercise and --from do not go together", "leave one of them out")

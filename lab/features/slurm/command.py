@@ -253,7 +253,7 @@ class Fate(NamedTuple):
     def description(self) -> str:
         """Return Slurm's explanation, as the end of a sentence that begins with the name of a node."""
         if not self.state:
-            return "was ended by Slurm, which no longer knows its job"
+            return "was ended by Slurm: its job is gone"
         state = "PREEMPTED" if self.preempted else self.state
         return f"was ended by Slurm: {state}{f' ({self.reason})' if self.reason else ''}"
 

@@ -23,7 +23,7 @@ from lab.errors import ClusterError, ClusterUnfit
 from lab.features.slurm import check_python
 from lab.features.slurm.command import HOME, Host, clean_environment, query_slurm, read_hosts, request_allocation
 from lab.plan.cluster import Shape
-from lab.words import format_count, join_words
+from lab.words import format_count
 
 ENGINE = "slurm"
 LOG = "holder.log"
@@ -103,7 +103,7 @@ def _make_shared(folder: Path, data: dict[str, str]) -> None:
     except OSError as error:
         raise ClusterError(
             f"cannot create the shared folder {folder}: {error.strerror}",
-            "set LAB_SLURM_SHARED to a folder of yours on a file system that all machines see",
+            "set LAB_SLURM_SHARED to your folder on a file system that all machines share",
         ) from error
 
 
@@ -128,8 +128,8 @@ def _resolve(host: Host) -> str:
     try:
         addresses = socket.getaddrinfo(host.address, None, type=socket.SOCK_STREAM)
     except OSError as error:
-        why = f"has no address here: {error.strerror or error}"
-        raise ClusterError(f"{host.address}, as Slurm calls {host.name}, {why}") from error
+        why = f"cannot be resolved: {error.strerror or error}"
+        raise ClusterError(f"{host.address}, the address of {host.name} in Slurm, {why}") from error
     return str(min(addresses, key=lambda one: one[0] != socket.AF_INET)[4][0])
 
 
@@ -288,7 +288,7 @@ def _refuse_impossible(shape: Shape) -> None:
             raise ClusterUnfit(f"{name!r} is not a long option of salloc", hint)
     if len(shape.hosts) > shape.nodes:
         raise ClusterUnfit(
-            f"Slurm needs a host for each node, but {join_words(shape.hosts)} are more than {shape.nodes}",
+            f"--hosts names {len(shape.hosts)} hosts, but the cluster has {format_count(shape.nodes, 'node')}",
             "name fewer, or raise --nodes",
         )
     for volume in shape.volumes:

@@ -75,10 +75,10 @@ class SlurmEngine(agent_holder.HolderEngine):
     unlimited = MappingProxyType({"processes": "--max-processes"})
     traits = Traits(
         cannot={
-            "limits": "the slurm engine cannot do: a job has its limits from its beginning",
-            "memory": "the slurm engine does not do: other jobs may share the machine's memory",
-            "links": "the slurm engine cannot do: its nodes may not change the networks of their machines",
-            "cable": "the slurm engine cannot do: its nodes may not change the networks of their machines",
+            "limits": "is not possible on the slurm engine: a job has its limits from its beginning",
+            "memory": "is not possible on the slurm engine: other jobs may share the machine's memory",
+            "links": "is not possible on the slurm engine: its nodes may not change the networks of their machines",
+            "cable": "is not possible on the slurm engine: its nodes may not change the networks of their machines",
         }
     )
 
@@ -219,7 +219,7 @@ class SlurmEngine(agent_holder.HolderEngine):
     def pause(self, node: Node) -> None:
         """Pause every process of a node."""
         if not agent_holder.is_listening(node.handle):
-            raise ClusterError(f"{node.name} is not running")
+            raise ClusterError(f"{node.name} is not running", f"`lab start {node.name}`")
         agent_holder.paused_file(node.handle).touch()
         try:
             _run_sidecar(node, "pause")
@@ -343,7 +343,7 @@ def _explain_end(node: Node, *, left: bool) -> str:
         lost = next((host for host in hosts if not command.is_well(host)), None)
         if lost is not None:
             reason = f" ({lost.reason})" if lost.reason else ""
-            return f"was lost with its host {node.host}, which Slurm says is {lost.state}{reason}"
+            return f"was lost: its host {node.host} is {lost.state} in Slurm{reason}"
     return fate.description if fate.over else ""
 
 
@@ -395,7 +395,7 @@ def _run_sidecar(node: Node, what: str) -> str:
     if done.returncode == WILL_NOT:
         raise ClusterError(f"some processes of {node.name} did not stop")
     if done.returncode == NOT_THERE or (not done.stdout and done.returncode):
-        raise ClusterError(f"{node.name} does not run", command.last_error_line(done.stderr.decode("utf-8", "replace")))
+        raise ClusterError(f"{node.name} is not running", command.last_error_line(done.stderr.decode(errors="replace")))
     return done.stdout.decode("utf-8", "replace")
 
 

@@ -126,10 +126,10 @@ class StartedByScript(Finding):
                 "Their output is in the log of their worker (lab logs --rank, with the number of the worker), "
                 "unless the script gave them separate pipes.",
             )
-        where = "in other groups than the one shown here" if self.any_ranks else "in separate groups"
+        where = "other groups" if self.any_ranks else "separate groups"
         workers = join_words(f"worker {worker}" for worker in self.aside_workers)
-        met = f"{format_count(self.aside, 'process', 'processes')} more that {workers} started met {where}"
-        return f"{met}: they do not count as ranks; their calls are in trace/process*.jsonl"
+        met = f"{workers} started {format_count(self.aside, 'more process', 'more processes')}, which formed {where}"
+        return f"{met} and are not ranks; their calls are in trace/process*.jsonl"
 
 
 class ThreadEnded(Finding):

@@ -55,15 +55,15 @@ class Straggler(Finding):
     def render(self) -> Words:
         """Say how often it was late, by how much, and the cost."""
         if self.often:
-            how = f"came last to {self.last} of the {format_count(self.steps, 'step')} in which any rank waited, and"
+            how = f"entered last in {self.last} of the {format_count(self.steps, 'step')} in which any rank waited, and"
         else:
             ends = dict.fromkeys(map(format_duration, (self.least_s, self.most_s)))
             usual = f" (usually {format_duration(self.usual_s)})" if self.usual_s >= NOISE_S / 2 else ""
             when = " now and then:" if self.seldom else ""
             steps = format_count(self.steps, "step")
             how = f"was late{when} by {' to '.join(ends)} at {self.last} of {steps}{usual}, which"
-        each = " each" if len(self.others) > 1 else ""
-        cost = f"cost {name_ranks(self.others)} {format_duration(self.each_s)}{each}, {self.share:.0%} of the time"
+        took = f"{format_duration(self.each_s)}{' each' if len(self.others) > 1 else ''}"
+        cost = f"delayed {name_ranks(self.others)} by {took}, {self.share:.0%} of the time"
         turn = format_duration(self.each_s / max(1, self.turns))
         turns = f": {turn} in each of {format_count(self.turns, 'training step')}" if self.turns else ""
         ran = format_duration(self.collected_s)

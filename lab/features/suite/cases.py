@@ -123,7 +123,7 @@ class Outcome(Frozen):
         """Why it did not pass at once, or how it passed, in one sentence."""
         if not self.attempts:
             return self.case.skipped
-        before = f"passed at attempt {len(self.attempts)}; before: " if self.status == "flaky" else ""
+        before = f"passed in attempt {len(self.attempts)}; earlier: " if self.status == "flaky" else ""
         return before + self.decisive.result.reason
 
     def to_json(self) -> dict[str, Any]:

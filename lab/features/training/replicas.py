@@ -100,10 +100,10 @@ class DivergedWeights(Finding):
     def render(self) -> Words:
         """Name the lines that reduced the gradients, and how the weights differ."""
         return (
-            f"{name_ranks((*self.ranks, *self.others))} train with the same gradients, reduced at "
-            f"{join_words(self.reduced_at)}, but not the same weights: after {format_count(self.steps, 'step')} of the "
-            f"optimizer{render_lines(self.stepped_at)} the norm of its {format_ordinal(self.position)} parameter is "
-            f"{on_sides(self.sides)}"
+            f"{name_ranks((*self.ranks, *self.others))} train with the same gradients, but not the same weights: after "
+            f"{format_count(self.steps, 'step')} of the optimizer{render_lines(self.stepped_at)}, the norm of its "
+            f"{format_ordinal(self.position)} parameter is {on_sides(self.sides)}",
+            f"The gradients were reduced at {join_words(self.reduced_at)}.",
         )
 
 

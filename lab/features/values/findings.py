@@ -57,7 +57,7 @@ class UnexpectedResult(Finding):
             why = "A tensor changed before the call was done, because no rank waited for its handle."
         elif self.alike:
             why = f"All {self.alike} tensors that it filled have the same values, like a single tensor."
-        head = f"{where} gave {who} an unexpected result: {render_unexpected(self.first)}"
+        head = f"the result of {where} on {who} is wrong: {render_unexpected(self.first)}"
         return head, why, render_repeats(self.again)
 
 
@@ -74,13 +74,13 @@ class SpoilingValues(Finding):
 
     def render(self) -> Words:
         """Name the inputs of these ranks, and those of the others."""
-        where, gets = f"{self.step}{render_lines(self.at)}", "every rank with its result has"
+        where, gets = f"{self.step}{render_lines(self.at)}", "each rank that gets the result also gets"
         what = {
             "nan": f"NaN to {where}, the first recorded NaN; {gets} NaN",
             "far": f"values up to {self.value:.3g} to {where}, but the others passed at most {self.rest:.3g}, and "
-            f"all at most {self.usual:.3g} to the {format_count(self.steps, 'step')} before it; {gets} that",
-            "other": f"other values than the others to {where}, but all passed the same to each of "
-            f"{format_count(self.steps, 'other step')}; {gets} that",
+            f"all at most {self.usual:.3g} to the {format_count(self.steps, 'step')} before it; {gets} these",
+            "other": f"other values than the other ranks to {where}; in "
+            f"{format_count(self.steps, 'other step')}, all ranks passed equal values",
         }
         return f"{name_ranks(self.ranks)} passed {what[self.how]}"
 
@@ -137,12 +137,12 @@ def _unexpected_outputs(step: Step, call: Call) -> Iterator[UnexpectedElement]:
 
 def find_unexpected_results(evidence: Evidence) -> list[Finding]:
     """Return steps with unexpected results, grouped by the lines of their calls."""
-    by_lines: dict[tuple[str, ...], list[tuple[Step, list[UnexpectedElement]]]] = {}
-    for step in islice(evidence.steps, MAX_STEPS):
-        elements = check_results(step) if clash_in(step) is None else []
-        if elements:
-            lines = tuple(sorted({call.source for call in step.calls.values()}))
-            by_lines.setdefault((step.op, *lines), []).append((step, elements))
+    checked = ((step, check_results(step)) for step in islice(evidence.steps, MAX_STEPS) if clash_in(step) is None)
+    by_lines = group_pairs(
+        ((step.op, *sorted({call.source for call in step.calls.values()})), (step, elements))
+        for step, elements in checked
+        if elements
+    )
     return [_unexpected_result(*steps[0], len(steps) - 1, evidence) for steps in by_lines.values()]
 
 

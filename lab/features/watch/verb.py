@@ -434,8 +434,8 @@ def _serve_page(
         raise UsageError(f"cannot serve the page at {address}: {error}", "choose another --port or --host") from error
     if not server.private:
         sys.stderr.write(
-            "warning: anyone who can reach this machine and knows the page's address can see the run"
-            f"{' and let it go on' if stepper else ''}; elsewhere it has this machine's name or address in it\n"
+            "warning: anyone who reaches this machine and knows the page's address can see the run"
+            f"{' and continue held ranks' if stepper else ''}. Elsewhere, use this machine's name in the address.\n"
         )
     problem = open_page(server.url) if arguments.open else ""
     sys.stderr.write(f"  page: {server.url}{f' ({problem})' if problem else ''}\n")

@@ -64,8 +64,8 @@ def send_statement(path: str, message: Statement, fds: Sequence[int] = ()) -> No
     data = wire.encode_message(message)
     if len(data) > LIMIT_BYTES:
         raise ValueError(
-            f"{wire.kind_of(message)} {getattr(message, 'name', '')!r} is {len(data):,} bytes as JSON, "
-            f"at most {LIMIT_BYTES:,} are allowed: note a summary (shape, norm, a slice) instead"
+            f"{wire.kind_of(message)} {getattr(message, 'name', '')!r} has {len(data):,} bytes as JSON; "
+            f"allowed: {LIMIT_BYTES:,}. Note a summary (shape, norm, a slice) instead"
         )
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
         channel.connect(path)
@@ -119,6 +119,10 @@ def _error_text(error: BaseException) -> str:
     return f"{name}: {error}"[:4000]
 
 
+_removed: list[Any] = []
+"""Parts of tracebacks. They last until the process ends: once a GPU has failed, freeing a tensor can abort it."""
+
+
 def without_frames(error: BaseException, own: tuple[str, ...]) -> BaseException:
     """Return the error, and its causes and contexts, without the frames of files whose paths begin like these."""
     waiting: list[BaseException | None] = [error]
@@ -128,10 +132,9 @@ def without_frames(error: BaseException, own: tuple[str, ...]) -> BaseException:
         if current is None or id(current) in visited:
             continue
         visited.add(id(current))
-        kept, entry = [], current.__traceback__
+        kept, entry = list[types.TracebackType](), current.__traceback__
         while entry is not None:
-            if not entry.tb_frame.f_code.co_filename.startswith(own):
-                kept.append(entry)
+            (_removed if entry.tb_frame.f_code.co_filename.startswith(own) else kept).append(entry)
             entry = entry.tb_next
         for entry, following in zip(kept, [*kept[1:], None]):
             entry.tb_next = following

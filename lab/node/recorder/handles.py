@@ -15,7 +15,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from .journal import OWN_CODE, journal, source
+from .journal import OWN_CODE, frame_in_backward, journal, source
 from .patching import call_before, replace_methods, wraps_function
 
 _WAITS = ("wait", "get_future", "result", "synchronize", "block_current_stream")
@@ -53,9 +53,10 @@ def add_library(folder: str) -> None:
 
 
 def _record_threads(*_: Any, **__: Any) -> None:
-    """Write one `threads` line when another thread than the main thread makes a call."""
+    """Write one `threads` line when a thread makes a call while the main thread does not wait for it."""
     global _threads_recorded
-    if not _threads_recorded and threading.get_ident() != threading.main_thread().ident and journal.on:
+    is_other = not _threads_recorded and threading.get_ident() != threading.main_thread().ident
+    if is_other and journal.on and frame_in_backward() is None:
         _threads_recorded = True
         journal.add("threads")
 

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from types import CodeType, FrameType
@@ -120,7 +121,9 @@ class Source:
 
     def locate(self) -> dict[str, str]:
         """Return `at`, `fn`, and `via` of the innermost line in the script's folder, else of the innermost visible."""
-        frame: FrameType | None = sys._getframe(1)
+        return self._locate(sys._getframe(1)) or self._locate(frame_in_backward())
+
+    def _locate(self, frame: FrameType | None) -> dict[str, str]:
         location: dict[str, str] = {}
         via = ""
         while frame is not None:
@@ -144,6 +147,13 @@ class Source:
     def line(self) -> str:
         """Return the `at` of that line; empty if there is none."""
         return self.locate().get("at", "")
+
+
+def frame_in_backward() -> FrameType | None:
+    """Return the main thread's frame if it waits in a backward pass, where another thread makes the calls for a GPU."""
+    main = threading.main_thread().ident
+    frame = sys._current_frames().get(main) if main is not None and main != threading.get_ident() else None
+    return frame if frame is not None and frame.f_code.co_name == "_engine_run_backward" else None
 
 
 def _readable_name(code: CodeType) -> str:

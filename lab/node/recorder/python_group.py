@@ -90,10 +90,8 @@ class Call:
 
     def finish(self, **facts: Any) -> None:
         """Write the end line now; for tensors on a GPU, when the current stream reaches this point."""
-        if self._stream is None:
-            self.end(**facts)
-        else:
-            self._stream.end(lambda took_ns: self.end(gpu=took_ns, **facts))
+        end = functools.partial(self.end, **facts)
+        end() if self._stream is None else self._stream.end(end)
 
     def end_with(self, work: Any) -> Any:
         """Write the end line once the backend completes the call; return the handle for the caller."""

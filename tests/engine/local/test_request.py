@@ -39,7 +39,7 @@ def test_a_cluster_is_a_folder_and_one_process_that_holds_the_nodes():
     [
         (Shape(nodes=1, image="mine:1"), "cannot use the image mine:1: it has no images"),
         (Shape(nodes=1, strict=True), "--strict needs the docker engine"),
-        (Shape(nodes=1, volumes=(Volume(source=Path("/a"), target="/b"),)), "cannot show /a at /b"),
+        (Shape(nodes=1, volumes=(Volume(source=Path("/a"), target="/b"),)), "cannot mount /a at /b"),
     ],
 )
 def test_what_processes_of_this_machine_cannot_be_is_refused(shape: Shape, message: str):

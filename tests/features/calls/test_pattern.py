@@ -70,7 +70,7 @@ def test_a_call_that_a_rank_makes_no_times_may_name_a_rank_that_is_not_there() -
     [
         ("", f"found ''; allowed: {FORM}"),
         ("all_reduce float32[4", f"found 'all_reduce float32[4'; allowed: {FORM}"),
-        ("send from", f"found 'send from', with nothing after 'from'; allowed: {FORM}"),
+        ("send from", f"found 'send from', but 'from' has no value; allowed: {FORM}"),
         ("send to 3", "found 'send to 3'; allowed: a rank from 0 to 2 after 'to'"),
         ("send tag x", "found 'send tag x'; allowed: a whole number, 0 or more, after 'tag'"),
         ("send to 1 to 2", f"found 'send to 1 to 2', which states 'to' more than once; allowed: {FORM}"),

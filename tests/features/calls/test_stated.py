@@ -112,11 +112,11 @@ def test_calls_as_stated_are_met(record: Record, stated: list[str]) -> None:
         (["all_gather", "all_reduce", "scatter", "..."], "scatter", "call 3: all_reduce SUM float32[2] at train.py:10"),
         (["all_gather", "all_reduce during forward", "..."], "all_reduce during forward",
          "call 2: all_reduce SUM float32[2] during backward at train.py:10"),
-        (["all_gather", "all_reduce x2"], "no further call", "call 4: scatter 3*float32[1] from 0 at train.py:10"),
-        (["...", "barrier", "barrier"], "barrier", "nothing more, after call 7: barrier at train.py:10"),
+        (["all_gather", "all_reduce x2"], "(no call)", "call 4: scatter 3*float32[1] from 0 at train.py:10"),
+        (["...", "barrier", "barrier"], "barrier", "(no call) after call 7: barrier at train.py:10"),
         (["...", "send", "recv", "..."], "recv", "call 6: broadcast float32[2] from 2 in [2, 0] at train.py:10"),
-        (["...", "send", "...", "recv"], "recv", "nothing like it, after call 7: barrier at train.py:10"),
-        ([], "no further call", "call 1: all_gather int64[1] at train.py:10"),
+        (["...", "send", "...", "recv"], "recv", "(no such call) after call 7: barrier at train.py:10"),
+        ([], "(no call)", "call 1: all_gather int64[1] at train.py:10"),
     ],
 )  # fmt: skip
 def test_the_first_difference_is_told(record: Record, stated: list[str], expected: str, got: str) -> None:

@@ -94,7 +94,7 @@ LOST = Culprit(node="node1", error="it was killed")
         (
             Result(verdict="failed", culprit=LOST, reason="r"),
             ["slows"],
-            "it failed, though its faults only took time: r",
+            "it failed although its faults only delay ranks: r",
         ),
         (
             Result(verdict="failed", culprit=LOST, expectations=(unmet("note sum"),), ranks=(NOTED,)),
@@ -102,7 +102,7 @@ LOST = Culprit(node="node1", error="it was killed")
             "a rank",
         ),
         (Result(verdict="failed", culprit=LOST, expectations=(unmet("note other"),), ranks=(NOTED,)), ["loses"], ""),
-        (Result(verdict="failed", culprit=LOST, reason="r"), [], "it failed, though no fault occurred: r"),
+        (Result(verdict="failed", culprit=LOST, reason="r"), [], "it failed although no fault occurred: r"),
     ],
 )
 def test_what_a_run_under_faults_may_end_with(result: Result, harms: list, told: str) -> None:

@@ -29,9 +29,9 @@ def test_a_file_is_a_list(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("kil: node2, when: start", "unknown key 'kil' \\(did you mean 'kill'"),
-        ("kill: node2", "without when"),
+        ("kill: node2", "which has no `when`"),
         ("kill: [", "not valid YAML"),
-        ("", "without when"),
+        ("", "which has no `when`"),
     ],
 )
 def test_what_is_no_fault_is_refused(text: str, message: str) -> None:

@@ -21,9 +21,9 @@ from lab.features.faults.detection import render_measured
         ({"asked_rate_bits_per_s": 1e10}, "asked 10 Gbit/s, too fast to measure here"),
         (
             {"asked_delay_s": 0.02, "round_trip_s": 0.0403, "measured": "node0 -> node1"},
-            "asked 20 ms one way, got round trip 40.3 ms (node0 -> node1)",
+            "requested 20 ms one way, measured round trip 40.3 ms (node0 -> node1)",
         ),
-        ({"asked_delay_s": 0.02}, "asked 20 ms one way, got no answer"),
+        ({"asked_delay_s": 0.02}, "requested 20 ms one way, measured no answer"),
         ({"dropped_packets": 1}, "1 packet dropped"),
         (
             {"asked_rate_bits_per_s": 5e6, "bits_per_s": 5e6, "lost_packets": 12},

@@ -59,9 +59,9 @@ def test_a_run_begins_with_as_many_nodes_as_its_launcher_needs(launching, stoppe
             (),
             [Fault(what=Kill(node="node2"), when=START)],
             UsageError,
-            "s has to kill node2 before it begins, but the launcher",
+            "s would kill node2 before it begins, but the launcher",
         ),
-        (ELASTIC, (), [Fault(what=Kill(node="node0"), when=START)], UsageError, "s has to kill node0 before it begins"),
+        (ELASTIC, (), [Fault(what=Kill(node="node0"), when=START)], UsageError, "s would kill node0 before it begins"),
         (LAB, (), [Fault(what=Start(node="node2"), when=LATER)], UsageError, "the launcher lab accepts no new nodes"),
     ],
 )

@@ -22,12 +22,15 @@ class Event:
 
     def __init__(self, enable_timing: bool = True) -> None:
         self.passed = False
+        self.error: Exception | None = None
         Event.made.append(self)
 
-    def record(self) -> None:
+    def record(self, stream: object) -> None:
         """Nothing is given to a stream."""
 
     def query(self) -> bool:
+        if self.error is not None:
+            raise self.error
         return self.passed
 
     def elapsed_time(self, later: Event) -> float:
@@ -40,7 +43,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Watcher:
     watcher = Watcher()
     monkeypatch.setattr(streams, "watcher", watcher)
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "device", lambda _: threading.Lock())
+    monkeypatch.setattr(torch.cuda, "device", lambda _: threading.RLock())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     return watcher
 
 
@@ -54,17 +59,16 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 def tensor() -> Any:
     """What the recorder asks of a tensor on a GPU; its values would have to be waited for."""
     shape = {"dtype": torch.float32, "shape": (2,), "layout": torch.strided}
-    return SimpleNamespace(
-        **shape, is_cuda=True, is_cpu=False, device="cuda:0", numel=lambda: 2, element_size=lambda: 4
-    )
+    device = torch.device("cuda", 0)
+    return SimpleNamespace(**shape, is_cuda=True, is_cpu=False, device=device, numel=lambda: 2, element_size=lambda: 4)
 
 
 def test_actions_follow_their_events_whichever_stream_is_the_first() -> None:
-    watcher, done = Watcher(), list[str]()
+    watcher, done, failed = Watcher(), list[str](), list[Exception]()
     first, second = Event(), Event()
     came = threading.Event()
-    watcher.when_passed(first, lambda: (done.append("first"), came.set()))
-    watcher.when_passed(second, lambda: done.append("second"))
+    watcher.when_passed(first, lambda: (done.append("first"), came.set()), failed.append)
+    watcher.when_passed(second, lambda: done.append("second"), failed.append)
 
     second.passed = True
     watcher.finish()
@@ -72,6 +76,39 @@ def test_actions_follow_their_events_whichever_stream_is_the_first() -> None:
     first.passed = True
     assert came.wait(60)
     assert done == ["second", "first"]
+
+
+def test_events_of_a_failed_device_fail_and_later_ones_are_still_watched() -> None:
+    watcher, failed, came = Watcher(), list[Exception](), threading.Event()
+    bad, good = Event(), Event()
+    bad.error = RuntimeError("CUDA error: device-side assert triggered")
+    watcher.when_passed(bad, lambda: None, failed.append)
+    good.passed = True
+    watcher.when_passed(good, came.set, failed.append)
+
+    assert came.wait(60)
+    watcher.finish()
+    assert failed == [bad.error]
+
+
+def test_a_call_whose_device_fails_ends_with_that_error(gpu: Watcher, lines: list[dict[str, Any]]) -> None:
+    call = Call({"op": "all_reduce", "g": "0"}, [tensor()], None)
+    call.finish()
+    Event.made[-1].error = RuntimeError("CUDA error: device-side assert triggered\nmore")
+    gpu.finish()
+
+    assert [(line["k"], line.get("err")) for line in lines] == [
+        ("begin", None),
+        ("end", "CUDA error: device-side assert triggered"),
+    ]
+    assert "gpu" not in lines[1]
+
+
+def test_a_call_that_a_graph_captures_has_no_time(gpu: Watcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+
+    assert start_time([tensor()]) is None
+    assert not Event.made
 
 
 def test_tensors_of_the_cpu_are_on_no_stream() -> None:

@@ -286,6 +286,6 @@ def test_no_two_names_read_alike_and_who_is_called_otherwise_is_told(tmp_path: P
 
 
 def test_whose_name_is_taken_is_told_on_their_page(tmp_path: Path, assignment: Scenario) -> None:
-    one = Submission(name="a", path=put(tmp_path / "a.py"), message="2 submissions have names that look alike")
+    one = Submission(name="a", path=put(tmp_path / "a.py"), message="2 submissions have similar names")
     with stage_submission(one, assignment) as (_, told):
         assert told == (golden(1),)

@@ -149,7 +149,7 @@ def test_what_cannot_be_kept_is_said_and_nothing_else_fails(lab: Lab, monkeypatc
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--as", "../x"], "'../x' cannot name a person"),
+        (["--as", "../x"], "'../x' is not a valid name of a person"),
         (["one", "--next"], "--next and the lesson one exclude each other"),
         (["one", "--summary"], "--summary and the lesson one exclude each other"),
     ],

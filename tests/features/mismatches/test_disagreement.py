@@ -214,5 +214,5 @@ def test_who_was_served_with_a_wrong_sum_is_told(made: TraceMaker, got: float, t
         made.call(rank, "all_reduce", 1, 2, [[1.0] * 2], [[3.0, got]], red="SUM")
     made.call(1, "all_reduce", 1, None, [[1.0] * 3], red="SUM")
     [finding] = found(made)
-    sentence = "Ranks 0 and 2 got wrong values from it: element 1 on rank 0 is 2 and should be 3."
+    sentence = "Ranks 0 and 2 got wrong values from it: element 1 on rank 0 is 2, but should be 3."
     assert (sentence in finding.sentence) == told

@@ -59,7 +59,7 @@ def test_a_projection_as_data_and_as_a_picture(runs: Path, capsys: pytest.Captur
         (["four", "--network", "lan-1g", "--others", "2"], "--others needs the measured network"),
         (["four", "--others", "many"], "found 'many'; allowed: a number of programs"),
         (["nothing"], "there is no run 'nothing'"),
-        (["four", "--svg", "no/such/x.svg"], "no/such/x.svg cannot be written: No such file or directory"),
+        (["four", "--svg", "no/such/x.svg"], "cannot write no/such/x.svg: No such file or directory"),
     ],
 )
 def test_what_cannot_be_projected_is_said_in_a_sentence(

@@ -67,10 +67,10 @@ def test_an_image_is_for_pyxis():
     [
         ({"allocation": {"nodes": "3"}}, "--allocation cannot set nodes"),
         ({"allocation": {"--time": "1"}}, "not a long option of salloc"),
-        ({"hosts": ("a", "b", "c")}, "a, b, and c are more than 2"),
+        ({"hosts": ("a", "b", "c")}, "--hosts names 3 hosts, but the cluster has 2 nodes"),
         ({"strict": True}, "--strict needs the docker engine"),
         ({"image": "i", "requirements": ("x",)}, "adds no packages to an image"),
-        ({"volumes": (Volume(source=Path("/a"), target="/b"),)}, "cannot show /a at /b"),
+        ({"volumes": (Volume(source=Path("/a"), target="/b"),)}, "cannot mount /a at /b"),
     ],
 )
 def test_what_slurm_cannot_be_asked_for_is_refused(shape: dict[str, Any], why: str):

@@ -68,7 +68,7 @@ def test_who_is_held_has_come_and_has_not_waited(shown: Shown) -> None:
         shown.run.made.line(rank, "hold", 10 + rank, i=1, op="barrier", seq=1, g="0", **{"async": False})
     shown.look(30, stepping=True, next="barrier #1", next_steps=("barrier #1",))
     assert shown.pictures.drawn.keys() == {"next"}
-    assert shown.drawn("next").count(">has come<") == 3
+    assert shown.drawn("next").count(">entered<") == 3
     assert "waited" not in shown.drawn("next")
 
 

@@ -272,7 +272,7 @@ def read_fault(kind: type[FaultKind], value: Value, allowed: str) -> Any:
     """
     named = {name.raw for name, _ in value.pairs(allowed)}
     if not named:
-        raise value.refused(allowed, " without keys")
+        raise value.refused(allowed, ", which has no keys")
     missing = [name for name in required_keys(kind) if name not in named]
     if missing:
         raise value.problem(f"without {' and '.join(missing)}; allowed: {allowed}")

@@ -408,7 +408,7 @@ def _partition() -> Kind:
 class Partition(LinkFault):
     """Nodes silently drop packets of others."""
 
-    does = "makes nodes silently drop each other's packets: between sets, one way, or as a map says"
+    does = "silently drops packets between nodes: between sets, one way, or by a mapping"
     example = "partition: isolate node2"
     shown_as = ("cut_off", "node_disconnected")
 

@@ -38,8 +38,7 @@ def _compare(op: str, left: object, right: object) -> str | None:
         lines = truncate.materialize_with_truncation(lines, config)
     else:
         lines = truncate.truncate_if_required(list(lines), SimpleNamespace(config=config))
-    text = "\n~".join(line.replace("\n", "\\n") for line in lines)
-    return text.replace("%", "%%") or None
+    return "\n~".join(line.replace("\n", "\\n") for line in lines).replace("%", "%%") or None
 
 
 class _Config:

@@ -33,7 +33,7 @@ _READ_BYTES = 1 << 18
 def serve_calls() -> None:
     """Run calls until the caller closes the connection."""
     if call_channels.ends is None:
-        raise RuntimeError("this process has no caller")
+        raise RuntimeError("lab.distributed did not start this process")
     import torch.distributed as dist  # it tries to import modules that do not exist
 
     caller = Caller(*call_channels.ends)

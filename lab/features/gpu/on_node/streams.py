@@ -1,22 +1,19 @@
-"""Times of calls that a CUDA stream ends, not a thread: measured with events, without blocking the script.
-
-Never tested on a GPU: docs/gpu.md describes the consequences.
-"""
+"""Times of calls that a CUDA stream ends, not a thread: measured with events, without blocking the script."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
-_PAUSE_S = 0.0002
-_LAST_PATIENCE_S = 0.2
+_PAUSE_S, _LAST_PATIENCE_S = 0.0005, 0.2
 _DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 """A query would initialize CUDA, and a script may want to set something before that."""
-Event = Any
-"""A torch.cuda event: `query` says whether its stream has reached it."""
 
 
 class Watcher:
@@ -27,28 +24,32 @@ class Watcher:
 
     def forget(self) -> None:
         """Reset: a fork has neither the thread nor the events."""
-        self._waiting: list[tuple[Event, Callable[[], object]]] = []
+        self._waiting: list[tuple[Any, Callable[[], object], Callable[[Exception], object]]] = []
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
-    def when_passed(self, event: Event, action: Callable[[], object]) -> None:
-        """Have `action` called soon after a stream has reached an event."""
+    def when_passed(self, event: Any, action: Callable[[], object], fail: Callable[[Exception], object]) -> None:
+        """Have `action` called soon after a stream has reached an event, or `fail` if the device fails."""
         with self._changed:
-            self._waiting.append((event, action))
+            self._waiting.append((event, action, fail))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="lab-recorder", daemon=True)
                 self._thread.start()
             self._changed.notify()
 
     def poll(self) -> bool:
-        """Run the actions of completed events, in their order; return whether any event is pending."""
-        with self._changed:
-            passed = [one for one in self._waiting if one[0].query()]
-            self._waiting = [one for one in self._waiting if one not in passed]
-            left = bool(self._waiting)
-        for _, action in passed:
-            action()
-        return left
+        """Run the actions of completed and failed events, in their order; return whether any event is pending."""
+        with self._changed:  # until all lines are written: `finish` must not return before
+            waiting, self._waiting = self._waiting, []
+            for event, action, fail in waiting:
+                try:
+                    if event.query():
+                        action()
+                    else:
+                        self._waiting.append((event, action, fail))
+                except Exception as error:  # such as a device-side assert; the device never recovers
+                    fail(error)
+            return bool(self._waiting)
 
     def finish(self) -> None:
         """Wait a moment for pending events, because the process ends."""
@@ -57,10 +58,12 @@ class Watcher:
             time.sleep(_PAUSE_S)
 
     def _run(self) -> None:
+        # By default no thread may query an event while another captures a graph; 1: CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        with suppress(Exception):
+            ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(1)))
         while True:
             with self._changed:
-                while not self._waiting:
-                    self._changed.wait()
+                self._changed.wait_for(lambda: self._waiting)
             self.poll()
             time.sleep(_PAUSE_S)
 
@@ -76,30 +79,34 @@ def finish_events() -> None:
 
 
 class StreamTime:
-    """The time of a call on its stream."""
+    """The time of a call on the stream of this device."""
 
-    def __init__(self, tensor: Any) -> None:
-        self._device = tensor.device
-        self._begin = self._record_event()
+    def __init__(self, device: int) -> None:
+        self._device, self._begin = device, _record_event(device)
 
-    def end(self, action: Callable[[int], object]) -> None:
-        """Call `action` with the nanoseconds between both events, once the stream has reached the second one."""
-        last = self._record_event()
-        watcher.when_passed(last, lambda: action(int(self._begin.elapsed_time(last) * 1e6)))
+    def end(self, action: Callable[..., object]) -> None:
+        """Call `action` with the nanoseconds as `gpu` once the stream has reached this point, or with an error."""
+        try:
+            last = _record_event(self._device)
+            watcher.when_passed(last, lambda: action(gpu=int(self._begin.elapsed_time(last) * 1e6)), action)
+        except Exception as error:
+            action(error)
 
-    def _record_event(self) -> Event:
-        import torch
 
-        with torch.cuda.device(self._device):
-            event = torch.cuda.Event(enable_timing=True)
-            event.record()
-        return event
+def _record_event(device: int) -> Any:
+    event = sys.modules["torch"].cuda.Event(enable_timing=True)
+    event.record(sys.modules["torch"].cuda.current_stream(device))
+    return event
 
 
 def start_time(tensors: Sequence[Any]) -> StreamTime | None:
-    """Return the timer of a call with these tensors; None if they are not on a GPU."""
-    first = next((tensor for tensor in tensors if tensor.is_cuda), None)
-    return StreamTime(first) if first is not None else None
+    """Return the timer of a call with these tensors; None if they are not on a GPU, or a graph captures the call."""
+    device = next((tensor.device.index for tensor in tensors if tensor.is_cuda), None)
+    if device is not None:
+        cuda = sys.modules["torch"].cuda
+        with suppress(Exception), cuda.device(device):  # if the device has failed, the call raises
+            return None if cuda.is_current_stream_capturing() else StreamTime(device)
+    return None
 
 
 def refuse_compiled(torch: Any) -> str:

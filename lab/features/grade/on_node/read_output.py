@@ -122,7 +122,7 @@ def parse_json(text: str) -> Any:
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            raise OutputError("has half of a surrogate pair, which is not text") from None
+            raise OutputError("has an invalid character (a lone surrogate)") from None
     return value
 
 

@@ -4,7 +4,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const [NAME, VALUE, LABEL] = [34, 30, 25]; // sizes of letters, in pixels of a screen of 1920 x 1080
 const LETTER = 0.602; // width of a letter of a monospaced font
 const [HEAD, TEXT_ROW, MOST_LINES] = [76, 36, 24]; // more lines than that are bundled, or those of one rank are drawn
-const [BOX, MOST_ROW, GAP] = [72, 150, 22];
+const [BOX, MOST_ROW, GAP] = [72, 146, 22];
 
 // What a picture of `lab/features/pictures/svg.py` shows; null where it shows no tensors.
 export function readScene(markup) {
@@ -75,7 +75,7 @@ function draw(scene, width, height, focus) {
   const ranks = scene.rows.filter((row) => row.rank !== undefined);
   const rest = height - HEAD - TEXT_ROW * (scene.rows.length - ranks.length);
   const step = Math.max(BOX + GAP - 8, Math.min(MOST_ROW, rest / ranks.length));
-  const tall = Math.min(96, step - GAP);
+  const tall = Math.min(112, step - GAP);
   const whole = Math.max(height, height - rest + step * ranks.length);
   const area = { viewBox: `0 0 ${width} ${whole}`, class: "scene", role: "img", "aria-label": scene.told };
   const svg = make("svg", area);
@@ -88,7 +88,7 @@ function draw(scene, width, height, focus) {
   const colours = new Map(ranks.map(({ rank, colour }) => [rank, colour]));
   let y = HEAD + Math.max(0, (rest - step * ranks.length) / 2);
   const [back, lines, front] = ["back", "lines", "front"].map((kind) => make("g", { class: kind }));
-  for (const side of ["before", "after"]) back.append(text(side, at[side], y - 44, NAME, "side"));
+  for (const side of ["before", "after"]) back.append(text(side, at[side], y - 46, NAME, "side"));
   const boxes = [];
   for (const row of scene.rows) {
     if (row.rank === undefined) {
@@ -179,11 +179,8 @@ function shorten(box, most) {
   const { cells } = box;
   if (cells.length <= most) return box;
   const wrong = cells.findIndex((cell, i) => i >= most - 1 && cell.startsWith("✘"));
-  const kept =
-    most > 1
-      ? [...cells.slice(0, most - 2), cells[wrong < 0 ? Math.max(0, most - 2) : wrong]]
-      : [cells[Math.max(0, wrong)]];
-  return { ...box, cells: most > 1 ? [...kept, "…"] : kept };
+  const kept = cells[wrong < 0 ? Math.max(0, most - 2) : wrong];
+  return { ...box, cells: most > 1 ? [...cells.slice(0, most - 2), kept, "…"] : [`${kept} …`] };
 }
 
 function breadth({ label, cells }) {

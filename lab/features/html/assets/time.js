@@ -7,9 +7,9 @@ import { bytes, duration, integer, nameRanks } from "lab/words";
 const PARTS = [
   ["own", "own work", "outside of calls that hold the rank up"],
   ["hidden", "beside communication", "part of the own work, with communication under way"],
-  ["communicating", "communication", "inside calls, once everybody had entered who was needed"],
+  ["communicating", "communication", "in calls, after all needed ranks had entered"],
   ["waiting", "waiting", "inside calls, for others to enter"],
-  ["unknown", "not known", "with calls under way whose handles nobody was seen to wait for"],
+  ["unknown", "not known", "own work during asynchronous calls for which no rank was seen to wait"],
 ];
 const UNITS = { "": 1e3, us: 1, µs: 1, ms: 1e3, s: 1e6, m: 60e6 };
 const [MANY, FEW] = [16, 4]; // as `lab/report/table.py` has it

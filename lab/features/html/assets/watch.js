@@ -66,7 +66,7 @@ function showState(state) {
   setHidden(byId("step"), !state.stepping || state.over);
   setHidden(byId("run-on"), !state.stepping || state.over);
   byId("step").disabled = !state.next;
-  byId("step").title = state.next ? `Let go: ${state.next}` : "Nobody is held";
+  byId("step").title = state.next ? `Continue: ${state.next}` : "No rank is held";
   const verdict = byId("verdict");
   setHidden(verdict, !state.verdict);
   if (state.verdict) {

@@ -66,7 +66,7 @@ class _Debugging:
             return
         who = f"rank {self.rank}" if os.getpid() == self._pid else f"a process that rank {self.rank} started"
         raise RuntimeError(
-            f"{who} reached {what} at {self.at(frame)}, but its debugger has no terminal: run it alone with "
+            f"{who} reached {what} at {self.at(frame)}, but its debugger has no terminal. Run it alone with "
             f"`lab run` in a terminal, or skip breakpoint() with --env {_CHOICE}=0"
         )
 
