@@ -537,7 +537,7 @@ def way_to_get_module(own: Any) -> str:
         return _WAY_TO_INSTALL
     return (
         f"; {own.path} was not shipped: move it into the script's folder, {own.folder}, but not into a hidden folder "
-        " or one in .labignore"
+        "or one in .labignore"
     )
 
 

@@ -367,7 +367,7 @@ def _unpack(archive: tarfile.TarFile, top: Path, limit_bytes: int, too_much: Usa
         if longest < 0 or entry.size < 0:
             raise too_much
         if count >= MOST_ENTRIES:
-            raise UsageError(f"it holds more than {MOST_ENTRIES:,} files and folders")
+            raise UsageError(f"the copy has more than {MOST_ENTRIES:,} files and folders")
         if below is None or not (entry.isreg() or entry.isdir() or first):
             left_out.append(entry.name[:_LONGEST_PATH])
             continue

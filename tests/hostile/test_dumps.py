@@ -83,7 +83,7 @@ REFUSALS = {
     "a_thousand_groups_of_100_000_ranks": "rank_0 has a group of 99,999 ranks; allowed: 4,096",
     "a_hundred_thousand_groups": "rank_0 has {size:,} groups; allowed: 4,096",
     "groups_with_more_members_than_allowed": "the groups in the dumps list too many ranks in total; allowed",
-    "a_hundred_thousand_files": "dumps holds more than 4,096 files, the most that are read",
+    "a_hundred_thousand_files": "dumps has more than 4,096 files; allowed: 4,096",
     "two_files_beyond_what_is_read_together": "dumps holds 80 MiB of dumps in 2 files; allowed: 64 MiB",
     "sixty_million_entries_of_the_memo": "rank_0 needs more than 512 MiB of memory, which no dump does",
     "twenty_million_empty_lists_of_json": "rank0.json has more than 8,000,000 values, which no dump has",

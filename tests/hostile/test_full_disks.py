@@ -227,6 +227,7 @@ def every_verb(lab: Lab) -> list[tuple[Words, int]]:
     ]
 
 
+@pytest.mark.torch
 def test_every_verb_says_that_its_output_cannot_be_written(local_lab: Lab, with_output: Outputs) -> None:
     for words, _ in every_verb(local_lab):
         code, said = with_output(words, "/dev/full")
@@ -238,6 +239,7 @@ def test_every_verb_says_that_its_output_cannot_be_written(local_lab: Lab, with_
     assert verdicts == ["failed"] * len(verdicts), "every run was judged"
 
 
+@pytest.mark.torch
 def test_every_verb_keeps_its_exit_code_when_nobody_reads_its_output(local_lab: Lab, with_output: Outputs) -> None:
     for words, expected in every_verb(local_lab):
         code, said = with_output(words, NOBODY)

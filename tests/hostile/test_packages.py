@@ -245,7 +245,7 @@ def test_a_program_of_the_image_is_not_replaced(
     engine: str, index: Path, prepared: Callable[[], list[Prepared]]
 ) -> None:
     raw_wheel(index, {f"{NAME}-1.0.data/scripts/sh": b"#!/bin/true\n"})
-    assert f"'{NAME}-1.0.data/scripts/sh', which image" in refused(engine, NAME)
+    assert f"'{NAME}-1.0.data/scripts/sh', but image" in refused(engine, NAME)
     assert prepared() == []
 
 
