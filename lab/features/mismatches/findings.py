@@ -106,8 +106,8 @@ class Slipped(Finding):
             did, where = f"called {calls} one time more than {common}", "behind"
         turn = f" in round {self.turn}" if self.turn else ""
         head = f"{name_ranks(self.ranks)} {are} {number} {where} {common}:{turn} {it} {did}"
-        wrong = f"From {self.met_off} on, each of their calls matched a wrong one, {number} away."
-        return head, wrong if self.met_off else ""
+        shifted = f"From {self.met_off} on, each of their calls matched a wrong one, {number} away."
+        return head, shifted if self.met_off else ""
 
 
 def find_disagreements(evidence: Evidence) -> list[Finding]:

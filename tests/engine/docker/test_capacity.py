@@ -35,7 +35,7 @@ def test_a_network_has_as_many_addresses_as_the_narrowest_pool_and_a_bridge_allo
 def test_nodes_without_an_address_are_refused_with_how_many_would_have_one():
     capacity = capacity_of({"DefaultAddressPools": [{"Base": "10.0.0.0/8", "Size": 27}]})
     refuse_excess_nodes(29, 1, capacity, cost_of(SHAPE))
-    message = "64 nodes x 1 rank need about 64 addresses in one network and this machine has 29: at most 29 nodes fit"
+    message = "64 nodes x 1 rank need about 64 addresses in one network, but this machine has 29: at most 29 nodes fit"
     with pytest.raises(ClusterUnfit, match=message):
         refuse_excess_nodes(64, 1, capacity, cost_of(SHAPE))
 

@@ -76,7 +76,7 @@ def test_jobs_are_the_labs_where_their_comment_holds_its_labels():
         (fate("PREEMPTED", preempted="2026-11-23T05:50:29"), "was ended by Slurm: PREEMPTED"),
         (fate("CANCELLED", preempted="2026-11-23T05:50:29"), "was ended by Slurm: PREEMPTED"),
         (fate("NODE_FAIL"), "was ended by Slurm: NODE_FAIL"),
-        (read_fate(""), "was ended by Slurm, which no longer knows its job"),
+        (read_fate(""), "was ended by Slurm: its job is gone"),
     ],
 )
 def test_what_became_of_a_job_is_told_in_slurms_words(became: Fate, told: str):
