@@ -181,7 +181,7 @@ HELP = {
     "--stdin": "connect rank 0 to standard input",
     "--strict": "for untrusted scripts: no network outside the cluster, read-only nodes, no volumes, low limits",
     "--svg": "write the picture to a file",
-    "--timeout": "time limit of the run, such as 90s; the run is then reported as hung",
+    "--timeout": "time limit of the run, such as 90s; it can be longer while ranks are held or a launcher starts them",
     "--trace-values": "record up to N elements before and after each call, and a summary of larger tensors; 0 records "
     "neither (default: 256)",
     "--volume": "mount a folder of this machine on every node",

@@ -140,10 +140,13 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the error and exit with 2."""
-        unknown_options = [word for word in message.split() if word.startswith("--") and "unrecognized" in message]
-        close = _near(unknown_options[0].split("=")[0], self._option_string_actions) if unknown_options else None
+        from lab.spec.kinds import is_unit
+
+        unknown = message.partition("unrecognized arguments: ")[2].split()
+        option = next((word.split("=")[0] for word in unknown if word.startswith("--")), "")
+        close = _near(option, self._option_string_actions) if option else None
         hint = f"did you mean {close}?" if close else f"see `{self.prog} --help`"
-        if {*message.split()} & {"ms", "s", "sec", "m", "min", "h", "k", "M", "G", "MB", "GB", "MiB", "GiB"}:
+        if any(map(is_unit, unknown)):
             hint = "write a quantity without a space, such as 5m or 1GiB"
         sys.stderr.write(f"{self.prog}: {message}\n  hint: {hint}\n")
         sys.exit(2)

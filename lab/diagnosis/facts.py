@@ -300,7 +300,7 @@ def _add_end(end: agent.Exited | RankResult, rank: RankFacts) -> None:
 
 def _add_result(result: Result, facts: RunFacts) -> None:
     """Add the ends of ranks from `result.json`, for records whose events are lost."""
-    facts.timed_out = result.verdict in ("hung", "timed_out")
+    facts.timed_out = result.verdict in ("hung", "timeout")
     for end in result.ranks:
         rank = facts.rank(end.rank)
         rank.node, rank.code, rank.ended = rank.node or end.node, end.exit_code, end.duration_s or 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import Any, Literal
@@ -15,7 +15,7 @@ from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
 from lab.diagnosis.finding import Finding, FindingKind, find_majority
 from lab.diagnosis.links import find_external_causes
 from lab.diagnosis.wording import Activities, InFlight, MissedStep, Progress, Ring
-from lab.trace.model import Call, Phase
+from lab.grouping import group_pairs
 from lab.trace.steps import Step
 from lab.words import format_duration
 
@@ -42,7 +42,7 @@ def judge_hang(evidence: Evidence, after: str = "") -> Judgement:
         at_work = not (outside or causes) and (hang.longest_s() is not None or not hang.waits)
         if at_work and (progress := find_progress(evidence)) is not None:
             reason = f"{after}: {progress.headline}" if after else progress.headline
-            return Judgement(verdict="timed_out", reason=reason, findings=(progress,))
+            return Judgement(verdict="timeout", reason=reason, findings=(progress,))
     culprit = blocking.ranks[0] if blocking is not None and going_on is None else None
     error = blocking.what_it_did() if blocking is not None else ""
     # Prefer the trace if it blames another rank than the stacks, if it shows the call of that rank, or if it shows
@@ -74,21 +74,27 @@ def judge_hang(evidence: Evidence, after: str = "") -> Judgement:
 
 def find_progress(evidence: Evidence) -> Progress | None:
     """Return how far the ranks got, if each of them completed one step after the other until the time was up."""
-    phases = [phase for rank in evidence.trace.ranks.values() for phase in rank.phases if phase.name == "step"]
-    calls = [call for rank in evidence.ranks for call in evidence.calls(rank)]
-    kinds: list[tuple[Literal["step", "call"], Sequence[Phase | Call]]] = [("step", phases), ("call", calls)]
+    phases = (
+        (one.rank, one.end) for rank in evidence.trace.ranks.values() for one in rank.phases if one.name == "step"
+    )
+    calls = ((rank, one.end) for rank in evidence.ranks for one in evidence.calls(rank))
+    kinds: list[tuple[Literal["step", "call"], Iterable[tuple[int, float | None]]]] = [
+        ("step", phases),
+        ("call", calls),
+    ]
     for what, done in kinds:
-        ends = {rank: sorted(one.end for one in done if one.rank == rank and one.end) for rank in evidence.ranks}
-        fewest = min(ends.values(), key=len)
-        if len(fewest) >= _FEWEST_STEPS:
-            lately = [of_rank[-_RECENT_STEPS:] for of_rank in ends.values()]
-            period_s = median(after - before for of_rank in lately for before, after in pairwise(of_rank))
-            silent_s = max(evidence.end_s - of_rank[-1] for of_rank in lately)
-            if silent_s > max(2 * period_s, min(_BRIEF_S, _BRIEF_PART * evidence.facts.timeout_s)):
-                return None
-            facts, per_s = evidence.facts, round(1 / (period_s or 1.0), 3)
-            after = facts.time_limit_text if facts.timed_out else format_duration(facts.duration_s)
-            return Progress(what=what, count=len(fewest), per_s=per_s, after=after)
+        completed = group_pairs((rank, end) for rank, end in done if end is not None)
+        fewest = min((len(completed.get(rank, ())) for rank in evidence.ranks), default=0)
+        if fewest < _FEWEST_STEPS:
+            continue
+        lately = [sorted(completed[rank])[-_RECENT_STEPS:] for rank in evidence.ranks]
+        period_s = median(after - before for of_rank in lately for before, after in pairwise(of_rank))
+        silent_s = max(evidence.end_s - of_rank[-1] for of_rank in lately)
+        if silent_s > max(2 * period_s, min(_BRIEF_S, _BRIEF_PART * evidence.facts.timeout_s)):
+            return None
+        facts, per_s = evidence.facts, round(1 / (period_s or 1.0), 3)
+        took = facts.time_limit_text if facts.timed_out else format_duration(facts.duration_s)
+        return Progress(what=what, count=fewest, per_s=per_s, after=took)
     return None
 
 

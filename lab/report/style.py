@@ -22,7 +22,7 @@ VERDICTS = {
     "passed": Tone("✔", "green", "#2da44e", "good"),
     "failed": Tone("✘", "red", "#e5484d", "bad"),
     "hung": Tone("∞", "yellow", "#bf8700", "warn"),
-    "timed_out": Tone("◷", "yellow", "#bf8700", "warn"),
+    "timeout": Tone("◷", "yellow", "#bf8700", "warn"),
     "error": Tone("!", "magenta", "#a371f7", "odd"),
 }
 STATUSES = {
@@ -57,7 +57,7 @@ class Style(NamedTuple):
     def verdict(self, verdict: str) -> str:
         """Return a verdict or status with its sign."""
         tone = STATUSES[verdict]
-        return self.paint(f"{tone.sign} {verdict.replace('_', ' ')}", tone.terminal, "bold")
+        return self.paint(f"{tone.sign} {verdict}", tone.terminal, "bold")
 
 
 def rank_style(rank: int) -> str:

@@ -173,7 +173,8 @@ class Driver:
         self._restarts = 0
         self._least_nodes = job.plan.launcher.least_nodes(job.plan.nnodes)
         """Fewest nodes with which the launcher continues."""
-        self._next_meeting_check = inf if job.companions or job.plan.starters else _MEETING_S
+        is_unknown = job.companions or job.plan.starters or not job.plan.trace.on
+        self._next_meeting_check = inf if is_unknown else _MEETING_S
         """Seconds after the start."""
         self._added_channels: list[Channel] = []
         """Channels to nodes that joined during the run."""

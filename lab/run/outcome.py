@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lab.record.read import Started
     from lab.run.options import Job
 
-_EXIT_CODES = {"passed": 0, "failed": 1, "error": 1, "hung": 4, "timed_out": 4}
+_EXIT_CODES = {"passed": 0, "failed": 1, "error": 1, "hung": 4, "timeout": 4}
 
 
 def judge_run(job: Job, facts: RunFacts, outputs: Outputs) -> Result:

@@ -40,6 +40,11 @@ def parse_size(value: str | float) -> int:
     return round(parse_quantity(value, lambda unit: unit.lower().removesuffix("b"), _BYTES, SIZES_ALLOWED))
 
 
+def is_unit(word: str) -> bool:
+    """Return whether a word is the unit of a duration or a size."""
+    return word in _SECONDS or word.lower().removesuffix("b") in _BYTES
+
+
 def parse_quantity(value: str | float, fold: Callable[[str], str], units: Mapping[str, float], allowed: str) -> float:
     """Parse text with a unit into a number.
 

@@ -18,7 +18,7 @@ from lab.spec.keys import Volume
 from lab.spec.kinds import lazy_kind
 from lab.spec.launching import Launching
 
-Verdict = Literal["passed", "failed", "error", "hung", "timed_out"]
+Verdict = Literal["passed", "failed", "error", "hung", "timeout"]
 MAX_NODES = 1024
 """Most nodes, and most workers on one node, that a scenario can ask for."""
 MAX_TIMEOUT_S = 720 * 3600
@@ -134,7 +134,8 @@ class Scenario(Frozen):
     env: Mapping[str, str] = key_field(dict, keys.environment_kind(), "env: {GLOO_SOCKET_IFNAME: eth0}")
     """Environment variables added on every rank, exactly as written."""
     timeout_s: float = key_field(60.0, kinds.duration_kind(MAX_TIMEOUT_S), "timeout: 2m", name="timeout", always=True)
-    """How long a run may take before it counts as hung. Up to a minute of a launcher's start does not count."""
+    """How long a run may take before it counts as hung, or as a timeout if its ranks still progress. Up to a minute of
+    a launcher's start does not count."""
     cold: bool = key_field(False, kinds.boolean_kind(), "cold: true")
     """Start a fresh interpreter for every worker instead of forking the warm agent."""
     one_user: bool = key_field(False, kinds.boolean_kind(), "one_user: true")

@@ -139,7 +139,7 @@ def broken_by(result: Result, harms: Sequence[Harm]) -> str:
         result: Result of that run.
         harms: Effects that the injected faults can have.
     """
-    if result.verdict in ("hung", "timed_out"):
+    if result.verdict in ("hung", "timeout"):
         return f"it hung: {result.reason}"
     if result.verdict == "error":
         return f"it has no verdict: {result.reason}"

@@ -361,7 +361,7 @@ class Session(Observer):
         failures = answers.failures
         if failures and not (culprit not in (None, *failures) and all_lost_a_peer(failures)):
             return build_error(failures, self.packed.shown, classes=self.packed.classes, record=record, write=how.write)
-        if result is not None and result.verdict in ("hung", "timed_out"):
+        if result is not None and result.verdict in ("hung", "timeout"):
             return RanksHung(result.reason, where, record=record)
         if result is not None and not result.passed:
             return RanksFailed(result.reason, where, () if culprit is None else (culprit,), record)

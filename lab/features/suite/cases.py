@@ -76,7 +76,7 @@ def cluster_key_of(shape: Shape) -> str:
     return replace(shape, nodes=1, nproc_per_node=1).to_json()
 
 
-STATUSES = ("passed", "flaky", "failed", "hung", "timed_out", "error", "skipped")
+STATUSES = ("passed", "flaky", "failed", "hung", "timeout", "error", "skipped")
 
 
 class Outcome(Frozen):

@@ -307,7 +307,7 @@ def seeds_text(kind: Kind) -> str:
 def junit_xml(result: SuiteResult, compared: Baseline | None = None) -> str:
     """Format a JUnit XML file; the comparison is a separate suite."""
     counts, worse = result.counts, [case.worse for case in compared.cases] if compared is not None else []
-    failures, errors = sum(counts.get(one, 0) for one in ("failed", "hung", "timed_out")), counts.get("error", 0)
+    failures, errors = sum(counts.get(one, 0) for one in ("failed", "hung", "timeout")), counts.get("error", 0)
     time_s, tests = f"{result.duration_s:.3f}", len(result.outcomes)
     whole = Element("testsuites", {"name": "lab", "time": time_s, "errors": str(errors)})
     whole.attrib |= {"tests": str(tests + len(worse)), "failures": str(failures + sum(worse))}
