@@ -237,6 +237,7 @@ class Driver:
             trace=self.plan.trace.on,
             trace_values=self.plan.trace.values,
             output_bytes=self.plan.output_bytes,
+            **_needed_torch(self.plan),
             **_choose_users(self.plan, self.job.cluster),
         )
         self.collector.claims_sent[node] = time.time()
@@ -545,6 +546,12 @@ def _choose_users(plan: Plan, cluster: ClusterInfo) -> Mapping[str, int]:
         return {"uid": os.getuid(), "gid": os.getgid()}
     first = first_uid_of(cluster.name) if cluster.shape.strict else FIRST_UID
     return {"uid": first, "gid": GROUP} if plan.one_user else {"first_uid": first}
+
+
+def _needed_torch(plan: Plan) -> Mapping[str, str]:
+    """Return what the run needs of torch, as fields of a claim; none if each supported version has it."""
+    find_needed = find_hook("needed_torch") if plan.scenario.extra else None
+    return find_needed(plan.scenario, plan.backend or "gloo") if find_needed else {}
 
 
 def make_attempt_plan(plan: Plan, number: int) -> Plan:
