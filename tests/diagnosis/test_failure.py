@@ -405,4 +405,4 @@ def test_what_ranks_brought_differently_before_one_failed_by_itself_stands_behin
     write_events(made, raised(1, "AssertionError: 0 is not 45", 30), exited(0), exited(2))
     reason = judge_evidence(read_evidence(made.record(stop=False))).reason
     assert reason.startswith(golden(1))
-    assert "rank 0 brought int64" in reason
+    assert "rank 0 passed int64" in reason

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "a folder to copy into. On the local engine, paths in a node are those of this machine."
     )
     parser.add_argument("source", help="what to copy: PATH here, or NODE:PATH")
-    parser.add_argument("target", help="where to: NODE:PATH, or PATH here")
+    parser.add_argument("target", help="where to copy it: NODE:PATH, or PATH here")
     parser.add_argument(
         "--max-size",
         dest="most_bytes",

@@ -35,9 +35,9 @@ faults, use `lab run --keep-faults`. In a scenario, the key `faults:` has faults
 def _add_fault_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
     shared.add_options(parser, "what", help="a kind of fault; or list, heal, or kinds", complete="faults")
-    shared.add_options(parser, "words", nargs="*", metavar="word", help="its target and values", complete="nodes")
+    shared.add_options(parser, "words", nargs="*", metavar="word", help="target and values", complete="nodes")
     parser.add_argument(
-        "--for", dest="for_s", type=shared.duration, metavar="TIME", help="wait this long, then undo it, such as 3s"
+        "--for", dest="for_s", type=shared.duration, metavar="TIME", help="undo the fault after this time, such as 3s"
     )
     shared.add_options(parser, "--name", "--engine", "--json")
 
