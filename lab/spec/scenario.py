@@ -14,8 +14,6 @@ from typing import Any, Literal, get_args
 from lab.frozen import Frozen
 from lab.spec import keys, kinds
 from lab.spec.declare import feature_keys_field, key_field
-from lab.spec.keys import Volume
-from lab.spec.kinds import lazy_kind
 from lab.spec.launching import Launching
 
 Verdict = Literal["passed", "failed", "error", "hung", "timeout"]
@@ -123,7 +121,7 @@ class Scenario(Frozen):
     )
     """The backend of process groups for which the script names none; see backends."""
     launcher: Launching = key_field(
-        Launching(), lazy_kind("lab.spec.launching", "launcher_kind"), "launcher: {torchrun: {max_restarts: 3}}"
+        Launching(), kinds.lazy_kind("lab.spec.launching", "launcher_kind"), "launcher: {torchrun: {max_restarts: 3}}"
     )
     """What starts and restarts the workers; see launchers."""
     args: tuple[str, ...] = key_field(
@@ -151,7 +149,7 @@ class Scenario(Frozen):
     data: Mapping[str, Path] = key_field(dict, keys.data_folders(), "data: {mnist: ../data}", "none")
     """Folders of this machine that every rank reads as `$LAB_DATA/NAME`; see packages. Folders outside of the
     scenario's folder need `lab run --allow-volumes`."""
-    volumes: tuple[Volume, ...] = key_field((), keys.volume_list(), "volumes: [../data:/data:ro]")
+    volumes: tuple[keys.Volume, ...] = key_field((), keys.volume_list(), "volumes: [../data:/data:ro]")
     """Host folders that every node sees. Paths outside of the scenario's folder need `lab run --allow-volumes`. In the
     node, none may be in a system folder, such as `/etc`, `/usr`, `/opt`, `/var`, or `/tmp`."""
     outputs: tuple[str, ...] | None = key_field(

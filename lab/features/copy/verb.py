@@ -7,7 +7,6 @@ import re
 from pathlib import Path, PurePosixPath
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import print_sanitized
 from lab.cli.cmd_exec import find_node
 from lab.cluster import Cluster
 from lab.engine.archive import LIMIT_BYTES, pack_tar, unpack_tar
@@ -61,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         others = f" and {len(left_out) - _MOST_LISTED} more" if len(left_out) > _MOST_LISTED else ""
         names = ", ".join(" ".join(clip_end(name, _LONGEST).split()) for name in left_out[:_MOST_LISTED])
         why = "because they are neither files nor folders, or have no path below the copy"
-        print_sanitized(f"left out, {why}: {names}{others}")
+        shared.print_sanitized(f"left out, {why}: {names}{others}")
     return 0
 
 

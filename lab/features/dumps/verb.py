@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import print_answer
 
 if TYPE_CHECKING:
     from lab.record.read import Record
@@ -44,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     name = arguments.scenario or arguments.folder.resolve().name or "dumps"
     record = import_dumps(dumps, name[:_LONGEST_NAME], arguments.runs)
     data = {**record.result().to_json(), "problems": _problems(record)}
-    return print_answer(arguments, lambda: data, lambda style: _text(record, style))
+    return shared.print_answer(arguments, lambda: data, lambda style: _text(record, style))
 
 
 def _problems(record: Record) -> list[str]:

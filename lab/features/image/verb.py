@@ -9,7 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import Progress, print_answer
 from lab.engine.docker.image import DEFAULT_IMAGE
 from lab.engine.packages import PackageStore, Prepared, package_store
 from lab.engine.protocol import ImageStore
@@ -70,7 +69,7 @@ def _build(arguments: argparse.Namespace) -> int:
             "--image is the image that --requirements extends", "name a base of the node image with --base"
         )
     context = plan_build(**{name: getattr(arguments, name) for name in _OF_THE_NODE_IMAGE})
-    with Progress(quiet=arguments.json) as progress:
+    with shared.Progress(quiet=arguments.json) as progress:
         info = build_image(Connection(), context, progress.announce, tag=arguments.tag, no_cache=arguments.no_cache)
     print(json.dumps(asdict(info), default=str) if arguments.json else f"built {arguments.tag}")
     return 0
@@ -84,7 +83,7 @@ def _build_packages(arguments: argparse.Namespace) -> int:
             "run `lab image build` with those first, then `lab image build --requirements FILE`",
         )
     engine, why = select_engine(arguments.engine)
-    with Progress(quiet=arguments.json) as progress:
+    with shared.Progress(quiet=arguments.json) as progress:
         if why:
             progress.announce(why)
         made = package_store(engine).prepare(
@@ -117,13 +116,13 @@ def _list(arguments: argparse.Namespace) -> int:
         ]
         return table_text(["name", "engine", "based on", "size", "requirements"], rows, style)
 
-    return print_answer(arguments, lambda: list(map(asdict, prepared)), table)
+    return shared.print_answer(arguments, lambda: list(map(asdict, prepared)), table)
 
 
 def _prune(arguments: argparse.Namespace) -> int:
     done = [(one, store.discard(one)) for store, one in _prepared(arguments)]
     lines = [f"{one.name} stays: {why}" if why else f"removed {one.name}" for one, why in done]
-    return print_answer(
+    return shared.print_answer(
         arguments,
         lambda: [{**asdict(one), "stays": why} for one, why in done],
         lambda _: "\n".join(lines) or "nothing to remove",

@@ -18,7 +18,6 @@ from lab.features.network_model.model import Line, line_through
 from lab.features.projection import costs
 from lab.features.projection import program as training
 from lab.features.projection.cores import ThreadTime, cores_of
-from lab.features.projection.costs import Cost, Layout, Pattern, Target, pattern_of
 from lab.features.projection.replay import Clock, Machine, Work, Working, World, machine_of, replay_world
 from lab.features.stragglers.timing import Span
 from lab.features.timeline.svg import Plot, Shapes, draw_text, render_sheet
@@ -64,7 +63,7 @@ class Sample:
     count: int
     each: tuple[float, ...]
     """Durations of those calls that are in the steps of the program."""
-    cost: Cost
+    cost: costs.Cost
     """The rounds and bytes of each call."""
 
 
@@ -89,10 +88,10 @@ class Fit(NamedTuple):
         return tuple(each / expected_s for sample, expected_s in times for each in sample.each if expected_s > 0)
 
 
-def recorded_cost(op: str, ranks: int, size: float, library: str) -> tuple[str, Cost]:
+def recorded_cost(op: str, ranks: int, size: float, library: str) -> tuple[str, costs.Cost]:
     """Return the algorithm that the library uses on the recorded layout, and the cost of a call."""
-    layout = Layout(ranks)
-    name, formula = next(iter(costs.list_choices(library, pattern_of(get_operation(op)), layout).items()))
+    layout = costs.Layout(ranks)
+    name, formula = next(iter(costs.list_choices(library, costs.pattern_of(get_operation(op)), layout).items()))
     return name, formula(layout, size)
 
 
@@ -148,7 +147,7 @@ def _fit_all(samples: Iterable[Sample], library: str, crowded: bool) -> dict[str
 def _separate_costs(samples: Sequence[Sample]) -> bool:
     """Return whether bytes per round differ enough between samples to separate alpha from bandwidth."""
     amounts = [sample.cost.bytes / sample.cost.rounds for sample in samples if sample.cost.rounds]
-    return max(amounts) > 1.5 * min(amounts) or pattern_of(get_operation(samples[0].op)) is Pattern.BARRIER
+    return max(amounts) > 1.5 * min(amounts) or costs.pattern_of(get_operation(samples[0].op)) is costs.Pattern.BARRIER
 
 
 # -- the source of a projection
@@ -314,7 +313,7 @@ class Projection:
 def project_run(
     sources: Sequence[Source],
     ranks: Sequence[int] | None,
-    target: Target | None,
+    target: costs.Target | None,
     library: str | None = None,
     others: float | None = None,
 ) -> Projection:
@@ -386,7 +385,7 @@ def _machines(sources: Sequence[Source], others: float | None) -> list[Machine]:
 class _Network(NamedTuple):
     """The duration of transfers, as measured or as a network profile predicts it."""
 
-    target: Target | None
+    target: costs.Target | None
     library: str
     recorded: str
     """The library of the record."""
@@ -410,8 +409,8 @@ class _Network(NamedTuple):
         """Return the duration and the algorithm of a call: the fastest that its library has."""
         if self.target is None:
             return self.recorded_call(op, ranks, size)
-        layout = Layout(ranks, min(self.target.racks, ranks) if grown else 1)
-        formulas = costs.list_choices(self.library, pattern_of(get_operation(op)), layout)
+        layout = costs.Layout(ranks, min(self.target.racks, ranks) if grown else 1)
+        formulas = costs.list_choices(self.library, costs.pattern_of(get_operation(op)), layout)
         times = {name: self.target.seconds(formula(layout, size)) for name, formula in formulas.items()}
         algorithm = min(times, key=lambda name: times[name])
         return Call(op=op, ranks=ranks, bytes=size, algorithm=algorithm, seconds=times[algorithm])
@@ -436,7 +435,7 @@ def _grow(source: Source, ranks: int, network: _Network) -> tuple[World, list[Ca
         turns, transfers = training.with_stages(program, *training.schedule_of(program), ranks)
     calls, parts, common = {}, {}, set()
     for key, one in transfers.items():
-        grows = one.group in growth.groups and pattern_of(get_operation(one.op)) is not Pattern.MESSAGE
+        grows = one.group in growth.groups and costs.pattern_of(get_operation(one.op)) is not costs.Pattern.MESSAGE
         if grows:
             common.add(key.lane)
         size = max(1, round(len(one.ranks) * factor)) if grows else len(one.ranks)

@@ -11,7 +11,6 @@ from math import inf
 from pathlib import Path
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import print_answer
 from lab.errors import RecordError, UsageError
 from lab.node.files import remove_tree
 from lab.record.read import list_records
@@ -71,7 +70,7 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     lines = head + [f"  {record.run}  {format_bytes(size)}" for record, size in removed]
     lines += [f"{done} the link {link.name}, not its target" for link in links]
     lines += [f"kept {record.run}: it is in progress" for record in going_on]
-    return print_answer(arguments, lambda: data, lambda _: "\n".join(lines))
+    return shared.print_answer(arguments, lambda: data, lambda _: "\n".join(lines))
 
 
 def _remove(paths: list[Path]) -> None:

@@ -11,7 +11,6 @@ from statistics import median
 from typing import Any
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import print_answer
 from lab.features.faults.detection import Injected, find_injected
 from lab.features.faults.kinds import key_of
 from lab.frozen import Frozen
@@ -212,4 +211,4 @@ def run(arguments: argparse.Namespace) -> int:
 
     named = [record for name in arguments.records for record in earlier_records(name, arguments.runs)]
     summary = score_runs(named if arguments.records else list_records(arguments.runs))
-    return print_answer(arguments, summary.to_json, lambda style: score_text(summary, style))
+    return shared.print_answer(arguments, summary.to_json, lambda style: score_text(summary, style))

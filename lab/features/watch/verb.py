@@ -25,7 +25,6 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 from rich.cells import cell_len
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import print_sanitized
 from lab.cluster import Cluster
 from lab.errors import Interrupted, RecordError, UsageError
 from lab.features.html.write import open_page
@@ -451,7 +450,7 @@ def _print_verdict(result: Result, arguments: argparse.Namespace, page: Sequence
     if arguments.json:
         print(json.dumps({"event": "verdict", **result.to_json()}), flush=True)
     else:
-        print_sanitized(verdict_text(result, style_for(sys.stdout)))
+        shared.print_sanitized(verdict_text(result, style_for(sys.stdout)))
     if not page or result.exit_code == Interrupted.exit_code:
         return
     if sys.stdin.isatty() and sys.stdout.isatty():
