@@ -128,14 +128,13 @@ def parse_line(line: bytes) -> Any:
     """Parse the JSON value on a line; None if the line is damaged, nested too deep, or contains too many values."""
     if len(line) > _FEW_BYTES and _exceeds_value_limit(line):
         return None
-    try:
+    with suppress(ValueError, RecursionError):
         try:
             text = line.decode("utf-8", "surrogatepass")  # written so: a rank's text may contain a lone surrogate
         except UnicodeDecodeError:
             text = line.decode("utf-8", "replace")
         return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    return None
 
 
 def read_lines(file: BinaryIO, longest: int = LONGEST_LINE_BYTES) -> Iterator[bytes]:
