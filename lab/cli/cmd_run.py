@@ -1,4 +1,8 @@
-"""`lab run`: run scenarios or scripts and print their verdicts."""
+"""`lab run`: run scenarios or scripts and print their verdicts.
+
+Arguments after -- go to the script. If no cluster is up, the lab creates one for the run
+and removes it afterwards. Several scenarios run one after another on one cluster.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +31,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.epilog = (
-        "Arguments after -- go to the script. If no cluster is up, the lab creates one for the run\n"
-        "and removes it afterwards. Several scenarios run one after another on one cluster."
-    )
+    parser.epilog = shared.help_in(__doc__)
     shared.add_scenarios(parser, "run")
     shared.add_options(parser, "--nodes", "--nproc-per-node", "--timeout", "--backend")
     shared.add_options(parser, "--launcher", choices=launcher_names())

@@ -15,9 +15,9 @@ from lab.errors import ClusterUnfit, EngineUnavailable, Interrupted, LabError, N
 from lab.feature import find_hook, find_owners, hooks, import_entry
 from lab.frozen import Frozen
 from lab.grouping import group_pairs
+from lab.plan import plan as planning
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Shape
 from lab.plan.limits import FEW_RANKS, NodeCost, files_of_run, refuse_excess_nodes
-from lab.plan import plan as planning
 from lab.record.write import RecordWriter
 from lab.run.collect import Observer
 from lab.run.lock import LEASE_S, ClusterLock, faults_file, forget_faults

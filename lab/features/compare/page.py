@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lab.features.compare import DIFF_REPORT
-from lab.features.compare import compare
+from lab.features.compare import DIFF_REPORT, compare
 from lab.features.html.timelines import run_data
 from lab.features.html.write import compress_data, render_page, write_page
 from lab.features.timeline.lanes import lanes_of

@@ -1,4 +1,8 @@
-"""`lab cp`: copy files and folders between this machine and a running node."""
+"""`lab cp`: copy files and folders between this machine and a running node.
+
+Relative paths in a node start in the folder that all nodes share. A target that is empty or ends with / is a folder
+to copy into. On the local engine, paths in a node are those of this machine.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +28,7 @@ _IN_NODE = re.compile(r"(node[0-9]+|[0-9]+):(.*)", re.DOTALL)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "lab cp [options] NODE:PATH PATH  |  lab cp [options] PATH NODE:PATH"
-    parser.epilog = (
-        "Relative paths in a node start in the folder that all nodes share. A target that is empty or ends with / is "
-        "a folder to copy into. On the local engine, paths in a node are those of this machine."
-    )
+    parser.epilog = shared.help_in(__doc__)
     parser.add_argument("source", help="what to copy: PATH here, or NODE:PATH")
     parser.add_argument("target", help="where to: NODE:PATH, or PATH here")
     parser.add_argument(

@@ -1,4 +1,13 @@
-"""`lab image`: build the image of the nodes, or one with packages; list and remove images with packages."""
+"""`lab image`: build the image of the nodes, or one with packages; list and remove images with packages.
+
+Examples:
+  lab image build                                     the image of the nodes, from the lab's Dockerfile
+  lab image build --requirements requirements.txt     add packages to it, as `lab up --requirements` does
+  lab image list                                      images and environments with packages
+  lab image prune                                     remove images and environments that no cluster uses
+
+The local engine has no images: it installs packages into a virtual environment.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +27,11 @@ from lab.report.style import Style
 from lab.report.table import table_text
 from lab.words import format_bytes
 
-_HOWTO = """examples:
-  lab image build                                     the image of the nodes, from the lab's Dockerfile
-  lab image build --requirements requirements.txt     add packages to it, as `lab up --requirements` does
-  lab image list                                      images and environments with packages
-  lab image prune                                     remove images and environments that no cluster uses
-
-The local engine has no images: it installs packages into a virtual environment."""
 _OF_THE_NODE_IMAGE = ("base", "build_base", "wheels", "torch", "index_url", "extra_index_url")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _HOWTO
+    parser.epilog = shared.help_in(__doc__)
     actions = parser.add_subparsers(dest="action", required=True, metavar="build | list | prune")
     build = actions.add_parser("build", help="build the image of the nodes, or one with packages")
     build.add_argument("--base", help="image to build on, with Python >= 3.9 (default: a slim Python image)")

@@ -1,4 +1,13 @@
-"""`lab project`: the time of a training step of a recorded run on larger worlds and over other networks."""
+"""`lab project`: the time of a training step of a recorded run on larger worlds and over other networks.
+
+Examples:
+  lab project --ranks 8,16                                the latest run, on larger worlds of the same kind
+  lab project RUN --ranks 8,64,512,4096 --network lan-100g,racks=16
+  lab project RUN-OF-2 RUN-OF-4 --ranks 8 --svg steps.svg  fitted to both
+
+--network NAME[,racks=N][,rate=100gbit][,between=10gbit][,alpha=10us]: a profile of `network:` and changes to it.
+`measured`: the network and the cores of the record. docs/projection.md lists the assumptions and their errors.
+"""
 
 from __future__ import annotations
 
@@ -606,18 +615,9 @@ def projection_svg(projection: Projection) -> str:
     return render_sheet(shapes, _WIDTH, _HEIGHT + 30)
 
 
-_HOWTO = """examples:
-  lab project --ranks 8,16                                the latest run, on larger worlds of the same kind
-  lab project RUN --ranks 8,64,512,4096 --network lan-100g,racks=16
-  lab project RUN-OF-2 RUN-OF-4 --ranks 8 --svg steps.svg  fitted to both
-
---network NAME[,racks=N][,rate=100gbit][,between=10gbit][,alpha=10us]: a profile of `network:` and changes to it.
-`measured`: the network and the cores of the record. docs/projection.md lists the assumptions and their errors."""
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `lab project`."""
-    parser.epilog = _HOWTO
+    parser.epilog = shared.help_in(__doc__)
     about = "runs of one training, with different numbers of ranks (default: the latest)"
     shared.add_options(parser, "names", nargs="*", metavar="RUN", help=about, complete="runs")
     about = "sizes of worlds (default: 8,64,512,4096, as far as the run allows)"

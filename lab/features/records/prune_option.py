@@ -1,4 +1,12 @@
-"""`lab runs --prune`: remove old records by number and age, but never one that is still being written."""
+"""`lab runs --prune`: remove old records by number and age, but never one that is still being written.
+
+Examples:
+  lab runs --prune --keep 20 --dry-run     list the records that are not among the latest 20
+  lab runs --prune --older-than 7d         remove records that are older than a week
+  lab runs --prune --older-than 1d --keep 5
+
+With both, a record has to be older and not among the latest. Records of runs in progress stay.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +25,9 @@ from lab.record.read import list_records
 from lab.record.record_files import is_record
 from lab.words import format_bytes, format_count
 
-_HOWTO = """examples:
-  lab runs --prune --keep 20 --dry-run     list the records that are not among the latest 20
-  lab runs --prune --older-than 7d         remove records that are older than a week
-  lab runs --prune --older-than 1d --keep 5
-
-With both, a record has to be older and not among the latest. Records of runs in progress stay."""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _HOWTO
+    parser.epilog = shared.help_in(__doc__)
     parser.add_argument("--prune", action="store_true", help="remove the records outside of --keep and --older-than")
     parser.add_argument("--keep", type=shared.whole, metavar="N", help="with --prune: keep the latest N records")
     older = "with --prune: remove only records older than this, such as 12h, 7d, or 4w"

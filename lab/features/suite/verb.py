@@ -1,4 +1,15 @@
-"""`lab test`: run many scenarios on parallel warm clusters, and report the outcomes to people and machines."""
+"""`lab test`: run many scenarios on parallel warm clusters, and report the outcomes to people and machines.
+
+Examples:
+  lab test scenarios/                             all of them, on as many clusters as the machine supports
+  lab test scenarios/ -j 4 --junit junit.xml      on at most four, with a file for GitLab or Jenkins
+  lab test train.yaml --nodes 2,3,5               each size: train[nodes=2], train[nodes=3], train[nodes=5]
+  lab test train.yaml --repeat 100 -x             until it fails; shows rates of failures, with the seeds
+  lab test scenarios/ --markdown "$GITHUB_STEP_SUMMARY"
+
+exit codes: the highest of all cases: 0 passed (also after a retry, or skipped), 1 failed, or worse than the
+baseline, 2 refused, 3 no engine, 4 hung; 130 interrupted. docs/ci.md says more.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +32,9 @@ from lab.words import NONE
 
 T = TypeVar("T")
 
-_HOWTO = """examples:
-  lab test scenarios/                             all of them, on as many clusters as the machine supports
-  lab test scenarios/ -j 4 --junit junit.xml      on at most four, with a file for GitLab or Jenkins
-  lab test train.yaml --nodes 2,3,5               each size: train[nodes=2], train[nodes=3], train[nodes=5]
-  lab test train.yaml --repeat 100 -x             until it fails; shows rates of failures, with the seeds
-  lab test scenarios/ --markdown "$GITHUB_STEP_SUMMARY"
-
-exit codes: the highest of all cases: 0 passed (also after a retry, or skipped), 1 failed, or worse than the
-baseline, 2 refused, 3 no engine, 4 hung; 130 interrupted. docs/ci.md says more."""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _HOWTO
+    parser.epilog = shared.help_in(__doc__)
     shared.add_scenarios(parser, "test")
     which = parser.add_argument_group("cases")
     which.add_argument("-k", dest="only", metavar="WORDS", help="only cases that match, as 'scatter and not nodes=5'")
