@@ -86,7 +86,7 @@ class Agent:
         for extension in self._extensions:
             self.actions.update(extension.actions)
 
-    def handle(self, connection: wire.Connection, message: wire.Message | wire.Malformed) -> None:
+    def handle(self, connection: wire.Connection, message: messages.Message | wire.Malformed) -> None:
         """Act on one message; an error becomes an answer and never ends the agent."""
         if isinstance(message, wire.Malformed):
             connection.send(messages.Refused(message.run, message.what, message.reason))

@@ -331,8 +331,6 @@ def is_held(folder: Path) -> bool:
     try:
         with open_file(folder, LOCK) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except (OSError, RecordError):  # it has no lock, or no lock of the lab
-        pass
+    except (OSError, RecordError) as error:  # except where it is locked: it has no lock, or no lock of the lab
+        return isinstance(error, BlockingIOError)
     return False

@@ -263,7 +263,7 @@ class Collector:
         self.message_count = 0
         """Number of received messages; an agent that cleans its node or sends traces sends some."""
 
-    def collect(self, node: str, message: wire.Message | wire.Malformed) -> None:
+    def collect(self, node: str, message: agent.Message | wire.Malformed) -> None:
         """Handle one message of a node's agent.
 
         Raises:

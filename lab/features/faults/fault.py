@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from lab.plan.cluster import ClusterInfo
     from lab.plan.plan import PlanOptions
     from lab.run.options import RunOptions
-    from lab.spec.scenario import Scenario
 
 PHASES = (
     *("init_process_group", "new_group", "DDP()", "forward", "loss", "backward", "zero_grad", "step"),

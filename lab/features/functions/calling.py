@@ -20,7 +20,7 @@ from lab.errors import LabError, RanksFailed, RanksHung, UsageError
 from lab.features.functions.answers import Misread, all_lost_a_peer, build_error, read_value
 from lab.features.functions.on_node import call_channels, messages
 from lab.features.functions.pack import CallOptions, Packed, is_own, pack_call, pack_module
-from lab.node.messages.agent import ANSWERS, CALLED, Exited, Input, InputDelivered, Output, WorkerStart
+from lab.node.messages.agent import ANSWERS, CALLED, Exited, Input, InputDelivered, Message, Output, WorkerStart
 from lab.node.messages.typed import Misfit, read_typed
 from lab.record.result import Result
 from lab.report.sanitize import sanitize_text
@@ -32,7 +32,6 @@ from lab.words import name_ranks
 
 if TYPE_CHECKING:
     from lab.cluster import Cluster
-    from lab.node.messages import wire
     from lab.plan.plan import WorkerPlan
     from lab.run.agent_channels import AgentChannels
 else:
@@ -165,7 +164,7 @@ class CallLine(Stdin):
         agents.add_reader(self._bell.fileno(), self._attend)
         self._attend()
 
-    def handle_message(self, message: wire.Message) -> None:
+    def handle_message(self, message: Message) -> None:
         """Handle an answer of a rank, its report of bytes that it has read, or its end."""
         rank = getattr(message, "rank", -1)
         peer = self._peers.get(rank)

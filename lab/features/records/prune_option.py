@@ -63,12 +63,9 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
         "links": [link.name for link in links],
     }
     done = "would remove" if arguments.dry_run else "removed"
-    head = (
-        [f"{done} {format_count(len(removed), 'run')}, {format_bytes(size_bytes)}:"]
-        if removed
-        else ["nothing to remove"]
-    )
-    lines = head + [f"  {record.run}  {format_bytes(size)}" for record, size in removed]
+    head = f"{done} {format_count(len(removed), 'run')}, {format_bytes(size_bytes)}:"
+    lines = [head if removed else "nothing to remove"]
+    lines += [f"  {record.run}  {format_bytes(size)}" for record, size in removed]
     lines += [f"{done} the link {link.name}, not its target" for link in links]
     lines += [f"kept {record.run}: it is in progress" for record in going_on]
     return shared.print_answer(arguments, lambda: data, lambda _: "\n".join(lines))
