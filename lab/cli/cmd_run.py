@@ -35,7 +35,7 @@ def add_arguments(parser: Parser) -> None:
     shared.add_scenarios(parser, "run")
     shared.add_options(parser, "--nodes", "--nproc-per-node", "--timeout", "--backend")
     shared.add_options(parser, "--launcher", choices=launcher_names())
-    shared.add_options(parser, "--cold", "--fresh", "--max-output", "--one-user", "--split-gpus")
+    shared.add_options(parser, "--cold", "--fresh", "--max-output", "--one-user", "--split-gpus", "--rewrite-address")
     terminal = parser.group("ranks").add_mutually_exclusive_group()
     shared.add_options(terminal, "--interactive", "--stdin")
     shared.add_options(parser, "--name", "--engine", "--keep", "--wait", *shared.SHAPE, "--allow-volumes", "--pull")

@@ -282,4 +282,4 @@ PROFILES: Mapping[str, Profile] = {
         "racks: 10 Gbit/s within, 1 Gbit/s between", Condition(rate_bits_per_s=10e9), Condition(rate_bits_per_s=1e9)
     ),
 }
-"""By name; docs/network.md has the sources of the numbers."""
+"""By name; docs/network-reference.md has the sources of the numbers."""

@@ -27,7 +27,7 @@ from lab.report.sanitize import sanitize_text
 from lab.run.collect import Observer
 from lab.run.options import RunOptions, Stdin
 from lab.spec.keys import check_backend
-from lab.spec.scenario import Scenario
+from lab.spec.scenario import Scenario, check_timeout
 from lab.words import name_ranks
 
 if TYPE_CHECKING:
@@ -436,9 +436,6 @@ class Session(Observer):
             self._changed.notify_all()
 
 
-MAX_TIMEOUT_S = 720 * 3600
-
-
 @dataclass
 class _Ranks:
     """The ranks of a cluster that take calls: the first call starts them, and they stay until `end_calls`."""
@@ -488,8 +485,7 @@ class Calls(Cluster):
         __tracebackhide__ = True
         if not callable(function):
             raise UsageError(f"a {type(function).__name__} is not callable", "pass a function, then its arguments")
-        if not 0 < how.timeout_s <= MAX_TIMEOUT_S:
-            raise UsageError(f"timeout_s is {how.timeout_s}; allowed: a number of seconds above 0")
+        check_timeout(how.timeout_s)
         if how.backend:
             check_backend(how.backend)
         ranks = ranks_of(self)
