@@ -239,11 +239,9 @@ def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Laun
         UsageError: its own parts stop too many nodes before it begins, or start one that the launcher does not add.
     """
     least = launching.least_nodes(nnodes)
-    needs = (
-        format_count(nnodes, "node")
-        if least == nnodes
-        else f"at least {format_count(least, 'node')}, {HOST} among them"
-    )
+    needs = format_count(nnodes, "node")
+    if least < nnodes:
+        needs = f"at least {format_count(least, 'node')}, {HOST} among them"
     there = list_present_nodes(cluster, nnodes, parts)
     missing = [f"node{rank}" for rank in range(nnodes) if f"node{rank}" not in there]
     if len(there) < least or HOST not in there:

@@ -15,8 +15,6 @@ from lab.errors import UsageError
 from lab.frozen import Frozen
 from lab.spec import keys, kinds
 from lab.spec.declare import feature_keys_field, key_field
-from lab.spec.keys import Volume
-from lab.spec.kinds import lazy_kind
 from lab.spec.launching import Launching
 from lab.words import format_duration
 
@@ -137,7 +135,7 @@ class Scenario(Frozen):
     )
     """The backend of process groups for which the script names none; see backends."""
     launcher: Launching = key_field(
-        Launching(), lazy_kind("lab.spec.launching", "launcher_kind"), "launcher: {torchrun: {max_restarts: 3}}"
+        Launching(), kinds.lazy_kind("lab.spec.launching", "launcher_kind"), "launcher: {torchrun: {max_restarts: 3}}"
     )
     """What starts and restarts the workers; see launchers."""
     args: tuple[str, ...] = key_field(
@@ -168,7 +166,7 @@ class Scenario(Frozen):
     data: Mapping[str, Path] = key_field(dict, keys.data_folders(), "data: {mnist: ../data}", "none")
     """Folders of this machine that every rank reads as `$LAB_DATA/NAME`; see packages. Folders outside of the
     scenario's folder need `lab run --allow-volumes`."""
-    volumes: tuple[Volume, ...] = key_field((), keys.volume_list(), "volumes: [../data:/data:ro]")
+    volumes: tuple[keys.Volume, ...] = key_field((), keys.volume_list(), "volumes: [../data:/data:ro]")
     """Host folders that every node sees. Paths outside of the scenario's folder need `lab run --allow-volumes`. In the
     node, none may be in a system folder, such as `/etc`, `/usr`, `/opt`, `/var`, or `/tmp`."""
     outputs: tuple[str, ...] | None = key_field(
