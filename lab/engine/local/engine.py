@@ -101,10 +101,9 @@ class LocalEngine(agent_holder.HolderEngine):
 
     def memory_bytes(self, node: Node) -> int | None:
         """Return the memory of a node's processes, with shared pages divided among the processes that share them."""
-        try:
+        with suppress(OSError):
             return sum(processes.held_bytes(_pids(node)).values())
-        except OSError:
-            return None
+        return None
 
     def machine(self) -> Machine:
         """Return this machine."""
@@ -180,10 +179,9 @@ class LocalEngine(agent_holder.HolderEngine):
 
     def paused(self, node: Node) -> bool:
         """Return whether a signal has stopped a node's agent."""
-        try:
+        with suppress(OSError):
             return processes.is_stopped(agent_holder.agent_pid(node))
-        except OSError:
-            return False
+        return False
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command with the node's environment; return its exit code."""
