@@ -536,7 +536,7 @@ class Driver:
             self.collector.fact(events.Refusal(time.time(), HOST, f"the restart of a node failed: {error.message}"))
 
 
-def _choose_users(plan: Plan, cluster: ClusterInfo) -> Mapping[str, int]:
+def _choose_users(plan: Plan, cluster: ClusterInfo) -> Mapping[str, Any]:
     """Return the user of the workers in containers, as fields of a claim: one for all, or one for each rank of a node.
 
     Mounted folders of this machine are read and written as the calling user, unless that is root.
@@ -547,7 +547,7 @@ def _choose_users(plan: Plan, cluster: ClusterInfo) -> Mapping[str, int]:
     return {"uid": first, "gid": GROUP} if plan.one_user else {"first_uid": first}
 
 
-def _needed_torch(plan: Plan) -> Mapping[str, str]:
+def _needed_torch(plan: Plan) -> Mapping[str, Any]:
     """Return what the run needs of torch, as fields of a claim; none if each supported version has it."""
     find_needed = find_hook("needed_torch") if plan.scenario.extra else None
     return find_needed(plan.scenario, plan.backend or "gloo") if find_needed else {}

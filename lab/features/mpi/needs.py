@@ -53,6 +53,9 @@ _ROWS = (
          {"mpi": '"... a rank started this process, and MPI knows only those that mpiexec starts"'}, r"\bmp\.spawn\("),
     Need("torchrun", "torchrun as its launcher", {"mpi": "only mpirun can start its ranks"}),
     Need("restarts", "restarts of ranks", {"mpi": "mpirun starts them once"}),
+    Need("averages", "ReduceOp.AVG", {}, torch="2.8"),
+    Need("reductions of reduce_scatter", "reduce_scatter with MAX or AVG", {}, torch="2.9"),
+    Need("all_to_all", "all_to_all", {}, torch="2.12"),
     Need("named backends", "the backends that it names",
          dict.fromkeys(BACKENDS, "`--backend` replaces all of them")),
 )

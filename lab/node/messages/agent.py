@@ -560,6 +560,8 @@ def is_older(torch: str, least: str) -> bool:
     """Return whether a version of torch, such as `2.9.1+cpu`, is older than one such as `2.10`."""
     one, other = ([int(number) for number in re.findall("[0-9]+", text)[:2]] for text in (torch, least))
     return one < other
+
+
 """Version of these messages. A client and an agent of different versions stop at once, with an error."""
 
 
