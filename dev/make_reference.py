@@ -90,7 +90,7 @@ def backends(page: str) -> str:
         for backend, why in need.missing.items()
     ]
     rows += [
-        f"| `{need.name}` | {need.what} | gloo of torch before {need.torch} | gloo refuses it, or returns wrong values |"
+        f"| `{need.name}` | {need.what} | gloo of torch before {need.torch} | gloo refuses it, or the result is wrong |"
         for need in NEEDS.values()
         if need.torch
     ]

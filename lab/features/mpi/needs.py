@@ -104,12 +104,10 @@ def find_lacking(scenario: Scenario, backend: str) -> str:
 
 
 def find_needed_torch(scenario: Scenario, backend: str) -> Mapping[str, str]:
-    """Return the oldest version of torch for a scenario, and what needs it, as fields of a claim; empty if none is."""
+    """Return the oldest version of torch for a scenario, empty for any, and what needs it, as fields of a claim."""
     listed = get_feature_values(scenario, NeedsKeys).needs
     named = [NEEDS[name] for name in listed if name in NEEDS and backend == "gloo"]
     needed = [(need.torch, f"{need.what} over gloo") for need in named if need.torch]
     needed += [(match[1], scenario.name) for name in listed if (match := re.fullmatch(_TORCH, name))]
-    if not needed:
-        return {}
-    least, user = max(needed, key=lambda one: [*map(int, one[0].split("."))])
+    least, user = max(needed, key=lambda one: [*map(int, one[0].split("."))], default=("", ""))
     return {"least_torch": least, "torch_user": user}

@@ -371,14 +371,9 @@ for _attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
 def attach_hooks_inside() -> None:
     """Make PyTorch's hooks of groups, such as NanCheckHook, attach to the wrapped group, where its calls arrive."""
     for kind in vars(c10d).values():
-        attach = getattr(kind, "attach", None)
-        if isinstance(kind, type) and attach is not None:
-            kind.attach = staticmethod(_attaching(attach))  # type: ignore[attr-defined]
+        if isinstance(kind, type) and hasattr(kind, "attach"):
+            kind.attach = staticmethod(functools.partial(_attach_inside, kind.attach))
 
 
-def _attaching(attach: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(attach)
-    def wrapper(group: Any, *arguments: Any, **named: Any) -> Any:
-        return attach(getattr(group, "_plain", group), *arguments, **named)
-
-    return wrapper
+def _attach_inside(attach: Callable[..., Any], group: Any, *arguments: Any) -> Any:
+    return attach(getattr(group, "_plain", group), *arguments)

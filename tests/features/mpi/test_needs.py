@@ -38,20 +38,17 @@ def test_every_need_is_one_that_some_backend_lacks():
 @pytest.mark.parametrize(
     ("needs", "least", "user"),
     [
-        (("gloo",), None, None),
+        (("gloo",), "", ""),
         (("gloo", "all_to_all"), NEEDS["all_to_all"].torch, "all_to_all over gloo"),
         (("torch>=2.6",), "2.6", "s"),
         (("torch>=2.10", "averages", "torch>=2.9"), "2.10", "s"),
     ],
 )
-def test_the_newest_torch_that_any_need_has_counts(
-    tmp_path: Path, needs: tuple[str, ...], least: str | None, user: str | None
-):
+def test_the_newest_torch_that_any_need_has_counts(tmp_path: Path, needs: tuple[str, ...], least: str, user: str):
     scenario = Scenario(name="s", script=tmp_path / "none.py", extra={"needs": needs})
-    found = find_needed_torch(scenario, "gloo")
-    assert (found.get("least_torch"), found.get("torch_user")) == (least, user)
+    assert find_needed_torch(scenario, "gloo") == {"least_torch": least, "torch_user": user}
 
 
 def test_what_gloo_lacks_is_no_matter_over_mpi(tmp_path: Path):
     scenario = Scenario(name="s", script=tmp_path / "none.py", extra={"needs": ("all_to_all",)})
-    assert find_needed_torch(scenario, "mpi") == {}
+    assert find_needed_torch(scenario, "mpi") == {"least_torch": "", "torch_user": ""}
