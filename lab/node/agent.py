@@ -121,13 +121,13 @@ class Agent:
                 age_s = time.monotonic() - self._claimed_at
                 connection.send(messages.Busy(claim.run, holder.run, holder.owner, age_s))
                 return
-            self._end_run(f"run {claim.run} of the same owner took {self.config.node}")
+            self._end_run(f"run {claim.run} of the same owner claimed {self.config.node}")
         left = self._unclean
         if not left and self.config.container:  # on the local engine, the network belongs to the machine
             left = tcp.describe_kept_ports(self._store_ports, strict=self.config.strict)
         try:
             if left:
-                raise OSError(f"an earlier run left {left}")
+                raise OSError(f"an earlier run left behind {left}")
             self.run = NodeRun(claim, self.config, connection, self._leftovers)
         except OSError as error:
             connection.send(messages.Refused(claim.run, "node", str(error)))
