@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -143,8 +144,10 @@ class Parser(argparse.ArgumentParser):
         from lab.spec.kinds import is_unit
 
         unknown = message.partition("unrecognized arguments: ")[2].split()
-        option = next((word.split("=")[0] for word in unknown if word.startswith("--")), "")
-        close = _near(option, self._option_string_actions) if option else None
+        option = next((word.split("=")[0] for word in unknown if word.startswith("-")), "")
+        close = _near(option, self._option_string_actions) if option.startswith("--") else None
+        if re.fullmatch("-[a-z]", option):  # `-n 3`, for --nodes
+            close = next((name for name in self._option_string_actions if name.startswith(f"-{option}")), None)
         hint = f"did you mean {close}?" if close else f"see `{self.prog} --help`"
         if any(map(is_unit, unknown)):
             hint = "write a quantity without a space, such as 5m or 1GiB"

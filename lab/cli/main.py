@@ -51,7 +51,10 @@ def run_program() -> None:
     sys.stderr = sys.stderr or open(os.devnull, "w")
     for stream in (sys.stdout, sys.stderr):
         make_printable(stream)
-    code = main()
+    try:
+        code = main()
+    except SystemExit as error:  # from argparse: after --help, or after a wrong option
+        code = int(error.code or 0)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

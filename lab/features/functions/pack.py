@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import importlib.util
 import inspect
 import io
 import json
@@ -11,6 +12,7 @@ import os
 import pickle
 import pkgutil
 import posixpath
+import re
 import site
 import sys
 import sysconfig
@@ -68,6 +70,40 @@ def pack_module(name: str, packed: Packed) -> bytes:
     return json.dumps({"name": name, "files": files, "own": own}, separators=(",", ":")).encode("utf-8", "replace")
 
 
+_IMPORTS = re.compile(r"""(?m)(?:^|[;:])[ \t]*(?:from[ \t]+(\w+)|import[ \t]+(\w[^#;\n]*))|import_module\(["'](\w+)""")
+
+
+def find_modules(script: Path) -> dict[str, Path]:
+    """Return the files of the caller's own modules that a script imports, by their paths next to the script.
+
+    Modules in the script's folder are not included, but what they import is. Nothing is imported to find them.
+    """
+    handled, modules, unread = set(sys.stdlib_module_names), dict[str, Path](), [script]
+    while unread:
+        text = ""
+        with suppress(OSError):
+            text = unread.pop().read_text(encoding="utf-8", errors="replace")
+        for name in {name for match in _IMPORTS.finditer(text) for name in _imported(match)} - handled:
+            handled.add(name)
+            shipped = (script.parent / f"{name}.py", script.parent / name)
+            is_shipped = shipped[0].is_file() or (shipped[1] / "__init__.py").is_file()
+            location = shipped[not shipped[0].is_file()] if is_shipped else _find(name)
+            if location is None or not is_own(str(location)):
+                continue
+            files = _files(location)
+            unread += [path for path in files if path.suffix == ".py"]
+            if not is_shipped:
+                top = f"{name}.py" if location.is_file() else name
+                modules |= {os.path.normpath(os.path.join(top, path.relative_to(location))): path for path in files}
+    return modules
+
+
+def _imported(match: re.Match[str]) -> list[str]:
+    """Return the names of the modules that an import statement or call names, without their submodules."""
+    names = [match[1] or match[3]] if match[2] is None else match[2].split(",")
+    return [name.strip().partition(".")[0].partition(" ")[0] for name in names]
+
+
 def source_name(path: str, folder: str) -> str:
     """Return the name of a source file for ranks: its path below a folder, or below the current one."""
     if path.startswith("<") or not os.path.isabs(path):
@@ -100,7 +136,7 @@ def _find(name: str) -> Path | None:
     spec = getattr(loaded, "__spec__", None)
     if spec is None:
         with suppress(ImportError, ValueError, AttributeError):
-            spec = PathFinder.find_spec(name)
+            spec = PathFinder.find_spec(name) or importlib.util.find_spec(name)  # installed as editable
     file = getattr(loaded, "__file__", None) if spec is None else spec.origin
     if spec is not None and (locations := list(spec.submodule_search_locations or ())):
         return Path(locations[0])

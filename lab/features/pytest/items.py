@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 
 import lab
 from lab.cluster import DEFAULT_NODES
+from lab.diagnosis.errors import is_loss
 from lab.engine.doctor import refuse_missing
 from lab.engine.protocol import Engine
 from lab.engine.select import CHOICES
@@ -24,7 +26,8 @@ from lab.errors import LabError, MachineLacks, RanksFailed, UsageError
 from lab.feature import find_hook
 from lab.features.faults.fault import all_faults, explain_unsupported
 from lab.features.faults.kinds.links import network_of
-from lab.features.functions.distributed import Provided, provide_clusters
+from lab.features.functions.answers import RECORD_NOTE
+from lab.features.functions.distributed import SHAPE, Provided, provide_clusters
 from lab.features.functions.pack import CallOptions
 from lab.features.pytest.pool import SessionCluster, pool_of
 from lab.features.pytest.stash import SUMMARY_LINES
@@ -33,7 +36,7 @@ from lab.features.suite.view import last_printed, read_tail
 from lab.plan.plan import has_wishes
 from lab.record.layout import LOGS, RUNS
 from lab.record.result import RankResult, Result
-from lab.report.sanitize import sanitize_text
+from lab.report.sanitize import sanitize_plain, sanitize_text
 from lab.report.style import Style
 from lab.report.verdict import verdict_text
 from lab.run.options import RunOptions
@@ -145,6 +148,20 @@ def cluster_for(item: pytest.Item, shape: Mapping[str, Any]) -> SessionCluster:
     return pool_of(item.config).cluster(**shape)
 
 
+def make_early_for(item: pytest.Item) -> None:
+    """Begin to create the cluster of a test, if it is the first one that needs one on this machine."""
+    pool, chosen = pool_of(item.config), item.config.getoption("lab_engine")
+    with suppress(LabError):  # the test reports it
+        of_function = getattr(getattr(item, "function", None), SHAPE, {})
+        shape = {"nodes": DEFAULT_NODES, **wanted_by(item), **checked_shape(of_function, "@lab.distributed")}
+        if isinstance(item, ScenarioItem):
+            if has_wishes(item.scenario):
+                return
+            shape["nodes"] = item.largest
+        if not shape.get("gpus") and (chosen == "auto" or shape.get("engine", chosen) in ("auto", chosen)):
+            pool.make_early(shape)
+
+
 def engine_for(item: pytest.Item, shape: Mapping[str, Any]) -> Engine:
     """Return the engine of a test.
 
@@ -244,12 +261,16 @@ class ScenarioItem(pytest.Item):
         self.scenario = scenario
         self.add_marker(pytest.mark.lab)
 
+    @property
+    def largest(self) -> int:
+        """Nodes of the largest scenario of the session, of those that share a cluster."""
+        scenarios = (item.scenario for item in self.session.items if isinstance(item, ScenarioItem))
+        return max((scenario.nodes or 1 for scenario in scenarios if not has_wishes(scenario)), default=1)
+
     def runtest(self) -> None:
         """Run it, on a cluster that is large enough for all scenarios of the session that share one."""
-        scenarios = (item.scenario for item in self.session.items if isinstance(item, ScenarioItem))
-        most = max((scenario.nodes or 1 for scenario in scenarios if not has_wishes(scenario)), default=1)
         try:
-            result = run_warm(self, self.scenario, RunOptions(), at_least=most)
+            result = run_warm(self, self.scenario, RunOptions(), at_least=self.largest)
             why = "" if result.passed else failure_text(result)
         except LabError as error:
             why = sanitize_text(str(error))
@@ -308,23 +329,34 @@ def after_report(item: pytest.Item, report: pytest.TestReport) -> pytest.TestRep
     """Add a section to the report for each run of the test that explains something."""
     pool = pool_of(item.config)
     if report.failed and not isinstance(item, ScenarioItem):  # its own failure is complete
+        longrepr: Any = report.longrepr
+        shown, last = str(longrepr), pool.session.of_test[-1:]
         for result in pool.session.of_test:
-            if not result.passed or result is pool.session.of_test[-1]:
-                section = (f"lab: run of {result.scenario}", failure_text(result))
-                longrepr: Any = report.longrepr
-                if hasattr(longrepr, "addsection"):  # JUnit files contain it too
-                    longrepr.addsection(*section)
-                else:
-                    report.sections.append(section)
+            if (result.passed and result is not last[0]) or f"{RECORD_NOTE}{result.path}" in shown:
+                continue
+            section = (f"lab: run of {result.scenario}", failure_text(result, shown))
+            if not section[1]:
+                continue
+            if hasattr(longrepr, "addsection"):  # JUnit files contain it too
+                longrepr.addsection(*section)
+            else:
+                report.sections.append(section)
+            crash = getattr(longrepr, "reprcrash", None)
+            if result is last[0] and not result.passed and crash is not None and crash.message.startswith("Assert"):
+                crash.message = sanitize_plain(result.reason)  # the line of the test in pytest's summary
     if report.when == "teardown":
         pool.session.of_test.clear()
         pool.in_use.clear()
     return report
 
 
-def failure_text(result: Result) -> str:
-    """Format the outcome of a run, and the last lines of each rank."""
-    return sanitize_text("\n".join(filter(None, (verdict_text(result, Style(colour=False)), last_lines_text(result)))))
+def failure_text(result: Result, shown: str = "") -> str:
+    """Format the outcome of a run, and the last lines of each rank, without what the failure shows already."""
+    reason, *lines = verdict_text(result, Style(colour=False)).split("\n")
+    is_call = f"`lab show {result.path}`" in shown  # the hint of its error; pytest captures what its ranks print
+    lines = [line for line in lines if not (is_call and line == f"  {RECORD_NOTE}{result.path}")]
+    parts = ([] if shown and result.reason in shown else [reason], lines, [] if is_call else [last_lines_text(result)])
+    return sanitize_text("\n".join(filter(None, chain(*parts))))
 
 
 def _hide_internal_frames(error: LabError) -> pytest.ExceptionInfo[LabError]:
@@ -348,7 +380,7 @@ def last_lines_text(result: Result) -> str:
         lines = [line.rstrip() for line in read_tail(rank.log_path, _TAIL_BYTES)]
         begin = next((at for at in reversed(range(len(lines))) if _TRACEBACK.match(lines[at])), None)
         if begin is not None:
-            lines[begin:] = [] if rank.rank == culprit_rank else lines[-1:]
+            lines[begin:] = [] if rank.rank == culprit_rank or is_loss(lines[-1]) else lines[-1:]
         return [clip_end(line, _LONGEST_LINE) for line in lines]
 
     shown, left = last_printed(result, _LINES, read_lines)
@@ -378,6 +410,8 @@ def close_pool(config: pytest.Config) -> None:
     lines: list[str] = []
     with suppress(KeyboardInterrupt):  # the pool is closed by then, and the session ends anyway
         lines = [f"kept cluster {name}; `lab down --name {name}` removes it" for name in pool_of(config).close()]
+    if (summary := pool_of(config).early_summary) and config.getoption("verbose") >= 0:
+        lines.append(summary)
     if hasattr(config, "workeroutput"):  # in pytest-xdist, only the controller has a terminal
         config.workeroutput["lab_summary_lines"] = [engine_text(config), *lines]
     else:

@@ -89,6 +89,44 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         refuse_invalid_marker(metafunc.definition)
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Begin to make a cluster while pytest collects, unless it may deselect the test or only lists it."""
+    if _needs_cluster(item) and not _has_any(item.config, *_LISTING, *_SELECTING):
+        from lab.features.pytest.items import make_early_for
+
+        make_early_for(item)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Begin to make a cluster for the selected tests."""
+    may_deselect = _has_any(session.config, *_SELECTING)
+    items = [one for one in session.items if hasattr(one, "scenario") or (may_deselect and _needs_cluster(one))]
+    if items and not _has_any(session.config, *_LISTING):
+        from lab.features.pytest.items import make_early_for
+
+        for item in items:
+            make_early_for(item)
+
+
+_LISTING = ("collectonly", "showfixtures", "show_fixtures_per_test")
+"""Options of pytest that run no test, by their names in its configuration."""
+_SELECTING = ("keyword", "markexpr", "deselect", "lf", "stepwise")
+"""Options that may deselect a collected test."""
+
+
+def _has_any(config: pytest.Config, *options: str) -> bool:
+    return any(config.getoption(option, None) for option in options)
+
+
+def _needs_cluster(item: pytest.Item) -> bool:
+    """Return whether a test surely needs a cluster: it has one of our fixtures, or is a distributed function."""
+    if any(item.iter_markers("skip")) or any(item.iter_markers("skipif")):
+        return False
+    fixtures = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
+    ours = (fixtures[name][-1].func.__module__ for name in ("cluster", "lab_run") if fixtures.get(name))
+    return __name__ in ours or hasattr(getattr(item, "function", None), "__lab_shape__")
+
+
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
     """Report which engine the tests of the lab use, and why."""
     markers = (item.get_closest_marker("lab") for item in items)

@@ -10,10 +10,12 @@ import os
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +29,7 @@ from lab.engine.protocol import Engine
 from lab.engine.select import select_engine
 from lab.errors import ClusterBusy, ImageError, Interrupted, LabError, RanksFailed
 from lab.features.functions.calling import Calls
+from lab.features.functions.pack import find_modules
 from lab.features.pytest.guard import keeper_lock, remove_locks, start_guard
 from lab.features.pytest.stash import DEADLINE, POOL
 from lab.plan.limits import Machine
@@ -36,6 +39,7 @@ from lab.record.result import Result
 from lab.report.sanitize import sanitize_text
 from lab.run.options import RunOptions, suite_name
 from lab.spec.scenario import Scenario
+from lab.words import format_count, format_duration
 
 if TYPE_CHECKING:
     from lab.features.functions.pack import CallOptions
@@ -50,6 +54,9 @@ _NODES_PER_CORE = 8
 _LONG_S = 8.0
 _GUARD_S = 5.0
 """The guard has little left to do at a normal end; the session does not wait longer for it."""
+_EARLY_END_S = 10.0
+"""How long the session waits at its end for a cluster that is still being made; building an image takes minutes."""
+_NOTICED_S = 0.1
 _ENDING_S = 6.0
 """Longest time, as a rule, that the lab needs to report where ranks hang and to end them."""
 
@@ -77,16 +84,23 @@ class Session:
         self._suite = self.worker.get("testrunuid") or suite_name()
         self._number = 0
         self._began = 0.0
+        self._unshown: list[str] = []
         self.of_test: list[Result] = []
 
     def begin(self) -> None:
         """Start with new announcements."""
         self._began = time.monotonic()
 
+    def show_announced(self) -> None:
+        """Show the lines of progress of other threads."""
+        while self._unshown:
+            self.announce(self._unshown.pop(0))
+
     def announce(self, text: str) -> None:
         """Show a line of progress once an action takes long; show a warning at once."""
-        if threading.current_thread() is not threading.main_thread():
-            return  # only the main thread uses the terminal
+        if threading.current_thread() is not threading.main_thread():  # only the main thread uses the terminal
+            self._unshown.append(text)
+            return
         terminal: Any = self.config.pluginmanager.get_plugin("terminalreporter")
         capture: Any = self.config.pluginmanager.get_plugin("capturemanager")
         is_long = time.monotonic() - self._began > _LONG_S
@@ -149,7 +163,9 @@ class SessionCluster(Calls, Cluster):
     def options_of(self, scenario: Scenario, options: RunOptions) -> RunOptions:
         """Return the options of a run, adapted to the session and the test."""
         fresh, self.fresh = options.fresh or self.fresh, False
-        options = replace(options, fresh=fresh, network=options.network or self.network)
+        is_trusted = not self.slot.asked.get("strict") and options.calls is None
+        modules = find_modules(scenario.script) if is_trusted else None
+        options = replace(options, fresh=fresh, network=options.network or self.network, modules=modules)
         return self._session.options(scenario, options)
 
     def run(self, scenario: Scenario | str | Path, **how: Any) -> Result:
@@ -178,6 +194,49 @@ class SessionCluster(Calls, Cluster):
             raise
 
 
+class _Early:
+    """A cluster that a thread creates.
+
+    Args:
+        provide: Creates it.
+        shape: Arguments of this function.
+    """
+
+    def __init__(self, provide: Callable[..., SessionCluster], shape: Mapping[str, Any]) -> None:
+        self.cluster: SessionCluster | None = None
+        """It, once it is up."""
+        self.took_s = self.waited_s = 0.0
+        """How long its creation took, and for how long tests waited for it."""
+        self._error: BaseException | None = None
+        self._provide, self._shape = provide, shape
+        self._thread = threading.Thread(target=self._create, name="lab-early", daemon=True)
+        self._thread.start()
+
+    def _create(self) -> None:
+        began = time.monotonic()
+        try:
+            self.cluster = self._provide(**self._shape)
+        except BaseException as error:  # noqa: BLE001 - the first test that needs the cluster raises it
+            self._error = error
+        self.took_s = time.monotonic() - began
+
+    def wait(self, poll: Callable[[], None], most_s: float = inf) -> bool:
+        """Wait until the thread has ended; return whether it has. Calls `poll` repeatedly."""
+        began = time.monotonic()
+        while self._thread.is_alive() and time.monotonic() < began + most_s:
+            self._thread.join(0.1)
+            poll()
+        self.waited_s += time.monotonic() - began
+        return not self._thread.is_alive()
+
+    def pop_error(self, shape: Mapping[str, Any]) -> BaseException | None:
+        """Return why a cluster of this shape could not be created, only once."""
+        own, other = ({"nodes": DEFAULT_NODES, **one, "network": None} for one in (self._shape, shape))
+        error = self._error if own == other else None
+        self._error = None if error is not None else self._error
+        return error.with_traceback(None) if error is not None else None
+
+
 class Pool:
     """The warm clusters of one process, by engine and shape.
 
@@ -199,6 +258,10 @@ class Pool:
         self._machine: Callable[[str], Machine] = cache(lambda name: self._select(name)[0].machine())
         self._kept: dict[str, SessionCluster] = {}
         """By shape, the least recently used first."""
+        self._wishes = Counter[str]()
+        """How many of the collected tests need each shape."""
+        self._early: _Early | None = None
+        """The cluster that is made, or was made, while pytest collects."""
         self._impossible: dict[str, ImageError] = {}
         """Shapes whose image is not available; the pool tries it only once."""
         self._guard: subprocess.Popen[bytes] | None = None
@@ -214,24 +277,49 @@ class Pool:
         """
         return self._select(self._choice if choice == "auto" else choice)
 
-    def cluster(self, *, engine: str = "auto", **shape: Any) -> SessionCluster:
+    def make_early(self, shape: Mapping[str, Any]) -> None:
+        """Begin to create the cluster of a shape in the background, once each process has a test that needs it."""
+        self._wishes[key := repr(sorted(shape.items()))] += 1
+        if self._early is None and self._wishes[key] >= self.workers:
+            self._early = _Early(self._provide, shape)
+
+    @property
+    def early_summary(self) -> str:
+        """Says how long the early cluster took; empty if there is none."""
+        early = self._early
+        if early is None or early.cluster is None:
+            return ""
+        nodes = format_count(early.cluster.slot.asked["nodes"], "node")
+        waited = f"; tests waited {format_duration(early.waited_s)} for it" if early.waited_s > _NOTICED_S else ""
+        return f"cluster of {nodes} made in {format_duration(early.took_s)}{waited or ' while collecting'}"
+
+    def cluster(self, **shape: Any) -> SessionCluster:
         """Return the cluster of a shape, up and whole; create it if it is missing, or if a test has broken it.
 
         Args:
-            engine: Engine of the cluster.
             shape: As `Cluster` takes it; without `nodes`, the default of `lab up`.
 
         Raises:
             LabError: It cannot be created.
         """
+        self.session.begin()
+        if self._early is not None:
+            self._early.wait(self.session.show_announced)
+            if error := self._early.pop_error(shape):
+                raise error
+        cluster = self._provide(**shape)
+        cluster.fresh |= cluster.name not in self.in_use
+        self.in_use.add(cluster.name)
+        cluster.network = shape.get("network")  # it belongs to each run, not to the cluster
+        return cluster
+
+    def _provide(self, *, engine: str = "auto", network: object = None, **shape: Any) -> SessionCluster:
         where = self.engine(engine)[0]
         shape = {"nodes": DEFAULT_NODES, **shape}
-        network = shape.pop("network", None)  # it belongs to each run, not to the cluster
         if self.workers > 1 and where.traits.divides_cores and "cpus" not in shape:
             cores = self._machine(where.name).cores
             share = max(1.0, cores / self.workers / shape["nodes"])  # less than a core only slows a node down
             shape |= {"cpus": share} if share < cores else {}
-        self.session.begin()
         key = f"{where.name} {sorted(shape.items())!r}"
         cluster = self._kept.pop(key, None)
         if cluster is None:
@@ -241,9 +329,6 @@ class Pool:
             holder = cluster.busy()
             if holder is None or holder["pid"] != self._process:  # else this test has ranks there
                 cluster.up(wait_s=_WAIT_S)
-        cluster.fresh |= cluster.name not in self.in_use
-        self.in_use.add(cluster.name)
-        cluster.network = network
         return cluster
 
     @contextmanager
@@ -258,6 +343,8 @@ class Pool:
             EngineUnavailable: The engine does not answer.
         """
         where, network = self.engine(engine)[0], shape.pop("network", None)
+        if self._early is not None:
+            self._early.wait(self.session.show_announced)
         cluster = self._keep(where, shape)
         cluster.network = network
         try:
@@ -342,6 +429,8 @@ class Pool:
             return []
         left = []
         with defer_interrupts():
+            if self._early is not None and not self._early.wait(lambda: None, _EARLY_END_S):
+                return []  # the guard removes it once this process has ended
             for key, cluster in list(self._kept.items()):
                 if self.keep:
                     cluster.end_calls()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,9 @@ class Silent:
 
     def announce(self, text: str) -> None:
         self.said.append(text)
+
+    def show_announced(self) -> None:
+        pass
 
 
 class NoGuard:
@@ -218,6 +222,47 @@ def test_whoever_makes_a_cluster_next_removes_those_of_a_dead_process(engine, ma
     lock.write_text('{"pid": 1}')  # as of a process that was killed
     remove_orphan_clusters(engine, said.append)
     assert (engine.clusters, said) == ({}, [golden(1, cluster.name)])
+
+
+def test_a_cluster_is_made_early_once_each_process_has_a_test_for_it(engine, make_pool):
+    pool = make_pool(workers=2)
+    pool.make_early({"nodes": 2})
+    assert engine.clusters == {}
+    assert pool.early_summary == ""
+    for _ in range(3):
+        pool.make_early({"nodes": 2})
+    cluster = pool.cluster(nodes=2)
+    assert list(engine.clusters) == [cluster.name]
+    assert pool.in_use == {cluster.name}
+    assert cluster.fresh
+    assert re.fullmatch(golden(1), pool.early_summary)
+    pool.close()
+    assert (engine.clusters, kept()) == ({}, [])
+
+
+def test_a_cluster_that_cannot_be_made_early_fails_the_first_test_that_needs_it(engine, make_pool):
+    def fail(call: str) -> None:
+        if call == "create":
+            raise ClusterError("no room")
+
+    engine.failure = fail
+    pool = make_pool()
+    pool.make_early({"nodes": 2, "network": "1mbit"})
+    pool._early.wait(lambda: None)
+    engine.failure = lambda call: None
+    pool.cluster(nodes=3)
+    with pytest.raises(ClusterError, match="no room"):
+        pool.cluster(nodes=2)
+    pool.cluster(nodes=2)
+    assert engine.calls.count("create") == 3
+
+
+def test_an_early_cluster_that_no_test_used_is_removed(engine, make_pool):
+    pool = make_pool()
+    pool.make_early({"nodes": 2})
+    pool.close()
+    assert engine.calls.count("create") == 1
+    assert (engine.clusters, kept()) == ({}, [])
 
 
 def test_a_process_that_was_forked_off_removes_nothing(engine, make_pool):
