@@ -17,7 +17,7 @@ from lab.record.layout import RUNS
 from lab.report.sanitize import sanitize_text
 from lab.report.style import Style, style_for
 from lab.spec.kinds import parse_age, parse_duration, parse_size
-from lab.spec.scenario import MAX_TRACE_VALUES, Scenario
+from lab.spec.scenario import MAX_TRACE_VALUES, Scenario, check_timeout
 from lab.words import clip_end
 
 if TYPE_CHECKING:
@@ -137,6 +137,7 @@ positive = _whole_number(", 1 or more", 1)
 whole = _whole_number(", 0 or more", 0)
 trace_values = _whole_number(f" from 0 to {MAX_TRACE_VALUES}", 0, MAX_TRACE_VALUES)
 duration = _converter(parse_duration)
+time_limit = _converter(lambda word: check_timeout(parse_duration(word)))
 age = _converter(parse_age)
 size = _converter(parse_size)
 
@@ -176,6 +177,7 @@ HELP = {
     "--quiet": "print only errors",
     "--raw": "print the output of ranks unchanged, with its terminal control sequences",
     "--requirements": "install the packages of a requirements.txt on the nodes",
+    "--rewrite-address": "use the run's own store, whatever address the script names for init_process_group",
     "--runs": f"folder of all runs (default: {RUNS})",
     "--split-gpus": "show each rank only its share of the GPUs of its node, as cuda:0",
     "--stdin": "connect rank 0 to standard input",
@@ -215,7 +217,7 @@ _HOW: dict[str, dict[str, Any]] = {
     "--requirements": {"type": requirements_file, "default": (), "metavar": "FILE"},
     "--runs": {"type": Path, "default": RUNS, "metavar": "FOLDER"},
     "--svg": {"type": Path, "metavar": "FILE"},
-    "--timeout": {"dest": "timeout_s", "type": duration, "metavar": "TIME"},
+    "--timeout": {"dest": "timeout_s", "type": time_limit, "metavar": "TIME"},
     "--trace-values": {"type": trace_values, "metavar": "N"},
     "--volume": {
         "dest": "volumes",
@@ -235,7 +237,7 @@ SHAPE = ("--image", "--requirements", "--data", "--cpus", "--memory", "--max-pro
 _GROUPS = {
     "ranks": ("--nodes", "--nproc-per-node", "--launcher", "--backend", "--timeout", "--interactive", "--stdin",
               "--env", "--cold", "--one-user", "--split-gpus", "--fresh",
-              "--max-output"),
+              "--rewrite-address", "--max-output"),
     "cluster": ("--name", "--engine", "--keep", "--wait", *SHAPE, "--pull", "--allow-volumes"),
     "record": ("--outputs", "--runs", "--no-trace", "--trace-values"),
     "output": ("--json", "--raw", "--quiet"),
@@ -283,6 +285,11 @@ def shape_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
 def field_values(kind: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the parsed arguments that are fields of a dataclass, as arguments of its constructor."""
     return {field.name: getattr(arguments, field.name) for field in fields(kind) if hasattr(arguments, field.name)}
+
+
+def help_in(docstring: str | None) -> str:
+    """Return the text below the first line of a verb's docstring, for the end of the verb's help."""
+    return (docstring or "").partition("\n\n")[2].rstrip()
 
 
 def add_record(parser: argparse.ArgumentParser) -> None:

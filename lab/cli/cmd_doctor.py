@@ -6,7 +6,6 @@ import argparse
 from dataclasses import replace
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import print_answer
 from lab.engine.doctor import Check, Wanted, examine_machine
 from lab.engine.protocol import Engine, Examiner
 from lab.engine.select import select_engine
@@ -48,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         exit_code = 3
     if any(check.level == "failed" for check in checks):
         exit_code = exit_code or 1
-    print_answer(
+    shared.print_answer(
         arguments,
         lambda: [check.to_json() for check in checks],
         lambda style: "\n".join(_line(check, style) for check in checks),

@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import BinaryIO
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import open_record
 from lab.errors import UsageError
 from lab.record.read import IndexReader, Piece, Record, list_records, read_output
 from lab.report.live import LiveOutput
@@ -105,7 +104,7 @@ def _print_one(log: BinaryIO, *, raw: bool) -> None:
 
 def _record(arguments: argparse.Namespace) -> Record:
     if arguments.run or not arguments.name:
-        return open_record(arguments)
+        return shared.open_record(arguments)
     by_cluster = {
         one.readable_plan().cluster: one for one in list_records(arguments.runs)
     }  # the latest run of each cluster

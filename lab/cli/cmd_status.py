@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import print_answer
 from lab.engine.protocol import Engine, MemoryMeter
 from lab.engine.select import available_engines
 from lab.errors import EngineAbsent, EngineUnavailable, LabError
@@ -26,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     engines, silent = available_engines(arguments.engine)
     clusters = [(engine, info) for engine in engines for info in engine.find(arguments.name)]
     states = [(info, _memory(engine, info), read_holder(info)) for engine, info in clusters]
-    return print_answer(
+    return shared.print_answer(
         arguments,
         lambda: [{**cluster_json(info), "memory_bytes": memory, "busy": busy} for info, memory, busy in states],
         lambda style: (

@@ -7,7 +7,6 @@ import json
 import time
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import Progress
 from lab.cluster import Cluster
 from lab.node.messages.agent import NOTES_BYTES, OUTPUT_BYTES, STRICT_NOTES_BYTES
 from lab.node.trace_file import LIMIT_BYTES
@@ -28,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Start the cluster, or print that it is already up."""
     began = time.monotonic()
-    with Progress(quiet=arguments.quiet) as progress:
+    with shared.Progress(quiet=arguments.quiet) as progress:
         cluster = Cluster(
             arguments.nodes,
             nproc_per_node=arguments.nproc_per_node,

@@ -145,10 +145,9 @@ def read_description(folder: Path) -> dict[str, Any]:
 
 def is_cluster(folder: Path) -> bool:
     """Return whether an engine created a folder, completely or in part, and it holds nothing else."""
-    try:
+    with suppress(OSError):
         return (folder / DESCRIPTION).exists() or set(os.listdir(folder)) <= _PARTS
-    except OSError:
-        return False
+    return False
 
 
 def unlink_sockets(folders: Iterable[Path]) -> None:

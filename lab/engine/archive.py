@@ -6,7 +6,7 @@ import os
 import stat
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -133,10 +133,9 @@ def _find_moves(staged: Path, target: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def _mode_of(path: Path) -> int:
-    try:
+    with suppress(FileNotFoundError, NotADirectoryError):
         return os.lstat(path).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return 0
+    return 0
 
 
 MOST_ENTRIES = 50_000

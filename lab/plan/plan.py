@@ -17,7 +17,7 @@ from lab.plan.cluster import STOPPED, ClusterInfo, Shape
 from lab.spec.keys import STARTED_BY, check_backend
 from lab.spec.launching import LAB, Launching, Layout, Starter, find_launcher
 from lab.spec.load import KEY, merge_requirements
-from lab.spec.scenario import MAX_TRACE_VALUES, Resources, Scenario, Tracing
+from lab.spec.scenario import MAX_TRACE_VALUES, Resources, Scenario, Tracing, check_timeout
 from lab.words import format_count, join_words, name_nodes
 
 
@@ -42,6 +42,8 @@ class PlanOptions(Frozen):
     """Run the ranks of a node as one user, as torchrun does."""
     split_gpus: bool = False
     """Show each rank only its share of the node's GPUs."""
+    rewrite_address: bool = False
+    """Have groups meet at the run's own store, whatever address the script names."""
     fresh: bool = False
     """Empty the shared folder first."""
     trace_values: int | None = None
@@ -237,11 +239,9 @@ def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Laun
         UsageError: its own parts stop too many nodes before it begins, or start one that the launcher does not add.
     """
     least = launching.least_nodes(nnodes)
-    needs = (
-        format_count(nnodes, "node")
-        if least == nnodes
-        else f"at least {format_count(least, 'node')}, {HOST} among them"
-    )
+    needs = format_count(nnodes, "node")
+    if least < nnodes:
+        needs = f"at least {format_count(least, 'node')}, {HOST} among them"
     there = list_present_nodes(cluster, nnodes, parts)
     missing = [f"node{rank}" for rank in range(nnodes) if f"node{rank}" not in there]
     if len(there) < least or HOST not in there:
@@ -379,7 +379,9 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
     # Workers of one machine: with as many threads each as it has cores, they would wait for one another's, up to ten
     # times as long. So each has one, as torchrun says, unless the cluster says otherwise.
     threads = {"OMP_NUM_THREADS": "1"} if world_size > 1 and "OMP_NUM_THREADS" not in cluster.shape.env else {}
-    chosen = groups.backend_variables(backend, instead=options.backend is not None)
+    chosen = dict(groups.backend_variables(backend, instead=options.backend is not None))
+    if options.rewrite_address or scenario.rewrite_address:
+        chosen[groups.REWRITE_VARIABLE] = "1"
     layout = Layout(
         run=run,
         addresses=_addresses(cluster, nnodes),
@@ -412,7 +414,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         output_bytes=options.output_bytes or (STRICT_OUTPUT_BYTES if cluster.shape.strict else OUTPUT_BYTES),
         backend=backend,
         substituted=options.backend is not None,
-        timeout_s=scenario.timeout_s if options.timeout_s is None else options.timeout_s,
+        timeout_s=scenario.timeout_s if options.timeout_s is None else check_timeout(options.timeout_s),
         trace=Tracing(on=options.trace and scenario.trace.on, values=values),
         outputs=scenario.outputs,
         interactive=options.interactive,

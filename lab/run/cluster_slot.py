@@ -15,18 +15,9 @@ from lab.errors import ClusterUnfit, EngineUnavailable, Interrupted, LabError, N
 from lab.feature import find_hook, find_owners, hooks, import_entry
 from lab.frozen import Frozen
 from lab.grouping import group_pairs
+from lab.plan import plan as planning
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Shape
 from lab.plan.limits import FEW_RANKS, NodeCost, files_of_run, refuse_excess_nodes
-from lab.plan.plan import (
-    Plan,
-    list_present_nodes,
-    make_plan,
-    own_name,
-    shape_fields_for_own,
-    shape_for,
-    unmade_cluster,
-    with_asked,
-)
 from lab.record.write import RecordWriter
 from lab.run.collect import Observer
 from lab.run.lock import LEASE_S, ClusterLock, faults_file, forget_faults
@@ -180,7 +171,7 @@ class ClusterSlot(Frozen):
 
     def run(self, cluster: ClusterInfo | None, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
         """Run on a cluster, and recreate it once if it is broken; None: create one for this run."""
-        scenario = with_asked(scenario, self.asked)
+        scenario = planning.with_asked(scenario, self.asked)
         if cluster is not None and scenario.requirements:
             refuse_missing_requirements(self.engine, cluster, scenario)
         writer = RecordWriter(options.runs, scenario.name)
@@ -200,9 +191,9 @@ class ClusterSlot(Frozen):
     def _run_on_own(self, scenario: Scenario, options: RunOptions, observer: Observer, writer: RecordWriter) -> Result:
         """Run on a cluster that is created for the run and removed after it."""
         refuse_foreign_wishes(scenario, self.engine, self.asked, options)
-        shape = shape_for(scenario, options, self.asked)
+        shape = planning.shape_for(scenario, options, self.asked)
         # refuse what cannot run before creating anything
-        make_plan(scenario, writer.run, unmade_cluster(shape, self.name), options)
+        planning.make_plan(scenario, writer.run, planning.unmade_cluster(shape, self.name), options)
         try:
             cluster = self.make(shape, run=None if options.keep else writer.run)
             return self._run_on(cluster, scenario, options, observer, writer)
@@ -224,7 +215,7 @@ class ClusterSlot(Frozen):
     ) -> Result:
         from lab.run.drive import run_job
 
-        plan = make_plan(scenario, writer.run, cluster, options)
+        plan = planning.make_plan(scenario, writer.run, cluster, options)
         if plan.world_size > FEW_RANKS:
             refuse_over_capacity(plan, self.engine)
         removed = cluster.run == writer.run
@@ -234,7 +225,7 @@ class ClusterSlot(Frozen):
         try:
             for companion in companions:
                 companion.before_run()
-            node_names = list_present_nodes(cluster, plan.nnodes, plan.parts)
+            node_names = planning.list_present_nodes(cluster, plan.nnodes, plan.parts)
             channels = self.engine.connect(cluster, [node for node in cluster.nodes if node.name in node_names])
             try:
                 return run_job(job, channels)
@@ -352,7 +343,7 @@ _RUNNING_NODES = NodeCost(node_bytes=0, shared_bytes=0, node_threads=0)
 """Nodes that already run cost nothing more."""
 
 
-def refuse_over_capacity(plan: Plan, engine: Engine) -> None:
+def refuse_over_capacity(plan: planning.Plan, engine: Engine) -> None:
     """Raise this process's limit of open files, and refuse more ranks than the machine has capacity for.
 
     Raises:
@@ -520,8 +511,8 @@ def run_on_own_cluster(
     Raises:
         LabError: the run could not begin.
     """
-    asked = {key: value for key, value in shape_fields_for_own(scenario, slot.asked, shared).items() if value}
-    slot = replace(slot, name=own_name(slot.name), asked=asked)
+    asked = {key: value for key, value in planning.shape_fields_for_own(scenario, slot.asked, shared).items() if value}
+    slot = replace(slot, name=planning.own_name(slot.name), asked=asked)
     with ClusterLock(slot.engine.name, slot.name).held(f"a run of {scenario.name}", options.wait_s) as lock:
         cluster = slot.find_usable(lock, remake=True, keep_faults=options.keep_faults)
         return run_with_rerun(slot, cluster, scenario, options, observer)

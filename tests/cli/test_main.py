@@ -159,6 +159,7 @@ def test_an_option_that_is_nearly_right_is_suggested(capsys: pytest.CaptureFixtu
         (["run", "nowhere.yaml"], "nowhere.yaml"),
         (["run", "nowhere.py"], "nowhere.py"),
         (["run", "x.py", "--timeout", "soon"], "--timeout"),
+        (["run", "x.py", "--timeout", "800h"], "--timeout"),
         (["exec", "node0"], "there is no command to run"),
         (["status", "--", "x"], "accepts no arguments after --"),
         (["scenarios", "nowhere"], "there is no folder nowhere"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -133,6 +134,22 @@ def test_what_is_expected_of_a_rank_beyond_the_last_is_refused(scenario: Scenari
 def test_a_timeout_asked_for_wins_over_the_scenarios(scenario: Scenario):
     assert plan(scenario).timeout_s == scenario.timeout_s
     assert plan(scenario, timeout_s=1.5).timeout_s == 1.5
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, -1.0, 720 * 3600 + 1, math.nan, math.inf])
+def test_a_timeout_that_no_scenario_could_have_is_refused(scenario: Scenario, timeout_s: float):
+    with pytest.raises(UsageError, match=golden(1)):
+        plan(scenario, timeout_s=timeout_s)
+    assert plan(scenario, timeout_s=720 * 3600).timeout_s == 720 * 3600
+
+
+def test_an_address_of_the_script_is_rewritten_if_the_scenario_or_the_command_says_so(scenario: Scenario):
+    def rewrites(one: Scenario, **asked: bool) -> bool:
+        return "LAB_REWRITE_ADDRESS" in plan(one, **asked).workers[0].env
+
+    assert not rewrites(scenario)
+    assert rewrites(scenario, rewrite_address=True)
+    assert rewrites(replace(scenario, rewrite_address=True))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import json
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -125,10 +125,9 @@ def _request(method: str, path: str, body: Mapping[str, Any] | None) -> bytes:
 
 
 def _message(body: bytes) -> str:
-    try:
+    with suppress(ValueError, KeyError, TypeError):
         return str(json.loads(body)["message"])
-    except (ValueError, KeyError, TypeError):
-        return body.decode("utf-8", "replace").strip()
+    return body.decode("utf-8", "replace").strip()
 
 
 T = TypeVar("T")

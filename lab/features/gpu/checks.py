@@ -102,7 +102,7 @@ def gpu_checks(facts: GpuFacts, wanted: int, nodes: int = 1) -> list[Check]:
     if facts.devices is not None:
         what = f"{format_count(facts.devices, 'GPU')}, {wanted} for each of {format_count(nodes, 'node')}"
         if wanted <= facts.devices < wanted * nodes:
-            checks.append(Check("warning", "gpus", f"{what}: some nodes get none", "use fewer nodes"))
+            checks.append(Check("warning", "gpus", f"{what}: too few", "use fewer nodes"))
         else:
             judge("gpus", what, wanted <= facts.devices, "use a smaller --gpus, or add GPUs")
     if facts.runtime is not None:

@@ -1,4 +1,8 @@
-"""`lab report`: write a run as one HTML file: verdict, pictures, timeline, traffic, logs; or a suite, or two runs."""
+"""`lab report`: write a run as one HTML file: verdict, pictures, timeline, traffic, logs; or a suite, or two runs.
+
+Example:
+  lab report --open              the latest run, in the browser
+"""
 
 from __future__ import annotations
 
@@ -9,17 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lab.cli.arguments import add_record, open_record, print_sanitized
+from lab.cli.arguments import add_record, help_in, open_record, print_sanitized
 from lab.cli.call import Command, Parser
 from lab.feature import find_view
 from lab.words import format_bytes, format_count
 
-_HOWTO = """example:
-  lab report --open              the latest run, in the browser"""
-
 
 def add_arguments(parser: Parser) -> None:
-    parser.epilog = _HOWTO
+    parser.epilog = help_in(__doc__)
     parser.add_argument(
         "--output",
         "-o",

@@ -6,6 +6,7 @@ import argparse
 import json
 import select
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from lab.cli import arguments as shared
@@ -69,10 +70,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _has_nodes(arguments: argparse.Namespace) -> bool:
     """Return whether the cluster that lessons use is up."""
-    try:
+    with suppress(LabError):
         return Cluster(name=arguments.name, engine=arguments.engine).info() is not None
-    except LabError:
-        return False
+    return False
 
 
 def _run_lesson(lesson: Lesson, reply: str | None, arguments: argparse.Namespace) -> LessonResult:
@@ -143,8 +143,7 @@ def _is_terminal() -> bool:
 
 def _read_piped_line() -> str:
     """Read a line of standard input, and wait only briefly for a pipe that is open but silent."""
-    try:
+    with suppress(OSError, ValueError):  # closed, or not a file that `select` supports
         ready = select.select([sys.stdin], [], [], _PIPE_WAIT_S)[0] if sys.stdin is not None else []
         return sys.stdin.readline(1000) if ready else ""
-    except (OSError, ValueError):  # closed, or not a file that `select` supports
-        return ""
+    return ""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import print_answer
 from lab.errors import ScenarioError, UsageError
 from lab.feature import find_hook
 from lab.features.lessons.question import scenario_question
@@ -75,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         except ScenarioError as error:
             rows.append({"path": str(path), "name": "", "error": error.message})
     rows.sort(key=lambda row: row["error"] != "")
-    print_answer(arguments, lambda: rows, lambda style: _scenarios_text(rows, backend, style))
+    shared.print_answer(arguments, lambda: rows, lambda style: _scenarios_text(rows, backend, style))
     return 2 if any(row["error"] for row in rows) else 0
 
 

@@ -166,7 +166,7 @@ def _init_text(done: Mapping[Path, str], arguments: argparse.Namespace, style: S
     return "\n".join([*lines, "nothing was written: this was a dry run" if arguments.dry_run else following])
 
 
-_EDITORS = """examples:
+_EDITORS = """Examples:
   lab schema > scenarios/scenario.schema.json     next to your scenarios, each of which begins with the line
                                                   # yaml-language-server: $schema=scenario.schema.json
   lab schema --path                               for the settings of an editor

@@ -152,10 +152,9 @@ class SlurmEngine(agent_holder.HolderEngine):
 
     def memory_bytes(self, node: Node) -> int | None:
         """Return the memory of a node's processes; None if it cannot be measured."""
-        try:
+        with suppress(ClusterError, ValueError):
             return int(_run_sidecar(node, "memory"))
-        except (ClusterError, ValueError):
-            return None
+        return None
 
     def machine(self) -> Machine:
         """Return the smallest machine that Slurm grants by default."""

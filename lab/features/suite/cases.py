@@ -446,7 +446,7 @@ def _make_case(
         nproc_per_node=nproc_per_node,
         backend=cell.get("backend"),
         shape=replace(shape, nproc_per_node=1),
-        skipped=why_not or (explain_missing_gpus(shape.gpus) if shape.gpus else ""),
+        skipped=why_not or (explain_missing_gpus(shape.gpus, nodes) if shape.gpus else ""),
     )
 
 

@@ -1,4 +1,8 @@
-"""`lab watch`: show a run in progress in a terminal, in a pipe, or on a page, step by step on key presses."""
+"""`lab watch`: show a run in progress in a terminal, in a pipe, or on a page, step by step on key presses.
+
+Run and watch a scenario or script, or watch a run that another command started: name the run or its folder. Without a
+name, watch the latest run in progress. In a pipe, print a line for each event.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,6 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 from rich.cells import cell_len
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import print_sanitized
 from lab.cluster import Cluster
 from lab.errors import Interrupted, RecordError, UsageError
 from lab.features.html.write import open_page
@@ -327,10 +330,7 @@ _DELIVERY_S = 5.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "lab watch [SCENARIO.yaml | SCRIPT.py | @LESSON | RUN] [options] [-- SCRIPT ARGUMENTS]"
-    parser.epilog = (
-        "Run and watch a scenario or script, or watch a run that another command started: name the run or its folder. "
-        "Without a name, watch the latest run in progress. In a pipe, print a line for each event."
-    )
+    parser.epilog = shared.help_in(__doc__)
     about = "a scenario or script to run and watch, or a run in progress"
     shared.add_options(parser, "what", nargs="?", help=about, complete="scenarios")
     parser.set_defaults(rest=[])
@@ -451,7 +451,7 @@ def _print_verdict(result: Result, arguments: argparse.Namespace, page: Sequence
     if arguments.json:
         print(json.dumps({"event": "verdict", **result.to_json()}), flush=True)
     else:
-        print_sanitized(verdict_text(result, style_for(sys.stdout)))
+        shared.print_sanitized(verdict_text(result, style_for(sys.stdout)))
     if not page or result.exit_code == Interrupted.exit_code:
         return
     if sys.stdin.isatty() and sys.stdout.isatty():
