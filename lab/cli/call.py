@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -145,9 +144,8 @@ class Parser(argparse.ArgumentParser):
 
         unknown = message.partition("unrecognized arguments: ")[2].split()
         option = next((word.split("=")[0] for word in unknown if word.startswith("-")), "")
-        close = _near(option, self._option_string_actions) if option.startswith("--") else None
-        if re.fullmatch("-[a-z]", option):  # `-n 3`, for --nodes
-            close = next((name for name in self._option_string_actions if name.startswith(f"-{option}")), None)
+        longer = (name for name in self._option_string_actions if name.startswith(f"-{option}"))  # `-n` for --nodes
+        close = option and (_near(option, self._option_string_actions) or next(longer, None))
         hint = f"did you mean {close}?" if close else f"see `{self.prog} --help`"
         if any(map(is_unit, unknown)):
             hint = "write a quantity without a space, such as 5m or 1GiB"

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 
 _MOVES = rb"(\n|\r+|\x1b\[\d?A)"
 _NO_TEXT = rb"[\x00-\x06\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]"
-_CONTINUED = bytes(range(0x80, 0xC0))
-"""Bytes of UTF-8 that continue a character, which may begin in the output before."""
 _LONGEST_BYTES = 1 << 16
 _BINARY_BYTES = 1 << 12
 """As much output after binary data counts as binary too, because short parts of it look like text."""
@@ -133,7 +131,7 @@ class Rows:
 
     def _is_binary(self, data: bytes) -> bool:
         """Return whether the stream has binary data now: in this output, or shortly before it."""
-        is_text = _is_text(data.lstrip(_CONTINUED))
+        is_text = _is_text(data.lstrip(bytes(range(0x80, 0xC0))))  # the rest of a character, in UTF-8
         self._binary_left = max(0, self._binary_left - len(data)) if is_text else _BINARY_BYTES
         return self._binary_left > 0
 

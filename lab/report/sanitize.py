@@ -12,10 +12,8 @@ import re
 from functools import lru_cache
 from typing import Any
 
-_STYLE = (
-    r"0{0,2}(?:[012347]|9|2[1-9]|4:[0-5]|[349][0-7]|10[0-7]|[34]9"  # ECMA-48, and the bright colours of aixterm
-    r"|[34]8(?:[;:]5[;:]\d{1,3}|;2(?:;\d{1,3}){3}|:2:(?:\d{0,3}:)?\d{1,3}:\d{1,3}:\d{1,3}))?"  # ISO 8613-6
-)
+_RGB = r"[34]8(?:[;:]5[;:]\d{1,3}|;2(?:;\d{1,3}){3}|:2(?::\d{0,3}){3,4})"  # ISO 8613-6
+_STYLE = rf"0{{0,2}}(?:[0-479]|2[1-9]|4:[0-5]|[349][0-7]|10[0-7]|[34]9|{_RGB})?"  # ECMA-48, bright colours of aixterm
 _COLOUR = rf"\x1b\[{_STYLE}(?:;{_STYLE}){{0,15}}m"
 _ACTING = (
     r"\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 and C1

@@ -257,8 +257,6 @@ def _native(kind: type[BaseException]) -> Any:
 _Error = TypeVar("_Error", bound=LabError)
 _LAST_LINE = 1_000_000
 _ADDRESS = re.compile(r"\[[0-9a-f.:]+\](?::\d+)?")
-RECORD_NOTE = "record: "
-"""Begins the note of an exception that names the record."""
 _MOST_REPORTED = 5
 """Most failures that are shown in full."""
 _OUTCOMES = {"Skipped": "_pytest.outcomes", "XFailed": "_pytest.outcomes", "SkipTest": "unittest.case"}
@@ -304,7 +302,7 @@ def build_error(
         notes.append(f"{name_ranks(remaining_ranks)} also failed, for another reason")
     if lost := sorted(failures.keys() - own.keys()):
         notes.append(f"{name_ranks(lost)} lost {'it' if len(ranks) == 1 and not others else 'them'} because of that")
-    _add_notes(error, [*notes, *([f"{RECORD_NOTE}{record}"] if record is not None else [])])
+    _add_notes(error, [*notes, *([f"record: {record}"] if record is not None else [])])
     return error
 
 

@@ -70,7 +70,9 @@ def pack_module(name: str, packed: Packed) -> bytes:
     return json.dumps({"name": name, "files": files, "own": own}, separators=(",", ":")).encode("utf-8", "replace")
 
 
-_IMPORTS = re.compile(r"""(?m)(?:^|[;:])[ \t]*(?:from[ \t]+(\w+)|import[ \t]+(\w[^#;\n]*))|import_module\(["'](\w+)""")
+_IMPORTS = re.compile(
+    r"""(?m)(?:^|[;:])[ \t]*(?:from|import)[ \t]+(\w[^#;\n]*?)(?:[ \t]import\b|[#;\n]|$)|import_module\(["'](\w+)"""
+)
 
 
 def find_modules(script: Path) -> dict[str, Path]:
@@ -80,28 +82,19 @@ def find_modules(script: Path) -> dict[str, Path]:
     """
     handled, modules, unread = set(sys.stdlib_module_names), dict[str, Path](), [script]
     while unread:
-        text = ""
-        with suppress(OSError):
-            text = unread.pop().read_text(encoding="utf-8", errors="replace")
-        for name in {name for match in _IMPORTS.finditer(text) for name in _imported(match)} - handled:
+        text = unread.pop().read_text(encoding="utf-8", errors="replace")
+        named = ",".join(map("".join, _IMPORTS.findall(text))).split(",")
+        for name in {re.split(r"[.\s]", one.strip())[0] for one in named} - handled:
             handled.add(name)
-            shipped = (script.parent / f"{name}.py", script.parent / name)
-            is_shipped = shipped[0].is_file() or (shipped[1] / "__init__.py").is_file()
-            location = shipped[not shipped[0].is_file()] if is_shipped else _find(name)
-            if location is None or not is_own(str(location)):
-                continue
-            files = _files(location)
-            unread += [path for path in files if path.suffix == ".py"]
-            if not is_shipped:
+            candidates = (script.parent / f"{name}.py", script.parent / name)
+            shipped = [path for path in candidates if path.is_file() or (path / "__init__.py").is_file()]
+            for location in shipped[:1] or filter(None, [_find(name)]):
+                files = _files(location) if is_own(str(location)) else []
+                unread += [path for path in files if path.suffix == ".py"]
                 top = f"{name}.py" if location.is_file() else name
-                modules |= {os.path.normpath(os.path.join(top, path.relative_to(location))): path for path in files}
+                inner = {} if shipped else {path.relative_to(location): path for path in files}
+                modules |= {os.path.normpath(os.path.join(top, path)): source for path, source in inner.items()}
     return modules
-
-
-def _imported(match: re.Match[str]) -> list[str]:
-    """Return the names of the modules that an import statement or call names, without their submodules."""
-    names = [match[1] or match[3]] if match[2] is None else match[2].split(",")
-    return [name.strip().partition(".")[0].partition(" ")[0] for name in names]
 
 
 def source_name(path: str, folder: str) -> str:

@@ -9,7 +9,6 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -26,7 +25,6 @@ from lab.errors import LabError, MachineLacks, RanksFailed, UsageError
 from lab.feature import find_hook
 from lab.features.faults.fault import all_faults, explain_unsupported
 from lab.features.faults.kinds.links import network_of
-from lab.features.functions.answers import RECORD_NOTE
 from lab.features.functions.distributed import SHAPE, Provided, provide_clusters
 from lab.features.functions.pack import CallOptions
 from lab.features.pytest.pool import SessionCluster, pool_of
@@ -154,10 +152,6 @@ def make_early_for(item: pytest.Item) -> None:
     with suppress(LabError):  # the test reports it
         of_function = getattr(getattr(item, "function", None), SHAPE, {})
         shape = {"nodes": DEFAULT_NODES, **wanted_by(item), **checked_shape(of_function, "@lab.distributed")}
-        if isinstance(item, ScenarioItem):
-            if has_wishes(item.scenario):
-                return
-            shape["nodes"] = item.largest
         if not shape.get("gpus") and (chosen == "auto" or shape.get("engine", chosen) in ("auto", chosen)):
             pool.make_early(shape)
 
@@ -261,16 +255,12 @@ class ScenarioItem(pytest.Item):
         self.scenario = scenario
         self.add_marker(pytest.mark.lab)
 
-    @property
-    def largest(self) -> int:
-        """Nodes of the largest scenario of the session, of those that share a cluster."""
-        scenarios = (item.scenario for item in self.session.items if isinstance(item, ScenarioItem))
-        return max((scenario.nodes or 1 for scenario in scenarios if not has_wishes(scenario)), default=1)
-
     def runtest(self) -> None:
         """Run it, on a cluster that is large enough for all scenarios of the session that share one."""
+        scenarios = (item.scenario for item in self.session.items if isinstance(item, ScenarioItem))
+        most = max((scenario.nodes or 1 for scenario in scenarios if not has_wishes(scenario)), default=1)
         try:
-            result = run_warm(self, self.scenario, RunOptions(), at_least=self.largest)
+            result = run_warm(self, self.scenario, RunOptions(), at_least=most)
             why = "" if result.passed else failure_text(result)
         except LabError as error:
             why = sanitize_text(str(error))
@@ -332,11 +322,9 @@ def after_report(item: pytest.Item, report: pytest.TestReport) -> pytest.TestRep
         longrepr: Any = report.longrepr
         shown, last = str(longrepr), pool.session.of_test[-1:]
         for result in pool.session.of_test:
-            if (result.passed and result is not last[0]) or f"{RECORD_NOTE}{result.path}" in shown:
+            if (result.passed and result is not last[0]) or f"record: {result.path}" in shown:
                 continue
             section = (f"lab: run of {result.scenario}", failure_text(result, shown))
-            if not section[1]:
-                continue
             if hasattr(longrepr, "addsection"):  # JUnit files contain it too
                 longrepr.addsection(*section)
             else:
@@ -352,11 +340,11 @@ def after_report(item: pytest.Item, report: pytest.TestReport) -> pytest.TestRep
 
 def failure_text(result: Result, shown: str = "") -> str:
     """Format the outcome of a run, and the last lines of each rank, without what the failure shows already."""
-    reason, *lines = verdict_text(result, Style(colour=False)).split("\n")
     is_call = f"`lab show {result.path}`" in shown  # the hint of its error; pytest captures what its ranks print
-    lines = [line for line in lines if not (is_call and line == f"  {RECORD_NOTE}{result.path}")]
-    parts = ([] if shown and result.reason in shown else [reason], lines, [] if is_call else [last_lines_text(result)])
-    return sanitize_text("\n".join(filter(None, chain(*parts))))
+    reason, *lines = verdict_text(result, Style(colour=False)).split("\n")
+    lines = [line for line in lines if not (is_call and line == f"  record: {result.path}")]
+    lines += [] if is_call else [last_lines_text(result)]
+    return sanitize_text("\n".join(filter(None, lines if shown and result.reason in shown else [reason, *lines])))
 
 
 def _hide_internal_frames(error: LabError) -> pytest.ExceptionInfo[LabError]:
@@ -410,7 +398,7 @@ def close_pool(config: pytest.Config) -> None:
     lines: list[str] = []
     with suppress(KeyboardInterrupt):  # the pool is closed by then, and the session ends anyway
         lines = [f"kept cluster {name}; `lab down --name {name}` removes it" for name in pool_of(config).close()]
-    if (summary := pool_of(config).early_summary) and config.getoption("verbose") >= 0:
+    if (summary := pool_of(config).summary) and config.getoption("verbose") >= 0:
         lines.append(summary)
     if hasattr(config, "workeroutput"):  # in pytest-xdist, only the controller has a terminal
         config.workeroutput["lab_summary_lines"] = [engine_text(config), *lines]

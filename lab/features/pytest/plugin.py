@@ -91,31 +91,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Begin to make a cluster while pytest collects, unless it may deselect the test or only lists it."""
-    if _needs_cluster(item) and not _has_any(item.config, *_LISTING, *_SELECTING):
+    if _needs_cluster(item) and not any(item.config.getoption(option, None) for option in _NOT_ALL):
         from lab.features.pytest.items import make_early_for
 
         make_early_for(item)
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Begin to make a cluster for the selected tests."""
-    may_deselect = _has_any(session.config, *_SELECTING)
-    items = [one for one in session.items if hasattr(one, "scenario") or (may_deselect and _needs_cluster(one))]
-    if items and not _has_any(session.config, *_LISTING):
-        from lab.features.pytest.items import make_early_for
-
-        for item in items:
-            make_early_for(item)
-
-
 _LISTING = ("collectonly", "showfixtures", "show_fixtures_per_test")
-"""Options of pytest that run no test, by their names in its configuration."""
-_SELECTING = ("keyword", "markexpr", "deselect", "lf", "stepwise")
-"""Options that may deselect a collected test."""
-
-
-def _has_any(config: pytest.Config, *options: str) -> bool:
-    return any(config.getoption(option, None) for option in options)
+_NOT_ALL = (*_LISTING, "keyword", "markexpr", "deselect", "lf", "stepwise")
+"""Options of pytest with which a collected test may not run, by their names in its configuration."""
 
 
 def _needs_cluster(item: pytest.Item) -> bool:
@@ -129,9 +113,7 @@ def _needs_cluster(item: pytest.Item) -> bool:
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
     """Report which engine the tests of the lab use, and why."""
-    markers = (item.get_closest_marker("lab") for item in items)
-    has_marker = any(marker is not None and not marker.args for marker in markers)
-    if has_marker or any("lab_run" in getattr(item, "fixturenames", ()) for item in items):
+    if any(hasattr(item, "scenario") or _needs_cluster(item) for item in items):
         from lab.features.pytest.items import engine_text
 
         return [f"lab: {engine_text(config)}"]

@@ -10,7 +10,6 @@ import os
 import subprocess
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -56,7 +55,6 @@ _GUARD_S = 5.0
 """The guard has little left to do at a normal end; the session does not wait longer for it."""
 _EARLY_END_S = 10.0
 """How long the session waits at its end for a cluster that is still being made; building an image takes minutes."""
-_NOTICED_S = 0.1
 _ENDING_S = 6.0
 """Longest time, as a rule, that the lab needs to report where ranks hang and to end them."""
 
@@ -84,23 +82,18 @@ class Session:
         self._suite = self.worker.get("testrunuid") or suite_name()
         self._number = 0
         self._began = 0.0
-        self._unshown: list[str] = []
+        self.awaited: threading.Thread | None = None
+        """The thread that the main thread waits for."""
         self.of_test: list[Result] = []
 
     def begin(self) -> None:
         """Start with new announcements."""
         self._began = time.monotonic()
 
-    def show_announced(self) -> None:
-        """Show the lines of progress of other threads."""
-        while self._unshown:
-            self.announce(self._unshown.pop(0))
-
     def announce(self, text: str) -> None:
         """Show a line of progress once an action takes long; show a warning at once."""
-        if threading.current_thread() is not threading.main_thread():  # only the main thread uses the terminal
-            self._unshown.append(text)
-            return
+        if threading.current_thread() not in (threading.main_thread(), self.awaited):
+            return  # the main thread may use the terminal now
         terminal: Any = self.config.pluginmanager.get_plugin("terminalreporter")
         capture: Any = self.config.pluginmanager.get_plugin("capturemanager")
         is_long = time.monotonic() - self._began > _LONG_S
@@ -194,49 +187,6 @@ class SessionCluster(Calls, Cluster):
             raise
 
 
-class _Early:
-    """A cluster that a thread creates.
-
-    Args:
-        provide: Creates it.
-        shape: Arguments of this function.
-    """
-
-    def __init__(self, provide: Callable[..., SessionCluster], shape: Mapping[str, Any]) -> None:
-        self.cluster: SessionCluster | None = None
-        """It, once it is up."""
-        self.took_s = self.waited_s = 0.0
-        """How long its creation took, and for how long tests waited for it."""
-        self._error: BaseException | None = None
-        self._provide, self._shape = provide, shape
-        self._thread = threading.Thread(target=self._create, name="lab-early", daemon=True)
-        self._thread.start()
-
-    def _create(self) -> None:
-        began = time.monotonic()
-        try:
-            self.cluster = self._provide(**self._shape)
-        except BaseException as error:  # noqa: BLE001 - the first test that needs the cluster raises it
-            self._error = error
-        self.took_s = time.monotonic() - began
-
-    def wait(self, poll: Callable[[], None], most_s: float = inf) -> bool:
-        """Wait until the thread has ended; return whether it has. Calls `poll` repeatedly."""
-        began = time.monotonic()
-        while self._thread.is_alive() and time.monotonic() < began + most_s:
-            self._thread.join(0.1)
-            poll()
-        self.waited_s += time.monotonic() - began
-        return not self._thread.is_alive()
-
-    def pop_error(self, shape: Mapping[str, Any]) -> BaseException | None:
-        """Return why a cluster of this shape could not be created, only once."""
-        own, other = ({"nodes": DEFAULT_NODES, **one, "network": None} for one in (self._shape, shape))
-        error = self._error if own == other else None
-        self._error = None if error is not None else self._error
-        return error.with_traceback(None) if error is not None else None
-
-
 class Pool:
     """The warm clusters of one process, by engine and shape.
 
@@ -258,10 +208,9 @@ class Pool:
         self._machine: Callable[[str], Machine] = cache(lambda name: self._select(name)[0].machine())
         self._kept: dict[str, SessionCluster] = {}
         """By shape, the least recently used first."""
-        self._wishes = Counter[str]()
-        """How many of the collected tests need each shape."""
-        self._early: _Early | None = None
-        """The cluster that is made, or was made, while pytest collects."""
+        self._early: threading.Thread | None = None
+        """Creates a cluster while pytest collects."""
+        self._made, self._waited_s = "", 0.0
         self._impossible: dict[str, ImageError] = {}
         """Shapes whose image is not available; the pool tries it only once."""
         self._guard: subprocess.Popen[bytes] | None = None
@@ -278,20 +227,28 @@ class Pool:
         return self._select(self._choice if choice == "auto" else choice)
 
     def make_early(self, shape: Mapping[str, Any]) -> None:
-        """Begin to create the cluster of a shape in the background, once each process has a test that needs it."""
-        self._wishes[key := repr(sorted(shape.items()))] += 1
-        if self._early is None and self._wishes[key] >= self.workers:
-            self._early = _Early(self._provide, shape)
+        """Begin to create a cluster in the background, unless one was; a worker of pytest-xdist may not need it."""
+        if self._early is None and self.workers == 1:
+            self._early = threading.Thread(target=self._create_early, kwargs=dict(shape), daemon=True)
+            self._early.start()
+
+    def _create_early(self, **shape: Any) -> None:
+        with suppress(LabError):  # the first test that needs the cluster tries again, and reports it
+            self._provide(**shape)
 
     @property
-    def early_summary(self) -> str:
-        """Says how long the early cluster took; empty if there is none."""
-        early = self._early
-        if early is None or early.cluster is None:
-            return ""
-        nodes = format_count(early.cluster.slot.asked["nodes"], "node")
-        waited = f"; tests waited {format_duration(early.waited_s)} for it" if early.waited_s > _NOTICED_S else ""
-        return f"cluster of {nodes} made in {format_duration(early.took_s)}{waited or ' while collecting'}"
+    def summary(self) -> str:
+        """Says how long the first cluster took; empty if there is none."""
+        waited = f"; tests waited {format_duration(self._waited_s)} for it" if self._waited_s > 0.1 else ""
+        return self._made and self._made + (waited or " while collecting" if self._early else "")
+
+    def _await_early(self, most_s: float = inf) -> bool:
+        """Wait until no other thread creates a cluster; return False if one still does after that time."""
+        began, self.session.awaited = time.monotonic(), self._early
+        while self._early is not None and self._early.is_alive() and time.monotonic() < began + most_s:
+            self._early.join(0.1)
+        self._waited_s += time.monotonic() - began
+        return self._early is None or not self._early.is_alive()
 
     def cluster(self, **shape: Any) -> SessionCluster:
         """Return the cluster of a shape, up and whole; create it if it is missing, or if a test has broken it.
@@ -303,10 +260,7 @@ class Pool:
             LabError: It cannot be created.
         """
         self.session.begin()
-        if self._early is not None:
-            self._early.wait(self.session.show_announced)
-            if error := self._early.pop_error(shape):
-                raise error
+        self._await_early()
         cluster = self._provide(**shape)
         cluster.fresh |= cluster.name not in self.in_use
         self.in_use.add(cluster.name)
@@ -343,8 +297,7 @@ class Pool:
             EngineUnavailable: The engine does not answer.
         """
         where, network = self.engine(engine)[0], shape.pop("network", None)
-        if self._early is not None:
-            self._early.wait(self.session.show_announced)
+        self._await_early()
         cluster = self._keep(where, shape)
         cluster.network = network
         try:
@@ -359,9 +312,12 @@ class Pool:
         self._evict_unused(engine, shape["nodes"], _memory_bytes(shape))
         lasting = f"{self._readable}-{short_digest(f'{self.project} {key} {__version__}')}"
         is_kept = self.keep or keeper_lock(engine.name, lasting).path.exists()
-        cluster = self._kept[key] = self._keep(engine, shape, lasting if is_kept else "")
+        cluster, began = self._keep(engine, shape, lasting if is_kept else ""), time.monotonic()
+        self._kept[key] = cluster
         try:
             cluster.up(wait_s=_WAIT_S)
+            took = format_duration(time.monotonic() - began)
+            self._made = self._made or f"cluster of {format_count(shape['nodes'], 'node')} made in {took}"
         except BaseException as error:
             if isinstance(error, ImageError):
                 self._impossible[key] = error
@@ -429,7 +385,7 @@ class Pool:
             return []
         left = []
         with defer_interrupts():
-            if self._early is not None and not self._early.wait(lambda: None, _EARLY_END_S):
+            if not self._await_early(_EARLY_END_S):
                 return []  # the guard removes it once this process has ended
             for key, cluster in list(self._kept.items()):
                 if self.keep:
