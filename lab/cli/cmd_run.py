@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     if is_batch and (options.stdin or options.interactive is not None):
         raise UsageError(
             f"{len(scenarios)} scenarios cannot share the terminal or standard input",
-            "run the one that --interactive or --stdin is for",
+            "name only the scenario that needs --interactive or --stdin",
         )
     live = LiveOutput(
         sys.stderr if arguments.json else sys.stdout,

@@ -172,7 +172,7 @@ def render_repeats(count: int) -> str:
     return f"The same happened in {format_count(count, 'other step')}." if count else ""
 
 
-def render_waited(seconds: float | None, around: str = " {}") -> str:
+def render_waited(seconds: float | None, around: str = " for {}") -> str:
     """Return how long ranks had waited, inside the words `around`; empty if no clock tells."""
     return "" if seconds is None else around.format(format_duration(seconds))
 
@@ -226,7 +226,7 @@ class MissedStep(Finding):
         unknown = f"It is unknown whether {name_ranks(self.unknown)} entered it: {dump}" if self.unknown else ""
         if not self.missing:
             return f"{who} waited in {self.step}{lines}", unknown
-        there = render_waited(self.seconds, " {}," if lines else " {}") + lines
+        there = render_waited(self.seconds, " for {}," if lines else " for {}") + lines
         whom, did = name_ranks(self.missing), join_words(describe_activities(self.did))
         head, rest = f"{whom} never entered {self.step}", f"{capitalize_first(who)} waited there{there}; {did}."
         if self.refused:

@@ -214,9 +214,9 @@ def _ask_holder(control: Path, node: Node) -> None:
             answer = asking.recv(1024).decode("utf-8", "replace").strip()
     except OSError as error:
         raise ClusterError(
-            f"cannot start {node.name}: the process that holds the nodes of cluster {control.parent.name} "
+            f"cannot start {node.name}: the parent process of the nodes of cluster {control.parent.name} "
             f"does not answer ({error.strerror or error})",
-            "`lab down` removes the rest, and `lab up` makes the cluster again",
+            "make the cluster again: `lab down`, then `lab up`",
         ) from error
     if answer:
         raise ClusterError(f"cannot start {node.name}: {answer}", "see `lab status`")

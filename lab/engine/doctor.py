@@ -91,7 +91,7 @@ def memory_check(available_bytes: int | None, wanted: Wanted) -> Check:
     needed = wanted.nodes * (AGENT_BYTES + wanted.nproc_per_node * WORKER_BYTES)
     if available_bytes is None:
         return Check("warning", "memory", "the system does not report the available memory")
-    size = f"{wanted.nodes} nodes x {wanted.nproc_per_node} workers"
+    size = f"{format_count(wanted.nodes, 'node')} x {format_count(wanted.nproc_per_node, 'worker')}"
     result = f"{format_bytes(available_bytes)} available, about {format_bytes(needed)} needed for {size}"
     return Check.judge("memory", result, available_bytes < needed, "use fewer nodes, or end other programs", "failed")
 
@@ -100,7 +100,7 @@ def cores_check(cores: int, wanted: Wanted) -> Check:
     """Check whether there are enough cores for the workers to make sense."""
     workers = wanted.nodes * wanted.nproc_per_node
     fix = "workers will wait for a core; use fewer for timings"
-    return Check.judge("cores", f"{cores} for {workers} workers", workers > 8 * cores, fix)
+    return Check.judge("cores", f"{cores} for {format_count(workers, 'worker')}", workers > 8 * cores, fix)
 
 
 def free_memory_bytes(proc: Path = Path("/proc")) -> int | None:
@@ -139,7 +139,7 @@ def refuse_missing(wanted: int, nodes: int = 1) -> None:
     """
     if why := explain_missing_gpus(wanted, nodes):
         fewer = "use fewer nodes; " if nodes > 1 else ""
-        raise MachineLacks(why, f"{fewer}`lab doctor --gpus {wanted}` says what is missing")
+        raise MachineLacks(why, f"{fewer}`lab doctor --gpus {wanted}` shows what is missing")
 
 
 def gpu_checks(wanted: Wanted, connection: Any = None, image: str = "") -> list[Check]:

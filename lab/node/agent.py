@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from . import leftovers, netlink, outputs, processes, run_folders, store, tcp, warm
+from . import leftovers, limits, netlink, outputs, processes, run_folders, store, tcp, warm
 from .hooks import hooks
 from .messages import agent as messages
 from .messages import typed, wire
@@ -121,13 +121,13 @@ class Agent:
                 age_s = time.monotonic() - self._claimed_at
                 connection.send(messages.Busy(claim.run, holder.run, holder.owner, age_s))
                 return
-            self._end_run(f"run {claim.run} of the same owner took {self.config.node}")
+            self._end_run(f"run {claim.run} of the same owner claimed {self.config.node}")
         left = self._unclean
         if not left and self.config.container:  # on the local engine, the network belongs to the machine
             left = tcp.describe_kept_ports(self._store_ports, strict=self.config.strict)
         try:
             if left:
-                raise OSError(f"an earlier run left {left}")
+                raise OSError(f"an earlier run left behind {left}")
             self.run = NodeRun(claim, self.config, connection, self._leftovers)
         except OSError as error:
             connection.send(messages.Refused(claim.run, "node", str(error)))
@@ -140,6 +140,8 @@ class Agent:
         if prepare.emptied:
             leftovers.empty_folder(prepare.emptied)
         if prepare.store is not None:
+            if not run.workers:  # else it is the same run's next attempt
+                limits.refuse_full_shared_folder(self.config)
             self._store_ports.add(prepare.store.port)
         run.prepare(prepare)
         run.send(messages.Prepared(prepare.run))

@@ -138,7 +138,7 @@ class ClusterSlot(Frozen):
     def make(self, shape: Shape, run: str | None) -> ClusterInfo:
         """Create the cluster; `run` is the run that will remove it, or None for a permanent cluster."""
         if shape.nodes < 1:
-            raise ClusterUnfit(f"a cluster has at least 1 node, not {shape.nodes}")
+            raise ClusterUnfit(f"a cluster needs at least 1 node, not {shape.nodes}")
         remove_orphan_clusters(self.engine, self.announce)
         forget_faults(self.engine.name, self.name)
         return self.engine.create(self.name, shape, run=run, announce=self.announce)
@@ -267,7 +267,7 @@ def describe_missing_nodes(info: ClusterInfo) -> str:
         return ", ".join(f"{name_nodes(names)} {'was' if len(names) == 1 else 'were'} {s}" for s, names in states)
     running = {node.name for node in info.nodes if node.state in (RUNNING, STOPPED)}
     missing = [name for name in (f"node{rank}" for rank in range(info.shape.nodes)) if name not in running]
-    return f"{name_nodes(missing)} of {info.shape.nodes} nodes were not running"
+    return f"{name_nodes(missing)} {'was' if len(missing) == 1 else 'were'} not running"
 
 
 def refuse_foreign_wishes(scenario: Scenario, engine: Engine, asked: Mapping[str, Any], options: RunOptions) -> None:

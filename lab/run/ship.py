@@ -94,7 +94,7 @@ def pack_folder(folder: Path, data: Iterable[Path] = (), modules: Mapping[str, P
         sources.append(Source(path, below.as_posix(), about, link))
         if total > LIMIT_BYTES or len(sources) > _MOST_FILES:
             raise UsageError(
-                f"{folder} has more than a run can ship ({_LIMIT} or {_MOST_FILES:,} files); "
+                f"{folder} is too large to ship; allowed: {_LIMIT} and {_MOST_FILES:,} files; "
                 f"the largest seen is {largest[1]} ({format_bytes(largest[0])})",
                 _DATA,
             )
@@ -114,9 +114,9 @@ def _list_tree(
         folder = pending.pop()
         folder_count += 1
         if folder_count > _MOST_FILES:
-            raise UsageError(f"{top} holds more folders than a run can ship ({_MOST_FILES:,})", _DATA)
+            raise UsageError(f"{top} has too many folders to ship; allowed: {_MOST_FILES:,}", _DATA)
         if len(folder.parts) > _DEEPEST:
-            raise UsageError(f"{top} holds folders that are more than {_DEEPEST} deep, in {Path(*folder.parts[:3])}")
+            raise UsageError(f"{top / Path(*folder.parts[:3])} has folders more than {_DEEPEST} deep", _DATA)
         folders = []
         try:
             with os.scandir(top / folder) as entries:
@@ -131,7 +131,7 @@ def _list_tree(
                 elif not entry.name.endswith((".pyc", ".pyo")):
                     yield top / below, below, entry.stat(follow_symlinks=False)
         except OSError as error:
-            raise UsageError(f"cannot read {top / folder}: {error.strerror or error}") from error
+            raise UsageError(f"cannot read {top / folder}: {error.strerror or error}", _DATA) from error
         pending += reversed(folders)
 
 

@@ -154,7 +154,7 @@ def test_an_option_that_is_nearly_right_is_suggested(capsys: pytest.CaptureFixtu
         (["up", "--env", "1=2"], "found the name '1'"),
         (["run", "x.py", "--env", "RANK=1"], "found RANK, which the lab sets itself"),
         (["up", "--engine", "podman"], "invalid choice: 'podman'"),
-        (["up", "--name", "Upper Case", "--engine", "local"], "is not a valid name of a cluster"),
+        (["up", "--name", "Upper Case", "--engine", "local"], "is not a valid cluster name"),
         (["run"], "required"),
         (["run", "nowhere.yaml"], "nowhere.yaml"),
         (["run", "nowhere.py"], "nowhere.py"),

@@ -407,7 +407,7 @@ def test_what_ranks_brought_differently_before_one_failed_by_itself_stands_behin
     write_events(made, raised(1, "AssertionError: 0 is not 45", 30), exited(0), exited(2))
     reason = judge_evidence(read_evidence(made.record(stop=False))).reason
     assert reason.startswith(golden(1))
-    assert "rank 0 brought int64" in reason
+    assert "rank 0 passed int64" in reason
 
 
 def test_ranks_that_raised_the_same_at_the_same_line_are_named_with_the_first(made: TraceMaker) -> None:

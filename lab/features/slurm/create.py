@@ -115,7 +115,7 @@ def _hosts_of(job: str) -> list[Host]:
     """
     names = query_slurm("squeue", "--noheader", f"--jobs={job}", "--format=%N").strip()
     if not names:
-        raise ClusterError(f"job {job} ended before it began", f"`scontrol show job {job}` may say why")
+        raise ClusterError(f"job {job} ended before it started", f"`scontrol show job {job}` may show why")
     return read_hosts(query_slurm("scontrol", "--oneliner", "show", "node", names))
 
 
@@ -273,7 +273,7 @@ def _refuse_impossible(shape: Shape) -> None:
     for volume in shape.volumes:
         if shape.image is None and str(volume.source) != volume.target:
             raise ClusterUnfit(
-                f"the slurm engine cannot show {volume.source} at {volume.target} without a container",
+                f"the slurm engine cannot mount {volume.source} at {volume.target} without an image",
                 f"use {volume.source} as the target too, or name an image",
             )
     if shape.strict:
@@ -281,5 +281,5 @@ def _refuse_impossible(shape: Shape) -> None:
             "--strict needs the docker engine: Slurm's workers run as your own user", "use --engine docker"
         )
     if shape.image is not None and shape.requirements:
-        hint = "use an image that has them, or leave the image out"
-        raise ClusterUnfit("the slurm engine adds no packages to an image", hint)
+        hint = "use an image that has the packages, or leave the image out"
+        raise ClusterUnfit("the slurm engine cannot add packages to an image", hint)
