@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from . import leftovers, netlink, outputs, processes, run_folders, store, tcp, warm
+from . import leftovers, limits, netlink, outputs, processes, run_folders, store, tcp, warm
 from .hooks import hooks
 from .messages import agent as messages
 from .messages import typed, wire
@@ -140,6 +140,8 @@ class Agent:
         if prepare.emptied:
             leftovers.empty_folder(prepare.emptied)
         if prepare.store is not None:
+            if not run.workers:  # else it is the same run's next attempt
+                limits.refuse_full_shared_folder(self.config)
             self._store_ports.add(prepare.store.port)
         run.prepare(prepare)
         run.send(messages.Prepared(prepare.run))
