@@ -567,7 +567,8 @@ def run_job(job: Job, channels: Sequence[Channel]) -> Result:
     """
     plan, cluster, options, writer, observer = job.plan, job.cluster, job.options, job.writer, job.observer
     scenario = plan.scenario
-    parcel = EMPTY if options.calls else pack_folder(scenario.script.parent, cluster.shape.data.values())
+    folder, data = scenario.script.parent, cluster.shape.data.values()
+    parcel = EMPTY if options.calls else pack_folder(folder, data, options.modules)
     if parcel.warning:
         observer.progress(parcel.warning)
     description: dict[str, Any] = {
