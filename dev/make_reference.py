@@ -39,8 +39,8 @@ LINKS = {
     "traces": "trace.md",
     "packages": "packages.md",
     "grading": "grading.md",
-    "launchers": "launchers.md",
-    "networks": "network.md",
+    "launchers": "launchers-reference.md",
+    "networks": "network-reference.md",
 }
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -88,6 +88,11 @@ def backends(page: str) -> str:
         f"| `{need.name}` | {need.what} | {backend} | {why} |"
         for need in NEEDS.values()
         for backend, why in need.missing.items()
+    ]
+    rows += [
+        f"| `{need.name}` | {need.what} | gloo of torch before {need.torch} | gloo refuses it, or the result is wrong |"
+        for need in NEEDS.values()
+        if need.torch
     ]
     return _with(page, {"needs": "\n".join(["| need | what it is | not with | why |", "|---|---|---|---|", *rows])})
 
@@ -179,7 +184,7 @@ SHORT = {
     r"a whole number from 0 to \d{7,}": "number",
     r"a whole number from (\d+) to (\d+)": r"\1 to \2",
     r"a mapping with the keys? ": "mapping: ",
-    r"lan-1g, .*?, datacenter, or mapping: .*": "profile, or a mapping; see [networks](network.md)",
+    r"lan-1g, .*?, datacenter, or mapping: .*": "profile, or a mapping; see [networks](network-reference.md)",
     r"broadcast, all_reduce, .*, recv": "an operation, see [trace](trace.md#format)",
     r"start, or a mapping such as .*": "`start`, or a mapping with the keys of `when`",
 }
@@ -237,9 +242,9 @@ PAGES = {
     "backends.md": backends,
     "scenario-reference.md": reference,
     "record.md": record,
-    "ci.md": ci,
-    "launchers.md": launchers,
-    "faults.md": faults,
+    "ci-reference.md": ci,
+    "launchers-reference.md": launchers,
+    "faults-reference.md": faults,
 }
 """Those of which parts are made here."""
 

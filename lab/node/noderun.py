@@ -89,7 +89,7 @@ class NodeRun:
 
         Raises:
             StoreError: the store cannot listen.
-            OSError: this node does not have the starter's program.
+            NodeLacks: this node does not have the starter's program.
         """
         self._triggers = asked.triggers or self._triggers
         if asked.store is not None:
@@ -117,7 +117,7 @@ class NodeRun:
         """
         self._end_processes()
         if self.uncleaned:
-            raise RuntimeError(f"an earlier run left {', '.join(self.uncleaned)}")
+            raise RuntimeError(f"an earlier run left behind {', '.join(self.uncleaned)}")
         if self.config.container:
             self._limits.report_full(now=True)
             self._limits.begin_check()
