@@ -202,6 +202,9 @@ class Result(Frozen):
     path: Path | None = None
     """Folder of the record."""
 
+    def __repr__(self) -> str:
+        return f"<Result {self.verdict}: {self.reason!r}>"  # assertions of pytest show it
+
     @property
     def passed(self) -> bool:
         """Whether the verdict is `passed`."""

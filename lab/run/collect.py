@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from lab.errors import ClusterBusy, NodeLost
+from lab.errors import ClusterBusy, MachineLacks, NodeLost
 from lab.feature import find_hook, find_view
 from lab.node.messages import agent, wire
 from lab.node.recorder.journal import clock_id
@@ -371,6 +371,8 @@ class Collector:
         if message.what == NO_RUN:
             hint = "make a new cluster with `lab down` and `lab up`"
             raise NodeLost(f"{node} cannot accept a run: {message.reason}", hint)
+        if message.what == agent.LACKS:
+            raise MachineLacks(f"{node} cannot start the run: {message.reason}")
         if message.what in BEFORE_THE_START:
             self.fact(events.Refusal(time.time(), node, f"{node} could not start the run: {message.reason}"))
         elif message.what in WHILE_IT_RUNS and node not in self.finished:
