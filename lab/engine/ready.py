@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from lab.engine.protocol import Announce, Channel, Engine
-from lab.errors import ClusterError, LabError, NodeLost
+from lab.errors import ClusterError, ClusterUnfit, LabError, NodeLost
 from lab.node.messages import wire
-from lab.node.messages.agent import Hello, Ready, Refused
+from lab.node.messages.agent import OLDEST_TORCH, Hello, Ready, Refused, is_older
 from lab.plan.cluster import RUNNING, ClusterInfo, Node
 from lab.words import format_duration, name_nodes
 
@@ -55,6 +55,7 @@ def wait_ready(
 
     Raises:
         ClusterError: the deadline passed; the message names the nodes.
+        ClusterUnfit: a node's torch is too old.
         NodeLost: an agent has another version.
     """
     pending = {channel.node.name: channel for channel in channels}
@@ -85,6 +86,11 @@ def wait_ready(
                     ):
                         raise NodeLost(f"cannot read a message of {channel.node.name}: {message.reason}")
                     if isinstance(message, Ready) and pending.pop(channel.node.name, None) is not None:
+                        if is_older(message.torch, OLDEST_TORCH):
+                            raise ClusterUnfit(
+                                f"{message.node} has torch {message.torch}, but the lab needs {OLDEST_TORCH} or newer",
+                                f"install a newer torch: pip install 'torch>={OLDEST_TORCH}'",
+                            )
                         done = len(channels) - len(pending)
                         on_answer(message)
                         if len(channels) <= _FEW or not pending or time.monotonic() > announced_at + _ANNOUNCE_S:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from lab.errors import ClusterBusy, NodeLost
+from lab.errors import ClusterBusy, MachineLacks, NodeLost
 from lab.feature import find_hook, find_view
 from lab.node.messages import agent, wire
 from lab.node.recorder.journal import clock_id
@@ -374,6 +374,8 @@ class Collector:
         if message.what == "claim":  # it is the first message, and an agent that cannot read it is an old one
             why = message.reason.partition(";")[0]
             raise NodeLost(f"{node} is of another version of the lab: {why}")
+        if message.what == agent.LACKS:
+            raise MachineLacks(f"{node} cannot start the run: {message.reason}")
         if message.what in BEFORE_THE_START:
             self.fact(events.Refusal(time.time(), node, f"{node} could not start the run: {message.reason}"))
         elif message.what in WHILE_IT_RUNS and node not in self.finished:

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import translate
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -61,12 +62,13 @@ EMPTY = Parcel(zlib.compress(bytes(tarfile.RECORDSIZE)))
 """An empty archive."""
 
 
-def pack_folder(folder: Path, data: Iterable[Path] = ()) -> Parcel:
+def pack_folder(folder: Path, data: Iterable[Path] = (), modules: Mapping[str, Path] | None = None) -> Parcel:
     """Pack everything below a folder, without caches, virtual environments, and hidden folders.
 
     A link to something in the folder is shipped as a link; no link is followed. A file `.labignore` in the folder
     excludes more: one pattern a line, matched against names and against paths below the folder. A pattern that ends
     with `/` matches only folders; `#` begins a comment. Folders of `data` are excluded too: nodes have them.
+    Files of `modules` are added under their names.
 
     Raises:
         UsageError: there are more than 64 MiB or 20,000 files, folders are nested too deep, or a file is unreadable.
@@ -75,8 +77,9 @@ def pack_folder(folder: Path, data: Iterable[Path] = ()) -> Parcel:
     top, left_out = Path(os.path.realpath(folder)), list[str]()
     is_data = {Path(os.path.realpath(one)) for one in data}.__contains__
     sources, total, largest = list[Source](), 0, (0, "")
-    for below, about in _list_tree(top, is_data, _read_labignore(top)):
-        path, link, mode = top / below, "", about.st_mode
+    added = ((path, Path(name), path.stat()) for name, path in (modules or {}).items())
+    for path, below, about in chain(_list_tree(top, is_data, _read_labignore(top)), added):
+        link, mode = "", about.st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
             kind = "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
             left_out.append(f"{below} is {kind}")
@@ -104,8 +107,8 @@ Ignored = Callable[[Path, bool], bool]
 
 def _list_tree(
     top: Path, is_data: Callable[[Path], bool], is_ignored: Ignored
-) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield everything that is no folder: its path below the top folder, and its status; a link's own status."""
+) -> Iterator[tuple[Path, Path, os.stat_result]]:
+    """Yield everything that is no folder: its path, that below the top folder, and its status; a link's own status."""
     pending, folder_count = [Path()], 0
     while pending:
         folder = pending.pop()
@@ -126,7 +129,7 @@ def _list_tree(
                 if is_folder:
                     folders.append(below)
                 elif not entry.name.endswith((".pyc", ".pyo")):
-                    yield below, entry.stat(follow_symlinks=False)
+                    yield top / below, below, entry.stat(follow_symlinks=False)
         except OSError as error:
             raise UsageError(f"cannot read {top / folder}: {error.strerror or error}", _DATA) from error
         pending += reversed(folders)

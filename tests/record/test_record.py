@@ -70,11 +70,12 @@ def test_a_source_is_kept_once_and_only_from_the_folder_of_the_scenario(tmp_path
     writer = RecordWriter(tmp_path / "runs", "scatter")
     os.mkfifo(folder / "pipe.py")
     for name in ("pkg/model.py", "../scatter.py", "link.py", "data.csv", "gone.py", "pipe.py"):
-        writer.copy_source(folder, name)
+        writer.copy_source(folder, name, {})
     (folder / "pkg" / "model.py").write_text("changed\n")
-    writer.copy_source(folder, "pkg/model.py")
+    writer.copy_source(folder, "pkg/model.py", {})
+    writer.copy_source(folder, "own/loss.py", {"own/loss.py": script})
     writer.close()
-    assert [path.name for path in tmp_path.rglob("runs/*/**/*.py")] == ["model.py"]
+    assert sorted(path.name for path in tmp_path.rglob("runs/*/**/*.py")) == ["loss.py", "model.py"]
     assert (writer.path / "pkg" / "model.py").read_text() == "import torch\n"
 
 
