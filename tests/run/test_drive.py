@@ -53,7 +53,7 @@ from lab.run.agent_channels import AgentChannels
 from lab.run.collect import EXCHANGES, Observer, clock_of
 from lab.run.drive import Driver
 from lab.run.options import Job, RunOptions, Stdin
-from lab.run.ship import pack_folder
+from lab.run.snapshot import take_snapshot
 from lab.spec.load import scenario_from_script
 from lab.spec.scenario import Tracing
 from tests.fake_engine import ANY_RANK, END, FakeAgent, FakeEngine, exits, notes, prints
@@ -78,7 +78,7 @@ class Driven:
             self.cluster,
             PlanOptions(nproc_per_node=processes, timeout_s=timeout_s),
         )
-        self.archive = pack_folder(script.parent).archive
+        self.snapshot = take_snapshot(script.parent)
         self.writer.describe("", script, self.plan.to_json())
         self.record = Record(path=self.writer.path)
 
@@ -89,7 +89,7 @@ class Driven:
     ) -> RunFacts:
         self.channels = self.engine.connect(self.cluster, self.cluster.nodes)
         job = Job(self.plan, self.cluster, self.engine, self.writer, observer or Observer(), RunOptions())
-        self.driver = Driver(job, self.channels, stdin or Stdin(), self.archive)
+        self.driver = Driver(job, self.channels, stdin or Stdin(), self.snapshot)
         try:
             facts = self.driver.drive()
         finally:
