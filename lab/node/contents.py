@@ -19,9 +19,11 @@ FILE, EXECUTABLE, LINK = "f", "x", "l"
 
 def new_digest(data: bytes | memoryview = b"") -> Any:
     """Return a hash of contents, to be updated with more data."""
-    import hashlib  # loads OpenSSL: only if there is something to hash
-
-    return hashlib.blake2b(data, digest_size=DIGEST_BYTES)
+    try:
+        from _blake2 import blake2b  # hashlib loads OpenSSL
+    except ImportError:
+        from hashlib import blake2b
+    return blake2b(data, digest_size=DIGEST_BYTES)
 
 
 class Entry(NamedTuple):

@@ -99,7 +99,7 @@ def test_whoever_attaches_in_the_middle_of_a_line_is_in_step_at_the_next() -> No
         ({"is": "go"}, "go: run is missing"),
         ({"is": "go", "run": 5}, "go: run: 5 is not text"),
         ({"is": "stop", "run": "r", "hard": 1}, "stop: hard: 1 is not true or false"),
-        ({"is": "files", "run": "r", "data": {"b64": "%"}, "last": True}, "files: data: "),
+        ({"is": "content", "run": "r", "data": {"b64": "%"}, "last": True}, "content: data: "),
         ({"is": "prepare", "run": "r", "workers": [{"rank": 0}]}, "prepare: workers: item 0: local_rank is missing"),
         ({"is": "exited", "rank": True, "time": 0}, "exited: rank: True is not a whole number"),
         ({"is": "exited", "rank": 1, "time": float("nan")}, "exited: time: nan is not a number"),

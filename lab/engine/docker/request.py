@@ -111,12 +111,7 @@ def _container(
         "container": True,
         "import_root": boot.IMPORT_ROOT,
         "store": _STORE,
-        "kept": [
-            SHARED,
-            _STORE,
-            *(f"{DATA}/{name}" for name in shape.data),
-            *(volume.target for volume in shape.volumes),
-        ],
+        "kept": [SHARED, *(f"{DATA}/{name}" for name in shape.data), *(volume.target for volume in shape.volumes)],
         "disk_bytes": None if shape.strict else limits.disk_bytes,
         "strict": shape.strict,
         "foreign": (shape.image or DEFAULT_IMAGE) != DEFAULT_IMAGE,

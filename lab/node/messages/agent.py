@@ -63,7 +63,7 @@ class Config(NamedTuple):
     @property
     def mounts(self) -> bool:
         """Whether folders of its machine are mounted."""
-        return any(folder not in (self.shared, self.store) for folder in self.kept)
+        return any(folder != self.shared for folder in self.kept)
 
 
 def ended_file(socket: str) -> str:
