@@ -39,8 +39,8 @@ LINKS = {
     "traces": "trace.md",
     "packages": "packages.md",
     "grading": "grading.md",
-    "launchers": "launchers.md",
-    "networks": "network.md",
+    "launchers": "launchers-reference.md",
+    "networks": "network-reference.md",
 }
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -179,7 +179,7 @@ SHORT = {
     r"a whole number from 0 to \d{7,}": "number",
     r"a whole number from (\d+) to (\d+)": r"\1 to \2",
     r"a mapping with the keys? ": "mapping: ",
-    r"lan-1g, .*?, datacenter, or mapping: .*": "profile, or a mapping; see [networks](network.md)",
+    r"lan-1g, .*?, datacenter, or mapping: .*": "profile, or a mapping; see [networks](network-reference.md)",
     r"broadcast, all_reduce, .*, recv": "an operation, see [trace](trace.md#format)",
     r"start, or a mapping such as .*": "`start`, or a mapping with the keys of `when`",
 }
@@ -237,9 +237,9 @@ PAGES = {
     "backends.md": backends,
     "scenario-reference.md": reference,
     "record.md": record,
-    "ci.md": ci,
-    "launchers.md": launchers,
-    "faults.md": faults,
+    "ci-reference.md": ci,
+    "launchers-reference.md": launchers,
+    "faults-reference.md": faults,
 }
 """Those of which parts are made here."""
 

@@ -6,10 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 import lab
 from tests.site import build_site
 
+CONFIG = Path(__file__).resolve().parents[1] / "mkdocs.yml"
 pytestmark = pytest.mark.xdist_group("site")
 
 
@@ -49,3 +51,15 @@ def test_what_pages_say_of_scenarios_can_be_opened(site: Path):
     ]
     assert len(links) > 10
     assert [link for link in links if not (site / link).is_file()] == []
+
+
+def test_a_how_to_guide_is_at_most_two_screens() -> None:
+    (guides,) = [part for part in yaml.safe_load(CONFIG.read_text())["nav"] if "How-to guides" in part]
+    pages = [CONFIG.parent / "docs" / file for guide in guides["How-to guides"] for file in guide.values()]
+    assert len(pages) > 20
+    sizes = {page.name: (len(text.splitlines()), len(text.split())) for page in pages for text in [page.read_text()]}
+    assert {name: size for name, size in sizes.items() if size[0] > 100 or size[1] > 600} == {}
+
+
+def test_all_docs_together_stay_short_enough_to_read() -> None:
+    assert sum(len(page.read_text().split()) for page in (CONFIG.parent / "docs").glob("*.md")) <= 33_000

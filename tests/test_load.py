@@ -47,6 +47,7 @@ timeout: 2m
 cold: yes
 one_user: true
 split_gpus: true
+rewrite_address: true
 resources: {cpus: 1.5, memory: 1GiB, gpus: 1}
 image: mine:1
 requirements: [TQDM, 'accelerate >=1']
@@ -124,6 +125,7 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
         cold=True,
         one_user=True,
         split_gpus=True,
+        rewrite_address=True,
         resources=Resources(cpus=1.5, memory_bytes=2**30, gpus=1),
         image="mine:1",
         data={"mnist": folder / "data", "root": Path("/")},

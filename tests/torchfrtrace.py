@@ -26,7 +26,7 @@ LESSONS = (
     "incidents/silent_hang", "incidents/watchdog_timeout", "incidents/code_change",
 )  # fmt: skip
 """Those of the library in which something hangs or does not match."""
-PAGE = ROOT / "docs" / "dumps.md"
+PAGE = ROOT / "docs" / "dumps-reference.md"
 
 
 def write_dumps(record: Record, folder: Path) -> Path:

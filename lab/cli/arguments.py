@@ -17,7 +17,7 @@ from lab.record.layout import RUNS
 from lab.report.sanitize import sanitize_text
 from lab.report.style import Style, style_for
 from lab.spec.kinds import parse_age, parse_duration, parse_size
-from lab.spec.scenario import MAX_TRACE_VALUES, Scenario
+from lab.spec.scenario import MAX_TRACE_VALUES, Scenario, check_timeout
 from lab.words import clip_end
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def host_list(word: str) -> tuple[str, ...]:
     """Parse names of hosts that are separated by commas."""
     names = tuple(name.strip() for name in word.split(","))
     if "" in names or len({*names}) < len(names):
-        raise ValueError(f"found {word!r}; allowed: different host names with commas between them, as host1,host2")
+        raise ValueError(f"found {word!r}; allowed: distinct host names separated by commas, such as host1,host2")
     return names
 
 
@@ -110,7 +110,7 @@ def scheduler_option(word: str) -> tuple[str, str]:
     """Parse an option of a scheduler: `partition=gpu`."""
     name, equals, value = word.removeprefix("--").partition("=")
     if not equals or not name.replace("-", "").isalnum():
-        raise ValueError(f"found {word!r}; allowed: NAME=VALUE, with a long option of the scheduler: partition=gpu")
+        raise ValueError(f"found {word!r}; allowed: a long option and its value, such as partition=gpu")
     return name, value
 
 
@@ -137,16 +137,17 @@ positive = _whole_number(", 1 or more", 1)
 whole = _whole_number(", 0 or more", 0)
 trace_values = _whole_number(f" from 0 to {MAX_TRACE_VALUES}", 0, MAX_TRACE_VALUES)
 duration = _converter(parse_duration)
+time_limit = _converter(lambda word: check_timeout(parse_duration(word)))
 age = _converter(parse_age)
 size = _converter(parse_size)
 
 
 HELP = {
-    "--allocation": "pass an option to the scheduler, by its long name, such as partition=gpu, time=30:00 (slurm)",
+    "--allocation": "pass a long option to the scheduler, such as partition=gpu or time=30:00 (slurm)",
     "--allow-volumes": "let scenarios mount folders of this machine that are outside the scenario's folder",
     "--attempt": "attempt of the run, from 0, if its launcher restarted the workers (default: the last)",
     "--backend": "use this backend, whatever the script names: gloo, mpi, or nccl",
-    "--cold": "start a new interpreter for each rank, do not fork the warm agents",
+    "--cold": "start a new interpreter for each rank instead of forking the warm agents",
     "--cpus": "limit the CPU cores of each node",
     "--data": "let ranks read a folder of this machine as $LAB_DATA/NAME",
     "--disk": "limit what a run writes on a node (default on Docker: the node's share of half of the free space; with "
@@ -176,12 +177,13 @@ HELP = {
     "--quiet": "print only errors",
     "--raw": "print the output of ranks unchanged, with its terminal control sequences",
     "--requirements": "install the packages of a requirements.txt on the nodes",
+    "--rewrite-address": "use the run's own store, whatever address the script names for init_process_group",
     "--runs": f"folder of all runs (default: {RUNS})",
     "--split-gpus": "show each rank only its share of the GPUs of its node, as cuda:0",
     "--stdin": "connect rank 0 to standard input",
     "--strict": "for untrusted scripts: no network outside the cluster, read-only nodes, no volumes, low limits",
     "--svg": "write the picture to a file",
-    "--timeout": "time limit of the run, such as 90s; it can be longer while ranks are held or a launcher starts them",
+    "--timeout": "time limit of the run, such as 90s; time in which ranks are held or a launcher starts does not count",
     "--trace-values": "record up to N elements before and after each call, and a summary of larger tensors; 0 records "
     "neither (default: 256)",
     "--volume": "mount a folder of this machine on every node",
@@ -215,7 +217,7 @@ _HOW: dict[str, dict[str, Any]] = {
     "--requirements": {"type": requirements_file, "default": (), "metavar": "FILE"},
     "--runs": {"type": Path, "default": RUNS, "metavar": "FOLDER"},
     "--svg": {"type": Path, "metavar": "FILE"},
-    "--timeout": {"dest": "timeout_s", "type": duration, "metavar": "TIME"},
+    "--timeout": {"dest": "timeout_s", "type": time_limit, "metavar": "TIME"},
     "--trace-values": {"type": trace_values, "metavar": "N"},
     "--volume": {
         "dest": "volumes",
@@ -235,7 +237,7 @@ SHAPE = ("--image", "--requirements", "--data", "--cpus", "--memory", "--max-pro
 _GROUPS = {
     "ranks": ("--nodes", "--nproc-per-node", "--launcher", "--backend", "--timeout", "--interactive", "--stdin",
               "--env", "--cold", "--one-user", "--split-gpus", "--fresh",
-              "--max-output"),
+              "--rewrite-address", "--max-output"),
     "cluster": ("--name", "--engine", "--keep", "--wait", *SHAPE, "--pull", "--allow-volumes"),
     "record": ("--outputs", "--runs", "--no-trace", "--trace-values"),
     "output": ("--json", "--raw", "--quiet"),
@@ -283,6 +285,11 @@ def shape_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
 def field_values(kind: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the parsed arguments that are fields of a dataclass, as arguments of its constructor."""
     return {field.name: getattr(arguments, field.name) for field in fields(kind) if hasattr(arguments, field.name)}
+
+
+def help_in(docstring: str | None) -> str:
+    """Return the text below the first line of a verb's docstring, for the end of the verb's help."""
+    return (docstring or "").partition("\n\n")[2].rstrip()
 
 
 def add_record(parser: argparse.ArgumentParser) -> None:

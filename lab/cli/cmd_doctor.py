@@ -6,7 +6,6 @@ import argparse
 from dataclasses import replace
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import print_answer
 from lab.engine.doctor import Check, Wanted, examine_machine
 from lab.engine.protocol import Engine, Examiner
 from lab.engine.select import select_engine
@@ -19,7 +18,7 @@ _SIGNS = {"ok": ("✔", "green"), "warning": ("!", "yellow"), "failed": ("✘", 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=shared.positive, default=3, help="check memory and cores for this many nodes")
-    parser.add_argument("--nproc-per-node", type=shared.positive, default=1, help="with this many workers on each node")
+    parser.add_argument("--nproc-per-node", type=shared.positive, default=1, help="workers on each of these nodes")
     shared.add_options(parser, "--engine", help="engine to check (default: what a run would use)")
     parser.add_argument("--image", help="image to check (default: the lab's own)")
     parser.add_argument("--gpus", type=shared.positive, default=0, help="GPUs that each node needs")
@@ -48,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         exit_code = 3
     if any(check.level == "failed" for check in checks):
         exit_code = exit_code or 1
-    print_answer(
+    shared.print_answer(
         arguments,
         lambda: [check.to_json() for check in checks],
         lambda style: "\n".join(_line(check, style) for check in checks),

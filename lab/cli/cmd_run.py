@@ -1,4 +1,8 @@
-"""`lab run`: run scenarios or scripts and print their verdicts."""
+"""`lab run`: run scenarios or scripts and print their verdicts.
+
+Arguments after -- go to the script. If no cluster is up, the lab creates one for the run
+and removes it afterwards. Several scenarios run one after another on one cluster.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import add_scenarios, named_scenarios, print_answer, print_sanitized
 from lab.cli.call import Parser
 from lab.cluster import Cluster
 from lab.errors import EngineUnavailable, Interrupted, LabError, MachineLacks, UsageError
@@ -28,14 +31,11 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.epilog = (
-        "Arguments after -- go to the script. If no cluster is up, the lab creates one for the run\n"
-        "and removes it afterwards. Several scenarios run one after another on one cluster."
-    )
-    add_scenarios(parser, "run")
+    parser.epilog = shared.help_in(__doc__)
+    shared.add_scenarios(parser, "run")
     shared.add_options(parser, "--nodes", "--nproc-per-node", "--timeout", "--backend")
     shared.add_options(parser, "--launcher", choices=launcher_names())
-    shared.add_options(parser, "--cold", "--fresh", "--max-output", "--one-user", "--split-gpus")
+    shared.add_options(parser, "--cold", "--fresh", "--max-output", "--one-user", "--split-gpus", "--rewrite-address")
     terminal = parser.group("ranks").add_mutually_exclusive_group()
     shared.add_options(terminal, "--interactive", "--stdin")
     shared.add_options(parser, "--name", "--engine", "--keep", "--wait", *shared.SHAPE, "--allow-volumes", "--pull")
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     if is_batch and (options.stdin or options.interactive is not None):
         raise UsageError(
             f"{len(scenarios)} scenarios cannot share the terminal or standard input",
-            "run the one that --interactive or --stdin is for",
+            "name only the scenario that needs --interactive or --stdin",
         )
     live = LiveOutput(
         sys.stderr if arguments.json else sys.stdout,
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         if result.exit_code == Interrupted.exit_code and sys.stdout.isatty():
             print()  # the terminal shows ^C
-        print_sanitized(verdict_text(result, style_for(sys.stdout), time.monotonic() - began))
+        shared.print_sanitized(verdict_text(result, style_for(sys.stdout), time.monotonic() - began))
     arguments.results = [result]
     return result.exit_code
 
@@ -91,7 +91,7 @@ def read_arguments(arguments: argparse.Namespace) -> tuple[list[Scenario], RunOp
     """Return the scenarios, the options, and the requested shape of the cluster."""
     shape = shared.shape_arguments(arguments)
     env = shape.pop("env")  # environment of the run, not of the cluster
-    scenarios = named_scenarios(arguments.scenarios, arguments.rest, env)
+    scenarios = shared.named_scenarios(arguments.scenarios, arguments.rest, env)
     return scenarios, RunOptions(**shared.field_values(RunOptions, arguments)), shape
 
 
@@ -107,17 +107,17 @@ def _run_all(
         number = next(numbers)
         if arguments.json:
             return
-        print_sanitized(progress_line(number, len(scenarios), scenario, outcome, style))
+        shared.print_sanitized(progress_line(number, len(scenarios), scenario, outcome, style))
         if isinstance(outcome, LabError):
             return
         if not outcome.passed and not arguments.quiet:
-            print_sanitized(verdict_text(outcome, style))
+            shared.print_sanitized(verdict_text(outcome, style))
         else:
             for sentence in written_snapshots(outcome):
-                print_sanitized(f"  {sentence}")
+                shared.print_sanitized(f"  {sentence}")
 
     outcomes = cluster.run_all(scenarios, observer=live, options=options, ended=ended)
-    print_answer(
+    shared.print_answer(
         arguments,
         lambda: [_outcome_json(*pair) for pair in zip(scenarios, outcomes, strict=False)],
         lambda style: summary_text(outcomes, time.monotonic() - began, style),
@@ -144,7 +144,7 @@ def _dry_run(
     except EngineUnavailable:  # the cluster is unknown, but not what would run
         asked = {name: value for name, value in shape.items() if value}
         runs = [DryRun(plan=plan) for plan, _ in plan_all(scenarios, options, asked)]
-    return print_answer(
+    return shared.print_answer(
         arguments,
         lambda: [run.to_json() for run in runs] if len(runs) > 1 else runs[0].to_json(),
         lambda style: "\n\n".join(dry_run_text(run, style) for run in runs),

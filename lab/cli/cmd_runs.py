@@ -6,7 +6,6 @@ import argparse
 from typing import Any
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import print_answer
 from lab.record.read import Record, list_records
 from lab.record.result import Result
 from lab.report.style import Style
@@ -17,7 +16,7 @@ _LONGEST_REASON = 90
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--last", type=shared.positive, metavar="N", help="only the latest N")
+    parser.add_argument("--last", type=shared.positive, metavar="N", help="list only the latest N")
     shared.add_options(parser, "--runs", "--json")
 
 
@@ -25,7 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
     """List the runs, the latest last."""
     records = list_records(arguments.runs)[-(arguments.last or 0) :]
     entries = [(record, record.result_or_refusal(), record.size_bytes()) for record in records]
-    return print_answer(
+    return shared.print_answer(
         arguments,
         lambda: [_json(*one) for one in entries],
         lambda style: _table(entries, style) if entries else f"no runs in {arguments.runs}",

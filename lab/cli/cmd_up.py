@@ -7,7 +7,6 @@ import json
 import time
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import Progress
 from lab.cluster import Cluster
 from lab.node.messages.agent import NOTES_BYTES, OUTPUT_BYTES, STRICT_NOTES_BYTES
 from lab.node.trace_file import LIMIT_BYTES
@@ -28,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Start the cluster, or print that it is already up."""
     began = time.monotonic()
-    with Progress(quiet=arguments.quiet) as progress:
+    with shared.Progress(quiet=arguments.quiet) as progress:
         cluster = Cluster(
             arguments.nodes,
             nproc_per_node=arguments.nproc_per_node,
@@ -62,5 +61,5 @@ def _dry_run(cluster: Cluster, as_json: bool) -> int:
     if as_json:
         print(json.dumps([request._asdict() for request in requests]))
     else:
-        print(requests_text(requests) or f"cluster {cluster.name} is up in this shape: nothing would be made")
+        print(requests_text(requests) or f"cluster {cluster.name} is already up in this shape: nothing to create")
     return 0

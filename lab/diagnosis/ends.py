@@ -12,7 +12,6 @@ from lab.diagnosis import finding as f
 from lab.diagnosis.errors import is_loss, lost_a_peer, shorten_error
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import RankFacts
-from lab.diagnosis.finding import Finding, FindingKind, find_majority, unique_lines
 from lab.diagnosis.stacks import clip_stack, has_returned, is_communicating, is_leaving, shorten_paths, shorten_stack
 from lab.diagnosis.wording import BlockingRank
 from lab.grouping import group_pairs
@@ -126,7 +125,7 @@ def missed_steps(waits: Mapping[int, Wait]) -> list[tuple[Step, tuple[int, ...],
 
 def majority_step(waits: Mapping[int, Wait]) -> int | None:
     """Return the number of the step that more than half of the waiting ranks are in; None if there is none."""
-    return find_majority({rank: wait.step.number for rank, wait in waits.items()})[0]
+    return f.find_majority({rank: wait.step.number for rank, wait in waits.items()})[0]
 
 
 def call_facts(call: Call, step: Step, group: str = "") -> f.CallFacts:
@@ -256,7 +255,7 @@ def calls_at(calls: Iterable[Call]) -> tuple[f.CallFacts, ...]:
 
 def lines_of(calls: Iterable[Call]) -> tuple[str, ...]:
     """Return the lines of calls, each once."""
-    return unique_lines(call.source for call in calls)
+    return f.unique_lines(call.source for call in calls)
 
 
 def of_step(step: Step, ranks: Sequence[int] = ()) -> dict[str, Any]:
@@ -276,7 +275,7 @@ def make_culprit(rank: RankFacts, error: str, traceback: str = "", cause: str = 
     return Culprit(rank=rank.rank, node=rank.node, error=error, traceback=shown, cause=cause)
 
 
-def culprit_by(finding: Finding, evidence: Evidence) -> Culprit | None:
+def culprit_by(finding: f.Finding, evidence: Evidence) -> Culprit | None:
     """Return the culprit that a finding names: its link, or its first recorded rank; None if it names no rank.
 
     For causes from outside, the stack of the rank explains nothing and is left out.
@@ -284,7 +283,7 @@ def culprit_by(finding: Finding, evidence: Evidence) -> Culprit | None:
     if finding.link:
         return Culprit(link=finding.link, error=finding.headline, cause=finding.cause)
     rank = next((evidence.ranks[rank] for rank in finding.ranks if rank in evidence.ranks), None)
-    if rank is None or finding.kind not in (FindingKind.OUTSIDE, FindingKind.CUT_OFF):
+    if rank is None or finding.kind not in (f.FindingKind.OUTSIDE, f.FindingKind.CUT_OFF):
         return None if rank is None else make_culprit(rank, finding.headline, cause=finding.cause)
     return Culprit(rank=rank.rank, node=rank.node, error=finding.headline, cause=finding.cause)
 
@@ -314,7 +313,7 @@ class Standing(NamedTuple):
         absent = sorted(rank.rank for rank in ranks if rank.alive and rank.rank not in waiting)
         return cls(waiting, absent, [rank.rank for rank in ranks if not rank.alive])
 
-    def waited_for(self, evidence: Evidence) -> Finding | None:
+    def waited_for(self, evidence: Evidence) -> f.Finding | None:
         """Return the rank that kept the others waiting; None if no rank can be named."""
         waiting, gone = self.waiting, tuple(self.gone)
         if not waiting and len(self.absent) != 1:
@@ -322,19 +321,19 @@ class Standing(NamedTuple):
         if self.absent:
             ranks, others = (self.absent[0],), tuple(waiting)
             stood = stood_of(evidence, evidence.ranks[ranks[0]])
-            kind = FindingKind.NEVER_ENTERED if waiting else FindingKind.OWN_CODE
+            kind = f.FindingKind.NEVER_ENTERED if waiting else f.FindingKind.OWN_CODE
             return BlockingRank(kind=kind, how="absent", waited=bool(waiting), stood=stood, ranks=ranks, others=others)
         if len(gone) > len(waiting):
             location, ranks = evidence.stack_location(evidence.ranks[waiting[0]]), (waiting[0],)
-            return BlockingRank(kind=FindingKind.WENT_ALONE, how="alone", location=location, ranks=ranks, others=gone)
+            return BlockingRank(kind=f.FindingKind.WENT_ALONE, how="alone", location=location, ranks=ranks, others=gone)
         if gone:
-            return BlockingRank(kind=FindingKind.LEFT_EARLY, how="gone", ranks=gone[:1], others=tuple(waiting))
+            return BlockingRank(kind=f.FindingKind.LEFT_EARLY, how="gone", ranks=gone[:1], others=tuple(waiting))
         stacks = {rank: stood_of(evidence, evidence.ranks[rank]) for rank in waiting}
-        common, deviating = find_majority(stacks)
+        common, deviating = f.find_majority(stacks)
         if not deviating:
             return None  # without a majority, the stacks do not show whose call is the mistake
         rest = tuple(rank for rank in waiting if rank != deviating[0])
-        stood, kind = stacks[deviating[0]], FindingKind.ELSEWHERE
+        stood, kind = stacks[deviating[0]], f.FindingKind.ELSEWHERE
         return BlockingRank(kind=kind, how="odd", stood=stood, common=common, ranks=deviating[:1], others=rest)
 
 

@@ -9,12 +9,10 @@ from typing import Any, Literal
 
 from lab.diagnosis import ends, wording
 from lab.diagnosis import finding as f
-from lab.diagnosis.ends import Waiting
 from lab.diagnosis.errors import lost_a_peer
 from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
 from lab.diagnosis.finding import Finding, FindingKind, find_majority
 from lab.diagnosis.links import find_external_causes
-from lab.diagnosis.wording import Activities, InFlight, MissedStep, Progress, Ring
 from lab.grouping import group_pairs
 from lab.trace.steps import Step
 from lab.words import format_duration
@@ -65,14 +63,14 @@ def judge_hang(evidence: Evidence, after: str = "") -> Judgement:
     stood += [(rank, "waited") for rank in standing.waiting if rank != never_came]
     did = [(one, f"{verb} {wording.render_stood(ends.stood_of(evidence, evidence.ranks[one]))}") for one, verb in stood]
     did += [(rank, error if rank == culprit and not cause else "had ended") for rank in standing.gone]
-    reason = wording.hang_reason(after or f"no end after {facts.time_limit_text}", heads, did)
+    reason = wording.hang_reason(after or f"the run did not end within {facts.time_limit_text}", heads, did)
     blamed = ends.make_culprit(facts.rank(culprit), error, cause=cause) if culprit is not None else None
     if outside and outside[0].link:
         blamed = ends.culprit_by(outside[0], evidence)
     return Judgement(verdict="hung", reason=reason, culprit=blamed, findings=tuple(findings))
 
 
-def find_progress(evidence: Evidence) -> Progress | None:
+def find_progress(evidence: Evidence) -> wording.Progress | None:
     """Return how far the ranks got, if each of them completed one step after the other until the time was up."""
     phases = (
         (one.rank, one.end) for rank in evidence.trace.ranks.values() for one in rank.phases if one.name == "step"
@@ -94,7 +92,7 @@ def find_progress(evidence: Evidence) -> Progress | None:
             return None
         facts, per_s = evidence.facts, round(1 / (period_s or 1.0), 3)
         took = facts.time_limit_text if facts.timed_out else format_duration(facts.duration_s)
-        return Progress(what=what, count=fewest, per_s=per_s, after=took)
+        return wording.Progress(what=what, count=fewest, per_s=per_s, after=took)
     return None
 
 
@@ -146,7 +144,7 @@ def explain_stand_off(evidence: Evidence) -> list[Finding]:
     return _Hang(evidence, ends.find_waits(evidence, until_failed=True)).stand_off(())
 
 
-class _Hang(Waiting):
+class _Hang(ends.Waiting):
     """Creates the findings on a run that hung."""
 
     def longest_s(self) -> float | None:
@@ -164,7 +162,7 @@ class _Hang(Waiting):
         calls = tuple(self.waits[rank].facts for rank in waiting)
         if not missing:  # the missing ranks may be those that left no dump
             common = self._common(waiting, step=step)
-            return MissedStep(kind=FindingKind.NOT_KNOWN, waits=calls, missing=(), unknown=unknown, **common)
+            return wording.MissedStep(kind=FindingKind.NOT_KNOWN, waits=calls, missing=(), unknown=unknown, **common)
         free = tuple(rank for rank in missing if rank not in self.waits)
         gone = tuple(rank for rank in free if rank in ranks_of and not ranks_of[rank].alive)
         kind, ranks, in_other_groups = FindingKind.NEVER_ENTERED, free, False
@@ -181,7 +179,7 @@ class _Hang(Waiting):
             untold = () if dumped.messages else free
             ranks = ranks if dumped.messages and len(free) <= len(waiting) else ()
         refused = ends.calls_at(step.calls[rank] for rank in missing if rank in step.calls)
-        return MissedStep(
+        return wording.MissedStep(
             kind=kind,
             waits=calls,
             missing=missing,
@@ -217,7 +215,7 @@ class _Hang(Waiting):
         receives = all(wait.call.operation.receives for wait in ours)
         sends = all(wait.call.operation.sends for wait in ours)
         made = {wait.step.group.title: wait.step.group for wait in ours if collectives and wait.step.group.source}
-        return Ring(
+        return wording.Ring(
             cycle=cycle,
             waits=tuple(wait.facts for wait in ours),
             all_of="collectives" if collectives else "receives" if receives else "sends" if sends else "mixed",
@@ -233,7 +231,7 @@ class _Hang(Waiting):
                 ours = {rank: wait.call for rank, wait in self.waits.items() if wait.step is step}
                 entered = tuple(step.calls) if self.evidence.dumped else None
                 sources, common = ends.lines_of(ours.values()), self._common([*ours], step=step)
-                findings.append(InFlight(entered=entered, sources=sources, **common))
+                findings.append(wording.InFlight(entered=entered, sources=sources, **common))
         return findings
 
     def still_going_on(self) -> Finding:
@@ -271,7 +269,7 @@ class _Hang(Waiting):
         ranks: Sequence[int] = (),
         **facts: Any,
     ) -> Finding:
-        return Activities(kind=kind, did=self.did(alive), **facts, **self._common(waiting or alive, ranks))
+        return wording.Activities(kind=kind, did=self.did(alive), **facts, **self._common(waiting or alive, ranks))
 
     def _common(
         self, waiting: Sequence[int], ranks: Sequence[int] = (), step: Step | None = None, others: Sequence[int] = ()

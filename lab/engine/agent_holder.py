@@ -145,10 +145,9 @@ def read_description(folder: Path) -> dict[str, Any]:
 
 def is_cluster(folder: Path) -> bool:
     """Return whether an engine created a folder, completely or in part, and it holds nothing else."""
-    try:
+    with suppress(OSError):
         return (folder / DESCRIPTION).exists() or set(os.listdir(folder)) <= _PARTS
-    except OSError:
-        return False
+    return False
 
 
 def unlink_sockets(folders: Iterable[Path]) -> None:
@@ -215,9 +214,9 @@ def _ask_holder(control: Path, node: Node) -> None:
             answer = asking.recv(1024).decode("utf-8", "replace").strip()
     except OSError as error:
         raise ClusterError(
-            f"cannot start {node.name}: the process that holds the nodes of cluster {control.parent.name} "
+            f"cannot start {node.name}: the parent process of the nodes of cluster {control.parent.name} "
             f"does not answer ({error.strerror or error})",
-            "`lab down` removes the rest, and `lab up` makes the cluster again",
+            "make the cluster again: `lab down`, then `lab up`",
         ) from error
     if answer:
         raise ClusterError(f"cannot start {node.name}: {answer}", "see `lab status`")

@@ -6,7 +6,7 @@ import os
 import stat
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -127,16 +127,15 @@ def _find_moves(staged: Path, target: Path) -> Iterator[tuple[Path, Path]]:
         for name in os.listdir(staged):
             yield from _find_moves(staged / name, target / name)
     elif there and (is_folder or not (stat.S_ISREG(there) or stat.S_ISLNK(there))):
-        raise UsageError(f"cannot write {target}: its type differs from that of the new file or folder")
+        raise UsageError(f"cannot write {target}: a file cannot replace a folder, nor a folder a file")
     else:
         yield staged, target
 
 
 def _mode_of(path: Path) -> int:
-    try:
+    with suppress(FileNotFoundError, NotADirectoryError):
         return os.lstat(path).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return 0
+    return 0
 
 
 MOST_ENTRIES = 50_000

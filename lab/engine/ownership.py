@@ -57,8 +57,8 @@ def check_name(name: str) -> str:
     """
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} is not a valid name of a cluster",
-            "use up to 40 lower-case letters, digits, and '-', a letter or digit first",
+            f"{name!r} is not a valid cluster name",
+            "use up to 40 lower-case letters, digits, and '-', and start with a letter or digit",
         )
     return name
 

@@ -13,7 +13,6 @@ from lab.engine.protocol import Announce, Channel, Engine
 from lab.errors import ClusterError, LabError, NodeLost
 from lab.node.messages import wire
 from lab.node.messages.agent import Hello, Ready
-from lab.node.messages.wire import await_writable
 from lab.plan.cluster import RUNNING, ClusterInfo, Node
 from lab.words import format_duration, name_nodes
 
@@ -161,7 +160,7 @@ class Stream:
                 view = view[self._socket.send(view) :]
             except BlockingIOError:
                 left = end - time.monotonic()
-                if left <= 0 or not await_writable(self._socket.fileno(), left):
+                if left <= 0 or not wire.await_writable(self._socket.fileno(), left):
                     raise TimeoutError(
                         f"{self.node.name} read no message for {format_duration(_SEND_DEADLINE_S)}"
                     ) from None

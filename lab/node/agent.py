@@ -19,15 +19,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from . import leftovers, netlink, outputs, processes, run_folders, store, tcp, warm
+from . import leftovers, limits, netlink, outputs, processes, run_folders, store, tcp, warm
 from .hooks import hooks
 from .messages import agent as messages
 from .messages import typed, wire
-from .messages.agent import Config
-from .messages.wire import Connection, open_listener, standard_streams
 from .noderun import NodeRun
 from .recorder.journal import clock_id
-from .warm import Heap
 
 _TICK_S = 1.0
 _MEMORY_TICK_S = 0.05
@@ -38,11 +35,11 @@ _STACK_WAIT_S = 0.25
 class Agent:
     """The state of one node."""
 
-    def __init__(self, config: Config, leftovers: leftovers.Leftovers | None = None) -> None:
+    def __init__(self, config: messages.Config, leftovers: leftovers.Leftovers | None = None) -> None:
         self.config = config
         self._leftovers = leftovers
         """Where runs can leave something outside of their folders; None: unknown."""
-        self.connections: list[Connection] = []
+        self.connections: list[wire.Connection] = []
         self._listener: socket.socket | None = None
         self.run: NodeRun | None = None
         self._unclean = leftovers.unclean if leftovers is not None else ""
@@ -52,7 +49,7 @@ class Agent:
         """What has to wait until the script's folder is complete."""
         self._outputs: outputs.Outputs | None = None
         """The files that the run has made, between its end and the fetching."""
-        self._heap: Heap | None = None
+        self._heap: warm.Heap | None = None
         """Memory to gather once a run has ended; None in forked agents, which share that of their parent."""
         self._claimed_at = self._last_message_at = time.monotonic()
         """Monotonic times of the claim and of the last message about a run; at first, of the start."""
@@ -63,7 +60,7 @@ class Agent:
         """Ports of the stores of earlier runs. Their connections may keep a port, but a store can reuse it."""
         self._extensions: list[Any] = [extend(self) for extend in hooks("agent")]
         """Extensions of features, see `hooks`."""
-        self.actions: dict[type[Any], Callable[[Connection, Any], object]] = {
+        self.actions: dict[type[Any], Callable[[wire.Connection, Any], object]] = {
             messages.Hello: self._greet,
             messages.Claim: self._claim,
             messages.AskTime: lambda to, asked: to.send(
@@ -93,7 +90,7 @@ class Agent:
         for extension in self._extensions:
             self.actions.update(extension.actions)
 
-    def handle(self, connection: Connection, message: wire.Message | wire.Malformed) -> None:
+    def handle(self, connection: wire.Connection, message: messages.Message | wire.Malformed) -> None:
         """Act on one message; an error becomes an answer and never ends the agent."""
         if isinstance(message, wire.Malformed):
             connection.send(messages.Refused(message.run, message.what, message.reason))
@@ -115,7 +112,7 @@ class Agent:
             why = str(error) if isinstance(error, (store.StoreError, OSError)) else f"{type(error).__name__}: {error}"
             connection.send(messages.Refused(run, what, why))
 
-    def _greet(self, connection: Connection, hello: messages.Hello) -> None:
+    def _greet(self, connection: wire.Connection, hello: messages.Hello) -> None:
         import torch
 
         idle_s = time.monotonic() - self._last_message_at if self.run is None else 0.0
@@ -123,20 +120,20 @@ class Agent:
         known = (store.identity, store.size_bytes())
         connection.send(messages.Ready(self.config.node, torch.__version__, messages.PROTOCOL, idle_s, *known))
 
-    def _claim(self, connection: Connection, claim: messages.Claim) -> None:
+    def _claim(self, connection: wire.Connection, claim: messages.Claim) -> None:
         if self.run is not None:
             holder = self.run.claim
             if claim.owner != holder.owner:
                 age_s = time.monotonic() - self._claimed_at
                 connection.send(messages.Busy(claim.run, holder.run, holder.owner, age_s))
                 return
-            self._end_run(f"run {claim.run} of the same owner took {self.config.node}")
+            self._end_run(f"run {claim.run} of the same owner claimed {self.config.node}")
         left = self._unclean
         if not left and self.config.container:  # on the local engine, the network belongs to the machine
             left = tcp.describe_kept_ports(self._store_ports, strict=self.config.strict)
         try:
             if left:
-                raise OSError(f"an earlier run left {left}")
+                raise OSError(f"an earlier run left behind {left}")
             self.run = NodeRun(claim, self.config, connection, self._kept, self._leftovers)
         except OSError as error:
             connection.send(messages.Refused(claim.run, "node", str(error)))
@@ -160,6 +157,8 @@ class Agent:
         if prepare.emptied:
             leftovers.empty_folder(prepare.emptied)
         if prepare.store is not None:
+            if not run.workers:  # else it is the same run's next attempt
+                limits.refuse_full_shared_folder(self.config)
             self._store_ports.add(prepare.store.port)
         run.prepare(prepare)
         run.send(messages.Prepared(prepare.run))
@@ -184,7 +183,7 @@ class Agent:
         self._clean(run)
         run.send(messages.Finished(run.run))
         self._outputs = None
-        self._heap = self._heap or (Heap() if self.config.container and not self.config.forked else None)
+        self._heap = self._heap or (warm.Heap() if self.config.container and not self.config.forked else None)
         if run.imported:  # the next script will probably need it, too
             warm.import_frozen(name for name in warm.missing_modules() if name in run.imported)
 
@@ -220,9 +219,9 @@ class Agent:
         signal.signal(signal.SIGTERM, self._leave)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         if self.config.socket is None:
-            self.connections.append(standard_streams())
+            self.connections.append(wire.standard_streams())
         else:
-            self._listener = open_listener(self.config.socket)
+            self._listener = wire.open_listener(self.config.socket)
         while True:
             with selectors.PollSelector() as selector:
                 selector.register(wake_r, selectors.EVENT_READ)
@@ -259,7 +258,7 @@ class Agent:
         if self._listener is not None and self._listener.fileno() in ready:
             with suppress(OSError):  # the client has gone, or too many files are open
                 accepted, _ = self._listener.accept()
-                self.connections.append(Connection(accepted.fileno(), accepted.fileno(), accepted))
+                self.connections.append(wire.Connection(accepted.fileno(), accepted.fileno(), accepted))
         for connection in list(self.connections):
             connection.flush()
             if connection.read_fd in ready:
@@ -279,7 +278,7 @@ class Agent:
             left = run.send_traces()
             self._traces_due = 0.0 if left else now + run.traces_every_s
 
-    def _read(self, connection: Connection) -> None:
+    def _read(self, connection: wire.Connection) -> None:
         chunk = connection.receive()
         if chunk == b"":
             if connection.owner is None:  # a container's standard input: the engine has closed it
@@ -299,12 +298,12 @@ class Agent:
 
 def main() -> None:
     """Run the agent of a container; the last argument is the configuration."""
-    config = typed.read_typed(Config, json.loads(sys.argv[-1]))
+    config = typed.read_typed(messages.Config, json.loads(sys.argv[-1]))
     sys.argv = [""]
     serve_node(config)
 
 
-def serve_node(config: Config) -> None:
+def serve_node(config: messages.Config) -> None:
     """Become the agent of a node and never return."""
     if config.peers:
         close = hooks("network")

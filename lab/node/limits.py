@@ -186,6 +186,26 @@ def _read_cgroup(*names: str, key: str = "") -> int:
     return next((int(number) for number in numbers if number.isdigit()), 0)
 
 
+_MOST_SHARED_FILES = 4096
+"""More files in the shared folder than that are not counted: it takes 20 ms, and they are mostly small."""
+
+
+def refuse_full_shared_folder(config: Config) -> None:
+    """Refuse a run if earlier ones have filled the folder that all nodes share, which only --fresh empties.
+
+    Raises:
+        OSError: its files exceed the limit of one run.
+    """
+    if config.disk_bytes:
+        files = islice(_everything_in([config.shared]), _MOST_SHARED_FILES)
+        size = sum(facts.st_blocks * 512 for facts in files if stat.S_ISREG(facts.st_mode))
+        if size > config.disk_bytes:
+            raise OSError(
+                f"{config.shared} holds {size:,} bytes of earlier runs; allowed: {config.disk_bytes:,}; "
+                "`lab run --fresh` empties it"
+            )
+
+
 _PAUSE_S = 0.25
 _PART_OF_THE_TIME = 20
 """Scanning folders may use one part of so many of the time."""

@@ -123,7 +123,7 @@ class NodeRun:
         """
         self._end_processes()
         if self.uncleaned:
-            raise RuntimeError(f"an earlier run left {', '.join(self.uncleaned)}")
+            raise RuntimeError(f"an earlier run left behind {', '.join(self.uncleaned)}")
         if self.config.container:
             self._limits.report_full(now=True)
             self._limits.begin_check()

@@ -296,10 +296,9 @@ def signal_name(number: int) -> str | None:
     """Return the name of a signal, `SIGRTMIN+3` among them; None for 0."""
     if not number:
         return None
-    try:
+    with suppress(ValueError):
         return signal.Signals(number).name
-    except ValueError:
-        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
+    return f"SIGRTMIN+{number - signal.SIGRTMIN}"
 
 
 def held_bytes(pids: list[int]) -> dict[int, int]:

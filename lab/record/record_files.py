@@ -128,14 +128,13 @@ def parse_line(line: bytes) -> Any:
     """Parse the JSON value on a line; None if the line is damaged, nested too deep, or contains too many values."""
     if len(line) > _FEW_BYTES and _exceeds_value_limit(line):
         return None
-    try:
+    with suppress(ValueError, RecursionError):
         try:
             text = line.decode("utf-8", "surrogatepass")  # written so: a rank's text may contain a lone surrogate
         except UnicodeDecodeError:
             text = line.decode("utf-8", "replace")
         return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    return None
 
 
 def read_lines(file: BinaryIO, longest: int = LONGEST_LINE_BYTES) -> Iterator[bytes]:
@@ -332,8 +331,6 @@ def is_held(folder: Path) -> bool:
     try:
         with open_file(folder, LOCK) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except (OSError, RecordError):  # it has no lock, or no lock of the lab
-        pass
+    except (OSError, RecordError) as error:  # except where it is locked: it has no lock, or no lock of the lab
+        return isinstance(error, BlockingIOError)
     return False

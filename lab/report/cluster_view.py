@@ -38,13 +38,18 @@ def node_rows(info: ClusterInfo) -> list[tuple[str, str]]:
 
 
 def cluster_text(
-    info: ClusterInfo, memory_bytes: Mapping[str, int | None], busy: Mapping[str, Any] | None, style: Style
+    info: ClusterInfo,
+    memory_bytes: Mapping[str, int | None],
+    shared_bytes: int | None,
+    busy: Mapping[str, Any] | None,
+    style: Style,
 ) -> str:
     """Format a cluster with its nodes.
 
     Args:
         info: the cluster.
         memory_bytes: what each node uses, by its name.
+        shared_bytes: what the files in its shared folder use; None: unknown.
         busy: who uses the cluster now; None: nobody.
         style: how to paint it.
     """
@@ -60,6 +65,9 @@ def cluster_text(
         head += f"  made for run {info.run}"
     head += f"\npackages: {', '.join(asked.requirements)}" if asked.requirements else ""
     head += f"\nhosts: {', '.join(asked.hosts)}" if asked.hosts else ""
+    head += (
+        f"\nshared: {format_bytes(shared_bytes)} in {info.shared}; `lab run --fresh` empties it" if shared_bytes else ""
+    )
     head += "".join(f"\ndata: {name} is {folder}" for name, folder in asked.data.items())
     rows = [["node", "state", "address", "memory", "container", "host"]]
     rows += _node_rows(info, memory_bytes)

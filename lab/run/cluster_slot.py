@@ -15,18 +15,9 @@ from lab.errors import ClusterUnfit, EngineUnavailable, Interrupted, LabError, N
 from lab.feature import find_hook, find_owners, hooks, import_entry
 from lab.frozen import Frozen
 from lab.grouping import group_pairs
+from lab.plan import plan as planning
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Shape
 from lab.plan.limits import FEW_RANKS, NodeCost, files_of_run, refuse_excess_nodes
-from lab.plan.plan import (
-    Plan,
-    list_present_nodes,
-    make_plan,
-    own_name,
-    shape_fields_for_own,
-    shape_for,
-    unmade_cluster,
-    with_asked,
-)
 from lab.record.write import RecordWriter
 from lab.run.collect import Observer
 from lab.run.lock import LEASE_S, ClusterLock, faults_file, forget_faults
@@ -147,7 +138,7 @@ class ClusterSlot(Frozen):
     def make(self, shape: Shape, run: str | None) -> ClusterInfo:
         """Create the cluster; `run` is the run that will remove it, or None for a permanent cluster."""
         if shape.nodes < 1:
-            raise ClusterUnfit(f"a cluster has at least 1 node, not {shape.nodes}")
+            raise ClusterUnfit(f"a cluster needs at least 1 node, not {shape.nodes}")
         remove_orphan_clusters(self.engine, self.announce)
         forget_faults(self.engine.name, self.name)
         return self.engine.create(self.name, shape, run=run, announce=self.announce)
@@ -180,7 +171,7 @@ class ClusterSlot(Frozen):
 
     def run(self, cluster: ClusterInfo | None, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
         """Run on a cluster, and recreate it once if it is broken; None: create one for this run."""
-        scenario = with_asked(scenario, self.asked)
+        scenario = planning.with_asked(scenario, self.asked)
         if cluster is not None and scenario.requirements:
             refuse_missing_requirements(self.engine, cluster, scenario)
         writer = RecordWriter(options.runs, scenario.name)
@@ -200,9 +191,9 @@ class ClusterSlot(Frozen):
     def _run_on_own(self, scenario: Scenario, options: RunOptions, observer: Observer, writer: RecordWriter) -> Result:
         """Run on a cluster that is created for the run and removed after it."""
         refuse_foreign_wishes(scenario, self.engine, self.asked, options)
-        shape = shape_for(scenario, options, self.asked)
+        shape = planning.shape_for(scenario, options, self.asked)
         # refuse what cannot run before creating anything
-        make_plan(scenario, writer.run, unmade_cluster(shape, self.name), options)
+        planning.make_plan(scenario, writer.run, planning.unmade_cluster(shape, self.name), options)
         try:
             cluster = self.make(shape, run=None if options.keep else writer.run)
             return self._run_on(cluster, scenario, options, observer, writer)
@@ -224,7 +215,7 @@ class ClusterSlot(Frozen):
     ) -> Result:
         from lab.run.drive import run_job
 
-        plan = make_plan(scenario, writer.run, cluster, options)
+        plan = planning.make_plan(scenario, writer.run, cluster, options)
         if plan.world_size > FEW_RANKS:
             refuse_over_capacity(plan, self.engine)
         removed = cluster.run == writer.run
@@ -234,7 +225,7 @@ class ClusterSlot(Frozen):
         try:
             for companion in companions:
                 companion.before_run()
-            node_names = list_present_nodes(cluster, plan.nnodes, plan.parts)
+            node_names = planning.list_present_nodes(cluster, plan.nnodes, plan.parts)
             channels = self.engine.connect(cluster, [node for node in cluster.nodes if node.name in node_names])
             try:
                 return run_job(job, channels)
@@ -276,7 +267,7 @@ def describe_missing_nodes(info: ClusterInfo) -> str:
         return ", ".join(f"{name_nodes(names)} {'was' if len(names) == 1 else 'were'} {s}" for s, names in states)
     running = {node.name for node in info.nodes if node.state in (RUNNING, STOPPED)}
     missing = [name for name in (f"node{rank}" for rank in range(info.shape.nodes)) if name not in running]
-    return f"{name_nodes(missing)} of {info.shape.nodes} nodes were not running"
+    return f"{name_nodes(missing)} {'was' if len(missing) == 1 else 'were'} not running"
 
 
 def refuse_foreign_wishes(scenario: Scenario, engine: Engine, asked: Mapping[str, Any], options: RunOptions) -> None:
@@ -352,7 +343,7 @@ _RUNNING_NODES = NodeCost(node_bytes=0, shared_bytes=0, node_threads=0)
 """Nodes that already run cost nothing more."""
 
 
-def refuse_over_capacity(plan: Plan, engine: Engine) -> None:
+def refuse_over_capacity(plan: planning.Plan, engine: Engine) -> None:
     """Raise this process's limit of open files, and refuse more ranks than the machine has capacity for.
 
     Raises:
@@ -520,8 +511,8 @@ def run_on_own_cluster(
     Raises:
         LabError: the run could not begin.
     """
-    asked = {key: value for key, value in shape_fields_for_own(scenario, slot.asked, shared).items() if value}
-    slot = replace(slot, name=own_name(slot.name), asked=asked)
+    asked = {key: value for key, value in planning.shape_fields_for_own(scenario, slot.asked, shared).items() if value}
+    slot = replace(slot, name=planning.own_name(slot.name), asked=asked)
     with ClusterLock(slot.engine.name, slot.name).held(f"a run of {scenario.name}", options.wait_s) as lock:
         cluster = slot.find_usable(lock, remake=True, keep_faults=options.keep_faults)
         return run_with_rerun(slot, cluster, scenario, options, observer)

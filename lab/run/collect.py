@@ -11,7 +11,6 @@ from lab.feature import find_hook, find_view
 from lab.node.messages import agent, wire
 from lab.node.recorder.journal import clock_id
 from lab.record import events
-from lab.record.events import Clock, Event
 from lab.record.write import LATEST, RecordWriter
 from lab.words import format_duration
 
@@ -58,13 +57,13 @@ class Clocks:
         report: called with each clock that was measured.
     """
 
-    def __init__(self, report: Callable[[Clock], object]) -> None:
+    def __init__(self, report: Callable[[events.Clock], object]) -> None:
         self.ask: Callable[[str, agent.AskTime], object] = lambda *_: None
         """Sends a message to the agent of a node."""
         self._report = report
-        self._foreign: dict[str, Clock] = {}
+        self._foreign: dict[str, events.Clock] = {}
         """By node: its clock when it was claimed, if it differs from this machine's."""
-        self._exchanges: dict[str, list[Clock]] = {}
+        self._exchanges: dict[str, list[events.Clock]] = {}
         """By node that is being asked: the measurements so far."""
 
     def claimed(self, node: str, address: str, answer: agent.Claimed, sent: float) -> None:
@@ -102,12 +101,12 @@ class Clocks:
         return self._exchanges.keys().isdisjoint(nodes)
 
 
-def clock_of(node: str, answer: agent.Claimed, sent: float, received: float) -> Clock:
+def clock_of(node: str, answer: agent.Claimed, sent: float, received: float) -> events.Clock:
     """Return a node's clock offset from this machine, and its error; `sent` and `received` are Unix times here."""
     if answer.boot.partition(" ")[0] == clock_id().partition(" ")[0]:
-        return Clock(received, node, boot=answer.boot)
+        return events.Clock(received, node, boot=answer.boot)
     offset_s = round(answer.time - (sent + received) / 2, 9)
-    return Clock(received, node, offset_s, round((received - sent) / 2, 9), answer.boot)
+    return events.Clock(received, node, offset_s, round((received - sent) / 2, 9), answer.boot)
 
 
 _WRITE_S = 0.2
@@ -126,7 +125,7 @@ class Attempts:
         self.facts = facts
         self.writer = writer
         self.observer = observer
-        self.clocks: dict[str, Clock] = {}
+        self.clocks: dict[str, events.Clock] = {}
         """By node: the clock that each attempt's record repeats."""
         self.numbers: dict[str, int] = {}
         """Keys of the agents -> numbers of attempts, from 0."""
@@ -264,7 +263,7 @@ class Collector:
         self.message_count = 0
         """Number of received messages; an agent that cleans its node or sends traces sends some."""
 
-    def collect(self, node: str, message: wire.Message | wire.Malformed) -> None:
+    def collect(self, node: str, message: agent.Message | wire.Malformed) -> None:
         """Handle one message of a node's agent.
 
         Raises:
@@ -325,7 +324,7 @@ class Collector:
         whereabouts = self._whereabouts[1]
         return whereabouts.line(elapsed_s, columns, lambda rank: not self.facts.rank(rank).over) if whereabouts else ""
 
-    def fact(self, event: Event) -> None:
+    def fact(self, event: events.Event) -> None:
         """Add one fact, and write it into the record."""
         last = self.attempts.number(getattr(event, "attempt", ""))
         lost = event.node if isinstance(event, events.NodeLost) else None
@@ -340,7 +339,7 @@ class Collector:
         if progress := self._progress_of(event):
             self.observer.progress(progress)
 
-    def _progress_of(self, event: Event) -> str:
+    def _progress_of(self, event: events.Event) -> str:
         """Return the progress text for a fact; empty for most facts."""
         match event:
             case agent.Named() if len(self.facts.named) == 1:  # only for the first of all ranks
@@ -359,7 +358,7 @@ class Collector:
                 return f"rank {event.rank} ({event.node}) {how}"
         return ""
 
-    def _record_clock(self, clock: Clock) -> None:
+    def _record_clock(self, clock: events.Clock) -> None:
         """Record a clock; later measurements go into the record of each attempt."""
         self.attempts.clocks[clock.node] = clock
         last = len(self.facts.earlier)

@@ -19,7 +19,6 @@ from lab.engine.protocol import Channel
 from lab.errors import LabError, NodeLost, RecordError
 from lab.feature import find_hook
 from lab.node.messages import agent
-from lab.node.messages.agent import FIRST_UID
 from lab.node.users import GROUP, first_uid_of
 from lab.plan.cluster import RUNNING, ClusterInfo, Node
 from lab.plan.plan import HOST, Plan
@@ -559,7 +558,7 @@ def _choose_users(plan: Plan, cluster: ClusterInfo) -> Mapping[str, int]:
     """
     if (cluster.shape.volumes or cluster.shape.data) and os.getuid():
         return {"uid": os.getuid(), "gid": os.getgid()}
-    first = first_uid_of(cluster.name) if cluster.shape.strict else FIRST_UID
+    first = first_uid_of(cluster.name) if cluster.shape.strict else agent.FIRST_UID
     return {"uid": first, "gid": GROUP} if plan.one_user else {"first_uid": first}
 
 

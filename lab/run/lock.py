@@ -7,9 +7,9 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from lab.engine.ownership import state_folder
 from lab.errors import ClusterBusy, ClusterError
@@ -31,6 +31,14 @@ def was_used(engine: str, cluster: str) -> bool:
 def read_holder(cluster: ClusterInfo) -> dict[str, Any] | None:
     """Return who uses a cluster now (`pid`, `purpose`, `since`), or None if nobody does."""
     return ClusterLock(cluster.engine, cluster.name).holder()
+
+
+def try_lock(file: int | IO[bytes]) -> bool:
+    """Lock a file for this process; return False if another process has locked it."""
+    with suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 def nodes_lock(engine: str, cluster: str) -> ClusterLock:
@@ -93,16 +101,9 @@ class ClusterLock:
         except OSError as error:
             raise self._cannot_write(error) from error
 
-        def acquire() -> bool:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-            return True
-
         holder = {"pid": os.getpid(), "purpose": purpose, "removes": removes, "exclusive": exclusive}
         try:
-            if not poll_until(acquire, max(wait_s, 0.1), _POLL_S):  # a reader may lock it for a moment
+            if not poll_until(lambda: try_lock(fd), max(wait_s, 0.1), _POLL_S):  # a reader may lock it for a moment
                 raise self._busy(wait_s)
             left = os.pread(fd, _MOST_BYTES, 0)
             self.crashed, self.removal_cut = bool(left), _read(left).get("removes") is True

@@ -16,8 +16,8 @@ from lab.grouping import group_pairs
 from lab.node.contents import read_entries, write_entries, write_header
 from lab.node.messages.agent import SHARED, Content, Folder, Lacks, Made, MadeFile, Piece
 from lab.record.record_files import move_file
+from lab.run.snapshot import DATA_HINT, Snapshot
 from lab.run.snapshot import Content as SnapshotContent
-from lab.run.snapshot import Snapshot
 from lab.words import format_bytes, format_count, format_limit, join_words
 
 if TYPE_CHECKING:
@@ -33,10 +33,6 @@ _INLINE_BYTES = 1 << 18
 _SAMPLE_BYTES = 1 << 12
 _LARGE_BYTES = 1 << 30
 _SECOND_S = 1.0
-_DATA = (
-    "name data folders with `data:` or --data NAME=FOLDER: the lab does not ship these, and ranks read them at "
-    "$LAB_DATA/NAME"
-)
 
 
 class Shipment:
@@ -95,8 +91,7 @@ class Shipment:
             self._waiting[store].append(node)
 
     def _transfer(self, node: str, digests: Sequence[str]) -> None:
-        began, sent = time.monotonic(), 0
-        reported = began
+        sent, reported = 0, time.monotonic()
         for content in self._stream(digests):
             self._send(node, content)
             sent += _CHUNK_BYTES
@@ -155,7 +150,7 @@ def warnings_of(snapshot: Snapshot) -> Iterator[str]:
         largest = join_words([f"{path} ({format_bytes(size)})" for size, path in snapshot.largest])
         yield (
             f"warning: the script's folder has {format_bytes(snapshot.bytes)} in {snapshot.files:,} files, which each "
-            f"node gets once; the largest: {largest}; {_DATA}"
+            f"node gets once; the largest: {largest}; {DATA_HINT}"
         )
 
 

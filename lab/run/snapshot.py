@@ -33,6 +33,10 @@ _READ_BYTES = 1 << 20
 _RACY_NS = 20_000_000
 """A file that changed so shortly before it was read may change again without another time of change."""
 _MOST_INDEXES = 100
+DATA_HINT = (
+    "name data folders with `data:` or --data NAME=FOLDER: the lab does not ship these, and ranks read them at "
+    "$LAB_DATA/NAME"
+)
 _IGNORED, _ENTERED = "-", "+"
 _IGNORE_FILES = (".gitignore", ".labignore")
 _RULES = "//rules"
@@ -188,11 +192,11 @@ class _Reader:
             folder, ignores = waiting.pop()
             if folder.count("/") >= _DEEPEST:
                 start = "/".join(folder.split("/")[:3])
-                raise UsageError(f"{self._top} holds folders that are more than {_DEEPEST} deep, in {start}")
+                raise UsageError(f"{self._top / start} has folders more than {_DEEPEST} deep", DATA_HINT)
             try:
                 waiting += self._read_folder(folder, ignores)
             except OSError as error:
-                raise UsageError(f"cannot read {self._top / folder}: {error.strerror or error}") from error
+                raise UsageError(f"cannot read {self._top / folder}: {error.strerror or error}", DATA_HINT) from error
 
     def _read_folder(self, folder: str, ignores: list[_Ignore]) -> Iterator[tuple[str, list[_Ignore]]]:
         """Handle the files of a folder; yield its folders, with the rules that apply there."""

@@ -93,11 +93,9 @@ def script_problem(path: Path) -> str:
         return reading.describe_contents("is a folder; allowed: a script", reading.names_in(path, ".py"))
     if os.path.isfile(path):
         return "" if os.access(path, os.R_OK) else "cannot be read: Permission denied"
-    return (
-        "is not a regular file; allowed: a script"
-        if os.path.exists(path)
-        else reading.missing_file("script", path, ".py")
-    )
+    if os.path.exists(path):
+        return "is not a regular file; allowed: a script"
+    return reading.missing_file("script", path, ".py")
 
 
 def missing_script(path: Path) -> str:
@@ -128,11 +126,9 @@ def _meant(text: str, folder: Path) -> str:
     path = PurePosixPath(text)
     names = reading.names_in(folder / path.parent, ".py")
     match = reading.find_near_match(path.name, names)
-    return (
-        f" (did you mean {str(path.parent / match)!r}?)"
-        if match
-        else reading.describe_contents("", names, "the folder")
-    )
+    if match:
+        return f" (did you mean {str(path.parent / match)!r}?)"
+    return reading.describe_contents("", names, "the folder")
 
 
 def _defined_names(path: Path) -> set[str] | None:

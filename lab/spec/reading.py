@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -104,10 +104,9 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
 
 def names_in(folder: Path, *endings: str) -> list[str]:
     """List the sorted names in a folder, optionally only those with an ending; empty if it cannot be listed."""
-    try:
+    with suppress(OSError):
         return sorted(name for name in os.listdir(folder) if name.endswith(endings or ("",)))
-    except OSError:
-        return []
+    return []
 
 
 def describe_contents(what: str, names: Sequence[str], where: str = "it") -> str:
@@ -131,10 +130,9 @@ def describe_space(character: str) -> str:
 
 def clip_repr(value: object, longest: int = 80) -> str:
     """Return Python's repr of a value, cut to `longest` characters."""
-    try:
+    with suppress(RecursionError, ValueError):  # nested too deep, or a number of too many digits
         return clip_end(repr(value), longest)
-    except (RecursionError, ValueError):  # nested too deep, or a number of too many digits
-        return f"a {type(value).__name__} that is too large to show"
+    return f"a {type(value).__name__} that is too large to show"
 
 
 NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"

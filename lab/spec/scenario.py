@@ -11,12 +11,12 @@ from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from lab.errors import UsageError
 from lab.frozen import Frozen
 from lab.spec import keys, kinds
 from lab.spec.declare import feature_keys_field, key_field
-from lab.spec.keys import Volume
-from lab.spec.kinds import lazy_kind
 from lab.spec.launching import Launching
+from lab.words import format_duration
 
 Verdict = Literal["passed", "failed", "error", "hung", "timeout"]
 MAX_NODES = 1024
@@ -32,6 +32,18 @@ _CORES = kinds.number_kind("a number of cores, more than 0, at most 1024", above
 _MEMORY = kinds.size_kind(MIN_MEMORY_BYTES, 1024**5)
 _EXIT_CODES = keys.per_rank(kinds.whole_number(-64, 255))
 _DIFFERENCE = kinds.number_kind("a number, 0 or more", low=0)
+
+
+def check_timeout(timeout_s: float) -> float:
+    """Return a time limit in seconds.
+
+    Raises:
+        UsageError: it is not allowed.
+    """
+    if not 0 < timeout_s <= MAX_TIMEOUT_S:
+        allowed = f"more than 0 and at most {format_duration(MAX_TIMEOUT_S)}"
+        raise UsageError(f"the time limit is {format_duration(timeout_s)}; allowed: {allowed}")
+    return timeout_s
 
 
 class Resources(Frozen):
@@ -123,7 +135,7 @@ class Scenario(Frozen):
     )
     """The backend of process groups for which the script names none; see backends."""
     launcher: Launching = key_field(
-        Launching(), lazy_kind("lab.spec.launching", "launcher_kind"), "launcher: {torchrun: {max_restarts: 3}}"
+        Launching(), kinds.lazy_kind("lab.spec.launching", "launcher_kind"), "launcher: {torchrun: {max_restarts: 3}}"
     )
     """What starts and restarts the workers; see launchers."""
     args: tuple[str, ...] = key_field(
@@ -143,6 +155,9 @@ class Scenario(Frozen):
     engine."""
     split_gpus: bool = key_field(False, kinds.boolean_kind(), "split_gpus: true")
     """Show each rank only its share of the node's GPUs, as `cuda:0`. Otherwise it sees all, as under torchrun."""
+    rewrite_address: bool = key_field(False, kinds.boolean_kind(), "rewrite_address: true")
+    """Have `init_process_group` use the run's own store, whatever address the script names, such as that of a
+    tutorial."""
     resources: Resources = key_field(Resources)
     """Limits of each node, where the run makes its own cluster."""
     image: str | None = key_field(None, kinds.image_kind(), "image: pytorch/pytorch:latest", "the lab's own")
@@ -151,7 +166,7 @@ class Scenario(Frozen):
     data: Mapping[str, Path] = key_field(dict, keys.data_folders(), "data: {mnist: ../data}", "none")
     """Folders of this machine that every rank reads as `$LAB_DATA/NAME`; see packages. Folders outside of the
     scenario's folder need `lab run --allow-volumes`."""
-    volumes: tuple[Volume, ...] = key_field((), keys.volume_list(), "volumes: [../data:/data:ro]")
+    volumes: tuple[keys.Volume, ...] = key_field((), keys.volume_list(), "volumes: [../data:/data:ro]")
     """Host folders that every node sees. Paths outside of the scenario's folder need `lab run --allow-volumes`. In the
     node, none may be in a system folder, such as `/etc`, `/usr`, `/opt`, `/var`, or `/tmp`."""
     outputs: tuple[str, ...] | None = key_field(

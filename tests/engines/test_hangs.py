@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from lab import Result
+from lab.diagnosis.explain import explain_run
+from lab.record.read import Record
 from tests.golden import golden
 
 pytestmark = pytest.mark.usefixtures("usable_for_the_next")
@@ -149,7 +151,7 @@ def test_ranks_that_cannot_meet_are_not_waited_for(run: Run, words: list[str], h
     result = run("meet_in_vain.py", *words, timeout_s=300.0)
 
     assert (result.verdict, result.findings[0]["facts"]["how"]) == ("hung", how)
-    assert "no end after 5m" not in result.reason  # which is what the time limit would say
+    assert "the run did not end within 5m" not in result.reason  # which is what the time limit would say
 
 
 @pytest.mark.local_first
@@ -158,6 +160,27 @@ def test_the_script_of_a_tutorial_runs_with_the_values_of_each_rank(run: Run) ->
 
     assert result.passed, result.reason
     assert [rank.log.split()[-1] for rank in result.ranks] == ["0", "10", "20"]
+
+
+@pytest.mark.local_first
+@pytest.mark.parametrize("trace", [True, False])
+def test_an_address_of_elsewhere_becomes_the_runs_own_on_request(run: Run, trace: bool) -> None:
+    result = run("meet_in_vain.py", "--rank", "{rank}", rewrite_address=True, trace=trace)
+
+    assert result.passed, result.reason
+    assert [rank.log.split()[-1] for rank in result.ranks] == ["0", "10", "20"]
+    assert result.path is not None
+    (finding,) = [one for one in explain_run(Record(path=result.path)).findings if one.kind == "address"]
+    assert "tcp://172.31.255.2:8991 at meet_in_vain.py:" in finding.sentence
+    assert finding.others == (0, 1, 2)
+
+
+@pytest.mark.local_first
+def test_an_address_that_a_script_sets_itself_is_rewritten_too(run: Run) -> None:
+    result = run("own_address.py", rewrite_address=True)
+
+    assert result.passed, result.reason
+    assert [rank.log.split() for rank in result.ranks] == [["3", "3"]] * 3
 
 
 @pytest.mark.local_first

@@ -879,6 +879,9 @@ EXAMPLES: list[Finding] = [
     ),
     ThreadEnded(kind=StartedKind.THREAD, others=(1,), raised=f.ThreadError(error="OSError: a"), count=2),
     BackendNamed(kind=BackendKind.BACKEND, others=(1,), lines=("a.py:3",), named="gloo", backend="mpi", at=("a.py:3",)),
+    BackendNamed(
+        kind=BackendKind.ADDRESS, others=(0,), named="tcp://a:1", backend="tcp://b:2", instead=True, at=("a.py:3",)
+    ),
     StartedByScript(kind=StartedKind.STARTED, aside=2, aside_workers=(0,), any_ranks=False),
     StartedByScript(kind=StartedKind.STARTED, others=(0, 1, 2), by_worker={0: (0, 1), 1: (2,)}),
 ]

@@ -27,6 +27,7 @@ from lab.node.messages.agent import (
     Joining,
     Leaving,
     Limited,
+    Message,
     Note,
     Raised,
     Trace,
@@ -56,7 +57,7 @@ def notes(path: str) -> Iterator[socket.socket]:
 
 
 @pytest.fixture
-def told() -> list[wire.Message]:
+def told() -> list[Message]:
     return []
 
 
@@ -65,7 +66,7 @@ class Client:
 
     congested = False
 
-    def __init__(self, told: list[wire.Message]) -> None:
+    def __init__(self, told: list[Message]) -> None:
         self.send = told.append
 
 
@@ -75,7 +76,7 @@ def limits_of(send: Sender) -> Limits:
 
 
 @pytest.fixture
-def joiners(told: list[wire.Message]) -> Iterator[JoinedProcesses]:
+def joiners(told: list[Message]) -> Iterator[JoinedProcesses]:
     send = Sender("run", "node1", Client(told))  # type: ignore[arg-type]
     joiners = JoinedProcesses(send, limits_of(send))
     yield joiners
@@ -113,7 +114,7 @@ def test_a_number_says_whose_process_it_is_and_which() -> None:
 
 
 def test_a_process_that_joins_is_read_to_its_end(
-    joiners: JoinedProcesses, notes: socket.socket, path: str, told: list[wire.Message]
+    joiners: JoinedProcesses, notes: socket.socket, path: str, told: list[Message]
 ) -> None:
     join(path)
     send_statement(path, Note(rank=0, time=1.0, name="loss", value=2))
@@ -137,7 +138,7 @@ def test_a_process_that_joins_is_read_to_its_end(
 
 
 def test_what_is_no_file_in_memory_or_no_rank_is_refused_and_closed(
-    joiners: JoinedProcesses, notes: socket.socket, path: str, told: list[wire.Message]
+    joiners: JoinedProcesses, notes: socket.socket, path: str, told: list[Message]
 ) -> None:
     before = open_descriptors()
     pipe, plain = os.pipe(), [os.open("/dev/zero", os.O_RDWR) for _ in range(2)]
@@ -153,9 +154,7 @@ def test_what_is_no_file_in_memory_or_no_rank_is_refused_and_closed(
     assert open_descriptors() == before
 
 
-def test_a_process_joins_once(
-    joiners: JoinedProcesses, notes: socket.socket, path: str, told: list[wire.Message]
-) -> None:
+def test_a_process_joins_once(joiners: JoinedProcesses, notes: socket.socket, path: str, told: list[Message]) -> None:
     join(path)
     take(joiners, notes)
     held = open_descriptors()
@@ -176,7 +175,7 @@ def test_what_others_say_is_left_to_whoever_knows_them(
 
 
 def test_an_end_that_nobody_told_of_is_seen(notes: socket.socket, path: str) -> None:
-    told: list[wire.Message] = []
+    told: list[Message] = []
     send = Sender("run", "node1", Client(told))  # type: ignore[arg-type]
     joiners = JoinedProcesses(send, limits_of(send))
     code = "import sys; from tests.node.test_joined_processes import join; join(sys.argv[1]); sys.stdin.read()"
@@ -198,7 +197,7 @@ def test_an_end_that_nobody_told_of_is_seen(notes: socket.socket, path: str) -> 
 
 
 def test_all_that_a_worker_starts_have_as_much_together_as_a_worker(
-    notes: socket.socket, path: str, told: list[wire.Message], monkeypatch: pytest.MonkeyPatch
+    notes: socket.socket, path: str, told: list[Message], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send_message = Sender("run", "node1", Client(told))  # type: ignore[arg-type]
     limits = limits_of(send_message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -87,7 +88,7 @@ class Agent:
         self.run.workers[0].notes.close()
         self.run.workers.clear()
         self.run.clean()
-        os.rmdir(self.root)
+        shutil.rmtree(self.root)
 
 
 class FakeWorker:

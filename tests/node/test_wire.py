@@ -28,6 +28,7 @@ from lab.node.messages.agent import (
     Input,
     Lacks,
     Limited,
+    Message,
     Note,
     Output,
     Prepare,
@@ -75,7 +76,7 @@ MESSAGES = [
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
-def test_a_message_arrives_as_it_was_sent(message: wire.Message) -> None:
+def test_a_message_arrives_as_it_was_sent(message: Message) -> None:
     assert wire.decode_message(wire.encode_message(message)) == message
 
 
@@ -126,9 +127,9 @@ class Listener:
     """The other end of an agent's connection."""
 
     def __init__(self) -> None:
-        self.heard: list[wire.Message] = []
+        self.heard: list[Message] = []
 
-    def send(self, message: wire.Message) -> None:
+    def send(self, message: Message) -> None:
         self.heard.append(message)
 
 

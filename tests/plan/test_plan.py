@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,7 +88,7 @@ def test_names_in_braces_are_the_values_of_each_rank(scenario: Scenario):
 
 @pytest.mark.features
 def test_a_launcher_of_its_own_cannot_give_each_rank_its_arguments(scenario: Scenario):
-    with pytest.raises(UsageError, match="torchrun gives each rank the same arguments") as caught:
+    with pytest.raises(UsageError, match="torchrun passes all ranks the same arguments") as caught:
         plan(replace(scenario, args=("{rank}",), launcher=Launching(name="torchrun")))
     assert "RANK" in caught.value.hint
 
@@ -112,11 +113,11 @@ def test_a_variable_that_a_fork_can_honour_is_taken(scenario: Scenario, name: st
 @pytest.mark.parametrize(
     ("nnodes", "nproc_per_node", "sentence"),
     [
-        (0, 1, "needs at least 1 node and 1 worker per node, not 0 and 1"),
-        (1, 0, "not 1 and 0"),
-        (-1, 1, "not -1 and 1"),
-        (4097, 1, "4,097 x 1 are 4,097 ranks; allowed: 4,096"),
-        (64, 65, "allowed: 4,096"),
+        (0, 1, "found 0 x 1 ranks; allowed: 1 to 4,096 ranks on all nodes"),
+        (1, 0, "found 1 x 0 ranks"),
+        (-1, 1, "found -1 x 1 ranks"),
+        (4097, 1, "found 4,097 x 1 ranks"),
+        (64, 65, "allowed: 1 to 4,096"),
     ],
 )
 def test_a_size_that_makes_no_sense_is_refused(scenario: Scenario, nnodes: int, nproc_per_node: int, sentence: str):
@@ -133,6 +134,22 @@ def test_what_is_expected_of_a_rank_beyond_the_last_is_refused(scenario: Scenari
 def test_a_timeout_asked_for_wins_over_the_scenarios(scenario: Scenario):
     assert plan(scenario).timeout_s == scenario.timeout_s
     assert plan(scenario, timeout_s=1.5).timeout_s == 1.5
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, -1.0, 720 * 3600 + 1, math.nan, math.inf])
+def test_a_timeout_that_no_scenario_could_have_is_refused(scenario: Scenario, timeout_s: float):
+    with pytest.raises(UsageError, match=golden(1)):
+        plan(scenario, timeout_s=timeout_s)
+    assert plan(scenario, timeout_s=720 * 3600).timeout_s == 720 * 3600
+
+
+def test_an_address_of_the_script_is_rewritten_if_the_scenario_or_the_command_says_so(scenario: Scenario):
+    def rewrites(one: Scenario, **asked: bool) -> bool:
+        return "LAB_REWRITE_ADDRESS" in plan(one, **asked).workers[0].env
+
+    assert not rewrites(scenario)
+    assert rewrites(scenario, rewrite_address=True)
+    assert rewrites(replace(scenario, rewrite_address=True))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import json
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -104,7 +104,7 @@ class DirectApi:
             while not head.endswith(b"\r\n\r\n"):  # one byte at a time: the body is left for the caller
                 byte = connection.recv(1)
                 if not byte:
-                    raise ConnectionError("the connection was closed before an answer arrived")
+                    raise ConnectionError("the engine closed the connection before it answered")
                 head += byte
             status = int(head.split(None, 2)[1])
             if status >= 400:
@@ -125,10 +125,9 @@ def _request(method: str, path: str, body: Mapping[str, Any] | None) -> bytes:
 
 
 def _message(body: bytes) -> str:
-    try:
+    with suppress(ValueError, KeyError, TypeError):
         return str(json.loads(body)["message"])
-    except (ValueError, KeyError, TypeError):
-        return body.decode("utf-8", "replace").strip()
+    return body.decode("utf-8", "replace").strip()
 
 
 T = TypeVar("T")
@@ -325,7 +324,7 @@ class Connection:
         if address.startswith(_REMOTE):
             open_remote = find_hook("remote_stream")
             if open_remote is None:
-                raise EngineUnavailable(f"no support for a remote engine ({address})", "reinstall torch-lab")
+                raise EngineUnavailable(f"cannot use the remote engine {address}", "reinstall torch-lab")
             remote: socket.socket = self.call(lambda: open_remote(self.api, path, body))
             return remote
         where = urlsplit(address)

@@ -89,10 +89,9 @@ def _relay(connection: socket.socket, *, framed: bool) -> None:
 
 def _read_typed() -> bytes:
     """Read a piece of standard input; empty at its end, or if it is closed."""
-    try:
+    with suppress(OSError):
         return os.read(0, _INPUT_CHUNK_BYTES)
-    except OSError:
-        return b""
+    return b""
 
 
 def _write(fd: int, data: bytes) -> None:

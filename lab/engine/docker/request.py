@@ -9,10 +9,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import permutations
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lab.engine import boot
 from lab.engine import ownership as label
+from lab.engine.docker.connection import Connection
 from lab.engine.docker.image import DEFAULT_IMAGE
 from lab.engine.local.machine import read_capacity
 from lab.engine.packages import ENVIRONMENT
@@ -21,10 +22,6 @@ from lab.errors import ClusterUnfit
 from lab.feature import find_hook
 from lab.plan.cluster import Shape
 from lab.plan.limits import Capacity, Limits, Machine, NodeCost, limits_for
-
-if TYPE_CHECKING:
-    from lab.engine.docker.connection import Connection
-
 
 _AGENT_ROOT = "/var/lab"
 _STORE = "/var/lab-contents"

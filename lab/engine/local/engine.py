@@ -101,10 +101,9 @@ class LocalEngine(agent_holder.HolderEngine):
 
     def memory_bytes(self, node: Node) -> int | None:
         """Return the memory of a node's processes, with shared pages divided among the processes that share them."""
-        try:
+        with suppress(OSError):
             return sum(processes.held_bytes(_pids(node)).values())
-        except OSError:
-            return None
+        return None
 
     def machine(self) -> Machine:
         """Return this machine."""
@@ -129,8 +128,9 @@ class LocalEngine(agent_holder.HolderEngine):
         """Create every node, and wait until its agent can fork workers; after an error nothing is left."""
         if shape.gpus:
             from lab.engine.doctor import refuse_missing
+            from lab.plan.plan import VARIABLE
 
-            refuse_missing(shape.gpus)
+            refuse_missing(shape.gpus, 1 if VARIABLE in shape.env else shape.nodes)  # with it, nodes may share
         return super().create(cluster, shape, run=run, announce=announce)
 
     def start_agents(
@@ -179,10 +179,9 @@ class LocalEngine(agent_holder.HolderEngine):
 
     def paused(self, node: Node) -> bool:
         """Return whether a signal has stopped a node's agent."""
-        try:
+        with suppress(OSError):
             return processes.is_stopped(agent_holder.agent_pid(node))
-        except OSError:
-            return False
+        return False
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command with the node's environment; return its exit code."""

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import partial
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import open_record, print_answer
 from lab.cli.call import Command, Parser
 
 
@@ -26,17 +25,17 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     from lab.cli.cmd_show import read_steps
     from lab.features.calls import notation
 
-    record = open_record(arguments)
+    record = shared.open_record(arguments)
     if arguments.connections:
         facts = [*record.events()]
-        return print_answer(
+        return shared.print_answer(
             arguments, partial(notation.connections_json, facts), partial(notation.connections_text, facts)
         )
     trace, steps = read_steps(record)
     if arguments.steps:
         as_json, as_text = partial(notation.steps_json, trace, steps), partial(notation.steps_text, trace, steps)
-        return print_answer(arguments, as_json, as_text)
-    return print_answer(arguments, partial(notation.calls_json, trace), lambda _: notation.calls_text(trace))
+        return shared.print_answer(arguments, as_json, as_text)
+    return shared.print_answer(arguments, partial(notation.calls_json, trace), lambda _: notation.calls_text(trace))
 
 
 def _add_update(parser: Parser) -> None:

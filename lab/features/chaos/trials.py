@@ -17,7 +17,6 @@ from random import Random
 from typing import Any
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import Progress
 from lab.cli.cmd_run import read_arguments
 from lab.engine.ownership import check_name, default_name
 from lab.engine.protocol import Announce, Engine
@@ -220,7 +219,7 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
     name = check_name(arguments.name) if arguments.name else default_name()
     engine, why = select_engine(arguments.engine, name)
     asked = {key: value for key, value in shape.items() if value}
-    with Progress(quiet=arguments.quiet or arguments.json) as display:
+    with shared.Progress(quiet=arguments.quiet or arguments.json) as display:
         style, numbers = style_for(sys.stderr), Counter[str]()
         if why:
             display.announce(why)
@@ -233,7 +232,7 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
             display.line(
                 f"passed without faults in {format_duration(first.duration_s or 0.0)}; "
                 f"{format_count(len(pool.moments), 'moment')}; faults: {kinds}; "
-                f"hung after {format_duration(trials.scenario.timeout_s)}{after}"
+                f"time limit {format_duration(trials.scenario.timeout_s)}{after}"
             )
 
             def show(trial: Trial) -> None:

@@ -6,15 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lab.features.compare import DIFF_REPORT
-from lab.features.compare.compare import (
-    Counterparts,
-    compare_runs,
-    match_calls,
-    operation_rows,
-    phase_rows,
-    waiting_rows,
-)
+from lab.features.compare import DIFF_REPORT, compare
 from lab.features.html.timelines import run_data
 from lab.features.html.write import compress_data, render_page, write_page
 from lab.features.timeline.lanes import lanes_of
@@ -64,7 +56,7 @@ def write_diff(before: Record, after: Record, output: Path | None = None) -> Dif
 def _page(records: tuple[Record, Record]) -> tuple[bytes, bool]:
     traces = open_trace(records[0]), open_trace(records[1])
     steps = [*map(match_steps, traces)]
-    comparison, matches = compare_runs(*records, traces), match_calls(traces)
+    comparison, matches = compare.compare_runs(*records, traces), compare.match_calls(traces)
     pairs, differing = _pairs(steps, matches), (matches.removed, matches.added)
     known = [{*trace.ranks, *record.ranks()} for record, trace in zip(records, traces, strict=True)]
     ranks = sorted(known[0] | known[1])
@@ -86,9 +78,9 @@ def _page(records: tuple[Record, Record]) -> tuple[bytes, bool]:
         colours={rank: rank_colour(rank, len(ranks)) for rank in ranks},
         slower=_slower(pairs),
         tables=[(title, *rows) for title, rows in (
-            ("Operations", operation_rows(comparison)),
-            ("Waiting", waiting_rows(comparison)),
-            ("Phases", phase_rows(comparison)),
+            ("Operations", compare.operation_rows(comparison)),
+            ("Waiting", compare.waiting_rows(comparison)),
+            ("Phases", compare.phase_rows(comparison)),
         ) if rows[1]],
         most_changes=_MOST_CHANGES,
         models=models,
@@ -108,7 +100,7 @@ def _data(
     return data
 
 
-def _pairs(steps: Sequence[Sequence[Step]], matches: Counterparts) -> list[tuple[Step, Step]]:
+def _pairs(steps: Sequence[Sequence[Step]], matches: compare.Counterparts) -> list[tuple[Step, Step]]:
     """Return steps that correspond in both runs, in the order of the first."""
     of_call = [{(call.rank, call.index): step for step in of for call in step.calls.values()} for of in steps]
     pairs: dict[int, tuple[Step, Step]] = {}

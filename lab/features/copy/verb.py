@@ -1,4 +1,8 @@
-"""`lab cp`: copy files and folders between this machine and a running node."""
+"""`lab cp`: copy files and folders between this machine and a running node.
+
+Relative paths in a node start in the folder that all nodes share. A target that is empty or ends with / is a folder
+to copy into. On the local engine, paths in a node are those of this machine.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,6 @@ import re
 from pathlib import Path, PurePosixPath
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import print_sanitized
 from lab.cli.cmd_exec import find_node
 from lab.cluster import Cluster
 from lab.engine.archive import LIMIT_BYTES, pack_tar, unpack_tar
@@ -25,12 +28,9 @@ _IN_NODE = re.compile(r"(node[0-9]+|[0-9]+):(.*)", re.DOTALL)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "lab cp [options] NODE:PATH PATH  |  lab cp [options] PATH NODE:PATH"
-    parser.epilog = (
-        "Relative paths in a node start in the folder that all nodes share. A target that is empty or ends with / is "
-        "a folder to copy into. On the local engine, paths in a node are those of this machine."
-    )
+    parser.epilog = shared.help_in(__doc__)
     parser.add_argument("source", help="what to copy: PATH here, or NODE:PATH")
-    parser.add_argument("target", help="where to: NODE:PATH, or PATH here")
+    parser.add_argument("target", help="where to copy it: NODE:PATH, or PATH here")
     parser.add_argument(
         "--max-size",
         dest="most_bytes",
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         others = f" and {len(left_out) - _MOST_LISTED} more" if len(left_out) > _MOST_LISTED else ""
         names = ", ".join(" ".join(clip_end(name, _LONGEST).split()) for name in left_out[:_MOST_LISTED])
         why = "because they are neither files nor folders, or have no path below the copy"
-        print_sanitized(f"left out, {why}: {names}{others}")
+        shared.print_sanitized(f"left out, {why}: {names}{others}")
     return 0
 
 

@@ -1,4 +1,13 @@
-"""`lab import`: make a record from the dumps of a job that the lab did not run."""
+"""`lab import`: make a record from the dumps of a job that the lab did not run.
+
+Examples:
+  lab import fr /tmp/dumps          a record of the job, with the cause of its hang
+  lab explain                       explain that record
+  lab report --open                 the same as a page
+
+Copy the dumps of all machines into one folder; each file name ends in the number of its rank. `lab help dumps` says
+how a job writes them. The lab runs nothing in them: it refuses a file that is more than plain data.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import print_answer
 
 if TYPE_CHECKING:
     from lab.record.read import Record
@@ -16,17 +24,10 @@ if TYPE_CHECKING:
 _KIND = "fr: flight recorder dumps: nccl_trace_rank_0, ... as PyTorch pickles them, or JSON of fr_trace_json"
 _LONGEST_NAME = 100
 """Characters of a job's name, which is part of the name of a folder."""
-_HOWTO = """examples:
-  lab import fr /tmp/dumps          a record of the job, with the cause of its hang
-  lab explain                       explain that record
-  lab report --open                 the same as a page
-
-Copy the dumps of all machines into one folder; each file name ends in the number of its rank. `lab help dumps` says
-how a job writes them. The lab runs nothing in them: it refuses a file that is more than plain data."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _HOWTO
+    parser.epilog = shared.help_in(__doc__)
     parser.add_argument("kind", choices=["fr"], metavar="KIND", help=_KIND)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="the folder with the dumps")
     parser.add_argument("--scenario", metavar="NAME", help="name of the job (default: name of the folder)")
@@ -44,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     name = arguments.scenario or arguments.folder.resolve().name or "dumps"
     record = import_dumps(dumps, name[:_LONGEST_NAME], arguments.runs)
     data = {**record.result().to_json(), "problems": _problems(record)}
-    return print_answer(arguments, lambda: data, lambda style: _text(record, style))
+    return shared.print_answer(arguments, lambda: data, lambda style: _text(record, style))
 
 
 def _problems(record: Record) -> list[str]:

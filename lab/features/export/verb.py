@@ -1,4 +1,15 @@
-"""`lab trace`: print the traffic between ranks as tables or JSON, or write the trace for other tools."""
+"""`lab trace`: print the traffic between ranks as tables or JSON, or write the trace for other tools.
+
+Examples:
+  lab trace                          tables: operations, and bytes from rank to rank
+  lab trace --json | jq .steps       everything, as data
+  lab trace --perfetto               into the record; open it at https://ui.perfetto.dev
+  lab trace --chrome run.json        the same for chrome://tracing and others
+  lab trace --flight-recorder dumps && torchfrtrace dumps -p rank_
+
+With FILE -, the trace goes to standard output; without FILE, into the record of the run.
+FOLDER gets one file per rank; without FOLDER, the files go into the record of the run.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +22,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from lab.cli.arguments import add_record, open_record, print_sanitized
+from lab.cli.arguments import add_record, help_in, open_record, print_sanitized
 from lab.errors import RecordError, UsageError
 from lab.feature import import_entry
 from lab.features.calls.notation import step_facts
@@ -141,19 +152,10 @@ _FOLDERS = {
 }
 _ALL = {**_FILES, **_FOLDERS}
 """The name in a record, a description, and the function that makes it, by option."""
-_HOWTO = """examples:
-  lab trace                          tables: operations, and bytes from rank to rank
-  lab trace --json | jq .steps       everything, as data
-  lab trace --perfetto               into the record; open it at https://ui.perfetto.dev
-  lab trace --chrome run.json        the same for chrome://tracing and others
-  lab trace --flight-recorder dumps && torchfrtrace dumps -p rank_
-
-With FILE -, the trace goes to standard output; without FILE, into the record of the run.
-FOLDER gets a file of each rank; without it, the record of the run does."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _HOWTO
+    parser.epilog = help_in(__doc__)
     for name, (_, what, _) in _ALL.items():
         metavar = "FILE" if name in _FILES else "FOLDER"
         parser.add_argument(name, metavar=metavar, nargs="?", const=_IN_RECORD, help=f"write {what}")
@@ -194,7 +196,7 @@ def run(arguments: argparse.Namespace) -> int:
             print_sanitized(f"wrote {what} ({sum(written):,} bytes)")
         if left_out := getattr(files, "left_out", 0):
             steps_left_out = f"{format_count(left_out, 'step')} that did not end well on all ranks"
-            sys.stderr.write(f"left out: {steps_left_out}, as no simulator can do them\n")
+            sys.stderr.write(f"left out: {steps_left_out}, because simulators cannot replay them\n")
     if arguments.json:
         print(json.dumps(trace_json(record, trace, steps), separators=(",", ":")))
     elif all(name is None for name in names.values()):

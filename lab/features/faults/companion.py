@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lab.diagnosis.expectations import Searches, TooLong, equals_expected
 from lab.errors import LabError
 from lab.features.faults.detection import check_detected, facts_of, find_detections, with_detections
-from lab.features.faults.fault import START, Fault, When, detected_within, fault_data, fault_sentence
+from lab.features.faults.fault import START, Fault, FaultsPart, When, detected_within, fault_data, fault_sentence
 from lab.features.faults.injection import InForce, inject_fault
 from lab.features.faults.target import ClusterTarget
 from lab.node.messages.agent import Output, Reached, Release, Started
@@ -26,7 +26,6 @@ from lab.words import format_duration, format_value
 
 if TYPE_CHECKING:
     from lab.engine.protocol import Engine
-    from lab.features.faults.fault import FaultsPart
     from lab.plan.cluster import ClusterInfo
     from lab.plan.plan import Plan
     from lab.record.read import Record

@@ -17,7 +17,6 @@ from lab.operations import OPERATIONS
 from lab.spec import kinds
 from lab.spec.declare import dump_keys, get_feature_values, key_field, keys_of, mapping_schema, read_all_keys, read_keys
 from lab.spec.document import read_document, read_value
-from lab.spec.kinds import Kind, lazy_kind, rank_kind, read_text
 from lab.spec.reading import Reading, Value
 from lab.spec.scenario import MAX_TIMEOUT_S, Expect, Scenario
 from lab.words import clip_end, format_value, join_words
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from lab.plan.cluster import ClusterInfo
     from lab.plan.plan import PlanOptions
     from lab.run.options import RunOptions
-    from lab.spec.scenario import Scenario
 
 PHASES = (
     *("init_process_group", "new_group", "DDP()", "forward", "loss", "backward", "zero_grad", "step"),
@@ -40,7 +38,7 @@ _LONGEST_SHOWN = 60
 _LONGEST_S = 720 * 3600
 
 
-def _scalar() -> Kind:
+def _scalar() -> kinds.Kind:
     """Return the kind of numbers, texts, and booleans."""
     allowed = "a number, text, true, or false"
 
@@ -55,7 +53,7 @@ def _scalar() -> Kind:
 class When(Frozen):
     """The event; by default, the time before the run begins."""
 
-    rank: int | None = key_field(None, rank_kind(), "when: {rank: 1, note: step}", "the first rank that does it")
+    rank: int | None = key_field(None, kinds.rank_kind(), "when: {rank: 1, note: step}", "the first rank that does it")
     """The rank of the call, phase, note, or line."""
     at_s: float | None = key_field(None, kinds.duration_kind(_LONGEST_S), "when: {at: 2s}", "none", name="at")
     """This long after the workers started."""
@@ -105,7 +103,7 @@ _EVENTS = ("at_s", "log", "note", "op", "phase")
 START = When()
 
 
-def event_kind() -> Kind:
+def event_kind() -> kinds.Kind:
     """Return the kind of events."""
     allowed = (
         f"{_BEFORE_THE_RUN}, or a mapping such as {{at: 2s}}, {{rank: 2, op: all_reduce, count: 3}}, "
@@ -114,7 +112,7 @@ def event_kind() -> Kind:
 
     def read(value: Value) -> When:
         if value.kind != "mapping":
-            if read_text(value, allowed, quotable=False) != _BEFORE_THE_RUN:
+            if kinds.read_text(value, allowed, quotable=False) != _BEFORE_THE_RUN:
                 raise value.refused(allowed)
             return START
         if not value.pairs(allowed):
@@ -123,7 +121,7 @@ def event_kind() -> Kind:
         return START if data is None else make_or_refuse(value, lambda: When(**data), allowed)
 
     schema = {"anyOf": [{"const": _BEFORE_THE_RUN}, mapping_schema(When, minProperties=1)]}
-    return Kind(allowed, read, schema, lambda when: _BEFORE_THE_RUN if when == START else dump_keys(when))
+    return kinds.Kind(allowed, read, schema, lambda when: _BEFORE_THE_RUN if when == START else dump_keys(when))
 
 
 def when_sentence(data: Any) -> str:
@@ -163,7 +161,7 @@ class Fault(Frozen):
             UsageError: It has two ends, or its trigger does not hold the worker that injects it.
         """
         if self.until is not None and self.for_s is not None:
-            raise UsageError("a fault has one end; this has `for` and `until`", "remove one of them")
+            raise UsageError("a fault has one end, but this fault has `for` and `until`", "remove one of them")
         if self.until == START:
             raise UsageError("a fault cannot end before the run begins", "name an event of the run in `until`")
         if self.what.by_worker:
@@ -184,7 +182,7 @@ class Fault(Frozen):
         sends_data = operation is not None and operation.moves_data and not operation.receives
         if self.what.of_call and not (sends_data and self.when.edge == "before"):
             raise UsageError(
-                f"{self} changes the tensors of a call, but its trigger is no call with tensors",
+                f"{self} changes the tensors of a call, but its trigger is not a call with tensors",
                 "trigger it before a call of an operation that takes tensors, such as {op: all_reduce}",
             )
 
@@ -219,13 +217,13 @@ def _declared() -> type:
     return make_dataclass("FaultKeys", [*named, *timing])
 
 
-def fault_list() -> Kind:
+def fault_list() -> kinds.Kind:
     """Return the kind of lists of faults, in any order."""
     return kinds.list_of(one_fault(), f"a list, each of it {one_fault().allowed}")
 
 
 @cache
-def one_fault() -> Kind:
+def one_fault() -> kinds.Kind:
     """Return the kind of one fault."""
     names = ", ".join(fault_kinds())
     allowed = f"a mapping with `when` and one of {names}"
@@ -244,7 +242,7 @@ def one_fault() -> Kind:
         return None if what is None else make_or_refuse(value, lambda: Fault(what=what, **data))
 
     one_of = [{"required": [name]} for name in fault_kinds()]
-    return Kind(allowed, read, mapping_schema(_declared(), required=["when"], oneOf=one_of), fault_data)
+    return kinds.Kind(allowed, read, mapping_schema(_declared(), required=["when"], oneOf=one_of), fault_data)
 
 
 def fault_data(fault: Fault) -> dict[str, Any]:
@@ -267,7 +265,7 @@ class FaultKeys(Frozen):
     """Rate, delay, jitter, and loss of links between nodes, or a profile; docker engine only; see networks."""
     faults: tuple[Fault, ...] = key_field(
         (),
-        lazy_kind("lab.features.faults.fault", "fault_list"),
+        kinds.lazy_kind("lab.features.faults.fault", "fault_list"),
         "faults: [{kill: node2, when: {rank: 0, note: step}}]",
         "none",
     )

@@ -18,14 +18,13 @@ from lab.features.faults.on_node import combine_conditions
 from lab.frozen import Frozen
 from lab.spec import kinds
 from lab.spec.declare import key_field
-from lab.spec.kinds import NODE, World
 from lab.spec.reading import Value
 
 SLOWEST, FASTEST = 10e3, 100e9
 LONGEST_DELAY_S = 60
 ALL = "all"
 LINK_ALLOWED = "a node (node2: all its packets), one way (node2 -> node0), both ways (node2 - node0), or all"
-_LINK = rf"(?P<one>{ALL}|{NODE})(?: *(?P<how>->|-) *(?P<other>{NODE}))?"
+_LINK = rf"(?P<one>{ALL}|{kinds.NODE})(?: *(?P<how>->|-) *(?P<other>{kinds.NODE}))?"
 _BY_SENDER = ("rate_bits_per_s", "delay_s", "jitter_s", "duplicate", "corrupt", "reorder")
 _BY_RECEIVER = ("loss", "drop", "reset")
 _DELAY = kinds.duration_kind(LONGEST_DELAY_S)
@@ -141,7 +140,7 @@ def link_kind() -> kinds.Kind:
     """Return the kind of links of a run."""
 
     def read(value: Value) -> Link:
-        text, nodes = kinds.read_text(value, LINK_ALLOWED), World.of(value.reading).nodes
+        text, nodes = kinds.read_text(value, LINK_ALLOWED), kinds.World.of(value.reading).nodes
         try:
             parsed = parse_link(text)
         except UsageError:
@@ -205,13 +204,13 @@ PARTITION_ALLOWED = (
     "sets that do not see each other (node0,node1 / node2), halves, isolate node2, one-way node2 -> node0, "
     "bridge node1, ring; or a mapping from each node to the nodes whose packets it drops"
 )
-_SHAPES = rf"halves|ring|(?:isolate|bridge) +{NODE}|one-way +{NODE} *-> *{NODE}"
-PARTITION = rf" *(?:{_SHAPES}|{NODE}(?: *, *{NODE})*(?: */ *{NODE}(?: *, *{NODE})*)+) *"
+_SHAPES = rf"halves|ring|(?:isolate|bridge) +{kinds.NODE}|one-way +{kinds.NODE} *-> *{kinds.NODE}"
+PARTITION = rf" *(?:{_SHAPES}|{kinds.NODE}(?: *, *{kinds.NODE})*(?: */ *{kinds.NODE}(?: *, *{kinds.NODE})*)+) *"
 
 
 def named_nodes(text: str) -> tuple[str, ...]:
     """Return the nodes that a text names, in order."""
-    return tuple(dict.fromkeys(match[0] for match in re.finditer(rf"\b{NODE}\b", text)))
+    return tuple(dict.fromkeys(match[0] for match in re.finditer(rf"\b{kinds.NODE}\b", text)))
 
 
 def checked_partition(text: str) -> str:
@@ -220,7 +219,7 @@ def checked_partition(text: str) -> str:
     Raises:
         UsageError: The text is no partition.
     """
-    named = re.findall(rf"\b{NODE}\b", text)
+    named = re.findall(rf"\b{kinds.NODE}\b", text)
     if not re.fullmatch(PARTITION, text) or len(named) != len(set(named)):
         raise UsageError(f"found {text[:60]!r}; allowed: {PARTITION_ALLOWED}")
     return re.sub(r" *, *", ",", re.sub(r" *(->|/) *", r" \1 ", " ".join(text.split())))
@@ -283,4 +282,4 @@ PROFILES: Mapping[str, Profile] = {
         "racks: 10 Gbit/s within, 1 Gbit/s between", Condition(rate_bits_per_s=10e9), Condition(rate_bits_per_s=1e9)
     ),
 }
-"""By name; docs/network.md has the sources of the numbers."""
+"""By name; docs/network-reference.md has the sources of the numbers."""

@@ -1,4 +1,15 @@
-"""`lab fault`, `lab stop`, `lab start`, and the fault options of `lab run`."""
+"""`lab fault`, `lab stop`, `lab start`, and the fault options of `lab run`.
+
+Examples:
+  lab fault kill node2                a power cut, also during a run
+  lab fault pause node1 --for 3s      for three seconds
+  lab fault list                      the faults in force
+  lab fault heal                      undo all faults
+  lab fault kinds                     the kinds of faults, and the engines that support them
+
+`lab fault heal` and `lab up` undo faults. So does the next run on that cluster, before and after it. To keep
+faults, use `lab run --keep-faults`. In a scenario, the key `faults:` has faults and their triggers.
+"""
 
 from __future__ import annotations
 
@@ -21,23 +32,13 @@ from lab.report.style import Style
 from lab.report.table import table_text
 from lab.words import format_count, format_duration, join_words
 
-_HOWTO = """examples:
-  lab fault kill node2                a power cut, also during a run
-  lab fault pause node1 --for 3s      for three seconds
-  lab fault list                      the faults in force
-  lab fault heal                      undo all faults
-  lab fault kinds                     the kinds of faults, and the engines that support them
-
-`lab fault heal` and `lab up` undo faults. So does the next run on that cluster, before and after it. To keep
-faults, use `lab run --keep-faults`. In a scenario, the key `faults:` has faults and their triggers."""
-
 
 def _add_fault_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _HOWTO
+    parser.epilog = shared.help_in(__doc__)
     shared.add_options(parser, "what", help="a kind of fault; or list, heal, or kinds", complete="faults")
-    shared.add_options(parser, "words", nargs="*", metavar="word", help="its target and values", complete="nodes")
+    shared.add_options(parser, "words", nargs="*", metavar="word", help="target and values", complete="nodes")
     parser.add_argument(
-        "--for", dest="for_s", type=shared.duration, metavar="TIME", help="wait this long, then undo it, such as 3s"
+        "--for", dest="for_s", type=shared.duration, metavar="TIME", help="undo the fault after this time, such as 3s"
     )
     shared.add_options(parser, "--name", "--engine", "--json")
 

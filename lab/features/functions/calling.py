@@ -19,21 +19,19 @@ from typing import TYPE_CHECKING, Any
 from lab.errors import LabError, RanksFailed, RanksHung, UsageError
 from lab.features.functions.answers import Misread, all_lost_a_peer, build_error, read_value
 from lab.features.functions.on_node import call_channels, messages
-from lab.features.functions.on_node.messages import Failure, State
 from lab.features.functions.pack import CallOptions, Packed, is_own, pack_call, pack_module
-from lab.node.messages.agent import ANSWERS, CALLED, Exited, Input, InputDelivered, Output, WorkerStart
+from lab.node.messages.agent import ANSWERS, CALLED, Exited, Input, InputDelivered, Message, Output, WorkerStart
 from lab.node.messages.typed import Misfit, read_typed
 from lab.record.result import Result
 from lab.report.sanitize import sanitize_text
 from lab.run.collect import Observer
 from lab.run.options import RunOptions, Stdin
 from lab.spec.keys import check_backend
-from lab.spec.scenario import Scenario
+from lab.spec.scenario import Scenario, check_timeout
 from lab.words import name_ranks
 
 if TYPE_CHECKING:
     from lab.cluster import Cluster
-    from lab.node.messages import wire
     from lab.plan.plan import WorkerPlan
     from lab.run.agent_channels import AgentChannels
 else:
@@ -166,7 +164,7 @@ class CallLine(Stdin):
         agents.add_reader(self._bell.fileno(), self._attend)
         self._attend()
 
-    def handle_message(self, message: wire.Message) -> None:
+    def handle_message(self, message: Message) -> None:
         """Handle an answer of a rank, its report of bytes that it has read, or its end."""
         rank = getattr(message, "rank", -1)
         peer = self._peers.get(rank)
@@ -227,7 +225,7 @@ class Answers:
     groups: dict[int, int] = field(default_factory=dict)
     kept: dict[int, str] = field(default_factory=dict)
     """Why the rank did not send its value."""
-    failures: dict[int, Failure] = field(default_factory=dict)
+    failures: dict[int, messages.Failure] = field(default_factory=dict)
 
     def complete(self, ranks: Collection[int]) -> bool:
         """Return whether each rank has answered with a value, or kept it."""
@@ -401,13 +399,13 @@ class Session(Observer):
     def _handle(self, rank: int, kind: bytes, body: bytes) -> None:
         answers = self._answers
         if kind == messages.STATE:
-            state = read_typed(State, json.loads(body))
+            state = read_typed(messages.State, json.loads(body))
             self.unusable_reason = self.unusable_reason or state.used_up
             answers.groups[rank] = state.groups
         elif kind == messages.VALUE:
             answers.values[rank] = body
         elif kind == messages.FAILURE:
-            answers.failures[rank] = read_typed(Failure, json.loads(body.decode("utf-8", "surrogatepass")))
+            answers.failures[rank] = read_typed(messages.Failure, json.loads(body.decode("utf-8", "surrogatepass")))
             self._silenced.add(rank)
             self._ending = True
         elif kind == messages.KEPT:
@@ -436,9 +434,6 @@ class Session(Observer):
             self.line.hang_up(*idle)
         with self._changed:
             self._changed.notify_all()
-
-
-MAX_TIMEOUT_S = 720 * 3600
 
 
 @dataclass
@@ -490,8 +485,7 @@ class Calls(Cluster):
         __tracebackhide__ = True
         if not callable(function):
             raise UsageError(f"a {type(function).__name__} is not callable", "pass a function, then its arguments")
-        if not 0 < how.timeout_s <= MAX_TIMEOUT_S:
-            raise UsageError(f"timeout_s is {how.timeout_s}; allowed: a number of seconds above 0")
+        check_timeout(how.timeout_s)
         if how.backend:
             check_backend(how.backend)
         ranks = ranks_of(self)

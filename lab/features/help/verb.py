@@ -42,8 +42,8 @@ _NAMED = {
     "gpus": Topic("nodes with GPUs, nccl, and untested parts", "gpu.md"),
     "data": Topic("folders that ranks read", "packages.md", "data"),
     "python": Topic("clusters, runs, and lessons from Python", "python-api.md"),
-    "github": Topic("a workflow for GitHub Actions", "ci.md", "github-actions"),
-    "gitlab": Topic("a pipeline for GitLab", "ci.md", "gitlab"),
+    "github": Topic("a workflow for GitHub Actions", "ci-reference.md", "github-actions"),
+    "gitlab": Topic("a pipeline for GitLab", "ci-reference.md", "gitlab"),
     "security": Topic("what a script can and cannot do", "untrusted-scripts.md"),
     "traffic": Topic("bytes and bandwidths, Perfetto, Chrome, torchfrtrace, simulators, diff", "trace-exports.md"),
     "ddp": Topic("every call that DDP makes", "ddp-story.md"),
@@ -109,8 +109,8 @@ def run(arguments: argparse.Namespace) -> int:
         return run_verb([name, "--help"])
     if name is not None and name not in known:
         meant = did_you_mean(name, [*known, *verbs])
-        raise UsageError(f"there is no topic {name!r}{meant}", "`lab help` lists topics, `lab --help` verbs")
-    lines = [f"  {one:<18}{topic.about}\n" for one, topic in known.items()]
+        raise UsageError(f"there is no topic {name!r}{meant}", "`lab help` lists topics, and `lab --help` lists verbs")
+    lines = [f"  {one:<21}{topic.about}\n" for one, topic in known.items()]
     how = "\n`lab help TOPIC` shows one, `lab help VERB` how a verb is used.\n"
     text = "".join(["topics:\n", *lines, how]) if name is None else text_of(known[name])
     style = style_for(sys.stdout)

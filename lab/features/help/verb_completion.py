@@ -1,4 +1,10 @@
-"""`lab completion`: print a shell's completion script, and the names that the script requests."""
+"""`lab completion`: print a shell's completion script, and the names that the script requests.
+
+Examples:
+  lab completion bash > ~/.local/share/bash-completion/completions/lab
+  lab completion zsh > ~/.zfunc/_lab        (with ~/.zfunc in fpath)
+  lab completion fish > ~/.config/fish/completions/lab.fish
+"""
 
 from __future__ import annotations
 
@@ -6,6 +12,7 @@ import argparse
 import re
 from collections.abc import Callable, Iterable, Mapping
 
+from lab.cli.arguments import help_in
 from lab.cli.call import Parser, load_verb
 from lab.cli.overview import list_all_verbs
 from lab.engine.ownership import default_name
@@ -47,10 +54,6 @@ NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
 
 
 SHELLS = ("bash", "zsh", "tcsh", "fish")
-_HOWTO = """examples:
-  lab completion bash > ~/.local/share/bash-completion/completions/lab
-  lab completion zsh > ~/.zfunc/_lab        (with ~/.zfunc in fpath)
-  lab completion fish > ~/.config/fish/completions/lab.fish"""
 _ASK = "lab completion --names {} 2>/dev/null"
 _FILES = {"bash": 'compgen -f -- "$1"; ', "zsh": "_files; "}
 """Kinds whose values can also be files."""
@@ -63,7 +66,7 @@ _AT_IS_PART_OF_A_WORD = "COMP_WORDBREAKS=${COMP_WORDBREAKS//@/}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _HOWTO
+    parser.epilog = help_in(__doc__)
     parser.add_argument("shell", choices=SHELLS, nargs="?", help="your shell")
     what = "print names for a completion script"
     parser.add_argument("--names", choices=list(NAMES), help=what)
@@ -81,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.shell not in shtab.SUPPORTED_SHELLS:
         problem = f"the installed package shtab does not support {arguments.shell}"
-        raise UsageError(problem, "install a later one")
+        raise UsageError(problem, "install a newer version of shtab")
     preamble = {
         shell: "\n".join(
             function.format(

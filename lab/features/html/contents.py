@@ -73,10 +73,9 @@ def link_citations(text: str, sources: list[Source]) -> Markup:
 
 
 def _read(record: Record, name: str) -> str:
-    try:
+    with suppress(OSError):
         return read_beginning(record.path, name)
-    except OSError:
-        return ""
+    return ""
 
 
 def _highlight_lines(name: str, text: str) -> list[Markup]:

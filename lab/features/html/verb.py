@@ -1,4 +1,8 @@
-"""`lab report`: write a run as one HTML file: verdict, pictures, timeline, traffic, logs; or a suite, or two runs."""
+"""`lab report`: write a run as one HTML file: verdict, pictures, timeline, traffic, logs; or a suite, or two runs.
+
+Example:
+  lab report --open              the latest run, in the browser
+"""
 
 from __future__ import annotations
 
@@ -9,17 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lab.cli.arguments import add_record, open_record, print_sanitized
+from lab.cli.arguments import add_record, help_in, open_record, print_sanitized
 from lab.cli.call import Command, Parser
 from lab.feature import find_view
 from lab.words import format_bytes, format_count
 
-_HOWTO = """example:
-  lab report --open              the latest run, in the browser"""
-
 
 def add_arguments(parser: Parser) -> None:
-    parser.epilog = _HOWTO
+    parser.epilog = help_in(__doc__)
     parser.add_argument(
         "--output",
         "-o",
@@ -28,7 +29,7 @@ def add_arguments(parser: Parser) -> None:
         help="file to write (default: report.html in the record; suite.html next to the records; diff.html in the "
         "record of RUN2)",
     )
-    parser.add_argument("--open", action="store_true", help="open it in the browser")
+    parser.add_argument("--open", action="store_true", help="open the report in the browser")
     add_record(parser)
 
 
@@ -85,7 +86,7 @@ def _run_and_report(arguments: argparse.Namespace, verb: Callable[[argparse.Name
         sys.stderr.write(f"  report: {report.path}{f' ({problem})' if problem else ''}\n")
     write_suite = find_view("suite")
     if with_suite and folders and write_suite:
-        sys.stderr.write(f"  all of them: {write_suite(find_suite(str(folders[0]))).path}\n")
+        sys.stderr.write(f"  all runs: {write_suite(find_suite(str(folders[0]))).path}\n")
     return code
 
 

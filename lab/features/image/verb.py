@@ -1,4 +1,13 @@
-"""`lab image`: build the image of the nodes, or one with packages; list and remove images with packages."""
+"""`lab image`: build the image of the nodes, or one with packages; list and remove images with packages.
+
+Examples:
+  lab image build                                     the image of the nodes, from the lab's Dockerfile
+  lab image build --requirements requirements.txt     add packages to it, as `lab up --requirements` does
+  lab image list                                      images and environments with packages
+  lab image prune                                     remove images and environments that no cluster uses
+
+The local engine has no images: it installs packages into a virtual environment.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +18,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import Progress, print_answer
 from lab.engine.docker.image import DEFAULT_IMAGE
 from lab.engine.packages import PackageStore, Prepared, package_store
 from lab.engine.protocol import ImageStore
@@ -19,18 +27,11 @@ from lab.report.style import Style
 from lab.report.table import table_text
 from lab.words import format_bytes
 
-_HOWTO = """examples:
-  lab image build                                     the image of the nodes, from the lab's Dockerfile
-  lab image build --requirements requirements.txt     add packages to it, as `lab up --requirements` does
-  lab image list                                      images and environments with packages
-  lab image prune                                     remove images and environments that no cluster uses
-
-The local engine has no images: it installs packages into a virtual environment."""
 _OF_THE_NODE_IMAGE = ("base", "build_base", "wheels", "torch", "index_url", "extra_index_url")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _HOWTO
+    parser.epilog = shared.help_in(__doc__)
     actions = parser.add_subparsers(dest="action", required=True, metavar="build | list | prune")
     build = actions.add_parser("build", help="build the image of the nodes, or one with packages")
     build.add_argument("--base", help="image to build on, with Python >= 3.9 (default: a slim Python image)")
@@ -66,11 +67,9 @@ def _build(arguments: argparse.Namespace) -> int:
         hint = "add --requirements to create a virtual environment"
         raise UsageError(f"the {arguments.engine} engine has no images", hint)
     if arguments.image:
-        raise UsageError(
-            "--image is the image that --requirements extends", "name a base of the node image with --base"
-        )
+        raise UsageError("--image needs --requirements, which extends it", "name a base of the node image with --base")
     context = plan_build(**{name: getattr(arguments, name) for name in _OF_THE_NODE_IMAGE})
-    with Progress(quiet=arguments.json) as progress:
+    with shared.Progress(quiet=arguments.json) as progress:
         info = build_image(Connection(), context, progress.announce, tag=arguments.tag, no_cache=arguments.no_cache)
     print(json.dumps(asdict(info), default=str) if arguments.json else f"built {arguments.tag}")
     return 0
@@ -84,7 +83,7 @@ def _build_packages(arguments: argparse.Namespace) -> int:
             "run `lab image build` with those first, then `lab image build --requirements FILE`",
         )
     engine, why = select_engine(arguments.engine)
-    with Progress(quiet=arguments.json) as progress:
+    with shared.Progress(quiet=arguments.json) as progress:
         if why:
             progress.announce(why)
         made = package_store(engine).prepare(
@@ -117,13 +116,13 @@ def _list(arguments: argparse.Namespace) -> int:
         ]
         return table_text(["name", "engine", "based on", "size", "requirements"], rows, style)
 
-    return print_answer(arguments, lambda: list(map(asdict, prepared)), table)
+    return shared.print_answer(arguments, lambda: list(map(asdict, prepared)), table)
 
 
 def _prune(arguments: argparse.Namespace) -> int:
     done = [(one, store.discard(one)) for store, one in _prepared(arguments)]
     lines = [f"{one.name} stays: {why}" if why else f"removed {one.name}" for one, why in done]
-    return print_answer(
+    return shared.print_answer(
         arguments,
         lambda: [{**asdict(one), "stays": why} for one, why in done],
         lambda _: "\n".join(lines) or "nothing to remove",

@@ -13,7 +13,6 @@ from lab.run.options import SELDOM_S, Stdin
 from lab.words import name_ranks
 
 if TYPE_CHECKING:
-    from lab.node.messages import wire
     from lab.plan.plan import Plan
     from lab.run.agent_channels import AgentChannels
     from lab.run.collect import Observer
@@ -116,7 +115,7 @@ def choose_stdin(plan: Plan, observer: Observer, *, fed: bool) -> Stdin | None:
     """
     if fed:
         if not plan.ranks_planned:
-            raise UsageError(f"with the launcher {plan.launcher.name}, rank 0 cannot read the standard input")
+            raise UsageError(f"with the launcher {plan.launcher.name}, rank 0 cannot read standard input")
         return FedStdin(plan)
     keyboard = Keyboard.find() if plan.interactive is None else Keyboard.require()
     return Terminal(plan, keyboard, observer) if keyboard is not None else None
@@ -141,7 +140,7 @@ class FedStdin(Stdin):
         self._agents = agents
         agents.add_reader(self._fd, self._read)
 
-    def handle_message(self, message: wire.Message) -> None:
+    def handle_message(self, message: messages.Message) -> None:
         """Read again once the rank has read everything; stop if it no longer reads."""
         if isinstance(message, messages.InputDelivered) and self._agents is not None:
             self._underway -= message.bytes
@@ -227,7 +226,7 @@ class Terminal(Stdin):
             self._attach(agents, self._has)
             self._observer.terminal(self._has, f"{self._name(self._has)} has the terminal; {_HOW_TO_END}", raw=True)
 
-    def handle_message(self, message: wire.Message) -> None:
+    def handle_message(self, message: messages.Message) -> None:
         """Handle the request of a rank, its release of the terminal, or its end."""
         if isinstance(message, messages.Breakpoint):
             if self.kind(message.rank) == messages.ON_REQUEST and message.rank not in self._over:

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -233,10 +234,9 @@ def _equals_choice(choice: str, value: Any) -> bool:
     """Return whether a choice denotes a value, as JSON or as text."""
     if isinstance(value, str):
         return choice == value
-    try:
+    with suppress(ValueError, RecursionError):
         return bool(json.loads(choice) == value)
-    except (ValueError, RecursionError):
-        return False
+    return False
 
 
 def _parse_number(literal: str) -> Fraction | None:
@@ -244,10 +244,9 @@ def _parse_number(literal: str) -> Fraction | None:
         return None
     from fractions import Fraction  # imported here because a run asks no question
 
-    try:
+    with suppress(ZeroDivisionError):
         return Fraction(literal.replace(" ", ""))
-    except ZeroDivisionError:
-        return None
+    return None
 
 
 class Prediction(Frozen):

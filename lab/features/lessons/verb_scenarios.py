@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import print_answer
 from lab.errors import ScenarioError, UsageError
 from lab.feature import find_hook
 from lab.features.lessons.question import scenario_question
@@ -51,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"A name in the list is a lesson: `lab learn NAME`, `lab run {SIGN}NAME`, `lab new --from NAME`"
     about = "folder of scenarios (default: scenarios, and the lessons that come with the lab)"
     parser.add_argument("folder", type=Path, nargs="?", help=about)
-    about = "show which of them can run on a backend, and why the others cannot: gloo, mpi, nccl"
+    about = "show which scenarios can run on this backend, and why others cannot: gloo, mpi, or nccl"
     shared.add_options(parser, "--backend", help=about)
     shared.add_options(parser, "--json")
 
@@ -61,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     backend = check_backend(arguments.backend) if arguments.backend is not None else None
     folder = arguments.folder or library_folder()
     if not folder.is_dir():
-        raise UsageError(f"there is no folder {folder}", "name one, or none for the lessons that come with the lab")
+        raise UsageError(f"there is no folder {folder}", "name an existing one, or none for the lab's own lessons")
     if arguments.folder:
         paths = find_scenarios([folder])
     else:  # those of the current folder first, then the lab's lessons in the order of the learning path
@@ -75,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         except ScenarioError as error:
             rows.append({"path": str(path), "name": "", "error": error.message})
     rows.sort(key=lambda row: row["error"] != "")
-    print_answer(arguments, lambda: rows, lambda style: _scenarios_text(rows, backend, style))
+    shared.print_answer(arguments, lambda: rows, lambda style: _scenarios_text(rows, backend, style))
     return 2 if any(row["error"] for row in rows) else 0
 
 

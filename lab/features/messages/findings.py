@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from lab.diagnosis import ends
 from lab.diagnosis import finding as f
-from lab.diagnosis.ends import Wait, Waiting
 from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, find_majority
 from lab.diagnosis.wording import describe_activities, describe_wait, render_lines, render_ring, render_waited
 from lab.features.mismatches.findings import find_due_call, find_skipped_calls
@@ -73,7 +72,7 @@ class UnmatchedMessage(Finding):
         if self.how == "passing_by":
             return _passing_by(self, *self.waits[:2])
         if self.how == "other_peers":
-            other = f"rank {self.waits[1].rank} in {describe_wait(self.waits[1])}{render_waited(self.waited_s, ', {}')}"
+            other = f"rank {self.waits[1].rank} in {describe_wait(self.waits[1])}{took}"
             return f"{head}, and {other}: no call matches either message{f'; {did}' if did else ''}"
         verb, who = "never received it", "nobody" if first.peer is None else f"rank {first.peer}"
         if first.direction == "from":
@@ -86,13 +85,13 @@ class UnmatchedMessage(Finding):
         return f"{head}{took}, and {who} {verb}: {did}", left
 
 
-def find_stand_off(run: Waiting) -> list[Finding]:
+def find_stand_off(run: ends.Waiting) -> list[Finding]:
     """Return messages that cannot arrive, or the one rank that left its loop and closed a ring."""
     messages = _Messages(*run)
     return messages.unmatched() or [*filter(None, [messages.find_leaving_rank(ends.find_cycle(run.waits))])]
 
 
-class _Messages(Waiting):
+class _Messages(ends.Waiting):
     """Creates these findings."""
 
     def find_leaving_rank(self, ring: Sequence[int]) -> Finding | None:
@@ -124,7 +123,7 @@ class _Messages(Waiting):
             seconds=ends.waited_s(self.evidence, [wait]),
         )
 
-    def _left_half_way(self, wait: Wait) -> Call | None:
+    def _left_half_way(self, wait: ends.Wait) -> Call | None:
         """Return the call that a rank's loop made next a round before, if the rank now waits in something else."""
         calls = self.evidence.calls(wait.rank)
         position = next(n for n, call in enumerate(calls) if call is wait.call)
@@ -151,7 +150,7 @@ class _Messages(Waiting):
             if rank in explained or peer in explained:
                 continue
             back = [one for one in pending if waits[one].on == (rank,) and waits[one].call.operation.sends != sends]
-            ours: tuple[Wait, ...] = (wait,)
+            ours: tuple[ends.Wait, ...] = (wait,)
             if len(wait.on) == 1 and peer not in self.evidence.ranks:
                 findings.append(self._unmatched("no_such_rank", ours, (rank,), last_rank=max(self.evidence.ranks)))
             elif other is not None and peer in back:
@@ -182,13 +181,13 @@ class _Messages(Waiting):
                 todo += [(after, mixed or not self.waits[one].step.message) for after in self.waits[one].on]
         return False
 
-    def _passing_by(self, ours: tuple[Wait, ...]) -> Finding:
+    def _passing_by(self, ours: tuple[ends.Wait, ...]) -> Finding:
         """Return a finding on a send and a receive of two ranks that address each other with other tags or groups."""
         differ = len({one.call.group for one in ours}) > 1
         calls = tuple(ends.call_facts(one.call, one.step, one.step.group.title if differ else "") for one in ours)
         return self._unmatched("passing_by", ours, waits=calls, waited_s=ends.waited_s(self.evidence, ours))
 
-    def _nobody_there(self, wait: Wait) -> Finding:
+    def _nobody_there(self, wait: ends.Wait) -> Finding:
         """Return a finding on a message whose other end waits in something else."""
         source, destination = wait.step.source, wait.step.destination  # one of them may be any rank
         came = [step for step in self.evidence.steps if step.state == "completed" and step.message]
@@ -204,7 +203,7 @@ class _Messages(Waiting):
             facts |= {"lines": lines, "left_out": left, "left_next": is_next}
         return self._unmatched("nobody_there", ours, ranks, **facts)
 
-    def _left_out(self, wait: Wait) -> tuple[f.CallFacts | None, bool]:
+    def _left_out(self, wait: ends.Wait) -> tuple[f.CallFacts | None, bool]:
         """Return the call that the other end of a message skipped, and whether its loop would have made it next.
 
         Otherwise it skipped the call once and continued with the next one. None if it skipped nothing.
@@ -220,7 +219,7 @@ class _Messages(Waiting):
         once = [calls[position] for position in find_skipped_calls(beats) if answers[position]]
         return (ends.call_facts(once[0], wait.step), False) if len(once) == 1 else (None, False)
 
-    def _neighbour(self, wait: Wait) -> Finding | None:
+    def _neighbour(self, wait: ends.Wait) -> Finding | None:
         """Return a finding on a rank that addresses another neighbor than the others at the same line.
 
         With three or more ranks, most address the rank at the same distance from their own.
@@ -239,7 +238,7 @@ class _Messages(Waiting):
         others = tuple(rank for rank in meant if rank != wait.rank)
         return self._unmatched("neighbour", (wait,), deviating, usual_distance=usual, group_size=size, alike=others)
 
-    def _unmatched(self, how: _How, ours: tuple[Wait, ...], ranks: tuple[int, ...] = (), **facts: Any) -> Finding:
+    def _unmatched(self, how: _How, ours: tuple[ends.Wait, ...], ranks: tuple[int, ...] = (), **facts: Any) -> Finding:
         common: dict[str, Any] = {
             "waits": tuple(wait.facts for wait in ours),
             "waited_s": ends.waited_s(self.evidence, ours[:1]),
@@ -271,4 +270,4 @@ def _passing_by(facts: UnmatchedMessage, send: f.CallFacts, receive: f.CallFacts
 
     differ = join_words([*(["tags"] if tags else []), *(["groups"] if groups else [])])
     both = f"{does(send, 'sends to', receive.rank)}, and {does(receive, 'receives from', send.rank)}"
-    return f"{both}: the {differ} differ, so both wait{render_waited(facts.waited_s, ', {} by now')}"
+    return f"{both}: the {differ} differ, so both wait{render_waited(facts.waited_s, ', for {} now')}"

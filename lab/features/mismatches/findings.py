@@ -14,7 +14,6 @@ from typing import NamedTuple
 from lab.diagnosis import finding as f
 from lab.diagnosis.ends import lines_of, of_step
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, group_ranks
 from lab.diagnosis.wording import render_lines, render_repeats, render_unexpected
 from lab.feature import find_hook
 from lab.trace.clashes import Clash, Misfit, find_clashes
@@ -23,10 +22,10 @@ from lab.trace.steps import Step
 from lab.words import capitalize_first, format_count, format_duration, join_words, name_ranks
 
 
-class Mismatch(Finding):
+class Mismatch(f.Finding):
     """Ranks that called different operations where all had to call the same one."""
 
-    kind: Kind = FindingKind.MISMATCH
+    kind: f.Kind = f.FindingKind.MISMATCH
     number: int | None
     """Number of the call in its group."""
     group: str = ""
@@ -41,7 +40,7 @@ class Mismatch(Finding):
     """In how many other steps the same happened."""
     stuck_s: float | None = None
 
-    def render(self) -> Words:
+    def render(self) -> f.Words:
         """Say who called what."""
         number = f"call #{self.number}" + (f" of {self.group}" if self.group else "")
         deviating, others = _by_side(self.deviating_sides, "called"), _by_side(self.sides, "called")
@@ -54,7 +53,7 @@ class Mismatch(Finding):
         return head, why, render_repeats(self.again), _stuck(self.stuck_s)
 
 
-class Unequal(Finding):
+class Unequal(f.Finding):
     """Ranks that called the same operation with arguments that do not fit together."""
 
     sides: tuple[f.Side, ...]
@@ -68,9 +67,9 @@ class Unequal(Finding):
     """In how many other steps the same happened."""
     stuck_s: float | None = None
 
-    def render(self) -> Words:
+    def render(self) -> f.Words:
         """Say who passed what, and its effect."""
-        verb = {"root": "named", "reduce_op": "reduced by"}.get(self.kind.value, "brought")
+        verb = {"root": "named", "reduce_op": "reduced by"}.get(self.kind.value, "passed")
         sides, lines = _by_side(self.sides, verb), join_words(self.at)
         head = f"{join_words(sides[1:])}, but {sides[0]}" if self.ranks else f"ranks do not agree: {'; '.join(sides)}"
         head = f"in {self.step} {_misfits(self.misfits) or head}{f' ({lines})' if lines else ''}"
@@ -81,10 +80,10 @@ class Unequal(Finding):
         return head, unexpected, render_repeats(self.again), _stuck(self.stuck_s)
 
 
-class Slipped(Finding):
+class Slipped(f.Finding):
     """Ranks that skipped calls of the others, or made extra ones."""
 
-    kind: Kind = FindingKind.SLIPPED
+    kind: f.Kind = f.FindingKind.SLIPPED
     calls: int
     """How many calls they skipped; a negative number counts extra calls."""
     call: f.CallFacts
@@ -94,7 +93,7 @@ class Slipped(Finding):
     met_off: str = ""
     """The first step in which they met the others with a wrong call."""
 
-    def render(self) -> Words:
+    def render(self) -> f.Words:
         """Name the ranks that skipped or repeated calls."""
         count, common = abs(self.calls), name_ranks(self.others)
         number = "one call" if count == 1 else format_count(count, "call")
@@ -106,25 +105,25 @@ class Slipped(Finding):
             did, where = f"called {calls} one time more than {common}", "behind"
         turn = f" in round {self.turn}" if self.turn else ""
         head = f"{name_ranks(self.ranks)} {are} {number} {where} {common}:{turn} {it} {did}"
-        shifted = f"From {self.met_off} on, each of their calls matched a wrong one, {number} away."
+        shifted = f"From {self.met_off} on, each of their calls met the wrong call of the others, {number} away."
         return head, shifted if self.met_off else ""
 
 
-def find_disagreements(evidence: Evidence) -> list[Finding]:
+def find_disagreements(evidence: Evidence) -> list[f.Finding]:
     """Return what ranks called differently, each kind and location once; steps that never ended come first."""
     by_location: dict[tuple[str, tuple[str, ...]], list[tuple[Step, Mismatch | Unequal]]] = {}
     for clash in find_clashes(evidence.steps):
-        finding = _mismatch(clash, evidence) if clash.kind == FindingKind.MISMATCH.value else _unequal(clash)
+        finding = _mismatch(clash, evidence) if clash.kind == f.FindingKind.MISMATCH.value else _unequal(clash)
         by_location.setdefault((finding.kind, finding.lines), []).append((clash.step, finding))
     groups = sorted(by_location.values(), key=lambda group: all(step.state == "completed" for step, _ in group))
     clashing = [_waiting(*group[0], len(group) - 1, evidence) for group in groups]
     skipped, turns = find_offset_ranks(evidence), {step.title: step.number for step in evidence.steps}
-    first = min((turns[finding.step] for finding in clashing if finding.kind is FindingKind.MISMATCH), default=0)
+    first = min((turns[finding.step] for finding in clashing if finding.kind is f.FindingKind.MISMATCH), default=0)
     before = [finding for finding in skipped if turns.get(finding.step, first) < first]
     return [*before, *clashing, *(finding for finding in skipped if finding not in before)]
 
 
-def _waiting(step: Step, finding: Mismatch | Unequal, again: int, evidence: Evidence) -> Finding:
+def _waiting(step: Step, finding: Mismatch | Unequal, again: int, evidence: Evidence) -> f.Finding:
     """Add to a finding how often it occurred, and how long ranks had waited in its step when the run was over."""
     stopped = {rank for rank, facts in evidence.ranks.items() if facts.stopped}
     since = [call.begin for call in step.calls.values() if call.state == "unfinished" and call.rank in stopped]
@@ -168,7 +167,7 @@ def _unequal(clash: Clash) -> Unequal:
     check_results = find_hook("check_results") if clash.comparable else None
     elements = check_results(step) if check_results else []
     return Unequal(
-        kind=FindingKind(clash.kind),
+        kind=f.FindingKind(clash.kind),
         sides=tuple(f.Side(ranks=tuple(ranks), what=what) for what, ranks in clash.sides),
         misfits=clash.misfits,
         at=lines_of(step.calls[rank] for rank in deviating or sorted(step.calls)),
@@ -271,7 +270,7 @@ class _Offset(NamedTuple):
     """How many calls it skipped; a negative number counts extra calls."""
 
 
-def find_offset_ranks(evidence: Evidence) -> list[Finding]:
+def find_offset_ranks(evidence: Evidence) -> list[f.Finding]:
     """Return ranks that skipped calls of the others or made extra ones, in each group with a step that never ended.
 
     If no group shows it, compare all calls: a step may hang in another group than the one with the skipped call.
@@ -292,14 +291,14 @@ def find_offset_ranks(evidence: Evidence) -> list[Finding]:
 
 def _find_offsets(
     evidence: Evidence, calls: Mapping[int, list[Call]], done: Mapping[int, list[Beat]], *, anywhere: bool = False
-) -> list[Finding]:
+) -> list[f.Finding]:
     common = _in_step(done)
     deviating = [rank for rank in done if rank not in common]
     if not common or not deviating or (anywhere and len(deviating) != 1):
         return []
     longest = max(common, key=lambda rank: len(done[rank]))
     offsets = {rank: offset for rank in deviating if (offset := _find_offset(done[rank], done[longest])) is not None}
-    alike = group_ranks(
+    alike = f.group_ranks(
         {one: (offset, done[longest if offset.calls > 0 else one][offset.at]) for one, offset in offsets.items()}
     )
     return [
@@ -343,7 +342,7 @@ def _slipped(
     theirs: list[Call],
     mine: list[Call],
     body: Sequence[Beat],
-) -> Finding:
+) -> f.Finding:
     """Return a finding on skipped or extra calls.
 
     Args:
@@ -381,10 +380,10 @@ def _stuck(seconds: float | None) -> str:
 
 
 def _misfits(misfits: Sequence[Misfit]) -> str:
-    """Return `rank 0 gives rank 1 2 rows, but rank 1 has space for 1`, for the first misfits of splits."""
+    """Return `rank 0 sends 2 rows to rank 1, but rank 1 has space for 1`, for the first misfits."""
     shown = "; ".join(
-        f"rank {one.giver} gives {f'rank {one.taker}' if one.taker != one.giver else 'itself'} "
-        f"{format_count(one.rows, 'row')}, but {f'rank {one.taker}' if one.taker != one.giver else 'it'} has space "
+        f"rank {one.giver} sends {format_count(one.rows, 'row')} to "
+        f"{f'rank {one.taker}, but rank {one.taker}' if one.taker != one.giver else 'itself, but it'} has space "
         f"for {one.expected_rows}"
         for one in misfits[:_MOST_MISFITS]
     )

@@ -1,4 +1,4 @@
-"""Scripts that named another backend than the run's, and the backend that their groups got."""
+"""Scripts that named another backend or address than the run's, and what their groups got."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ class BackendKind(Kind):
     """The kinds of findings of this feature."""
 
     BACKEND = "backend", 8
+    ADDRESS = "address", 8
 
 
 class BackendNamed(Finding):
-    """A backend that a script named, other than the run's, and what happened to it."""
+    """A backend or address that a script named, other than the run's, and what happened to it."""
 
     kind: Kind = BackendKind.BACKEND
     named: str
@@ -30,7 +31,7 @@ class BackendNamed(Finding):
     at: tuple[str, ...] = ()
 
     def render(self) -> Words:
-        """Render which ranks named it, and which backend the groups got."""
+        """Render which ranks named it, and what the groups got."""
         where = render_lines(clip_end(line, _LONGEST_BACKEND) for line in self.at)
         who = f"{name_ranks(self.others)} named {clip_end(self.named, _LONGEST_BACKEND)}{where}"
         if self.instead:
@@ -39,17 +40,24 @@ class BackendNamed(Finding):
 
 
 def explain_backends(run: Explained) -> list[Finding]:
-    """Return a finding for each backend that scripts named and the run does not have."""
+    """Return a finding for each backend or address that scripts named and the run does not have."""
     return find_named_backends(run.evidence.facts.named)
 
 
 def find_named_backends(named: Sequence[Named]) -> list[Finding]:
-    """Return a finding for each backend that scripts named and the run does not have, and what happened to it."""
+    """Return a finding for each backend or address that scripts named and the run does not have."""
     alike = group_pairs(((one.named, one.backend, one.instead), one) for one in named)
     findings = list[Finding]()
     for (name, backend, instead), ones in alike.items():
-        others, lines = tuple(sorted({one.rank for one in ones})), tuple(one.at for one in ones)
-        findings.append(
-            BackendNamed(lines=lines, named=name, backend=backend, instead=instead, at=lines, others=others)
+        lines = tuple(one.at for one in ones)
+        finding = BackendNamed(
+            kind=BackendKind.ADDRESS if "://" in name else BackendKind.BACKEND,
+            others=tuple(sorted({one.rank for one in ones})),
+            lines=lines,
+            named=name,
+            backend=backend,
+            instead=instead,
+            at=lines,
         )
+        findings.append(finding)
     return findings

@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Callable
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import open_record, print_answer, write_text
 from lab.cli.call import Parser
 from lab.cli.cmd_show import is_traced, read_steps
 
@@ -27,13 +26,13 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     from lab.features.network_model.model import network_json, network_svg, network_text, pace_of
     from lab.features.records.records import earlier_records
 
-    record = open_record(arguments)
+    record = shared.open_record(arguments)
     records = earlier_records(record.run, record.path.parent) if record.run_of_attempt is None else [record]
     traced = [one for one in records if is_traced(one)] or [record]
     paces = {one.run: pace_of(*read_steps(one)) for one in traced}
     if arguments.svg is not None:
-        write_text(arguments.svg, network_svg(paces))
-    return print_answer(
+        shared.write_text(arguments.svg, network_svg(paces))
+    return shared.print_answer(
         arguments,
         lambda: network_json(paces),
         lambda style: f"wrote {arguments.svg}" if arguments.svg is not None else network_text(paces, style),

@@ -21,22 +21,19 @@ def main() -> None:
     """Print the description."""
     version = "{}.{}".format(*sys.version_info)
     packages = sys.argv[1:]  # folders of packages that this interpreter does not search
-    print(
-        json.dumps(
-            {
-                "executable": sys.executable,
-                "python": version,
-                "abi": f"cp{version.replace('.', '')}{getattr(sys, 'abiflags', '')}",
-                "platforms": _platforms(),
-                "markers": _markers(version),
-                "folders": _package_folders(),
-                "modules": _modules(),
-                "programs": _programs([sysconfig.get_path("scripts"), os.path.dirname(sys.executable)]),
-                "system_programs": _programs(os.environ.get("PATH", os.defpath).split(os.pathsep)),
-                "has": _has([*sys.path, *(path for pattern in packages for path in glob.glob(pattern))]),
-            }
-        )
-    )
+    found = {
+        "executable": sys.executable,
+        "python": version,
+        "abi": f"cp{version.replace('.', '')}{getattr(sys, 'abiflags', '')}",
+        "platforms": _platforms(),
+        "markers": _markers(version),
+        "folders": _package_folders(),
+        "modules": _modules(),
+        "programs": _programs([sysconfig.get_path("scripts"), os.path.dirname(sys.executable)]),
+        "system_programs": _programs(os.environ.get("PATH", os.defpath).split(os.pathsep)),
+        "has": _has([*sys.path, *(path for pattern in packages for path in glob.glob(pattern))]),
+    }
+    print(json.dumps(found))
 
 
 def _platforms() -> "list[str]":

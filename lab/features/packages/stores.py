@@ -7,7 +7,6 @@ incomplete, and is built again.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -16,7 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from lab.engine import ownership as label
 from lab.engine.agent_holder import read_description
@@ -45,6 +44,7 @@ from lab.node.files import remove_tree
 from lab.node.recorder.build import cache_folder
 from lab.plan.cluster import ClusterInfo
 from lab.polling import poll_until
+from lab.run.lock import try_lock
 from lab.words import format_bytes, format_duration, format_limit
 
 REPOSITORY = "lab-packages"
@@ -229,7 +229,7 @@ class EnvironmentPackages(_Store):
         """Return the folder of the environment, whether it exists or not."""
         if image is not None:
             raise ClusterUnfit(
-                f"the {self._engine.name} engine adds no packages to images, so not to {image}", "remove the image"
+                f"the {self._engine.name} engine cannot add packages to the image {image}", "leave the image out"
             )
         folders = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
         folders = [folder for folder in folders if os.path.isdir(folder)]
@@ -334,7 +334,7 @@ def key_of(base: str, requirements: Sequence[str]) -> str:
                 while piece := file.read(1 << 20):
                     digest.update(piece)
         except OSError as error:
-            raise ClusterUnfit(f"cannot read the wheel {path}: {error.strerror}") from error
+            raise ClusterUnfit(f"cannot read the wheel {path}: {error.strerror}", "name a readable wheel") from error
     return digest.hexdigest()[:16]
 
 
@@ -356,14 +356,14 @@ def lock_preparation(name: str, announce: Announce) -> Iterator[Path]:
     except OSError as error:
         raise _cannot_write(error) from error
     with lock:
-        if not _lock(lock):
-            announce("packages: waiting for another command that prepares them")
-            if not poll_until(lambda: _lock(lock), _WAIT_S, _POLL_S):
+        if not try_lock(lock):
+            announce("packages: waiting for another command, which prepares the same ones")
+            if not poll_until(lambda: try_lock(lock), _WAIT_S, _POLL_S):
                 waited = format_duration(_WAIT_S)
-                raise ClusterError(f"another command has been preparing these packages for {waited}")
+                raise ClusterError(f"another command has prepared these packages for {waited}", "wait, or stop it")
         for left in work.iterdir():  # of commands that were killed
             with (locks / left.name).open("ab") as other:
-                if left.name == key or _lock(other):
+                if left.name == key or try_lock(other):
                     remove_tree(left)
         folder = work / key
         folder.mkdir(mode=0o700)
@@ -371,14 +371,6 @@ def lock_preparation(name: str, announce: Announce) -> Iterator[Path]:
             yield folder
         finally:
             remove_tree(folder)
-
-
-def _lock(lock: IO[bytes]) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _cannot_write(error: OSError) -> ClusterError:

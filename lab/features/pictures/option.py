@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Callable
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import open_record, print_answer, write_text
 from lab.cli.call import Parser
 from lab.cli.cmd_show import read_steps
 from lab.errors import UsageError
@@ -28,7 +27,7 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     from lab.features.pictures.model import picture_of, unrecorded_ranks
     from lab.features.pictures.text import picture_text
 
-    record = open_record(arguments)
+    record = shared.open_record(arguments)
     trace, steps = read_steps(record)
     if number > len(steps):
         allowed = f"allowed: 1 to {len(steps)}" if steps else "the record has no collective and no message"
@@ -37,6 +36,6 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     if svg is not None:
         from lab.features.pictures.svg import svg_of
 
-        write_text(svg, svg_of(picture, standalone=True))
-        return print_answer(arguments, picture.to_json, lambda _: f"wrote {svg}")
-    return print_answer(arguments, picture.to_json, lambda style: picture_text(picture, style, len(steps)))
+        shared.write_text(svg, svg_of(picture, standalone=True))
+        return shared.print_answer(arguments, picture.to_json, lambda _: f"wrote {svg}")
+    return shared.print_answer(arguments, picture.to_json, lambda style: picture_text(picture, style, len(steps)))

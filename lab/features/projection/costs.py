@@ -162,7 +162,7 @@ def list_choices(library: str, pattern: Pattern, layout: Layout) -> dict[str, Fo
 
 MEASURED = "measured"
 ALPHA_S: Mapping[str, float] = {"lan-100g": 10e-6, "lan-400g": 10e-6}
-"""Seconds per round on networks whose cards bypass the kernel; see docs/projection.md for the source."""
+"""Seconds per round on networks whose cards bypass the kernel; see docs/projection-model.md for the source."""
 _ALPHA_OF_TCP_S = 50e-6
 """For all other networks; the delay of the profile is added."""
 _BETWEEN = 0.1

@@ -397,7 +397,7 @@ def schedule_of(program: Program) -> tuple[str, int]:
             return schedule, batches
     raise LabError(
         "cannot project this run: the order of its ranks' messages is neither 1F1B nor GPipe",
-        "the lab can add stages to a pipeline whose stages wait for each message where they need it, with recv",
+        "the lab can add stages only if each stage waits for its messages in recv, where it needs them",
     )
 
 

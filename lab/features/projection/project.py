@@ -1,4 +1,13 @@
-"""`lab project`: the time of a training step of a recorded run on larger worlds and over other networks."""
+"""`lab project`: the time of a training step of a recorded run on larger worlds and over other networks.
+
+Examples:
+  lab project --ranks 8,16                                the latest run, on larger worlds of the same kind
+  lab project RUN --ranks 8,64,512,4096 --network lan-100g,racks=16
+  lab project RUN-OF-2 RUN-OF-4 --ranks 8 --svg steps.svg  fitted to both
+
+--network NAME[,racks=N][,rate=100gbit][,between=10gbit][,alpha=10us]: a profile of `network:` and changes to it.
+`measured`: the network and the cores of the record. docs/projection.md lists the assumptions and their errors.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +27,6 @@ from lab.features.network_model.model import Line, line_through
 from lab.features.projection import costs
 from lab.features.projection import program as training
 from lab.features.projection.cores import ThreadTime, cores_of
-from lab.features.projection.costs import Cost, Layout, Pattern, Target, pattern_of
 from lab.features.projection.replay import Clock, Machine, Work, Working, World, machine_of, replay_world
 from lab.features.stragglers.timing import Span
 from lab.features.timeline.svg import Plot, Shapes, draw_text, render_sheet
@@ -64,7 +72,7 @@ class Sample:
     count: int
     each: tuple[float, ...]
     """Durations of those calls that are in the steps of the program."""
-    cost: Cost
+    cost: costs.Cost
     """The rounds and bytes of each call."""
 
 
@@ -89,10 +97,10 @@ class Fit(NamedTuple):
         return tuple(each / expected_s for sample, expected_s in times for each in sample.each if expected_s > 0)
 
 
-def recorded_cost(op: str, ranks: int, size: float, library: str) -> tuple[str, Cost]:
+def recorded_cost(op: str, ranks: int, size: float, library: str) -> tuple[str, costs.Cost]:
     """Return the algorithm that the library uses on the recorded layout, and the cost of a call."""
-    layout = Layout(ranks)
-    name, formula = next(iter(costs.list_choices(library, pattern_of(get_operation(op)), layout).items()))
+    layout = costs.Layout(ranks)
+    name, formula = next(iter(costs.list_choices(library, costs.pattern_of(get_operation(op)), layout).items()))
     return name, formula(layout, size)
 
 
@@ -148,7 +156,7 @@ def _fit_all(samples: Iterable[Sample], library: str, crowded: bool) -> dict[str
 def _separate_costs(samples: Sequence[Sample]) -> bool:
     """Return whether bytes per round differ enough between samples to separate alpha from bandwidth."""
     amounts = [sample.cost.bytes / sample.cost.rounds for sample in samples if sample.cost.rounds]
-    return max(amounts) > 1.5 * min(amounts) or pattern_of(get_operation(samples[0].op)) is Pattern.BARRIER
+    return max(amounts) > 1.5 * min(amounts) or costs.pattern_of(get_operation(samples[0].op)) is costs.Pattern.BARRIER
 
 
 # -- the source of a projection
@@ -207,7 +215,7 @@ def source_of(run: str, trace: Trace) -> Source:
     if program is None:
         raise LabError(
             f"{cannot}: it has no two complete training steps with the same calls on all ranks",
-            "steps count after the first step of the optimizer: run at least three steps, better ten",
+            "steps count after the first step of the optimizer: run at least three steps, preferably ten",
         )
     if not program.transfers:
         raise LabError(
@@ -314,7 +322,7 @@ class Projection:
 def project_run(
     sources: Sequence[Source],
     ranks: Sequence[int] | None,
-    target: Target | None,
+    target: costs.Target | None,
     library: str | None = None,
     others: float | None = None,
 ) -> Projection:
@@ -328,7 +336,7 @@ def project_run(
         others: Other programs that want a core on the recorded machine; None: as many as recorded.
 
     Raises:
-        LabError: The runs are not of one training, or cannot be projected to such a world.
+        LabError: The runs are not of the same training, or cannot be projected to such a world.
     """
     sources = sorted(sources, key=lambda source: source.program.ranks)
     base = sources[-1]
@@ -336,8 +344,8 @@ def project_run(
     for source in sources:
         if (ops_of_source := {transfer.op for transfer in source.program.transfers.values()}) != ops:
             raise LabError(
-                f"runs {source.run} and {base.run} are not of one training: in a step, the first calls "
-                f"{', '.join(sorted(ops_of_source))}, the second {', '.join(sorted(ops))}",
+                f"runs {source.run} and {base.run} are not of the same training: a step of the first calls "
+                f"{', '.join(sorted(ops_of_source))}, a step of the second {', '.join(sorted(ops))}",
                 "name runs of the same script with different numbers of ranks",
             )
     growth = base.growth
@@ -352,7 +360,7 @@ def project_run(
             allowed = f"multiples of {growth.replica}" if growth.replica > 1 else "2 and more"
             raise LabError(
                 f"cannot project run {base.run} to {size:,} ranks; allowed: {allowed}, up to {growth.most:,}",
-                f"{format_count(growth.replica, 'rank')} hold a copy of the model together"
+                f"{format_count(growth.replica, 'rank')} together hold one copy of the model"
                 if growth.replica > 1
                 else "",
             )
@@ -386,7 +394,7 @@ def _machines(sources: Sequence[Source], others: float | None) -> list[Machine]:
 class _Network(NamedTuple):
     """The duration of transfers, as measured or as a network profile predicts it."""
 
-    target: Target | None
+    target: costs.Target | None
     library: str
     recorded: str
     """The library of the record."""
@@ -410,8 +418,8 @@ class _Network(NamedTuple):
         """Return the duration and the algorithm of a call: the fastest that its library has."""
         if self.target is None:
             return self.recorded_call(op, ranks, size)
-        layout = Layout(ranks, min(self.target.racks, ranks) if grown else 1)
-        formulas = costs.list_choices(self.library, pattern_of(get_operation(op)), layout)
+        layout = costs.Layout(ranks, min(self.target.racks, ranks) if grown else 1)
+        formulas = costs.list_choices(self.library, costs.pattern_of(get_operation(op)), layout)
         times = {name: self.target.seconds(formula(layout, size)) for name, formula in formulas.items()}
         algorithm = min(times, key=lambda name: times[name])
         return Call(op=op, ranks=ranks, bytes=size, algorithm=algorithm, seconds=times[algorithm])
@@ -436,7 +444,7 @@ def _grow(source: Source, ranks: int, network: _Network) -> tuple[World, list[Ca
         turns, transfers = training.with_stages(program, *training.schedule_of(program), ranks)
     calls, parts, common = {}, {}, set()
     for key, one in transfers.items():
-        grows = one.group in growth.groups and pattern_of(get_operation(one.op)) is not Pattern.MESSAGE
+        grows = one.group in growth.groups and costs.pattern_of(get_operation(one.op)) is not costs.Pattern.MESSAGE
         if grows:
             common.add(key.lane)
         size = max(1, round(len(one.ranks) * factor)) if grows else len(one.ranks)
@@ -607,23 +615,14 @@ def projection_svg(projection: Projection) -> str:
     return render_sheet(shapes, _WIDTH, _HEIGHT + 30)
 
 
-_HOWTO = """examples:
-  lab project --ranks 8,16                                the latest run, on larger worlds of the same kind
-  lab project RUN --ranks 8,64,512,4096 --network lan-100g,racks=16
-  lab project RUN-OF-2 RUN-OF-4 --ranks 8 --svg steps.svg  fitted to both
-
---network NAME[,racks=N][,rate=100gbit][,between=10gbit][,alpha=10us]: a profile of `network:` and changes to it.
-`measured`: the network and the cores of the record. docs/projection.md lists the assumptions and their errors."""
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `lab project`."""
-    parser.epilog = _HOWTO
-    about = "runs of one training, with different numbers of ranks (default: the latest)"
+    parser.epilog = shared.help_in(__doc__)
+    about = "runs of the same training with different numbers of ranks (default: the latest)"
     shared.add_options(parser, "names", nargs="*", metavar="RUN", help=about, complete="runs")
-    about = "sizes of worlds (default: 8,64,512,4096, as far as the run allows)"
+    about = "numbers of ranks to predict for (default: 8,64,512,4096, as far as the run allows)"
     parser.add_argument("--ranks", type=parse_ranks, metavar="N,N", help=about)
-    about = f"network of these worlds (default: {costs.MEASURED})"
+    about = f"network to predict for (default: {costs.MEASURED})"
     parser.add_argument("--network", default=costs.MEASURED, metavar="NETWORK", help=about)
     about = "library that chooses among algorithms (default: the recorded one on its network, nccl on others)"
     parser.add_argument("--library", choices=costs.LIBRARIES, help=about)
@@ -639,7 +638,7 @@ def run(arguments: argparse.Namespace) -> int:
     if target is None and arguments.library is not None:
         raise UsageError("--library needs --network: the measured network keeps the recorded algorithms")
     if target is not None and arguments.others is not None:
-        raise UsageError("--others needs the measured network: on others each rank has separate cores")
+        raise UsageError("--others needs the measured network: on other networks each rank has separate cores")
     records = [find_record(name, arguments.runs).attempt(arguments.attempt) for name in arguments.names or [None]]
     sources = [source_of(record.run, open_trace(record)) for record in records]
     projection = project_run(sources, arguments.ranks, target, arguments.library, arguments.others)

@@ -356,7 +356,7 @@ def last_lines_text(result: Result) -> str:
     for one in shown:
         parts += [f"  {one.who} printed last{one.others}:", *(f"  │ {line}" for line in one.lines)]
     if left:
-        parts.append(f"  and {format_count(left, 'rank')} more: lab logs --run {result.run}")
+        parts.append(f"  and {format_count(left, 'rank')} more: lab logs {result.run}")
     return "\n".join(parts)
 
 

@@ -1,4 +1,12 @@
-"""`lab runs --prune`: remove old records by number and age, but never one that is still being written."""
+"""`lab runs --prune`: remove old records by number and age, but never one that is still being written.
+
+Examples:
+  lab runs --prune --keep 20 --dry-run     list the records that are not among the latest 20
+  lab runs --prune --older-than 7d         remove records that are older than a week
+  lab runs --prune --older-than 1d --keep 5
+
+With both, a record has to be older and not among the latest. Records of runs in progress stay.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +19,15 @@ from math import inf
 from pathlib import Path
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import print_answer
 from lab.errors import RecordError, UsageError
 from lab.node.files import remove_tree
 from lab.record.read import list_records
 from lab.record.record_files import is_record
 from lab.words import format_bytes, format_count
 
-_HOWTO = """examples:
-  lab runs --prune --keep 20 --dry-run     list the records that are not among the latest 20
-  lab runs --prune --older-than 7d         remove records that are older than a week
-  lab runs --prune --older-than 1d --keep 5
-
-With both, a record has to be older and not among the latest. Records of runs in progress stay."""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _HOWTO
+    parser.epilog = shared.help_in(__doc__)
     parser.add_argument("--prune", action="store_true", help="remove the records outside of --keep and --older-than")
     parser.add_argument("--keep", type=shared.whole, metavar="N", help="with --prune: keep the latest N records")
     older = "with --prune: remove only records older than this, such as 12h, 7d, or 4w"
@@ -63,15 +63,12 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
         "links": [link.name for link in links],
     }
     done = "would remove" if arguments.dry_run else "removed"
-    head = (
-        [f"{done} {format_count(len(removed), 'run')}, {format_bytes(size_bytes)}:"]
-        if removed
-        else ["nothing to remove"]
-    )
-    lines = head + [f"  {record.run}  {format_bytes(size)}" for record, size in removed]
+    head = f"{done} {format_count(len(removed), 'run')}, {format_bytes(size_bytes)}:"
+    lines = [head if removed else "nothing to remove"]
+    lines += [f"  {record.run}  {format_bytes(size)}" for record, size in removed]
     lines += [f"{done} the link {link.name}, not its target" for link in links]
     lines += [f"kept {record.run}: it is in progress" for record in going_on]
-    return print_answer(arguments, lambda: data, lambda _: "\n".join(lines))
+    return shared.print_answer(arguments, lambda: data, lambda _: "\n".join(lines))
 
 
 def _remove(paths: list[Path]) -> None:

@@ -79,10 +79,9 @@ class TlsEnd:
                 if self._early:
                     data, self._early = self._early[:size], self._early[size:]
                     return data
-                try:
+                with suppress(ssl.SSLZeroReturnError):
                     return self._tls.read(size)
-                except ssl.SSLZeroReturnError:
-                    return b""
+                return b""
             if not (data := self._socket.recv(_CHUNK_BYTES)):
                 return b""
             with self._state:

@@ -1,4 +1,15 @@
-"""`lab score`: compare the diagnoses of many runs with the faults that were injected."""
+"""`lab score`: compare the diagnoses of many runs with the faults that were injected.
+
+Compare the verdict of each run, which does not know the faults, with the recorded faults.
+
+  lab score                        all runs here
+  lab score .lab/runs other/runs   runs in these folders
+  lab score 20261121-kill          one run
+
+right culprit: the verdict names the target of the fault. right kind: it names an effect of such a fault.
+unharmed: the run ended well, and no rank is named. noticed after: the median time until the first fact that
+shows the fault: an end, a loss, a time-out, or unacknowledged data.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +22,6 @@ from statistics import median
 from typing import Any
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import print_answer
 from lab.features.faults.detection import Injected, find_injected
 from lab.features.faults.kinds import key_of
 from lab.frozen import Frozen
@@ -187,19 +197,8 @@ def _cells(row: Row) -> list[str]:
             f"{row.right_kind} of {asked}", noticed, worst]  # fmt: skip
 
 
-_HOWTO = """Compare the verdict of each run, which does not know the faults, with the recorded faults.
-
-  lab score                        all runs here
-  lab score .lab/runs other/runs   runs in these folders
-  lab score 20261121-kill          one run
-
-right culprit: the verdict names the target of the fault. right kind: it names an effect of such a fault.
-unharmed: the run ended well, and no rank is named. noticed after: the median time until the first fact that
-shows the fault: an end, a loss, a time-out, or unacknowledged data."""
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _HOWTO
+    parser.epilog = shared.help_in(__doc__)
     about = "runs, suites, or folders of runs (default: all runs)"
     shared.add_options(parser, "records", nargs="*", metavar="RUN", help=about, complete="runs")
     shared.add_options(parser, "--runs", "--json")
@@ -212,4 +211,4 @@ def run(arguments: argparse.Namespace) -> int:
 
     named = [record for name in arguments.records for record in earlier_records(name, arguments.runs)]
     summary = score_runs(named if arguments.records else list_records(arguments.runs))
-    return print_answer(arguments, summary.to_json, lambda style: score_text(summary, style))
+    return shared.print_answer(arguments, summary.to_json, lambda style: score_text(summary, style))

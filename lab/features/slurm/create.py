@@ -115,7 +115,7 @@ def _hosts_of(job: str) -> list[Host]:
     """
     names = query_slurm("squeue", "--noheader", f"--jobs={job}", "--format=%N").strip()
     if not names:
-        raise ClusterError(f"job {job} ended before it began", f"`scontrol show job {job}` may say why")
+        raise ClusterError(f"job {job} ended before it started", f"`scontrol show job {job}` may show why")
     return read_hosts(query_slurm("scontrol", "--oneliner", "show", "node", names))
 
 
@@ -147,28 +147,7 @@ _OURS = {
 """Options of salloc that users cannot set, and why."""
 NO_TORCH = 71
 """Exit code of a node without a Python that has torch."""
-_START = """: agent of the lab
-trap : HUP INT TERM
-root=$1 address=$2 look=$3 become=$4 config=$5
-shift 5
-rm -rf "$root"
-mkdir -m 700 "$root" && echo $$ >"$root/first" || exit 1
-for python do
-  command -v "$python" >"$root/python" || continue
-  interface=$("$python" -c "$look" "$address") || continue
-  export GLOO_SOCKET_IFNAME="${GLOO_SOCKET_IFNAME-$interface}"
-  [ "$GLOO_SOCKET_IFNAME" ] || unset GLOO_SOCKET_IFNAME
-  "$python" -c "$become" "$config"
-  code=$?
-  cd /
-  rm -rf "$root" 2>/dev/null || { chmod -R u+rwX "$root"; rm -rf "$root"; }
-  [ $code != 0 ] || scancel --quiet "$SLURM_JOB_ID"
-  exit $code
-done
-rm -rf "$root"
-echo "none of $* on $(hostname) can import torch" >&2
-exit 71
-"""
+_START = Path(__file__).with_name("start.sh").read_text()
 """The first process of a node.
 
 After a signal, it waits for the end of its agent. If an agent ends because its standard input ended, no other
@@ -294,7 +273,7 @@ def _refuse_impossible(shape: Shape) -> None:
     for volume in shape.volumes:
         if shape.image is None and str(volume.source) != volume.target:
             raise ClusterUnfit(
-                f"the slurm engine cannot show {volume.source} at {volume.target} without a container",
+                f"the slurm engine cannot mount {volume.source} at {volume.target} without an image",
                 f"use {volume.source} as the target too, or name an image",
             )
     if shape.strict:
@@ -302,5 +281,5 @@ def _refuse_impossible(shape: Shape) -> None:
             "--strict needs the docker engine: Slurm's workers run as your own user", "use --engine docker"
         )
     if shape.image is not None and shape.requirements:
-        hint = "use an image that has them, or leave the image out"
-        raise ClusterUnfit("the slurm engine adds no packages to an image", hint)
+        hint = "use an image that has the packages, or leave the image out"
+        raise ClusterUnfit("the slurm engine cannot add packages to an image", hint)

@@ -174,10 +174,9 @@ def lock_life(folder: Path) -> Path:
 
 def _is_known(job: str) -> bool:
     """Return whether Slurm still knows a job, or does not answer."""
-    try:
+    with suppress(EngineUnavailable):
         return bool(query_slurm("squeue", "--noheader", f"--jobs={job}", "--format=%T").strip())
-    except EngineUnavailable:
-        return True
+    return True
 
 
 def main() -> None:

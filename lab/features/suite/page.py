@@ -103,7 +103,7 @@ def add_arguments(parser: Parser) -> None:
     parser.one_of().add_argument(
         "--suite",
         action="store_true",
-        help="the runs of one `lab test`, or of one `lab run` of several scenarios; RUN is one of them",
+        help="report all runs of one `lab test`, or of one `lab run` of several scenarios; RUN is one of them",
     )
 
 

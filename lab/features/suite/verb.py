@@ -1,4 +1,15 @@
-"""`lab test`: run many scenarios on parallel warm clusters, and report the outcomes to people and machines."""
+"""`lab test`: run many scenarios on parallel warm clusters, and report the outcomes to people and machines.
+
+Examples:
+  lab test scenarios/                             all of them, on as many clusters as the machine supports
+  lab test scenarios/ -j 4 --junit junit.xml      on at most four, with a file for GitLab or Jenkins
+  lab test train.yaml --nodes 2,3,5               each size: train[nodes=2], train[nodes=3], train[nodes=5]
+  lab test train.yaml --repeat 100 -x             until it fails; shows rates of failures, with the seeds
+  lab test scenarios/ --markdown "$GITHUB_STEP_SUMMARY"
+
+exit codes: the highest of all cases: 0 passed (also after a retry, or skipped), 1 failed, or worse than the
+baseline, 2 refused, 3 no engine, 4 hung; 130 interrupted. docs/ci.md says more.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +21,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import add_scenarios, named_scenarios, print_answer, print_sanitized
 from lab.features.compare.verb import add_baseline, make_comparison
 from lab.features.suite.cases import Case, Matrix, SuiteRequest, make_cases
 from lab.features.suite.run import execute_suite
@@ -22,31 +32,21 @@ from lab.words import NONE
 
 T = TypeVar("T")
 
-_HOWTO = """examples:
-  lab test scenarios/                             all of them, on as many clusters as the machine supports
-  lab test scenarios/ -j 4 --junit junit.xml      on at most four, with a file for GitLab or Jenkins
-  lab test train.yaml --nodes 2,3,5               each size: train[nodes=2], train[nodes=3], train[nodes=5]
-  lab test train.yaml --repeat 100 -x             until it fails; shows rates of failures, with the seeds
-  lab test scenarios/ --markdown "$GITHUB_STEP_SUMMARY"
-
-exit codes: the highest of all cases: 0 passed (also after a retry, or skipped), 1 failed, or worse than the
-baseline, 2 refused, 3 no engine, 4 hung; 130 interrupted. docs/ci.md says more."""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _HOWTO
-    add_scenarios(parser, "test")
+    parser.epilog = shared.help_in(__doc__)
+    shared.add_scenarios(parser, "test")
     which = parser.add_argument_group("cases")
-    which.add_argument("-k", dest="only", metavar="WORDS", help="only cases that match, as 'scatter and not nodes=5'")
+    which.add_argument("-k", dest="only", metavar="WORDS", help="cases to run, such as 'scatter and not nodes=5'")
     for name, kind in (("--nodes", shared.positive), ("--nproc-per-node", shared.positive), ("--backend", str)):
         shared.add_options(which, name, type=_comma_separated(kind), default=(), metavar="A,B,...")
     which.add_argument("--list", action="store_true", help="list the cases, and why some cannot run; run nothing")
     how = parser.add_argument_group("how")
     how.add_argument("-j", "--jobs", type=shared.positive, metavar="N", help="at most N clusters in parallel")
-    how.add_argument("--retries", type=shared.whole, default=0, metavar="N", help="retry failed cases (then flaky)")
-    how.add_argument("--repeat", type=shared.positive, default=1, metavar="N", help="run each N times, for rates")
-    how.add_argument("--shuffle", action="store_true", help="in random order")
-    how.add_argument("--seed", type=shared.whole, metavar="N", help="seed of that order; the first $LAB_SEED")
+    how.add_argument("--retries", type=shared.whole, default=0, metavar="N", help="retry failed cases up to N times")
+    how.add_argument("--repeat", type=shared.positive, default=1, metavar="N", help="run each case N times")
+    how.add_argument("--shuffle", action="store_true", help="run the cases in random order")
+    how.add_argument("--seed", type=shared.whole, metavar="N", help="seed of that order, and the first $LAB_SEED")
     stop = how.add_mutually_exclusive_group()
     stop.add_argument("-x", dest="maxfail", action="store_const", const=1, help="the same as --maxfail 1")
     stop.add_argument("--maxfail", type=shared.positive, metavar="N", help="start no more cases after N failures")
@@ -54,9 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_options(parser, "--name", "--engine", *shared.SHAPE, "--wait", "--runs")
     files = parser.add_argument_group("results")
     add_baseline(files)
-    files.add_argument("--junit", type=Path, metavar="FILE", help="as JUnit XML, for GitLab, Jenkins, and others")
-    files.add_argument("--markdown", type=Path, metavar="FILE", help="as Markdown, for the page of a CI job")
-    files.add_argument("--html", type=Path, metavar="FILE", help="as one page with links to the report of each run")
+    files.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML, for GitLab, Jenkins, and others")
+    files.add_argument("--markdown", type=Path, metavar="FILE", help="write Markdown, for the page of a CI job")
+    files.add_argument("--html", type=Path, metavar="FILE", help="write one page with links to the report of each run")
     files.add_argument("--json", action="store_true", help="print a line of JSON for each case, then a summary")
     files.add_argument("--quiet", "-q", action="store_true", help="print cases that did not pass, and the counts")
 
@@ -76,11 +76,11 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(result.to_json()), flush=True)
     else:
         print()
-        print_sanitized(suite_text(result, style_for(sys.stdout), brief=arguments.quiet))
+        shared.print_sanitized(suite_text(result, style_for(sys.stdout), brief=arguments.quiet))
         if compared is not None:
             from lab.features.compare.compare import baseline_text
 
-            print_sanitized(baseline_text(compared, style_for(sys.stdout)))
+            shared.print_sanitized(baseline_text(compared, style_for(sys.stdout)))
     write_files(result, compared, junit=arguments.junit, markdown=arguments.markdown, html=arguments.html)
     return max(result.exit_code, compared.exit_code if compared is not None else 0)
 
@@ -96,7 +96,7 @@ def _asked(arguments: argparse.Namespace) -> SuiteRequest:
     values = shared.field_values(RunOptions, arguments)
     dimensions = {name: values.pop(name) for name in ("nodes", "nproc_per_node", "backend")}
     return SuiteRequest(
-        scenarios=named_scenarios(arguments.scenarios, arguments.rest, env),
+        scenarios=shared.named_scenarios(arguments.scenarios, arguments.rest, env),
         matrix=Matrix(**dimensions, image=images),
         only=arguments.only or "",
         shape={name: value for name, value in shape.items() if value},
@@ -121,7 +121,7 @@ def _list(cases: Sequence[Case], arguments: argparse.Namespace) -> int:
     ]
     shown = [[str(row[name] or NONE) for name in ("id", "nodes", "nproc_per_node", "skipped")] for row in rows]
     head = ["case", "nodes", "workers of each", "skipped"]
-    return print_answer(arguments, lambda: rows, lambda style: table_text(head, shown, style))
+    return shared.print_answer(arguments, lambda: rows, lambda style: table_text(head, shown, style))
 
 
 def _comma_separated(one: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:

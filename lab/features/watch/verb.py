@@ -1,4 +1,8 @@
-"""`lab watch`: show a run in progress in a terminal, in a pipe, or on a page, step by step on key presses."""
+"""`lab watch`: show a run in progress in a terminal, in a pipe, or on a page, step by step on key presses.
+
+Run and watch a scenario or script, or watch a run that another command started: name the run or its folder. Without a
+name, watch the latest run in progress. In a pipe, print a line for each event.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,6 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 from rich.cells import cell_len
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import print_sanitized
 from lab.cluster import Cluster
 from lab.errors import Interrupted, RecordError, UsageError
 from lab.features.html.write import open_page
@@ -244,7 +247,7 @@ def now_lines(now: Now, style: Style, height: int) -> list[str]:
         lines.append(_fit_parts([(f"… and {len(left)} more: {states}", ("dim",))], width, style))
     lines += [_fit_parts([(remark, ("yellow",))], width, style) for remark in now.remarks]
     if now.stepping and not now.over:
-        keys = f"space: {now.next}   c: run on" if now.next else "no rank is held   c: run on"
+        keys = f"space: {now.next}   c: continue" if now.next else "no rank is held   c: continue"
         lines.append(_fit_parts([(keys, ("cyan", "bold") if now.next else ("dim",))], width, style))
     return lines[:height]
 
@@ -327,17 +330,14 @@ _DELIVERY_S = 5.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "lab watch [SCENARIO.yaml | SCRIPT.py | @LESSON | RUN] [options] [-- SCRIPT ARGUMENTS]"
-    parser.epilog = (
-        "Run and watch a scenario or script, or watch a run that another command started: name the run or its folder. "
-        "Without a name, watch the latest run in progress. In a pipe, print a line for each event."
-    )
+    parser.epilog = shared.help_in(__doc__)
     about = "a scenario or script to run and watch, or a run in progress"
     shared.add_options(parser, "what", nargs="?", help=about, complete="scenarios")
     parser.set_defaults(rest=[])
-    about = "hold every rank before each call until a key press; c: stop holding"
+    about = "hold every rank before each call until you press a key; c stops holding"
     parser.add_argument("--step", action="store_true", help=about)
-    parser.add_argument("--web", action="store_true", help="show it on a page too, for a projector or a phone")
-    parser.add_argument("--open", action="store_true", help="open that page in the browser")
+    parser.add_argument("--web", action="store_true", help="also show the run on a page, for a projector or a phone")
+    parser.add_argument("--open", action="store_true", help="open the page in the browser")
     parser.add_argument("--port", type=shared.whole, default=0, help="port of the page (default: any that is free)")
     about = f"address of the page (default: {LOOPBACK}, which only this machine can reach)"
     parser.add_argument("--host", default=LOOPBACK, help=about)
@@ -451,7 +451,7 @@ def _print_verdict(result: Result, arguments: argparse.Namespace, page: Sequence
     if arguments.json:
         print(json.dumps({"event": "verdict", **result.to_json()}), flush=True)
     else:
-        print_sanitized(verdict_text(result, style_for(sys.stdout)))
+        shared.print_sanitized(verdict_text(result, style_for(sys.stdout)))
     if not page or result.exit_code == Interrupted.exit_code:
         return
     if sys.stdin.isatty() and sys.stdout.isatty():

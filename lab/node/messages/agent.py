@@ -153,13 +153,13 @@ class NodeEvent(Message):
 
 
 class Named(FromRank):
-    """A script named another backend for its process groups than the backend of the run."""
+    """A script named another backend, or another address, for its process groups than that of the run."""
 
     named: str = ""
     backend: str = ""
-    """The backend of the run."""
+    """The backend or address of the run."""
     instead: bool = False
-    """Whether the groups use the backend of the run instead of the named one."""
+    """Whether the groups use that of the run instead of the named one."""
     at: str = ""
     """Line of the script, `file:line`."""
 

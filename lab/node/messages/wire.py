@@ -14,18 +14,6 @@ from typing import Any, NamedTuple
 from .agent import PROTOCOL, Cleaning, Message
 from .typed import Misfit, read_typed, write_bytes
 
-__all__ = (
-    "Connection",
-    "LineReader",
-    "Malformed",
-    "Message",
-    "await_writable",
-    "decode_message",
-    "encode_message",
-    "kind_of",
-    "open_listener",
-)
-
 _OTHER_VERSION = "it is of another version of the lab: make a new cluster with `lab down` and `lab up`"
 
 

@@ -8,6 +8,7 @@ process of a run uses the run's store at the run's address, and the store of its
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import socket
 import sys
@@ -26,6 +27,8 @@ BACKEND_VARIABLE = "LAB_BACKEND"
 """Backend of the run; not set if the script and PyTorch choose it."""
 INSTEAD_VARIABLE = "LAB_BACKEND_INSTEAD"
 """Set if that backend replaces every backend that the script names."""
+REWRITE_VARIABLE = "LAB_REWRITE_ADDRESS"
+"""Set if groups meet at the run's store, whatever address the script names."""
 STORE_VARIABLE = "TORCHELASTIC_USE_AGENT_STORE"
 HOSTED = "true"
 """Not `True`, for processes that a script starts and that have only the environment from the lab.
@@ -62,12 +65,10 @@ def choose_backend(rank: int, folder: str, note_socket: str) -> None:
             asked = str(requested or "")
             kinds = [part.rpartition(":")[2].strip() for part in asked.lower().split(",")]  # `cpu:gloo,cuda:nccl`
             is_other = bool(asked) and wanted not in kinds
-            if is_other and asked not in _reported:  # once, because a script may make many groups
-                _reported.add(asked)
-                at = note.line_in(folder, traceback.walk_stack(sys._getframe()))
-                with suppress(OSError):  # the agent has ended
-                    named_other = Named(rank, time.time(), named=asked, backend=wanted, instead=instead, at=at)
-                    note.send_statement(note_socket, named_other)
+            if is_other:
+                _report_named(
+                    Named(rank, time.time(), named=asked, backend=wanted, instead=instead), folder, note_socket
+                )
             backend = wanted if not asked or (instead and is_other) else asked
             if backend != asked and backend == "mpi" and not position:
                 named = _without_ranks(named)
@@ -85,6 +86,15 @@ def choose_backend(rank: int, folder: str, note_socket: str) -> None:
 
     if wanted:
         when_imported("torch.distributed.distributed_c10d", watch)
+
+
+def _report_named(statement: Named, folder: str, note_socket: str) -> None:
+    """Report once what a script named and where, because a script may make many groups."""
+    if statement.named not in _reported:
+        _reported.add(statement.named)
+        at = note.line_in(folder, traceback.walk_stack(sys._getframe()))
+        with suppress(OSError):  # the agent has ended
+            note.send_statement(note_socket, statement._replace(at=at))
 
 
 def _without_ranks(named: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,6 +126,34 @@ def use_run_store() -> None:
         )  # without this function in torch, rank 0 finds the existing store
 
     when_imported("torch.distributed.rendezvous", watch)
+
+
+def rewrite_address(rank: int, folder: str, note_socket: str) -> None:
+    """Have this process, but none that it starts, meet others at the run's store, whatever address the script names.
+
+    Keys of an earlier meeting stay in this store, so each meeting has a prefix of its own, as if its store were new.
+    """
+    if not os.environ.get(REWRITE_VARIABLE) or not os.environ.get("MASTER_PORT", "").isdecimal():
+        return
+    run_address, run_port, worker = os.environ.get("MASTER_ADDR", ""), int(os.environ["MASTER_PORT"]), os.getpid()
+    meetings = itertools.count()
+
+    def at_run(create: Any) -> Any:
+        @wraps_function(create)
+        def wrapper(hostname: str, port: int, *rest: Any, **options: Any) -> Any:
+            if os.getpid() != worker:
+                return create(hostname, port, *rest, **options)
+            if (hostname, port) != (run_address, run_port):
+                asked, used = f"tcp://{hostname}:{port}", f"tcp://{run_address}:{run_port}"
+                statement = Named(rank, time.time(), named=asked, backend=used, instead=True)
+                _report_named(statement, folder, note_socket)
+            from torch.distributed import PrefixStore
+
+            return PrefixStore(f"meeting {next(meetings)}", create(run_address, run_port, *rest, **options))
+
+        return wrapper
+
+    when_imported("torch.distributed.rendezvous", lambda one: replace_function(one, "_create_c10d_store", at_run))
 
 
 def _is_same_host(one: str, other: str) -> bool:

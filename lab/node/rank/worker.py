@@ -108,6 +108,7 @@ def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     if "trace_fd" in spec:
         recorder.start_recording(spec["rank"], spec["trace_fd"], spec["folder"], spec["trace_values"])
         joining.prepare_process(spec["folder"], spec["trace_values"], spec["note_socket"])
+    groups.rewrite_address(spec["rank"], spec["folder"], spec["note_socket"])  # around the recorder
     # No package may find this module, which decides on the exit code: an import returns a copy without effect.
     sys.modules.pop(__name__, None)
     vars(sys.modules[__package__]).pop(__name__.rpartition(".")[2], None)

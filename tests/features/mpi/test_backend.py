@@ -25,6 +25,14 @@ def test_a_name_that_stays_is_told_with_what_the_scenario_says():
     assert find_named_backends([Named(1, 1.0, named="gloo", backend="mpi", at="a.py:3")])[0].headline == (golden(1))
 
 
+def test_an_address_that_was_rewritten_is_told_as_an_address():
+    used = "tcp://10.0.0.2:29500"
+    (finding,) = find_named_backends(
+        [Named(1, 1.0, named="tcp://10.0.0.9:8991", backend=used, instead=True, at="a.py:3")]
+    )
+    assert (finding.kind, finding.headline) == ("address", golden(1))
+
+
 def test_what_is_too_long_to_be_a_name_is_cut():
     assert len(find_named_backends([Named(0, 1.0, named="x" * 5000, backend="mpi")])[0].headline) < 200
 

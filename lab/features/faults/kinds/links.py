@@ -36,7 +36,6 @@ from lab.features.faults.on_node import LATE, NO_NETEM
 from lab.features.faults.target import ClusterTarget
 from lab.spec import kinds
 from lab.spec.declare import dump_keys, key_field, keys_of, mapping_schema, read_keys
-from lab.spec.kinds import NODE, Kind, choice_kind, list_of, read_text
 from lab.spec.reading import Value
 
 _HINT = "load the module sch_netem, or use another kernel; rate, loss, duplicate, partition, and reset need none"
@@ -146,7 +145,7 @@ class OnLink(LinkFault):
         return [Link(node) for node in chance.nodes]
 
     @classmethod
-    def short(cls) -> Kind:
+    def short(cls) -> kinds.Kind:
         """Return the kind of words in the order of its keys."""
         _, *amounts = keys_of(cls)
         allowed = f"words such as {cls.example.partition(': ')[2]!r}"
@@ -154,7 +153,7 @@ class OnLink(LinkFault):
         def read(value: Value) -> Any:
             return read_fault(cls, _as_mapping(value, amounts, allowed), allowed)
 
-        return Kind(allowed, read, {"type": "string"})
+        return kinds.Kind(allowed, read, {"type": "string"})
 
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """Return the data for each node."""
@@ -175,7 +174,7 @@ def _as_mapping(value: Value, names: Sequence[str], allowed: str) -> Value:
     def scalar(word: str) -> ScalarNode:
         return ScalarNode("tag:yaml.org,2002:str", word, value.start, value.start)
 
-    where, rest = link_at_start(read_text(value, allowed))
+    where, rest = link_at_start(kinds.read_text(value, allowed))
     words = ["link", where, *names[:1], *rest.split()] if rest else ["link", where]
     if not where or len(words) % 2 or (rest and not names):
         raise value.refused(allowed)
@@ -266,15 +265,15 @@ class Reset(OnLink):
         return {"reset": 1.0}
 
 
-def _node_or_all() -> Kind:
+def _node_or_all() -> kinds.Kind:
     """Return the kind of a node's name, or `all`."""
     name, allowed = kinds.node_kind(), f"the name of a node, such as node2, or {ALL}"
 
     def read(value: Value) -> str:
-        is_all = value.kind == "text" and read_text(value, allowed) == ALL
+        is_all = value.kind == "text" and kinds.read_text(value, allowed) == ALL
         return ALL if is_all else str(name.read(value))
 
-    return Kind(allowed, read, {"type": "string", "pattern": f"^({ALL}|{NODE})$"})
+    return kinds.Kind(allowed, read, {"type": "string", "pattern": f"^({ALL}|{kinds.NODE})$"})
 
 
 class Dns(LinkFault):
@@ -293,25 +292,25 @@ class Dns(LinkFault):
         return tables_of([], addresses, nameless=list(addresses) if self.node == ALL else [self.node])
 
 
-def _mapping(allowed: str, name: Kind, one: Kind) -> Kind:
+def _mapping(allowed: str, name: kinds.Kind, one: kinds.Kind) -> kinds.Kind:
     """Return the kind of mappings from names to values of other kinds, as pairs."""
 
     def read(value: Value) -> tuple[tuple[Any, Any], ...]:
         return tuple(value.mapping(allowed, lambda key, item: (name.read(key), one.read(item))).items())
 
     schema = {"type": "object", "additionalProperties": one.schema}
-    return Kind(allowed, read, schema, lambda data: {str(left): one.dump(right) for left, right in data})
+    return kinds.Kind(allowed, read, schema, lambda data: {str(left): one.dump(right) for left, right in data})
 
 
 _LINKS = _mapping(
     f"a mapping: for each link ({LINK_ALLOWED}) its rate, delay, jitter, and loss",
     link_kind(),
-    Kind("", lambda value: Condition(**read_keys(value, Condition)), mapping_schema(Condition), dump_keys),
+    kinds.Kind("", lambda value: Condition(**read_keys(value, Condition)), mapping_schema(Condition), dump_keys),
 )
 _RACKS = _mapping(
     "a mapping: the nodes of each rack, such as {rack0: [node0, node1], rack1: [node2]}",
     kinds.text_kind("the name of a rack"),
-    list_of(kinds.node_kind(), "a list of nodes"),
+    kinds.list_of(kinds.node_kind(), "a list of nodes"),
 )
 
 
@@ -322,7 +321,7 @@ class Network(Condition, LinkFault):
     example = "network: wan-40ms"
     main_key = "profile"
 
-    profile: str | None = key_field(None, choice_kind(tuple(PROFILES)), "network: {profile: wan-40ms}", "none")
+    profile: str | None = key_field(None, kinds.choice_kind(tuple(PROFILES)), "network: {profile: wan-40ms}", "none")
     """A common network, by its name; the other keys change it."""
     racks: tuple[tuple[str, tuple[str, ...]], ...] = key_field(
         (), _RACKS, "network: {profile: datacenter, racks: {a: [node0, node1], b: [node2]}}", "two halves"
@@ -384,25 +383,25 @@ def _network_words(data: Mapping[str, Any]) -> str:
     return ", ".join([*words, *(f"{where} {_network_words(how)}" for where, how in data.get("links", {}).items())])
 
 
-def _partition() -> Kind:
+def _partition() -> kinds.Kind:
     """Return the kind of partitions: a shape in words, or a mapping."""
     name = kinds.node_kind()
-    names = list_of(name, "a list of nodes")
+    names = kinds.list_of(name, "a list of nodes")
 
     def read(value: Value) -> str | dict[str, tuple[str, ...]]:
         if value.kind == "mapping":
             return {name.read(one): names.read(others) for one, others in value.pairs(PARTITION_ALLOWED)}
         try:
-            return checked_partition(read_text(value, PARTITION_ALLOWED))
+            return checked_partition(kinds.read_text(value, PARTITION_ALLOWED))
         except UsageError:
             raise value.refused(PARTITION_ALLOWED) from None
 
     def dump(data: str | Mapping[str, tuple[str, ...]]) -> Any:
         return data if isinstance(data, str) else {node: list(others) for node, others in data.items()}
 
-    mapping = {"type": "object", "propertyNames": {"pattern": f"^{NODE}$"}, "additionalProperties": names.schema}
+    mapping = {"type": "object", "propertyNames": {"pattern": f"^{kinds.NODE}$"}, "additionalProperties": names.schema}
     text = {"type": "string", "pattern": f"^{PARTITION}$"}
-    return Kind(PARTITION_ALLOWED, read, {"anyOf": [text, mapping]}, dump)
+    return kinds.Kind(PARTITION_ALLOWED, read, {"anyOf": [text, mapping]}, dump)
 
 
 class Partition(LinkFault):

@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ....node import processes
 from ....node.messages import wire
 from ....node.messages.agent import ActionRequest, ActionResult
-from ....node.messages.wire import Connection
 
 if TYPE_CHECKING:
     from ....node.agent import Agent
@@ -53,7 +52,7 @@ class Actions:
         self.hogs: set[int] = set()
         """Processes that allocate memory; they outlast runs."""
         self.actions = {ActionRequest: self.handle}
-        self._slow: dict[int, tuple[int, Connection, ActionRequest]] = {}
+        self._slow: dict[int, tuple[int, wire.Connection, ActionRequest]] = {}
         """By descriptor of the answer: the process that performs the action, its connection, and the request."""
 
     @property
@@ -66,7 +65,7 @@ class Actions:
         """The processes that perform actions."""
         return self.hogs | {pid for pid, *_ in self._slow.values()}
 
-    def handle(self, connection: Connection, asked: ActionRequest) -> None:
+    def handle(self, connection: wire.Connection, asked: ActionRequest) -> None:
         """Perform a requested action, or fork a process for it, and answer."""
         package: Any = sys.modules[__package__]
         if asked.action.partition("_")[2] not in package.SLOW:
@@ -105,7 +104,7 @@ class Actions:
         module = package.ACTIONS.get(function.partition("_")[2])
         answer, problem = Answer(), ""
         if feature != "faults" or module is None:
-            return ActionResult(asked.id, {}, f"an agent knows no action {asked.action!r}")
+            return ActionResult(asked.id, {}, f"the agent does not know the action {asked.action!r}")
         try:
             act = getattr(import_module(f".{module}", __package__), function, lambda *_: None)
             answer = act(self, asked.parameters) or {}
@@ -115,7 +114,7 @@ class Actions:
             problem = f"{type(error).__name__}: {error}"
         return ActionResult(asked.id, answer, problem)
 
-    def _answer(self, connection: Connection, done: ActionResult) -> None:
+    def _answer(self, connection: wire.Connection, done: ActionResult) -> None:
         if connection in self._agent.connections:
             connection.send(done)
 

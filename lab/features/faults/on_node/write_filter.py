@@ -185,12 +185,11 @@ class Server:
 def is_on_disk(pid: int, fd: int) -> bool:
     """Return whether a descriptor of a process is a regular file on a disk; shared memory is not."""
     path = f"/proc/{pid}/fd/{fd}"
-    try:
+    with suppress(OSError):
         name = os.readlink(path)
         shared = name.startswith("/memfd:") or os.path.dirname(name) == "/dev/shm"
         return stat.S_ISREG(os.stat(path).st_mode) and not shared
-    except OSError:
-        return False
+    return False
 
 
 def apply_disk(actions: Actions, parameters: Mapping[str, Any]) -> dict[str, Any]:

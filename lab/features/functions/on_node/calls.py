@@ -25,7 +25,6 @@ from ....node import warm
 from ....node.messages.typed import read_typed
 from ....node.shipped_modules import ShippedModule, ShippedModuleFinder
 from . import call_assertions, call_channels, messages
-from .messages import Failure, Frame, Pieces, Unsendable
 
 _READ_BYTES = 1 << 18
 
@@ -61,7 +60,7 @@ class Caller:
 
     def __init__(self, calls: int, answers: int) -> None:
         self._calls, self._answers = calls, answers
-        self._pieces = Pieces(1 << 62)  # the caller is trusted: it could run any code here
+        self._pieces = messages.Pieces(1 << 62)  # the caller is trusted: it could run any code here
         self._waiting: list[tuple[bytes, bytes]] = []
         self._pid = os.getpid()
         self._lock = threading.RLock()
@@ -123,7 +122,7 @@ def _answer(caller: Caller, body: bytes, surroundings: Surroundings) -> None:
         raise
     try:
         kind, answer = messages.VALUE, messages.write_value(value if wanted else None, messages.LIMIT_BYTES)
-    except Unsendable as error:
+    except messages.Unsendable as error:
         kind, answer = messages.KEPT, str(error).encode("utf-8", "replace")
     del value, function, arguments, named
     _flush_prints()
@@ -243,7 +242,7 @@ _DEEPEST = 5
 
 def describe_failure(
     error: BaseException, *, variables: bool = False, chain: tuple[BaseException, ...] = ()
-) -> Failure:
+) -> messages.Failure:
     """Describe an exception, with its traceback and its causes.
 
     Args:
@@ -253,7 +252,7 @@ def describe_failure(
     """
     chain = (*chain, error)
 
-    def describe_origin(other: BaseException | None) -> Failure | None:
+    def describe_origin(other: BaseException | None) -> messages.Failure | None:
         is_described = other is None or len(chain) >= _DEEPEST or any(other is one for one in chain)
         return None if other is None or is_described else describe_failure(other, variables=variables, chain=chain)
 
@@ -262,7 +261,7 @@ def describe_failure(
     except Exception as another:
         text = f"(no text: str() of it raised {type(another).__name__})"
     cause = describe_origin(error.__cause__)
-    return Failure(
+    return messages.Failure(
         module=str(type(error).__module__),
         kind=type(error).__qualname__,
         text=text,
@@ -273,7 +272,7 @@ def describe_failure(
     )
 
 
-def _frames(traceback: TracebackType | None, variables: bool) -> list[Frame]:
+def _frames(traceback: TracebackType | None, variables: bool) -> list[messages.Frame]:
     frames = []
     while traceback is not None:
         code, values = traceback.tb_frame.f_code, traceback.tb_frame.f_locals
@@ -281,7 +280,7 @@ def _frames(traceback: TracebackType | None, variables: bool) -> list[Frame]:
             arguments = [name for name in code.co_varnames[: code.co_argcount] if name in values]
             others = [name for name in values if name not in arguments and name.isidentifier()] if variables else []
             frames.append(
-                Frame(
+                messages.Frame(
                     file=code.co_filename,
                     line=traceback.tb_lineno or code.co_firstlineno,
                     function=code.co_name,

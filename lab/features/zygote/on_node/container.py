@@ -20,7 +20,6 @@ from ....node import agent, leftovers, warm
 from ....node.messages import typed, wire
 from ....node.messages.agent import Config
 from . import entering
-from .entering import Enter, Entered, FirstProcess, Unlike, enter_namespace
 
 _CHUNK_BYTES = 1 << 16
 _LONGEST_PROBLEM = 1000
@@ -42,27 +41,27 @@ def main(archive: bytes) -> NoReturn:
     open_on_image, reader = leftovers.open_on_image(), wire.LineReader()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies: the node would see the process that forked its agent
     while chunk := os.read(0, _CHUNK_BYTES):
-        for asked in [one for one in reader.feed(chunk) if isinstance(one, Enter)]:
+        for asked in [one for one in reader.feed(chunk) if isinstance(one, entering.Enter)]:
             try:
-                with closing(FirstProcess(asked.pid, asked.container)) as first:
+                with closing(entering.FirstProcess(asked.pid, asked.container)) as first:
                     pids = first.open("ns/pid")
-                    enter_namespace(pids)
+                    entering.enter_namespace(pids)
                     os.close(pids)
                     if os.fork() == 0:
                         _enter(first, files, open_on_image)
-            except (OSError, Unlike) as error:
-                _answer(1, Entered(asked.container, str(error)))
+            except (OSError, entering.Unlike) as error:
+                _answer(1, entering.Entered(asked.container, str(error)))
             finally:
-                enter_namespace(own_pids)
+                entering.enter_namespace(own_pids)
     os._exit(0)
 
 
-def _answer(stream: int, answer: Entered) -> None:
+def _answer(stream: int, answer: entering.Entered) -> None:
     with suppress(OSError):
         os.write(stream, wire.encode_message(answer._replace(problem=answer.problem[:_LONGEST_PROBLEM])))
 
 
-def _enter(first: FirstProcess, files: Mapping[str, bytes], open_on_image: tuple[str, ...]) -> NoReturn:
+def _enter(first: entering.FirstProcess, files: Mapping[str, bytes], open_on_image: tuple[str, ...]) -> NoReturn:
     """In a child of the zygote, inside the node's PID namespace: enter the node, and fork the agent.
 
     The parent is outside of that namespace, so when this process ends, the node's first process adopts the agent.
@@ -91,9 +90,9 @@ def _enter(first: FirstProcess, files: Mapping[str, bytes], open_on_image: tuple
         _write(files, config.import_root)
         os.kill(_FIRST_PID, _ARRIVED)
     except BaseException as error:
-        _answer(stream, Entered(first.container, f"{type(error).__name__}: {error}"))
+        _answer(stream, entering.Entered(first.container, f"{type(error).__name__}: {error}"))
         os._exit(1)
-    _answer(stream, Entered(first.container))
+    _answer(stream, entering.Entered(first.container))
     os.close(stream)
     agent.serve_node(config)
     os._exit(1)
