@@ -18,6 +18,7 @@ from lab.engine.ownership import current_owner
 from lab.engine.protocol import Channel
 from lab.errors import LabError, NodeLost, RecordError
 from lab.feature import find_hook
+from lab.node.contents import read_entries
 from lab.node.messages import agent
 from lab.node.users import GROUP, first_uid_of
 from lab.plan.cluster import RUNNING, ClusterInfo, Node
@@ -607,8 +608,8 @@ def run_job(job: Job, channels: Sequence[Channel]) -> Result:
         writer.close()
         raise
     driver.collector.attempts.finish()
-    if any(rank.error.startswith("ModuleNotFoundError") for rank in facts.ranks):
-        for fact in find_unshipped_modules(facts, scenario.script.parent):
+    if any(rank.error.startswith(("ModuleNotFoundError", "FileNotFoundError")) for rank in facts.ranks):
+        for fact in find_unshipped(facts, scenario.script.parent, snapshot):
             driver.collector.fact(fact)
     for companion in job.companions:
         companion.after_run()
@@ -633,13 +634,29 @@ _LEVELS = 4
 """Number of folders above the script's folder in which to search for a user's own modules."""
 
 
-def find_unshipped_modules(facts: RunFacts, folder: Path) -> Iterator[events.NotShipped]:
-    """Yield a fact for each module that a rank did not find and this machine has; `folder` is the shipped folder."""
-    from lab.diagnosis.errors import missing_module
+def find_unshipped(facts: RunFacts, folder: Path, snapshot: Snapshot | None) -> Iterator[events.NotShipped]:
+    """Yield a fact for each module or file that a rank did not find and this machine has.
+
+    Args:
+        facts: of the run.
+        folder: the shipped folder.
+        snapshot: what was shipped of it; None: nothing.
+    """
+    from lab.diagnosis.errors import missing_file, missing_module
 
     for module in sorted({name for rank in facts.ranks if (name := missing_module(rank.error))}):
         if (path := _find_module(module, folder)) is not None:
             yield events.NotShipped(time.time(), module, str(path), str(folder))
+    files = sorted({name for rank in facts.ranks if (name := missing_file(rank.error))})
+    shipped = read_entries(snapshot.all_entries()) if files and snapshot else {}
+    for name in files:
+        below = os.path.normpath(name.rpartition(_WORK)[2])  # scripts make paths from __file__, too
+        if not below.startswith("..") and below not in shipped and os.path.lexists(folder / below):
+            yield events.NotShipped(time.time(), name, str(folder / below), str(folder))
+
+
+_WORK = "/run/work/"
+"""End of the path of a script's folder in a node."""
 
 
 def _find_module(module: str, folder: Path) -> Path | None:
