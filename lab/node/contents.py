@@ -1,4 +1,4 @@
-"""Files by their content: how they are named, sent, and kept in a node, so that none is sent twice."""
+"""Contents of files by their digest: the stream that carries them to a node, and the store that keeps them there."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 A script may do anything with its folder. After the run, every entry is compared with what the agent wrote: a file is
 unchanged if its inode number and its time of status change are, which only the kernel sets. Everything else is removed
 or written again from the contents that the node has. The file system has to update that time for each write, also
-through a mapping, which file systems in memory do not: there, the folder of each run is written anew.
+through a mapping, which file systems in memory do not: there, the agent writes the folder of each run again.
 """
 
 from __future__ import annotations
