@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 collect_ignore = ["third_party"]  # a repository of somebody else, whose tests run where it is installed
 TIERS = ("unit", "engines", "foreign", "docker", "mpi", "browser", "crash", "hostile")
+FIRST = ("engines-docker", "hostile-docker", "engines-local", "site", "browser", "docker")
+"""Groups that take longest."""
 ELSEWHERE = ("docker", "slurm")
 """Markers of engines whose nodes are not processes of this machine, or for which something has to be started first."""
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
@@ -87,11 +89,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("long")
         if not item.get_closest_marker("xdist_group") and (group := group_of(item, tier)):
             item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+    items.sort(key=when)
     if not config.getoption("--long"):
         left_out = {item for item in items if item.get_closest_marker("long")}
         config.hook.pytest_deselected(items=[*left_out])
         items[:] = [item for item in items if item not in left_out]
+
+
+def when(item: pytest.Item) -> int:
+    """Where a test comes: groups first, one after the other; unit tests last, which are short and end all at once."""
+    group = item.get_closest_marker("xdist_group")
+    if group is None:
+        return len(FIRST) + 1 + (tier_of(item.nodeid) == "unit")
+    name = group.args[0] if group.args else group.kwargs["name"]
+    return FIRST.index(name) if name in FIRST else len(FIRST)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -123,7 +123,7 @@ def render_end(end: f.End) -> str:
     return {
         "memory": out_of_memory,
         "signal": f"was killed by {end.signal}{location}",
-        "raised": f"raised {quote_error(end.error)}{where}",
+        "raised": f"raised {quote_error(end.error.removesuffix('.'))}{where}",
         "unseen": f"ended{where} with an unknown exit status",
         "exited": f"exited with code {end.code}{expected}{where}{f': {quote_error(end.error)}' if end.error else ''}",
     }[end.how]

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from . import leftovers, limits, netlink, outputs, processes, run_folders, store, tcp, warm
+from . import launch, leftovers, limits, netlink, outputs, processes, run_folders, store, tcp, warm
 from .hooks import hooks
 from .messages import agent as messages
 from .messages import typed, wire
@@ -108,6 +108,8 @@ class Agent:
                 raise ValueError(f"{self.config.node} does not belong to run {run!r}")
             else:
                 self._of_run[kind](mine, message)
+        except launch.NodeLacks as error:
+            connection.send(messages.Refused(run, messages.LACKS, str(error)))
         except Exception as error:
             why = str(error) if isinstance(error, (store.StoreError, OSError)) else f"{type(error).__name__}: {error}"
             connection.send(messages.Refused(run, what, why))
@@ -131,6 +133,8 @@ class Agent:
         left = self._unclean
         if not left and self.config.container:  # on the local engine, the network belongs to the machine
             left = tcp.describe_kept_ports(self._store_ports, strict=self.config.strict)
+        if claim.least_torch:
+            launch.check_torch(claim.least_torch, claim.torch_user)
         try:
             if left:
                 raise OSError(f"an earlier run left behind {left}")

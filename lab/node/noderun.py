@@ -95,7 +95,7 @@ class NodeRun:
 
         Raises:
             StoreError: the store cannot listen.
-            OSError: this node does not have the starter's program.
+            NodeLacks: this node does not have the starter's program.
         """
         self._triggers = asked.triggers or self._triggers
         if asked.store is not None:

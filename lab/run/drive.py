@@ -245,6 +245,7 @@ class Driver:
             trace=self.plan.trace.on,
             trace_values=self.plan.trace.values,
             output_bytes=self.plan.output_bytes,
+            **_needed_torch(self.plan),
             **_choose_users(self.plan, self.job.cluster),
         )
         self.collector.claims_sent[node] = time.time()
@@ -552,7 +553,7 @@ class Driver:
             self.collector.fact(events.Refusal(time.time(), HOST, f"the restart of a node failed: {error.message}"))
 
 
-def _choose_users(plan: Plan, cluster: ClusterInfo) -> Mapping[str, int]:
+def _choose_users(plan: Plan, cluster: ClusterInfo) -> Mapping[str, Any]:
     """Return the user of the workers in containers, as fields of a claim: one for all, or one for each rank of a node.
 
     Mounted folders of this machine are read and written as the calling user, unless that is root.
@@ -561,6 +562,12 @@ def _choose_users(plan: Plan, cluster: ClusterInfo) -> Mapping[str, int]:
         return {"uid": os.getuid(), "gid": os.getgid()}
     first = first_uid_of(cluster.name) if cluster.shape.strict else agent.FIRST_UID
     return {"uid": first, "gid": GROUP} if plan.one_user else {"first_uid": first}
+
+
+def _needed_torch(plan: Plan) -> Mapping[str, Any]:
+    """Return what the run needs of torch, as fields of a claim; none if each supported version has it."""
+    find_needed = find_hook("needed_torch") if plan.scenario.extra else None
+    return find_needed(plan.scenario, plan.backend or "gloo") if find_needed else {}
 
 
 def make_attempt_plan(plan: Plan, number: int) -> Plan:
@@ -582,6 +589,7 @@ def run_job(job: Job, channels: Sequence[Channel]) -> Result:
         snapshot = take_snapshot(
             scenario.script.parent,
             cluster.shape.data.values(),
+            options.modules,
             all_files=options.all_files,
             progress=observer.progress,
         )

@@ -157,6 +157,8 @@ class RunOptions(PlanOptions):
     """Keep the faults of `lab fault` in force, before and after the run."""
     companions: Sequence[Companion] = ()
     """Companions of each run, besides those of its plan."""
+    modules: Mapping[str, Path] | None = None
+    """Files to ship in addition to the script's folder, by their paths next to the script."""
     calls: Any = None
     """Sends function calls to ranks, which run them instead of the script; its folder is not shipped."""
 

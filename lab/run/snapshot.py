@@ -74,6 +74,7 @@ class Snapshot:
     largest: tuple[tuple[int, str], ...] = ()
     """The largest files: bytes and path."""
     _top: Path = Path()
+    _added: Mapping[str, Path] = field(default_factory=dict)
     records: list[str] = field(default_factory=list)
     """All entries as text."""
     index: str = ""
@@ -98,7 +99,12 @@ class Snapshot:
             kind, _, digest, path = record.split("/", 3)
             if digest in wanted:
                 wanted.remove(digest)
-                yield digest, _content_of_link(self._top, path) if kind == LINK else Content(self._top / path)
+                yield (
+                    digest,
+                    _content_of_link(self._top, path)
+                    if kind == LINK
+                    else Content(self._added.get(path) or self._top / path),
+                )
 
     def save(self) -> None:
         """Write the index, so that the next run reads only what changes from now on."""
@@ -119,6 +125,7 @@ class Snapshot:
 def take_snapshot(
     folder: Path,
     data: Iterable[Path] = (),
+    added: Mapping[str, Path] | None = None,
     *,
     all_files: bool = False,
     progress: Callable[[str], object] = lambda _: None,
@@ -133,18 +140,27 @@ def take_snapshot(
     Args:
         folder: to read.
         data: folders that nodes have.
+        added: other files, by their paths below the folder.
         all_files: whether `.gitignore` excludes nothing.
         progress: reports a reading that takes long.
 
     Raises:
         UsageError: folders are nested too deep, or a file is unreadable. The message names it.
     """
-    return _Reader(Path(os.path.realpath(folder)), data, all_files, progress).read()
+    return _Reader(Path(os.path.realpath(folder)), data, added or {}, all_files, progress).read()
 
 
 class _Reader:
-    def __init__(self, top: Path, data: Iterable[Path], all_files: bool, progress: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        top: Path,
+        data: Iterable[Path],
+        added: Mapping[str, Path],
+        all_files: bool,
+        progress: Callable[[str], object],
+    ) -> None:
         self._top = top
+        self._added = added
         real = (os.path.realpath(one) for one in data)
         self._data = {os.path.relpath(one, top) for one in real if one.startswith(f"{top}/")}
         self._all_files = all_files
@@ -157,7 +173,7 @@ class _Reader:
         self._hits = 0
         self._unread: list[tuple[str, os.stat_result, str]] = []
         """Files to read: path, status, and key in the index."""
-        self._snapshot = Snapshot(key=self._key, _top=top)
+        self._snapshot = Snapshot(key=self._key, _top=top, _added=added)
         self._left_out: list[str] = []
         self._largest: list[tuple[int, str]] = []
         self._links: list[str] = []
@@ -197,6 +213,13 @@ class _Reader:
                 waiting += self._read_folder(folder, ignores)
             except OSError as error:
                 raise UsageError(f"cannot read {self._top / folder}: {error.strerror or error}", DATA_HINT) from error
+        for path, file in self._added.items():
+            facts = os.stat(file)
+            key = f"{path}//{facts.st_size}/{facts.st_mtime_ns}/{facts.st_ctime_ns}/{facts.st_ino}"
+            if (record := self._known.get(key)) is not None:
+                self._kept[key] = record
+            else:
+                self._unread.append((path, facts, key))
 
     def _read_folder(self, folder: str, ignores: list[_Ignore]) -> Iterator[tuple[str, list[_Ignore]]]:
         """Handle the files of a folder; yield its folders, with the rules that apply there."""
@@ -335,7 +358,7 @@ class _Reader:
 
     def _read_file(self, path: str, *, keep: bool) -> tuple[str, Content]:
         """Return the digest of a file, and its content."""
-        full = self._top / path
+        full = self._added.get(path) or self._top / path
         try:
             with open(os.open(full, _FILE), "rb", buffering=0) as file:
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -319,3 +319,15 @@ def test_a_large_folder_is_announced_with_its_largest_files(folder: Path) -> Non
     snapshot = take_snapshot(folder)
     snapshot.bytes += 2 << 30
     assert [*warnings_of(snapshot)] == [golden(1)]
+
+
+def test_files_from_elsewhere_are_added_under_their_names(large: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "package.py"
+    elsewhere.write_text("package")
+    for _ in range(2):
+        snapshot = take_snapshot(large, added={"pkg/__init__.py": elsewhere})
+        snapshot.save()
+        assert read_entries(snapshot.all_entries()).keys() >= {"pkg/__init__.py", "main.py"}
+    assert (made(snapshot, tmp_path / "there") / "pkg" / "__init__.py").read_text() == "package"
+    elsewhere.write_text("changed")
+    assert take_snapshot(large, added={"pkg/__init__.py": elsewhere}).entries.keys() == {"pkg/__init__.py"}

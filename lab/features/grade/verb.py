@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     with open_submissions(arguments.folder) as folder, Progress(quiet=quiet) as display:
 
         def show(grade: Grade, done: int, of: int) -> None:
-            display.line(progress_line(grade, done, of, style))
+            display.line(progress_line(grade, done, of, style, max(len(one.name) for one in grader.submissions)))
 
         grader = Grader(
             folder,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Optional, Union
 
@@ -553,6 +554,15 @@ class Follow(OfRun):
 
 PROTOCOL = 14
 """Version of these messages. A client and an agent of different versions stop at once, with an error."""
+LACKS = "needs"
+OLDEST_TORCH = "2.4"
+"""Oldest supported version, as in pyproject.toml."""
+
+
+def is_older(torch: str, least: str) -> bool:
+    """Return whether a version of torch, such as `2.9.1+cpu`, is older than one such as `2.10`."""
+    one, other = ([int(number) for number in re.findall("[0-9]+", text)[:2]] for text in (torch, least))
+    return one < other
 
 
 # -- from the lab to an agent
@@ -581,6 +591,10 @@ class Claim(OfRun):
     """Limit for the recorded elements of a tensor; None: the recorder's default."""
     output_bytes: int = OUTPUT_BYTES
     """Limit for what each rank prints."""
+    least_torch: str = ""
+    """Oldest version of torch that the run can use; empty: any. A node with an older one refuses the run."""
+    torch_user: str = "the run"
+    """What needs that version."""
     version: int = PROTOCOL
 
 
@@ -708,7 +722,8 @@ class Refused(OfRun):
     """The agent did not act on a message."""
 
     what: str
-    """Kind of that message; `node` if the node cannot take part in any run, `run` if the agent ended the whole run."""
+    """Kind of that message; `node` if the node cannot take part in any run, `run` if the agent ended the whole run,
+    `LACKS` if the node lacks what the run needs."""
     reason: str
 
 
