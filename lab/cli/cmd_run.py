@@ -57,10 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
     if options.interactive is not None and (require_terminal := find_hook("require_terminal")):
         require_terminal()
     if is_batch and (options.stdin or options.interactive is not None):
-        raise UsageError(
-            f"{len(scenarios)} scenarios cannot share the terminal or standard input",
-            "run the one that --interactive or --stdin is for",
-        )
+        hint = "run the one that --interactive or --stdin is for"
+        raise UsageError(f"{len(scenarios)} scenarios cannot share the terminal or standard input", hint)
     live = LiveOutput(
         sys.stderr if arguments.json else sys.stdout,
         sys.stderr,

@@ -318,10 +318,8 @@ class HolderEngine(Engine, PowerControl, PauseControl):
         with suppress(OSError, ValueError):
             return NodeState(running=False, exit_code=int(Path(ended_file(node.handle)).read_text()))
         if holder_died(handle.parent / self.life):
-            raise EngineUnavailable(
-                f"the parent process of the {self.noun}s of cluster {handle.parent.name} was killed",
-                "`lab down` removes the rest",
-            )
+            why = f"the parent process of the {self.noun}s of cluster {handle.parent.name} was killed"
+            raise EngineUnavailable(why, "`lab down` removes the rest")
         return NodeState(running=False, exit_code=_KILLED)
 
     # -- making

@@ -56,10 +56,8 @@ def check_name(name: str) -> str:
         UsageError: it is not.
     """
     if not _NAME.fullmatch(name):
-        raise UsageError(
-            f"{name!r} is not a valid name of a cluster",
-            "use up to 40 lower-case letters, digits, and '-', a letter or digit first",
-        )
+        hint = "use up to 40 lower-case letters, digits, and '-', a letter or digit first"
+        raise UsageError(f"{name!r} is not a valid name of a cluster", hint)
     return name
 
 

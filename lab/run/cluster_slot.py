@@ -130,10 +130,8 @@ class ClusterSlot(Frozen):
         if "data" in asked:
             asked["data"] = {**has.data, **asked["data"]}
         if differences := has.differences(replace(has, **asked)):
-            raise ClusterUnfit(
-                f"cluster {self.name} has other settings ({'; '.join(differences)})",
-                "remove it with `lab down`, or make another one with --name",
-            )
+            hint = "remove it with `lab down`, or make another one with --name"
+            raise ClusterUnfit(f"cluster {self.name} has other settings ({'; '.join(differences)})", hint)
 
     def make(self, shape: Shape, run: str | None) -> ClusterInfo:
         """Create the cluster; `run` is the run that will remove it, or None for a permanent cluster."""

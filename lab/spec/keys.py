@@ -348,10 +348,8 @@ def check_backend(name: str) -> str:
         UsageError: the lab has no backend of that name.
     """
     if name not in BACKENDS:
-        raise UsageError(
-            f"the lab has no backend {name!r}{reading.did_you_mean(name, BACKENDS)}; allowed: {join_words(BACKENDS)}",
-            "docs/backends.md describes what each of them can do",
-        )
+        why = f"the lab has no backend {name!r}{reading.did_you_mean(name, BACKENDS)}; allowed: {join_words(BACKENDS)}"
+        raise UsageError(why, "docs/backends.md describes what each of them can do")
     return name
 
 

@@ -72,10 +72,8 @@ def small_subnet(whole: ipaddress.IPv4Network, nodes: int) -> ipaddress.IPv4Netw
     """
     length = whole.max_prefixlen - (nodes + _WITHOUT_A_NODE - 1).bit_length()
     if length < whole.prefixlen:
-        raise ClusterUnfit(
-            f"the engine's networks, such as {whole}, have too few addresses for {format_count(nodes, 'node')}",
-            "use fewer nodes, or set larger `default-address-pools` in /etc/docker/daemon.json",
-        )
+        why = f"the engine's networks, such as {whole}, have too few addresses for {format_count(nodes, 'node')}"
+        raise ClusterUnfit(why, "use fewer nodes, or set larger `default-address-pools` in /etc/docker/daemon.json")
     return next(whole.subnets(new_prefix=length))
 
 

@@ -63,10 +63,8 @@ class LocalEngine(agent_holder.HolderEngine):
         if not sys.platform.startswith("linux"):
             raise EngineAbsent(f"the local engine runs on Linux, not on {sys.platform}", "install Docker")
         if importlib.util.find_spec("torch") is None:
-            raise EngineAbsent(
-                f"the local engine needs torch, which {sys.executable} does not have",
-                f"pip install '{DISTRIBUTION}[local]', or start Docker",
-            )
+            hint = f"pip install '{DISTRIBUTION}[local]', or start Docker"
+            raise EngineAbsent(f"the local engine needs torch, which {sys.executable} does not have", hint)
         self.home = local_home()
 
     # -- finding

@@ -205,10 +205,8 @@ def pack_call(
     head = pickle.dumps((how.filled, how.wanted, sources, assertions, how.variables), protocol=4)
     size = len(head) + len(body)
     if size > LIMIT_BYTES:
-        raise UsageError(
-            f"cannot send a call of {size:,} bytes; allowed: at most {format_limit(LIMIT_BYTES)}",
-            "create large tensors on the ranks, or put files into the cluster's `data`",
-        )
+        hint = "create large tensors on the ranks, or put files into the cluster's `data`"
+        raise UsageError(f"cannot send a call of {size:,} bytes; allowed: at most {format_limit(LIMIT_BYTES)}", hint)
     return head + body
 
 

@@ -95,10 +95,8 @@ def find_dockerfile() -> Path:
     path = bundled_path("Dockerfile")
     if path.is_file():
         return path
-    raise ImageError(
-        f"the Dockerfile of the node image is missing: {path} does not exist",
-        "this installation of the lab is incomplete: install it again",
-    )
+    hint = "this installation of the lab is incomplete: install it again"
+    raise ImageError(f"the Dockerfile of the node image is missing: {path} does not exist", hint)
 
 
 def _find_sources() -> dict[str, Path]:
@@ -380,9 +378,8 @@ def _events(connection: Connection, start: Callable[[], Iterable[Event]], action
         while (event := connection.call(next_event)) is not None:
             yield event
     except queue.Empty:
-        raise ImageError(
-            f"no message from the engine for {format_duration(SILENT_S)} while {action}", "read the engine's own log"
-        ) from None
+        hint = "read the engine's own log"
+        raise ImageError(f"no message from the engine for {format_duration(SILENT_S)} while {action}", hint) from None
     finally:
         left.set()
 

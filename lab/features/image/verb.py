@@ -67,9 +67,8 @@ def _build(arguments: argparse.Namespace) -> int:
         hint = "add --requirements to create a virtual environment"
         raise UsageError(f"the {arguments.engine} engine has no images", hint)
     if arguments.image:
-        raise UsageError(
-            "--image is the image that --requirements extends", "name a base of the node image with --base"
-        )
+        why = "--image is the image that --requirements extends"
+        raise UsageError(why, "name a base of the node image with --base")
     context = plan_build(**{name: getattr(arguments, name) for name in _OF_THE_NODE_IMAGE})
     with shared.Progress(quiet=arguments.json) as progress:
         info = build_image(Connection(), context, progress.announce, tag=arguments.tag, no_cache=arguments.no_cache)
@@ -80,10 +79,8 @@ def _build(arguments: argparse.Namespace) -> int:
 def _build_packages(arguments: argparse.Namespace) -> int:
     """Prepare the packages of `lab up --requirements`."""
     if any(getattr(arguments, name) for name in _OF_THE_NODE_IMAGE) or arguments.tag != DEFAULT_IMAGE:
-        raise UsageError(
-            "--requirements extends the node image, but the other options build it",
-            "run `lab image build` with those first, then `lab image build --requirements FILE`",
-        )
+        hint = "run `lab image build` with those first, then `lab image build --requirements FILE`"
+        raise UsageError("--requirements extends the node image, but the other options build it", hint)
     engine, why = select_engine(arguments.engine)
     with shared.Progress(quiet=arguments.json) as progress:
         if why:

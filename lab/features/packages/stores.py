@@ -228,9 +228,8 @@ class EnvironmentPackages(_Store):
     def name_of(self, image: str | None, requirements: Sequence[str]) -> str:
         """Return the folder of the environment, whether it exists or not."""
         if image is not None:
-            raise ClusterUnfit(
-                f"the {self._engine.name} engine adds no packages to images, so not to {image}", "remove the image"
-            )
+            hint = "remove the image"
+            raise ClusterUnfit(f"the {self._engine.name} engine adds no packages to images, so not to {image}", hint)
         folders = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
         folders = [folder for folder in folders if os.path.isdir(folder)]
         names = sorted(name for folder in folders for name in os.listdir(folder))

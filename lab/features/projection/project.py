@@ -213,10 +213,8 @@ def source_of(run: str, trace: Trace) -> Source:
     clock = Clock((own, moving), machine)
     program = training.program_of(trace, steps, flights, clock, own.wanting)
     if program is None:
-        raise LabError(
-            f"{cannot}: it has no two complete training steps with the same calls on all ranks",
-            "steps count after the first step of the optimizer: run at least three steps, better ten",
-        )
+        why = f"{cannot}: it has no two complete training steps with the same calls on all ranks"
+        raise LabError(why, "steps count after the first step of the optimizer: run at least three steps, better ten")
     if not program.transfers:
         raise LabError(
             f"{cannot}: its ranks do not communicate in their training steps",

@@ -101,10 +101,8 @@ def _make_shared(folder: Path, data: dict[str, str]) -> None:
             (folder / "data" / name).unlink(missing_ok=True)
             (folder / "data" / name).symlink_to(source)
     except OSError as error:
-        raise ClusterError(
-            f"cannot create the shared folder {folder}: {error.strerror}",
-            "set LAB_SLURM_SHARED to your folder on a file system that all machines share",
-        ) from error
+        hint = "set LAB_SLURM_SHARED to your folder on a file system that all machines share"
+        raise ClusterError(f"cannot create the shared folder {folder}: {error.strerror}", hint) from error
 
 
 def _hosts_of(job: str) -> list[Host]:
@@ -266,20 +264,15 @@ def _refuse_impossible(shape: Shape) -> None:
             hint = "write it without dashes: --allocation partition=gpu"
             raise ClusterUnfit(f"{name!r} is not a long option of salloc", hint)
     if len(shape.hosts) > shape.nodes:
-        raise ClusterUnfit(
-            f"--hosts names {len(shape.hosts)} hosts, but the cluster has {format_count(shape.nodes, 'node')}",
-            "name fewer, or raise --nodes",
-        )
+        why = f"--hosts names {len(shape.hosts)} hosts, but the cluster has {format_count(shape.nodes, 'node')}"
+        raise ClusterUnfit(why, "name fewer, or raise --nodes")
     for volume in shape.volumes:
         if shape.image is None and str(volume.source) != volume.target:
-            raise ClusterUnfit(
-                f"the slurm engine cannot show {volume.source} at {volume.target} without a container",
-                f"use {volume.source} as the target too, or name an image",
-            )
+            why = f"the slurm engine cannot show {volume.source} at {volume.target} without a container"
+            raise ClusterUnfit(why, f"use {volume.source} as the target too, or name an image")
     if shape.strict:
-        raise ClusterUnfit(
-            "--strict needs the docker engine: Slurm's workers run as your own user", "use --engine docker"
-        )
+        why = "--strict needs the docker engine: Slurm's workers run as your own user"
+        raise ClusterUnfit(why, "use --engine docker")
     if shape.image is not None and shape.requirements:
         hint = "use an image that has them, or leave the image out"
         raise ClusterUnfit("the slurm engine adds no packages to an image", hint)
