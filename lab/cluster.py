@@ -283,9 +283,8 @@ class Cluster:
                     alone = self.options_of(scenario, alone)
                     if has_wishes(scenario):
                         shared = warm_cluster.cluster.shape if warm_cluster.cluster else None
-                        attempt = RunAttempt.make(
-                            scenario, partial(run_on_own_cluster, slot, scenario, alone, watcher, shared)
-                        )
+                        run = partial(run_on_own_cluster, slot, scenario, alone, watcher, shared)
+                        attempt = RunAttempt.make(scenario, run)
                     else:
                         attempt = warm_cluster.attempt(scenario, alone, watcher)
                     outcomes.append(attempt.error or attempt.result)

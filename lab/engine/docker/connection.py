@@ -328,9 +328,8 @@ class Connection:
             remote: socket.socket = self.call(lambda: open_remote(self.api, path, body))
             return remote
         where = urlsplit(address)
-        by_tcp = DirectApi(
-            lambda limit_s: socket.create_connection((where.hostname or "", where.port or _PORT), limit_s)
-        )
+        peer = where.hostname or "", where.port or _PORT
+        by_tcp = DirectApi(lambda limit_s: socket.create_connection(peer, limit_s))
         with _answering():
             return (self._direct or by_tcp).stream(path, body)
 

@@ -138,9 +138,11 @@ def create_cluster(
         starter = find_hook("zygote").make_starter(connection, body, network["Name"], announce)
     announce(f"starting {format_count(len(nodes), 'node')} of image {asked[0]['Image']}")
     with closing_channels(list[DockerChannel]()) as channels:
-        channels += connection.map_parallel(
-            lambda rank: _make_node(connection, starter, rank, network["Name"], nodes[rank]), range(len(nodes))
-        )
+
+        def make(rank: int) -> DockerChannel:
+            return _make_node(connection, starter, rank, network["Name"], nodes[rank])
+
+        channels += connection.map_parallel(make, range(len(nodes)))
         return _await_agents(connection, starter, cluster, channels, announce)
 
 

@@ -122,9 +122,8 @@ def _report_diff(arguments: argparse.Namespace, verb: Callable[[argparse.Namespa
     before, after = (find_record(name, arguments.runs) for name in arguments.diff)
     diff = write_diff(before, after, arguments.output)
     same = "the same calls" if diff.identical else "the page marks the differences"
-    return announce_page(
-        arguments, diff.path, {**vars(diff), "path": str(diff.path)}, [f"{format_bytes(diff.bytes)}, {same}"]
-    )
+    data = {**vars(diff), "path": str(diff.path)}
+    return announce_page(arguments, diff.path, data, [f"{format_bytes(diff.bytes)}, {same}"])
 
 
 REPORT_OPTIONS = Command(_add_diff, _report_diff)

@@ -132,10 +132,8 @@ class Rendezvous(Finding):
         }.get(self.how)
         sides = join_words(map(each, self.sides)) if each else ""
         met = "each other" if len(self.stuck) == len(self.met) else "the others"
-        peers, why = (
-            "peers are" if self.missing > 1 else "a peer is",
-            f"this run has {format_count(self.run_size, 'rank')}",
-        )
+        peers = "peers are" if self.missing > 1 else "a peer is"
+        why = f"this run has {format_count(self.run_size, 'rank')}"
         if world <= self.run_size:
             did = join_words(describe_activities(self.absent))
             why = f"{name_ranks(one.rank for one in self.absent)} did not connect to it ({did})"
@@ -329,9 +327,8 @@ def explain_rendezvous(evidence: Evidence) -> list[Finding]:
 
 
 def _unmet(asked: Lookups, stuck: tuple[int, ...], evidence: Evidence) -> Rendezvous | None:
-    silent, met = (
-        tuple(rank for rank, of in asked.items() if of.has_answer is is_answered) for is_answered in (False, True)
-    )
+    silent = tuple(rank for rank, of in asked.items() if not of.has_answer)
+    met = tuple(rank for rank, of in asked.items() if of.has_answer)
     addresses = {rank: f"{of.host}:{of.port}" for rank, of in asked.items()}
     if len(set(addresses.values())) > 1:
         sides = sides_of({rank: f"at {address}" for rank, address in addresses.items()})

@@ -103,9 +103,8 @@ def _find_sources() -> dict[str, Path]:
     recorder = sorted(map(Path, [build.__file__, *build.list_sources()]))
     package = bundled_path("mpi")
     mpi = sorted(path for pattern in _MPI_FILES for path in package.glob(pattern))
-    return {f"{_RECORDER}/{path.name}": path for path in recorder} | {
-        f"mpi/{path.relative_to(package).as_posix()}": path for path in mpi
-    }
+    files = {f"{_RECORDER}/{path.name}": path for path in recorder}
+    return files | {f"mpi/{path.relative_to(package).as_posix()}": path for path in mpi}
 
 
 def _find_wheels(folder: Path) -> tuple[Path, ...]:

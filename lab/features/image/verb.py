@@ -85,9 +85,8 @@ def _build_packages(arguments: argparse.Namespace) -> int:
     with shared.Progress(quiet=arguments.json) as progress:
         if why:
             progress.announce(why)
-        made = package_store(engine).prepare(
-            arguments.image, arguments.requirements, announce=progress.announce, again=arguments.no_cache
-        )
+        store, again = package_store(engine), arguments.no_cache
+        made = store.prepare(arguments.image, arguments.requirements, announce=progress.announce, again=again)
     print(json.dumps({"name": made}) if arguments.json else f"ready: {made}")
     return 0
 
