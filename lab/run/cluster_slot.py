@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lab.engine.interrupts import defer_interrupts
-from lab.engine.protocol import Announce, Engine, Removed
+from lab.engine.protocol import Announce, Engine, ImageStore, PowerControl, Removed, require_capability
 from lab.errors import ClusterUnfit, EngineUnavailable, Interrupted, LabError, NodeLost, UsageError, wrap_internal_error
 from lab.feature import find_hook, find_owners, hooks, import_entry
 from lab.frozen import Frozen
@@ -62,8 +62,6 @@ class ClusterSlot(Frozen):
         stopped = [node for node in info.nodes if node.state == STOPPED]
         if not stopped:
             return info
-        from lab.engine.protocol import PowerControl, require_capability
-
         require_capability(self.engine, PowerControl).start(info, stopped, announce=self.announce)
         return self.existing()
 
@@ -304,8 +302,6 @@ def refuse_absent_image(scenario: Scenario, engine: Engine) -> None:
     """
     if scenario.source is None or scenario.image is None:
         return
-    from lab.engine.protocol import ImageStore
-
     if isinstance(engine, ImageStore) and not engine.has_image(scenario.image):
         raise UsageError(
             f"{scenario.name} asks for the image {clip_repr(scenario.image)}, "

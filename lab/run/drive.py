@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab.diagnosis.facts import RankFacts, RunFacts, begin_facts
 from lab.engine.ownership import current_owner
-from lab.engine.protocol import Channel
+from lab.engine.protocol import Channel, PowerControl, require_capability
 from lab.errors import LabError, NodeLost, RecordError
 from lab.feature import find_hook
 from lab.node.messages import agent
@@ -318,8 +318,6 @@ class Driver:
         Raises:
             LabError: a node does not start.
         """
-        from lab.engine.protocol import PowerControl, require_capability
-
         if missing := self._missing_nodes():
             lost = [node for node in self.job.cluster.nodes if node.name in missing]
             require_capability(self.job.engine, PowerControl).start(self.job.cluster, lost, announce=lambda _: None)

@@ -27,7 +27,7 @@ from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, Removed, Reque
 from lab.errors import ClusterError, EngineAbsent, UsageError
 from lab.node import processes
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
-from lab.plan.limits import Machine
+from lab.plan.limits import FEW_RANKS, Machine, refuse_excess_nodes
 from lab.words import format_count, format_duration
 
 if TYPE_CHECKING:
@@ -115,7 +115,6 @@ class LocalEngine(agent_holder.HolderEngine):
     def requests(self, cluster: str, shape: Shape, *, run: str | None) -> list[Request]:
         """Return what `create` requests of this machine; create nothing."""
         from lab.engine.local.machine import COST
-        from lab.plan.limits import FEW_RANKS, refuse_excess_nodes
 
         if shape.nodes * shape.nproc_per_node > FEW_RANKS:
             refuse_excess_nodes(shape.nodes, shape.nproc_per_node, self.machine().capacity, COST)

@@ -11,7 +11,7 @@ from lab.cli import arguments as shared
 from lab.cli.arguments import print_answer
 from lab.cli.call import Command, Parser
 from lab.errors import RecordError, UsageError
-from lab.record.read import Record, find_record
+from lab.record.read import Record, find_record, list_records
 from lab.words import format_bytes
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ def make_comparison(arguments: argparse.Namespace) -> Callable[[Sequence[Record]
     from lab.features.calls.snapshot import SUFFIX, SnapshotFile
     from lab.features.compare.baseline import compare_with_calls, compare_with_runs
     from lab.features.records.records import earlier_records
-    from lab.record.read import list_records
 
     name, folder = arguments.baseline, Path(arguments.baseline)
     files = sorted(folder.glob(f"*{SUFFIX}")) if folder.is_dir() else []
