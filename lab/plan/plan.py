@@ -244,11 +244,9 @@ def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Laun
         if stops := [one for part in parts for one in part.stopping(missing)]:
             why = f"{name} would {join_words(stops)} before it begins, but the launcher {launching.name} needs {needs}"
             raise UsageError(why, "use `launcher: {torchrun: {min_nodes: ...}}`, which begins with fewer nodes")
-        raise ClusterUnfit(
-            f"{name} needs {needs}, but {name_nodes(missing)} of cluster {cluster.name} "
-            f"{'is' if len(missing) == 1 else 'are'} stopped",
-            f"`lab start {' '.join(missing)}`, or use fewer nodes with --nodes",
-        )
+        are = "is" if len(missing) == 1 else "are"
+        why = f"{name} needs {needs}, but {name_nodes(missing)} of cluster {cluster.name} {are} stopped"
+        raise ClusterUnfit(why, f"`lab start {' '.join(missing)}`, or use fewer nodes with --nodes")
     starts = [one for part in parts for one in part.starting()]
     if starts and least == nnodes:
         why = f"{name} has to {starts[0]} during the run, but the launcher {launching.name} accepts no new nodes"

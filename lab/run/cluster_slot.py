@@ -286,10 +286,9 @@ def refuse_foreign_wishes(scenario: Scenario, engine: Engine, asked: Mapping[str
         mounts += [(path, f"as data {name}") for name, path in scenario.data.items() if named.get(name) != path]
         outside = [f"{path.resolve()} {how}" for path, how in mounts if not path.resolve().is_relative_to(own)]
         if outside:
-            raise UsageError(
-                f"{scenario.name} mounts folders from outside its own folder in every node: {join_words(outside)}",
-                "--allow-volumes allows this; the author of the scenario can then read the mounted files",
-            )
+            why = f"{scenario.name} mounts folders from outside its own folder in every node: {join_words(outside)}"
+            hint = "--allow-volumes allows this; the author of the scenario can then read the mounted files"
+            raise UsageError(why, hint)
     if not options.pull and not asked.get("image"):
         refuse_absent_image(scenario, engine)
 
@@ -303,11 +302,9 @@ def refuse_absent_image(scenario: Scenario, engine: Engine) -> None:
     if scenario.source is None or scenario.image is None:
         return
     if isinstance(engine, ImageStore) and not engine.has_image(scenario.image):
-        raise UsageError(
-            f"{scenario.name} asks for the image {clip_repr(scenario.image)}, "
-            f"which the {engine.name} engine does not have",
-            f"`docker pull {scenario.image}` or --pull fetches it; --image names another one",
-        )
+        image = clip_repr(scenario.image)
+        why = f"{scenario.name} asks for the image {image}, which the {engine.name} engine does not have"
+        raise UsageError(why, f"`docker pull {scenario.image}` or --pull fetches it; --image names another one")
 
 
 def remove_orphan_clusters(engine: Engine, announce: Announce) -> None:
@@ -375,10 +372,9 @@ def refuse_missing_requirements(engine: Engine, cluster: ClusterInfo, scenario: 
     """
     missing = find_missing_requirements(engine, cluster, scenario.requirements)
     if missing:
-        raise ClusterUnfit(
-            f"{scenario.name} needs {join_words(missing)}, which cluster {cluster.name} does not have",
-            "`lab down`, then run it without a cluster or after `lab up --requirements FILE`; or use another --name",
-        )
+        why = f"{scenario.name} needs {join_words(missing)}, which cluster {cluster.name} does not have"
+        hint = "`lab down`, then run it without a cluster or after `lab up --requirements FILE`; or use another --name"
+        raise ClusterUnfit(why, hint)
 
 
 class RunAttempt(Frozen):

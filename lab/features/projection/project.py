@@ -341,11 +341,9 @@ def project_run(
     ops = {transfer.op for transfer in base.program.transfers.values()}
     for source in sources:
         if (ops_of_source := {transfer.op for transfer in source.program.transfers.values()}) != ops:
-            raise LabError(
-                f"runs {source.run} and {base.run} are not of one training: in a step, the first calls "
-                f"{', '.join(sorted(ops_of_source))}, the second {', '.join(sorted(ops))}",
-                "name runs of the same script with different numbers of ranks",
-            )
+            calls = f"the first calls {', '.join(sorted(ops_of_source))}, the second {', '.join(sorted(ops))}"
+            why = f"runs {source.run} and {base.run} are not of one training: in a step, {calls}"
+            raise LabError(why, "name runs of the same script with different numbers of ranks")
     growth = base.growth
     samples = [sample for source in sources for sample in source.samples if sample.op in ops]
     fits = _fit_all(samples, base.library, any(source.crowded for source in sources))
