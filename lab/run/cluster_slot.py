@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lab.engine.interrupts import defer_interrupts
 from lab.engine.protocol import Announce, Engine, ImageStore, PowerControl, Removed, require_capability
@@ -512,6 +512,5 @@ def _plan_rerun(scenario: Scenario, options: RunOptions) -> tuple[Scenario, RunO
     """Return what to run again when a scenario fails; None: nothing."""
     for feature in find_owners(scenario.extra):
         if "rerun" in feature.hooks:
-            again: tuple[Scenario, RunOptions] | None = import_entry(feature.hooks["rerun"])(scenario, options)
-            return again
+            return cast("tuple[Scenario, RunOptions] | None", import_entry(feature.hooks["rerun"])(scenario, options))
     return None

@@ -32,8 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", help="what to copy: PATH here, or NODE:PATH")
     parser.add_argument("target", help="where to: NODE:PATH, or PATH here")
     about = "copy at most this much (default: 1GiB); never more than the free space on this machine"
-    how = {"type": shared.size, "default": LIMIT_BYTES, "metavar": "SIZE"}
-    shared.add_options(parser, "--max-size", dest="most_bytes", help=about, **how)
+    shared.add_options(
+        parser, "--max-size", dest="most_bytes", type=shared.size, default=LIMIT_BYTES, metavar="SIZE", help=about
+    )
     shared.add_options(parser, "--name", "--engine")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, make_dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from lab.errors import UsageError
 from lab.features.faults.kinds import FaultKind, fault_kinds, key_of, make_or_refuse
@@ -323,8 +323,7 @@ def parse_fault(text: str) -> Fault:
         ScenarioError: it is invalid; a line for each problem.
     """
     in_braces = text if text.lstrip().startswith("{") else f"{{{text}}}"
-    fault: Fault = read_value(one_fault(), in_braces, "--fault", "fault")
-    return fault
+    return cast("Fault", read_value(one_fault(), in_braces, "--fault", "fault"))
 
 
 def parse_kind(kind: str, text: str) -> FaultKind:
@@ -333,8 +332,7 @@ def parse_kind(kind: str, text: str) -> FaultKind:
     Raises:
         ScenarioError: it is invalid; a line for each problem.
     """
-    what: FaultKind = read_value(fault_kinds()[kind].value(), text, "lab fault", kind)
-    return what
+    return cast("FaultKind", read_value(fault_kinds()[kind].value(), text, "lab fault", kind))
 
 
 def kind_data(what: FaultKind) -> dict[str, Any]:

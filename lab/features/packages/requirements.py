@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from lab.errors import ScenarioError, UsageError
@@ -327,8 +327,7 @@ def _parse(toml: str, first: int, reading: Reading) -> dict[str, Any]:
         import tomli as tomllib
 
     try:
-        data: dict[str, Any] = tomllib.loads(toml)
-        return data
+        return cast("dict[str, Any]", tomllib.loads(toml))
     except (ValueError, RecursionError) as error:  # also for a number with too many digits
         where, why = re.search(_AT_LINE, str(error)), re.sub(_AT_LINE, "", str(error))
     line, column = (int(where[1]), int(where[2]) + 2) if where and where[1] else (toml.count("\n") + 1, 1)
