@@ -126,13 +126,15 @@ def wrap_internal_error(error: Exception) -> LabError:
     if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
         where = f"{error.filename}: " if error.filename else "a file cannot be read or written: "
         return LabError(f"{where}{error.strerror}", _OF_THE_MACHINE[error.errno])
+    if isinstance(error, FileNotFoundError) and error.filename is None:  # raised by os.getcwd
+        return UsageError("the current folder has been removed", "change to another folder, such as with `cd ~`")
     first = (str(error).splitlines() or [""])[0][:300]
-    hint = "with LAB_DEBUG=1 the traceback is shown"
+    hint = "LAB_DEBUG=1 shows the traceback"
     try:
         descriptor, name = tempfile.mkstemp(".txt", "lab-error-")
         with open(descriptor, "w", errors="replace") as file:
             file.write("".join(traceback.format_exception(error)))
-        hint = f"please report it with {name}; {hint}"
+        hint = f"report this error and attach {name}; {hint}"
     except OSError:  # the disk can be full
         pass
     return LabError(f"unexpected error: {type(error).__name__}: {first}", hint)

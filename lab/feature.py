@@ -86,11 +86,11 @@ class Feature:
 
     def __init__(self, *, name: str, **parts: Any) -> None:
         if unknown := parts.keys() - Feature.__annotations__:
-            raise TypeError(f"a feature has no {', '.join(sorted(unknown))}")
+            raise TypeError(f"a feature has no field {', '.join(sorted(unknown))}")
         self.__dict__.update(parts, name=name)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"a feature is not changed, and {name} is a part of {self.name}")
+        raise AttributeError(f"cannot change {name} of the feature {self.name}: features are read-only")
 
     def __repr__(self) -> str:
         return f"Feature(name={self.name!r})"

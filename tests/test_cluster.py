@@ -88,7 +88,7 @@ def test_a_run_that_is_refused_before_it_begins_leaves_no_record():
     with Cluster(2, name="c", engine=engine) as cluster:
         with pytest.raises(ClusterError, match=golden(1)):
             cluster.run(SCRIPT, nodes=3)
-        with pytest.raises(UsageError, match="allowed: 4,096"):
+        with pytest.raises(UsageError, match="allowed: 1 to 4,096"):
             cluster.run(SCRIPT, nproc_per_node=5000)
     assert list_records() == []
 
@@ -399,7 +399,7 @@ def test_a_cluster_that_turns_out_to_be_broken_is_made_again_for_the_run():
 
 
 def test_a_cluster_of_which_a_node_could_not_be_cleaned_is_made_again_for_the_run():
-    left = Refused("", "node", "an earlier run left /var/lab/run")
+    left = Refused("", "node", "an earlier run left behind /var/lab/run")
     engine, told = FakeEngine(answers={"node0": {"claim": [left]}}), list[str]()
     create = engine.create
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import runpy
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from lab.features.lessons.question import LETTERS, RunSize, scenario_question
 from lab.features.lessons.verb_scenarios import read_chapters
+from lab.spec.expressions import evaluate_expected, rank_variables
 from lab.spec.load import find_scenarios, load_scenario
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -68,3 +73,23 @@ def test_the_page_on_incidents_names_each_of_them() -> None:
     page = (ROOT / "docs" / "incidents.md").read_text(encoding="utf-8")
     told = [name for name in FILES if name.startswith(("incidents/", "survival/"))]
     assert [name for name in told if f"(../scenarios/{name})" not in page] == []
+
+
+def list_integers(value: Any) -> Iterator[int]:
+    """All integers in a value."""
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from list_integers(item)
+    if isinstance(value, int):
+        yield value
+
+
+@pytest.mark.parametrize("nodes", [12, 64])
+def test_no_lesson_expects_an_integer_that_int64_cannot_hold(nodes: int) -> None:
+    too_large = set()
+    for name, path in FILES.items():
+        for note, expected in load_scenario(path).expect.notes.items():
+            variables_of = rank_variables(nodes, 1)
+            for variables in (variables_of[0], variables_of[nodes - 1]):
+                if any(abs(one) >= 2**63 for one in list_integers(evaluate_expected(expected, variables))):
+                    too_large.add((name, note))
+    assert not too_large

@@ -96,7 +96,7 @@ def host_list(word: str) -> tuple[str, ...]:
     """Parse names of hosts that are separated by commas."""
     names = tuple(name.strip() for name in word.split(","))
     if "" in names or len({*names}) < len(names):
-        raise ValueError(f"found {word!r}; allowed: different host names with commas between them, as host1,host2")
+        raise ValueError(f"found {word!r}; allowed: distinct host names separated by commas, such as host1,host2")
     return names
 
 
@@ -105,7 +105,7 @@ def scheduler_option(word: str) -> tuple[str, str]:
     """Parse an option of a scheduler: `partition=gpu`."""
     name, equals, value = word.removeprefix("--").partition("=")
     if not equals or not name.replace("-", "").isalnum():
-        raise ValueError(f"found {word!r}; allowed: NAME=VALUE, with a long option of the scheduler: partition=gpu")
+        raise ValueError(f"found {word!r}; allowed: a long option and its value, such as partition=gpu")
     return name, value
 
 
@@ -136,11 +136,12 @@ size = _converter(parse_size)
 
 
 HELP = {
-    "--allocation": "pass an option to the scheduler, by its long name, such as partition=gpu, time=30:00 (slurm)",
+    "--all-files": "ship files that .gitignore names, too",
+    "--allocation": "pass a long option to the scheduler, such as partition=gpu or time=30:00 (slurm)",
     "--allow-volumes": "let scenarios mount folders of this machine that are outside the scenario's folder",
     "--attempt": "attempt of the run, from 0, if its launcher restarted the workers (default: the last)",
     "--backend": "use this backend, whatever the script names: gloo, mpi, or nccl",
-    "--cold": "start a new interpreter for each rank, do not fork the warm agents",
+    "--cold": "start a new interpreter for each rank instead of forking the warm agents",
     "--cpus": "limit the CPU cores of each node",
     "--data": "let ranks read a folder of this machine as $LAB_DATA/NAME",
     "--disk": "limit what a run writes on a node (default on Docker: the node's share of half of the free space; with "
@@ -176,7 +177,7 @@ HELP = {
     "--stdin": "connect rank 0 to standard input",
     "--strict": "for untrusted scripts: no network outside the cluster, read-only nodes, no volumes, low limits",
     "--svg": "write the picture to a file",
-    "--timeout": "time limit of the run, such as 90s; it can be longer while ranks are held or a launcher starts them",
+    "--timeout": "time limit of the run, such as 90s; time in which ranks are held or a launcher starts does not count",
     "--trace-values": "record up to N elements before and after each call, and a summary of larger tensors; 0 records "
     "neither (default: 256)",
     "--volume": "mount a folder of this machine on every node",
@@ -232,7 +233,7 @@ _GROUPS = {
               "--env", "--cold", "--one-user", "--split-gpus", "--fresh",
               "--rewrite-address", "--max-output"),
     "cluster": ("--name", "--engine", "--keep", "--wait", *SHAPE, "--pull", "--allow-volumes"),
-    "record": ("--outputs", "--runs", "--no-trace", "--trace-values"),
+    "record": ("--all-files", "--outputs", "--runs", "--no-trace", "--trace-values"),
     "output": ("--json", "--raw", "--quiet"),
 }  # fmt: skip
 """Title of a group in `--help` -> its options; the first group that names an option has it."""

@@ -143,8 +143,9 @@ class Parser(argparse.ArgumentParser):
         from lab.spec.kinds import is_unit
 
         unknown = message.partition("unrecognized arguments: ")[2].split()
-        option = next((word.split("=")[0] for word in unknown if word.startswith("--")), "")
-        close = _near(option, self._option_string_actions) if option else None
+        option = next((word.split("=")[0] for word in unknown if word.startswith("-")), "")
+        longer = (name for name in self._option_string_actions if name.startswith(f"-{option}"))  # `-n` for --nodes
+        close = option and (_near(option, self._option_string_actions) or next(longer, None))
         hint = f"did you mean {close}?" if close else f"see `{self.prog} --help`"
         if any(map(is_unit, unknown)):
             hint = "write a quantity without a space, such as 5m or 1GiB"

@@ -18,7 +18,7 @@ _SIGNS = {"ok": ("✔", "green"), "warning": ("!", "yellow"), "failed": ("✘", 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=shared.positive, default=3, help="check memory and cores for this many nodes")
-    parser.add_argument("--nproc-per-node", type=shared.positive, default=1, help="with this many workers on each node")
+    parser.add_argument("--nproc-per-node", type=shared.positive, default=1, help="workers on each of these nodes")
     shared.add_options(parser, "--engine", help="engine to check (default: what a run would use)")
     parser.add_argument("--image", help="image to check (default: the lab's own)")
     parser.add_argument("--gpus", type=shared.positive, default=0, help="GPUs that each node needs")

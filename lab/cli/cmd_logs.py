@@ -25,16 +25,15 @@ _LONGEST_PART = 1 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    about = "name of a run, or how it begins or ends (default: the latest)"
-    shared.add_options(parser, "--run", metavar="RUN", help=about, complete="runs")
-    shared.add_options(parser, "--attempt")
-    parser.add_argument("--rank", type=int, action="append", help="only this rank, without a prefix; may be repeated")
-    about = "only ranks on this node, such as node1"
+    shared.add_record(parser)
+    about = "show only this rank, without a prefix; may be repeated"
+    parser.add_argument("--rank", type=int, action="append", metavar="N", help=about)
+    about = "show only ranks on this node, such as node1"
     shared.add_options(parser, "--node", action="append", metavar="NODE", help=about, complete="nodes")
-    parser.add_argument("--launcher", action="store_true", help="only what the launcher's own processes printed")
+    parser.add_argument("--launcher", action="store_true", help="show only what the launcher itself printed")
     parser.add_argument("--follow", "-f", action="store_true", help="print new lines until the run ends")
-    shared.add_options(parser, "--name", metavar="CLUSTER", help="the latest run on this cluster", complete="clusters")
-    shared.add_options(parser, "--raw", "--runs", "--json")
+    shared.add_options(parser, "--name", metavar="CLUSTER", help="latest run on this cluster", complete="clusters")
+    shared.add_options(parser, "--raw")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -120,7 +119,7 @@ def _wanted(arguments: argparse.Namespace, workers: dict[int, str], record: Reco
         record.open_log(rank).close()  # raises for an unknown rank
     for node in nodes or ():
         if node not in workers.values():
-            raise UsageError(f"run {record.run} has no node {node!r}", f"it has {name_nodes(workers.values())}")
+            raise UsageError(f"run {record.run} has no node {node!r}", f"allowed: {name_nodes(workers.values())}")
     return {rank for rank in ranks if not nodes or workers.get(rank) in nodes}
 
 

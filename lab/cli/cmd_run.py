@@ -39,7 +39,7 @@ def add_arguments(parser: Parser) -> None:
     terminal = parser.group("ranks").add_mutually_exclusive_group()
     shared.add_options(terminal, "--interactive", "--stdin")
     shared.add_options(parser, "--name", "--engine", "--keep", "--wait", *shared.SHAPE, "--allow-volumes", "--pull")
-    shared.add_options(parser, "--outputs", "--runs")
+    shared.add_options(parser, "--all-files", "--outputs", "--runs")
     shared.add_options(parser.group("record").add_mutually_exclusive_group(), "--no-trace", "--trace-values")
     shared.add_options(parser, "--json", "--raw")
     shared.add_options(parser, "--quiet", help="print the verdict only")
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     if options.interactive is not None and (require_terminal := find_hook("require_terminal")):
         require_terminal()
     if is_batch and (options.stdin or options.interactive is not None):
-        hint = "run the one that --interactive or --stdin is for"
+        hint = "name only the scenario that needs --interactive or --stdin"
         raise UsageError(f"{len(scenarios)} scenarios cannot share the terminal or standard input", hint)
     live = LiveOutput(
         sys.stderr if arguments.json else sys.stdout,

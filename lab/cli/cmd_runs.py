@@ -16,7 +16,7 @@ _LONGEST_REASON = 90
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--last", type=shared.positive, metavar="N", help="only the latest N")
+    parser.add_argument("--last", type=shared.positive, metavar="N", help="list only the latest N")
     shared.add_options(parser, "--runs", "--json")
 
 

@@ -64,6 +64,6 @@ def read_steps(record: Record) -> tuple[Trace, list[Step]]:
     from lab.trace.steps import match_steps
 
     if not is_traced(record):
-        raise RecordError(f"run {record.run} has no trace", "run it again; `lab run` records one without --no-trace")
+        raise RecordError(f"run {record.run} has no trace", "run it again without --no-trace")
     trace = read_trace(record)
     return trace, match_steps(trace)

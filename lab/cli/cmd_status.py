@@ -5,15 +5,23 @@ from __future__ import annotations
 import argparse
 
 from lab.cli import arguments as shared
-from lab.engine.protocol import Engine, MemoryMeter
+from lab.engine.protocol import Engine, MemoryMeter, PythonRunner
+from lab.engine.ready import stored_bytes
 from lab.engine.select import available_engines
 from lab.errors import EngineAbsent, EngineUnavailable, LabError
-from lab.plan.cluster import ClusterInfo, Node
+from lab.plan.cluster import RUNNING, ClusterInfo, Node
 from lab.report.cluster_view import cluster_json, cluster_text
 from lab.run.lock import read_holder
 from lab.spec.reading import did_you_mean
 
 _AT_ONCE = 8
+_MEASURE = """
+import itertools, os
+entries = itertools.islice(os.walk({folder!r}), {most})
+print(sum(os.lstat(os.path.join(inside, name)).st_blocks * 512 for inside, _, names in entries for name in names))
+"""
+"""Print the disk space of the files in a folder."""
+_MOST_FOLDERS = 100_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,10 +32,16 @@ def run(arguments: argparse.Namespace) -> int:
     """Show each cluster, or the one of that name."""
     engines, silent = available_engines(arguments.engine)
     clusters = [(engine, info) for engine in engines for info in engine.find(arguments.name)]
-    states = [(info, _memory(engine, info), read_holder(info)) for engine, info in clusters]
+    states = [
+        (info, _memory(engine, info), _shared_bytes(engine, info), stored_bytes(engine, info), read_holder(info))
+        for engine, info in clusters
+    ]
     return shared.print_answer(
         arguments,
-        lambda: [{**cluster_json(info), "memory_bytes": memory, "busy": busy} for info, memory, busy in states],
+        lambda: [
+            {**cluster_json(info), "memory_bytes": memory, "shared_bytes": used, "stored_bytes": stored, "busy": busy}
+            for info, memory, used, stored, busy in states
+        ],
         lambda style: (
             "\n".join(cluster_text(*state, style) for state in states) or _nothing(arguments.name, engines, silent)
         ),
@@ -55,3 +69,13 @@ def _memory(engine: Engine, info: ClusterInfo) -> dict[str, int | None]:
 
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
         return dict(zip((node.name for node in info.nodes), pool.map(used, info.nodes), strict=True))
+
+
+def _shared_bytes(engine: Engine, info: ClusterInfo) -> int | None:
+    """Return the size of the folder that all nodes share; None if it cannot be measured."""
+    if not isinstance(engine, PythonRunner) or info.nodes[0].state != RUNNING:
+        return None
+    try:
+        return int(engine.ask_python(info, _MEASURE.format(folder=info.shared, most=_MOST_FOLDERS)))
+    except (LabError, ValueError):  # a file that is removed meanwhile ends the program
+        return None

@@ -61,5 +61,5 @@ def _dry_run(cluster: Cluster, as_json: bool) -> int:
     if as_json:
         print(json.dumps([request._asdict() for request in requests]))
     else:
-        print(requests_text(requests) or f"cluster {cluster.name} is up in this shape: nothing would be made")
+        print(requests_text(requests) or f"cluster {cluster.name} is already up in this shape: nothing to create")
     return 0

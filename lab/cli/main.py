@@ -29,6 +29,8 @@ def main(argv: list[str] | tuple[str, ...] | None = None) -> int:
     """
     try:
         return _main(list(sys.argv[1:] if argv is None else argv))
+    except SystemExit as error:  # from argparse: after --help, or a wrong option
+        return int(error.code or 0)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return 130

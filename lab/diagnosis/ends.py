@@ -9,7 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
 
 from lab.diagnosis import finding as f
-from lab.diagnosis.errors import is_loss, lost_a_peer, shorten_error
+from lab.diagnosis.errors import is_loss, lost_a_peer, shorten_error, without_remarks
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import RankFacts
 from lab.diagnosis.stacks import clip_stack, has_returned, is_communicating, is_leaving, shorten_paths, shorten_stack
@@ -289,7 +289,7 @@ def culprit_by(finding: f.Finding, evidence: Evidence) -> Culprit | None:
 
 
 def _tail(traceback: str) -> str:
-    return "\n".join(clip_stack(shorten_paths(traceback), _LINES))
+    return "\n".join(clip_stack(without_remarks(shorten_paths(traceback)), _LINES))
 
 
 # -- where ranks were, by their stacks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from os.path import commonprefix
 from typing import Any
 
 from lab.diagnosis.causes import find_causes
@@ -15,7 +16,7 @@ from lab.diagnosis.stacks import shorten_paths, shorten_stack
 from lab.frozen import Frozen
 from lab.record.read import Record
 from lab.record.result import Result
-from lab.words import merge_ranks
+from lab.words import capitalize_first, merge_ranks
 
 
 class Explanation(Frozen):
@@ -33,11 +34,27 @@ class Explanation(Frozen):
     problems: tuple[str, ...] = ()
     """What is missing or damaged in the record, one sentence each."""
 
+    @property
+    def new_sentences(self) -> list[str]:
+        """The sentences of the findings, without what the verdict's reason already says."""
+        return [new for finding in self.findings if (new := _without_reason(finding.sentence, self.sentence))]
+
     def to_json(self) -> dict[str, Any]:
         """Return the explanation as plain data."""
         stacks = {str(rank): stack for rank, stack in self.stacks.items()}
         findings = [one.to_json() for one in self.findings]
         return {**vars(self), "findings": findings, "stacks": stacks, "problems": [*self.problems]}
+
+
+def _without_reason(sentence: str, reason: str) -> str:
+    """Return a sentence without the clause with which both begin; unchanged if they begin differently."""
+    same = commonprefix([sentence[:1].lower() + sentence[1:], reason])  # noqa: RUF071 - these are no paths
+    rest, other = sentence[len(same) :], reason[len(same) :]
+    if not same or rest[:1] not in {",", ".", ""} or other[:1] not in {";", ""}:
+        return sentence
+    rest = rest.lstrip(",. ")
+    rank = " ".join(sentence.split(" ", 2)[:2])  # of a failure
+    return f"{rank} failed {rest}" if rest.startswith("after ") else capitalize_first(rest)
 
 
 def explain_run(record: Record, evidence: Evidence | None = None) -> Explanation:

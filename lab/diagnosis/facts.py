@@ -142,7 +142,7 @@ class RunFacts:
         """The time limit that passed, and the time for starting that it does not count."""
         limit = format_duration(self.timeout_s)
         launching = round(self.starting_s)
-        return f"{limit}, and {format_duration(launching)} in which launchers started" if launching else limit
+        return f"{limit}, plus {format_duration(launching)} in which launchers started" if launching else limit
 
     def attempt(self, number: int) -> RunFacts:
         """Return the facts of an attempt; -1 is the last one."""

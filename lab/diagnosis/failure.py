@@ -125,11 +125,12 @@ def _blame_own(evidence: Evidence, own: Sequence[RankFacts]) -> Judgement:
     """Return a judgement on the first rank that failed by itself, and on others that failed for another reason."""
     first, end = own[0], end_of(evidence, own[0])
     hit = evidence.broken_call(first.rank) if evidence.has_readable_trace else None
-    peer, then = hit[0].peer if hit is not None else None, errors.way_to_module(evidence.facts, first)
+    peer, then = hit[0].peer if hit is not None else None, errors.way_to_missing(evidence.facts, first)
     if not then and peer is not None and peer not in evidence.ranks:
         then = wording.no_such_rank(peer)
     before = None if then else differed_before(evidence, first.rank)
-    judgement = _blame(first, _failed(first, end), then)
+    finding = replace(_failed(first, end), alike=_failed_alike(evidence, own, first))
+    judgement = _blame(first, finding, finding.name_alike() + then)
     others = [_failed(rank, end_of(evidence, rank, brief=True)) for rank in _independent(evidence, own)]
     reason = wording.own_reason(judgement.reason, before, others)
     return replace(judgement, reason=reason, findings=(*judgement.findings, *others))
@@ -152,7 +153,7 @@ def _independent(evidence: Evidence, own: Sequence[RankFacts]) -> list[RankFacts
     return [*independent.values()]
 
 
-def _failed(rank: RankFacts, end: End) -> Finding:
+def _failed(rank: RankFacts, end: End) -> FirstFailure:
     return FirstFailure(what="failed", node=rank.node, end=end, location=end.location, ranks=(rank.rank,))
 
 
@@ -200,6 +201,13 @@ def _deeper(evidence: Evidence, own: Sequence[RankFacts]) -> Finding | None:
     if not deeper and errors.error_cause(first.error) == "not_a_number":
         deeper += [one for one in apply_rules(evidence, "values") if one.ranks and one.others]
     return deeper[0] if deeper else None
+
+
+def _failed_alike(evidence: Evidence, own: Sequence[RankFacts], first: RankFacts) -> tuple[int, ...]:
+    """Return the other ranks that raised the same error at the same line."""
+    raised = _raised_as(evidence, first)
+    same_error = (rank for rank in own if rank is not first and raised is not None and rank.error == first.error)
+    return tuple(rank.rank for rank in same_error if _raised_as(evidence, rank) == raised)
 
 
 def _raised_as(evidence: Evidence, rank: RankFacts) -> tuple[str, str] | None:
@@ -285,7 +293,9 @@ def _explain_first(evidence: Evidence, first: RankFacts) -> Finding | None:
     elif first.left:
         facts = replace(facts, code=first.code)
     elif first.failed:
-        facts = replace(facts, kind=FindingKind.FAILED, what="failed", end=end_of(evidence, first, brief=True))
+        own = [rank for rank in evidence.facts.ranks if rank.failed and not errors.lost_a_peer(rank)]
+        alike, end = _failed_alike(evidence, own, first), end_of(evidence, first, brief=True)
+        facts = replace(facts, kind=FindingKind.FAILED, what="failed", end=end, alike=alike)
     elif location is not None:
         facts = replace(facts, what="strayed", location=location)
     else:

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from lab.frozen import Frozen
 from lab.grouping import group_pairs
+from lab.node.statement import LARGEST
 from lab.words import capitalize_first
 
 T = TypeVar("T")
@@ -171,13 +172,15 @@ def keys_of(kind: Any) -> dict[str, str]:
 
 
 def to_plain(value: Any) -> Any:
-    """Convert a value of facts to JSON types; floats that JSON lacks become text."""
+    """Convert a value to JSON types; numbers that JSON lacks, or that no record may hold, become text."""
     if is_dataclass(value):
         return {key: to_plain(getattr(value, name)) for name, key in keys_of(value).items()}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
+    if isinstance(value, (int, float)) and not abs(value) < LARGEST:
+        return f"a number beyond {LARGEST:g}"
     if isinstance(value, (list, tuple, set, frozenset)):
         return [to_plain(one) for one in value]
     return {str(key): to_plain(one) for key, one in value.items()} if isinstance(value, Mapping) else value

@@ -123,7 +123,7 @@ def render_end(end: f.End) -> str:
     return {
         "memory": out_of_memory,
         "signal": f"was killed by {end.signal}{location}",
-        "raised": f"raised {quote_error(end.error)}{where}",
+        "raised": f"raised {quote_error(end.error.removesuffix('.'))}{where}",
         "unseen": f"ended{where} with an unknown exit status",
         "exited": f"exited with code {end.code}{expected}{where}{f': {quote_error(end.error)}' if end.error else ''}",
     }[end.how]
@@ -172,7 +172,7 @@ def render_repeats(count: int) -> str:
     return f"The same happened in {format_count(count, 'other step')}." if count else ""
 
 
-def render_waited(seconds: float | None, around: str = " {}") -> str:
+def render_waited(seconds: float | None, around: str = " for {}") -> str:
     """Return how long ranks had waited, inside the words `around`; empty if no clock tells."""
     return "" if seconds is None else around.format(format_duration(seconds))
 
@@ -226,7 +226,7 @@ class MissedStep(Finding):
         unknown = f"It is unknown whether {name_ranks(self.unknown)} entered it: {dump}" if self.unknown else ""
         if not self.missing:
             return f"{who} waited in {self.step}{lines}", unknown
-        there = render_waited(self.seconds, " {}," if lines else " {}") + lines
+        there = render_waited(self.seconds, " for {}," if lines else " for {}") + lines
         whom, did = name_ranks(self.missing), join_words(describe_activities(self.did))
         head, rest = f"{whom} never entered {self.step}", f"{capitalize_first(who)} waited there{there}; {did}."
         if self.refused:
@@ -403,6 +403,8 @@ class FirstFailure(Finding):
     location: f.CodeLocation | None = field(default=None, metadata={"key": "place"})
     progress: f.Progress | None = None
     hits: tuple[f.Hit, ...] = ()
+    alike: tuple[int, ...] = ()
+    """Ranks that raised the same error at the same line."""
 
     def render(self) -> Words:
         """Say how the first rank failed, how far it had come, and in which steps this affected others."""
@@ -411,7 +413,7 @@ class FirstFailure(Finding):
         elif self.what == "node_lost":
             head = f"rank {self.ranks[0]}'s node, {self.node}, was lost"
         else:
-            head = f"{full_name(self.ranks[0], self.node)} {self.what_it_did()}"
+            head = f"{full_name(self.ranks[0], self.node)} {self.what_it_did()}{self.name_alike()}"
         progress = _render_progress(self.progress)
         hits = [f"{capitalize_first(_hit(hit))}." for hit in self.hits[:_MOST_HITS]]
         return f"{head}, {progress}" if progress else head, *hits
@@ -425,6 +427,10 @@ class FirstFailure(Finding):
         if self.what == "left":
             return f"ended with code {self.code}"
         return f"was {render_location(self.location)} and no longer with the others" if self.location else ""
+
+    def name_alike(self) -> str:
+        """Name the ranks that failed like the first one, as a clause that follows it."""
+        return f"; so did {name_ranks(self.alike)}" if self.alike else ""
 
     def name_lost(self, when: str = " during the run") -> str:
         """Say which nodes were lost and why: `node1 was killed during the run`."""
@@ -537,7 +543,15 @@ def way_to_get_module(own: Any) -> str:
         return _WAY_TO_INSTALL
     return (
         f"; {own.path} was not shipped: move it into the script's folder, {own.folder}, but not into a hidden folder "
-        "or one in .labignore"
+        "or one in .labignore; or, if .gitignore names it, use --all-files"
+    )
+
+
+def way_to_get_file(own: Any) -> str:
+    """Return the fix for a file of the user's that a rank did not find."""
+    return (
+        f"; {own.path} was not shipped, because .gitignore, .labignore, or its hidden folder excludes it: use "
+        "--all-files, or name its folder with `data:` or --data"
     )
 
 

@@ -213,9 +213,9 @@ def _ask_holder(control: Path, node: Node) -> None:
             asking.sendall(f"{node.name}\n".encode())
             answer = asking.recv(1024).decode("utf-8", "replace").strip()
     except OSError as error:
-        holder = f"the process that holds the nodes of cluster {control.parent.name}"
+        holder = f"the parent process of the nodes of cluster {control.parent.name}"
         why = f"cannot start {node.name}: {holder} does not answer ({error.strerror or error})"
-        raise ClusterError(why, "`lab down` removes the rest, and `lab up` makes the cluster again") from error
+        raise ClusterError(why, "make the cluster again: `lab down`, then `lab up`") from error
     if answer:
         raise ClusterError(f"cannot start {node.name}: {answer}", "see `lab status`")
 

@@ -127,7 +127,7 @@ def _find_moves(staged: Path, target: Path) -> Iterator[tuple[Path, Path]]:
         for name in os.listdir(staged):
             yield from _find_moves(staged / name, target / name)
     elif there and (is_folder or not (stat.S_ISREG(there) or stat.S_ISLNK(there))):
-        raise UsageError(f"cannot write {target}: its type differs from that of the new file or folder")
+        raise UsageError(f"cannot write {target}: a file cannot replace a folder, nor a folder a file")
     else:
         yield staged, target
 

@@ -34,7 +34,7 @@ def read_input(size: int) -> bytes:
     while size > 0:
         part = os.read(0, size)
         if not part:
-            sys.exit("standard input ended before the agent had arrived")
+            sys.exit("standard input ended before the agent arrived")
         parts.append(part)
         size -= len(part)
     return b"".join(parts)

@@ -91,7 +91,7 @@ def memory_check(available_bytes: int | None, wanted: Wanted) -> Check:
     needed = wanted.nodes * (AGENT_BYTES + wanted.nproc_per_node * WORKER_BYTES)
     if available_bytes is None:
         return Check("warning", "memory", "the system does not report the available memory")
-    size = f"{wanted.nodes} nodes x {wanted.nproc_per_node} workers"
+    size = f"{format_count(wanted.nodes, 'node')} x {format_count(wanted.nproc_per_node, 'worker')}"
     result = f"{format_bytes(available_bytes)} available, about {format_bytes(needed)} needed for {size}"
     return Check.judge("memory", result, available_bytes < needed, "use fewer nodes, or end other programs", "failed")
 
@@ -100,7 +100,7 @@ def cores_check(cores: int, wanted: Wanted) -> Check:
     """Check whether there are enough cores for the workers to make sense."""
     workers = wanted.nodes * wanted.nproc_per_node
     fix = "workers will wait for a core; use fewer for timings"
-    return Check.judge("cores", f"{cores} for {workers} workers", workers > 8 * cores, fix)
+    return Check.judge("cores", f"{cores} for {format_count(workers, 'worker')}", workers > 8 * cores, fix)
 
 
 def free_memory_bytes(proc: Path = Path("/proc")) -> int | None:
@@ -122,22 +122,24 @@ def devices_here() -> int | None:
     return len(list(_DEVICES.glob("nvidia[0-9]*")))
 
 
-def explain_missing_gpus(wanted: int) -> str:
-    """Explain why a node cannot have this many GPUs here; empty if it can, or if unknown."""
+def explain_missing_gpus(wanted: int, nodes: int = 1) -> str:
+    """Explain why each of these nodes cannot have this many GPUs of its own here; empty if it can, or if unknown."""
     there = devices_here()
-    if there is None or wanted <= there:
+    if there is None or wanted * nodes <= there:
         return ""
-    return f"needs GPU: each node needs {format_count(wanted, 'GPU')}, but this machine has {there or 'none'}"
+    each = "each node needs" if wanted > there else f"each of {nodes} nodes needs"
+    return f"needs GPU: {each} {format_count(wanted, 'GPU')}, but this machine has {there or 'none'}"
 
 
-def refuse_missing(wanted: int) -> None:
-    """Refuse a number of GPUs that this machine does not have.
+def refuse_missing(wanted: int, nodes: int = 1) -> None:
+    """Refuse a number of GPUs for each node that this machine does not have.
 
     Raises:
-        MachineLacks: it has fewer than a node needs.
+        MachineLacks: it has fewer than the nodes need.
     """
-    if why := explain_missing_gpus(wanted):
-        raise MachineLacks(why, f"`lab doctor --gpus {wanted}` says what is missing")
+    if why := explain_missing_gpus(wanted, nodes):
+        fewer = "use fewer nodes; " if nodes > 1 else ""
+        raise MachineLacks(why, f"{fewer}`lab doctor --gpus {wanted}` shows what is missing")
 
 
 def gpu_checks(wanted: Wanted, connection: Any = None, image: str = "") -> list[Check]:

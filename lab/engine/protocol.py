@@ -344,7 +344,7 @@ class ImageStore(Protocol):
 _DOES: dict[type, str] = {
     PowerControl: "stop and start single nodes",
     PauseControl: "pause nodes",
-    LimitControl: "change what nodes may use while they run",
+    LimitControl: "change the limits of running nodes",
     Console: "run commands in nodes",
     FileAccess: "read and write files of nodes",
 }

@@ -76,7 +76,7 @@ def open_engine(name: str) -> Engine:
         from lab.words import join_words
 
         names = engine_names()
-        raise UsageError(f"there is no engine {name!r}{did_you_mean(name, names)}", f"there are {join_words(names)}")
+        raise UsageError(f"there is no engine {name!r}{did_you_mean(name, names)}", f"allowed: {join_words(names)}")
     return opener()
 
 

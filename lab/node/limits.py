@@ -13,6 +13,7 @@ from itertools import islice
 
 from . import processes
 from .files import walk_tree
+from .kept_folders import CLOCK_OF_FILES
 from .messages.agent import CHECK, FILES_IN, STARTER, Claim, Config, Limited
 from .rank_process import RankProcess, Worker
 from .trace_file import LIMIT_BYTES, bound_held
@@ -185,13 +186,32 @@ def _read_cgroup(*names: str, key: str = "") -> int:
     return next((int(number) for number in numbers if number.isdigit()), 0)
 
 
+_MOST_SHARED_FILES = 4096
+"""More files in the shared folder than that are not counted: it takes 20 ms, and they are mostly small."""
+
+
+def refuse_full_shared_folder(config: Config) -> None:
+    """Refuse a run if earlier ones have filled the folder that all nodes share, which only --fresh empties.
+
+    Raises:
+        OSError: its files exceed the limit of one run.
+    """
+    if config.disk_bytes:
+        files = islice(_everything_in([config.shared]), _MOST_SHARED_FILES)
+        size = sum(facts.st_blocks * 512 for facts in files if stat.S_ISREG(facts.st_mode))
+        if size > config.disk_bytes:
+            raise OSError(
+                f"{config.shared} holds {size:,} bytes of earlier runs; allowed: {config.disk_bytes:,}; "
+                "`lab run --fresh` empties it"
+            )
+
+
 _PAUSE_S = 0.25
 _PART_OF_THE_TIME = 20
 """Scanning folders may use one part of so many of the time."""
 _MOST_FILES = 1_000_000
 """Limit for the scanned files; more files than that are mostly small."""
 _NEARLY_FULL_BYTES = 1 << 30
-_CLOCK_OF_FILES = 5  # CLOCK_REALTIME_COARSE: what file systems take times from
 
 
 class Disk:
@@ -211,7 +231,7 @@ class Disk:
         self._folders = tuple(folder for folder in folders if not folder.startswith("/dev/"))  # those are in memory
         self._users = frozenset(users)
         self._alone = alone
-        self._began = time.clock_gettime(_CLOCK_OF_FILES)
+        self._began = time.clock_gettime(CLOCK_OF_FILES)
         self._free = {folder: _free_bytes(folder) for folder in self._folders}
         self._next = 0.0
 

@@ -95,12 +95,12 @@ class Zygote:
             connection.sendall(f"{problem}\n".encode())
 
     def _reap(self, *_: Any) -> None:
-        """Write the exit status of every agent that has ended."""
+        """Write the exit status of every agent that has ended, and kill the processes that it left to this one."""
         with suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if not pid:
-                    return
+                    break
                 ended = self._running.pop(pid, None)
                 if ended is not None and ended.socket is not None:
                     code, path = os.waitstatus_to_exitcode(status), ended_file(ended.socket)
@@ -108,6 +108,7 @@ class Zygote:
                         with open(f"{path}.new", "w") as file:
                             file.write(str(code if code >= 0 else 128 - code))
                         os.rename(f"{path}.new", path)
+        processes.kill_processes(set(processes.children_of()(os.getpid())) - self._running.keys())
 
 
 def main() -> None:
@@ -119,6 +120,7 @@ def main() -> None:
     life, control = sys.argv[-2:]
     configs = [typed.read_typed(Config, config) for config in json.load(sys.stdin)]
     processes.set_streams([-1])
+    processes.become_subreaper()  # else what a killed agent leaves could not be found
     sys.argv = [""]
     processes.allow_open_files(_FILES + _FILES_OF_A_NODE * len(configs))
     zygote = Zygote(life, control, configs)

@@ -161,5 +161,5 @@ class ClusterInfo(Frozen):
         for name in names:
             if name not in known:
                 meant = did_you_mean(name, there)
-                raise UsageError(f"cluster {self.name} has no node {name!r}{meant}", f"it has {name_nodes(there)}")
+                raise UsageError(f"cluster {self.name} has no node {name!r}{meant}", f"allowed: {name_nodes(there)}")
         return [node for node in self.nodes if {node.name, str(node.node_rank)} & {*names}]

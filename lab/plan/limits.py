@@ -142,9 +142,9 @@ class Limits(NamedTuple):
 
     def describe(self) -> str:
         """Return the limits in words: `4 GiB of memory, 1,024 processes and threads, 8 GiB of disk`."""
-        memory = f"{format_limit(self.memory_bytes)} of memory" if self.memory_bytes else "no limit of memory"
-        count = f"{self.processes:,} processes and threads" if self.processes else "no limit of processes"
-        disk = f"{format_limit(self.disk_bytes)} of disk" if self.disk_bytes else "no limit of disk"
+        memory = f"{format_limit(self.memory_bytes)} of memory" if self.memory_bytes else "no memory limit"
+        count = f"{self.processes:,} processes and threads" if self.processes else "no process limit"
+        disk = f"{format_limit(self.disk_bytes)} of disk" if self.disk_bytes else "no disk limit"
         return f"{memory}, {count}, {disk}"
 
 

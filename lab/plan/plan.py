@@ -154,11 +154,11 @@ def refuse_unfit(cluster: ClusterInfo, scenario: Scenario, options: PlanOptions)
     """
     nodes, _ = options.size_of_run(scenario, cluster.shape)
     if nodes > cluster.shape.nodes:
-        why = f"{scenario.name} needs {nodes} nodes, cluster {cluster.name} has {cluster.shape.nodes}"
+        why = f"{scenario.name} needs {nodes} nodes, but cluster {cluster.name} has {cluster.shape.nodes}"
         raise ClusterUnfit(why, f"`lab down` and `lab up --nodes {nodes}`, or use another cluster with --name")
     data = {**cluster.shape.data, **scenario.data}
     if differences := cluster.shape.differences(replace(cluster.shape, **_wishes(scenario), data=data)):
-        why = f"{scenario.name} needs another cluster than {cluster.name} ({'; '.join(differences)})"
+        why = f"{scenario.name} does not fit cluster {cluster.name} ({'; '.join(differences)})"
         raise ClusterUnfit(why, "run it without a cluster (`lab down` first), or use another one with --name")
 
 
@@ -237,13 +237,13 @@ def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Laun
     least = launching.least_nodes(nnodes)
     needs = format_count(nnodes, "node")
     if least < nnodes:
-        needs = f"at least {format_count(least, 'node')}, {HOST} among them"
+        needs = f"at least {format_count(least, 'node')}, including {HOST}"
     there = list_present_nodes(cluster, nnodes, parts)
     missing = [f"node{rank}" for rank in range(nnodes) if f"node{rank}" not in there]
     if len(there) < least or HOST not in there:
         if stops := [one for part in parts for one in part.stopping(missing)]:
             why = f"{name} would {join_words(stops)} before it begins, but the launcher {launching.name} needs {needs}"
-            raise UsageError(why, "use `launcher: {torchrun: {min_nodes: ...}}`, which begins with fewer nodes")
+            raise UsageError(why, "use `launcher: {torchrun: {min_nodes: ...}}`, which starts with fewer nodes")
         are = "is" if len(missing) == 1 else "are"
         why = f"{name} needs {needs}, but {name_nodes(missing)} of cluster {cluster.name} {are} stopped"
         raise ClusterUnfit(why, f"`lab start {' '.join(missing)}`, or use fewer nodes with --nodes")
@@ -347,15 +347,15 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
     refuse_unfit(cluster, scenario, options)
     nnodes, nproc_per_node = options.size_of_run(scenario, cluster.shape)
     world_size = nnodes * nproc_per_node
-    if nnodes < 1 or nproc_per_node < 1:
-        raise UsageError(f"a run needs at least 1 node and 1 worker per node, not {nnodes} and {nproc_per_node}")
-    if world_size > MAX_WORLD_SIZE:
-        raise UsageError(f"{nnodes:,} x {nproc_per_node:,} are {world_size:,} ranks; allowed: {MAX_WORLD_SIZE:,}")
+    if nnodes < 1 or nproc_per_node < 1 or world_size > MAX_WORLD_SIZE:
+        sizes = f"found {nnodes:,} x {nproc_per_node:,} ranks; allowed: 1 to {MAX_WORLD_SIZE:,} ranks on all nodes"
+        raise UsageError(sizes, "change --nodes or --nproc-per-node")
     parts = _parts(scenario, options, cluster, nnodes, world_size)
     if (last := max(chain(*scenario.expect.by_rank), default=0)) >= world_size:
-        raise UsageError(f"{scenario.name} has an expectation of rank {last}, but world_size is {world_size}")
+        expected = f"{scenario.name} has an expectation of rank {last}, but world_size is {world_size}"
+        raise UsageError(expected, "raise --nodes or --nproc-per-node, or remove the expectation")
     if options.interactive is not None and options.interactive >= world_size:
-        raise UsageError(f"cannot connect rank {options.interactive} to the terminal: world_size is {world_size}")
+        raise UsageError(f"--interactive: there is no rank {options.interactive}; allowed: 0 to {world_size - 1}")
     values = scenario.trace.values if options.trace_values is None else options.trace_values
     if values is not None and not 0 <= values <= MAX_TRACE_VALUES:
         raise UsageError(f"trace_values is {values}; allowed: a whole number from 0 to {MAX_TRACE_VALUES}")
@@ -384,11 +384,11 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
     launcher = find_launcher(layout.settings.name)
     refuse_absence(scenario.name, cluster, nnodes, layout.settings, parts)
     if refusal := launcher.refusal(layout):
-        raise UsageError(refusal)
+        raise UsageError(refusal, "change `min_nodes` or `max_nodes` of the launcher, or use --nodes")
     starters = launcher.starters(layout)
     if starters and (braces := next(filter(None, map(_BRACES.search, layout.argv)), None)):
         hint = f"let the script read the environment variable {ARGUMENTS[braces[1]]}"
-        raise UsageError(f"{layout.settings.name} gives each rank the same arguments, not {braces[0]}", hint)
+        raise UsageError(f"{layout.settings.name} passes all ranks the same arguments, not {braces[0]}", hint)
     if starters and options.interactive is not None:
         raise UsageError(f"{layout.settings.name} cannot connect a rank to the terminal", "run it without --launcher")
     return Plan(
@@ -425,7 +425,7 @@ def _launching(scenario: Scenario, options: PlanOptions, backend: str | None) ->
     needed = STARTED_BY.get(backend or "", name)
     if needed != name:
         if options.launcher or name != LAB:
-            raise UsageError(f"{name} cannot start the ranks of {backend}, only {needed} can", f"--launcher {needed}")
+            raise UsageError(f"only {needed} starts the ranks of {backend}, not {name}", f"use --launcher {needed}")
         name = needed
     return scenario.launcher if name == scenario.launcher.name else Launching(name=name)
 

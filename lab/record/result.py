@@ -91,6 +91,9 @@ class RankResult(Frozen):
             return ""
 
 
+_REMARKS = ("(nothing noted)", "(no match)", "(no log)", "(stopped by the lab)", "(did not exit)")
+
+
 class Expectation(Frozen):
     """One expected outcome, and whether it was met."""
 
@@ -108,7 +111,9 @@ class Expectation(Frozen):
         if self.what == "snapshot":  # the value is already a sentence
             return f"{self.expected}: {self.got}"
         where = f"rank {self.rank}: " if self.rank is not None else ""
-        return f"{where}{self.what}: expected {clip_end(repr(self.expected), 200)}, got {clip_end(repr(self.got), 200)}"
+        is_remark = isinstance(self.got, str) and self.got.startswith(_REMARKS)
+        got = self.got if is_remark else repr(self.got)
+        return f"{where}{self.what}: expected {clip_end(repr(self.expected), 200)}, got {clip_end(got, 200)}"
 
 
 class Output(Frozen):
@@ -196,6 +201,9 @@ class Result(Frozen):
     """Exit code of the command line for this verdict."""
     path: Path | None = None
     """Folder of the record."""
+
+    def __repr__(self) -> str:
+        return f"<Result {self.verdict}: {self.reason!r}>"  # assertions of pytest show it
 
     @property
     def passed(self) -> bool:

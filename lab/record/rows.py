@@ -13,7 +13,18 @@ from collections.abc import Sequence
 _MOVES = rb"(\n|\r+|\x1b\[\d?A)"
 _NO_TEXT = rb"[\x00-\x06\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]"
 _LONGEST_BYTES = 1 << 16
+_BINARY_BYTES = 1 << 12
+"""As much output after binary data counts as binary too, because short parts of it look like text."""
 _MOST_ROWS = 20
+
+
+def _is_text(data: bytes) -> bool:
+    """Return whether data is text, which may end within a character."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(data)
+    except UnicodeDecodeError:
+        return False
+    return re.search(_NO_TEXT, data) is None
 
 
 class _Row:
@@ -41,15 +52,6 @@ class _Row:
         """Whether the stream never went back in it."""
         return not (self.back or self.bar)
 
-    @property
-    def is_binary(self) -> bool:
-        """Whether its data is no text."""
-        try:
-            codecs.getincrementaldecoder("utf-8")().decode(self.written)
-        except UnicodeDecodeError:
-            return True
-        return re.search(_NO_TEXT, self.written) is not None
-
     def write(self, text: bytes) -> None:
         self.written += text
         self.text = text if self.back else self.text + text
@@ -62,7 +64,7 @@ class _Row:
 
     def content(self) -> bytes:
         """Return what to keep of it."""
-        if not self.bar or self.is_binary:
+        if not self.bar or not _is_text(self.written):
             return self.written + self.end
         return b"" if self.is_blank else (b"\r" if self.begun else b"") + self.text + self.end
 
@@ -85,6 +87,8 @@ class Rows:
         """Index of the current row."""
         self._reach = 1
         """How many rows up the stream may move from there."""
+        self._binary_left = 0
+        """How many of the next bytes count as binary."""
 
     @property
     def open(self) -> Sequence[bytes]:
@@ -93,10 +97,14 @@ class Rows:
 
     def feed(self, data: bytes) -> bytes:
         """Add output, and return what is settled now."""
-        row = self._rows[self._at]
-        if len(self._rows) == 1 and row.is_unmoved and not (self._over and b"\r" in data):
+        settled, is_plain = b"", len(self._rows) == 1 and self._rows[0].is_unmoved
+        if not is_plain or (self._over and b"\r" in data):
+            was_plain, is_plain = is_plain, self._is_binary(data)
+            settled = self.end() if is_plain and not was_plain else b""
+        if is_plain:
+            row = self._rows[0]
             whole, newline, rest = data.rpartition(b"\n")
-            settled = row.text + whole + newline if newline else b""
+            settled += row.text + whole + newline if newline else b""
             row = self._rows[0] = _Row(rest) if newline else _Row(row.text + data, begun=row.begun, end=row.end)
             return settled + self._cut() if len(row.written) > self._longest_bytes else settled
         for part in filter(None, re.split(_MOVES, data)):
@@ -120,6 +128,12 @@ class Rows:
         settled = b"".join(row.content() for row in self._rows)
         self._rows, self._at = [_Row()], 0
         return settled
+
+    def _is_binary(self, data: bytes) -> bool:
+        """Return whether the stream has binary data now: in this output, or shortly before it."""
+        is_text = _is_text(data.lstrip(bytes(range(0x80, 0xC0))))  # the rest of a character, in UTF-8
+        self._binary_left = max(0, self._binary_left - len(data)) if is_text else _BINARY_BYTES
+        return self._binary_left > 0
 
     def _write_part(self, part: bytes) -> None:
         row = self._rows[self._at]
@@ -157,7 +171,7 @@ class Rows:
         for row in list(self._rows):
             if len(row.written) <= self._longest_bytes:
                 continue
-            if row.bar and not row.is_binary and len(row.text) <= self._longest_bytes:
+            if row.bar and _is_text(row.written) and len(row.text) <= self._longest_bytes:
                 row.written = row.text
                 continue
             settled += self._release(self._rows.index(row))

@@ -222,10 +222,13 @@ class RecordWriter:
         self.close()
         remove_tree(self.path)
 
-    def copy_source(self, folder: Path, name: str, attempt: int = LATEST) -> None:
-        """Copy a source file of the scenario's folder that a stack or traceback names, to show its lines."""
-        source, record = (folder / name).resolve(), self.attempts[attempt].path
-        inside = source.is_relative_to(folder.resolve()) and source.is_file()
+    def copy_source(self, folder: Path, name: str, modules: Mapping[str, Path], attempt: int = LATEST) -> None:
+        """Copy a source file that a stack or traceback names, to show its lines.
+
+        It is in the scenario's folder, or among the modules that were shipped next to the script.
+        """
+        source, record = modules.get(name, folder / name).resolve(), self.attempts[attempt].path
+        inside = (name in modules or source.is_relative_to(folder.resolve())) and source.is_file()
         if inside and source.suffix == ".py" and not is_file(record, name):
             with suppress(OSError):  # the record works without the text of a removed file
                 write_file(record, name, source.read_bytes())

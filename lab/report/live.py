@@ -7,6 +7,8 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import groupby
 from typing import IO, Any
 
 from lab.feature import find_hook
@@ -92,7 +94,8 @@ class LineMerger:
 
     def is_due(self, when: float) -> bool:
         """Return whether held lines must appear before a line that a rank printed at this Unix time."""
-        return when - self._since > _TOGETHER_S or time.monotonic() - self._held_since > _TOGETHER_S
+        is_late = when - self._since > _TOGETHER_S or time.monotonic() - self._held_since > _TOGETHER_S
+        return bool(self._held) and is_late
 
     def release(self) -> Iterator[tuple[list[int], str]]:
         """Yield the held lines, each with the ranks that printed it, and hold nothing more."""
@@ -115,6 +118,17 @@ _LONG_S = 10.0
 """Seconds without output until the status shows that the run continues, and where its ranks are."""
 
 
+_FRAME = r"(?:\[rank\d+\]: )?(?:frame #\d+: .*|<omitting python frames>)"
+_FRAMES = re.compile(rf"^{_FRAME}(?:\n{_FRAME})*", re.MULTILINE)
+"""C++ stack traces, which PyTorch appends to errors and warnings for its own developers."""
+
+
+def _shorten_traceback(text: str) -> str:
+    from lab.diagnosis.stacks import shorten_paths  # few runs have one
+
+    return shorten_paths(text)
+
+
 class LiveOutput(Observer):
     """Merge the output of all ranks; an observer of a run.
 
@@ -128,7 +142,8 @@ class LiveOutput(Observer):
         lines: show what ranks print.
         raw: let output of ranks act on a terminal.
         limit_s: time limit of the run in seconds; None: unknown.
-        whole: show each line; if not, show only some of the lines of many ranks that differ only in numbers.
+        whole: show each line; if not, show only some of the lines of many ranks that differ only in numbers, fold C++
+            stack traces, and show equal tracebacks of several ranks once.
     """
 
     def __init__(
@@ -147,6 +162,7 @@ class LiveOutput(Observer):
         self._status = None if quiet else status
         self._lines = lines and not quiet
         self._raw = raw
+        self._is_exact = raw or whole
         self._style = style_for(out)
         self._status_style = style_for(status) if status is not None else self._style
         self._bottom = Bottom(self._status)
@@ -159,6 +175,11 @@ class LiveOutput(Observer):
         """A terminal that a rank can use, see `lab.features.interactive`; None: no rank has used one."""
         self._silent_ticks = 0
         self._merger = LineMerger(whole=whole)
+        self._tracebacks: dict[int, list[str]] = {}
+        """By rank; held back for a moment to merge equal ones."""
+        self._tracebacks_since = 0.0
+        self._open_tracebacks: set[int] = set()
+        """Ranks whose traceback continues with the next line."""
 
     def progress(self, text: str) -> None:
         """Show a line of progress."""
@@ -195,8 +216,12 @@ class LiveOutput(Observer):
 
     def flush_due(self) -> None:
         """Print held lines if they have waited long enough; called regularly."""
-        if self._merger.is_due(0.0):
+        if self._is_due(0.0):
             self._print_merged()
+
+    def _is_due(self, when: float) -> bool:
+        late = self._tracebacks and time.monotonic() - self._tracebacks_since > _TOGETHER_S
+        return bool(late) or self._merger.is_due(when)
 
     def begins(self, attempt: int) -> None:
         """Show the incomplete lines of the previous attempt, and that another attempt begins."""
@@ -218,7 +243,7 @@ class LiveOutput(Observer):
             streams[stream] = Rows(_LONGEST_HELD_BYTES, over=not self._raw)
         settled = b"".join(rows.release_passed() for other, rows in streams.items() if other != stream)
         settled += streams[stream].feed(data)
-        if self._merger.is_due(when):
+        if self._is_due(when):
             self._print_merged()
         if settled:
             self._print(rank, settled, when)
@@ -254,16 +279,41 @@ class LiveOutput(Observer):
         text = block.decode("utf-8", "backslashreplace").replace("\r\n", "\n").removesuffix("\n")
         if not self._raw:
             text = sanitize_text(re.sub(_ERASE, "", text))
-        if len(self._nodes) > MANY or rank >= MANY:
-            for line in text.split("\n"):
-                self._merger.add(rank, line, when)
-        else:
-            self._write([([rank], line) for line in text.split("\n")])
+        if not self._is_exact:
+            text = _FRAMES.sub(lambda match: f"… {match[0].count(chr(10)) + 1} C++ frames: lab logs", text)
+        prefix = f"[rank{rank}]: "  # which PyTorch adds to each line of a traceback
+        for is_traceback, group in groupby(text.split("\n"), partial(self._is_traceback, rank, prefix)):
+            lines = [line.removeprefix(prefix) if is_traceback else line for line in group]
+            if len(self._nodes) > MANY or rank >= MANY:
+                for line in lines:
+                    self._merger.add(rank, line, when)
+            elif is_traceback:
+                self._tracebacks_since = self._tracebacks_since if self._tracebacks else time.monotonic()
+                self._tracebacks.setdefault(rank, []).extend(lines)
+            else:
+                if rank in self._tracebacks:
+                    self._print_merged()
+                self._write([([rank], line) for line in lines])
+
+    def _is_traceback(self, rank: int, prefix: str, line: str) -> bool:
+        """Return whether a line belongs to a traceback; without the prefix, the error ends it."""
+        if self._is_exact or line.startswith(prefix):
+            return not self._is_exact
+        is_open = rank in self._open_tracebacks
+        if line.startswith("Traceback (most recent call last):"):
+            self._open_tracebacks.add(rank)
+        elif not line.startswith(" "):
+            self._open_tracebacks.discard(rank)
+        return is_open or rank in self._open_tracebacks
 
     def _print_merged(self) -> None:
         """Print the lines that were held back for merging."""
         if not (self._shared and self._shared.busy):
-            self._write([*self._merger.release()])
+            texts = [(rank, _shorten_traceback("\n".join(lines))) for rank, lines in self._tracebacks.items()]
+            same, self._tracebacks = group_equal(texts), {}
+            self._write(
+                [*self._merger.release(), *((ranks, line) for ranks, text in same for line in text.split("\n"))]
+            )
 
     def _write(self, lines: Sequence[tuple[list[int], str]]) -> None:
         """Print lines, each with its ranks."""

@@ -54,7 +54,7 @@ def plan_text(plan: Plan, style: Style) -> str:
     head = (
         f"{plan.scenario.name}: {format_count(plan.nnodes, 'node')} x {format_count(plan.nproc_per_node, 'worker')} "
         f"= {format_count(plan.world_size, 'rank')}, "
-        f"{'cold' if plan.cold else 'warm'}, {backend}hung after {format_duration(plan.timeout_s)}"
+        f"{'cold' if plan.cold else 'warm'}, {backend}time limit {format_duration(plan.timeout_s)}"
     )
     whole = style._replace(width=None)  # a truncated command line is useless
     tail = [f"packages: {', '.join(plan.scenario.requirements)}"] if plan.scenario.requirements else []

@@ -1,6 +1,7 @@
 r"""Make text of scripts safe to show: escape what would act on a terminal or page. Only this module decides.
 
-Newlines and tabs pass. On a terminal, colours (SGR sequences) pass too, and in output of ranks carriage returns.
+Newlines and tabs pass. On a terminal, SGR sequences for colours and for bold, dim, italic, underlined, inverse, and
+crossed-out text pass too, but none that blinks or conceals; and in output of ranks, carriage returns.
 Other control characters (C0, C1), line and paragraph separators, characters that change the writing direction, and
 invisible characters become text such as `\x1b` or `\u202e`.
 """
@@ -11,7 +12,9 @@ import re
 from functools import lru_cache
 from typing import Any
 
-_COLOUR = r"\x1b\[[0-9;:]{0,40}m"
+_RGB = r"[34]8(?:[;:]5[;:]\d{1,3}|;2(?:;\d{1,3}){3}|:2(?::\d{0,3}){3,4})"  # ISO 8613-6
+_STYLE = rf"0{{0,2}}(?:[0-479]|2[1-9]|4:[0-5]|[349][0-7]|10[0-7]|[34]9|{_RGB})?"  # ECMA-48, bright colours of aixterm
+_COLOUR = rf"\x1b\[{_STYLE}(?:;{_STYLE}){{0,15}}m"
 _ACTING = (
     r"\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 and C1
     r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # direction: UAX #9

@@ -109,7 +109,7 @@ def _stacks(result: Result, style: Style) -> list[str]:
     lines = []
     culprit = result.culprit.rank if result.culprit is not None else None
     others = [rank for rank in result.ranks if rank.stack and rank.rank != culprit]
-    groups = group_by_kind(others, lambda one: tuple(clip_stack(one.stack, _STACK_LINES)))
+    groups = group_by_kind(others, lambda one: tuple(clip_stack(one.stack, _STACK_LINES)), most=1)
     for same in sorted(groups, key=len)[:MANY]:
         who = f"{name_ranks(one.rank for one in same)} on {name_nodes(one.node for one in same)}"
         lines.append(style.paint(f"  {who}:", "bold"))
@@ -145,8 +145,13 @@ def result_text(result: Result, style: Style) -> str:
 
 
 def ended_alike(results: Iterable[RankResult]) -> list[list[RankResult]]:
-    """Group ranks that ended in the same way, with errors that differ at most in numbers; few ranks stay separate."""
-    return group_by_kind(results, lambda one: (one.ended, mask_numbers(one.error)))
+    """Group ranks that ended in the same way, with errors that differ at most in numbers.
+
+    If none has an error, few ranks stay separate.
+    """
+    ranks = list(results)
+    most = 1 if any(one.error for one in ranks) else MANY
+    return group_by_kind(ranks, lambda one: (one.ended, mask_numbers(one.error)), most)
 
 
 def _rank_rows(result: Result) -> list[list[str]]:
@@ -194,7 +199,7 @@ def explanation_text(explanation: Explanation, style: Style, broken: Sequence[st
 
     lines = [f"{style.verdict(explanation.verdict)}  {style.paint(explanation.scenario, 'bold')}"]
     lines += wrap(explanation.sentence, "  ", "  ")
-    numbered = [(f"{number:>2}. ", finding.sentence) for number, finding in enumerate(explanation.findings, start=1)]
+    numbered = [(f"{number:>2}. ", sentence) for number, sentence in enumerate(explanation.new_sentences, start=1)]
     for first, sentence in (*numbered, *(("    ", sentence) for sentence in broken)):
         lines += ["", *(_painted(line, style) for line in wrap(sentence, first))]
     for ranks, stack in group_equal(explanation.stacks.items())[:_MOST_STACKS]:

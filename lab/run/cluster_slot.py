@@ -134,7 +134,7 @@ class ClusterSlot(Frozen):
     def make(self, shape: Shape, run: str | None) -> ClusterInfo:
         """Create the cluster; `run` is the run that will remove it, or None for a permanent cluster."""
         if shape.nodes < 1:
-            raise ClusterUnfit(f"a cluster has at least 1 node, not {shape.nodes}")
+            raise ClusterUnfit(f"a cluster needs at least 1 node, not {shape.nodes}")
         remove_orphan_clusters(self.engine, self.announce)
         forget_faults(self.engine.name, self.name)
         return self.engine.create(self.name, shape, run=run, announce=self.announce)
@@ -254,7 +254,9 @@ def explain_unusable(info: ClusterInfo | None) -> str:
         return "it had no nodes left"
     if info.run:
         return f"it was made for run {info.run}, which is dead"
-    return "a node had not received its agent" if info.intact else describe_missing_nodes(info)
+    return (
+        "a node had not received its agent, or one of another version" if info.intact else describe_missing_nodes(info)
+    )
 
 
 def describe_missing_nodes(info: ClusterInfo) -> str:
@@ -263,7 +265,7 @@ def describe_missing_nodes(info: ClusterInfo) -> str:
         return ", ".join(f"{name_nodes(names)} {'was' if len(names) == 1 else 'were'} {s}" for s, names in states)
     running = {node.name for node in info.nodes if node.state in (RUNNING, STOPPED)}
     missing = [name for name in (f"node{rank}" for rank in range(info.shape.nodes)) if name not in running]
-    return f"{name_nodes(missing)} of {info.shape.nodes} nodes were not running"
+    return f"{name_nodes(missing)} {'was' if len(missing) == 1 else 'were'} not running"
 
 
 def refuse_foreign_wishes(scenario: Scenario, engine: Engine, asked: Mapping[str, Any], options: RunOptions) -> None:

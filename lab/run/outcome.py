@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.diagnosis.evidence import Evidence, Judgement
@@ -40,7 +39,7 @@ def judge_run(job: Job, facts: RunFacts, outputs: Outputs) -> Result:
     if started is not None:  # processes that scripts started are the ranks of the run
         writer.assign_ranks(started)
         facts.assign_started_ranks(started)
-    _copy_sources(facts, plan.scenario.script.parent, writer)
+    _copy_sources(facts, job)
     evidence = Evidence(facts=facts, record=Record(path=writer.path))
     ranks, parents = (tuple(_rank_result(rank, writer) for rank in of) for of in (facts.ranks, facts.parents))
     variables = _variables(plan, facts, started)
@@ -83,7 +82,7 @@ def _judge_earlier(job: Job, facts: RunFacts, number: int) -> Attempt:
     writer = job.writer
     writer.flush(attempt=number)
     own = facts.attempt(number)
-    _copy_sources(own, job.plan.scenario.script.parent, writer, number)
+    _copy_sources(own, job, number)
     record = Record(path=writer.attempts[number].path)
     judgement = judge_evidence(Evidence(facts=own, record=record))
     result = Result(
@@ -146,13 +145,13 @@ def _describe(job: Job) -> dict[str, Any]:
     return {**names, "path": job.writer.path}
 
 
-def _copy_sources(facts: RunFacts, folder: Path, writer: RecordWriter, attempt: int = LATEST) -> None:
+def _copy_sources(facts: RunFacts, job: Job, attempt: int = LATEST) -> None:
     texts = "\n".join(text for rank in facts.ranks for text in (rank.stack, rank.traceback) if text)
     if texts:
         from lab.diagnosis.stacks import script_files
 
         for name in script_files(texts):
-            writer.copy_source(folder, name, attempt)
+            job.writer.copy_source(job.plan.scenario.script.parent, name, job.options.modules or {}, attempt)
 
 
 def _rank_result(facts: RankFacts, writer: RecordWriter, attempt: int = LATEST) -> RankResult:

@@ -20,6 +20,7 @@ MAX_DEPTH = 100
 """Levels of an expression; a sum of n numbers has n."""
 MAX_BITS = 16_384
 MAX_DIGITS = 100
+simpleeval.MAX_COMPREHENSION_LENGTH = MAX_WORK
 
 
 class TooMuchError(ArithmeticError):

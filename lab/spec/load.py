@@ -55,7 +55,7 @@ def files_below(folder: Path) -> list[Path]:
         paths += [Path(where, name) for name in files if name.endswith(_SUFFIXES) and not name.startswith(".")]
         if len(paths) > _MOST_FILES:
             what = f"{folder} holds more than {_MOST_FILES:,} YAML files"
-            raise UsageError(f"{what}, the most that are searched for scenarios", "name a folder with fewer, or files")
+            raise UsageError(f"{what}, the most that the lab searches", "name a folder with fewer, or files")
     return sorted(paths)
 
 

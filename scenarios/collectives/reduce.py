@@ -1,7 +1,8 @@
 """Reduce: the tensors of all ranks are combined, element by element, into one; only the destination has the result.
 
-The same three numbers go through every operation: 2**rank, 3, and a 3 that rank 0 lacks. What the other ranks hold
-after the call is undefined: gloo leaves partial results there.
+The same three numbers go through every operation: 2**rank, 3, and a 3 that rank 0 lacks. Ranks from 10 on
+hold zeros, because products of more numbers exceed int64. What the other ranks hold after the call is undefined: gloo
+leaves partial results there.
 """
 
 import torch
@@ -18,7 +19,7 @@ def main():
     rank, world_size = dist.get_rank(), dist.get_world_size()
 
     last = world_size - 1
-    mine = torch.tensor([2**rank, 3, 3 if rank > 0 else 0])
+    mine = torch.tensor([2**rank, 3, 3 if rank > 0 else 0] if rank < 10 else [0, 0, 0])
     print(f"rank {rank} gives {mine.tolist()}", flush=True)
 
     for name in ("SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "AVG"):

@@ -202,7 +202,7 @@ def hung(folder: Path) -> Record:
     for rank in (0, 1):
         maker.call(rank, "all_reduce", 10, 12, [[1.0]], [[2.0]], red="SUM", at="train.py:10")
     maker.call(0, "all_reduce", 20, None, [[1.0]], red="SUM", at="train.py:10")
-    data = result(maker, "hung", "no end after 5 s: rank 1 was at train.py:9")
+    data = result(maker, "hung", "the run did not end within 5 s: rank 1 was at train.py:9")
     data["expectations"] = [
         {"what": "exit", "rank": rank, "expected": 0, "got": "SIGTERM", "met": False} for rank in (0, 1)
     ]

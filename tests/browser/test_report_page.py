@@ -211,7 +211,7 @@ def test_a_run_that_was_cut_short_says_what_is_missing(open_report: Open, tmp_pa
     expect(page.locator("h1")).to_contain_text("error")
     expect(page.locator(".problems")).to_contain_text("the record ends before a result")
     expect(page.locator("#step h3")).to_have_text("all_reduce #2")
-    expect(page.locator("#step .waiting")).to_have_text("Rank 1 never entered, so nobody could be done.")
+    expect(page.locator("#step .waiting")).to_have_text("Rank 1 never entered, so no rank could finish.")
     page.mouse.move(*bar(page, 0, 1000))
     expect(page.get_by_role("tooltip")).to_contain_text("waited for rank 1, which never entered")
 

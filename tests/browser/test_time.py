@@ -130,7 +130,7 @@ def test_what_the_timeline_shows_becomes_the_range_by_a_key(page: Page) -> None:
 
 def test_calls_that_were_never_done_are_said_not_to_be_counted(open_report: Open, tmp_path: Path) -> None:
     told = open_report(never_entered(tmp_path / "run")).locator("#range-told")
-    expect(told).to_contain_text("Calls of ranks 0 and 2 that were never done are not counted.")
+    expect(told).to_contain_text("Calls of ranks 0 and 2 that never ended are not counted.")
     expect(told).not_to_contain_text("Nobody waited")
 
 

@@ -42,8 +42,8 @@ WRONG: list[Any] = [
 VIEWS = [
     ["runs"], ["runs", "--json"], ["show", "r"], ["show", "r", "--json"], ["show", "r", "--steps"],
     ["show", "r", "--steps", "--json"], ["show", "r", "--calls"], ["show", "r", "--step", "1"],
-    ["show", "r", "--step", "3", "--json"], ["logs", "--run", "r"], ["logs", "--run", "r", "--json"],
-    ["logs", "--run", "r", "--rank", "0"], ["explain", "r"], ["explain", "r", "--json"], ["trace", "r"],
+    ["show", "r", "--step", "3", "--json"], ["logs", "r"], ["logs", "r", "--json"],
+    ["logs", "r", "--rank", "0"], ["explain", "r"], ["explain", "r", "--json"], ["trace", "r"],
     ["trace", "r", "--json"], ["trace", "r", "--chrome", "-"], ["diff", "r", "good"], ["diff", "r", "good", "--json"],
     ["report", "r"],
 ]  # fmt: skip

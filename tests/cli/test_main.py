@@ -154,7 +154,7 @@ def test_an_option_that_is_nearly_right_is_suggested(capsys: pytest.CaptureFixtu
         (["up", "--env", "1=2"], "found the name '1'"),
         (["run", "x.py", "--env", "RANK=1"], "found RANK, which the lab sets itself"),
         (["up", "--engine", "podman"], "invalid choice: 'podman'"),
-        (["up", "--name", "Upper Case", "--engine", "local"], "is not a valid name of a cluster"),
+        (["up", "--name", "Upper Case", "--engine", "local"], "is not a valid cluster name"),
         (["run"], "required"),
         (["run", "nowhere.yaml"], "nowhere.yaml"),
         (["run", "nowhere.py"], "nowhere.py"),
@@ -242,6 +242,27 @@ def test_a_hint_stands_on_a_line_of_its_own(capsys: pytest.CaptureFixture[str], 
 
 def test_a_reader_that_has_seen_enough_is_no_error():
     assert "Traceback" not in help_in_a_shell("| head -1").stderr
+
+
+def test_a_reader_of_the_help_of_a_verb_that_ends_at_once_is_no_error():
+    command = f"('{sys.executable}' -m lab.cli.main runs --help; echo $? >&2) | true"
+    said = subprocess.run(["/bin/sh", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert said.stderr == "0\n"
+
+
+def test_a_removed_current_folder_is_refused_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    os.chdir(tmp_path)
+    (tmp_path / "gone").mkdir()
+    os.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    try:
+        assert call(capsys, "validate", "x.yaml") == (2, "", golden(1))
+    finally:
+        os.chdir(tmp_path)
+
+
+def test_a_short_option_of_another_program_leads_to_the_long_one(capsys: pytest.CaptureFixture[str]):
+    assert golden(1) in call(capsys, "run", "-n", "3", "train.py")[2]
 
 
 def help_in_a_shell(rest: str) -> subprocess.CompletedProcess[str]:

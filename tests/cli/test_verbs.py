@@ -312,7 +312,7 @@ def test_exec_needs_a_cluster_and_a_node_of_it(lab):
     assert lab("exec", "0", "--name", "c", "--", "true")[0] == 0
     code, _, err = lab("exec", "node7", "--name", "c", "--", "true")
     assert code == 2
-    assert "it has node0" in err
+    assert "allowed: node0" in err
 
 
 @pytest.mark.features
@@ -384,7 +384,7 @@ def test_auto_falls_back_and_says_so(lab, engine: FakeEngine, monkeypatch: pytes
     [
         (("s/one.yaml", "--interactive", "0"), "there is no terminal for an interactive rank\n"),
         (("s/one.yaml", "s/two.yaml", "--stdin"), "2 scenarios cannot share the terminal or standard input\n"),
-        (("s/one.yaml", "--interactive", "7", "--dry-run"), "cannot connect rank 7 to the terminal: world_size is"),
+        (("s/one.yaml", "--interactive", "7", "--dry-run"), "--interactive: there is no rank 7; allowed: 0 to"),
     ],
 )
 def test_who_cannot_have_the_terminal_is_refused_before_anything_is_made(

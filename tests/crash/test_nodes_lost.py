@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+from tests.crash.conftest import wait_until
 from tests.golden import golden
 
 MEET = """
@@ -14,6 +18,18 @@ print("met", dist.get_rank(), flush=True)
 if dist.get_rank() == 1:
     time.sleep(600)
 dist.barrier()
+"""
+
+KILLS_ITS_AGENT = """
+import os, signal, subprocess, sys, time
+if os.environ["RANK"] == "1":
+    daemon = "import os, time\\nif os.fork(): os._exit(0)\\nprint('pid', os.getpid(), flush=True)\\ntime.sleep(600)"
+    child = subprocess.Popen(["sleep", "600"], env={}, start_new_session=True)
+    subprocess.run([sys.executable, "-c", daemon], env={})
+    print("pid", child.pid, flush=True)
+    time.sleep(0.5)
+    os.kill(os.getppid(), signal.SIGKILL)
+time.sleep(600)
 """
 
 
@@ -90,3 +106,21 @@ def test_the_only_node_killed_is_named_too(lab):
     assert ended.code == 1
     assert golden(1) in ended.out
     assert lab.leftovers() == []
+
+
+def test_a_script_that_kills_its_agent_leaves_no_process_and_the_next_run_has_all_nodes(local_lab):
+    lab = local_lab
+    assert lab("up", "--nodes", "2").code == 0
+
+    ended = lab("run", lab.script(KILLS_ITS_AGENT))
+
+    assert ended.code == 1
+    assert golden(1) in ended.out
+    pids = re.findall(r"pid (\d+)", ended.out)
+    assert len(pids) == 2
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "what the script started to end", 10.0)
+    assert [node["state"] for node in lab.status()["nodes"]] == ["running", "dead"]
+    again = lab("run", lab.script("import os\nprint('ran', os.environ['WORLD_SIZE'])", "next.py"))
+    assert again.code == 0, again.said
+    assert golden(2, lab.name) in again.err
+    assert "ran 2" in again.out

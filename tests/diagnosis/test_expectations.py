@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import pytest
 
 from lab.diagnosis.expectations import check_expectations
-from lab.record.result import Expectation, RankResult
+from lab.record.layout import RESULT
+from lab.record.read import Record
+from lab.record.result import Expectation, RankResult, Result
 from lab.spec.expressions import rank_variables
 from lab.spec.scenario import Expect, Tolerance
 from tests.golden import golden
@@ -169,3 +172,13 @@ def test_a_long_match_is_cut_for_the_result(tmp_path: Path) -> None:
     log.write_text("x" * 1000)
     (_, found) = check(Expect(logs={0: "x+"}), rank(0, log_path=log))
     assert (found.got, found.met) == ("x" * 200, True)
+
+
+@pytest.mark.parametrize("expected", ["2**(2000 * world_size)", 10**310, [1, {"a": -(10**301)}]])
+def test_a_number_that_no_record_may_hold_is_recorded_as_text(expected: Any, tmp_path: Path) -> None:
+    unmet = check(Expect(notes={"x": expected}), rank(0, notes={"x": 3}))[-1]
+    assert (unmet.what, unmet.got, unmet.met) == ("note x", 3, False)
+    result = Result(verdict="failed", expectations=(unmet,), path=tmp_path)
+    (tmp_path / RESULT).write_text(json.dumps(result.to_json()))
+    assert Result.load(tmp_path).expectations == (unmet,)
+    assert Record(path=tmp_path).result().verdict == "failed"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lab.diagnosis.causes import find_causes
 from lab.diagnosis.evidence import read_evidence
+from lab.diagnosis.explain import Explanation
 from lab.diagnosis.finding import Finding
 from lab.diagnosis.judge import judge_evidence
 from tests.diagnosis.facts import exited, raised, stack, stopped, told_facts, write_events
@@ -405,4 +407,27 @@ def test_what_ranks_brought_differently_before_one_failed_by_itself_stands_behin
     write_events(made, raised(1, "AssertionError: 0 is not 45", 30), exited(0), exited(2))
     reason = judge_evidence(read_evidence(made.record(stop=False))).reason
     assert reason.startswith(golden(1))
-    assert "rank 0 brought int64" in reason
+    assert "rank 0 passed int64" in reason
+
+
+def test_ranks_that_raised_the_same_at_the_same_line_are_named_with_the_first(made: TraceMaker) -> None:
+    write_events(
+        made, raised(0, "ValueError: no", 30, 5.1), raised(1, "ValueError: no", 30), raised(2, "ValueError: two", 30)
+    )
+    evidence = read_evidence(made.record())
+    judgement, [cause] = judge_evidence(evidence), find_causes(evidence, 1)
+    assert judgement.reason == golden(1)
+    assert [one.to_json()["facts"]["alike"] for one in (*judgement.findings, cause)] == [[0], [0]]
+    assert judgement.culprit is not None
+    assert judgement.culprit.rank == 1
+
+
+def test_an_explanation_does_not_repeat_what_the_reason_says(made: TraceMaker) -> None:
+    write_events(made, raised(0, "ValueError: no", 30, 5.1), raised(1, "ValueError: no", 30))
+    evidence = read_evidence(made.record())
+    cause, reason = find_causes(evidence, 1)[0], judge_evidence(evidence).reason
+    explanation = Explanation(run="r", scenario="s", verdict="failed", sentence=reason, findings=(cause,))
+    assert explanation.new_sentences == [golden(1)]
+    assert replace(explanation, sentence=f"{reason}; besides, it rained").new_sentences == [golden(1)]
+    assert replace(explanation, sentence=f"{reason} twice").new_sentences == [cause.sentence]
+    assert replace(explanation, sentence=cause.sentence.rstrip(".").replace("Rank", "rank")).new_sentences == []

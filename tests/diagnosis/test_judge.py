@@ -252,7 +252,7 @@ HANGS: dict[str, tuple[RunFacts, int | None, str]] = {
             stopped(0, stack=stack(9, "barrier")), stopped(1, stack=stack(5)), stopped(2, stack=stack(9, "barrier"))
         ),
         1,
-        r"no end after 30 s: rank 1 was at train\.py:5; ranks 0 and 2 waited in barrier at train\.py:9",
+        r"the run did not end within 30 s: rank 1 was at train\.py:5; ranks 0 and 2 waited in barrier at train\.py:9",
     ),
     "one left with 0, the others wait for it": (
         timed_out(stopped(0, stack=stack(9, "all_reduce")), rank(1, 0, 2.0)),
@@ -277,7 +277,7 @@ HANGS: dict[str, tuple[RunFacts, int | None, str]] = {
     "all are done, and one does not end": (
         timed_out(stopped(0, stack=leaving()), rank(1, 0, 2.0), rank(2, 0, 2.0)),
         0,
-        r"no end after 30 s: rank 0 was done, but did not end; ranks 1 and 2 had ended",
+        r"the run did not end within 30 s: rank 0 was done, but did not end; ranks 1 and 2 had ended",
     ),
     "a thread keeps one from ending": (
         timed_out(stopped(0, stack=leaving(thread=7))),
@@ -292,7 +292,8 @@ HANGS: dict[str, tuple[RunFacts, int | None, str]] = {
             troubled={"node1": NodeTroubled(7.0, "node1", "was paused")},
         ),
         1,
-        r"no end after 30 s: node1 was paused; rank 1 ran there; ranks 0 and 2 waited in all_reduce at train\.py:9$",
+        r"the run did not end within 30 s: node1 was paused; rank 1 ran there; "
+        r"ranks 0 and 2 waited in all_reduce at train\.py:9$",
     ),
     "a signal had stopped one while the others waited": (
         timed_out(stopped(0, stack=stack(9, "recv")), stopped(1, stack="(no Python stack)", halted="SIGSTOP")),

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, LabError, Result
+from lab.engine import doctor
+from lab.errors import MachineLacks
 from lab.spec.keys import Volume
 from tests.engines.conftest import NODES, scenario_of, written
 from tests.golden import golden
@@ -45,6 +47,23 @@ def test_a_cluster_says_how_many_processes_a_node_gets_where_a_scenario_does_not
     assert result.passed, result.reason
     assert len(result.ranks) == 4
     assert len(run("collectives.py", on=shaped, nproc_per_node=1).ranks) == 2
+
+
+@pytest.mark.parametrize("engine", ["local"], indirect=True)
+def test_nodes_without_gpus_of_their_own_are_refused_unless_the_environment_says_which_they_share(
+    run: Run, make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.setattr(doctor, "_DEVICES", tmp_path)
+    (tmp_path / "nvidia0").touch()
+    lone = Cluster(name=f"t-gpu-{os.getpid()}", engine="local", nodes=2, gpus=1)
+    with pytest.raises(MachineLacks, match=golden(1)):
+        lone.up()
+    assert lone.info() is None
+
+    shared = make_cluster(nodes=2, gpus=1, env={"CUDA_VISIBLE_DEVICES": "0"})
+    script = written(tmp_path / "s", "import os\nprint(os.environ['CUDA_VISIBLE_DEVICES'])")
+    assert {rank.log for rank in run(script, on=shared).ranks} == {"0\n"}
 
 
 @pytest.mark.local_first

@@ -58,8 +58,8 @@ def test_no_view_lets_escape_sequences_reach_a_terminal(
 
     for words in (
         ["show", name],
-        ["logs", "--run", name],
-        ["logs", "--run", name, "--rank", "0"],
+        ["logs", name],
+        ["logs", name, "--rank", "0"],
         ["explain", name],
         ["runs"],
     ):

@@ -86,7 +86,8 @@ def project(tmp_path: Path) -> Path:
 
 def session(project: Path, *words: str) -> Session:
     argv = pytest_words("-ra", "--junitxml=junit.xml", *words)
-    ended = subprocess.run(argv, cwd=project, env=pytest_environment(), capture_output=True, text=True, timeout=170)
+    env = {**pytest_environment(), "COLUMNS": "200"}
+    ended = subprocess.run(argv, cwd=project, env=env, capture_output=True, text=True, timeout=170)
     return Session(ended.returncode, ended.stdout + ended.stderr, project / "junit.xml")
 
 
@@ -152,3 +153,66 @@ def test_workers_side_by_side_have_clusters_of_their_own_which_the_next_session_
     assert "10 passed, 2 skipped" in second.said, second.said
     assert "kept" not in second.said
     assert not kept & {info.name for info in open_engine(engine).find()}
+
+
+LIBRARY = {
+    "pytest.ini": "[pytest]\npythonpath = src\n",
+    "src/ownlib/__init__.py": "from ownlib.check import check\n",
+    "src/ownlib/check.py": "import os\ndef check():\n    assert os.environ['RANK'] != '1', 'own'\n",
+    "tests/scripts/train.py": "import sys, ownlib\nownlib.check() if len(sys.argv) > 1 else print('fine')\n",
+    "tests/test_it.py": """
+def test_imports(lab_run):
+    assert lab_run("scripts/train.py", nodes=2).ranks[0].log == "fine\\n"
+
+def test_fails(lab_run):
+    result = lab_run("scripts/train.py", nodes=2, args=["--fail"])
+    assert result.passed
+
+def test_fails_in_another_way(lab_run):
+    result = lab_run("scripts/train.py", nodes=2, args=["--fail"])
+    assert result.ranks[0].exit_code == 3
+""",
+}
+
+
+@pytest.mark.usefixtures("torch_stub")
+@pytest.mark.local_first
+def test_scripts_of_tests_import_the_package_and_failures_are_told_once(engine: str, project: Path):
+    for name, text in LIBRARY.items():
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(text)
+    ended = session(project, "--lab-engine", engine, "tests")
+    assert "2 failed, 1 passed" in ended.said, ended.said
+    assert re.search(golden(1), ended.said)
+    for test in ("test_fails", "test_fails_in_another_way"):
+        failure = ended.failure(test)
+        assert f"FAILED tests/test_it.py::{test} - {golden(2)}" in ended.said
+        assert failure.count(golden(3)) == 2  # in the message of the JUnit file, and in its text
+        assert [failure.count(text) for text in ("Traceback", "record: ")] == [1, 1]
+    assert golden(4) in ended.failure("test_fails")
+
+
+@pytest.mark.parametrize(
+    ("words", "is_made"),
+    [
+        (["--collect-only"], False),
+        (["-k", "plain"], False),
+        (["-n1", "-p", "xdist", "-k", "plain"], False),
+        ([], True),
+    ],
+    ids=["lists", "deselects", "xdist", "runs"],
+)
+def test_a_session_makes_a_cluster_only_for_tests_that_it_runs(project: Path, tmp_path: Path, words, is_made):
+    (project / "test_it.py").write_text("def test_plain(): pass\ndef test_never(lab_run): pass\n")
+    ended = session(project, "--lab-engine", "local", "-o", "lab_files=", *words)
+    assert ended.code == 0, ended.said
+    assert ("lab: cluster of 3 nodes made in" in ended.said) is is_made
+
+
+def test_an_error_while_collecting_leaves_no_cluster(project: Path):
+    before = {info.name for info in open_engine("local").find()}
+    (project / "test_it.py").write_text("def test_never(lab_run): pass\n")
+    (project / "test_wrong.py").write_text("import gone\n")
+    ended = session(project, "--lab-engine", "local", "-o", "lab_files=")
+    assert "1 error during collection" in ended.said, ended.said
+    assert {info.name for info in open_engine("local").find()} <= before

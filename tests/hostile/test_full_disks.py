@@ -154,6 +154,35 @@ def test_files_of_a_suite_that_cannot_be_written_are_named(shared_local_lab: Lab
         assert "/proc/none" in ended.err
 
 
+# -- the folder that all nodes share
+
+FILLS = """
+import os
+if os.environ["RANK"] == "0":
+    folder = os.path.join(os.environ["LAB_SHARED"], "deep", "down")
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, str(len(os.listdir(folder)))), "wb") as file:
+        file.write(os.urandom(40 << 20))
+"""
+
+
+def test_what_runs_leave_in_the_shared_folder_is_shown_and_has_a_limit(lab: Lab) -> None:
+    script = lab.script(FILLS)
+    assert lab("up", "--nodes", "2", "--disk", "64MiB").code == 0
+    assert "shared:" not in lab("status").out
+    for _ in range(2):
+        assert lab("run", script).code == 0
+    assert 80 << 20 <= lab.status()["shared_bytes"] < 84 << 20
+    assert golden(1) in lab("status").out
+
+    ended = lab("run", script)
+
+    assert ended.code == 1
+    assert golden(2) in ended.said
+    assert lab("run", "--fresh", script).code == 0
+    assert 40 << 20 <= lab.status()["shared_bytes"] < 44 << 20
+
+
 # -- state
 
 

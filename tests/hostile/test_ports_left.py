@@ -52,7 +52,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory, person: None) -> Iterator[B
     [
         pytest.param((STRICT_KEEPS // 2, "own"), KEPT, id="own"),
         *(pytest.param((STRICT_KEEPS // 2, way), KEPT, id=way, marks=pytest.mark.long) for way in ("store", "six")),
-        pytest.param((1, "chosen", 12355), "an earlier run left connections that keep port 12355", id="chosen"),
+        pytest.param((1, "chosen", 12355), "an earlier run left behind connections that keep port 12355", id="chosen"),
     ],
 )
 def test_a_run_that_keeps_ports_costs_the_next_one_new_nodes_and_no_port(

@@ -560,7 +560,7 @@ def test_a_view_names_what_it_refuses(runs: Runs) -> None:
     link(RESULT).change(runs)
     link(LOG).change(runs)
     pipe(RANK_TRACE).change(runs)
-    answers = call_views(runs, [["show", "r"], ["logs", "--run", "r", "--rank", "0"], ["trace", "r"], ["runs"]])
+    answers = call_views(runs, [["show", "r"], ["logs", "r", "--rank", "0"], ["trace", "r"], ["runs"]])
     said = [text_of((runs.folder / answer["files"]).with_suffix(".err")) for answer in answers]
     assert [answer["code"] for answer in answers] == [1, 1, 1, 0]
     assert golden(1) in said[0]

@@ -65,8 +65,8 @@ def test_the_cluster_of_many_is_as_large_as_the_largest_and_one_with_wishes_has_
 @pytest.mark.parametrize(
     ("said", "size", "message"),
     [
-        ({"nodes": 4}, PlanOptions(), "s needs 4 nodes, cluster c has 3"),
-        ({}, PlanOptions(nodes=9), "s needs 9 nodes, cluster c has 3"),
+        ({"nodes": 4}, PlanOptions(), "s needs 4 nodes, but cluster c has 3"),
+        ({}, PlanOptions(nodes=9), "s needs 9 nodes, but cluster c has 3"),
         ({"resources": Resources(cpus=2.0)}, PlanOptions(), "cpus: 1, requested 2"),
         ({"resources": Resources(memory_bytes=5)}, PlanOptions(), "memory: none, requested 5 B"),
         ({"resources": Resources(gpus=1)}, PlanOptions(), "gpus: 0, requested 1"),

@@ -88,7 +88,7 @@ def test_names_in_braces_are_the_values_of_each_rank(scenario: Scenario):
 
 @pytest.mark.features
 def test_a_launcher_of_its_own_cannot_give_each_rank_its_arguments(scenario: Scenario):
-    with pytest.raises(UsageError, match="torchrun gives each rank the same arguments") as caught:
+    with pytest.raises(UsageError, match="torchrun passes all ranks the same arguments") as caught:
         plan(replace(scenario, args=("{rank}",), launcher=Launching(name="torchrun")))
     assert "RANK" in caught.value.hint
 
@@ -113,11 +113,11 @@ def test_a_variable_that_a_fork_can_honour_is_taken(scenario: Scenario, name: st
 @pytest.mark.parametrize(
     ("nnodes", "nproc_per_node", "sentence"),
     [
-        (0, 1, "needs at least 1 node and 1 worker per node, not 0 and 1"),
-        (1, 0, "not 1 and 0"),
-        (-1, 1, "not -1 and 1"),
-        (4097, 1, "4,097 x 1 are 4,097 ranks; allowed: 4,096"),
-        (64, 65, "allowed: 4,096"),
+        (0, 1, "found 0 x 1 ranks; allowed: 1 to 4,096 ranks on all nodes"),
+        (1, 0, "found 1 x 0 ranks"),
+        (-1, 1, "found -1 x 1 ranks"),
+        (4097, 1, "found 4,097 x 1 ranks"),
+        (64, 65, "allowed: 1 to 4,096"),
     ],
 )
 def test_a_size_that_makes_no_sense_is_refused(scenario: Scenario, nnodes: int, nproc_per_node: int, sentence: str):

@@ -50,6 +50,20 @@ def test_what_is_no_text_is_kept_byte_for_byte(data: bytes) -> None:
     assert kept(*(data[at : at + 4096] for at in range(0, len(data), 4096))) == data
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_random_bytes_are_kept_although_short_parts_of_them_look_like_bars(seed: int) -> None:
+    random_bytes = random.Random(seed).randbytes
+    data = random_bytes(300_000) + b"\na\rb\n10%\r20%\n\x1b[2A\rx\n" + random_bytes(300_000)
+    assert kept(*(data[at : at + 65536] for at in range(0, len(data), 65536))) == data
+    assert kept(*(data[at : at + 100] for at in range(0, len(data), 100))) == data
+
+
+def test_bars_after_binary_data_are_kept_once() -> None:
+    bars = b"".join(b"\r" + bar(percent) for percent in range(101)) + b"\n"
+    data = b"\x00\xff\r\n" * 2000 + b"text\r\n" * 1000
+    assert kept(data, b"text\r\n" * 1000, bars) == data + b"text\r\n" * 1000 + bar(100) + b"\n"
+
+
 @pytest.mark.parametrize("end", [b"", b"\n"])
 def test_of_a_bar_its_last_state_is_kept_once(end: bytes) -> None:
     begins_with_a_return = b"".join(b"\r" + bar(percent) for percent in range(101)) + end

@@ -190,3 +190,50 @@ def test_a_dumb_terminal_has_no_bottom(terminal: Terminal, monkeypatch: pytest.M
 )
 def test_text_is_cut_by_the_columns_that_it_takes(text: str, columns: int, shown: str) -> None:
     assert fit_columns(text, columns) == shown
+
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 7\nValueError: {0}'
+
+
+def printed(*texts: tuple[int, str], whole: bool = False) -> list[str]:
+    """What is printed after ranks wrote these texts to standard error at one time."""
+    out = io.StringIO()
+    live = LiveOutput(out, None, whole=whole)
+    for rank, text in texts:
+        live.output(rank, f"node{rank}", 2, f"{text}\n".encode(), 1.0)
+    live.finish()
+    return out.getvalue().splitlines()
+
+
+def traceback(rank: int, error: str) -> tuple[int, str]:
+    return rank, "\n".join(f"[rank{rank}]: {line}" for line in TRACEBACK.format(error).splitlines())
+
+
+def test_equal_tracebacks_of_several_ranks_are_shown_once_and_others_by_themselves() -> None:
+    lines = printed(traceback(0, "no"), traceback(1, "other"), traceback(2, "no"))
+    assert lines == [
+        *(f"ranks 0 and 2 | {line}" for line in TRACEBACK.format("no").splitlines()),
+        *(f"node1/rank1 | {line}" for line in TRACEBACK.format("other").splitlines()),
+    ]
+
+
+def test_tracebacks_from_before_a_process_group_are_merged_without_the_folders_of_nodes() -> None:
+    text = 'Traceback (most recent call last):\n  File "/tmp/lab-0-aa/c/node{0}/run/work/a.py", line 7\nValueError: no'
+    shorter = text.replace("/tmp/lab-0-aa/c/node{0}/run/work/", "")
+    lines = printed(*((rank, text.format(rank)) for rank in range(2)))
+    assert lines == [f"ranks 0 and 1 | {line}" for line in shorter.splitlines()]
+
+
+def test_what_a_rank_prints_after_its_traceback_is_shown_after_it() -> None:
+    assert printed(traceback(0, "no"), (0, "end"), traceback(1, "no"))[2:5] == [
+        "node0/rank0 | ValueError: no",
+        "node0/rank0 | end",
+        "node1/rank1 | Traceback (most recent call last):",
+    ]
+
+
+def test_a_stack_of_cpp_is_one_line_unless_everything_is_asked_for() -> None:
+    text = "W refused\nframe #0: a(b) + 0x9d (0x1 in libc10.so)\n<omitting python frames>\nframe #14: python3()\nend"
+    assert printed((0, text)) == ["node0/rank0 | W refused", golden(1), "node0/rank0 | end"]
+    assert [line.partition("| ")[2] for line in printed((0, text), whole=True)] == text.splitlines()
+    assert printed(traceback(0, "no"), whole=True)[0] == "node0/rank0 | [rank0]: Traceback (most recent call last):"

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from lab.report.live import LiveOutput
 from lab.report.sanitize import sanitize_text
 
-PASSES = re.compile(r"\x1b\[[0-9;:]*m|[^\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_STYLE = r"(?:;?(?:0*(?:[123479]|[349][0-7])?|38:2::1:2:3))*"
+PASSES = re.compile(rf"\x1b\[{_STYLE}m|[^\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 HARMFUL = {
     "clipboard": "\x1b]52;c;c3R1ZmY=\x07",
@@ -28,6 +29,9 @@ HARMFUL = {
     "delete": "\x7f",
     "colour with more behind it": "\x1b[31m\x1b[2J",
     "not quite a colour": "\x1b[?31m\x1b[31;m2J\x1b[3\x1b1m",
+    "concealed": "\x1b[8mhidden\x1b[1;8mhidden\x1b[08mhidden",
+    "blinking": "\x1b[5m\x1b[6;31m\x1b[38;5;1;5m",
+    "a font": "\x1b[11m",
     "turned around": "\u202egnp.exe",
     "a surrogate": "\udc9b2J",
 }
@@ -50,6 +54,13 @@ def test_it_is_written_as_python_writes_it() -> None:
 def test_colours_stay_and_end_with_their_line() -> None:
     assert sanitize_text("\x1b[1;31mred\x1b[0m and \x1b[32mgreen") == "\x1b[1;31mred\x1b[0m and \x1b[32mgreen\x1b[0m"
     assert sanitize_text("\x1b[38:2::1:2:3ma\nb\x1b[m\n") == "\x1b[38:2::1:2:3ma\x1b[0m\nb\x1b[m\n"
+
+
+@pytest.mark.parametrize(
+    "style", ["", "0", "01;31", "38;5;8", "48;5;255;1", "38;2;8;5;8", "4:3", "97;104", "1;2;3;4;7;9;22;23;24;27;39;49"]
+)
+def test_styles_that_hide_nothing_stay(style: str) -> None:
+    assert sanitize_text(f"\x1b[{style}mtext") == f"\x1b[{style}mtext" + ("" if style in ("", "0") else "\x1b[0m")
 
 
 def test_text_stays_as_it_is() -> None:

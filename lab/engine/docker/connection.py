@@ -104,7 +104,7 @@ class DirectApi:
             while not head.endswith(b"\r\n\r\n"):  # one byte at a time: the body is left for the caller
                 byte = connection.recv(1)
                 if not byte:
-                    raise ConnectionError("the connection was closed before an answer arrived")
+                    raise ConnectionError("the engine closed the connection before it answered")
                 head += byte
             status = int(head.split(None, 2)[1])
             if status >= 400:
@@ -322,7 +322,7 @@ class Connection:
         if address.startswith(_REMOTE):
             open_remote = find_hook("remote_stream")
             if open_remote is None:
-                raise EngineUnavailable(f"no support for a remote engine ({address})", "reinstall torch-lab")
+                raise EngineUnavailable(f"cannot use the remote engine {address}", "reinstall torch-lab")
             return cast("socket.socket", self.call(lambda: open_remote(self.api, path, body)))
         where = urlsplit(address)
         peer = where.hostname or "", where.port or _PORT

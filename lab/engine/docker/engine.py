@@ -158,7 +158,7 @@ class DockerEngine:
         if shape.gpus:
             from lab.engine.doctor import refuse_missing
 
-            refuse_missing(shape.gpus)
+            refuse_missing(shape.gpus, shape.nodes)
         image = shape.image or DEFAULT_IMAGE
         if shape.requirements:
             from lab.engine.packages import package_store

@@ -125,8 +125,9 @@ class LocalEngine(agent_holder.HolderEngine):
         """Create every node, and wait until its agent can fork workers; after an error nothing is left."""
         if shape.gpus:
             from lab.engine.doctor import refuse_missing
+            from lab.plan.plan import VARIABLE
 
-            refuse_missing(shape.gpus)
+            refuse_missing(shape.gpus, 1 if VARIABLE in shape.env else shape.nodes)  # with it, nodes may share
         return super().create(cluster, shape, run=run, announce=announce)
 
     def start_agents(

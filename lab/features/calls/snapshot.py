@@ -370,14 +370,14 @@ class SnapshotFile(Frozen):
         library = library_folder().resolve()
         is_installed = library.parent == Path(feature.__file__).resolve().parent  # otherwise it is a checkout
         if is_installed and self.path.resolve().is_relative_to(library):
-            whose = f"cannot write {self.name} among the lessons of the installed lab"
+            whose = f"cannot write {self.name} into the lessons of the installed lab"
             raise LabError(whose, "copy the lesson into your own folder: `lab new --from LESSON`")
         text = write_calls(calls, f"What the ranks of {self.of} call, in order.", f"{self.how} rewrites it.")
         try:
             if read_calls(text, self.name) != dict(calls):
                 raise SnapshotDamaged("its text has other calls")
         except SnapshotDamaged as error:
-            raise LabError(f"cannot write {self.name}: its calls have no plain text ({error.message})") from None
+            raise LabError(f"cannot write {self.name}: its calls cannot be written as text ({error.message})") from None
         try:
             write_file(self.path.parent, self.name, text.encode(), make_folders=False)
         except OSError as error:

@@ -23,7 +23,7 @@ def add_arguments(parser: Parser) -> None:
     shared.add_options(group, "--schedules", type=shared.positive, metavar="N", help=about, rare=True)
     about = "with --chaos: draw the schedules from this seed (default: 0)"
     shared.add_options(group, "--seed", type=int, metavar="N", help=about, rare=True)
-    about = "with --chaos: draw these kinds, such as kill,pause (default: all that do not change data)"
+    about = "with --chaos: use only these kinds, such as kill,pause (default: all that do not change data)"
     shared.add_options(group, "--faults", dest="kinds", metavar="KINDS", help=about, rare=True)
     about = "with --chaos: at most N faults at once (default: 3)"
     shared.add_options(group, "--most", type=shared.positive, metavar="N", help=about, rare=True)

@@ -122,7 +122,7 @@ def kinds_drawn(
         if why := drawable[name].why_not(engine) if name in drawable else "":
             raise UsageError(f"the search cannot use the fault {name}: it {why}")
         if name not in drawable:
-            what = f"a search draws no fault {name!r} for this run{did_you_mean(name, possible)}"
+            what = f"the search cannot use the fault {name!r} for this run{did_you_mean(name, possible)}"
             raise UsageError(what, f"allowed: {', '.join(possible)}")
     if named:
         return [possible[name] for name in dict.fromkeys(named)]

@@ -229,7 +229,7 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
             display.line(
                 f"passed without faults in {format_duration(first.duration_s or 0.0)}; "
                 f"{format_count(len(pool.moments), 'moment')}; faults: {kinds}; "
-                f"hung after {format_duration(trials.scenario.timeout_s)}{after}"
+                f"time limit {format_duration(trials.scenario.timeout_s)}{after}"
             )
 
             def show(trial: Trial) -> None:

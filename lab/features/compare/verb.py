@@ -54,7 +54,7 @@ def _part(word: str) -> float:
     except ValueError:
         part = -1.0
     if not 0 <= part < 1000:
-        raise argparse.ArgumentTypeError(f"found {word!r}; allowed: a part, such as 10% or 0.1")
+        raise argparse.ArgumentTypeError(f"found {word!r}; allowed: a share, such as 10% or 0.1")
     return part
 
 
@@ -103,7 +103,7 @@ def _compare_baseline(arguments: argparse.Namespace) -> int:
 
 
 def _add_diff(parser: Parser) -> None:
-    about = "two runs side by side"
+    about = "compare two runs side by side"
     shared.add_options(parser.one_of(), "--diff", nargs=2, metavar=("RUN1", "RUN2"), help=about, complete="runs")
 
 

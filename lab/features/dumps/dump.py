@@ -304,7 +304,7 @@ class Dumps:
         for name, rank in files.items():
             try:
                 if rank in dumps:
-                    raise NotPlain(f"is another dump of rank {rank}, in addition to {shown[rank]}")
+                    raise NotPlain(f"is a second dump of rank {rank}, after {shown[rank]}")
                 data, size = _read_data(folder / name)
                 dumps[rank], shown[rank] = self._dump(rank, data, most_calls, min(size, most_items)), _shown(name)
             except NotPlain as error:

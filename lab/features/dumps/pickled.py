@@ -73,7 +73,7 @@ class _Steps(dict[int, Callable[[Any], None]]):
 
     def __missing__(self, step: int) -> Callable[[Any], None]:
         name = next((op.name for op in pickletools.opcodes if op.code == chr(step)), repr(chr(step)))
-        raise NotPlain(f"has the opcode {name}, but dumps are plain data")
+        raise NotPlain(f"has the pickle opcode {name}; allowed: plain data")
 
     def _spend(self, size_bytes: int) -> None:
         self.left -= size_bytes

@@ -124,7 +124,7 @@ def _keep_latest(calls: dict[int, list[Entry]], groups: Groups, limits: Limits) 
         most = min(most * 9 // 10, most * limits.work // cost)
     if not longest:
         return calls
-    raise RecordError("the latest call of each rank in these dumps is more than a record can hold", HINT)
+    raise RecordError("a record cannot hold even the latest call of each rank in these dumps", HINT)
 
 
 # -- coalesced calls

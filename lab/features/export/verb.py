@@ -8,7 +8,7 @@ Examples:
   lab trace --flight-recorder dumps && torchfrtrace dumps -p rank_
 
 With FILE -, the trace goes to standard output; without FILE, into the record of the run.
-FOLDER gets a file of each rank; without it, the record of the run does.
+FOLDER gets one file per rank; without FOLDER, the files go into the record of the run.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def run(arguments: argparse.Namespace) -> int:
             print_sanitized(f"wrote {what} ({sum(written):,} bytes)")
         if left_out := getattr(files, "left_out", 0):
             steps_left_out = f"{format_count(left_out, 'step')} that did not end well on all ranks"
-            sys.stderr.write(f"left out: {steps_left_out}, as no simulator can do them\n")
+            sys.stderr.write(f"left out: {steps_left_out}, because simulators cannot replay them\n")
     if arguments.json:
         print(json.dumps(trace_json(record, trace, steps), separators=(",", ":")))
     elif all(name is None for name in names.values()):

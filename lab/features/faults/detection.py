@@ -151,19 +151,19 @@ def check_detected(within_s: float, detections: Sequence[Detection]) -> Expectat
 
 
 def render_measured(facts: Any) -> str:
-    """Return `asked 100 Mbit/s, got 99.8 Mbit/s (node0 -> node1); 12 packets dropped`; empty without measurements."""
+    """Return `requested 100 Mbit/s, measured 99.8 Mbit/s (node0 -> node1)`; empty without measurements."""
     if not isinstance(facts, Mapping):
         return ""
     numbers = {name: float(value) for name, value in facts.items() if type(value) in (int, float)}
     measured = []
     if rate := numbers.get("asked_rate_bits_per_s"):
         got = numbers.get("bits_per_s")
-        reached = "too fast to measure here" if got is None else f"got {format_bit_rate(got)}"
-        measured.append(f"asked {format_bit_rate(rate)}, {reached}")
+        reached = "which is too fast to measure here" if got is None else f"measured {format_bit_rate(got)}"
+        measured.append(f"requested {format_bit_rate(rate)}, {reached}")
     if delay_s := numbers.get("asked_delay_s"):
         got = numbers.get("round_trip_s")
-        reached = "no answer" if got is None else f"round trip {format_duration(got)}"
-        measured.append(f"requested {format_duration(delay_s)} one way, measured {reached}")
+        reached = "got no answer" if got is None else f"measured round trip {format_duration(got)}"
+        measured.append(f"requested {format_duration(delay_s)} one way, {reached}")
     way = f" ({facts['measured']})" if measured and isinstance(facts.get("measured"), str) else ""
     counts = []
     for name, number in numbers.items():

@@ -161,7 +161,7 @@ class Fault(Frozen):
             UsageError: It has two ends, or its trigger does not hold the worker that injects it.
         """
         if self.until is not None and self.for_s is not None:
-            raise UsageError("a fault has one end; this has `for` and `until`", "remove one of them")
+            raise UsageError("a fault has one end, but this fault has `for` and `until`", "remove one of them")
         if self.until == START:
             raise UsageError("a fault cannot end before the run begins", "name an event of the run in `until`")
         if self.what.by_worker:
@@ -180,7 +180,7 @@ class Fault(Frozen):
         sends_data = operation is not None and operation.moves_data and not operation.receives
         if self.what.of_call and not (sends_data and self.when.edge == "before"):
             hint = "trigger it before a call of an operation that takes tensors, such as {op: all_reduce}"
-            raise UsageError(f"{self} changes the tensors of a call, but its trigger is no call with tensors", hint)
+            raise UsageError(f"{self} changes the tensors of a call, but its trigger is not a call with tensors", hint)
 
     def events(self) -> list[tuple[When, bool]]:
         """Return its trigger and the event that heals it, each with whether it heals."""

@@ -291,7 +291,13 @@ def build_error(
     error = again(failure, header=f"{name_ranks(ranks)}: ", ranks=ranks, record=record)
     write = write or (lambda error: "".join(traceback.format_exception(error)).rstrip())
     reported = others[: _MOST_REPORTED - 1]
-    notes = [f"{name_ranks(also)} failed otherwise:\n{write(again(other, header=''))}" for also, other in reported]
+    notes, first_ranks = list[str](), {_position_of(failure): ranks}
+    for also, other in reported:
+        rebuilt, first = again(other, header=""), first_ranks.setdefault(_position_of(other), also)
+        if first is also:
+            notes.append(f"{name_ranks(also)} failed otherwise:\n{write(rebuilt)}")
+        else:
+            notes.append(f"{name_ranks(also)} failed at the same line as {name_ranks(first)}: {rebuilt.message}")
     if remaining_ranks := sorted(rank for also, _ in others[_MOST_REPORTED - 1 :] for rank in also):
         notes.append(f"{name_ranks(remaining_ranks)} also failed, for another reason")
     if lost := sorted(failures.keys() - own.keys()):
@@ -302,8 +308,12 @@ def build_error(
 
 def _form_of(failure: Failure) -> tuple[object, ...]:
     """Return what failures of several ranks have in common if they are the same failure."""
-    positions = tuple((one.file, one.line) for one in failure.frames)
-    return failure.module, failure.kind, _ADDRESS.sub("", failure.text), positions
+    return *_position_of(failure), _ADDRESS.sub("", failure.text)
+
+
+def _position_of(failure: Failure) -> tuple[object, ...]:
+    """Return the class of a failure's exception, and where it was raised."""
+    return failure.module, failure.kind, *((one.file, one.line) for one in failure.frames)
 
 
 def all_lost_a_peer(failures: Mapping[int, Failure]) -> bool:
@@ -336,7 +346,7 @@ def rebuild_error(
     if kind is RanksFailed:
         name = failure.kind if failure.module == "builtins" else f"{failure.module}.{failure.kind}"
         text = f"{name}: {text}" if text else name
-    text = sanitize_text(text)
+    text = sanitize_text(text).lstrip("\n")  # numpy's messages begin with an empty line
     error = kind(f"{header}{text}", ranks=tuple(ranks), record=record)
     fill_in(error, text)
     error.shown_inside = True

@@ -20,6 +20,8 @@ from lab.frozen import Frozen
 if TYPE_CHECKING:
     from lab.cluster import Cluster
 
+SHAPE = "__lab_shape__"
+"""Attribute of a decorated function: the shape of the cluster that it needs."""
 FILLED = ("rank", "world_size", "group")
 """Parameters that each rank fills in: its rank, the world size, and the process group of all ranks."""
 _REST = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
@@ -130,7 +132,7 @@ def distributed(
             return call_on_ranks(original, arguments, named, shape_fields, how, test=on_ranks, shown=original)
 
         vars(on_ranks)["__signature__"] = wanted
-        vars(on_ranks)[ORIGINAL] = original
+        vars(on_ranks).update({ORIGINAL: original, SHAPE: shape_fields})
         return on_ranks
 
     return decorate if function is None else decorate(function)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import importlib.util
 import inspect
 import io
 import json
@@ -11,6 +12,7 @@ import os
 import pickle
 import pkgutil
 import posixpath
+import re
 import site
 import sys
 import sysconfig
@@ -68,6 +70,33 @@ def pack_module(name: str, packed: Packed) -> bytes:
     return json.dumps({"name": name, "files": files, "own": own}, separators=(",", ":")).encode("utf-8", "replace")
 
 
+_IMPORTS = re.compile(
+    r"""(?m)(?:^|[;:])[ \t]*(?:from|import)[ \t]+(\w[^#;\n]*?)(?:[ \t]import\b|[#;\n]|$)|import_module\(["'](\w+)"""
+)
+
+
+def find_modules(script: Path) -> dict[str, Path]:
+    """Return the files of the caller's own modules that a script imports, by their paths next to the script.
+
+    Modules in the script's folder are not included, but what they import is. Nothing is imported to find them.
+    """
+    handled, modules, unread = set(sys.stdlib_module_names), dict[str, Path](), [script]
+    while unread:
+        text = unread.pop().read_text(encoding="utf-8", errors="replace")
+        named = ",".join(map("".join, _IMPORTS.findall(text))).split(",")
+        for name in {re.split(r"[.\s]", one.strip())[0] for one in named} - handled:
+            handled.add(name)
+            candidates = (script.parent / f"{name}.py", script.parent / name)
+            shipped = [path for path in candidates if path.is_file() or (path / "__init__.py").is_file()]
+            for location in shipped[:1] or filter(None, [_find(name)]):
+                files = _files(location) if is_own(str(location)) else []
+                unread += [path for path in files if path.suffix == ".py"]
+                top = f"{name}.py" if location.is_file() else name
+                inner = {} if shipped else {path.relative_to(location): path for path in files}
+                modules |= {os.path.normpath(os.path.join(top, path)): source for path, source in inner.items()}
+    return modules
+
+
 def source_name(path: str, folder: str) -> str:
     """Return the name of a source file for ranks: its path below a folder, or below the current one."""
     if path.startswith("<") or not os.path.isabs(path):
@@ -100,7 +129,7 @@ def _find(name: str) -> Path | None:
     spec = getattr(loaded, "__spec__", None)
     if spec is None:
         with suppress(ImportError, ValueError, AttributeError):
-            spec = PathFinder.find_spec(name)
+            spec = PathFinder.find_spec(name) or importlib.util.find_spec(name)  # installed as editable
     file = getattr(loaded, "__file__", None) if spec is None else spec.origin
     if spec is not None and (locations := list(spec.submodule_search_locations or ())):
         return Path(locations[0])

@@ -57,7 +57,7 @@ def _test_here(variables: Mapping[str, str]) -> list[Check]:
     try:
         done = run([sys.executable, "-c", self_test.START], env={**os.environ, **variables}, check=False)
     except subprocess.TimeoutExpired:
-        return [Check("failed", "gpu test", f"no end after {_DEADLINE_S} s", _SEE)]
+        return [Check("failed", "gpu test", f"did not end within {_DEADLINE_S} s", _SEE)]
     return read_steps(done.stdout, done.returncode, done.stderr)
 
 
@@ -76,7 +76,7 @@ def _test_in_container(connection: Connection, image: str, variables: Mapping[st
     try:
         code, output, errors = connection.run_container(body, deadline_s=_CONTAINER_DEADLINE_S)
     except LabError as error:  # the engine has no such device
-        return [Check("failed", "a container with GPUs", error.message, "`lab doctor --gpus 1` says what is missing")]
+        return [Check("failed", "a container with GPUs", error.message, "`lab doctor --gpus 1` shows what is missing")]
     return [Check("ok", "a container with GPUs", image), *read_steps(output, code, errors)]
 
 
@@ -102,7 +102,7 @@ def gpu_checks(facts: GpuFacts, wanted: int, nodes: int = 1) -> list[Check]:
     if facts.devices is not None:
         what = f"{format_count(facts.devices, 'GPU')}, {wanted} for each of {format_count(nodes, 'node')}"
         if wanted <= facts.devices < wanted * nodes:
-            checks.append(Check("warning", "gpus", f"{what}: some nodes get none", "use fewer nodes"))
+            checks.append(Check("warning", "gpus", f"{what}: too few", "use fewer nodes"))
         else:
             judge("gpus", what, wanted <= facts.devices, "use a smaller --gpus, or add GPUs")
     if facts.runtime is not None:

@@ -16,7 +16,7 @@ from lab.node.messages.agent import CHECK
 from lab.record.result import Expectation, Result
 from lab.report import sanitize
 from lab.spec.scenario import Expect, Scenario, Verdict
-from lab.words import clip_end, clip_middle, name_ranks
+from lab.words import clip_end, clip_middle, merge_ranks, name_ranks
 
 
 class Score(Frozen):
@@ -226,7 +226,7 @@ def score_expectations(expect: Expect, grading: Grading, result: Result, forfeit
     only_exit = bool(others) and not any(met[what] for what in others) and not any(expect.exit.values())
     scores = []
     for what, of in points.items():
-        messages = [one.sentence() for one in results[what] if not one.met][:_MAX_MESSAGES]
+        messages = merge_ranks(one.sentence() for one in results[what] if not one.met)[:_MAX_MESSAGES]
         if not met[what] and not messages:
             messages = [_explain_missing_result(what, result)]
         is_idle = what == "exit" and only_exit

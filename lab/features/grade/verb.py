@@ -1,7 +1,7 @@
 """`lab grade`: run many submissions as one scenario's script, and print what each of them earns.
 
 A submission is a file NAME.py, a file NAME.zip, or a folder NAME in DIR. It replaces the scenario's
-script, on nodes without a way to other networks. The scenario says what it can earn: `grade: points:`.
+script, on nodes that reach no other network. `grade: points:` in the scenario sets what it can earn.
 
 Examples:
   lab grade submissions --scenario assignment/ring.yaml
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = shared.help_in(__doc__)
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder, or zip file, of submissions")
-    about = "the assignment (default: the only YAML file in DIR)"
+    about = "scenario of the assignment (default: the only YAML file in DIR)"
     shared.add_options(parser, "--scenario", type=Path, metavar="FILE", help=about, complete="scenarios")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write a table for spreadsheets")
     parser.add_argument("--html", type=Path, metavar="FOLDER", help="write an overview, and a page per submission")
-    parser.add_argument("-j", "--jobs", type=shared.positive, default=1, metavar="N", help="clusters in parallel")
+    parser.add_argument("-j", "--jobs", type=shared.positive, default=1, metavar="N", help="use N clusters in parallel")
     parser.add_argument("--trust", action="store_true", help="grade without isolation; every result says so")
     shared.add_options(parser, "--engine", help="engine that provides the nodes")
     shared.add_options(parser, "--nodes", "--nproc-per-node", "--cold", "--timeout")
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     with open_submissions(arguments.folder) as folder, Progress(quiet=quiet) as display:
 
         def show(grade: Grade, done: int, of: int) -> None:
-            display.line(progress_line(grade, done, of, style))
+            display.line(progress_line(grade, done, of, style, max(len(one.name) for one in grader.submissions)))
 
         grader = Grader(
             folder,

@@ -5,11 +5,20 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
+from markupsafe import Markup
+
+from lab.diagnosis.evidence import read_evidence
 from lab.errors import RecordError
 from lab.features.grade.grades import Grade, Grades
+from lab.features.html.contents import cite_lines, read_sources
+from lab.features.html.page import choose_steps
 from lab.features.html.write import render_page, write_page
+from lab.features.pictures.model import describe_operation, list_remarks, picture_of
+from lab.features.pictures.svg import svg_of
+from lab.record.read import Record
 from lab.report.sanitize import sanitize_plain
 from lab.report.style import VERDICTS, Style
 from lab.report.table import table_text
@@ -23,10 +32,11 @@ _FORMULA = ("=", "+", "-", "@", "|", "%", "\uff1d", "\uff0b", "\uff0d", "\uff20"
 """A spreadsheet reads a cell as a formula if it begins with one of these, also in full width and after blanks."""
 
 
-def progress_line(grade: Grade, done: int, of: int, style: Style) -> str:
-    """Render one graded submission: `[ 3/61] ✔ passed  5 of 5  alice  72 ms`."""
+def progress_line(grade: Grade, done: int, of: int, style: Style, width: int = 0) -> str:
+    """Render one graded submission: `[ 3/61] ✔ passed  5 of 5  alice  72 ms`; names have this width, if it is short."""
     duration_or_reason = format_duration(grade.duration_s) if grade.verdict == "passed" else grade.reason
-    return ended_line(done, of, grade.verdict, f"{points_text(grade)}  {grade.name}", duration_or_reason, style)
+    points, name = points_text(grade).rjust(2 * len(f"{grade.of:g}") + 4), grade.name.ljust(min(width, _LONGEST_NAME))
+    return ended_line(done, of, grade.verdict, f"{points}  {name}", duration_or_reason, style)
 
 
 def points_text(grade: Grade) -> str:
@@ -46,8 +56,11 @@ def grades_text(grades: Grades, style: Style) -> str:
         ]
         for grade in grades.grades
     ]
-    table = table_text(["name", "points", *grades.whats, "verdict", "reason"], rows, style)
-    return f"{table}\n\n{summary_text(grades)}"
+    columns = [*zip(["name", "points", *grades.whats, "verdict", "reason"], *rows, strict=True)]
+    for number in range(1, len(columns) - 2):
+        columns[number] = tuple(cell.rjust(max(map(len, columns[number]))) for cell in columns[number])
+    header, *rows = map(list, zip(*columns, strict=True))
+    return f"{table_text(header, rows, style)}\n\n{summary_text(grades)}"
 
 
 def summary_text(grades: Grades) -> str:
@@ -79,6 +92,23 @@ def _cell(text: str) -> str:
     return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
 
 
+def explain_grade(grade: Grade) -> dict[str, Any]:
+    """Return the lines of the script that the reason cites, and the picture of the step that went wrong, if any."""
+    if grade.path is None or grade.verdict == "passed":
+        return {}
+    record = Record(path=grade.path)
+    evidence, sources = read_evidence(record), read_sources(record)
+    steps, result = choose_steps(evidence.steps, 1), record.result()
+    picture = picture_of(steps[0], (), len(result.ranks)) if steps else None
+    excerpt = sources and (cite_lines(grade.reason, sources[0]) or cite_lines(grade.traceback, sources[0]))
+    return {
+        "excerpt": excerpt,
+        "step": steps[0] if steps else None,
+        "picture": Markup(svg_of(picture, heading=False)) if picture else "",
+        "caption": " ".join([describe_operation(picture), *list_remarks(picture)]) if picture else "",
+    }
+
+
 def write_grades(grades: Grades, folder: Path) -> list[Path]:
     """Write a page with the table and a page for each submission into a folder, which is created if necessary.
 
@@ -89,11 +119,12 @@ def write_grades(grades: Grades, folder: Path) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RecordError(f"cannot make the folder {folder}: {error.strerror or error}") from error
-    rows, pages = [], []
+    rows, pages = [], list[Path]()
     for number, grade in enumerate(grades.grades, start=1):
         page = folder / f"{number:03}-{make_slug(grade.name)}.html"
         shown = {"grade": grade, "tone": VERDICTS[grade.verdict], "points": points_text(grade)}
-        write_page(render_page("grade", "grade", {}, colours={}, grades=grades, **shown), page)
+        cause = explain_grade(grade)
+        write_page(render_page("grade", "grade", {}, colours={}, grades=grades, **shown, **cause), page)
         pages.append(page)
         rows.append({**shown, "link": quote(page.name)})
     counts = [(VERDICTS[name], name, grades.verdicts[name]) for name in VERDICTS if grades.verdicts[name]]

@@ -60,7 +60,7 @@ class GroupNotMade(Finding):
             f"{format_duration(self.seconds)}, at {join_words(self.at)}; {join_words(describe_activities(self.did))}"
         )
         head = f"{name_ranks(self.ranks)} never called new_group for [{', '.join(map(str, self.members))}]"
-        return head, f"{capitalize_first(name_ranks(self.others))} waited there {there}."
+        return head, f"{capitalize_first(name_ranks(self.others))} waited there for {there}."
 
 
 class GroupDestroyed(Finding):
@@ -120,8 +120,8 @@ class Rendezvous(Finding):
         there, world = f"the store at {self.address} answers", self.world_size
         if self.how == "addresses":
             addresses = join_words(join_ranks((rank, side.what) for side in self.sides for rank in side.ranks))
-            silent = f"None answered {name_ranks(self.silent)}." if self.silent else ""
-            tip = "`lab run --rewrite-address` has all use this run's store"
+            silent = f"No store answered {name_ranks(self.silent)}." if self.silent else ""
+            tip = "`lab run --rewrite-address` has all ranks use this run's store"
             return f"ranks used different addresses for the store of the rendezvous: {addresses} ({tip})", silent
         than = f", but {name_ranks(self.met)} reached one" if self.met else ""
         error = f' ("{self.error}")' if self.error else ""

@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.shell not in shtab.SUPPORTED_SHELLS:
         problem = f"the installed package shtab does not support {arguments.shell}"
-        raise UsageError(problem, "install a later one")
+        raise UsageError(problem, "install a newer version of shtab")
     preamble = {
         shell: "\n".join(
             function.format(

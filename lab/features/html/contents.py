@@ -35,6 +35,10 @@ _LONGEST_LINE = 20_000
 _CITATION = re.compile(r"([\w./-]+\.py):(\d+)|File \"([^\"]+\.py)\", line (\d+)")
 
 
+_MOST_CITED, _AROUND = 3, 3
+"""Cited lines in an excerpt, and the lines before and after each."""
+
+
 class Source(NamedTuple):
     """A text with the markup of each of its lines."""
 
@@ -70,6 +74,14 @@ def link_citations(text: str, sources: list[Source]) -> Markup:
             parts += escape(text[at : match.start()]) + link
             at = match.end()
     return parts + escape(text[at:])
+
+
+def cite_lines(text: str, source: Source) -> list[tuple[int, Markup, bool]]:
+    """Return the lines of a source around the first ones that a text cites: number, line, and whether it is cited."""
+    citations = (match for match in _CITATION.finditer(text) if Path(match[1] or match[3]).name == source.name)
+    cited = [*dict.fromkeys(int(match[2] or match[4]) for match in citations)][:_MOST_CITED]
+    shown = {number for line in cited for number in range(line - _AROUND, line + _AROUND + 1)}
+    return [(number, line, number in cited) for number, line in enumerate(source.lines, start=1) if number in shown]
 
 
 def _read(record: Record, name: str) -> str:

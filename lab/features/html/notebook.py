@@ -56,13 +56,12 @@ def result_html(result: Result) -> str:
 def _record_parts(result: Result, record: Record) -> dict[str, Any]:
     """Return what the record of a run adds to its result."""
     evidence = read_evidence(record)
-    findings = explain_run(record, evidence).findings
-    sentences = [finding.sentence for finding in findings[:_MOST_SENTENCES]]
+    explanation = explain_run(record, evidence)
     prefix = re.sub(r"[^A-Za-z0-9]+", "-", f"lab-{result.run}")
-    lanes = lanes_of(sorted(evidence.trace.ranks), [evidence.trace], [result], findings)
+    lanes = lanes_of(sorted(evidence.trace.ranks), [evidence.trace], [result], explanation.findings)
     count, drawn = len(result.ranks), _choose_drawn_steps(evidence.steps)
     return {
-        "sentences": [text for text in sentences if text.rstrip(".") != result.reason.rstrip(".")],
+        "sentences": explanation.new_sentences[:_MOST_SENTENCES],
         "lines": read_log_lines(record)[0],
         "timeline": timeline_svg(evidence.trace, evidence.steps, lanes, until=evidence.end_s, prefix=prefix),
         "pictures": [

@@ -276,7 +276,7 @@ def _page(record: Record, evidence: Evidence, path: Path) -> tuple[bytes, dict[s
         left_out.append(f"{hidden} of the run beyond the first {MOST_FILES}.")
     if len(drawn) < len(steps):
         number = f"{len(drawn)} of {len(steps)} steps"
-        left_out.append(f"Pictures were drawn of {number}; the others show one of their kind.")
+        left_out.append(f"The page has pictures of {number}; each other step shows that of an equal step.")
     if (sent := matrix_view(steps, ranks)) is None:
         left_out.append(f"Traffic between ranks is left out: {len(ranks):,} ranks are too many pairs.")
     context = result.expectations, len(ranks), unrecorded_ranks(trace)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from lab.diagnosis.errors import shorten_error
 from lab.feature import find_view
 from lab.features.calls.notation import render_call
 from lab.features.html.write import fill_template
@@ -84,7 +85,7 @@ def call_lines(trace: Trace, steps: Iterable[Step], path: Collection[tuple[int, 
                 "phase": call.phase,
                 "bytes": call.bytes,
                 "async": int(call.asynchronous),
-                "error": call.error,
+                "error": call.error and shorten_error(call.error, tuple, brief=True),
                 "bucket": -1 if call.bucket is None else call.bucket,
                 "params": clip_end(", ".join(call.parameters), _LONGEST_WORDS),
             }

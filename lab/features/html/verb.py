@@ -24,7 +24,7 @@ def add_arguments(parser: Parser) -> None:
     default = "report.html in the record; suite.html next to the records; diff.html in the record of RUN2"
     about = f"file to write (default: {default})"
     parser.add_argument("--output", "-o", type=Path, metavar="FILE", help=about)
-    parser.add_argument("--open", action="store_true", help="open it in the browser")
+    parser.add_argument("--open", action="store_true", help="open the report in the browser")
     add_record(parser)
 
 
@@ -81,7 +81,7 @@ def _run_and_report(arguments: argparse.Namespace, verb: Callable[[argparse.Name
         sys.stderr.write(f"  report: {report.path}{f' ({problem})' if problem else ''}\n")
     write_suite = find_view("suite")
     if with_suite and folders and write_suite:
-        sys.stderr.write(f"  all of them: {write_suite(find_suite(str(folders[0]))).path}\n")
+        sys.stderr.write(f"  all runs: {write_suite(find_suite(str(folders[0]))).path}\n")
     return code
 
 

@@ -67,8 +67,7 @@ def _build(arguments: argparse.Namespace) -> int:
         hint = "add --requirements to create a virtual environment"
         raise UsageError(f"the {arguments.engine} engine has no images", hint)
     if arguments.image:
-        why = "--image is the image that --requirements extends"
-        raise UsageError(why, "name a base of the node image with --base")
+        raise UsageError("--image needs --requirements, which extends it", "name a base of the node image with --base")
     context = plan_build(**{name: getattr(arguments, name) for name in _OF_THE_NODE_IMAGE})
     with shared.Progress(quiet=arguments.json) as progress:
         info = build_image(Connection(), context, progress.announce, tag=arguments.tag, no_cache=arguments.no_cache)

@@ -114,7 +114,7 @@ def choose_stdin(plan: Plan, observer: Observer, *, fed: bool) -> Stdin | None:
     """
     if fed:
         if not plan.ranks_planned:
-            raise UsageError(f"with the launcher {plan.launcher.name}, rank 0 cannot read the standard input")
+            raise UsageError(f"with the launcher {plan.launcher.name}, rank 0 cannot read standard input")
         return FedStdin(plan)
     keyboard = Keyboard.find() if plan.interactive is None else Keyboard.require()
     return Terminal(plan, keyboard, observer) if keyboard is not None else None

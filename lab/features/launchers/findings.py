@@ -162,9 +162,9 @@ def judge_starters(evidence: Evidence) -> Judgement | None:
     nodes = (first.node,) if failed else tuple(starter.node for starter in facts.starters)
     how: dict[str, Any] = {"failed": True, "signal": first.signal or "", "code": first.code} if failed else {}
     finding = LauncherEnded(nodes=nodes, begun=begun, last_line=_last_words(evidence, first), **how)
-    reason = finding.headline
+    reason = finding.headline if failed else f"the run did not end within {facts.time_limit_text}: {finding.headline}"
     if not failed:
-        return Judgement(verdict="hung", reason=f"no end after {facts.time_limit_text}: {reason}", findings=(finding,))
+        return Judgement(verdict="hung", reason=reason, findings=(finding,))
     culprit = Culprit(node=first.node, error=reason)
     return Judgement(verdict="failed", reason=reason, culprit=culprit, findings=(finding,), summary=reason)
 

@@ -137,7 +137,7 @@ def resolve_person(name: str | None) -> str:
             name = f"uid{os.getuid()}"
         name = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).lstrip(".-")[:63] or f"uid{os.getuid()}"
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} is not a valid name of a person", "use letters, digits, and _.-, not . or - first")
+        raise UsageError(f"{name!r} is not a valid name", "use letters, digits, _, ., and -; no . or - at the start")
     return name
 
 
@@ -194,7 +194,7 @@ def read_all_progress() -> list[Progress]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise LabError(f"cannot read {folder}: {error.strerror}", "see its permissions") from error
+        raise LabError(f"cannot read {folder}: {error.strerror}", "check its permissions") from error
     return [read_progress(name) for name in names if _NAME.fullmatch(name)]
 
 
@@ -245,7 +245,7 @@ def path_text(path: LearningPath, progress: Progress, next_lesson: str, is_up: b
     lines = [style.paint(legend, "dim"), count]
     lines.append(f"next: lab learn {next_lesson}" if next_lesson else "You have done all lessons.")
     if next_lesson and not is_up:
-        lines.append(style.paint("`lab up --nodes 3` first, and lessons start without a wait", "dim"))
+        lines.append(style.paint("run `lab up --nodes 3` first, and lessons start at once", "dim"))
     lines += [style.paint(progress.problem, "yellow")] if progress.problem else []
     return "\n".join([*parts, "", *lines])
 

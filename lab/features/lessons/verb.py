@@ -32,15 +32,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Without a lesson, print the learning path and your progress. "
         f"{progress.FOLDER_VARIABLE} sets the folder of the progress files; a class on one machine can share it."
     )
-    about = "its name, such as scatter, or a scenario's file"
+    about = "name of the lesson, such as scatter, or a scenario file"
     shared.add_options(parser, "scenario", metavar="LESSON", nargs="?", help=about, complete="lessons")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--next", action="store_true", help="do the first lesson of the path that you have not done")
-    which.add_argument("--summary", action="store_true", help="show the lessons and the predictions of all persons")
+    which.add_argument("--summary", action="store_true", help="show everyone's lessons and predictions")
     parser.add_argument("--folder", type=Path, help="folder of lessons (default: scenarios, then the lab's lessons)")
-    parser.add_argument("--as", dest="person", metavar="NAME", help="whose progress it is (default: the user's)")
+    parser.add_argument("--as", dest="person", metavar="NAME", help="whose progress to record (default: yours)")
     shared.add_options(parser, "--nodes", "--nproc-per-node")
-    parser.add_argument("--answer", metavar="TEXT", help="your prediction, instead of being asked for it")
+    parser.add_argument("--answer", metavar="TEXT", help="your prediction (default: the lab asks for it)")
     shared.add_options(parser, "--name", "--engine", "--wait", "--runs", "--json")
 
 
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     path, person = progress.load_learning_path(arguments.folder), progress.resolve_person(arguments.person)
     if arguments.scenario and (arguments.next or arguments.summary):
         option = "--next" if arguments.next else "--summary"
-        raise UsageError(f"{option} and the lesson {arguments.scenario} exclude each other", "remove one of them")
+        raise UsageError(f"{option} cannot be combined with a lesson ({arguments.scenario})", "remove one of them")
     if arguments.summary:
         shown = path, progress.read_all_progress() if arguments.person is None else [read_progress(person)]
         return print_answer(arguments, lambda: summary_json(*shown), lambda style: summary_text(*shown, style))

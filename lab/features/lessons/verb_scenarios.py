@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"A name in the list is a lesson: `lab learn NAME`, `lab run {SIGN}NAME`, `lab new --from NAME`"
     about = "folder of scenarios (default: scenarios, and the lessons that come with the lab)"
     parser.add_argument("folder", type=Path, nargs="?", help=about)
-    about = "show which of them can run on a backend, and why the others cannot: gloo, mpi, nccl"
+    about = "show which scenarios can run on this backend, and why others cannot: gloo, mpi, or nccl"
     shared.add_options(parser, "--backend", help=about)
     shared.add_options(parser, "--json")
 
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     backend = check_backend(arguments.backend) if arguments.backend is not None else None
     folder = arguments.folder or library_folder()
     if not folder.is_dir():
-        raise UsageError(f"there is no folder {folder}", "name one, or none for the lessons that come with the lab")
+        raise UsageError(f"there is no folder {folder}", "name an existing one, or none for the lab's own lessons")
     if arguments.folder:
         paths = find_scenarios([folder])
     else:  # those of the current folder first, then the lab's lessons in the order of the learning path

@@ -73,7 +73,7 @@ class SlowLink(Finding):
             worst, rest = format_duration(self.worst), format_duration(self.rest)
             what = f"round trips {between} took up to {worst}, between others at most {rest}"
         elif self.measure == "lost_share":
-            again = f"{format_count(self.segments, 'segment')} had to be sent again {between}"
+            again = f"TCP sent {format_count(self.segments, 'segment')} again {between}"
             what = f"{again}, up to {self.worst:.1%} of all, between others {self.rest:.2%}"
         else:
             worst, rest = format_bytes(round(self.worst)), format_bytes(round(self.rest))

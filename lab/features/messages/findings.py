@@ -72,7 +72,7 @@ class UnmatchedMessage(Finding):
         if self.how == "passing_by":
             return _passing_by(self, *self.waits[:2])
         if self.how == "other_peers":
-            other = f"rank {self.waits[1].rank} in {describe_wait(self.waits[1])}{render_waited(self.waited_s, ', {}')}"
+            other = f"rank {self.waits[1].rank} in {describe_wait(self.waits[1])}{took}"
             return f"{head}, and {other}: no call matches either message{f'; {did}' if did else ''}"
         verb, who = "never received it", "nobody" if first.peer is None else f"rank {first.peer}"
         if first.direction == "from":
@@ -269,4 +269,4 @@ def _passing_by(facts: UnmatchedMessage, send: f.CallFacts, receive: f.CallFacts
 
     differ = join_words([*(["tags"] if tags else []), *(["groups"] if groups else [])])
     both = f"{does(send, 'sends to', receive.rank)}, and {does(receive, 'receives from', send.rank)}"
-    return f"{both}: the {differ} differ, so both wait{render_waited(facts.waited_s, ', {} by now')}"
+    return f"{both}: the {differ} differ, so both wait{render_waited(facts.waited_s, ', for {} now')}"

@@ -69,7 +69,7 @@ class Unequal(f.Finding):
 
     def render(self) -> f.Words:
         """Say who passed what, and its effect."""
-        verb = {"root": "named", "reduce_op": "reduced by"}.get(self.kind.value, "brought")
+        verb = {"root": "named", "reduce_op": "reduced by"}.get(self.kind.value, "passed")
         sides, lines = _by_side(self.sides, verb), join_words(self.at)
         head = f"{join_words(sides[1:])}, but {sides[0]}" if self.ranks else f"ranks do not agree: {'; '.join(sides)}"
         head = f"in {self.step} {_misfits(self.misfits) or head}{f' ({lines})' if lines else ''}"
@@ -105,7 +105,7 @@ class Slipped(f.Finding):
             did, where = f"called {calls} one time more than {common}", "behind"
         turn = f" in round {self.turn}" if self.turn else ""
         head = f"{name_ranks(self.ranks)} {are} {number} {where} {common}:{turn} {it} {did}"
-        shifted = f"From {self.met_off} on, each of their calls matched a wrong one, {number} away."
+        shifted = f"From {self.met_off} on, each of their calls met the wrong call of the others, {number} away."
         return head, shifted if self.met_off else ""
 
 
@@ -380,10 +380,10 @@ def _stuck(seconds: float | None) -> str:
 
 
 def _misfits(misfits: Sequence[Misfit]) -> str:
-    """Return `rank 0 gives rank 1 2 rows, but rank 1 has space for 1`, for the first misfits of splits."""
+    """Return `rank 0 sends 2 rows to rank 1, but rank 1 has space for 1`, for the first misfits."""
     shown = "; ".join(
-        f"rank {one.giver} gives {f'rank {one.taker}' if one.taker != one.giver else 'itself'} "
-        f"{format_count(one.rows, 'row')}, but {f'rank {one.taker}' if one.taker != one.giver else 'it'} has space "
+        f"rank {one.giver} sends {format_count(one.rows, 'row')} to "
+        f"{f'rank {one.taker}, but rank {one.taker}' if one.taker != one.giver else 'itself, but it'} has space "
         f"for {one.expected_rows}"
         for one in misfits[:_MOST_MISFITS]
     )

@@ -217,8 +217,8 @@ class EnvironmentPackages(_Store):
     def name_of(self, image: str | None, requirements: Sequence[str]) -> str:
         """Return the folder of the environment, whether it exists or not."""
         if image is not None:
-            hint = "remove the image"
-            raise ClusterUnfit(f"the {self._engine.name} engine adds no packages to images, so not to {image}", hint)
+            why = f"the {self._engine.name} engine cannot add packages to the image {image}"
+            raise ClusterUnfit(why, "leave the image out")
         folders = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
         folders = [folder for folder in folders if os.path.isdir(folder)]
         names = sorted(name for folder in folders for name in os.listdir(folder))
@@ -322,7 +322,7 @@ def key_of(base: str, requirements: Sequence[str]) -> str:
                 while piece := file.read(1 << 20):
                     digest.update(piece)
         except OSError as error:
-            raise ClusterUnfit(f"cannot read the wheel {path}: {error.strerror}") from error
+            raise ClusterUnfit(f"cannot read the wheel {path}: {error.strerror}", "name a readable wheel") from error
     return digest.hexdigest()[:16]
 
 
@@ -345,10 +345,10 @@ def lock_preparation(name: str, announce: Announce) -> Iterator[Path]:
         raise _cannot_write(error) from error
     with lock:
         if not try_lock(lock):
-            announce("packages: waiting for another command that prepares them")
+            announce("packages: waiting for another command, which prepares the same ones")
             if not poll_until(lambda: try_lock(lock), _WAIT_S, _POLL_S):
                 waited = format_duration(_WAIT_S)
-                raise ClusterError(f"another command has been preparing these packages for {waited}")
+                raise ClusterError(f"another command has prepared these packages for {waited}", "wait, or stop it")
         for left in work.iterdir():  # of commands that were killed
             with (locks / left.name).open("ab") as other:
                 if left.name == key or try_lock(other):

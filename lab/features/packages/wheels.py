@@ -310,7 +310,7 @@ def fetch_wheels(
     known = {name: package for name, package in target.has.items() if _version(package.version)}
     stand_ins = {_write_stand_in(there, target, name, package) for name, package in known.items()}
     fixed.write_text("".join(f"{name}==={package.version}\n" for name, package in known.items()))
-    announce("packages: looking for what is missing")
+    announce("packages: looking for missing packages")
     folders = ["--find-links", str(there), "--constraint", str(fixed), "--dest", str(wheels)]
     python = ["--implementation", "cp", "--python-version", target.python, "--abi", target.abi]
     fitting = ["--only-binary=:all:", *python, *(f"--platform={platform}" for platform in target.platforms)]

@@ -92,5 +92,5 @@ def draw_step(step: Step, record: Record, trace: Trace, style: Style, steps: int
 
     picture = picture_of(step, record.result().expectations, trace.world_size, unrecorded_ranks(trace))
     text = picture_text(picture, style, steps)
-    hint = f"the picture of step {step.number} is long: lab show {record.run} --step {step.number}"
+    hint = f"the picture of step {step.number} is too long for this view: lab show {record.run} --step {step.number}"
     return text if text.count("\n") < _TALLEST else style.paint(hint, "dim")

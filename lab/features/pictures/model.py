@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -12,6 +11,7 @@ from math import copysign
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from lab.diagnosis.errors import shorten_error
 from lab.diagnosis.wording import join_ranks
 from lab.features.values.expected import Part, compare_values, input_parts, is_copy, output_parts
 from lab.grouping import group_pairs
@@ -370,7 +370,6 @@ def _block(call: Call, buffer: Buffer, parts: tuple[Part, ...]) -> Block:
 
 
 _MAX_MISMATCHES = 6
-_LONGEST_ERROR = 160
 _AVERAGES = "DistributedDataParallel has already divided these gradients by the {whole}, so their sum is the mean."
 
 
@@ -519,8 +518,7 @@ def list_remarks(picture: Picture) -> list[str]:
         sentences.append(f"The record has no calls of {name_ranks(unrecorded)}.")
     if (unfinished := ranks_in["unfinished"]) and not picture.live:
         sentences.append(f"{capitalize_first(name_ranks(unfinished))} never finished.")
-    first_lines = ((rank.rank, rank.error.splitlines()[0]) for rank in picture.ranks if rank.error)
-    errors = ((rank, textwrap.shorten(line, _LONGEST_ERROR, placeholder=" …")) for rank, line in first_lines)
+    errors = ((rank.rank, shorten_error(rank.error, tuple, brief=True)) for rank in picture.ranks if rank.error)
     sentences += map(capitalize_first, join_ranks((rank, f"failed: {error}") for rank, error in errors))
     sentences += _describe_mismatches(picture)
     if any(block.pickled for rank in picture.ranks for block in (*rank.before, *rank.after)):

@@ -214,7 +214,8 @@ def source_of(run: str, trace: Trace) -> Source:
     program = training.program_of(trace, steps, flights, clock, own.wanting)
     if program is None:
         why = f"{cannot}: it has no two complete training steps with the same calls on all ranks"
-        raise LabError(why, "steps count after the first step of the optimizer: run at least three steps, better ten")
+        hint = "steps count after the first step of the optimizer: run at least three steps, preferably ten"
+        raise LabError(why, hint)
     if not program.transfers:
         raise LabError(
             f"{cannot}: its ranks do not communicate in their training steps",
@@ -334,15 +335,16 @@ def project_run(
         others: Other programs that want a core on the recorded machine; None: as many as recorded.
 
     Raises:
-        LabError: The runs are not of one training, or cannot be projected to such a world.
+        LabError: The runs are not of the same training, or cannot be projected to such a world.
     """
     sources = sorted(sources, key=lambda source: source.program.ranks)
     base = sources[-1]
     ops = {transfer.op for transfer in base.program.transfers.values()}
     for source in sources:
         if (ops_of_source := {transfer.op for transfer in source.program.transfers.values()}) != ops:
-            calls = f"the first calls {', '.join(sorted(ops_of_source))}, the second {', '.join(sorted(ops))}"
-            why = f"runs {source.run} and {base.run} are not of one training: in a step, {calls}"
+            first, second = ", ".join(sorted(ops_of_source)), ", ".join(sorted(ops))
+            calls = f"a step of the first calls {first}, a step of the second {second}"
+            why = f"runs {source.run} and {base.run} are not of the same training: {calls}"
             raise LabError(why, "name runs of the same script with different numbers of ranks")
     growth = base.growth
     samples = [sample for source in sources for sample in source.samples if sample.op in ops]
@@ -356,7 +358,7 @@ def project_run(
             allowed = f"multiples of {growth.replica}" if growth.replica > 1 else "2 and more"
             raise LabError(
                 f"cannot project run {base.run} to {size:,} ranks; allowed: {allowed}, up to {growth.most:,}",
-                f"{format_count(growth.replica, 'rank')} hold a copy of the model together"
+                f"{format_count(growth.replica, 'rank')} together hold one copy of the model"
                 if growth.replica > 1
                 else "",
             )
@@ -614,11 +616,11 @@ def projection_svg(projection: Projection) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `lab project`."""
     parser.epilog = shared.help_in(__doc__)
-    about = "runs of one training, with different numbers of ranks (default: the latest)"
+    about = "runs of the same training with different numbers of ranks (default: the latest)"
     shared.add_options(parser, "names", nargs="*", metavar="RUN", help=about, complete="runs")
-    about = "sizes of worlds (default: 8,64,512,4096, as far as the run allows)"
+    about = "numbers of ranks to predict for (default: 8,64,512,4096, as far as the run allows)"
     parser.add_argument("--ranks", type=parse_ranks, metavar="N,N", help=about)
-    about = f"network of these worlds (default: {costs.MEASURED})"
+    about = f"network to predict for (default: {costs.MEASURED})"
     parser.add_argument("--network", default=costs.MEASURED, metavar="NETWORK", help=about)
     about = "library that chooses among algorithms (default: the recorded one on its network, nccl on others)"
     parser.add_argument("--library", choices=costs.LIBRARIES, help=about)
@@ -634,7 +636,7 @@ def run(arguments: argparse.Namespace) -> int:
     if target is None and arguments.library is not None:
         raise UsageError("--library needs --network: the measured network keeps the recorded algorithms")
     if target is not None and arguments.others is not None:
-        raise UsageError("--others needs the measured network: on others each rank has separate cores")
+        raise UsageError("--others needs the measured network: on other networks each rank has separate cores")
     records = [find_record(name, arguments.runs).attempt(arguments.attempt) for name in arguments.names or [None]]
     sources = [source_of(record.run, open_trace(record)) for record in records]
     projection = project_run(sources, arguments.ranks, target, arguments.library, arguments.others)

@@ -17,6 +17,7 @@ import pytest
 
 import lab
 from lab.cluster import DEFAULT_NODES
+from lab.diagnosis.errors import is_loss
 from lab.engine.doctor import refuse_missing
 from lab.engine.protocol import Engine
 from lab.engine.select import CHOICES
@@ -24,7 +25,7 @@ from lab.errors import LabError, MachineLacks, RanksFailed, UsageError
 from lab.feature import find_hook
 from lab.features.faults.fault import all_faults, explain_unsupported
 from lab.features.faults.kinds.links import network_of
-from lab.features.functions.distributed import Provided, provide_clusters
+from lab.features.functions.distributed import SHAPE, Provided, provide_clusters
 from lab.features.functions.pack import CallOptions
 from lab.features.pytest.pool import SessionCluster, pool_of
 from lab.features.pytest.stash import SUMMARY_LINES
@@ -33,7 +34,7 @@ from lab.features.suite.view import last_printed, read_tail
 from lab.plan.plan import has_wishes
 from lab.record.layout import LOGS, RUNS
 from lab.record.result import RankResult, Result
-from lab.report.sanitize import sanitize_text
+from lab.report.sanitize import sanitize_plain, sanitize_text
 from lab.report.style import Style
 from lab.report.verdict import verdict_text
 from lab.run.options import RunOptions
@@ -143,6 +144,16 @@ def cluster_for(item: pytest.Item, shape: Mapping[str, Any]) -> SessionCluster:
     """
     engine_for(item, shape)
     return pool_of(item.config).cluster(**shape)
+
+
+def make_early_for(item: pytest.Item) -> None:
+    """Begin to create the cluster of a test, if it is the first one that needs one on this machine."""
+    pool, chosen = pool_of(item.config), item.config.getoption("lab_engine")
+    with suppress(LabError):  # the test reports it
+        of_function = getattr(getattr(item, "function", None), SHAPE, {})
+        shape = {"nodes": DEFAULT_NODES, **wanted_by(item), **checked_shape(of_function, "@lab.distributed")}
+        if not shape.get("gpus") and (chosen == "auto" or shape.get("engine", chosen) in ("auto", chosen)):
+            pool.make_early(shape)
 
 
 def engine_for(item: pytest.Item, shape: Mapping[str, Any]) -> Engine:
@@ -308,23 +319,32 @@ def after_report(item: pytest.Item, report: pytest.TestReport) -> pytest.TestRep
     """Add a section to the report for each run of the test that explains something."""
     pool = pool_of(item.config)
     if report.failed and not isinstance(item, ScenarioItem):  # its own failure is complete
+        longrepr: Any = report.longrepr
+        shown, last = str(longrepr), pool.session.of_test[-1:]
         for result in pool.session.of_test:
-            if not result.passed or result is pool.session.of_test[-1]:
-                section = (f"lab: run of {result.scenario}", failure_text(result))
-                longrepr: Any = report.longrepr
-                if hasattr(longrepr, "addsection"):  # JUnit files contain it too
-                    longrepr.addsection(*section)
-                else:
-                    report.sections.append(section)
+            if (result.passed and result is not last[0]) or f"record: {result.path}" in shown:
+                continue
+            section = (f"lab: run of {result.scenario}", failure_text(result, shown))
+            if hasattr(longrepr, "addsection"):  # JUnit files contain it too
+                longrepr.addsection(*section)
+            else:
+                report.sections.append(section)
+            crash = getattr(longrepr, "reprcrash", None)
+            if result is last[0] and not result.passed and crash is not None and crash.message.startswith("Assert"):
+                crash.message = sanitize_plain(result.reason)  # the line of the test in pytest's summary
     if report.when == "teardown":
         pool.session.of_test.clear()
         pool.in_use.clear()
     return report
 
 
-def failure_text(result: Result) -> str:
-    """Format the outcome of a run, and the last lines of each rank."""
-    return sanitize_text("\n".join(filter(None, (verdict_text(result, Style(colour=False)), last_lines_text(result)))))
+def failure_text(result: Result, shown: str = "") -> str:
+    """Format the outcome of a run, and the last lines of each rank, without what the failure shows already."""
+    is_call = f"`lab show {result.path}`" in shown  # the hint of its error; pytest captures what its ranks print
+    reason, *lines = verdict_text(result, Style(colour=False)).split("\n")
+    lines = [line for line in lines if not (is_call and line == f"  record: {result.path}")]
+    lines += [] if is_call else [last_lines_text(result)]
+    return sanitize_text("\n".join(filter(None, lines if shown and result.reason in shown else [reason, *lines])))
 
 
 def _hide_internal_frames(error: LabError) -> pytest.ExceptionInfo[LabError]:
@@ -348,7 +368,7 @@ def last_lines_text(result: Result) -> str:
         lines = [line.rstrip() for line in read_tail(rank.log_path, _TAIL_BYTES)]
         begin = next((at for at in reversed(range(len(lines))) if _TRACEBACK.match(lines[at])), None)
         if begin is not None:
-            lines[begin:] = [] if rank.rank == culprit_rank else lines[-1:]
+            lines[begin:] = [] if rank.rank == culprit_rank or is_loss(lines[-1]) else lines[-1:]
         return [clip_end(line, _LONGEST_LINE) for line in lines]
 
     shown, left = last_printed(result, _LINES, read_lines)
@@ -356,7 +376,7 @@ def last_lines_text(result: Result) -> str:
     for one in shown:
         parts += [f"  {one.who} printed last{one.others}:", *(f"  │ {line}" for line in one.lines)]
     if left:
-        parts.append(f"  and {format_count(left, 'rank')} more: lab logs --run {result.run}")
+        parts.append(f"  and {format_count(left, 'rank')} more: lab logs {result.run}")
     return "\n".join(parts)
 
 
@@ -378,6 +398,8 @@ def close_pool(config: pytest.Config) -> None:
     lines: list[str] = []
     with suppress(KeyboardInterrupt):  # the pool is closed by then, and the session ends anyway
         lines = [f"kept cluster {name}; `lab down --name {name}` removes it" for name in pool_of(config).close()]
+    if (summary := pool_of(config).summary) and config.getoption("verbose") >= 0:
+        lines.append(summary)
     if hasattr(config, "workeroutput"):  # in pytest-xdist, only the controller has a terminal
         config.workeroutput["lab_summary_lines"] = [engine_text(config), *lines]
     else:

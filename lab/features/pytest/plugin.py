@@ -89,11 +89,31 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         refuse_invalid_marker(metafunc.definition)
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Begin to make a cluster while pytest collects, unless it may deselect the test or only lists it."""
+    if _needs_cluster(item) and not any(item.config.getoption(option, None) for option in _NOT_ALL):
+        from lab.features.pytest.items import make_early_for
+
+        make_early_for(item)
+
+
+_LISTING = ("collectonly", "showfixtures", "show_fixtures_per_test")
+_NOT_ALL = (*_LISTING, "keyword", "markexpr", "deselect", "lf", "stepwise")
+"""Options of pytest with which a collected test may not run, by their names in its configuration."""
+
+
+def _needs_cluster(item: pytest.Item) -> bool:
+    """Return whether a test surely needs a cluster: it has one of our fixtures, or is a distributed function."""
+    if any(item.iter_markers("skip")) or any(item.iter_markers("skipif")):
+        return False
+    fixtures = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
+    ours = (fixtures[name][-1].func.__module__ for name in ("cluster", "lab_run") if fixtures.get(name))
+    return __name__ in ours or hasattr(getattr(item, "function", None), "__lab_shape__")
+
+
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
     """Report which engine the tests of the lab use, and why."""
-    markers = (item.get_closest_marker("lab") for item in items)
-    has_marker = any(marker is not None and not marker.args for marker in markers)
-    if has_marker or any("lab_run" in getattr(item, "fixturenames", ()) for item in items):
+    if any(hasattr(item, "scenario") or _needs_cluster(item) for item in items):
         from lab.features.pytest.items import engine_text
 
         return [f"lab: {engine_text(config)}"]

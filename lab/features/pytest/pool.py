@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from lab.engine.protocol import Engine
 from lab.engine.select import select_engine
 from lab.errors import ClusterBusy, ImageError, Interrupted, LabError, RanksFailed
 from lab.features.functions.calling import Calls
+from lab.features.functions.pack import find_modules
 from lab.features.pytest.guard import keeper_lock, remove_locks, start_guard
 from lab.features.pytest.stash import DEADLINE, POOL
 from lab.plan.limits import Machine
@@ -36,6 +38,7 @@ from lab.record.result import Result
 from lab.report.sanitize import sanitize_text
 from lab.run.options import RunOptions, suite_name
 from lab.spec.scenario import Scenario
+from lab.words import format_count, format_duration
 
 if TYPE_CHECKING:
     from lab.features.functions.pack import CallOptions
@@ -50,6 +53,8 @@ _NODES_PER_CORE = 8
 _LONG_S = 8.0
 _GUARD_S = 5.0
 """The guard has little left to do at a normal end; the session does not wait longer for it."""
+_EARLY_END_S = 10.0
+"""How long the session waits at its end for a cluster that is still being made; building an image takes minutes."""
 _ENDING_S = 6.0
 """Longest time, as a rule, that the lab needs to report where ranks hang and to end them."""
 
@@ -77,6 +82,8 @@ class Session:
         self._suite = self.worker.get("testrunuid") or suite_name()
         self._number = 0
         self._began = 0.0
+        self.awaited: threading.Thread | None = None
+        """The thread that the main thread waits for."""
         self.of_test: list[Result] = []
 
     def begin(self) -> None:
@@ -85,8 +92,8 @@ class Session:
 
     def announce(self, text: str) -> None:
         """Show a line of progress once an action takes long; show a warning at once."""
-        if threading.current_thread() is not threading.main_thread():
-            return  # only the main thread uses the terminal
+        if threading.current_thread() not in (threading.main_thread(), self.awaited):
+            return  # the main thread may use the terminal now
         terminal: Any = self.config.pluginmanager.get_plugin("terminalreporter")
         capture: Any = self.config.pluginmanager.get_plugin("capturemanager")
         is_long = time.monotonic() - self._began > _LONG_S
@@ -149,7 +156,9 @@ class SessionCluster(Calls, Cluster):
     def options_of(self, scenario: Scenario, options: RunOptions) -> RunOptions:
         """Return the options of a run, adapted to the session and the test."""
         fresh, self.fresh = options.fresh or self.fresh, False
-        options = replace(options, fresh=fresh, network=options.network or self.network)
+        is_trusted = not self.slot.asked.get("strict") and options.calls is None
+        modules = find_modules(scenario.script) if is_trusted else None
+        options = replace(options, fresh=fresh, network=options.network or self.network, modules=modules)
         return self._session.options(scenario, options)
 
     def run(self, scenario: Scenario | str | Path, **how: Any) -> Result:
@@ -199,6 +208,9 @@ class Pool:
         self._machine: Callable[[str], Machine] = cache(lambda name: self._select(name)[0].machine())
         self._kept: dict[str, SessionCluster] = {}
         """By shape, the least recently used first."""
+        self._early: threading.Thread | None = None
+        """Creates a cluster while pytest collects."""
+        self._made, self._waited_s = "", 0.0
         self._impossible: dict[str, ImageError] = {}
         """Shapes whose image is not available; the pool tries it only once."""
         self._guard: subprocess.Popen[bytes] | None = None
@@ -214,24 +226,54 @@ class Pool:
         """
         return self._select(self._choice if choice == "auto" else choice)
 
-    def cluster(self, *, engine: str = "auto", **shape: Any) -> SessionCluster:
+    def make_early(self, shape: Mapping[str, Any]) -> None:
+        """Begin to create a cluster in the background, unless one was; a worker of pytest-xdist may not need it."""
+        if self._early is None and self.workers == 1:
+            self._early = threading.Thread(target=self._create_early, kwargs=dict(shape), daemon=True)
+            self._early.start()
+
+    def _create_early(self, **shape: Any) -> None:
+        with suppress(LabError):  # the first test that needs the cluster tries again, and reports it
+            self._provide(**shape)
+
+    @property
+    def summary(self) -> str:
+        """Says how long the first cluster took; empty if there is none."""
+        waited = f"; tests waited {format_duration(self._waited_s)} for it" if self._waited_s > 0.1 else ""
+        return self._made and self._made + (waited or " while collecting" if self._early else "")
+
+    def _await_early(self, most_s: float = inf) -> bool:
+        """Wait until no other thread creates a cluster; return False if one still does after that time."""
+        began, self.session.awaited = time.monotonic(), self._early
+        while self._early is not None and self._early.is_alive() and time.monotonic() < began + most_s:
+            self._early.join(0.1)
+        self._waited_s += time.monotonic() - began
+        return self._early is None or not self._early.is_alive()
+
+    def cluster(self, **shape: Any) -> SessionCluster:
         """Return the cluster of a shape, up and whole; create it if it is missing, or if a test has broken it.
 
         Args:
-            engine: Engine of the cluster.
             shape: As `Cluster` takes it; without `nodes`, the default of `lab up`.
 
         Raises:
             LabError: It cannot be created.
         """
+        self.session.begin()
+        self._await_early()
+        cluster = self._provide(**shape)
+        cluster.fresh |= cluster.name not in self.in_use
+        self.in_use.add(cluster.name)
+        cluster.network = shape.get("network")  # it belongs to each run, not to the cluster
+        return cluster
+
+    def _provide(self, *, engine: str = "auto", network: object = None, **shape: Any) -> SessionCluster:
         where = self.engine(engine)[0]
         shape = {"nodes": DEFAULT_NODES, **shape}
-        network = shape.pop("network", None)  # it belongs to each run, not to the cluster
         if self.workers > 1 and where.traits.divides_cores and "cpus" not in shape:
             cores = self._machine(where.name).cores
             share = max(1.0, cores / self.workers / shape["nodes"])  # less than a core only slows a node down
             shape |= {"cpus": share} if share < cores else {}
-        self.session.begin()
         key = f"{where.name} {sorted(shape.items())!r}"
         cluster = self._kept.pop(key, None)
         if cluster is None:
@@ -241,9 +283,6 @@ class Pool:
             holder = cluster.busy()
             if holder is None or holder["pid"] != self._process:  # else this test has ranks there
                 cluster.up(wait_s=_WAIT_S)
-        cluster.fresh |= cluster.name not in self.in_use
-        self.in_use.add(cluster.name)
-        cluster.network = network
         return cluster
 
     @contextmanager
@@ -258,6 +297,7 @@ class Pool:
             EngineUnavailable: The engine does not answer.
         """
         where, network = self.engine(engine)[0], shape.pop("network", None)
+        self._await_early()
         cluster = self._keep(where, shape)
         cluster.network = network
         try:
@@ -272,9 +312,12 @@ class Pool:
         self._evict_unused(engine, shape["nodes"], _memory_bytes(shape))
         lasting = f"{self._readable}-{short_digest(f'{self.project} {key} {__version__}')}"
         is_kept = self.keep or keeper_lock(engine.name, lasting).path.exists()
-        cluster = self._kept[key] = self._keep(engine, shape, lasting if is_kept else "")
+        cluster, began = self._keep(engine, shape, lasting if is_kept else ""), time.monotonic()
+        self._kept[key] = cluster
         try:
             cluster.up(wait_s=_WAIT_S)
+            took = format_duration(time.monotonic() - began)
+            self._made = self._made or f"cluster of {format_count(shape['nodes'], 'node')} made in {took}"
         except BaseException as error:
             if isinstance(error, ImageError):
                 self._impossible[key] = error
@@ -342,6 +385,8 @@ class Pool:
             return []
         left = []
         with defer_interrupts():
+            if not self._await_early(_EARLY_END_S):
+                return []  # the guard removes it once this process has ended
             for key, cluster in list(self._kept.items()):
                 if self.keep:
                     cluster.end_calls()

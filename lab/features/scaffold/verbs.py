@@ -49,7 +49,7 @@ def with_schema(files: Mapping[str, bytes], folder: Path) -> dict[str, bytes]:
 
 def _add_new_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "lab new NAME [--exercise] [--folder FOLDER] | lab new [NAME] --from LESSON [--folder FOLDER]"
-    about = "its name: lower-case letters, digits, -, and _ (default: that of the lesson)"
+    about = "name of the scenario: lower-case letters, digits, -, and _ (default: name of the lesson)"
     parser.add_argument("name", nargs="?", help=about)
     about = "copy a lesson, such as scatter"
     shared.add_options(parser, "--from", dest="lesson", metavar="LESSON", help=about, complete="lessons")
@@ -64,10 +64,10 @@ def _new(arguments: argparse.Namespace) -> int:
     if not (name or lesson):
         raise UsageError("a new scenario needs a name, or a lesson to copy", "`lab new NAME`, or `--from LESSON`")
     if name and not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,62}", name):
-        raise UsageError(f"{name!r} is not a valid name of a scenario", "use lower-case letters, digits, -, and _")
+        raise UsageError(f"{name!r} is not a valid scenario name", "use lower-case letters, digits, -, and _")
     folder = arguments.folder or (OWN_FOLDER if OWN_FOLDER.is_dir() else Path())
     if lesson and arguments.exercise:
-        raise UsageError("--exercise and --from do not go together", "leave one of them out")
+        raise UsageError("--exercise and --from cannot be combined", "leave one of them out")
     template = _EXERCISE if arguments.exercise else _FIRST
     written = _copied(find_lesson(lesson), name) if lesson else new_scenario(name, template)
     texts = with_schema(written, folder)
@@ -110,8 +110,8 @@ _RECORDS = ".lab/"
 def _add_init_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "`lab new` adds another scenario, or a copy of a lesson."
     parser.add_argument("folder", type=Path, nargs="?", default=Path(), help="the repository (default: this folder)")
-    parser.add_argument("--github", action="store_true", help=f"a workflow for GitHub Actions: {_GITHUB} (default)")
-    parser.add_argument("--gitlab", action="store_true", help=f"a pipeline for GitLab: {_GITLAB}")
+    parser.add_argument("--github", action="store_true", help=f"write a GitHub Actions workflow: {_GITHUB} (default)")
+    parser.add_argument("--gitlab", action="store_true", help=f"write a GitLab pipeline: {_GITLAB}")
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
     parser.add_argument("--dry-run", action="store_true", help="list the files, and write nothing")
     shared.add_options(parser, "--json")

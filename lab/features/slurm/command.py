@@ -125,7 +125,7 @@ def request_allocation(argv: Sequence[str], deadline_s: float, announce: Announc
             while not poll_until(lambda: salloc.poll() is not None, pause_s, _POLL_S):
                 waited, pause_s = time.monotonic() - began, _ANNOUNCE_S
                 if waited > deadline_s + _SPARE_S:
-                    why = f"Slurm gave no allocation within {format_duration(deadline_s)}"
+                    why = f"Slurm granted no allocation within {format_duration(deadline_s)}"
                     raise ClusterError(why, "wait longer: --allocation immediate=SECONDS")
                 announce(f"waiting in Slurm's queue for {format_duration(round(waited))}{_why(read_messages())}")
         finally:
@@ -138,7 +138,7 @@ def request_allocation(argv: Sequence[str], deadline_s: float, announce: Announc
         if granted is None or salloc.returncode:
             reason = last_error_line(read_messages()) or f"salloc ended with exit code {salloc.returncode}"
             hint = "`sinfo` lists the machines; change partition, time, or immediate with --allocation"
-            raise ClusterError(f"Slurm gave no allocation: {reason}", hint)
+            raise ClusterError(f"Slurm granted no allocation: {reason}", hint)
         return granted[1]
 
 

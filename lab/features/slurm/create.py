@@ -111,7 +111,7 @@ def _hosts_of(job: str) -> list[Host]:
     """
     names = query_slurm("squeue", "--noheader", f"--jobs={job}", "--format=%N").strip()
     if not names:
-        raise ClusterError(f"job {job} ended before it began", f"`scontrol show job {job}` may say why")
+        raise ClusterError(f"job {job} ended before it started", f"`scontrol show job {job}` may show why")
     return read_hosts(query_slurm("scontrol", "--oneliner", "show", "node", names))
 
 
@@ -266,11 +266,11 @@ def _refuse_impossible(shape: Shape) -> None:
         raise ClusterUnfit(why, "name fewer, or raise --nodes")
     for volume in shape.volumes:
         if shape.image is None and str(volume.source) != volume.target:
-            why = f"the slurm engine cannot show {volume.source} at {volume.target} without a container"
+            why = f"the slurm engine cannot mount {volume.source} at {volume.target} without an image"
             raise ClusterUnfit(why, f"use {volume.source} as the target too, or name an image")
     if shape.strict:
         why = "--strict needs the docker engine: Slurm's workers run as your own user"
         raise ClusterUnfit(why, "use --engine docker")
     if shape.image is not None and shape.requirements:
-        hint = "use an image that has them, or leave the image out"
-        raise ClusterUnfit("the slurm engine adds no packages to an image", hint)
+        hint = "use an image that has the packages, or leave the image out"
+        raise ClusterUnfit("the slurm engine cannot add packages to an image", hint)

@@ -65,7 +65,7 @@ def _a_node(pythons: Sequence[str]) -> list[Check]:
     when, _, python = done.stdout.strip().partition(" ")
     if not python:
         if done.returncode == 3:
-            fix = "name one that is on all machines with LAB_SLURM_PYTHON, or activate its environment"
+            fix = "set LAB_SLURM_PYTHON to a Python with torch that all machines have, or activate one"
             return [Check("failed", "node", f"none of {join_words(pythons)} has torch there", fix)]
         return [Check("warning", "node", last_error_line(done.stderr) or _NOT_FREE, "try again later")]
     off_s = max(began - float(when), float(when) - ended, 0.0)

@@ -194,7 +194,7 @@ class SlurmEngine(agent_holder.HolderEngine):
         if state.exit_code == create.NO_TORCH:
             return ClusterError(
                 f"{node.name} has no Python with torch: {words}",
-                "name one that is on all machines with LAB_SLURM_PYTHON, or activate its environment before `lab up`",
+                "set LAB_SLURM_PYTHON to a Python with torch that all machines have, or activate one before `lab up`",
             )
         return ClusterError(f"{node.name} on {node.host} {state.sentence()} while it was starting: {words}")
 
@@ -354,7 +354,7 @@ def _refuse_without_pyxis(image: str) -> None:
     """
     if "--container-image" not in command.run_command("srun", "--help").stdout:
         why = f"cannot create nodes of {image}: this Slurm has no pyxis, the plugin for srun --container-image"
-        raise ClusterUnfit(why, "leave the image out: nodes then have the Python of their machines")
+        raise ClusterUnfit(why, "leave the image out: nodes then use the Python of their machines")
 
 
 # -- processes on the machine of a node

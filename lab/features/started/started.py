@@ -91,7 +91,7 @@ def outlived_reason(evidence: Evidence) -> str:
     failed = [rank for rank in facts.ranks if rank.outlived and (rank.code or rank.signal)]
     first = min(failed, key=lambda rank: rank.raised or rank.ended or 0.0)
     ranks, duration = format_count(len(facts.ranks), "rank"), format_duration(facts.duration_s)
-    began = f"what started {ranks} ended as expected in {duration}"
+    began = f"the workers that started {ranks} ended as expected in {duration}"
     failure = f"{full_name(first.rank, first.node)} {render_end(end_of(evidence, first, brief=True))}"
     return f"{began}, though {failure}{f' (and {len(failed) - 1} more)' if len(failed) > 1 else ''}"
 

@@ -444,7 +444,7 @@ def _make_case(
         nproc_per_node=nproc_per_node,
         backend=cell.get("backend"),
         shape=replace(shape, nproc_per_node=1),
-        skipped=why_not or (explain_missing_gpus(shape.gpus) if shape.gpus else ""),
+        skipped=why_not or (explain_missing_gpus(shape.gpus, nodes) if shape.gpus else ""),
     )
 
 
@@ -456,13 +456,13 @@ def _impossible(scenario: Scenario, world_size: int, cell: Mapping[str, Any], en
         return str(missing)
     beyond = find_hook("beyond") if scenario.extra else None  # few scenarios have faults
     if beyond and (problem := beyond(scenario, engine)):
-        return f"it has the fault {problem}"
+        return f"its scenario has the fault {problem}"
     expect = scenario.expect
     by_rank = (*expect.by_rank, *(notes for notes in expect.notes.values() if is_per_rank(notes)))
     named = {*chain.from_iterable(by_rank), *([] if expect.culprit is None else [expect.culprit])}
     absent = [rank for rank in named if rank >= world_size]
     if absent and ("nodes" in cell or "nproc_per_node" in cell):
-        here = f"here {'is' if world_size == 1 else 'are'} {format_count(world_size, 'rank')}"
+        here = f"the run has {format_count(world_size, 'rank')}"
         return f"it has expectations for {name_ranks(absent)}, but {here}"
     return ""
 

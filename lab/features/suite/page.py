@@ -100,7 +100,7 @@ def _has_report(record: Record) -> bool:
 
 def add_arguments(parser: Parser) -> None:
     """Add the option to `lab report`."""
-    about = "the runs of one `lab test`, or of one `lab run` of several scenarios; RUN is one of them"
+    about = "report all runs of one `lab test`, or of one `lab run` of several scenarios; RUN is one of them"
     parser.one_of().add_argument("--suite", action="store_true", help=about)
 
 

@@ -68,7 +68,7 @@ def execute_suite(asked: SuiteRequest, watcher: Watcher | None = None) -> SuiteR
     if not can_run:
         reasons = "; ".join(dict.fromkeys(case.skipped for case in cases))
         raise UsageError(f"none of {len(cases)} cases can run: {reasons}", "--list shows them")
-    suite, names, why = suite_name(), [name], f"one after the other on cluster {name}, which is up"
+    suite, names, why = suite_name(), [name], f"all cases, one after the other, on cluster {name}, which is up"
     if there is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         jobs, why = choose_jobs(asked.jobs, can_run, cores, free_memory_bytes())

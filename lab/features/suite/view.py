@@ -461,7 +461,7 @@ def write_files(
         paths = (attempt.result.path for outcome in result.outcomes for attempt in outcome.attempts)
         records = tuple(Record(path=path) for path in paths if path is not None)
         if not records:
-            sys.stderr.write(f"  {html} is not written: no run left a record\n")
+            sys.stderr.write(f"  {html} was not written: no run left a record\n")
             return
         planned = sum(not outcome.case.skipped for outcome in result.outcomes) + result.not_run
         page = write_suite(Suite(name=result.suite, records=records, planned=planned), html)

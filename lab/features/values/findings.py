@@ -52,7 +52,7 @@ class UnexpectedResult(Finding):
         if self.handles and self.waits_at:
             what = f"{capitalize_first(name_ranks(self.ranks))} changed a tensor" if self.ranks else "A tensor changed"
             waits = render_lines(self.waits_at)
-            why = f"{what} between the call and the wait for its handle{waits}, before it was done."
+            why = f"{what} between the call and the wait for its handle{waits}, before the call was done."
         elif self.handles:
             why = "A tensor changed before the call was done, because no rank waited for its handle."
         elif self.alike:
@@ -78,7 +78,7 @@ class SpoilingValues(Finding):
         what = {
             "nan": f"NaN to {where}, the first recorded NaN; {gets} NaN",
             "far": f"values up to {self.value:.3g} to {where}, but the others passed at most {self.rest:.3g}, and "
-            f"all at most {self.usual:.3g} to the {format_count(self.steps, 'step')} before it; {gets} these",
+            f"no rank more than {self.usual:.3g} in the {format_count(self.steps, 'step')} before it; {gets} them",
             "other": f"other values than the other ranks to {where}; in "
             f"{format_count(self.steps, 'other step')}, all ranks passed equal values",
         }

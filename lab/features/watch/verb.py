@@ -247,7 +247,7 @@ def now_lines(now: Now, style: Style, height: int) -> list[str]:
         lines.append(_fit_parts([(f"… and {len(left)} more: {states}", ("dim",))], width, style))
     lines += [_fit_parts([(remark, ("yellow",))], width, style) for remark in now.remarks]
     if now.stepping and not now.over:
-        keys = f"space: {now.next}   c: run on" if now.next else "no rank is held   c: run on"
+        keys = f"space: {now.next}   c: continue" if now.next else "no rank is held   c: continue"
         lines.append(_fit_parts([(keys, ("cyan", "bold") if now.next else ("dim",))], width, style))
     return lines[:height]
 
@@ -334,10 +334,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     about = "a scenario or script to run and watch, or a run in progress"
     shared.add_options(parser, "what", nargs="?", help=about, complete="scenarios")
     parser.set_defaults(rest=[])
-    about = "hold every rank before each call until a key press; c: stop holding"
+    about = "hold every rank before each call until you press a key; c stops holding"
     parser.add_argument("--step", action="store_true", help=about)
-    parser.add_argument("--web", action="store_true", help="show it on a page too, for a projector or a phone")
-    parser.add_argument("--open", action="store_true", help="open that page in the browser")
+    parser.add_argument("--web", action="store_true", help="also show the run on a page, for a projector or a phone")
+    parser.add_argument("--open", action="store_true", help="open the page in the browser")
     parser.add_argument("--port", type=shared.whole, default=0, help="port of the page (default: any that is free)")
     about = f"address of the page (default: {LOOPBACK}, which only this machine can reach)"
     parser.add_argument("--host", default=LOOPBACK, help=about)

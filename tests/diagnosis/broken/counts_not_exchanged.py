@@ -1,7 +1,7 @@
 # kind: splits
 # rank: 1 | nobody
 # innocent: 0 2
-# says: rank 0 gives rank 1 2 rows, but rank 1 has space for 1
+# says: rank 0 sends 2 rows to rank 1, but rank 1 has space for 1
 """A rank does not use the numbers of tokens that it was told, and expects one from each."""
 
 import torch

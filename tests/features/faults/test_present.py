@@ -52,7 +52,7 @@ def test_a_run_begins_with_as_many_nodes_as_its_launcher_needs(launching, stoppe
     ("launching", "stopped", "faults", "kind", "message"),
     [
         (LAB, (1,), [], ClusterUnfit, "s needs 3 nodes, but node1 of cluster c is stopped"),
-        (ELASTIC, (1, 2), [], ClusterUnfit, "s needs at least 2 nodes, node0 among them, but node1 and node2 of"),
+        (ELASTIC, (1, 2), [], ClusterUnfit, "s needs at least 2 nodes, including node0, but node1 and node2 of"),
         (ELASTIC, (0,), [], ClusterUnfit, "but node0 of cluster c is stopped"),
         (
             LAB,

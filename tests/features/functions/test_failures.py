@@ -108,7 +108,8 @@ def test_the_same_failure_on_several_ranks_is_told_once() -> None:
 
 def test_different_failures_are_all_told_and_those_that_lost_a_peer_only_named() -> None:
     lost = Failure("builtins", "RuntimeError", "[gloo] Connection closed by peer [127.0.0.1]:1", ())
-    error = build_error({0: lost, 1: failure_of(inner, [2], 1), 2: failure_of(inner, [3], 1)}, {}, record=None)
+    elsewhere = failure_of(lambda: inner([3], 1))
+    error = build_error({0: lost, 1: failure_of(inner, [2], 1), 2: elsewhere}, {}, record=None)
     assert str(error) == golden(1)
     first, second = error.__notes__
     assert first.startswith("rank 2 failed otherwise:\n")
@@ -119,3 +120,14 @@ def test_different_failures_are_all_told_and_those_that_lost_a_peer_only_named()
 def test_where_all_have_lost_a_peer_that_is_what_is_told() -> None:
     lost = Failure("builtins", "RuntimeError", "Connection closed by peer", ())
     assert str(build_error({0: lost, 2: lost}, {}, record=None)) == golden(1)
+
+
+def test_failures_at_the_same_line_are_told_in_a_line_each() -> None:
+    failures = {0: failure_of(outer, 1), 1: failure_of(inner, [2], 1), 2: failure_of(inner, [3], 1)}
+    first, second, _ = build_error(failures, {}, record=Path("runs/x")).__notes__
+    assert first.startswith("rank 1 failed otherwise:\n")
+    assert second == golden(1)
+
+
+def test_a_message_that_begins_with_an_empty_line_follows_the_rank() -> None:
+    assert str(rebuild_error(Failure("builtins", "ValueError", "\nNot equal", ()), {}, header="rank 1: ")) == golden(1)

@@ -38,7 +38,7 @@ def test_everything_that_is_missing_is_told_with_its_mend() -> None:
     assert all(check.fix for check in checks)
 
 
-def test_nodes_that_have_to_share_gpus_are_a_warning() -> None:
+def test_too_few_gpus_for_all_nodes_are_a_warning() -> None:
     assert levels(ALL, 2, 3)["gpus"] == "warning"
     assert levels(ALL, 5)["gpus"] == "failed"
 
@@ -65,8 +65,11 @@ def test_what_this_machine_lacks_is_refused_in_words_that_begin_with_what_it_nee
         (tmp_path / name).touch()
 
     refuse_missing(2)
+    refuse_missing(1, nodes=2)
     with pytest.raises(MachineLacks, match=golden(1)):
         refuse_missing(3)
+    with pytest.raises(MachineLacks, match=golden(2)):
+        refuse_missing(1, nodes=3)
 
 
 def test_steps_of_the_self_test_are_checks_and_what_else_is_printed_is_none() -> None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 from lab.diagnosis.facts import RunFacts
-from lab.features.grade.grades import Grades, grade_run, grade_without_run
+from lab.features.grade.grades import Grade, Grades, grade_run, grade_without_run
 from lab.features.grade.keys import Grading
 from lab.features.grade.view import grades_csv, grades_text, progress_line, write_grades
+from lab.record.layout import PLAN
 from lab.record.result import Culprit, Expectation, RankResult, Result
 from lab.report.style import Style
 from lab.spec.scenario import Expect, Scenario
+from tests.traces import TraceMaker
 
 PLAIN = Style(colour=False)
 ASSIGNMENT = Scenario(
@@ -103,5 +107,43 @@ def test_each_has_a_page_about_that_submission_alone_in_which_nothing_is_markup(
         assert "default-src &#39;none&#39;" in html
         for other, grade in enumerate(GRADES.grades[:1]):
             assert (f">{grade.name}<" in html) == (other == number or page == index)
-    assert pages[1].read_text().count("Traceback") == 10, "of a long one the end"
+    assert pages[1].read_text().count("Traceback\n") == 10, "of a long one the end"
     assert 'href="002-cmd-c-calc-a0.html"' in index.read_text()
+
+
+def test_a_page_shows_the_line_of_the_script_and_the_picture_of_the_step_that_failed(tmp_path: Path) -> None:
+    made = TraceMaker(tmp_path / "run", 2)
+    index = made.call(0, "all_reduce", 1, None, [[1.0]], at="ring.py:5")
+    made.line(0, "end", 5000, i=index, err="[/w/gloo/pair.cc:5] Connection closed by peer [::1]:7")
+    record = made.record()
+    plan = json.loads((record.path / PLAN).read_text()) if (record.path / PLAN).exists() else {}
+    (record.path / PLAN).write_text(json.dumps({**plan, "script": "ring.py"}))
+    lines = [f"line_{number} = '<b>'" for number in range(1, 20)]
+    (record.path / "ring.py").write_text("\n".join(lines))
+    reason = "rank 1 (node1) raised ValueError: no at ring.py:7"
+    page = page_of(replace(ran("bob", right=False, reason=reason), path=record.path), tmp_path / "pages")
+
+    assert page.index(reason) < page.index('class="line here"') < page.index("<svg") < page.index("What was expected")
+    assert [number for number in range(1, 20) if f"line_{number} " in re.sub("<[^>]*>", "", page)] == [*range(4, 11)]
+    assert "Connection closed by peer" in page
+    assert "pair.cc" not in page
+    assert "<b>'" not in page
+
+
+def test_a_submission_that_passed_or_has_no_record_has_no_excerpt(tmp_path: Path) -> None:
+    for grade in (replace(ran("alice"), path=tmp_path), ran("bob", right=False)):
+        assert 'class="line' not in page_of(grade, tmp_path / grade.name)
+
+
+def page_of(grade: Grade, folder: Path) -> str:
+    (_, page) = write_grades(replace(GRADES, grades=(grade,)), folder)
+    return page.read_text(encoding="utf-8")
+
+
+def test_numbers_of_a_table_are_aligned_at_their_right_and_names_of_progress_lines_are_padded() -> None:
+    head, first, *_ = grades_text(GRADES, PLAIN).splitlines()
+    assert head.index("points") + len("points") == first.index("3 of 3") + len("3 of 3")
+    assert first[head.index("exit") + len("exit") - 1] == "1"
+    starts = [progress_line(replace(GRADES.grades[0], name=name), 1, 4, PLAIN, 9) for name in ("al", "christine")]
+    assert len({line.index("passed") for line in starts}) == 1
+    assert starts[0].index("0 s") == starts[1].index("0 s")

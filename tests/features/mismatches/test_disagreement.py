@@ -80,8 +80,8 @@ def test_of_two_ranks_the_one_that_left_their_rhythm_is_named(tmp_path: Path) ->
 
 
 CASES: dict[str, tuple[str, str, list[dict[str, Any]], str]] = {
-    "dtype": ("all_reduce", "dtype", [{}, {"dtype": "float64"}, {}], "rank 1 brought float64 [2]"),
-    "elements": ("all_reduce", "shape", [{}, {"before": [[1.0] * 5]}, {}], "rank 1 brought float32 [5]"),
+    "dtype": ("all_reduce", "dtype", [{}, {"dtype": "float64"}, {}], "rank 1 passed float64 [2]"),
+    "elements": ("all_reduce", "shape", [{}, {"before": [[1.0] * 5]}, {}], "rank 1 passed float32 [5]"),
     "reduction": ("all_reduce", "reduce_op", [{"red": "SUM"}, {"red": "MAX"}, {"red": "SUM"}], "reduced by MAX"),
     "root of broadcast": ("broadcast", "root", [{"root": 0}, {"root": 1}, {"root": 0}], "rank 1 named root 1"),
     "root of reduce": ("reduce", "root", [{"root": 0}, {"root": 2}, {"root": 0}], "rank 1 named root 2"),

@@ -96,7 +96,7 @@ def test_packages_are_made_ready_ahead_of_time(lab, engine: FakeEngine):
     ("words", "message"),
     [
         (["--requirements", "requirements.txt", "--torch", "2.0"], "the other options build it"),
-        (["--image", "x:1"], "--image is the image that --requirements extends"),
+        (["--image", "x:1"], "--image needs --requirements, which extends it"),
         (["--engine", "local"], "the local engine has no images"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -218,6 +219,47 @@ def test_whoever_makes_a_cluster_next_removes_those_of_a_dead_process(engine, ma
     lock.write_text('{"pid": 1}')  # as of a process that was killed
     remove_orphan_clusters(engine, said.append)
     assert (engine.clusters, said) == ({}, [golden(1, cluster.name)])
+
+
+def test_one_cluster_is_made_early_but_not_by_a_worker_of_many(engine, make_pool):
+    pool = make_pool(workers=2)
+    pool.make_early({"nodes": 2})
+    pool.close()
+    assert (engine.clusters, pool.summary) == ({}, "")
+    pool = make_pool()
+    for nodes in (2, 2, 3):
+        pool.make_early({"nodes": nodes})
+    cluster = pool.cluster(nodes=2)
+    assert list(engine.clusters) == [cluster.name]
+    assert pool.in_use == {cluster.name}
+    assert cluster.fresh
+    assert re.fullmatch(golden(1), pool.summary)
+    pool.close()
+    assert (engine.clusters, kept()) == ({}, [])
+
+
+def test_a_cluster_that_cannot_be_made_early_fails_the_first_test_that_needs_it(engine, make_pool):
+    def fail(call: str) -> None:
+        if call == "create":
+            raise ClusterError("no room")
+
+    engine.failure = fail
+    pool = make_pool()
+    pool.make_early({"nodes": 2, "network": "1mbit"})
+    with pytest.raises(ClusterError, match="no room"):
+        pool.cluster(nodes=2)
+    assert engine.calls.count("create") == 2
+    engine.failure = lambda call: None
+    pool.cluster(nodes=2)
+    assert re.fullmatch(golden(1), pool.summary)
+
+
+def test_an_early_cluster_that_no_test_used_is_removed(engine, make_pool):
+    pool = make_pool()
+    pool.make_early({"nodes": 2})
+    pool.close()
+    assert engine.calls.count("create") == 1
+    assert (engine.clusters, kept()) == ({}, [])
 
 
 def test_a_process_that_was_forked_off_removes_nothing(engine, make_pool):

@@ -69,8 +69,8 @@ def test_an_image_is_for_pyxis():
         ({"allocation": {"--time": "1"}}, "not a long option of salloc"),
         ({"hosts": ("a", "b", "c")}, "--hosts names 3 hosts, but the cluster has 2 nodes"),
         ({"strict": True}, "--strict needs the docker engine"),
-        ({"image": "i", "requirements": ("x",)}, "adds no packages to an image"),
-        ({"volumes": (Volume(source=Path("/a"), target="/b"),)}, "cannot show /a at /b"),
+        ({"image": "i", "requirements": ("x",)}, "cannot add packages to an image"),
+        ({"volumes": (Volume(source=Path("/a"), target="/b"),)}, "cannot mount /a at /b"),
     ],
 )
 def test_what_slurm_cannot_be_asked_for_is_refused(shape: dict[str, Any], why: str):

@@ -104,7 +104,7 @@ class Actions:
         module = package.ACTIONS.get(function.partition("_")[2])
         answer, problem = Answer(), ""
         if feature != "faults" or module is None:
-            return ActionResult(asked.id, {}, f"an agent knows no action {asked.action!r}")
+            return ActionResult(asked.id, {}, f"the agent does not know the action {asked.action!r}")
         try:
             act = getattr(import_module(f".{module}", __package__), function, lambda *_: None)
             answer = act(self, asked.parameters) or {}

@@ -81,7 +81,7 @@ function fit(drawing) {
 
 function waiting({ calls, missing, last }) {
   if (missing.length) {
-    return paragraph(`${capital(nameRanks(missing))} never entered, so nobody could be done.`, "bad waiting");
+    return paragraph(`${capital(nameRanks(missing))} never entered, so no rank could finish.`, "bad waiting");
   }
   const longest = calls.reduce((a, b) => (b.wait > a.wait ? b : a));
   if (last < 0 || longest.wait <= 0) return "";

@@ -117,7 +117,7 @@ function stuckRanks(ranks, { begin, end }) {
     rank.calls.some((call) => call.open && call.begin >= begin && call.begin <= end),
   );
   if (!stuck.length) return "";
-  return `Calls of ${nameRanks(stuck.map(({ rank }) => rank))} that were never done are not counted.`;
+  return `Calls of ${nameRanks(stuck.map(({ rank }) => rank))} that never ended are not counted.`;
 }
 
 // The time of ranks in each phase; phases inside of others count in both.

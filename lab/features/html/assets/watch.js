@@ -34,7 +34,7 @@ export function start() {
     }
   };
   source.onerror = () => {
-    setText(byId("connection"), "The connection to the run is lost; it is tried again.");
+    setText(byId("connection"), "The connection to the run is lost; the page tries again.");
     setHidden(byId("connection"), false);
   };
 }

@@ -145,7 +145,7 @@ class FirstProcess:
         self._folder = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.groups = self.read("cgroup")
         if container not in self.groups or not re.search(r"^NSpid:.*\t1$", self.read("status"), re.MULTILINE):
-            raise Unlike(f"process {pid} is not its first one")
+            raise Unlike(f"process {pid} is not its first process")
         if os.readlink("ns/user", dir_fd=self._folder) != os.readlink("/proc/self/ns/user"):
             raise Unlike("its user namespace is not that of the zygote")
         if _label(f"/proc/self/fd/{self._folder}/attr/current") != _label("/proc/self/attr/current"):
