@@ -98,7 +98,9 @@ def explain_grade(grade: Grade) -> dict[str, Any]:
         return {}
     record = Record(path=grade.path)
     evidence, sources = read_evidence(record), read_sources(record)
-    steps, result = choose_steps(evidence.steps, 1), record.result()
+    cited, result = {word.strip("();,.") for word in grade.reason.split()}, record.result()
+    steps = [step for step in evidence.steps if any(call.source in cited for call in step.calls.values())]
+    steps = choose_steps(steps or evidence.steps, 1)
     picture = picture_of(steps[0], (), len(result.ranks)) if steps else None
     excerpt = sources and (cite_lines(grade.reason, sources[0]) or cite_lines(grade.traceback, sources[0]))
     return {
