@@ -97,12 +97,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def when(item: pytest.Item) -> int:
-    """Where a test comes: groups first, one after the other; unit tests last, which are short and end all at once."""
+    """Where a test comes: groups first, one after the other; modules of unit tests last, which are short."""
     group = item.get_closest_marker("xdist_group")
-    if group is None:
-        return len(FIRST) + 1 + (tier_of(item.nodeid) == "unit")
-    name = group.args[0] if group.args else group.kwargs["name"]
-    return FIRST.index(name) if name in FIRST else len(FIRST)
+    name = group.args[0] if group else ""
+    if name in FIRST:
+        return FIRST.index(name)
+    if name == item.nodeid.partition("::")[0] and tier_of(name) == "unit":
+        return len(FIRST) + 2
+    return len(FIRST) + (not name)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -193,6 +195,8 @@ def group_of(item: pytest.Item, tier: str) -> str:
             return f"{tier}-{fixture}"
     if tier == "engines" and (item.get_closest_marker("trains") or "lesson" in getattr(item, "fixturenames", ())):
         return "engines-local"
+    if tier == "unit":  # what a module makes once, and less for pytest-xdist to count
+        return item.nodeid.partition("::")[0]
     return tier if tier in ("docker", "browser") else ""
 
 
