@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from catalogue import first_sentence, size_text  # which lies beside this file
-from lesson_pictures import picture_file
+from lesson_pictures import has_picture, picture_file
 
 from lab.features.lessons.lesson import list_code_lines
 from lab.features.lessons.question import LETTERS, RunSize, scenario_question
@@ -49,21 +49,21 @@ def lesson_pages() -> Iterator[LessonPage]:
         position = (
             f"Lesson {number + 1} of {len(names)} · {chapter_of.get(name, 'More')} · nodes: {size_text(scenario)}"
         )
-        text = page_text(path, scenario, position, bool(picture))
+        text = page_text(path, scenario, position, picture)
         ends = [f"[← {Path(one).stem}]({Path(one).stem}.md)" for one in names[number - 1 : number]]
         ends += [f"[{Path(one).stem} →]({Path(one).stem}.md)" for one in names[number + 1 : number + 2]]
         text += "\n" + " · ".join([*ends, "[all lessons](../scenarios.md)"]).replace("_", "\\_") + "\n"
-        yield LessonPage(path.stem, f"{folder.name}/{name}", text, picture)
+        yield LessonPage(path.stem, f"{folder.name}/{name}", text, picture if has_picture(picture) else "")
 
 
-def page_text(path: Path, scenario: Scenario, position: str, has_picture: bool) -> str:
+def page_text(path: Path, scenario: Scenario, position: str, picture: str) -> str:
     """The page of a lesson, without its links to the next one.
 
     Args:
         path: its file.
         scenario: what the file says.
         position: its place on the learning path.
-        has_picture: whether `NAME.svg` lies beside the page.
+        picture: the picture, or why there is none; empty if nobody has tried to draw it.
     """
     question = scenario_question(scenario)
     code = "\n".join(line for _, line in list_code_lines(scenario))
@@ -73,9 +73,11 @@ def page_text(path: Path, scenario: Scenario, position: str, has_picture: bool) 
     learn = " ".join(scenario.learn.split())
     answer = [f"**{_inline(right)}**", ""] if right else []
     answer += [escape_markdown(learn, code=True), ""]
-    if has_picture:
+    if has_picture(picture):
         alt = escape(f"Picture of the call that the lesson is about. {first_sentence(learn)}", quote=True)
         answer += [f'<img src="{path.stem}.svg" alt="{alt}">', ""]
+    elif picture:
+        answer += [f"There is no picture of this lesson: {escape_markdown(picture, code=True)}.", ""]
     source = ["```yaml", path.read_text(encoding="utf-8").rstrip(), "```"]
     lines = [
         f"# {escape_markdown(scenario.name)}",

@@ -1,6 +1,7 @@
-"""The pictures on the pages of the lessons: each shows the step of a run on the local engine that the lesson is about.
+"""The pictures on the pages of the lessons: each shows the step of a run that the lesson is about.
 
-They are kept in build/lesson-pictures until the lesson changes. A lesson that the local engine cannot run has none.
+They are kept in build/lesson-pictures until the lesson changes. What the local engine cannot run, Docker runs. If there
+is no picture, the reason is kept.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from lab.spec.load import find_scenarios, library_folder, load_scenario
 from lab.spec.scenario import Scenario
 
 KEPT = Path(__file__).resolve().parent.parent / "build" / "lesson-pictures"
-"""NAME-DIGEST.svg; empty if there is no picture."""
+"""NAME-DIGEST.svg; instead of a picture, it can hold a sentence that says why there is none."""
 
 
 def picture_file(lesson: Path, scenario: Scenario) -> Path:
@@ -35,35 +36,48 @@ def picture_file(lesson: Path, scenario: Scenario) -> Path:
 
 
 def draw(result: Result) -> str:
-    """The picture of a run, as SVG; empty if the run did not come out as the lesson wants, or moved nothing."""
+    """The picture of a run, as SVG; or why there is none."""
     if result.path is None or not result.passed:
-        return ""
+        return f"the run did not end as the lesson expects: {result.reason}"
     evidence = read_evidence(Record(path=result.path))
     step = choose_step(evidence.steps, result.scenario)
     if step is None:
-        return ""
+        return "no rank of this lesson calls an operation"
     unrecorded = unrecorded_ranks(evidence.trace)
     return svg_of(picture_of(step, result.expectations, len(result.ranks), unrecorded), standalone=True)
+
+
+def has_picture(text: str) -> bool:
+    """Whether a file of `KEPT` holds a picture."""
+    return text.startswith("<")
 
 
 def main() -> None:
     """Draw the pictures that are missing."""
     lessons = {path: load_scenario(path) for path in find_scenarios([library_folder()])}
-    missing = [(path, one) for path, one in lessons.items() if not picture_file(path, one).exists()]
     KEPT.mkdir(parents=True, exist_ok=True)
+
+    def is_missing(lesson: tuple[Path, Scenario]) -> bool:
+        kept = picture_file(*lesson)
+        return not kept.exists() or not has_picture(kept.read_text(encoding="utf-8"))
 
     def size(lesson: tuple[Path, Scenario]) -> tuple[int, int]:
         return lesson[1].nodes or 3, lesson[1].nproc_per_node or 1
 
-    for (nodes, per_node), group in groupby(sorted(missing, key=size), key=size):
-        with tempfile.TemporaryDirectory() as runs, Cluster(nodes, nproc_per_node=per_node, engine="local") as cluster:
-            for path, scenario in group:
-                try:
-                    picture = draw(cluster.run(scenario, runs=runs))
-                except LabError as error:
-                    picture = ""
-                    print(f"{path.stem}: {error.message}", file=sys.stderr)
-                picture_file(path, scenario).write_text(picture, encoding="utf-8")
+    for engine in ("local", "docker"):
+        for (nodes, per_node), group in groupby(sorted(filter(is_missing, lessons.items()), key=size), key=size):
+            with (
+                tempfile.TemporaryDirectory() as runs,
+                Cluster(nodes, nproc_per_node=per_node, engine=engine) as cluster,
+            ):
+                for path, scenario in group:
+                    try:
+                        picture = draw(cluster.run(scenario, runs=runs))
+                    except LabError as error:
+                        picture = error.message
+                    if not has_picture(picture):
+                        print(f"{path.stem} ({engine}): {picture}", file=sys.stderr)
+                    picture_file(path, scenario).write_text(picture, encoding="utf-8")
 
 
 if __name__ == "__main__":

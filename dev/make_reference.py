@@ -89,6 +89,11 @@ def backends(page: str) -> str:
         for need in NEEDS.values()
         for backend, why in need.missing.items()
     ]
+    rows += [
+        f"| `{need.name}` | {need.what} | gloo of torch before {need.torch} | gloo refuses it, or the result is wrong |"
+        for need in NEEDS.values()
+        if need.torch
+    ]
     return _with(page, {"needs": "\n".join(["| need | what it is | not with | why |", "|---|---|---|---|", *rows])})
 
 

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 collect_ignore = ["third_party"]  # a repository of somebody else, whose tests run where it is installed
 TIERS = ("unit", "engines", "foreign", "docker", "mpi", "browser", "crash", "hostile")
+FIRST = ("engines-docker", "hostile-docker", "engines-local", "site", "browser", "docker")
+"""Groups that take longest."""
 ELSEWHERE = ("docker", "slurm")
 """Markers of engines whose nodes are not processes of this machine, or for which something has to be started first."""
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
@@ -87,11 +89,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("long")
         if not item.get_closest_marker("xdist_group") and (group := group_of(item, tier)):
             item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+    items.sort(key=when)
     if not config.getoption("--long"):
         left_out = {item for item in items if item.get_closest_marker("long")}
         config.hook.pytest_deselected(items=[*left_out])
         items[:] = [item for item in items if item not in left_out]
+
+
+def when(item: pytest.Item) -> int:
+    """Where a test comes: groups first, one after the other; modules of unit tests last, which are short."""
+    group = item.get_closest_marker("xdist_group")
+    name = group.args[0] if group else ""
+    if name in FIRST:
+        return FIRST.index(name)
+    if name == item.nodeid.partition("::")[0] and tier_of(name) == "unit":
+        return len(FIRST) + 2
+    return len(FIRST) + (not name)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -182,6 +195,8 @@ def group_of(item: pytest.Item, tier: str) -> str:
             return f"{tier}-{fixture}"
     if tier == "engines" and (item.get_closest_marker("trains") or "lesson" in getattr(item, "fixturenames", ())):
         return "engines-local"
+    if tier == "unit":  # what a module makes once, and less for pytest-xdist to count
+        return item.nodeid.partition("::")[0]
     return tier if tier in ("docker", "browser") else ""
 
 

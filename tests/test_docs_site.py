@@ -9,16 +9,11 @@ import pytest
 import yaml
 
 import lab
-from tests.site import build_site
+from tests.site import site
 
+__all__ = ["site"]
 CONFIG = Path(__file__).resolve().parents[1] / "mkdocs.yml"
 pytestmark = pytest.mark.xdist_group("site")
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built site."""
-    return build_site(tmp_path_factory.mktemp("site"))
 
 
 def test_no_page_of_the_site_loads_anything_from_a_network(site: Path):

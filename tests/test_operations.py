@@ -133,16 +133,18 @@ def test_a_new_operation_is_on_the_page(tmp_path: Path) -> None:
 def test_the_compiled_recorder_keeps_to_the_table() -> None:
     """What it writes of reduction and root it takes from PyTorch's options: by their type, `native_call.hpp`."""
     source = (RECORDER / "native_backend.hpp").read_text()
-    methods = re.findall(r'\(([^()]*)\)\s+override \{[^"]*\{"(\w+)", OpType::(\w+)\}', source)
+    methods = re.findall(r'\(([^()]*)\)\s+override \{[^"]*\{"(\w+)", (?:OpType::|k)(\w+)\}', source)
     assert {op for _, op, _ in methods} == KNOWN
-    assert len(methods) == source.count("OpType::")
+    assert len(methods) == source.count("OpType::") + source.count(", kReduceScatterTensorCoalesced}")
     for parameters, op, kind in methods:
         row = OPERATIONS[op]
         given = "".join(re.findall(r"const (\w+)Options& options", parameters))
         reduces = given in ("Allreduce", "AllreduceCoalesced", "Reduce", "ReduceScatter")
         rooted = given in ("Broadcast", "Reduce", "Gather", "Scatter")
         assert (reduces, rooted) == (row.reduces, row.rooted), op
-        assert kind in (row.c10d, "UNKNOWN", "COALESCED", "_ALLREDUCE_SPARSE", "RECVANYSOURCE"), op
+        assert kind in (row.c10d, "UNKNOWN", "COALESCED", "_ALLREDUCE_SPARSE", "RECVANYSOURCE") or row.c10d == (
+            "REDUCE_SCATTER_TENSOR_COALESCED"
+        ), op
 
 
 _TABLES = ("_NAMED_ALIKE", "OPERATIONS")

@@ -126,7 +126,7 @@ def _blame_own(evidence: Evidence, own: Sequence[RankFacts]) -> Judgement:
     """Return a judgement on the first rank that failed by itself, and on others that failed for another reason."""
     first, end = own[0], end_of(evidence, own[0])
     hit = evidence.broken_call(first.rank) if evidence.has_readable_trace else None
-    peer, then = hit[0].peer if hit is not None else None, errors.way_to_module(evidence.facts, first)
+    peer, then = hit[0].peer if hit is not None else None, errors.way_to_missing(evidence.facts, first)
     if not then and peer is not None and peer not in evidence.ranks:
         then = wording.no_such_rank(peer)
     before = None if then else differed_before(evidence, first.rank)

@@ -123,7 +123,7 @@ def render_end(end: f.End) -> str:
     return {
         "memory": out_of_memory,
         "signal": f"was killed by {end.signal}{location}",
-        "raised": f"raised {quote_error(end.error)}{where}",
+        "raised": f"raised {quote_error(end.error.removesuffix('.'))}{where}",
         "unseen": f"ended{where} with an unknown exit status",
         "exited": f"exited with code {end.code}{expected}{where}{f': {quote_error(end.error)}' if end.error else ''}",
     }[end.how]
@@ -543,7 +543,15 @@ def way_to_get_module(own: Any) -> str:
         return _WAY_TO_INSTALL
     return (
         f"; {own.path} was not shipped: move it into the script's folder, {own.folder}, but not into a hidden folder "
-        "or one in .labignore"
+        "or one in .labignore; or, if .gitignore names it, use --all-files"
+    )
+
+
+def way_to_get_file(own: Any) -> str:
+    """Return the fix for a file of the user's that a rank did not find."""
+    return (
+        f"; {own.path} was not shipped, because .gitignore, .labignore, or its hidden folder excludes it: use "
+        "--all-files, or name its folder with `data:` or --data"
     )
 
 

@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from lab.engine.protocol import Announce, Channel, Engine
-from lab.errors import ClusterError, LabError, NodeLost
+from lab.errors import ClusterError, ClusterUnfit, LabError, NodeLost
 from lab.node.messages import wire
-from lab.node.messages.agent import Hello, Ready
+from lab.node.messages.agent import OLDEST_TORCH, Hello, Ready, Refused, is_older
 from lab.plan.cluster import RUNNING, ClusterInfo, Node
 from lab.words import format_duration, name_nodes
 
@@ -54,7 +54,9 @@ def wait_ready(
         The channel to the first node that ended instead, or None if all answered.
 
     Raises:
-        ClusterError: the deadline passed, or an agent has another version; the message names the nodes.
+        ClusterError: the deadline passed; the message names the nodes.
+        ClusterUnfit: a node's torch is too old.
+        NodeLost: an agent has another version.
     """
     pending = {channel.node.name: channel for channel in channels}
     readers = {channel.node.name: wire.LineReader() for channel in channels}
@@ -79,9 +81,16 @@ def wait_ready(
                 if data == b"":
                     return channel
                 for message in readers[channel.node.name].feed(data or b""):
-                    if isinstance(message, wire.Malformed):
-                        raise ClusterError(f"cannot read a message of {channel.node.name}: {message.reason}")
+                    if isinstance(message, wire.Malformed) or (
+                        isinstance(message, Refused) and message.what == "hello"
+                    ):
+                        raise NodeLost(f"cannot read a message of {channel.node.name}: {message.reason}")
                     if isinstance(message, Ready) and pending.pop(channel.node.name, None) is not None:
+                        if is_older(message.torch, OLDEST_TORCH):
+                            raise ClusterUnfit(
+                                f"{message.node} has torch {message.torch}, but the lab needs {OLDEST_TORCH} or newer",
+                                f"install a newer torch: pip install 'torch>={OLDEST_TORCH}'",
+                            )
                         done = len(channels) - len(pending)
                         on_answer(message)
                         if len(channels) <= _FEW or not pending or time.monotonic() > announced_at + _ANNOUNCE_S:
@@ -134,6 +143,14 @@ def idle_s(engine: Engine, cluster: ClusterInfo) -> float:
     with suppress(LabError):
         answers = _ask_agents(engine, cluster, _IDLE_TIMEOUT_S)
     return min((ready.idle_s for ready in answers or ()), default=0.0)
+
+
+def stored_bytes(engine: Engine, cluster: ClusterInfo) -> int | None:
+    """Return the size of the contents that a cluster's nodes keep; None if it is unknown."""
+    answers = None
+    with suppress(LabError):
+        answers = _ask_agents(engine, cluster, _IDLE_TIMEOUT_S)
+    return sum({ready.store: ready.stored_bytes for ready in answers}.values()) if answers else None
 
 
 _SEND_DEADLINE_S = 30.0

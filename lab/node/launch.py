@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from . import channels, launched, processes, statement, system_calls, warm
-from .messages.agent import OWN, PYTHON, STARTER, STRICT_OPEN_FILES, Config, WorkerSettings, WorkerStart
+from .messages.agent import OWN, PYTHON, STARTER, STRICT_OPEN_FILES, Config, WorkerSettings, WorkerStart, is_older
 from .rank import joining, worker
 from .rank_process import Worker
 from .users import UMASK, Users
@@ -103,18 +103,34 @@ def _become_worker(
     worker.run_worker(spec)
 
 
+class NodeLacks(Exception):
+    """The node lacks what the run needs."""
+
+
+def check_torch(least: str, user: str) -> None:
+    """Refuse a run that needs a newer torch, or whose `user` of torch does.
+
+    Raises:
+        NodeLacks: the node has an older one.
+    """
+    import torch
+
+    if is_older(torch.__version__, least):
+        raise NodeLacks(f"it has torch {torch.__version__}, but {user} needs torch {least} or newer")
+
+
 def check_starter(start: WorkerStart) -> None:
     """Refuse a starter whose program, or what its workers import, is not in this node.
 
     Raises:
-        FileNotFoundError: something is missing.
+        NodeLacks: something is missing.
     """
     program = start.argv[0]
     if program != PYTHON and _find_program(program) is None:
-        raise FileNotFoundError(f"it has no {program}, which has to start the workers")
+        raise NodeLacks(f"it has no {program}, which has to start the workers")
     for module in start.modules:
         if importlib.util.find_spec(module) is None:
-            raise FileNotFoundError(f"its Python has no {module}, which the workers need")
+            raise NodeLacks(f"its Python has no {module}, which the workers need")
 
 
 def _find_program(program: str) -> str | None:

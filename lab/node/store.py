@@ -10,12 +10,14 @@ import socket
 import time
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 from . import processes
 from .messages.agent import Store
 from .users import User
 
 START_DEADLINE_S = 10.0
+_READY = "ready"
 
 
 class StoreError(RuntimeError):
@@ -41,27 +43,44 @@ def start_store(asked: Store, user: User) -> int:
     pid = processes.fork_helper(serve, keep=(listener.fileno(), ready_w))
     os.close(ready_w)
     listener.close()
-    answer = os.read(ready_r, 1)
-    os.close(ready_r)
-    if answer != b"+":
-        raise StoreError(f"the rendezvous store at {asked.address}:{asked.port} ended while it started")
+    with open(ready_r, errors="replace") as answers:
+        answer = answers.readline().strip()  # the store keeps its end open if it is ready
+    if answer != _READY:
+        why = answer or "its process was killed"
+        raise StoreError(f"the rendezvous store at {asked.address}:{asked.port} ended while it started: {why}")
     return pid
 
 
 def _serve(listen_fd: int, asked: Store, ready: int, user: User, agent: int) -> None:
+    try:
+        processes.drop_privileges(*user)
+        processes.die_with_parent(agent)  # again: a change of user clears it
+        store = _listen(listen_fd, asked)
+        store.set("lab/ready", "1")
+    except Exception as error:
+        first = str(error).partition("\n")[0]
+        os.write(ready, f"{type(error).__name__}: {first}\n".encode())
+        return
+    os.write(ready, f"{_READY}\n".encode())
+    while True:
+        time.sleep(3600)
+
+
+def _listen(listen_fd: int, asked: Store) -> Any:
+    """Return a store that listens at a descriptor; before torch 2.8, only the store without libuv can."""
     import torch.distributed as dist
 
-    processes.drop_privileges(*user)
-    processes.die_with_parent(agent)  # again: a change of user clears it
-    store = dist.TCPStore(
+    make = partial(
+        dist.TCPStore,
         *asked,
         is_master=True,
         timeout=timedelta(seconds=START_DEADLINE_S),
         wait_for_workers=False,
         master_listen_fd=listen_fd,
-        use_libuv=True,
     )
-    store.set("lab/ready", "1")
-    os.write(ready, b"+")
-    while True:
-        time.sleep(3600)
+    try:
+        return make(use_libuv=True)
+    except (NotImplementedError, RuntimeError) as error:
+        if "listen fd" not in str(error):
+            raise
+    return make(use_libuv=False)

@@ -7,6 +7,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from typing import IO, Any
 
@@ -122,6 +123,12 @@ _FRAMES = re.compile(rf"^{_FRAME}(?:\n{_FRAME})*", re.MULTILINE)
 """C++ stack traces, which PyTorch appends to errors and warnings for its own developers."""
 
 
+def _shorten_traceback(text: str) -> str:
+    from lab.diagnosis.stacks import shorten_paths  # few runs have one
+
+    return shorten_paths(text)
+
+
 class LiveOutput(Observer):
     """Merge the output of all ranks; an observer of a run.
 
@@ -171,6 +178,8 @@ class LiveOutput(Observer):
         self._tracebacks: dict[int, list[str]] = {}
         """By rank; held back for a moment to merge equal ones."""
         self._tracebacks_since = 0.0
+        self._open_tracebacks: set[int] = set()
+        """Ranks whose traceback continues with the next line."""
 
     def progress(self, text: str) -> None:
         """Show a line of progress."""
@@ -273,9 +282,7 @@ class LiveOutput(Observer):
         if not self._is_exact:
             text = _FRAMES.sub(lambda match: f"… {match[0].count(chr(10)) + 1} C++ frames: lab logs", text)
         prefix = f"[rank{rank}]: "  # which PyTorch adds to each line of a traceback
-        for is_traceback, group in groupby(
-            text.split("\n"), lambda line: line.startswith(prefix) and not self._is_exact
-        ):
+        for is_traceback, group in groupby(text.split("\n"), partial(self._is_traceback, rank, prefix)):
             lines = [line.removeprefix(prefix) if is_traceback else line for line in group]
             if len(self._nodes) > MANY or rank >= MANY:
                 for line in lines:
@@ -288,11 +295,22 @@ class LiveOutput(Observer):
                     self._print_merged()
                 self._write([([rank], line) for line in lines])
 
+    def _is_traceback(self, rank: int, prefix: str, line: str) -> bool:
+        """Return whether a line belongs to a traceback; without the prefix, the error ends it."""
+        if self._is_exact or line.startswith(prefix):
+            return not self._is_exact
+        is_open = rank in self._open_tracebacks
+        if line.startswith("Traceback (most recent call last):"):
+            self._open_tracebacks.add(rank)
+        elif not line.startswith(" "):
+            self._open_tracebacks.discard(rank)
+        return is_open or rank in self._open_tracebacks
+
     def _print_merged(self) -> None:
         """Print the lines that were held back for merging."""
         if not (self._shared and self._shared.busy):
-            same = group_equal((rank, "\n".join(lines)) for rank, lines in self._tracebacks.items())
-            self._tracebacks = {}
+            texts = [(rank, _shorten_traceback("\n".join(lines))) for rank, lines in self._tracebacks.items()]
+            same, self._tracebacks = group_equal(texts), {}
             self._write(
                 [*self._merger.release(), *((ranks, line) for ranks, text in same for line in text.split("\n"))]
             )

@@ -258,7 +258,9 @@ def explain_unusable(info: ClusterInfo | None) -> str:
         return "it had no nodes left"
     if info.run:
         return f"it was made for run {info.run}, which is dead"
-    return "a node had not received its agent" if info.intact else describe_missing_nodes(info)
+    return (
+        "a node had not received its agent, or one of another version" if info.intact else describe_missing_nodes(info)
+    )
 
 
 def describe_missing_nodes(info: ClusterInfo) -> str:

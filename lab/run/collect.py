@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from lab.errors import ClusterBusy, NodeLost
+from lab.errors import ClusterBusy, MachineLacks, NodeLost
 from lab.feature import find_hook, find_view
 from lab.node.messages import agent, wire
 from lab.node.recorder.journal import clock_id
@@ -220,7 +220,7 @@ def _describe_workers(plan: Mapping[str, Any], facts: RunFacts, key: str) -> dic
 
 NO_RUN = "node"
 """Stands for a message if the node accepts no run, because an earlier one could not be cleaned up."""
-BEFORE_THE_START = ("claim", "files", "prepare")
+BEFORE_THE_START = ("folder", "content", "prepare")
 """Messages whose refusal means that the run cannot begin."""
 WHILE_IT_RUNS = ("run", "go", "ping")
 """Messages whose refusal means that the node no longer has the run. An agent sends `run` unasked."""
@@ -371,6 +371,11 @@ class Collector:
         if message.what == NO_RUN:
             hint = "make a new cluster with `lab down` and `lab up`"
             raise NodeLost(f"{node} cannot accept a run: {message.reason}", hint)
+        if message.what == "claim":  # it is the first message, and an agent that cannot read it is an old one
+            why = message.reason.partition(";")[0]
+            raise NodeLost(f"{node} is of another version of the lab: {why}")
+        if message.what == agent.LACKS:
+            raise MachineLacks(f"{node} cannot start the run: {message.reason}")
         if message.what in BEFORE_THE_START:
             self.fact(events.Refusal(time.time(), node, f"{node} could not start the run: {message.reason}"))
         elif message.what in WHILE_IT_RUNS and node not in self.finished:

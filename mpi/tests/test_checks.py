@@ -26,7 +26,8 @@ def names_in(*modules: str) -> set[str]:
     ("ranks", "modules"),
     [
         pytest.param(2, ("values", "handles", "groups", "training"), id="2", marks=pytest.mark.long),
-        pytest.param(3, ("values", "handles", "groups", "large"), id="3"),
+        pytest.param(3, ("values", "groups", "large"), id="3"),
+        pytest.param(3, ("handles",), id="3-handles", marks=pytest.mark.long),
         pytest.param(3, ("training",), id="3-training", marks=pytest.mark.long),
         pytest.param(5, ("values", "handles", "groups", "large", "training"), id="5", marks=pytest.mark.long),
     ],

@@ -38,6 +38,9 @@ def activate() -> None:
         distributed_c10d.ProcessGroupMPI = _WhenAsked
         distributed_c10d._MPI_AVAILABLE = any(name in os.environ for name in _STARTED)  # noqa: SLF001 - no other way
         distributed_c10d._new_process_group_helper = _asked(distributed_c10d)  # noqa: SLF001
+        # From torch 2.15 on it attaches its flight recorder to other groups, which those in Python refuse.
+        self_recording: set[str] = getattr(distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set())
+        self_recording.add("mpi")
 
 
 class _WhenAsked:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from lab.features.suite.page import write_suite
 from lab.record.read import Record
 from tests.browser.axe import violations
 from tests.browser.runs import PIXEL, empty, failed, hung, lesson, never_entered, suite, training, with_files
-from tests.features.grade.test_feedback import GRADES
+from tests.features.grade.test_feedback import GRADES, ran
 
 MADE = {"plot.png": PIXEL, "rank0/log.txt": b"epoch 0\n", "rank0/model.pt": b"\0\1"}
 KINDS: dict[str, Callable[[Path], Record]] = {
@@ -39,8 +40,10 @@ def page_of(kind: str, folder: Path) -> Path:
         suite(folder / "runs")
         return write_suite(find_suite(None, folder / "runs")).path
     if kind in ("grades", "grade"):
-        index, *pages = write_grades(GRADES, folder)
-        return index if kind == "grades" else pages[1]
+        record = failed(folder / "run")
+        bob = replace(ran("bob", right=False, reason=record.result().reason), path=record.path)
+        index, *pages = write_grades(replace(GRADES, grades=(*GRADES.grades, bob)), folder)
+        return index if kind == "grades" else pages[-1]
     if kind == "diff":
         return write_diff(training(folder / "one"), failed(folder / "two")).path
     return write_report(KINDS[kind](folder / "run")).path

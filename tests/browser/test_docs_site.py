@@ -9,17 +9,12 @@ import pytest
 from playwright.sync_api import Page
 
 from tests.browser.axe import violations
-from tests.site import build_site
+from tests.site import site
 
-pytestmark = pytest.mark.xdist_group("docs site in a browser")
-DAILY = ("index.html", "scenarios.html", "ci.html", "lesson/scatter.html")
-"""Together they have everything that a page can have: pictures, tables, code, and many links."""
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built site."""
-    return build_site(tmp_path_factory.mktemp("site"))
+__all__ = ["site"]
+pytestmark = pytest.mark.xdist_group("site")
+DAILY = ("index.html", "ci.html", "lesson/scatter.html")
+"""Together they have everything that a page can have: pictures, tables, and code."""
 
 
 def refused(page: Page) -> list[str]:

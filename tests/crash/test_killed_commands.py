@@ -227,7 +227,7 @@ def test_whoever_makes_a_cluster_next_removes_the_one_of_a_dead_run(lab):
     run.wait_for("holding")
     run.send(signal.SIGKILL)
     run.end()
-    ended = lab("run", lab.script(QUICK), "--name", "two")
+    ended = lab("run", lab.script(QUICK), "--nodes", "1", "--name", "two")
     assert ended.code == 0, ended.said
     assert golden(1, lab.name) in ended.err
     assert lab.leftovers() == []
@@ -257,7 +257,7 @@ def test_whoever_makes_a_cluster_next_removes_network_and_volume_of_a_killed_up(
     lab = docker_lab
     assert up_with(lab, "SIGKILL").end().code == -signal.SIGKILL
     assert [what.split()[0] for what in lab.leftovers()] == ["network", "volume"]
-    ended = lab("run", lab.script(QUICK), "--name", "two")
+    ended = lab("run", lab.script(QUICK), "--nodes", "1", "--name", "two")
     assert ended.code == 0, ended.said
     assert golden(1, lab.name) in ended.err
     assert lab.leftovers() == []
@@ -268,7 +268,7 @@ def test_network_and_volume_of_an_up_that_is_still_at_it_are_left_alone(docker_l
     lab = docker_lab
     up = up_with(lab, "SIGSTOP")
     wait_until(lambda: is_stopped(up.process.pid), "the command to have made its network")
-    ended = lab("run", lab.script(QUICK), "--name", "two")
+    ended = lab("run", lab.script(QUICK), "--nodes", "1", "--name", "two")
     assert ended.code == 0, ended.said
     assert "removed" not in ended.err
     up.send(signal.SIGCONT)

@@ -45,7 +45,7 @@ def check_launched(result: Result, nodes: int, processes: int) -> None:
 @pytest.mark.parametrize(
     ("engine", "nodes", "processes"),
     [
-        pytest.param("local", 1, 2),
+        pytest.param("local", 1, 2, marks=pytest.mark.long),
         pytest.param("docker", 2, 1, marks=pytest.mark.docker),
         pytest.param("local", 2, 2, marks=pytest.mark.long),
         pytest.param("docker", 2, 2, marks=[pytest.mark.docker, pytest.mark.long]),

@@ -147,9 +147,9 @@ else:
 def test_peers_of_a_node_that_goes_are_told_so_or_not_and_it_is_back_for_the_next_run(
     run: Run, make_cluster: MakeCluster, tmp_path: Path, kind: str, seen: tuple[str, ...]
 ) -> None:
-    cluster: Cluster = make_cluster(nodes=2)
+    cluster: Cluster = make_cluster(nodes=3)
     fault = Fault(what=fault_kinds()[kind](node="node1"), when=When(rank=0, note="connected", equals=1))  # type: ignore[call-arg]
-    result = run(written(tmp_path / "s", PEERS), on=cluster, faults=(fault,))
+    result = run(written(tmp_path / "s", PEERS), on=cluster, nodes=2, faults=(fault,))
     assert [told["failed"] for told in result.faults] == [""]
     assert result.ranks[0].notes.get("saw") in seen
     assert result.culprit is not None
@@ -157,6 +157,8 @@ def test_peers_of_a_node_that_goes_are_told_so_or_not_and_it_is_back_for_the_nex
 
     assert cluster.faults() == []
     after = run(
-        written(tmp_path / "t", "import torch.distributed as dist\ndist.init_process_group('gloo')\n"), on=cluster
+        written(tmp_path / "t", "import torch.distributed as dist\ndist.init_process_group('gloo')\n"),
+        on=cluster,
+        nodes=2,
     )
     assert after.passed, after.reason

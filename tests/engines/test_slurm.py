@@ -114,6 +114,22 @@ def test_a_queue_is_left_when_its_time_is_over(make: Make):
     assert cluster.engine.nodeless() == []
 
 
+def test_the_ranks_of_a_node_see_the_gpus_that_slurm_grants_it(make: Make, tmp_path: Path):
+    cluster = make(nodes=2, gpus=2)
+    cluster.up()
+    script = written(tmp_path / "gpus", "import os\nprint(os.environ['CUDA_VISIBLE_DEVICES'])")
+    for cold in (False, True):
+        result = cluster.run(script, runs=tmp_path / "runs", cold=cold)
+        assert [rank.log for rank in result.ranks] == ["0,1\n"] * 2, result.reason
+
+
+def test_more_gpus_than_any_machine_has_are_refused_in_slurms_words(make: Make):
+    cluster = make(nodes=1, gpus=3)
+    with pytest.raises(ClusterError, match=golden(1)):
+        cluster.up()
+    assert cluster.engine.nodeless() == []
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_queue_is_left_when_the_command_that_waits_is_ended(how: signal.Signals):
     name = f"t-{uuid.uuid4().hex[:12]}"

@@ -130,7 +130,7 @@ class TestOnDocker:
             (folder / name).mkdir()
             (folder / name / "__init__.py").write_text(EVIL)
         volumes = ", ".join(f"'./{name}:/{name}'" for name in names)
-        path = scenario_in(folder, f"volumes: ['./out:/mnt/out', {volumes}]")
+        path = scenario_in(folder, "nodes: 1", f"volumes: ['./out:/mnt/out', {volumes}]")
 
         result = Cluster(name=f"t-modules-{os.getpid()}", engine="docker").run(path, runs=folder / "runs")
 
@@ -140,7 +140,7 @@ class TestOnDocker:
     def test_a_worker_leaves_no_setuid_file_in_a_volume(self, folder: Path) -> None:
         script = Path(__file__).parent / "scripts" / "marks_files.py"
         (folder / "s.py").write_text(script.read_text())
-        path = scenario_in(folder, "volumes: ['./out:/mnt/out']", "args: [/mnt/out]")
+        path = scenario_in(folder, "nodes: 1", "volumes: ['./out:/mnt/out']", "args: [/mnt/out]")
 
         result = Cluster(name=f"t-marks-{os.getpid()}", engine="docker").run(path, runs=folder / "runs")
 
@@ -174,7 +174,7 @@ class TestOnDocker:
         name = f"lab-test-there-{os.getpid()}:1"
         docker_engine.images.get(node_image).tag(name)
         try:
-            path = scenario_in(folder, f"image: {name}")
+            path = scenario_in(folder, "nodes: 1", f"image: {name}")
             result = Cluster(name=f"t-there-{os.getpid()}", engine="docker").run(path, runs=folder / "runs")
             assert result.passed, result.reason
         finally:

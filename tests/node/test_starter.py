@@ -17,7 +17,7 @@ def start(program: str, *modules: str) -> WorkerStart:
 
 
 def test_a_program_that_is_not_there_is_refused_by_its_name():
-    with pytest.raises(FileNotFoundError, match=golden(1)):
+    with pytest.raises(launch.NodeLacks, match=golden(1)):
         launch.check_starter(start("no-such-program"))
 
 
@@ -28,5 +28,5 @@ def test_what_is_installed_beside_the_python_of_the_node_is_found_without_a_path
 
 def test_a_module_that_its_workers_need_is_refused_by_its_name():
     launch.check_starter(start(PYTHON, "json"))
-    with pytest.raises(FileNotFoundError, match=golden(1)):
+    with pytest.raises(launch.NodeLacks, match=golden(1)):
         launch.check_starter(start(PYTHON, "json", "no_such_module"))

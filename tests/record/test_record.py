@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.diagnosis.explain import explain_run
 from lab.errors import RecordError
 from lab.node.messages.agent import Exited, Note, Started
 from lab.plan.plan import WorkerPlan
@@ -17,6 +18,7 @@ from lab.record.layout import PLAN as PLAN_FILE
 from lab.record.read import IndexReader, Record, RecordedPlan, find_record, list_records, read_output
 from lab.record.result import Culprit, Expectation, RankResult, Result
 from lab.record.write import RecordWriter
+from lab.trace.read import read_trace
 from tests.golden import golden
 
 PLAN = {
@@ -368,3 +370,19 @@ def test_a_record_removed_in_mid_run_is_a_sentence(tmp_path: Path):
         writer.output(0, 1, b"x\n", 1.0)
     with pytest.raises(RecordError, match="No such file"):
         writer.finish(result())
+
+
+# -- an earlier version
+
+NOVEMBER = Path(__file__).with_name("from_november") / "20261127-083953-only-on-rank0"
+"""A run of the lesson broken/only_on_rank0 on two local nodes, as the lab of 23 November 2026 recorded it."""
+
+
+def test_a_record_of_an_earlier_version_is_read_with_its_calls_and_causes() -> None:
+    record, result = Record(path=NOVEMBER), Result.load(NOVEMBER)
+    assert (result.verdict, len(result.ranks), result.unmet[0].what) == ("failed", 2, "culprit")
+    assert record.result() == result
+    assert record.ranks() == {0: "node0", 1: "node1"}
+    assert {call.op for rank in read_trace(record).ranks.values() for call in rank.calls} == {"all_reduce", "barrier"}
+    assert explain_run(record).findings[0].kind == "mismatch"
+    assert sum(piece.data.count(b"\n") for piece in read_output(NOVEMBER, IndexReader())) == 10

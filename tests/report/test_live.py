@@ -217,6 +217,13 @@ def test_equal_tracebacks_of_several_ranks_are_shown_once_and_others_by_themselv
     ]
 
 
+def test_tracebacks_from_before_a_process_group_are_merged_without_the_folders_of_nodes() -> None:
+    text = 'Traceback (most recent call last):\n  File "/tmp/lab-0-aa/c/node{0}/run/work/a.py", line 7\nValueError: no'
+    shorter = text.replace("/tmp/lab-0-aa/c/node{0}/run/work/", "")
+    lines = printed(*((rank, text.format(rank)) for rank in range(2)))
+    assert lines == [f"ranks 0 and 1 | {line}" for line in shorter.splitlines()]
+
+
 def test_what_a_rank_prints_after_its_traceback_is_shown_after_it() -> None:
     assert printed(traceback(0, "no"), (0, "end"), traceback(1, "no"))[2:5] == [
         "node0/rank0 | ValueError: no",

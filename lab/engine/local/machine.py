@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import os
+import re
 import resource
 import sys
 from collections.abc import Iterator
@@ -10,6 +13,7 @@ from pathlib import Path
 
 from lab import DISTRIBUTION
 from lab.engine.doctor import Check, Wanted, free_memory_bytes, gpu_checks
+from lab.node.messages.agent import OLDEST_TORCH, is_older
 from lab.node.recorder import build
 from lab.plan.limits import Capacity, NodeCost
 
@@ -107,20 +111,23 @@ def examine_local_engine(home: Path, wanted: Wanted) -> list[Check]:
 
 
 def _torch() -> list[Check]:
-    import importlib.metadata
-
-    try:
-        version = importlib.metadata.version("torch")
-    except importlib.metadata.PackageNotFoundError:
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
         return [Check("failed", "torch", "not installed", f"pip install '{DISTRIBUTION}[local]'")]
-    return [Check("ok", "engine", f"local, with torch {version}"), _recorder(version)]
+    # The metadata of some builds lack the end, as in 2.15.0+cu132.
+    match = re.search(r"^__version__ = '([^']+)'", _read(Path(spec.origin).with_name("version.py")), re.MULTILINE)
+    version = match[1] if match else importlib.metadata.version("torch")
+    fix, result = f"pip install 'torch>={OLDEST_TORCH}'", f"local, with torch {version}"
+    engine = Check.judge("engine", result, is_older(version, OLDEST_TORCH), fix, "failed")
+    return [engine, _recorder(version, Path(spec.origin).parent)]
 
 
-def _recorder(torch: str) -> Check:
+def _recorder(torch: str, folder: Path) -> Check:
     if Path(build.cache_folder(), build.file_name(torch)).is_file():
         return Check("ok", "recorder", f"compiled, in {build.cache_folder()}")
-    result = f"in Python; `{Path(sys.executable).name} -m {build.__name__}` builds a faster one"
-    return Check("ok", "recorder", result)
+    result = build.explain_unfit(torch, str(folder))
+    result = result or f"`{Path(sys.executable).name} -m {build.__name__}` builds a faster one"
+    return Check("ok", "recorder", f"in Python; {result}")
 
 
 def _home(home: Path) -> Check:

@@ -9,6 +9,7 @@ FEATURE = Feature(
     hooks={
         "named_backends": "lab.features.mpi.findings:find_named_backends",
         "lacking": "lab.features.mpi.needs:find_lacking",
+        "needed_torch": "lab.features.mpi.needs:find_needed_torch",
     },
     findings={
         "kinds": "lab.features.mpi.findings:BackendKind",

@@ -1,4 +1,4 @@
-"""Backend features that a script needs and not every backend has: the key `needs`, and patterns in scripts."""
+"""What a script needs and not every backend or torch has: the key `needs`, and patterns in scripts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from lab.frozen import Frozen
 from lab.spec.declare import get_feature_values, key_field
 from lab.spec.keys import BACKENDS
-from lab.spec.kinds import choice_kind, list_of
+from lab.spec.kinds import Kind, choice_kind, list_of
 from lab.spec.scenario import Scenario
 from lab.words import join_words
 
@@ -25,6 +25,8 @@ class Need(NamedTuple):
     """Why, by backend that lacks it; text in quotation marks is a message of the backend or of PyTorch."""
     pattern: str = ""
     """A regular expression that matches scripts that need it; empty: scripts do not show it."""
+    torch: str = ""
+    """Oldest version of torch whose gloo has it; empty: each supported one."""
 
 
 # fmt: off
@@ -51,6 +53,9 @@ _ROWS = (
          {"mpi": '"... a rank started this process, and MPI knows only those that mpiexec starts"'}, r"\bmp\.spawn\("),
     Need("torchrun", "torchrun as its launcher", {"mpi": "only mpirun can start its ranks"}),
     Need("restarts", "restarts of ranks", {"mpi": "mpirun starts them once"}),
+    Need("averages", "ReduceOp.AVG", {}, torch="2.8"),
+    Need("reductions of reduce_scatter", "reduce_scatter with MAX or AVG", {}, torch="2.9"),
+    Need("all_to_all", "all_to_all", {}, torch="2.12"),
     Need("named backends", "the backends that it names",
          dict.fromkeys(BACKENDS, "`--backend` replaces all of them")),
 )
@@ -59,16 +64,25 @@ NEEDS = {row.name: row for row in _ROWS}
 """By name."""
 
 
+_NAMED = choice_kind(tuple(NEEDS), ", or torch>= and a version, such as torch>=2.9")
+_TORCH = r"torch>=([0-9]+\.[0-9]+)"
+_ITEM = Kind(
+    _NAMED.allowed,
+    lambda value: value.raw if value.kind == "text" and re.fullmatch(_TORCH, value.raw) else _NAMED.read(value),
+    {"anyOf": [_NAMED.schema, {"type": "string", "pattern": f"^{_TORCH}$"}]},
+)
+
+
 class NeedsKeys(Frozen):
     """The key that lists what the script needs."""
 
     needs: tuple[str, ...] = key_field(
         (),
-        list_of(choice_kind(tuple(NEEDS)), f"a list of any of {join_words(NEEDS)}"),
-        "needs: [monitored barrier]",
+        list_of(_ITEM, f"a list of any of {join_words(NEEDS)}, torch>=VERSION"),
+        "needs: [monitored barrier, torch>=2.9]",
         "none",
     )
-    """What the script needs that not every backend has; see backends."""
+    """What the script needs that not every backend has, and the oldest version of torch; see backends."""
 
 
 def find_lacking(scenario: Scenario, backend: str) -> str:
@@ -87,3 +101,13 @@ def find_lacking(scenario: Scenario, backend: str) -> str:
         if backend in need.missing and (need.name in needed or (need.pattern and re.search(need.pattern, text))):
             return f"it needs {need.what}; {backend}: {need.missing[backend]}"
     return ""
+
+
+def find_needed_torch(scenario: Scenario, backend: str) -> Mapping[str, str]:
+    """Return the oldest version of torch for a scenario, empty for any, and what needs it, as fields of a claim."""
+    listed = get_feature_values(scenario, NeedsKeys).needs
+    named = [NEEDS[name] for name in listed if name in NEEDS and backend == "gloo"]
+    needed = [(need.torch, f"{need.what} over gloo") for need in named if need.torch]
+    needed += [(match[1], scenario.name) for name in listed if (match := re.fullmatch(_TORCH, name))]
+    least, user = max(needed, key=lambda one: [*map(int, one[0].split("."))], default=("", ""))
+    return {"least_torch": least, "torch_user": user}

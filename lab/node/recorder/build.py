@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import subprocess
 import sys
 import sysconfig
@@ -18,6 +19,13 @@ MODULE = "lab_recorder_native"
 IMAGE_FOLDER = "/opt/lab-recorder"
 """Where the lab's Dockerfile puts the result."""
 _FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-s", "-fvisibility=hidden", "-w")
+_OLDEST = [2, 8]
+"""Oldest version of torch whose headers fit."""
+_ALIASES = {
+    "all_gather_single", "all_gather_single_coalesced", "reduce_scatter_single", "reduce_scatter_single_coalesced",
+    "all_to_all_single",
+}  # fmt: skip
+"""Methods of torch 2.14 that call the older names, which the recorder overrides."""
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -49,16 +57,42 @@ def file_name(torch_version: str) -> str:
     return f"recorder-torch{torch_version}-{sys.implementation.cache_tag}-{platform.machine()}-{source_hash()}.so"
 
 
+def list_virtual_methods(header: str) -> set[str]:
+    """Return the names of a C++ class's virtual methods, from the text of its header."""
+    code = re.sub(r"//.*", "", header)
+    return set(re.findall(r"^  virtual [^;{}()]*?\b(\w+)\(", code, re.MULTILINE)) - {"clone"}
+
+
+def explain_unfit(torch_version: str, torch_folder: str) -> str:
+    """Return why the recorder cannot be compiled for a torch without losing calls; empty if it can."""
+    if [int(number) for number in re.findall("[0-9]+", torch_version)[:2]] < _OLDEST:
+        return f"torch {torch_version} is older than {'.'.join(map(str, _OLDEST))}, which the compiled one needs"
+    sources = "".join(_read(path) for path in list_sources())
+    overridden = re.findall(r"\b(\w+)\([^;{}]*\)(?:\s+const)?(?:\s+override)?\s*\{", sources)
+    folder = os.path.join(torch_folder, "include/torch/csrc/distributed/c10d")
+    methods = {name for file in ("Backend.hpp", "Work.hpp") for name in list_virtual_methods(_read(folder, file))}
+    if missing := sorted(methods - _ALIASES - {*overridden}):
+        return f"torch {torch_version} has methods that the compiled one does not forward: {', '.join(missing)}"
+    return ""
+
+
+def _read(*path: str) -> str:
+    with open(os.path.join(*path), encoding="utf-8") as file:
+        return file.read()
+
+
 def build_recorder(folder: str) -> str:
     """Compile the recorder; return its path.
 
     Raises:
         OSError: there is no compiler, or the folder is not writable.
-        RuntimeError: the compiler failed; the text is the beginning of its output.
+        RuntimeError: it does not fit this torch, or the compiler failed; the text is the beginning of its output.
     """
     import torch
 
     home = os.path.dirname(torch.__file__)
+    if unfit := explain_unfit(torch.__version__, home):
+        raise RuntimeError(unfit)
     target = os.path.join(folder, file_name(torch.__version__))
     partial = f"{target}.{os.getpid()}"
     os.makedirs(folder, exist_ok=True)

@@ -117,8 +117,9 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
     if compiled is not None:
         compiled_recorder.wrap_backends(compiled, module.ProcessGroup)
     else:
-        from .python_group import RecordedGroup, RecordedWork
+        from .python_group import RecordedGroup, RecordedWork, attach_hooks_inside
 
+        attach_hooks_inside()
         module.ProcessGroup = RecordedGroup  # type: ignore[attr-defined]
         handles.watch_class(RecordedWork)
         for watch in hooks("group_class"):

@@ -81,7 +81,7 @@ class RecordingBackend : public ForwardingBackend {
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs, const ReduceScatterOptions& options)
       override {
     return from_to(
-        {"reduce_scatter_tensor_coalesced", OpType::REDUCE_SCATTER_TENSOR_COALESCED},
+        {"reduce_scatter_tensor_coalesced", kReduceScatterTensorCoalesced},
         &Backend::reduce_scatter_tensor_coalesced,
         outputs,
         inputs,
@@ -142,6 +142,16 @@ class RecordingBackend : public ForwardingBackend {
         });
   }
 
+#ifdef C10D_BACKEND_HAS_HOOKS // torch 2.14; its other new names of calls forward to the methods above
+  WorkPtr gather_single(at::Tensor& output, at::Tensor& input, const GatherOptions& options) override {
+    return from_to({"gather", OpType::GATHER}, &Backend::gather_single, output, input, options);
+  }
+
+  WorkPtr gather_into_tensor(at::Tensor& output, at::Tensor& input, const GatherOptions& options) override {
+    return from_to({"gather", OpType::GATHER}, &Backend::gather_into_tensor, output, input, options);
+  }
+#endif
+
   // -- methods that make another backend
 
   c10::intrusive_ptr<Backend> split(
@@ -151,19 +161,20 @@ class RecordingBackend : public ForwardingBackend {
     return wrap(inner_->split(store, ranks, options));
   }
 
+  // since torch 2.8 to 2.10; see native_work.hpp
   c10::intrusive_ptr<Backend> merge(
       const c10::intrusive_ptr<Store>& store,
       const c10::intrusive_ptr<Options>& options,
       const int& rank,
-      const int& size) override {
-    return wrap(inner_->merge(store, options, rank, size));
+      const int& size) {
+    return wrap(LAB_CALL_IF_PRESENT(*inner_, merge(store, options, rank, size), nullptr));
   }
 
   c10::intrusive_ptr<Backend> shrink(
       const std::vector<int64_t>& excluded,
       int flags,
-      const c10::intrusive_ptr<Options>& options) override {
-    return wrap(inner_->shrink(excluded, flags, options));
+      const c10::intrusive_ptr<Options>& options) {
+    return wrap(LAB_CALL_IF_PRESENT(*inner_, shrink(excluded, flags, options), nullptr));
   }
 
   static c10::intrusive_ptr<Backend> wrap(c10::intrusive_ptr<Backend> backend) {
@@ -249,6 +260,7 @@ class RecordingBackend : public ForwardingBackend {
   std::optional<End> begin(Operation operation, Describe&& describe) noexcept {
     if (!log().on.load(std::memory_order_relaxed))
       return std::nullopt;
+    follow_reconfigure();
     const int64_t seq = isP2POp(operation.type) ? 0 : ++collectives_;
     try {
       Begin begin(operation.name, pg_uid_, seq);

@@ -16,7 +16,25 @@
 
 namespace recorder {
 
+// A method that only newer versions of torch have. Such methods override without the word, which older versions reject.
+// There nothing calls them, and `otherwise` only makes them compile.
+#define LAB_CALL_IF_PRESENT(object, call, otherwise) \
+  [&](auto& inner) {                                 \
+    if constexpr (requires { inner.call; })          \
+      return inner.call;                             \
+    else                                             \
+      return otherwise;                              \
+  }(object)
+
 using Future = c10::ivalue::Future;
+// Older versions of torch have no name for this type of operation.
+inline constexpr c10d::OpType kReduceScatterTensorCoalesced = [](auto known) {
+  using Types = decltype(known);
+  if constexpr (requires { Types::REDUCE_SCATTER_TENSOR_COALESCED; })
+    return Types::REDUCE_SCATTER_TENSOR_COALESCED;
+  else
+    return static_cast<Types>(19);
+}(c10d::OpType::UNKNOWN);
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 // The handle of a call. A wait for it, or for its future, returns after the end line is written, so that the recorded
@@ -33,12 +51,15 @@ class ForwardingWork : public c10d::Work {
   int sourceRank() const override { return inner_->sourceRank(); }
   Tensors result() override { return inner_->result(); }
   void synchronize() override { inner_->synchronize(); }
-  void blockCurrentStream() override { inner_->blockCurrentStream(); }
   void abort() override { inner_->abort(); }
   c10::intrusive_ptr<Future> getFuture() override { return inner_->getFuture(); }
   c10::intrusive_ptr<Future> getFutureResult() override { return inner_->getFutureResult(); }
   float getDuration() const override { return inner_->getDuration(); }
   uint64_t getSequencenumber() const override { return inner_->getSequencenumber(); }
+  // since torch 2.9, 2.14, and 2.15
+  void blockCurrentStream() { LAB_CALL_IF_PRESENT(*inner_, blockCurrentStream(), void()); }
+  std::chrono::milliseconds getTimeout() const { return LAB_CALL_IF_PRESENT(*inner_, getTimeout(), kNoTimeout); }
+  uint64_t getCompletionKey() const { return LAB_CALL_IF_PRESENT(*inner_, getCompletionKey(), uint64_t{0}); }
   // clang-format on
 
  protected:

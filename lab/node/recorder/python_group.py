@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
+from torch._C import _distributed_c10d as c10d
 from torch._C._distributed_c10d import ProcessGroup as PlainGroup
 from torch._C._distributed_c10d import Work
 
@@ -37,9 +38,10 @@ _BLOCKS, _BLOCK = 32, 8
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 _CODES = {torch.float32: "f", torch.float64: "d", torch.int64: "q", torch.int32: "i"}
 """Formats in which Python reads memory; twice as fast as torch after a large call has evicted the CPU's caches."""
-_NAMED_ALIKE = ("broadcast", "reduce", "gather", "scatter", "reduce_scatter", "barrier", "monitored_barrier", "send")
+_NAMED_ALIKE = ("broadcast", "reduce", "scatter", "reduce_scatter", "barrier", "monitored_barrier", "send")
 OPERATIONS = {
     **{name: (name,) for name in _NAMED_ALIKE},
+    "gather": ("gather", "gather_single", "gather_into_tensor"),
     "all_reduce": ("allreduce",),
     "all_reduce_coalesced": ("allreduce_coalesced",),
     "all_gather": ("allgather",),
@@ -353,10 +355,25 @@ def _recorded(op: str, name: str) -> Callable[..., Any]:
 
 for _op, _methods in OPERATIONS.items():
     _adopt(RecordedGroup, PlainGroup, functools.partial(_recorded, _op), _methods)
-_adopt(RecordedGroup, PlainGroup, _passed_on, ("name", "get_group_store", "_start_coalescing", "_end_coalescing"))
+_adopt(
+    *(RecordedGroup, PlainGroup, _passed_on),
+    ("name", "get_group_store", "_start_coalescing", "_end_coalescing",
+     "register_pre_hook", "unregister_pre_hook", "register_post_hook", "unregister_post_hook"),
+)  # fmt: skip
 _adopt(
     *(RecordedGroup, PlainGroup, _done_to_both),
     ("_register_backend", "_set_default_backend", "_set_group_name", "_set_group_desc"),
 )
 for _attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
     setattr(RecordedGroup, _attribute, getattr(PlainGroup, _attribute))
+
+
+def attach_hooks_inside() -> None:
+    """Make PyTorch's hooks of groups, such as NanCheckHook, attach to the wrapped group, where its calls arrive."""
+    for kind in vars(c10d).values():
+        if isinstance(kind, type) and hasattr(kind, "attach"):
+            kind.attach = staticmethod(functools.partial(_attach_inside, kind.attach))
+
+
+def _attach_inside(attach: Callable[..., Any], group: Any, *arguments: Any) -> Any:
+    return attach(getattr(group, "_plain", group), *arguments)

@@ -38,7 +38,7 @@ def asks_without_taking():
     from labnode.node.rank.note import send_statement
     from labnode.node.statement import SOCKET_VARIABLE
 
-    for number in range(5_000):
+    for number in range(1_500):
         send_statement(os.environ[SOCKET_VARIABLE], Breakpoint(0, float(number), at="\x1b[2Jx.py:1"))
         send_statement(os.environ[SOCKET_VARIABLE], Continued(0, float(number)))
 

@@ -6,7 +6,7 @@ Importing the real one takes 1.5 s of processor time. This import only waits.
 import time
 from types import SimpleNamespace
 
-__version__ = "0.0.0"
+__version__ = "2.4.0"
 time.sleep(0.8)  # tests interrupt commands while nodes import torch
 
 
