@@ -143,6 +143,7 @@ size = _converter(parse_size)
 
 
 HELP = {
+    "--all-files": "ship files that .gitignore names, too",
     "--allocation": "pass a long option to the scheduler, such as partition=gpu or time=30:00 (slurm)",
     "--allow-volumes": "let scenarios mount folders of this machine that are outside the scenario's folder",
     "--attempt": "attempt of the run, from 0, if its launcher restarted the workers (default: the last)",
@@ -239,7 +240,7 @@ _GROUPS = {
               "--env", "--cold", "--one-user", "--split-gpus", "--fresh",
               "--rewrite-address", "--max-output"),
     "cluster": ("--name", "--engine", "--keep", "--wait", *SHAPE, "--pull", "--allow-volumes"),
-    "record": ("--outputs", "--runs", "--no-trace", "--trace-values"),
+    "record": ("--all-files", "--outputs", "--runs", "--no-trace", "--trace-values"),
     "output": ("--json", "--raw", "--quiet"),
 }  # fmt: skip
 """Title of a group in `--help` -> its options; the first group that names an option has it."""

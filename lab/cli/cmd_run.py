@@ -39,7 +39,7 @@ def add_arguments(parser: Parser) -> None:
     terminal = parser.group("ranks").add_mutually_exclusive_group()
     shared.add_options(terminal, "--interactive", "--stdin")
     shared.add_options(parser, "--name", "--engine", "--keep", "--wait", *shared.SHAPE, "--allow-volumes", "--pull")
-    shared.add_options(parser, "--outputs", "--runs")
+    shared.add_options(parser, "--all-files", "--outputs", "--runs")
     shared.add_options(parser.group("record").add_mutually_exclusive_group(), "--no-trace", "--trace-values")
     shared.add_options(parser, "--json", "--raw")
     shared.add_options(parser, "--quiet", help="print the verdict only")

@@ -10,7 +10,7 @@ from dataclasses import replace
 from lab.diagnosis.evidence import Judgement
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.finding import find_majority
-from lab.diagnosis.wording import DeviatingCall, way_to_get_module
+from lab.diagnosis.wording import DeviatingCall, way_to_get_file, way_to_get_module
 from lab.operations import OPERATIONS
 from lab.words import clip_end, clip_middle, join_words
 
@@ -160,13 +160,24 @@ def missing_module(error: str) -> str:
     return match[1] if match and match[1] not in sys.stdlib_module_names else ""
 
 
-def way_to_module(facts: RunFacts, rank: RankFacts) -> str:
-    """Return a clause with the fix for a module that a rank could not import; empty for other errors.
+_NO_FILE = re.compile(r"FileNotFoundError: \[Errno 2\] No such file or directory: '([^']+)'$")
+
+
+def missing_file(error: str) -> str:
+    """Return the path that an exception reports as missing; empty for other exceptions."""
+    match = _NO_FILE.match(error.strip().partition("\n")[0])
+    return match[1] if match else ""
+
+
+def way_to_missing(facts: RunFacts, rank: RankFacts) -> str:
+    """Return a clause with the fix for a module or file that a rank did not find; empty for other errors.
 
     A file of the user cannot be installed: it must be in the folder that is shipped.
     """
-    module = missing_module(rank.error)
-    return way_to_get_module(facts.not_shipped.get(module)) if module else ""
+    if module := missing_module(rank.error):
+        return way_to_get_module(facts.not_shipped.get(module))
+    own = facts.not_shipped.get(missing_file(rank.error))
+    return way_to_get_file(own) if own is not None else ""
 
 
 # -- the cause of a culprit in one word, from its node, its process, and its error

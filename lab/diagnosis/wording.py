@@ -543,7 +543,15 @@ def way_to_get_module(own: Any) -> str:
         return _WAY_TO_INSTALL
     return (
         f"; {own.path} was not shipped: move it into the script's folder, {own.folder}, but not into a hidden folder "
-        "or one in .labignore"
+        "or one in .labignore; or, if .gitignore names it, use --all-files"
+    )
+
+
+def way_to_get_file(own: Any) -> str:
+    """Return the fix for a file of the user's that a rank did not find."""
+    return (
+        f"; {own.path} was not shipped, because .gitignore, .labignore, or its hidden folder excludes it: use "
+        "--all-files, or name its folder with `data:` or --data"
     )
 
 

@@ -44,6 +44,9 @@ class Agent:
         self.run: NodeRun | None = None
         self._unclean = leftovers.unclean if leftovers is not None else ""
         """What a run left that could not be ended or removed; with it the node refuses other runs."""
+        self._kept = run_folders.open_kept_folders(config)
+        self._waiting: list[messages.Prepare] = []
+        """What has to wait until the script's folder is complete."""
         self._outputs: outputs.Outputs | None = None
         """The files that the run has made, between its end and the fetching."""
         self._heap: warm.Heap | None = None
@@ -66,7 +69,8 @@ class Agent:
             messages.Neighbours: lambda _, neighbours: netlink.learn_neighbours(*neighbours),
         }
         self._of_run: dict[type[Any], Callable[[NodeRun, Any], object]] = {
-            messages.Files: lambda run, files: run.folders.receive(files),
+            messages.Folder: lambda run, folder: self._report_lacking(run, run.folders.describe(folder)),
+            messages.Content: lambda run, content: self._report_lacking(run, run.folders.receive(content)),
             messages.Follow: NodeRun.follow,
             messages.Prepare: self._prepare,
             messages.Go: lambda run, _: run.go(),
@@ -114,7 +118,9 @@ class Agent:
         import torch
 
         idle_s = time.monotonic() - self._last_message_at if self.run is None else 0.0
-        connection.send(messages.Ready(node=self.config.node, torch=torch.__version__, idle_s=idle_s))
+        store = self._kept.store
+        known = (store.identity, store.size_bytes())
+        connection.send(messages.Ready(self.config.node, torch.__version__, messages.PROTOCOL, idle_s, *known))
 
     def _claim(self, connection: wire.Connection, claim: messages.Claim) -> None:
         if self.run is not None:
@@ -132,7 +138,7 @@ class Agent:
         try:
             if left:
                 raise OSError(f"an earlier run left behind {left}")
-            self.run = NodeRun(claim, self.config, connection, self._leftovers)
+            self.run = NodeRun(claim, self.config, connection, self._kept, self._leftovers)
         except OSError as error:
             connection.send(messages.Refused(claim.run, "node", str(error)))
             return
@@ -140,7 +146,18 @@ class Agent:
         self._claimed_at = self._last_message_at = time.monotonic()
         connection.send(messages.Claimed(claim.run, time.time(), clock_id()))
 
+    def _report_lacking(self, run: NodeRun, lacking: messages.Lacks | None) -> None:
+        if lacking is not None:
+            run.send(lacking)
+        if run.folders.are_complete:
+            waiting, self._waiting = self._waiting, []
+            for prepare in waiting:
+                self._prepare(run, prepare)
+
     def _prepare(self, run: NodeRun, prepare: messages.Prepare) -> None:
+        if not run.folders.are_complete:
+            self._waiting.append(prepare)
+            return
         if prepare.emptied:
             leftovers.empty_folder(prepare.emptied)
         if prepare.store is not None:
@@ -177,7 +194,7 @@ class Agent:
     def _clean(self, run: NodeRun) -> None:
         run.clean()
         self._unclean = ", ".join(run.uncleaned)
-        self.run = None
+        self.run, self._waiting = None, []
 
     def _end_run(self, why: str = "") -> None:
         """End the run before its client asks for it, and send the reason if the client may still be there."""
@@ -237,6 +254,7 @@ class Agent:
             extension.pass_on(ready)
         if not ready and self.run is None and self._heap is not None:  # idle for a second
             self._heap.gather()
+            self._kept.shrink()
         if wake_r in ready:
             os.read(wake_r, 4096)
             self._for_run(NodeRun.reap)

@@ -42,7 +42,7 @@ def prepare_container(config: Config) -> Leftovers:
         open_the_way_to(path)
     journal = os.path.join(config.root, "before.json")
     leftovers = Leftovers(
-        (*config.kept, config.root), foreign=config.foreign, journal=journal, known=config.open_on_image
+        (*config.kept, config.root, config.store), foreign=config.foreign, journal=journal, known=config.open_on_image
     )
     leftovers.unclean = leftovers.remove_interrupted()
     leftovers.open_to_all()

@@ -13,6 +13,7 @@ from itertools import islice
 
 from . import processes
 from .files import walk_tree
+from .kept_folders import CLOCK_OF_FILES
 from .messages.agent import CHECK, FILES_IN, STARTER, Claim, Config, Limited
 from .rank_process import RankProcess, Worker
 from .trace_file import LIMIT_BYTES, bound_held
@@ -211,7 +212,6 @@ _PART_OF_THE_TIME = 20
 _MOST_FILES = 1_000_000
 """Limit for the scanned files; more files than that are mostly small."""
 _NEARLY_FULL_BYTES = 1 << 30
-_CLOCK_OF_FILES = 5  # CLOCK_REALTIME_COARSE: what file systems take times from
 
 
 class Disk:
@@ -231,7 +231,7 @@ class Disk:
         self._folders = tuple(folder for folder in folders if not folder.startswith("/dev/"))  # those are in memory
         self._users = frozenset(users)
         self._alone = alone
-        self._began = time.clock_gettime(_CLOCK_OF_FILES)
+        self._began = time.clock_gettime(CLOCK_OF_FILES)
         self._free = {folder: _free_bytes(folder) for folder in self._folders}
         self._next = 0.0
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from . import channels, launch, launched, leftovers, limits, outputs, processes, run_folders, store, tcp, users, warm
 from .joined_processes import JoinedProcesses
+from .kept_folders import KeptFolders
 from .messages import agent as messages
 from .messages import wire
 from .messages.agent import STARTER, Config, WorkerStart
@@ -42,7 +43,12 @@ class NodeRun:
     """The state of the run that this node takes part in."""
 
     def __init__(
-        self, claim: messages.Claim, config: Config, client: Connection, leftovers: leftovers.Leftovers | None = None
+        self,
+        claim: messages.Claim,
+        config: Config,
+        client: Connection,
+        kept: KeptFolders,
+        leftovers: leftovers.Leftovers | None = None,
     ) -> None:
         self.claim = claim
         self.config = config
@@ -54,7 +60,7 @@ class NodeRun:
         """What the run leaves outside of its folders in a container; None: unknown."""
         if leftovers is not None:
             leftovers.begin_run(self.users.worker(0))
-        self.folders = run_folders.RunFolders(config.root, self.users)
+        self.folders = run_folders.RunFolders(claim.run, config.root, self.users, kept)
         self.workers: list[Worker] = []
         """In the order of their start, with starters and the check; for each local rank only the last one."""
         self._started = 0
@@ -208,6 +214,7 @@ class NodeRun:
     def go(self) -> None:
         """Open every worker's gate."""
         if not self._going:
+            self.folders.shipped.await_tick()
             self._going = True
             self._limits.start({worker.local_rank for worker in self.workers})
         self._open_gates()

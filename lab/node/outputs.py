@@ -15,6 +15,7 @@ from itertools import accumulate, islice
 from typing import NamedTuple
 
 from . import files
+from .kept_folders import Difference
 from .messages.agent import SHARED, Finish, Made, MadeFile, Piece
 from .run_folders import RunFolders
 
@@ -68,9 +69,13 @@ class Outputs:
         patterns, folders = self._asked.outputs, self._folders
         if patterns is None or not self._ranks:
             return
-        for folder, prefix in (folders.folder, ""), (self._asked.shared, SHARED):
-            for below, facts in _wanted_files(folder, patterns) if folder else ():
-                old = facts.st_ctime_ns <= folders.shipped_at and (prefix or below in folders.shipped)
+        shared = self._asked.shared
+        everywhere = [("", _wanted_files(folders.folder, patterns, folders.shipped.differences()))]
+        if shared:
+            everywhere.append((SHARED, _wanted_files(shared, patterns, [Difference("", os.lstat(shared))])))
+        for prefix, found in everywhere:
+            for below, facts in found:
+                old = prefix and facts.st_ctime_ns <= folders.began_ns
                 foreign = facts.st_nlink > 1 and facts.st_uid not in self._ranks  # a hard link to a file of the image
                 if not old and not foreign and _is_named(below, patterns):
                     rank = self._ranks.get(facts.st_uid, min(self._ranks.values()))
@@ -102,11 +107,12 @@ def _contents(top: str, path: str, piece_bytes: int = _PIECE_BYTES) -> Iterator[
             yield data, last
 
 
-def _wanted_files(top: str, patterns: Sequence[str]) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield every regular file below a folder and its status; skip files and folders that are too deep or unreadable.
+def _wanted_files(
+    top: str, patterns: Sequence[str], entries: Iterable[Difference]
+) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield every regular file in these entries of a folder and its status; skip what is too deep or unreadable.
 
-    Caches and hidden files are skipped unless patterns name files. If a script has replaced the folder by a link, there
-    are no files.
+    Caches and hidden files are skipped unless patterns name files.
     """
 
     def is_asked(path: str) -> bool:
@@ -116,10 +122,17 @@ def _wanted_files(top: str, patterns: Sequence[str]) -> Iterator[tuple[str, os.s
     def enter(path: str, _: os.stat_result) -> bool:
         return is_asked(path) and path.count("/", len(top) + 1) < _DEEPEST
 
-    if not os.path.islink(top):
-        for path, facts in islice(files.walk_tree(top, enter), _MOST_EXAMINED):
-            if stat.S_ISREG(facts.st_mode) and is_asked(path):
-                yield path[len(top) + 1 :], facts
+    def everything() -> Iterator[tuple[str, os.stat_result]]:
+        for entry in entries:
+            path = os.path.join(top, entry.path)
+            if not stat.S_ISDIR(entry.facts.st_mode):
+                yield path, entry.facts
+            elif not entry.path or enter(path, entry.facts):
+                yield from files.walk_tree(path, enter)
+
+    for path, facts in islice(everything(), _MOST_EXAMINED):
+        if stat.S_ISREG(facts.st_mode) and is_asked(path):
+            yield path[len(top) + 1 :], facts
 
 
 def _is_named(below: str, patterns: Sequence[str]) -> bool:

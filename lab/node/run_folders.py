@@ -5,14 +5,15 @@ The agent writes nothing where a script could have put a link in the way.
 
 from __future__ import annotations
 
-import io
 import os
-import tarfile
+import time
 import zlib
 from collections.abc import Callable
 
+from .contents import ContentStore, Receiver, read_entries
 from .files import remove_tree
-from .messages.agent import Files
+from .kept_folders import CLOCK_OF_FILES, KeptFolder, KeptFolders
+from .messages.agent import Config, Content, Folder, Lacks
 from .users import Users
 
 
@@ -28,22 +29,40 @@ def _folders(root: str) -> tuple[str, str]:
     return os.path.join(root, "run"), os.path.join(root, "own")
 
 
-class RunFolders:
-    """The folders of a run, made empty."""
+def open_kept_folders(config: Config) -> KeptFolders:
+    """Return the folders that a new agent keeps, of which there are none yet."""
+    folder = os.path.join(config.root, "kept")
+    remove_tree(folder)
+    return KeptFolders(folder, ContentStore(config.store or os.path.join(config.root, "contents")))
 
-    def __init__(self, root: str, users: Users) -> None:
+
+class RunFolders:
+    """The folders of a run, made empty.
+
+    Args:
+        run: name of the run.
+        root: the folder of the agent.
+        users: of the run.
+        kept: the folders of earlier scripts.
+    """
+
+    def __init__(self, run: str, root: str, users: Users, kept: KeptFolders) -> None:
+        self._run = run
         self._users = users
+        self._kept = kept
         self.home, self._own = _folders(root)
         """Where workers may write."""
         self.folder = os.path.join(self.home, "work")
         """The scenario's folder for the workers."""
-        self._archive: list[bytes] = []
-        self._archive_of_check: list[bytes] = []
-        """Empty: the check gets the workers' archive."""
-        self.shipped: set[str] = set()
-        """Paths of the shipped files."""
-        self.shipped_at = 0
-        """ctime of the last of them, in nanoseconds."""
+        self._owner = users.worker(0) if users.are_separate else None
+        self.shipped = KeptFolder("", self.folder, kept.store, self._owner)
+        """What is in it."""
+        self._asked: Folder | None = None
+        """What it has to become, until the node has all contents."""
+        self.began_ns = time.clock_gettime_ns(CLOCK_OF_FILES)
+        """Unix time from which on files are those of the run, in nanoseconds, by the clock of files."""
+        self._of_check: Folder | None = None
+        """The check's own folder, if it has one."""
         for folder in (self.home, self._own):
             if not remove_tree(folder):
                 raise OSError(f"{folder} holds something that cannot be removed")
@@ -53,27 +72,73 @@ class RunFolders:
             if users.are_separate:
                 users.assign(folder, 0)
                 os.chmod(folder, 0o775)
+        self._receivers = {False: Receiver(kept.store)}
 
-    def receive(self, files: Files) -> None:
-        """Add a piece of the compressed tar of the scenario's folder; unpack it after the last piece.
+    @property
+    def are_complete(self) -> bool:
+        """Whether the script's folder is as it has to be."""
+        return self._asked is None
 
-        The check's archive is kept until the check begins.
+    def describe(self, folder: Folder) -> Lacks | None:
+        """Make the script's folder; return what is missing for that. The check's folder is made when it begins."""
+        if folder.for_check:
+            self._of_check = folder
+            return None
+        if folder.key != self.shipped.key:
+            self.shipped = self._kept.take(folder.key, self.folder, self._owner)
+        self._asked = folder
+        return self._make()
+
+    def receive(self, content: Content) -> Lacks | None:
+        """Receive contents; after the last part, make the script's folder if that was not possible before.
+
+        Returns:
+            What is missing, or nothing if the folder has been made now; None: it was not waited for.
         """
-        (self._archive_of_check if files.for_check else self._archive).append(files.data)
-        if files.last and not files.for_check:
-            with self._users.files_of_workers():
-                self.shipped.update(self._unpack(self._archive, self.folder))
-            self.shipped_at = _now(self._own)
+        if content.for_check not in self._receivers:
+            self._receivers[True] = Receiver(ContentStore(self._store_of_check))
+        data = zlib.decompress(content.data) if content.compressed else content.data
+        self._receivers[content.for_check].feed(data)
+        if self._asked is None or not content.last:
+            return None
+        return self._make() or Lacks(self._run, self._kept.store.identity)
+
+    def _make(self) -> Lacks | None:
+        """Make the script's folder what it has to be; return what is missing, or None."""
+        asked, shipped, store = self._asked, self.shipped, self._kept.store
+        if asked is None:
+            return None
+        entries = read_entries(asked.entries)
+        if asked.base:
+            if not shipped.token or shipped.token not in (asked.base, asked.token):
+                return Lacks(self._run, store.identity, everything=True)
+            entries = {**shipped.entries, **entries}
+            for path in asked.removed:
+                entries.pop(path, None)
+        lacking = shipped.lacking(entries)
+        if lacking:
+            return Lacks(self._run, store.identity, tuple(lacking))
+        shipped.become(entries)
+        shipped.token, self._asked = asked.token, None
+        self.began_ns = time.clock_gettime_ns(CLOCK_OF_FILES)
+        return None
 
     def make_home_path(self, folder: str) -> str:
         """Return the folder for caches and temporary files of processes that work in a folder."""
         return os.path.join(os.path.dirname(folder), "home")
 
+    @property
+    def _store_of_check(self) -> str:
+        return os.path.join(self._own, "contents")
+
     def fresh_copy(self) -> str:
         """Make and return the folder of the check, as it was shipped; only the agent may change it."""
         folder = os.path.join(self._own, "run", "work")  # stacks leave this last part out, as for workers
         os.makedirs(folder)
-        self._unpack(self._archive_of_check or self._archive, folder)
+        entries, store = self.shipped.entries, self._kept.store
+        if self._of_check is not None:
+            entries, store = read_entries(self._of_check.entries), ContentStore(self._store_of_check)
+        KeptFolder("", folder, store, None).become(entries)
         home = self.make_home_path(folder)
         """Folders for workers, and for the agent alone."""
         os.mkdir(home)
@@ -99,22 +164,11 @@ class RunFolders:
         return path
 
     def remove(self, on_progress: Callable[[], object]) -> list[str]:
-        """Remove both folders; return those that stay. Calls `on_progress` repeatedly during the removal."""
+        """Remove both folders, except what is kept; return those that stay.
+
+        Calls `on_progress` repeatedly during the removal.
+        """
+        for receiver in self._receivers.values():
+            receiver.close()
+        self._kept.put_back(self.shipped)
         return [folder for folder in (self.home, self._own) if not remove_tree(folder, on_progress)]
-
-    def _unpack(self, pieces: list[bytes], folder: str) -> list[str]:
-        """Unpack an archive; return the paths of its entries."""
-        data = zlib.decompress(b"".join(pieces))
-        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-            for entry in archive:
-                if self._users.are_separate:  # all workers get the owner's permissions
-                    entry.mode |= (entry.mode & 0o700) >> 3
-                archive.extract(entry, folder)
-            return archive.getnames()
-
-
-def _now(folder: str) -> int:
-    """Return the time by the clock of file timestamps, which is coarser than others."""
-    path = os.path.join(folder, "clock")
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-    return os.stat(path).st_ctime_ns

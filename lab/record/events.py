@@ -125,10 +125,11 @@ class Dumped(NamedTuple):
 
 
 class NotShipped(NamedTuple):
-    """A module that a rank did not find is a file on the machine that started the run."""
+    """A module or file that a rank did not find is on the machine that started the run."""
 
     time: float
     module: str = ""
+    """Its name, or the path of a file as the rank named it."""
     path: str = ""
     folder: str = ""
     """The shipped folder."""

@@ -220,7 +220,7 @@ def _describe_workers(plan: Mapping[str, Any], facts: RunFacts, key: str) -> dic
 
 NO_RUN = "node"
 """Stands for a message if the node accepts no run, because an earlier one could not be cleaned up."""
-BEFORE_THE_START = ("files", "prepare")
+BEFORE_THE_START = ("folder", "content", "prepare")
 """Messages whose refusal means that the run cannot begin."""
 WHILE_IT_RUNS = ("run", "go", "ping")
 """Messages whose refusal means that the node no longer has the run. An agent sends `run` unasked."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
@@ -18,6 +18,7 @@ from lab.engine.ownership import current_owner
 from lab.engine.protocol import Channel
 from lab.errors import LabError, NodeLost, RecordError
 from lab.feature import find_hook
+from lab.node.contents import read_entries
 from lab.node.messages import agent
 from lab.node.users import GROUP, first_uid_of
 from lab.plan.cluster import RUNNING, ClusterInfo, Node
@@ -28,7 +29,8 @@ from lab.run.agent_channels import AgentChannels
 from lab.run.collect import Collector
 from lab.run.lock import LEASE_S, nodes_lock
 from lab.run.options import SELDOM_S, Job, Stdin
-from lab.run.ship import EMPTY, LIMIT_BYTES, Outputs, file_messages, pack_folder
+from lab.run.ship import LIMIT_BYTES, Outputs, Shipment, warnings_of
+from lab.run.snapshot import Snapshot, take_snapshot
 from lab.spec.launching import LAB, Starter, find_launcher
 from lab.spec.load import dump_scenario
 from lab.words import format_duration, name_nodes
@@ -149,15 +151,15 @@ class Driver:
         job: the plan, the cluster, and the options.
         channels: to the agents of the nodes of the run.
         stdin: source of the ranks' standard input.
-        archive: the scenario's folder, from `pack_folder`.
+        snapshot: of the script's folder; None: no script is shipped.
     """
 
-    def __init__(self, job: Job, channels: Sequence[Channel], stdin: Stdin, archive: bytes) -> None:
+    def __init__(self, job: Job, channels: Sequence[Channel], stdin: Stdin, snapshot: Snapshot | None) -> None:
         self.job = job
         self.plan = job.plan
         """Plan of the current attempt."""
         self.stdin = stdin
-        self.archive = archive
+        self._snapshot = snapshot
         self.outputs = Outputs(job.options.outputs or job.writer.path / OUTPUTS)
         """Receives the files that the run creates."""
         self.facts = begin_facts(job.plan, job.cluster.limits.memory_bytes)
@@ -166,6 +168,9 @@ class Driver:
         """Monotonic time at which the workers started; 0: they never did."""
         self.collector = Collector(self.facts, job.writer, job.observer, self._handle_message)
         self.agents = AgentChannels(job.plan.run, job.engine, channels, self.collector, self._tick, stdin.poll)
+        self.shipment = Shipment(snapshot, job.plan.run, self._ship, job.observer.progress) if snapshot else None
+        self._last_shipped = 0.0
+        """Monotonic time at which files were sent last."""
         self.starters = Starters(job.plan, self.agents.send)
         self.attempt = ""
         """See `Started`."""
@@ -185,6 +190,8 @@ class Driver:
         else:
             self.outputs.handle_message(node, message)
             self.stdin.handle_message(message)
+            if self.shipment is not None:
+                self.shipment.handle_message(node, message)
         for companion in self.job.companions:
             companion.handle_message(message)
 
@@ -203,6 +210,8 @@ class Driver:
             if not self._cannot_begin():
                 self._start_workers()
                 import_module("lab.run.outcome")  # import it while the ranks are busy
+                if self._snapshot is not None:
+                    self._snapshot.save()
                 self._wait_for_ranks()
                 while self._may_restart():
                     self._restart_workers()
@@ -244,9 +253,16 @@ class Driver:
         for companion in self.job.companions:
             companion.claim(self.agents, node)
 
-    def _prepare(self, node: str, files: Iterable[agent.Files]) -> None:
+    def _ship(self, node: str, *messages: agent.Message) -> None:
+        self.agents.send(node, *messages)
+        self.agents.keep_alive()  # a large folder may take longer than the lease of the nodes
+        self._last_shipped = time.monotonic()
+
+    def _prepare(self, node: str, *, ships: bool = True) -> None:
         """Ship the scenario's folder to a node, start its workers up to their gate, and start the store."""
         plan = self.plan
+        if ships and self.shipment is not None:
+            self.shipment.begin(node)
         starts = (self.stdin.start(worker) for worker in plan.workers if worker.node == node)
         workers = tuple(start._replace(attempt=self.attempt) for start in starts)
         held = tuple(trigger for companion in self.job.companions for trigger in companion.triggers)
@@ -255,21 +271,22 @@ class Driver:
             store = agent.Store(plan.master_addr, plan.master_port, plan.world_size)
             emptied = self.job.cluster.shared if plan.fresh and not self._restarts else ""  # a restart keeps files
             prepare = prepare._replace(store=store, emptied=emptied)
-        self.agents.send(node, *files, prepare)
+        self.agents.send(node, prepare)
 
     def _prepare_all(self) -> None:
         if self.plan.launcher.settings is not None and self.plan.launcher.name == LAB:
             self._plan_attempt()
             self.collector.attempts.numbers[self.attempt] = 0  # its ranks are the planned ones
-        nodes, files = set(self.agents.alive), tuple(file_messages(self.plan.run, self.archive))
+        nodes = set(self.agents.alive)
         for node in nodes:
-            self._prepare(node, files)
-            self.agents.keep_alive()  # sending a large folder to hundreds of nodes may take longer than their lease
+            self._prepare(node)
+            self.agents.keep_alive()  # hundreds of nodes may take longer than their lease
 
         def is_prepared() -> bool:
             return self.collector.prepared >= nodes or self._cannot_begin() or bool(self.agents.silent_nodes)
 
-        if not self.agents.listen_for(is_prepared, _ANSWER_DEADLINE_S):
+        self._last_shipped = time.monotonic()
+        if not self.agents.listen(is_prepared, lambda: self._last_shipped + _ANSWER_DEADLINE_S):
             missing = name_nodes(nodes - self.collector.prepared)
             waited = f"waited {format_duration(_ANSWER_DEADLINE_S)} for {missing} to prepare the run"
             raise NodeLost(waited, "see `lab status` and `lab doctor`")
@@ -343,7 +360,7 @@ class Driver:
             answered.discard(node.name)
         self.collector.fact(events.NodeCame(time.time(), node.name))
         self._claim(node.name)
-        self._prepare(node.name, file_messages(self.plan.run, self.archive))
+        self._prepare(node.name)
         self.agents.send(node.name, agent.Go(self.plan.run))
 
     # -- while it runs
@@ -490,12 +507,12 @@ class Driver:
 
     def _check(self) -> None:
         """Run the scenario's own check after all ranks have ended and before anything is removed."""
-        reference, archive = self.plan.scenario.expect.check, self.job.options.check_archive
+        reference, snapshot = self.plan.scenario.expect.check, self.job.options.check_folder
         if reference and HOST in self.agents.alive:
             from lab.run.outcome import results_for_check
 
             facts, results = self.facts.rank(agent.CHECK), results_for_check(self.facts, self.job.writer)
-            files = file_messages(self.plan.run, archive, for_check=True) if archive else ()
+            files = Shipment(snapshot, self.plan.run, self._ship).messages_for_check() if snapshot else ()
             env = dict(self.plan.workers[0].env)
             self.agents.send(HOST, *files, agent.Check(self.plan.run, reference, results, env))
             if not self.agents.listen_for(lambda: facts.over, _CHECK_DEADLINE_S):
@@ -529,7 +546,7 @@ class Driver:
             rank.node, rank.local_rank = worker.node, worker.local_rank
         self.collector.prepared.clear()
         for node in sorted(there, key=lambda name: name != HOST):
-            self._prepare(node, ())
+            self._prepare(node, ships=False)
         try:
             self.restart_lost_nodes()
         except LabError as error:
@@ -567,10 +584,17 @@ def run_job(job: Job, channels: Sequence[Channel]) -> Result:
     """
     plan, cluster, options, writer, observer = job.plan, job.cluster, job.options, job.writer, job.observer
     scenario = plan.scenario
-    folder, data = scenario.script.parent, cluster.shape.data.values()
-    parcel = EMPTY if options.calls else pack_folder(folder, data, options.modules)
-    if parcel.warning:
-        observer.progress(parcel.warning)
+    snapshot = None
+    if not options.calls:
+        snapshot = take_snapshot(
+            scenario.script.parent,
+            cluster.shape.data.values(),
+            options.modules,
+            all_files=options.all_files,
+            progress=observer.progress,
+        )
+        for warning in warnings_of(snapshot):
+            observer.progress(warning)
     description: dict[str, Any] = {
         **plan.to_json(),
         "engine": cluster.engine,
@@ -585,15 +609,15 @@ def run_job(job: Job, channels: Sequence[Channel]) -> Result:
     writer.describe(dump_scenario(scenario), scenario.script, description)
     if plan.launcher.name != (options.launcher or scenario.launcher.name):
         observer.progress(f"{plan.launcher.name} starts the ranks: {plan.backend} needs it")
-    driver = Driver(job, channels, _choose_stdin(job), parcel.archive)
+    driver = Driver(job, channels, _choose_stdin(job), snapshot)
     try:
         facts = driver.drive()
     except BaseException:
         writer.close()
         raise
     driver.collector.attempts.finish()
-    if any(rank.error.startswith("ModuleNotFoundError") for rank in facts.ranks):
-        for fact in find_unshipped_modules(facts, scenario.script.parent):
+    if any(rank.error.startswith(("ModuleNotFoundError", "FileNotFoundError")) for rank in facts.ranks):
+        for fact in find_unshipped(facts, scenario.script.parent, snapshot):
             driver.collector.fact(fact)
     for companion in job.companions:
         companion.after_run()
@@ -618,13 +642,29 @@ _LEVELS = 4
 """Number of folders above the script's folder in which to search for a user's own modules."""
 
 
-def find_unshipped_modules(facts: RunFacts, folder: Path) -> Iterator[events.NotShipped]:
-    """Yield a fact for each module that a rank did not find and this machine has; `folder` is the shipped folder."""
-    from lab.diagnosis.errors import missing_module
+def find_unshipped(facts: RunFacts, folder: Path, snapshot: Snapshot | None) -> Iterator[events.NotShipped]:
+    """Yield a fact for each module or file that a rank did not find and this machine has.
+
+    Args:
+        facts: of the run.
+        folder: the shipped folder.
+        snapshot: what was shipped of it; None: nothing.
+    """
+    from lab.diagnosis.errors import missing_file, missing_module
 
     for module in sorted({name for rank in facts.ranks if (name := missing_module(rank.error))}):
         if (path := _find_module(module, folder)) is not None:
             yield events.NotShipped(time.time(), module, str(path), str(folder))
+    files = sorted({name for rank in facts.ranks if (name := missing_file(rank.error))})
+    shipped = read_entries(snapshot.all_entries()) if files and snapshot else {}
+    for name in files:
+        below = os.path.normpath(name.rpartition(_WORK)[2])  # scripts make paths from __file__, too
+        if not below.startswith("..") and below not in shipped and os.path.lexists(folder / below):
+            yield events.NotShipped(time.time(), name, str(folder / below), str(folder))
+
+
+_WORK = "/run/work/"
+"""End of the path of a script's folder in a node."""
 
 
 def _find_module(module: str, folder: Path) -> Path | None:

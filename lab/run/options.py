@@ -149,8 +149,10 @@ class RunOptions(PlanOptions):
     """Let the engine pull the image that a scenario file names."""
     update: bool | None = None
     """Whether `expect: calls: snapshot` rewrites its file; None: only write a missing file, and none in CI."""
-    check_archive: bytes = b""
-    """The folder of the scenario's check, from `pack_folder`, which no rank sees; empty: the script's folder."""
+    check_folder: Any = None
+    """Snapshot of the folder of the scenario's check, which no rank sees; None: the script's folder."""
+    all_files: bool = False
+    """Ship files that `.gitignore` names, too."""
     keep_faults: bool = False
     """Keep the faults of `lab fault` in force, before and after the run."""
     companions: Sequence[Companion] = ()

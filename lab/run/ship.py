@@ -3,173 +3,163 @@
 from __future__ import annotations
 
 import os
-import re
-import stat
-import tarfile
+import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from fnmatch import translate
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from lab.engine.archive import NewFile, Source, pack_pieces
+from lab.engine.archive import NewFile
 from lab.errors import RecordError, UsageError
 from lab.grouping import group_pairs
-from lab.node.messages.agent import SHARED, Files, Made, MadeFile, Piece
+from lab.node.contents import read_entries, write_entries, write_header
+from lab.node.messages.agent import SHARED, Content, Folder, Lacks, Made, MadeFile, Piece
 from lab.record.record_files import move_file
-from lab.words import format_bytes, format_count, format_limit
+from lab.run.snapshot import DATA_HINT, Snapshot
+from lab.run.snapshot import Content as SnapshotContent
+from lab.words import format_bytes, format_count, format_limit, join_words
 
 if TYPE_CHECKING:
     from lab.record.result import Output
 
-# -- to the nodes
-
-_LONGEST_IGNORE, _MOST_PATTERNS = 64 * 1024, 1000
-"""Limits of `.labignore`: every path is matched against every pattern."""
-LIMIT_BYTES = 64 * 1024**2
-"""Most bytes shipped to nodes, and most bytes fetched from one run; beyond this, the largest files are left out."""
-_LIMIT = format_limit(LIMIT_BYTES)
-_MOST_FILES = 20_000
-_DEEPEST = 100
-_CHUNK_BYTES = 96 * 1024
-_SKIPPED_FOLDERS = {"__pycache__", "node_modules", "venv", "site-packages"}
-"""Never shipped, nor are folders whose name begins with a dot."""
-_DATA = (
-    "put the script into its own folder, and name data folders with `data:` or --data NAME=FOLDER: the lab does not "
-    "ship these, and ranks read them at $LAB_DATA/NAME"
-)
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
+# -- to the nodes
 
-class Parcel(NamedTuple):
-    """The shipped part of a folder."""
-
-    archive: bytes
-    """A compressed tar."""
-    left_out: tuple[str, ...] = ()
-    """Files that a script might miss, each as its path below the folder and its kind."""
-
-    @property
-    def warning(self) -> str:
-        """Names the first file that was left out; empty if none was."""
-        others = f" (and {len(self.left_out) - 1} more)" if len(self.left_out) > 1 else ""
-        return f"warning: not shipped: {self.left_out[0]}{others}" if self.left_out else ""
+_CHUNK_BYTES = 1 << 18
+_INLINE_BYTES = 1 << 18
+"""Changed contents up to this size are sent without asking the nodes what they lack."""
+_SAMPLE_BYTES = 1 << 12
+_LARGE_BYTES = 1 << 30
+_SECOND_S = 1.0
 
 
-EMPTY = Parcel(zlib.compress(bytes(tarfile.RECORDSIZE)))
-"""An empty archive."""
+class Shipment:
+    """Makes the nodes of a run have the folder of its script: sends what changed, and what a node asks for.
 
-
-def pack_folder(folder: Path, data: Iterable[Path] = (), modules: Mapping[str, Path] | None = None) -> Parcel:
-    """Pack everything below a folder, without caches, virtual environments, and hidden folders.
-
-    A link to something in the folder is shipped as a link; no link is followed. A file `.labignore` in the folder
-    excludes more: one pattern a line, matched against names and against paths below the folder. A pattern that ends
-    with `/` matches only folders; `#` begins a comment. Folders of `data` are excluded too: nodes have them.
-    Files of `modules` are added under their names.
-
-    Raises:
-        UsageError: there are more than 64 MiB or 20,000 files, folders are nested too deep, or a file is unreadable.
-            The message names it, or the largest file.
+    Args:
+        snapshot: of the folder.
+        run: name of the run.
+        send: sends messages to the agent of a node.
+        progress: reports a transfer that takes long.
     """
-    top, left_out = Path(os.path.realpath(folder)), list[str]()
-    is_data = {Path(os.path.realpath(one)) for one in data}.__contains__
-    sources, total, largest = list[Source](), 0, (0, "")
-    added = ((path, Path(name), path.stat()) for name, path in (modules or {}).items())
-    for path, below, about in chain(_list_tree(top, is_data, _read_labignore(top)), added):
-        link, mode = "", about.st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
-            kind = "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
-            left_out.append(f"{below} is {kind}")
-            continue
-        total, largest = total + about.st_size, max(largest, (about.st_size, str(below)))
-        if stat.S_ISLNK(mode):
-            target = Path(os.path.realpath(path))
-            if not target.is_relative_to(top):
-                left_out.append(f"{below} is a link that leads out of the folder, to {target}")
-                continue
-            link = os.path.relpath(target, path.parent)
-        sources.append(Source(path, below.as_posix(), about, link))
-        if total > LIMIT_BYTES or len(sources) > _MOST_FILES:
-            raise UsageError(
-                f"{folder} is too large to ship; allowed: {_LIMIT} and {_MOST_FILES:,} files; "
-                f"the largest seen is {largest[1]} ({format_bytes(largest[0])})",
-                _DATA,
-            )
-    return Parcel(zlib.compress(b"".join(pack_pieces(sources)), 1), tuple(left_out))
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        run: str,
+        send: Callable[..., object],
+        progress: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        self._snapshot = snapshot
+        self._run = run
+        self._send = send
+        self._progress = progress
+        self._inline = tuple(self._stream(snapshot.contents)) if snapshot.changed_bytes <= _INLINE_BYTES else ()
+        self._senders: dict[str, str] = {}
+        """By store: the node that its contents are sent to."""
+        self._waiting: dict[str, list[str]] = {}
+        """By store: other nodes that wait for these contents."""
+
+    def begin(self, node: str) -> None:
+        """Tell a node what the folder has to be."""
+        self._send(node, *self._inline, self._describe(self._snapshot.base))
+
+    def _describe(self, base: str) -> Folder:
+        snapshot = self._snapshot
+        state = (snapshot.key, snapshot.token)
+        if not base:
+            return Folder(self._run, *state, entries=snapshot.all_entries())
+        return Folder(self._run, *state, base, write_entries(snapshot.entries.items()), snapshot.removed)
+
+    def handle_message(self, node: str, message: Any) -> None:
+        """Send a node what it lacks; nodes that share a store get it through one of them."""
+        if not isinstance(message, Lacks):
+            return
+        store = message.store
+        if message.everything:
+            self._send(node, self._describe(""))
+        elif not message.digests:
+            if self._senders.get(store) == node:
+                for other in self._waiting.pop(store, ()):
+                    self._send(other, Content(self._run, b"", last=True))
+        elif self._senders.setdefault(store, node) == node or store not in self._waiting:
+            self._waiting.setdefault(store, [])
+            self._transfer(node, message.digests)
+        else:
+            self._waiting[store].append(node)
+
+    def _transfer(self, node: str, digests: Sequence[str]) -> None:
+        sent, reported = 0, time.monotonic()
+        for content in self._stream(digests):
+            self._send(node, content)
+            sent += _CHUNK_BYTES
+            if time.monotonic() - reported > _SECOND_S:
+                reported = time.monotonic()
+                self._progress(f"sending {len(digests):,} files to {node}: {format_bytes(sent)}")
+
+    def _stream(self, digests: Iterable[str], *, for_check: bool = False) -> Iterator[Content]:
+        """Yield contents as messages to an agent."""
+        buffer = bytearray()
+        for digest, content in self._snapshot.find_contents(digests):
+            for piece in _read_content(digest, content):
+                buffer += piece
+                while len(buffer) >= _CHUNK_BYTES:
+                    yield self._pack(bytes(buffer[:_CHUNK_BYTES]), for_check=for_check)
+                    del buffer[:_CHUNK_BYTES]
+        yield self._pack(bytes(buffer), last=True, for_check=for_check)
+
+    def _pack(self, data: bytes, *, last: bool = False, for_check: bool = False) -> Content:
+        sample = data[:_SAMPLE_BYTES]
+        if len(data) > _SAMPLE_BYTES // 4 and len(zlib.compress(sample, 1)) < 0.9 * len(sample):
+            return Content(self._run, zlib.compress(data, 1), True, last, for_check)
+        return Content(self._run, data, False, last, for_check)
+
+    def messages_for_check(self) -> Iterator[Content | Folder]:
+        """Yield all of it as messages to the agent that runs the check; ranks never see this folder."""
+        entries = self._snapshot.all_entries()
+        digests = {entry.digest for entry in read_entries(entries).values()}
+        yield from self._stream(digests, for_check=True)
+        yield Folder(self._run, self._snapshot.key, self._snapshot.token, entries=entries, for_check=True)
 
 
-Ignored = Callable[[Path, bool], bool]
-"""Whether to exclude something, by its path below the top folder, and whether it is a folder."""
-
-
-def _list_tree(
-    top: Path, is_data: Callable[[Path], bool], is_ignored: Ignored
-) -> Iterator[tuple[Path, Path, os.stat_result]]:
-    """Yield everything that is no folder: its path, that below the top folder, and its status; a link's own status."""
-    pending, folder_count = [Path()], 0
-    while pending:
-        folder = pending.pop()
-        folder_count += 1
-        if folder_count > _MOST_FILES:
-            raise UsageError(f"{top} has too many folders to ship; allowed: {_MOST_FILES:,}", _DATA)
-        if len(folder.parts) > _DEEPEST:
-            raise UsageError(f"{top / Path(*folder.parts[:3])} has folders more than {_DEEPEST} deep", _DATA)
-        folders = []
-        try:
-            with os.scandir(top / folder) as entries:
-                children = sorted(entries, key=lambda entry: entry.name)
-            for entry in children:
-                below, is_folder = folder / entry.name, entry.is_dir(follow_symlinks=False)
-                is_skipped = entry.name in _SKIPPED_FOLDERS or entry.name.startswith(".")
-                if (is_skipped and os.path.isdir(entry)) or is_data(top / below) or is_ignored(below, is_folder):
-                    continue
-                if is_folder:
-                    folders.append(below)
-                elif not entry.name.endswith((".pyc", ".pyo")):
-                    yield top / below, below, entry.stat(follow_symlinks=False)
-        except OSError as error:
-            raise UsageError(f"cannot read {top / folder}: {error.strerror or error}", _DATA) from error
-        pending += reversed(folders)
-
-
-def _read_labignore(folder: Path) -> Ignored:
-    """Return a function that tells whether `.labignore` names a path below its folder."""
+def _read_content(digest: str, content: SnapshotContent) -> Iterator[bytes]:
+    """Yield a content with its header, with as many bytes as it has at the beginning."""
+    if content.data is not None:
+        yield write_header(digest, len(content.data)) + content.data
+        return
     try:
-        with open(os.open(folder / ".labignore", _FILE), encoding="utf-8", errors="replace") as file:
-            text = file.read(_LONGEST_IGNORE + 1)
-    except OSError:
-        return lambda *_: False
-    patterns = [line.partition("#")[0].strip() for line in text.splitlines()]
-    if len(text) > _LONGEST_IGNORE or len(patterns) > _MOST_PATTERNS:
-        allowed = f"{_LONGEST_IGNORE:,} characters and {_MOST_PATTERNS:,} lines"
-        raise UsageError(f"{folder / '.labignore'} is too long; allowed: {allowed}", "name folders: `data/`")
-
-    def matches_any(patterns: Iterable[str]) -> re.Pattern[str]:
-        return re.compile("|".join(map(translate, filter(None, patterns))) or "(?!)")
-
-    of_all = matches_any(pattern for pattern in patterns if not pattern.endswith("/"))
-    of_folders = matches_any(pattern.rstrip("/") for pattern in patterns)
-
-    def is_ignored(path: Path, is_folder: bool) -> bool:
-        named = of_folders if is_folder else of_all
-        return bool(named.match(path.name) or named.match(str(path)))
-
-    return is_ignored
+        with open(os.open(content.path, _FILE), "rb", buffering=0) as file:
+            left = os.fstat(file.fileno()).st_size
+            yield write_header(digest, left)
+            while left > 0:
+                data = file.read(min(left, _CHUNK_BYTES)) or bytes(min(left, _CHUNK_BYTES))
+                left -= len(data)
+                yield data
+    except OSError as error:
+        raise UsageError(f"cannot read {content.path}: {error.strerror or error}") from error
 
 
-def file_messages(run: str, archive: bytes, *, for_check: bool = False) -> Iterator[Files]:
-    """Yield the archive as messages to an agent; with `for_check`, no rank can see it."""
-    for start in range(0, len(archive), _CHUNK_BYTES):
-        end = start + _CHUNK_BYTES
-        yield Files(run, archive[start:end], last=end >= len(archive), for_check=for_check)
+def warnings_of(snapshot: Snapshot) -> Iterator[str]:
+    """Yield what the user may not expect of a folder: files that are not shipped, and a large amount of data."""
+    if snapshot.left_out:
+        others = f" (and {len(snapshot.left_out) - 1} more)" if len(snapshot.left_out) > 1 else ""
+        yield f"warning: not shipped: {snapshot.left_out[0]}{others}"
+    if snapshot.bytes > _LARGE_BYTES:
+        largest = join_words([f"{path} ({format_bytes(size)})" for size, path in snapshot.largest])
+        yield (
+            f"warning: the script's folder has {format_bytes(snapshot.bytes)} in {snapshot.files:,} files, which each "
+            f"node gets once; the largest: {largest}; {DATA_HINT}"
+        )
 
 
 # -- from the nodes
 
 _LONGEST_PATH = 1000
+LIMIT_BYTES = 64 * 1024**2
+"""Most bytes fetched from one run; beyond this, the largest files are left out."""
+_LIMIT = format_limit(LIMIT_BYTES)
 
 
 class Outputs:

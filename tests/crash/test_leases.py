@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import os
 import selectors
 import signal
-import tarfile
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,15 +16,17 @@ import pytest
 from lab.engine.agent_holder import LocalChannel
 from lab.engine.docker.engine import DockerEngine
 from lab.engine.protocol import Channel
+from lab.node.contents import FILE, Entry, new_digest, write_entries, write_header
 from lab.node.messages import wire
 from lab.node.messages.agent import (
     PROTOCOL,
     Busy,
     Claim,
     Claimed,
-    Files,
+    Content,
     Finish,
     Finished,
+    Folder,
     Go,
     Message,
     Output,
@@ -74,12 +73,9 @@ class Client:
 
     def start(self, run: str) -> None:
         """Ship and start a worker that holds on."""
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w") as archive:
-            entry = tarfile.TarInfo("hold.py")
-            entry.size = len(HOLD)
-            archive.addfile(entry, io.BytesIO(HOLD.encode()))
-        self.say(Files(run, zlib.compress(buffer.getvalue()), last=True))
+        digest = new_digest(HOLD.encode()).hexdigest()
+        self.say(Content(run, write_header(digest, len(HOLD)) + HOLD.encode(), last=True))
+        self.say(Folder(run, "key", run, entries=write_entries([("hold.py", Entry(FILE, 0, digest))])))
         self.say(Prepare(run, (WorkerStart(0, 0, {"RANK": "0"}, ["hold.py"]),)))
         self.say(Go(run))
         self.hear(Output)
@@ -179,14 +175,14 @@ def test_nonsense_is_answered_and_harms_nobody(lab: Lab, talk: Talk):
     client.claim("r", "me", lease_s=30)
     client.hear(Claimed)
     for line in (
-        b'{"is": "files", "run": "r", "data": {"b64": "%%%"}, "last": true}',
-        b'{"is": "files", "run": "r", "data": 5, "last": true}',
+        b'{"is": "content", "run": "r", "data": {"b64": "%%%"}, "last": true}',
+        b'{"is": "content", "run": "r", "data": 5, "last": true}',
         b'{"is": "prepare", "run": "r", "workers": 3}',
         b'{"is": "prepare", "run": "r", "workers": [{}]}',
         b'{"is": "check", "run": "r"}',
         b'{"is": "finished", "run": "r"}',
-        wire.encode_message(Files("r", b"not zlib", last=True)).strip(),
-        wire.encode_message(Files("r", zlib.compress(b"not tar"), last=True)).strip(),
+        wire.encode_message(Content("r", b"not zlib", compressed=True)).strip(),
+        wire.encode_message(Folder("r", "key", "t", entries="no entry")).strip(),
     ):
         client.channel.send(line + b"\n")
         client.hear(Refused, "r")

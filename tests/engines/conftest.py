@@ -51,7 +51,7 @@ for stat in /proc/[0-9]*/stat; do
   read -r state parent group session _ <<<"${line##*) }"
   [ "$session" = "$mine" ] || echo "process ${line%%)*})"
 done 2>/dev/null
-find /var/lab /tmp /var/tmp /dev/shm /shared 2>/dev/null | sed 's/^/file /'
+find /var/lab /tmp /var/tmp /dev/shm /shared -path /var/lab/kept -prune -o -print 2>/dev/null | sed 's/^/file /'
 cat /proc/net/tcp /proc/net/tcp6 | while read -r _ local _ state _; do [ "$state" = 0A ] && echo "port $local"; done
 """
 
@@ -285,7 +285,7 @@ def _traces_of_group(cluster: Cluster, node: Node) -> Traces:
     listening = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
     return Traces(
         frozenset(map(str, [agent, *processes.list_descendants(agent)])),
-        frozenset(str(path) for path in folder.rglob("*")),
+        frozenset(str(path) for path in folder.rglob("*") if (folder / "kept") not in path.parents),
         frozenset(local for _, local, _, state, *_ in listening if state == "0A" and local.startswith(address)),
     )
 

@@ -9,7 +9,6 @@ import stat
 import subprocess
 import tarfile
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,9 +22,11 @@ from lab.engine.archive import LIMIT_BYTES, pack_tar, unpack_tar
 from lab.errors import UsageError
 from lab.features.grade.keys import Grading
 from lab.features.grade.submissions import Submission, stage_submission
-from lab.run.ship import pack_folder
+from lab.node.contents import EXECUTABLE, FILE, read_entries
+from lab.run.snapshot import take_snapshot
 from lab.spec.scenario import Scenario
 from tests.golden import golden
+from tests.run.test_snapshot import made
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -458,14 +459,16 @@ def test_a_shipped_folder_has_plain_modes_and_no_link_that_leads_out(tmp_path: P
     (tmp_path / "out").symlink_to("/etc/shadow")
     os.mkfifo(tmp_path / "pipe")
 
-    parcel = pack_folder(tmp_path)
+    snapshot = take_snapshot(tmp_path)
 
-    with tarfile.open(fileobj=io.BytesIO(zlib.decompress(parcel.archive))) as tar:
-        shipped = {entry.name: (entry.mode, entry.isreg(), entry.uid) for entry in tar}
-    assert shipped == {
-        name: (0o755 if name == "set" else 0o644, True, 0) for name in ("set", "open", "closed", "group")
+    shipped = {path: entry.kind for path, entry in read_entries(snapshot.all_entries()).items()}
+    assert shipped == {name: EXECUTABLE if name == "set" else FILE for name in ("set", "open", "closed", "group")}
+    assert len(snapshot.left_out) == 2
+
+    there = made(snapshot, tmp_path / "there")
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in there.iterdir()} == {
+        name: 0o755 if name == "set" else 0o644 for name in shipped
     }
-    assert len(parcel.left_out) == 2
 
 
 def test_files_of_an_assignment_are_given_without_their_modes(tmp_path: Path) -> None:

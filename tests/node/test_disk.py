@@ -73,7 +73,7 @@ def test_a_file_with_nothing_in_it_takes_no_disk(disk_folder: Path, lose: Lose) 
 
 def test_what_was_there_before_and_what_others_write_is_nobodys_fault(disk_folder: Path, lose: Lose) -> None:
     write(disk_folder / "before", 4 * MIB)
-    while time.clock_gettime(disk._CLOCK_OF_FILES) <= (disk_folder / "before").stat().st_ctime:
+    while time.clock_gettime(disk.CLOCK_OF_FILES) <= (disk_folder / "before").stat().st_ctime:
         continue
     watched = watch(disk_folder, NOBODY)
     write(disk_folder / "meanwhile", 4 * MIB)

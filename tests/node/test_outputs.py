@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 
 from lab.node import outputs
+from lab.node.contents import ContentStore
+from lab.node.kept_folders import KeptFolder
 from lab.node.messages.agent import Finish, Made
 
 
@@ -18,8 +21,13 @@ def made_in(
     folder: Path, shipped: Iterable[str] = (), patterns: tuple[str, ...] | None = (), shared: str = "", limit: int = 99
 ) -> outputs.Outputs:
     """What a run made that was given these files, each of which is as it was unless it is missing here."""
-    newest = max((os.stat(folder / name).st_ctime_ns for name in shipped), default=0)
-    place: Any = SimpleNamespace(folder=str(folder), shipped=set(shipped), shipped_at=newest)
+    known = {name: os.stat(folder / name) for name in shipped}
+    kept = KeptFolder("", str(folder), ContentStore(tempfile.mkdtemp()), None)
+    kept._identities = {name: (one.st_ino, one.st_ctime_ns) for name, one in known.items()}
+    kept._folders = {os.path.dirname(name) for name in known} | {""}
+    place: Any = SimpleNamespace(
+        folder=str(folder), shipped=kept, began_ns=max((one.st_ctime_ns for one in known.values()), default=0)
+    )
     return outputs.Outputs(Finish("r", patterns, limit, shared), place, {os.getuid(): 3})
 
 

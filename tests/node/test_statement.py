@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from lab.node.messages import wire
 from lab.node.messages.agent import Claim, Config, Imported, Note, Raised
 from lab.node.noderun import NodeRun
 from lab.node.rank import note
+from lab.node.run_folders import open_kept_folders
 from lab.node.statement import DEEPEST, SOCKET_VARIABLE, problem_with, read_statement
 from lab.record.events import event_line, read_event
 from tests.golden import golden
@@ -72,7 +74,7 @@ class Agent:
         self.root = tempfile.mkdtemp(prefix="lab-", dir=SHORT)
         config = Config("node0", self.root, container=False, import_root="")
         client: Any = SimpleNamespace(send=self.sent.append, congested=False)
-        self.run = NodeRun(Claim("r", "me", 60.0, os.getuid(), os.getgid()), config, client)
+        self.run = NodeRun(Claim("r", "me", 60.0, os.getuid(), os.getgid()), config, client, open_kept_folders(config))
         self.worker, notes = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         notes.setblocking(False)
         self.run.workers.append(FakeWorker(notes))  # type: ignore[arg-type]
@@ -86,7 +88,7 @@ class Agent:
         self.run.workers[0].notes.close()
         self.run.workers.clear()
         self.run.clean()
-        os.rmdir(self.root)
+        shutil.rmtree(self.root)
 
 
 class FakeWorker:

@@ -53,7 +53,7 @@ from lab.run.agent_channels import AgentChannels
 from lab.run.collect import EXCHANGES, Observer, clock_of
 from lab.run.drive import Driver
 from lab.run.options import Job, RunOptions, Stdin
-from lab.run.ship import pack_folder
+from lab.run.snapshot import take_snapshot
 from lab.spec.load import scenario_from_script
 from lab.spec.scenario import Tracing
 from tests.fake_engine import ANY_RANK, END, FakeAgent, FakeEngine, exits, notes, prints
@@ -78,7 +78,7 @@ class Driven:
             self.cluster,
             PlanOptions(nproc_per_node=processes, timeout_s=timeout_s),
         )
-        self.archive = pack_folder(script.parent).archive
+        self.snapshot = take_snapshot(script.parent)
         self.writer.describe("", script, self.plan.to_json())
         self.record = Record(path=self.writer.path)
 
@@ -89,7 +89,7 @@ class Driven:
     ) -> RunFacts:
         self.channels = self.engine.connect(self.cluster, self.cluster.nodes)
         job = Job(self.plan, self.cluster, self.engine, self.writer, observer or Observer(), RunOptions())
-        self.driver = Driver(job, self.channels, stdin or Stdin(), self.archive)
+        self.driver = Driver(job, self.channels, stdin or Stdin(), self.snapshot)
         try:
             facts = self.driver.drive()
         finally:
@@ -122,7 +122,7 @@ def test_every_node_is_claimed_given_the_files_prepared_let_go_and_released(driv
     facts = driven.drive()
     assert [rank.code for rank in facts.ranks] == [0, 0, 0]
     for node in ("node0", "node1", "node2"):
-        assert operations(driven, node) == ["claim", "files", "prepare", "go", "finish"]
+        assert operations(driven, node) == ["claim", "content", "folder", "prepare", "go", "finish"]
 
 
 def test_agents_are_told_what_to_record_and_it_arrives_in_the_record(drive):
@@ -207,7 +207,7 @@ def test_workers_are_told_what_they_read_and_the_lab_what_becomes_of_it(drive):
         for worker in heard.workers
     ]
     assert [(worker.stdin, worker.env.get("TERM")) for worker in workers] == [(ANOTHERS, None), (OWN, "vt100")]
-    assert operations(driven, "node1") == ["claim", "files", "prepare", "go", "input", "finish"]
+    assert operations(driven, "node1") == ["claim", "content", "folder", "prepare", "go", "input", "finish"]
     assert sorted(typed.heard[:-2], key=str) == [Exited, Exited, InputDelivered]
     assert typed.heard[-2:] == ["end", "end"]
 
@@ -231,7 +231,7 @@ def test_the_record_tells_how_far_the_clock_of_each_node_is_off(drive, monkeypat
         assert 0 < clock.error_s < 1
         assert abs(clock.offset_s - 100) <= clock.error_s + 1e-6
         assert abs(clock.monotonic_s - 100 - time.monotonic()) < 60
-    assert operations(driven, "node0") == ["claim", "files", "prepare", "go", "finish"]
+    assert operations(driven, "node0") == ["claim", "content", "folder", "prepare", "go", "finish"]
     assert operations(driven, "node1").count("asktime") in (EXCHANGES, 2 * EXCHANGES)
 
 
@@ -243,7 +243,7 @@ def test_a_node_of_the_same_kernel_has_the_same_clock():
 def test_only_the_first_node_hosts_the_store(drive):
     driven = drive(FakeEngine(), processes=2)
     driven.drive()
-    first, second = (driven.engine.agents[name].heard[2] for name in ("node0", "node1"))
+    first, second = (driven.engine.agents[name].heard[3] for name in ("node0", "node1"))
     assert first.store == Store("node0", MASTER_PORT, 4)
     assert second.store is None
     assert [worker.rank for worker in second.workers] == [2, 3]
@@ -399,7 +399,7 @@ def test_an_agent_that_refuses_ends_the_run_before_it_begins(drive):
 
 def test_an_agent_that_somebody_else_has_is_an_error_that_says_who(drive):
     busy = Busy("", "theirs", "eve@there", 12.0)
-    driven = drive(FakeEngine(answers={"node1": {"claim": [busy], "files": [], "prepare": []}}))
+    driven = drive(FakeEngine(answers={"node1": {"claim": [busy], "content": [], "folder": [], "prepare": []}}))
     with pytest.raises(ClusterBusy, match=golden(1)):
         driven.drive()
     assert operations(driven)[-1] == "finish"

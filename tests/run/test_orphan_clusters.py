@@ -24,7 +24,7 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def engine_with(idle_s: float, *, run: str | None = "20261122-one", state: str = "running") -> FakeEngine:
     """One cluster of two nodes whose agents have not heard of a run for so long."""
-    ready = {"hello": [Ready("", "2", idle_s=idle_s)]}
+    ready = {"hello": [Ready("", "2.13", idle_s=idle_s)]}
     engine = FakeEngine(answers={"node0": ready, "node1": ready})
     info = engine.create("c", Shape(nodes=2), run=run, announce=lambda _: None)
     engine.clusters["c"] = replace(info, nodes=tuple(replace(node, state=state) for node in info.nodes))

@@ -123,7 +123,7 @@ _READY_TIMEOUT_S = 180.0
 def create_cluster(
     connection: Connection, cluster: str, requests: Sequence[Request], announce: Announce
 ) -> Channel | None:
-    """Create network, volume, and containers, and wait until every agent has imported torch.
+    """Create network, volumes, and containers, and wait until every agent has imported torch.
 
     Returns:
         The channel to the first node that ended instead, or None if all are ready.
@@ -131,10 +131,13 @@ def create_cluster(
     Raises:
         LabError: a node did not start; what was created still exists.
     """
-    network, volume, *containers = (request.body for request in requests)
+    network, *others = (request.body for request in requests)
+    volumes = [body for body in others if "DriverOpts" in body]
+    containers = [body for body in others if "DriverOpts" not in body]
     asked = [body for body in containers if label.NODE in body["Labels"]]
     nodes = with_addresses(asked, make_network(connection, network, len(asked)))
-    connection.ask("POST", "/volumes/create", volume)
+    for volume in volumes:
+        connection.ask("POST", "/volumes/create", volume)
     starter = Starter(connection)
     for body in containers[len(nodes) :]:
         starter = find_hook("zygote").make_starter(connection, body, network["Name"], announce)

@@ -24,6 +24,8 @@ from lab.plan.cluster import Shape
 from lab.plan.limits import Capacity, Limits, Machine, NodeCost, limits_for
 
 _AGENT_ROOT = "/var/lab"
+_STORE = "/var/lab-contents"
+"""The volume of the contents that the agents of a cluster share."""
 _SHM_BYTES = 1 << 30
 _CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_ADMIN", "SETGID", "SETPCAP", "SETUID")
 _IN_MEMORY = {
@@ -86,6 +88,7 @@ def requests_for(
     return [
         Request(what=f"network {network}", body=network_body),
         Request(what=f"volume {volume}", body={"Name": volume, "Labels": labels, "DriverOpts": driver}),
+        Request(what=f"volume {network}-store", body={"Name": f"{network}-store", "Labels": labels, "DriverOpts": {}}),
         *(Request(what=f"container {network}-{node['Hostname']}", body=node) for node in nodes),
     ]
 
@@ -104,6 +107,7 @@ def _container(
         "root": _AGENT_ROOT,
         "container": True,
         "import_root": boot.IMPORT_ROOT,
+        "store": _STORE,
         "kept": [SHARED, *(f"{DATA}/{name}" for name in shape.data), *(volume.target for volume in shape.volumes)],
         "disk_bytes": None if shape.strict else limits.disk_bytes,
         "strict": shape.strict,
@@ -125,6 +129,7 @@ def _container(
         "HostConfig": {
             "Binds": [
                 f"{network}-shared:{SHARED}",
+                f"{network}-store:{_STORE}",
                 *(f"{v.source}:{v.target}{':ro' if v.read_only else ''}" for v in shape.volumes),
             ],
             "Mounts": [

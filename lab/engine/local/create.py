@@ -105,6 +105,7 @@ def requests_for(
             "memory_bytes": shape.memory_bytes,
             "disk_bytes": shape.disk_bytes,
             "shared": str(folder / "shared"),
+            "store": str(folder / "contents"),
             "packages": packages,
         }
         for node in (f"node{node_rank}" for node_rank in range(shape.nodes))

@@ -42,6 +42,8 @@ class Config(NamedTuple):
     """Whether its image is not the lab's own."""
     shared: str = ""
     """The folder that all nodes share."""
+    store: str = ""
+    """Folder of the contents that it receives, which the nodes of a machine share; empty: below its own folder."""
     kept: tuple[str, ...] = ()
     """Folders of a container whose files stay after a run: the shared folder and mounted ones."""
     peers: tuple[str, ...] = ()
@@ -550,7 +552,8 @@ class Follow(OfRun):
     """Whether each worker is held before each recorded call."""
 
 
-PROTOCOL = 13
+PROTOCOL = 14
+"""Version of these messages. A client and an agent of different versions stop at once, with an error."""
 LACKS = "needs"
 OLDEST_TORCH = "2.4"
 """Oldest supported version, as in pyproject.toml."""
@@ -560,9 +563,6 @@ def is_older(torch: str, least: str) -> bool:
     """Return whether a version of torch, such as `2.9.1+cpu`, is older than one such as `2.10`."""
     one, other = ([int(number) for number in re.findall("[0-9]+", text)[:2]] for text in (torch, least))
     return one < other
-
-
-"""Version of these messages. A client and an agent of different versions stop at once, with an error."""
 
 
 # -- from the lab to an agent
@@ -598,13 +598,32 @@ class Claim(OfRun):
     version: int = PROTOCOL
 
 
-class Files(OfRun):
-    """A piece of the compressed tar of the scenario's folder."""
+class Folder(OfRun):
+    """Describe the script's folder: all of it, or what changed since a state that the node may know."""
+
+    key: str
+    """Identifies the folder on this machine."""
+    token: str
+    """Identifies its state."""
+    base: str = ""
+    """The state that the changes apply to; empty: `entries` are the whole folder."""
+    entries: str = ""
+    """See `lab.node.contents.write_entries`."""
+    removed: tuple[str, ...] = ()
+    """Paths that are in the base and not in the folder."""
+    for_check: bool = False
+    """Whether only the scenario's check sees the folder, and its contents are not kept."""
+
+
+class Content(OfRun):
+    """A part of a stream of contents, see `lab.node.contents.Receiver`."""
 
     data: bytes
-    last: bool
+    compressed: bool = False
+    last: bool = False
+    """Whether the node has to look again for what it lacked."""
     for_check: bool = False
-    """Whether it is part of the separate archive for the scenario's check; ranks never see that."""
+    """Whether it belongs to the folder of the check."""
 
 
 class Prepare(OfRun):
@@ -676,6 +695,10 @@ class Ready(Message):
     version: int = PROTOCOL
     idle_s: float = 0.0
     """Seconds since the last message about a run, or since the start; 0 during a run."""
+    store: str = ""
+    """The same for nodes that share the contents that they receive."""
+    stored_bytes: int = 0
+    """Size of these contents."""
 
 
 class Claimed(OfRun):
@@ -702,6 +725,17 @@ class Refused(OfRun):
     """Kind of that message; `node` if the node cannot take part in any run, `run` if the agent ended the whole run,
     `LACKS` if the node lacks what the run needs."""
     reason: str
+
+
+class Lacks(OfRun):
+    """The node cannot make the script's folder yet; without digests and `everything`: it can now."""
+
+    store: str
+    """The same for nodes that share the contents that they receive."""
+    digests: tuple[str, ...] = ()
+    """Contents that are missing."""
+    everything: bool = False
+    """Whether it does not know the base of the changes."""
 
 
 class Prepared(OfRun):

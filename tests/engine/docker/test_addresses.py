@@ -28,7 +28,7 @@ def test_more_nodes_than_the_engines_networks_have_addresses_for_are_refused() -
 
 def test_each_node_knows_the_names_of_all_and_the_range_of_their_addresses() -> None:
     requests = requests_for("c", Shape(nodes=3, strict=True), owner="me@here", run=None)
-    nodes = with_addresses([request.body for request in requests[2:]], small_subnet(WHOLE, 3))
+    nodes = with_addresses([request.body for request in requests[3:]], small_subnet(WHOLE, 3))
 
     assert [node["NetworkingConfig"]["EndpointsConfig"]["lab-c"]["IPAMConfig"]["IPv4Address"] for node in nodes] == [
         "172.19.0.2",

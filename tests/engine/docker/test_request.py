@@ -28,6 +28,7 @@ def test_a_cluster_is_a_network_a_volume_and_a_container_a_node_in_this_order():
     assert [request.what for request in requests] == [
         "network lab-c",
         "volume lab-c-shared",
+        "volume lab-c-store",
         "container lab-c-node0",
         "container lab-c-node1",
     ]
@@ -39,12 +40,12 @@ def test_everything_carries_the_labels_by_which_it_is_found_and_removed():
     for body in bodies(run="20200101-x"):
         assert body["Labels"].items() >= common.items()
         assert Shape.from_json(body["Labels"]["lab.cluster.shape"]) == SHAPE
-    assert [body["Labels"].get("lab.cluster.node") for body in bodies()] == [None, None, "node0", "node1"]
+    assert [body["Labels"].get("lab.cluster.node") for body in bodies()] == [None, None, None, "node0", "node1"]
     assert not any("lab.cluster.run" in body["Labels"] for body in bodies())
 
 
 def test_a_node_is_known_to_the_others_by_its_name():
-    network, volume, *nodes = bodies()
+    network, volume, _, *nodes = bodies()
     for rank, node in enumerate(nodes):
         assert node["Hostname"] == f"node{rank}"
         assert node["NetworkingConfig"] == {"EndpointsConfig": {network["Name"]: {"Aliases": [f"node{rank}"]}}}
@@ -54,7 +55,7 @@ def test_a_node_is_known_to_the_others_by_its_name():
 
 
 def test_a_container_has_no_capability_beyond_those_that_the_agent_needs_and_can_gain_none():
-    host = bodies()[2]["HostConfig"]
+    host = bodies()[3]["HostConfig"]
     assert host["CapDrop"] == ["ALL"]
     assert not {"SYS_ADMIN", "SYS_PTRACE", "NET_RAW", "SYS_MODULE"} & set(host["CapAdd"])
     assert host["SecurityOpt"] == ["no-new-privileges"]
@@ -63,7 +64,7 @@ def test_a_container_has_no_capability_beyond_those_that_the_agent_needs_and_can
 
 
 def test_standard_input_stays_open_when_the_first_client_goes():
-    node = bodies()[2]
+    node = bodies()[3]
     assert (node["OpenStdin"], node["StdinOnce"]) == (True, False)
 
 
@@ -77,20 +78,20 @@ def test_standard_input_stays_open_when_the_first_client_goes():
     ],
 )
 def test_a_limit_stands_in_the_request_only_where_it_was_asked_for(asked: dict, host: dict):
-    assert bodies(replace(SHAPE, **asked))[2]["HostConfig"].items() >= host.items()
+    assert bodies(replace(SHAPE, **asked))[3]["HostConfig"].items() >= host.items()
     assert not {"Memory", "MemorySwap", "PidsLimit", "NanoCpus", "DeviceRequests", "ReadonlyRootfs"} & set(
-        bodies()[2]["HostConfig"]
+        bodies()[3]["HostConfig"]
     )
 
 
 def test_each_node_has_gpus_of_its_own():
-    requests = [body["HostConfig"]["DeviceRequests"][0] for body in bodies(replace(SHAPE, gpus=2))[2:]]
+    requests = [body["HostConfig"]["DeviceRequests"][0] for body in bodies(replace(SHAPE, gpus=2))[3:]]
     assert [request["DeviceIDs"] for request in requests][:2] == [["0", "1"], ["2", "3"]]
 
 
 def test_limits_that_nobody_asked_for_are_parts_of_the_machine_and_stand_in_a_label():
     machine = Machine(cores=2, memory_bytes=10 * 2**30, free_disk_bytes=40 * 2**30)
-    node = bodies(machine=machine)[2]
+    node = bodies(machine=machine)[3]
     assert node["HostConfig"].items() >= {"Memory": 2**32, "MemorySwap": 2**32, "PidsLimit": 1024}.items()
     limits = Limits(memory_bytes=2**32, processes=1024, disk_bytes=10 * 2**30)
     assert Limits.from_json(node["Labels"]["lab.cluster.limits"]) == limits
@@ -98,7 +99,7 @@ def test_limits_that_nobody_asked_for_are_parts_of_the_machine_and_stand_in_a_la
 
 
 def test_a_strict_cluster_has_no_way_out_and_nothing_to_write_on():
-    network, volume, node, _ = bodies(replace(SHAPE, strict=True), machine=Machine(cores=1, memory_bytes=2**32))
+    network, volume, _, node, _ = bodies(replace(SHAPE, strict=True), machine=Machine(cores=1, memory_bytes=2**32))
     assert network["Internal"] is True
     assert network["Options"]
     assert volume["DriverOpts"]["type"] == "tmpfs"
@@ -111,17 +112,17 @@ def test_a_strict_cluster_has_no_way_out_and_nothing_to_write_on():
 
 def test_image_environment_and_folders_are_those_of_the_shape():
     folders = (Volume(source=Path("/a"), target="/b"), Volume(source=Path("/c"), target="/d", read_only=True))
-    node = bodies(replace(SHAPE, image="mine:1", env={"A": "1", "B": "x=y"}, volumes=folders))[3]
+    node = bodies(replace(SHAPE, image="mine:1", env={"A": "1", "B": "x=y"}, volumes=folders))[4]
     assert (node["Image"], node["Env"]) == ("mine:1", ["A=1", "B=x=y"])
-    assert node["HostConfig"]["Binds"] == ["lab-c-shared:/shared", "/a:/b", "/c:/d:ro"]
-    assert bodies()[2]["Image"] == DEFAULT_IMAGE
+    assert node["HostConfig"]["Binds"] == ["lab-c-shared:/shared", "lab-c-store:/var/lab-contents", "/a:/b", "/c:/d:ro"]
+    assert bodies()[3]["Image"] == DEFAULT_IMAGE
 
 
 def test_what_lists_of_processes_show_of_a_node_is_not_the_source_of_its_agent():
-    node = bodies()[2]
+    node = bodies()[3]
     shown = " ".join((*node["Entrypoint"], *node["Cmd"]))
     assert "tarfile" not in shown
-    assert len(shown) < 600
+    assert len(shown) < 650
 
 
 def test_data_is_mounted_read_only_below_one_folder_and_stays_after_a_run():
@@ -174,7 +175,7 @@ def test_who_does_not_want_a_zygote_gets_none(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.features
 def test_a_zygote_has_no_way_to_a_node_but_those_that_it_enters(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LAB_DOCKER_ZYGOTE", "always")
-    _, _, node, _, zygote = bodies(replace(SHAPE, env={"A": "1"}))
+    *_, node, _, zygote = bodies(replace(SHAPE, env={"A": "1"}))
     host = zygote["HostConfig"]
     assert (host["NetworkMode"], host["IpcMode"], host["PidMode"]) == ("none", "private", "host")
     assert "Privileged" not in host

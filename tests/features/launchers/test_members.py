@@ -15,6 +15,7 @@ from lab.run.collect import Observer
 from lab.run.drive import Driver
 from lab.run.lock import nodes_lock
 from lab.run.options import Job, RunOptions, Stdin
+from lab.run.snapshot import Snapshot
 from lab.spec.launching import LAB, Launching
 from lab.spec.load import scenario_from_script
 from tests.fake_engine import FakeEngine
@@ -32,14 +33,14 @@ class Run:
         plan = make_plan(scenario, "r", cluster, PlanOptions())
         channels = self.engine.connect(cluster, cluster.nodes)
         job = Job(plan, cluster, self.engine, RecordWriter(folder / "runs", "s"), Observer(), RunOptions())
-        self.driver = Driver(job, channels, Stdin(), b"x")
+        self.driver = Driver(job, channels, Stdin(), Snapshot(key="/s", token="t"))
         self.driver.collector.finished.add("node2")
 
     @property
     def begun(self) -> list[str]:
         """The nodes that were taken in, if their agents were asked for all that the others were."""
         operations = {name: agent.operations for name, agent in self.engine.agents.items() if agent.operations}
-        assert all(asked == ["claim", "files", "prepare", "go"] for asked in operations.values())
+        assert all(asked == ["claim", "content", "folder", "prepare", "go"] for asked in operations.values())
         return [*operations]
 
     def lose(self, *names: str) -> None:

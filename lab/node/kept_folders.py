@@ -1,0 +1,282 @@
+"""The folders of scripts in a node: kept from one run to the next, so that a run writes only what changed.
+
+A script may do anything with its folder. After the run, every entry is compared with what the agent wrote: a file is
+unchanged if its inode number and its time of status change are, which only the kernel sets. Everything else is removed
+or written again from the contents that the node has. The file system has to update that time for each write, also
+through a mapping, which file systems in memory do not: there, the agent writes the folder of each run again.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+from .contents import EXECUTABLE, LINK, ContentStore, Entry
+from .files import remove_tree
+from .processes import read_words
+from .users import User
+
+_MOST_KEPT = 4
+_MOST_EXTRA = 100_000
+"""With more new entries than this, the whole folder is removed."""
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+CLOCK_OF_FILES = 5
+"""CLOCK_REALTIME_COARSE: what file systems take times from."""
+_TICK_S = 0.001
+_IN_MEMORY = ("tmpfs", "ramfs")
+
+
+class Difference(NamedTuple):
+    """An entry that a run made or changed."""
+
+    path: str
+    """Below the folder."""
+    facts: os.stat_result
+
+
+class KeptFolder:
+    """The folder of a script in a node.
+
+    Args:
+        key: identifies the folder on the machine that sends it.
+        top: where it is.
+        store: has the contents of its files.
+        owner: the owner of everything in it; None: the user of this process.
+    """
+
+    def __init__(self, key: str, top: str, store: ContentStore, owner: User | None) -> None:
+        self.key = key
+        self.top = top
+        self.owner = owner
+        self.token = ""
+        """Identifies its state on the machine that sends it; empty: unknown."""
+        self.entries: Mapping[str, Entry] = {}
+        self._store = store
+        self._identities: dict[str, tuple[int, int]] = {}
+        """By path of each entry that was written: inode number and time of status change in nanoseconds."""
+        self._folders: set[str] = {""}
+        """Paths of all folders."""
+        self._differences: list[Difference] | None = None
+        self._lost: set[str] = set()
+        """Written paths that are missing or changed."""
+        self._is_lost = False
+        """Whether it cannot be restored."""
+        self._written = 0.0
+        """Time of the last written entry by the clock of files."""
+
+    # -- before a run
+
+    def lacking(self, entries: Mapping[str, Entry]) -> list[str]:
+        """Return the digests of those contents that the store does not have."""
+        known = self.entries
+        digests = {entry.digest for path, entry in entries.items() if known.get(path) != entry}
+        return sorted(digest for digest in digests if not self._store.has(digest))
+
+    def become(self, entries: Mapping[str, Entry]) -> None:
+        """Write what changed; the store has all contents.
+
+        Raises:
+            OSError: something cannot be written.
+        """
+        before, self.token = self.entries, ""
+        changed = [path for path, entry in entries.items() if before.get(path) != entry]
+        gone = [path for path in before if path not in entries]
+        for path in (*gone, *changed):
+            if self._identities.pop(path, None):
+                os.unlink(f"{self.top}/{path}")
+        for path in gone:
+            self._remove_empty(os.path.dirname(path))
+        self.entries = entries
+        self._write(changed)
+
+    def _write(self, paths: Collection[str]) -> None:
+        mask = os.umask(0o002 if self.owner else 0o022)
+        try:
+            for path in paths:
+                self._make_folders(os.path.dirname(path))
+                self._write_entry(path, self.entries[path])
+        finally:
+            os.umask(mask)
+        if paths:
+            self._written = time.clock_gettime(CLOCK_OF_FILES)
+
+    def _write_entry(self, path: str, entry: Entry) -> None:
+        target = f"{self.top}/{path}"
+        if entry.kind == LINK:
+            os.symlink(self._store.read(entry.digest), os.fsencode(target))
+            if self.owner:
+                os.lchown(target, *self.owner)
+            facts = os.lstat(target)
+        else:
+            file = os.open(target, _NEW, 0o777 if entry.kind == EXECUTABLE else 0o666)
+            try:
+                self._store.copy(entry.digest, file)
+                if self.owner:
+                    os.fchown(file, *self.owner)
+                os.utime(file, (entry.mtime, entry.mtime))
+                facts = os.fstat(file)
+            finally:
+                os.close(file)
+        self._identities[path] = facts.st_ino, facts.st_ctime_ns
+
+    def _make_folders(self, path: str) -> None:
+        if path in self._folders:
+            return
+        self._make_folders(os.path.dirname(path))
+        os.mkdir(f"{self.top}/{path}")
+        self._own_folder(path)
+        self._folders.add(path)
+
+    def _own_folder(self, path: str) -> None:
+        folder = f"{self.top}/{path}"
+        if self.owner:
+            os.chown(folder, *self.owner)
+        os.chmod(folder, self._folder_mode)  # if a script set special bits, chown has removed them
+
+    @property
+    def _folder_mode(self) -> int:
+        return 0o775 if self.owner else 0o755
+
+    def _remove_empty(self, path: str) -> None:
+        """Remove folders that are empty now, upwards."""
+        while path:
+            try:
+                os.rmdir(f"{self.top}/{path}")
+            except OSError:  # something is in it, or it is gone already
+                if path in self._folders and os.path.isdir(f"{self.top}/{path}"):
+                    return
+            self._folders.discard(path)
+            path = os.path.dirname(path)
+
+    def await_tick(self) -> None:
+        """Wait until a write would give a file another time than the last one that was written here."""
+        while time.clock_gettime(CLOCK_OF_FILES) <= self._written:
+            time.sleep(_TICK_S)
+
+    # -- after a run, which has no process any more
+
+    def differences(self) -> list[Difference]:
+        """Return every entry that the run made or changed, without those below new folders."""
+        if self._differences is None:
+            self._differences = []
+            try:
+                self._compare(self._differences)
+            except OSError:
+                self._is_lost = True
+        return self._differences
+
+    def _compare(self, differences: list[Difference]) -> None:
+        identities, folders, missing = self._identities, self._folders, set(self._identities)
+        waiting = [""]
+        facts = os.lstat(self.top)
+        if not stat.S_ISDIR(facts.st_mode):
+            raise NotADirectoryError
+        seen = {""}
+        for folder in waiting:
+            prefix = f"{folder}/" if folder else ""
+            with os.scandir(f"{self.top}/{folder}") as entries:
+                for entry in entries:
+                    path = prefix + entry.name
+                    facts = entry.stat(follow_symlinks=False)
+                    identity = identities.get(path)
+                    if identity is not None and identity == (facts.st_ino, facts.st_ctime_ns):
+                        missing.discard(path)
+                    elif path in folders and stat.S_ISDIR(facts.st_mode) and self._restore_folder(path, facts):
+                        waiting.append(path)
+                        seen.add(path)
+                    else:
+                        differences.append(Difference(path, facts))
+                        if len(differences) > _MOST_EXTRA:
+                            self._is_lost = True
+                            return
+        self._lost = missing
+        self._folders = seen
+
+    def _restore_folder(self, path: str, facts: os.stat_result) -> bool:
+        """Restore the owner and the permissions of a folder; return whether it can be entered."""
+        wrong_owner = self.owner is not None and (facts.st_uid, facts.st_gid) != self.owner
+        if wrong_owner or stat.S_IMODE(facts.st_mode) != self._folder_mode:
+            self._own_folder(path)
+        with suppress(OSError):  # a file system without attributes
+            for name in os.listxattr(f"{self.top}/{path}", follow_symlinks=False):
+                os.removexattr(f"{self.top}/{path}", name, follow_symlinks=False)
+        return True
+
+    def restore(self) -> bool:
+        """Make the folder as it was before the run; return whether it is."""
+        differences = self.differences()
+        if self._is_lost:
+            return False
+        try:
+            for one in differences:
+                if not remove_tree(f"{self.top}/{one.path}"):
+                    return False
+            for path in self._lost:
+                del self._identities[path]
+            if any(not self._store.has(self.entries[path].digest) for path in self._lost):
+                return False
+            self._restore_folder("", os.lstat(self.top))
+            self._write(self._lost)
+        except OSError:
+            return False
+        self._differences, self._lost = None, set()
+        return True
+
+
+class KeptFolders:
+    """The folders of the last scripts of a node, which no script can reach while it does not run there.
+
+    Args:
+        folder: where they are between runs.
+        store: has the contents of their files.
+    """
+
+    def __init__(self, folder: str, store: ContentStore) -> None:
+        self.store = store
+        self._folder = folder
+        os.makedirs(folder, 0o700, exist_ok=True)
+        os.chmod(folder, 0o700)
+        self._can_keep = _file_system_of(folder) not in _IN_MEMORY
+        self._kept: dict[str, KeptFolder] = {}
+        """By key, the last used one last."""
+
+    def take(self, key: str, top: str, owner: User | None) -> KeptFolder:
+        """Move the folder with this key to a path, where an empty folder is, or begin a new one there."""
+        kept = self._kept.pop(key, None)
+        if kept is not None and kept.owner == owner:
+            os.rmdir(top)
+            os.rename(kept.top, top)
+            kept.top = top
+            return kept
+        if kept is not None:
+            remove_tree(kept.top)
+        return KeptFolder(key, top, self.store, owner)
+
+    def put_back(self, folder: KeptFolder) -> None:
+        """Keep a folder after a run if it can be restored; otherwise leave it where it is."""
+        if not (self._can_keep and folder.token and folder.restore()):
+            return
+        while len(self._kept) >= _MOST_KEPT:
+            remove_tree(self._kept.pop(next(iter(self._kept))).top)
+        away = f"{self._folder}/{os.urandom(8).hex()}"
+        os.rename(folder.top, away)
+        folder.top, self._kept[folder.key] = away, folder
+
+    def shrink(self) -> None:
+        """Reduce the store to its limit."""
+        self.store.shrink({entry.digest for kept in self._kept.values() for entry in kept.entries.values()})
+
+
+def _file_system_of(folder: str) -> str:
+    """Return the kind of the file system that a folder is on; empty if unknown."""
+    device = os.stat(folder).st_dev
+    name = f"{os.major(device)}:{os.minor(device)}"
+    return next((_kind_of(words) for words in read_words("/proc/self/mountinfo") if words[2:3] == [name]), "")
+
+
+def _kind_of(words: list[str]) -> str:
+    return words[words.index("-") + 1] if "-" in words[:-1] else ""
