@@ -149,6 +149,8 @@ class Parser(argparse.ArgumentParser):
         hint = f"did you mean {close}?" if close else f"see `{self.prog} --help`"
         if any(map(is_unit, unknown)):
             hint = "write a quantity without a space, such as 5m or 1GiB"
+        elif option[:2] == "--" and "rest" in self._defaults and option[:3] != (close or "")[:3]:
+            hint = f"options of the script come after --: `-- {' '.join(unknown)}`"  # torchrun needs no --
         sys.stderr.write(f"{self.prog}: {message}\n  hint: {hint}\n")
         sys.exit(2)
 

@@ -138,7 +138,7 @@ def refuse_missing(wanted: int, nodes: int = 1) -> None:
         MachineLacks: it has fewer than the nodes need.
     """
     if why := explain_missing_gpus(wanted, nodes):
-        fewer = "use fewer nodes; " if nodes > 1 else ""
+        fewer = "use fewer nodes; " if wanted <= (devices_here() or 0) else ""
         raise MachineLacks(why, f"{fewer}`lab doctor --gpus {wanted}` shows what is missing")
 
 

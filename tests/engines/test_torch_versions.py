@@ -54,6 +54,14 @@ def test_what_the_torch_of_the_nodes_has_is_no_hindrance(lab: Lab, tmp_path: Pat
     assert lab("run", str(file), "--engine", "local", "--runs", str(tmp_path / "runs"))[0] == 0
 
 
+@pytest.mark.parametrize("recorder", ["off", "bogus"])
+def test_a_run_without_a_trace_says_so_and_claims_nothing_about_calls(recorder: str, lab: Lab, run: Run):
+    result = run("c10d_hooks.py", "counts_nothing", env={"LAB_RECORDER": recorder})
+    assert result.passed, result.reason
+    assert golden(1 if recorder == "off" else 2) in lab("show", str(result.path))[1]
+    assert golden(3) not in " ".join(lab("explain", str(result.path))[1].split())
+
+
 if not is_older(TORCH, "2.14"):
 
     @pytest.mark.parametrize("recorder", RECORDERS)

@@ -155,7 +155,8 @@ def explain_time(run: Explained) -> Iterator[Finding]:
         if run.ended_well and not evidence.untimed and (slow or evidence.trace.last >= _WORTH_SHARES_S):
             yield from find_shares(evidence)
             yield from find_critical_path(evidence)
-        yield account_for(evidence)
+        if evidence.steps or not any(rank.cut for rank in evidence.trace.ranks.values()):  # else calls are unknown
+            yield account_for(evidence)
 
 
 # -- the rank that the others waited for
