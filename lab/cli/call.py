@@ -163,9 +163,8 @@ class Parser(argparse.ArgumentParser):
     def knows(self, word: str) -> bool:
         """Return whether a word is a declared option or no option; false for `--help`, which needs all options."""
         option = word.split("=", maxsplit=1)[0]
-        return not option.startswith("-") or (
-            option in self._option_string_actions and not option.startswith(("-h", "--help"))
-        )
+        is_help = option.startswith(("-h", "--help"))
+        return not option.startswith("-") or (option in self._option_string_actions and not is_help)
 
     def expects_value(self, option: str) -> bool:
         """Return whether the word after an option, which can be abbreviated, is its value."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from lab.diagnosis import errors, wording
 from lab.diagnosis.ends import calls_at, common_progress, culprit_by, end_of, make_culprit, stood_of
@@ -44,8 +44,7 @@ def judge_failure(evidence: Evidence) -> Judgement:
     starter = min((one for one in facts.parents if one.failed), key=failed_at, default=None)
     blame_starter = find_hook("blame_starter") if starter is not None else None
     if blame_starter and starter and (not failed or failed_at(starter) < failed_at(failed[0])):
-        judged: Judgement = blame_starter(evidence, starter)
-        return judged
+        return cast("Judgement", blame_starter(evidence, starter))
     victim = failed[0]
     if (different := _different_call(evidence, failed, own)) is not None:
         return different

@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from lab import DISTRIBUTION
 from lab.errors import MachineLacks
@@ -151,5 +151,4 @@ def gpu_checks(wanted: Wanted, connection: Any = None, image: str = "") -> list[
         image: of the nodes.
     """
     gpu = find_hook("gpu_checks") if wanted.gpus or wanted.gpu_test else None
-    checks: list[Check] = gpu(wanted, connection, image) if gpu else []
-    return checks
+    return cast("list[Check]", gpu(wanted, connection, image) if gpu else [])

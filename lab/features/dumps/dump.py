@@ -317,9 +317,8 @@ class Dumps:
                 self.problems.append(f"{_shown(name)} {error}")
                 continue
             if dumps[rank].damaged:
-                self.problems.append(
-                    f"{_shown(name)}: {format_count(dumps[rank].damaged, 'call')} of it cannot be read"
-                )
+                damaged = format_count(dumps[rank].damaged, "call")
+                self.problems.append(f"{_shown(name)}: {damaged} of it cannot be read")
         return dumps
 
     def _find_files(self, folder: Path) -> dict[str, int]:

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import accumulate, chain, groupby, pairwise
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -96,9 +95,8 @@ class Calls:
             what = f"all but the latest {format_count(max(map(len, latest.values())), 'call')} of each rank"
             problems.append(f"left out: {what}, {older:,} in all; `lab import --large` keeps more")
         if len(groups) > len(self.groups):
-            problems.append(
-                f"left out: {format_count(len(groups) - len(self.groups), 'group')} without a recorded call"
-            )
+            empty = format_count(len(groups) - len(self.groups), "group")
+            problems.append(f"left out: {empty} without a recorded call")
         if not self.messages:
             problems.append("the job sent messages between two ranks, but these dumps do not contain them")
         if missing:
@@ -148,9 +146,8 @@ def _merge(entries: Iterable[Entry]) -> list[Entry]:
         if not any(entry.message for entry in inner):
             op = inner[0].op
             coalesced = op if op.endswith(_COALESCED) else f"{op}_{_COALESCED}"
-            inputs, outputs = (
-                tuple(chain.from_iterable(map(attrgetter(side), inner))) for side in ("inputs", "outputs")
-            )
+            inputs = tuple(chain.from_iterable(call.inputs for call in inner))
+            outputs = tuple(chain.from_iterable(call.outputs for call in inner))
             inner = [replace(inner[0], op=coalesced if coalesced in OPERATIONS else op, inputs=inputs, outputs=outputs)]
         merged += inner
     return merged

@@ -136,10 +136,8 @@ class Account(Finding):
         if self.longest_s:
             late = f", {format_duration(self.late_s)} of it until rank {self.late_rank} entered" if self.late_s else ""
             return head, f"The longest was {what}: {format_duration(self.longest_s)}{late}."
-        return (
-            head,
-            f"The largest was {what}: {format_bytes(self.largest_bytes)} a rank." if self.largest_bytes else "",
-        )
+        largest = f"The largest was {what}: {format_bytes(self.largest_bytes)} a rank." if self.largest_bytes else ""
+        return head, largest
 
 
 _WORTH_SHARES_S = 0.2
