@@ -47,6 +47,9 @@ def draw(result: Result) -> str:
     return svg_of(picture_of(step, result.expectations, len(result.ranks), unrecorded), standalone=True)
 
 
+_NO_GPU = "the machine that drew the pictures has no GPU"
+
+
 def has_picture(text: str) -> bool:
     """Whether a file of `KEPT` holds a picture."""
     return text.startswith("<")
@@ -74,7 +77,7 @@ def main() -> None:
                     try:
                         picture = draw(cluster.run(scenario, runs=runs))
                     except LabError as error:
-                        picture = error.message
+                        picture = _NO_GPU if scenario.resources.gpus else error.message
                     if not has_picture(picture):
                         print(f"{path.stem} ({engine}): {picture}", file=sys.stderr)
                     picture_file(path, scenario).write_text(picture, encoding="utf-8")

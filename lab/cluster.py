@@ -27,7 +27,7 @@ from lab.run.collect import Observer
 from lab.run.lock import ClusterLock
 from lab.run.options import DryRun, RunOptions, plan_all
 from lab.spec.keys import checked_folders
-from lab.spec.load import read_requirements
+from lab.spec.load import open_scenario, read_requirements
 from lab.spec.reading import did_you_mean
 from lab.spec.scenario import Scenario
 
@@ -235,8 +235,6 @@ class Cluster:
             ClusterUnfit: the cluster is too small, busy, lost, or not as it was asked for.
             EngineUnavailable: the engine stopped answering before the run began.
         """
-        from lab.spec.load import open_scenario
-
         scenario = scenario if isinstance(scenario, Scenario) else open_scenario(Path(scenario))
         scenario = replace(scenario, args=(*scenario.args, *args))
         options = self.options_of(scenario, replace(options or RunOptions(), **fields))
@@ -283,9 +281,8 @@ class Cluster:
                     alone = self.options_of(scenario, alone)
                     if has_wishes(scenario):
                         shared = warm_cluster.cluster.shape if warm_cluster.cluster else None
-                        attempt = RunAttempt.make(
-                            scenario, partial(run_on_own_cluster, slot, scenario, alone, watcher, shared)
-                        )
+                        run = partial(run_on_own_cluster, slot, scenario, alone, watcher, shared)
+                        attempt = RunAttempt.make(scenario, run)
                     else:
                         attempt = warm_cluster.attempt(scenario, alone, watcher)
                     outcomes.append(attempt.error or attempt.result)

@@ -73,11 +73,11 @@ def _row(name: str, result: Result, folder: Path) -> str:
     dumps = write_dumps(Record(path=result.path or Path()), folder / "dumps" / name)
     says = join_words(wrong(torchfrtrace(dumps))) or "FULLY_MATCHED"
     again = import_dumps(Dumps(dumps), Path(name).name, folder / "imported").result()
-    return f"| `{name}` | {_told(result)} | {says} | {_told(again)} |"
+    return f"| `{name}` | {says} | {_told(again)} |"
 
 
 def _told(result: Result) -> str:
-    """What the run itself came to, before what its scenario expects of it."""
+    """What the lab says of a run, before what its scenario expects of it."""
     who = "nobody named" if result.culprit is None else result.culprit.who.removesuffix(" on ")
     what = f": {result.culprit.error}" if result.culprit is not None else ""
     reason = result.reason.partition("; ")[0] if result.culprit is None else ""
@@ -90,7 +90,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="dev/dumps", description=main.__doc__)
     parser.add_argument("--print", action="store_true", help="print the table, and leave the docs as they are")
     arguments = parser.parse_args()
-    rows = ["| lesson | the lab | torchfrtrace | the lab, of the dumps alone |", "|---|---|---|---|"]
+    rows = ["| lesson | torchfrtrace | the lab |", "|---|---|---|"]
     from lab.cluster import Cluster  # those who import this module want no cluster
 
     with tempfile.TemporaryDirectory() as folder, Cluster(nodes=4, engine="local", name="dev-dumps") as cluster:

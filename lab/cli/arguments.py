@@ -16,14 +16,13 @@ from lab.errors import LabError, UsageError
 from lab.record.layout import RUNS
 from lab.report.sanitize import sanitize_text
 from lab.report.style import Style, style_for
+from lab.spec.keys import Volume, checked_folders, parse_volume, variable_problem
 from lab.spec.kinds import parse_age, parse_duration, parse_size
 from lab.spec.scenario import MAX_TRACE_VALUES, Scenario, check_timeout
 from lab.words import clip_end
 
 if TYPE_CHECKING:
     from lab.record.read import Record
-    from lab.spec.keys import Volume
-
 T = TypeVar("T")
 
 
@@ -75,8 +74,6 @@ def positive_float(word: str) -> float:
 @_converter
 def volume_argument(word: str) -> Volume:
     """Parse a host folder and its path in nodes: `HOST:NODE[:ro]`."""
-    from lab.spec.keys import parse_volume  # few commands mount volumes
-
     try:
         return parse_volume(word, Path.cwd())
     except UsageError as error:
@@ -86,8 +83,6 @@ def volume_argument(word: str) -> Volume:
 @_converter
 def variable_argument(word: str) -> tuple[str, str]:
     """Parse an environment variable: `NAME=VALUE`."""
-    from lab.spec.keys import variable_problem
-
     name, equals, value = word.partition("=")
     if not equals:
         raise ValueError(f"found {word!r}; allowed: NAME=VALUE")
@@ -117,8 +112,6 @@ def scheduler_option(word: str) -> tuple[str, str]:
 @_converter
 def data_folder(word: str) -> tuple[str, Path]:
     """Parse a named folder of this machine: `NAME=FOLDER`."""
-    from lab.spec.keys import checked_folders
-
     name, equals, folder = word.partition("=")
     if not equals or not folder:
         raise ValueError(f"found {word!r}; allowed: NAME=FOLDER")

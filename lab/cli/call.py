@@ -149,6 +149,8 @@ class Parser(argparse.ArgumentParser):
         hint = f"did you mean {close}?" if close else f"see `{self.prog} --help`"
         if any(map(is_unit, unknown)):
             hint = "write a quantity without a space, such as 5m or 1GiB"
+        elif option[:2] == "--" and "rest" in self._defaults and option[:3] != (close or "")[:3]:
+            hint = f"options of the script come after --: `-- {' '.join(unknown)}`"  # torchrun needs no --
         sys.stderr.write(f"{self.prog}: {message}\n  hint: {hint}\n")
         sys.exit(2)
 
@@ -161,9 +163,8 @@ class Parser(argparse.ArgumentParser):
     def knows(self, word: str) -> bool:
         """Return whether a word is a declared option or no option; false for `--help`, which needs all options."""
         option = word.split("=", maxsplit=1)[0]
-        return not option.startswith("-") or (
-            option in self._option_string_actions and not option.startswith(("-h", "--help"))
-        )
+        is_help = option.startswith(("-h", "--help"))
+        return not option.startswith("-") or (option in self._option_string_actions and not is_help)
 
     def expects_value(self, option: str) -> bool:
         """Return whether the word after an option, which can be abbreviated, is its value."""

@@ -22,12 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_options(parser, "--engine", help="engine to check (default: what a run would use)")
     parser.add_argument("--image", help="image to check (default: the lab's own)")
     parser.add_argument("--gpus", type=shared.positive, default=0, help="GPUs that each node needs")
-    parser.add_argument(
-        "--gpu",
-        dest="gpu_test",
-        action="store_true",
-        help="test the GPUs of this machine step by step, up to an all_reduce over nccl",
-    )
+    about = "test the GPUs of this machine step by step, up to an all_reduce over nccl"
+    parser.add_argument("--gpu", dest="gpu_test", action="store_true", help=about)
     shared.add_options(parser, "--json")
 
 

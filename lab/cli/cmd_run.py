@@ -21,7 +21,7 @@ from lab.errors import EngineUnavailable, Interrupted, LabError, MachineLacks, U
 from lab.feature import find_hook
 from lab.report.live import LiveOutput
 from lab.report.style import style_for
-from lab.report.verdict import verdict_text, written_snapshots
+from lab.report.verdict import progress_line, summary_text, verdict_text, written_snapshots
 from lab.run.options import DryRun, RunOptions, plan_all
 from lab.spec.launching import launcher_names
 from lab.spec.scenario import Scenario
@@ -57,10 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
     if options.interactive is not None and (require_terminal := find_hook("require_terminal")):
         require_terminal()
     if is_batch and (options.stdin or options.interactive is not None):
-        raise UsageError(
-            f"{len(scenarios)} scenarios cannot share the terminal or standard input",
-            "name only the scenario that needs --interactive or --stdin",
-        )
+        hint = "name only the scenario that needs --interactive or --stdin"
+        raise UsageError(f"{len(scenarios)} scenarios cannot share the terminal or standard input", hint)
     live = LiveOutput(
         sys.stderr if arguments.json else sys.stdout,
         sys.stderr,
@@ -98,8 +96,6 @@ def read_arguments(arguments: argparse.Namespace) -> tuple[list[Scenario], RunOp
 def _run_all(
     cluster: Cluster, scenarios: list[Scenario], options: RunOptions, live: LiveOutput, arguments: argparse.Namespace
 ) -> int:
-    from lab.report.verdict import progress_line, summary_text
-
     style, began, numbers = style_for(sys.stdout), time.monotonic(), count(1)
 
     def ended(scenario: Scenario, outcome: Result | LabError) -> None:

@@ -46,6 +46,10 @@ def _render(record: Record, style: Style) -> str:
             parts += draw_pictures(record, trace, steps, style, parts[0].count("\n") + len(lines) + 4)
         listed = f"lab show {record.run} --steps, or --step N for a picture"
         lines.append(f"{format_count(len(steps), 'step')} recorded: {listed}")
+        cuts = dict.fromkeys(rank.cut for rank in trace.ranks.values() if rank.cut)
+        lines += [f"recording ended early: {why}" for why in cuts]
+    else:
+        lines.append("the run has no trace, so the calls of its ranks are unknown")
     return "\n\n".join([*parts, "\n".join(style.paint(line, "dim") for line in lines)])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from lab.diagnosis import errors, wording
 from lab.diagnosis.ends import calls_at, common_progress, culprit_by, end_of, make_culprit, stood_of
@@ -44,8 +44,7 @@ def judge_failure(evidence: Evidence) -> Judgement:
     starter = min((one for one in facts.parents if one.failed), key=failed_at, default=None)
     blame_starter = find_hook("blame_starter") if starter is not None else None
     if blame_starter and starter and (not failed or failed_at(starter) < failed_at(failed[0])):
-        judged: Judgement = blame_starter(evidence, starter)
-        return judged
+        return cast("Judgement", blame_starter(evidence, starter))
     victim = failed[0]
     if (different := _different_call(evidence, failed, own)) is not None:
         return different
@@ -130,7 +129,7 @@ def _blame_own(evidence: Evidence, own: Sequence[RankFacts]) -> Judgement:
     if not then and peer is not None and peer not in evidence.ranks:
         then = wording.no_such_rank(peer)
     before = None if then else differed_before(evidence, first.rank)
-    finding = replace(_failed(first, end), alike=_failed_alike(evidence, own, first))
+    finding = replace(_failed(first, end), alike=_failed_alike(evidence, first))
     judgement = _blame(first, finding, finding.name_alike() + then)
     others = [_failed(rank, end_of(evidence, rank, brief=True)) for rank in _independent(evidence, own)]
     reason = wording.own_reason(judgement.reason, before, others)
@@ -204,10 +203,10 @@ def _deeper(evidence: Evidence, own: Sequence[RankFacts]) -> Finding | None:
     return deeper[0] if deeper else None
 
 
-def _failed_alike(evidence: Evidence, own: Sequence[RankFacts], first: RankFacts) -> tuple[int, ...]:
+def _failed_alike(evidence: Evidence, first: RankFacts) -> tuple[int, ...]:
     """Return the other ranks that raised the same error at the same line."""
     raised = _raised_as(evidence, first)
-    same_error = (rank for rank in own if rank is not first and raised is not None and rank.error == first.error)
+    same_error = (rank for rank in evidence.facts.ranks if raised and rank is not first and rank.error == first.error)
     return tuple(rank.rank for rank in same_error if _raised_as(evidence, rank) == raised)
 
 
@@ -294,8 +293,7 @@ def _explain_first(evidence: Evidence, first: RankFacts) -> Finding | None:
     elif first.left:
         facts = replace(facts, code=first.code)
     elif first.failed:
-        own = [rank for rank in evidence.facts.ranks if rank.failed and not errors.lost_a_peer(rank)]
-        alike, end = _failed_alike(evidence, own, first), end_of(evidence, first, brief=True)
+        alike, end = _failed_alike(evidence, first), end_of(evidence, first, brief=True)
         facts = replace(facts, kind=FindingKind.FAILED, what="failed", end=end, alike=alike)
     elif location is not None:
         facts = replace(facts, what="strayed", location=location)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import median
 from typing import Any, Literal
 
@@ -72,9 +72,8 @@ def judge_hang(evidence: Evidence, after: str = "") -> Judgement:
 
 def find_progress(evidence: Evidence) -> wording.Progress | None:
     """Return how far the ranks got, if each of them completed one step after the other until the time was up."""
-    phases = (
-        (one.rank, one.end) for rank in evidence.trace.ranks.values() for one in rank.phases if one.name == "step"
-    )
+    all_phases = chain.from_iterable(rank.phases for rank in evidence.trace.ranks.values())
+    phases = ((phase.rank, phase.end) for phase in all_phases if phase.name == "step")
     calls = ((rank, one.end) for rank in evidence.ranks for one in evidence.calls(rank))
     kinds: list[tuple[Literal["step", "call"], Iterable[tuple[int, float | None]]]] = [
         ("step", phases),

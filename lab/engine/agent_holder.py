@@ -213,11 +213,9 @@ def _ask_holder(control: Path, node: Node) -> None:
             asking.sendall(f"{node.name}\n".encode())
             answer = asking.recv(1024).decode("utf-8", "replace").strip()
     except OSError as error:
-        raise ClusterError(
-            f"cannot start {node.name}: the parent process of the nodes of cluster {control.parent.name} "
-            f"does not answer ({error.strerror or error})",
-            "make the cluster again: `lab down`, then `lab up`",
-        ) from error
+        holder = f"the parent process of the nodes of cluster {control.parent.name}"
+        why = f"cannot start {node.name}: {holder} does not answer ({error.strerror or error})"
+        raise ClusterError(why, "make the cluster again: `lab down`, then `lab up`") from error
     if answer:
         raise ClusterError(f"cannot start {node.name}: {answer}", "see `lab status`")
 
@@ -318,10 +316,8 @@ class HolderEngine(Engine, PowerControl, PauseControl):
         with suppress(OSError, ValueError):
             return NodeState(running=False, exit_code=int(Path(ended_file(node.handle)).read_text()))
         if holder_died(handle.parent / self.life):
-            raise EngineUnavailable(
-                f"the parent process of the {self.noun}s of cluster {handle.parent.name} was killed",
-                "`lab down` removes the rest",
-            )
+            why = f"the parent process of the {self.noun}s of cluster {handle.parent.name} was killed"
+            raise EngineUnavailable(why, "`lab down` removes the rest")
         return NodeState(running=False, exit_code=_KILLED)
 
     # -- making

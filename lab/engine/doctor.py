@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from lab import DISTRIBUTION
 from lab.errors import MachineLacks
@@ -138,7 +138,7 @@ def refuse_missing(wanted: int, nodes: int = 1) -> None:
         MachineLacks: it has fewer than the nodes need.
     """
     if why := explain_missing_gpus(wanted, nodes):
-        fewer = "use fewer nodes; " if nodes > 1 else ""
+        fewer = "use fewer nodes; " if wanted <= (devices_here() or 0) else ""
         raise MachineLacks(why, f"{fewer}`lab doctor --gpus {wanted}` shows what is missing")
 
 
@@ -151,5 +151,4 @@ def gpu_checks(wanted: Wanted, connection: Any = None, image: str = "") -> list[
         image: of the nodes.
     """
     gpu = find_hook("gpu_checks") if wanted.gpus or wanted.gpu_test else None
-    checks: list[Check] = gpu(wanted, connection, image) if gpu else []
-    return checks
+    return cast("list[Check]", gpu(wanted, connection, image) if gpu else [])

@@ -56,10 +56,8 @@ def check_name(name: str) -> str:
         UsageError: it is not.
     """
     if not _NAME.fullmatch(name):
-        raise UsageError(
-            f"{name!r} is not a valid cluster name",
-            "use up to 40 lower-case letters, digits, and '-', and start with a letter or digit",
-        )
+        hint = "use up to 40 lower-case letters, digits, and '-', and start with a letter or digit"
+        raise UsageError(f"{name!r} is not a valid cluster name", hint)
     return name
 
 

@@ -368,13 +368,9 @@ def refuse_for_one_host(shape: Shape, engine: str) -> None:
         ClusterUnfit: the shape names hosts, or options for a scheduler.
     """
     if shape.hosts:
-        raise ClusterUnfit(
-            f"the {engine} engine has one host, so nodes cannot be spread over {', '.join(shape.hosts)}",
-            "leave --hosts out, or use --engine slurm",
-        )
+        why = f"the {engine} engine has one host, so nodes cannot be spread over {', '.join(shape.hosts)}"
+        raise ClusterUnfit(why, "leave --hosts out, or use --engine slurm")
     if shape.allocation:
         name, value = next(iter(shape.allocation.items()))
-        raise ClusterUnfit(
-            f"the {engine} engine has no scheduler for {name}={value}",
-            "leave --allocation out, or use --engine slurm",
-        )
+        hint = "leave --allocation out, or use --engine slurm"
+        raise ClusterUnfit(f"the {engine} engine has no scheduler for {name}={value}", hint)

@@ -68,10 +68,9 @@ def wait_ready(
             left = deadline - time.monotonic()
             if left <= 0:
                 late = name_nodes(pending)
-                raise ClusterError(
-                    f"{late} did not become ready within {format_duration(deadline_s)}: its agent was importing torch",
-                    "see `lab doctor` for memory and cores; on a loaded machine, run the command again",
-                )
+                why = f"{late} did not become ready within {format_duration(deadline_s)}: its agent was importing torch"
+                hint = "see `lab doctor` for memory and cores; on a loaded machine, run the command again"
+                raise ClusterError(why, hint)
             answered = selector.select(min(left, 1.0))
             if not answered:
                 check([channel for channel in channels if channel.node.name in pending])

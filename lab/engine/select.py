@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from lab.engine.ownership import local_home, registered_engines
 from lab.errors import EngineAbsent, EngineUnavailable, UsageError
@@ -22,8 +22,7 @@ _CLASSES = {"docker": "lab.engine.docker.engine:DockerEngine", "local": "lab.eng
 
 
 def _open(entry: str) -> Engine:
-    opened: Engine = import_entry(entry)()
-    return opened
+    return cast("Engine", import_entry(entry)())
 
 
 OPENERS: dict[str, Callable[[], Engine]] = {name: partial(_open, entry) for name, entry in _CLASSES.items()}

@@ -88,9 +88,8 @@ def _become_worker(
     changed = {name: value for name, value in start.env.items() if os.environ.get(name) != value}
     os.environ.update(start.env)
     if "trace" in far:
-        os.environ.update(
-            joining.make_environment(settings.folder, settings.trace_values, os.environ.get("PYTHONPATH", ""))
-        )
+        before = os.environ.get("PYTHONPATH", "")
+        os.environ.update(joining.make_environment(settings.folder, settings.trace_values, before))
     spec = channels.await_gate(start, settings, far)
     if spec is None:
         return

@@ -161,10 +161,8 @@ def match_randomly(share: float) -> list[bytes]:
 
 def duplicate_packet(to: str) -> list[bytes]:
     """Send the packet a second time, to this address."""
-    return [
-        encode_expression("immediate", _REGISTER, _data(2, socket.inet_aton(to))),
-        encode_expression("dup", _REGISTER),
-    ]
+    target = encode_expression("immediate", _REGISTER, _data(2, socket.inet_aton(to)))
+    return [target, encode_expression("dup", _REGISTER)]
 
 
 def reject_packet(kind: int) -> bytes:

@@ -365,10 +365,8 @@ class NodeRun:
 
     def find_input_channel(self, rank: int) -> channels.InputChannel:
         """Return the input of the last worker with a rank, or one that is closed if there is none."""
-        return next(
-            (worker.input_channel for worker in reversed(self.workers) if worker.rank == rank),
-            channels.InputChannel({}),
-        )
+        input_channels = (worker.input_channel for worker in reversed(self.workers) if worker.rank == rank)
+        return next(input_channels, channels.InputChannel({}))
 
     def _report_delivered(self, rank: int, size: int, closed: bool) -> None:
         if size or closed:

@@ -66,9 +66,8 @@ def list_connections() -> list[Connection]:
     for family in (socket.AF_INET, socket.AF_INET6):
         asked = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 0, _OPEN, b"")
         with suppress(OSError, struct.error, ValueError):
-            answers = netlink.exchange_requests(
-                netlink.SOCK_DIAG, [netlink.encode_request(_BY_FAMILY, netlink.DUMP, asked)]
-            )
+            question = netlink.encode_request(_BY_FAMILY, netlink.DUMP, asked)
+            answers = netlink.exchange_requests(netlink.SOCK_DIAG, [question])
             connections += filter(None, map(_read, islice(answers, _MOST_SOCKETS - len(connections))))
     return connections
 

@@ -154,16 +154,12 @@ def refuse_unfit(cluster: ClusterInfo, scenario: Scenario, options: PlanOptions)
     """
     nodes, _ = options.size_of_run(scenario, cluster.shape)
     if nodes > cluster.shape.nodes:
-        raise ClusterUnfit(
-            f"{scenario.name} needs {nodes} nodes, but cluster {cluster.name} has {cluster.shape.nodes}",
-            f"`lab down` and `lab up --nodes {nodes}`, or use another cluster with --name",
-        )
+        why = f"{scenario.name} needs {nodes} nodes, but cluster {cluster.name} has {cluster.shape.nodes}"
+        raise ClusterUnfit(why, f"`lab down` and `lab up --nodes {nodes}`, or use another cluster with --name")
     data = {**cluster.shape.data, **scenario.data}
     if differences := cluster.shape.differences(replace(cluster.shape, **_wishes(scenario), data=data)):
-        raise ClusterUnfit(
-            f"{scenario.name} does not fit cluster {cluster.name} ({'; '.join(differences)})",
-            "run it without a cluster (`lab down` first), or use another one with --name",
-        )
+        why = f"{scenario.name} does not fit cluster {cluster.name} ({'; '.join(differences)})"
+        raise ClusterUnfit(why, "run it without a cluster (`lab down` first), or use another one with --name")
 
 
 class Part(Protocol):
@@ -246,21 +242,15 @@ def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Laun
     missing = [f"node{rank}" for rank in range(nnodes) if f"node{rank}" not in there]
     if len(there) < least or HOST not in there:
         if stops := [one for part in parts for one in part.stopping(missing)]:
-            raise UsageError(
-                f"{name} would {join_words(stops)} before it begins, but the launcher {launching.name} needs {needs}",
-                "use `launcher: {torchrun: {min_nodes: ...}}`, which starts with fewer nodes",
-            )
-        raise ClusterUnfit(
-            f"{name} needs {needs}, but {name_nodes(missing)} of cluster {cluster.name} "
-            f"{'is' if len(missing) == 1 else 'are'} stopped",
-            f"`lab start {' '.join(missing)}`, or use fewer nodes with --nodes",
-        )
+            why = f"{name} would {join_words(stops)} before it begins, but the launcher {launching.name} needs {needs}"
+            raise UsageError(why, "use `launcher: {torchrun: {min_nodes: ...}}`, which starts with fewer nodes")
+        are = "is" if len(missing) == 1 else "are"
+        why = f"{name} needs {needs}, but {name_nodes(missing)} of cluster {cluster.name} {are} stopped"
+        raise ClusterUnfit(why, f"`lab start {' '.join(missing)}`, or use fewer nodes with --nodes")
     starts = [one for part in parts for one in part.starting()]
     if starts and least == nnodes:
-        raise UsageError(
-            f"{name} has to {starts[0]} during the run, but the launcher {launching.name} accepts no new nodes",
-            "use `launcher: {torchrun: {min_nodes: ...}}`, which accepts them",
-        )
+        why = f"{name} has to {starts[0]} during the run, but the launcher {launching.name} accepts no new nodes"
+        raise UsageError(why, "use `launcher: {torchrun: {min_nodes: ...}}`, which accepts them")
 
 
 MAX_WORLD_SIZE = 4096

@@ -91,9 +91,6 @@ class RankResult(Frozen):
             return ""
 
 
-_REMARKS = ("(nothing noted)", "(no match)", "(no log)", "(stopped by the lab)", "(did not exit)")
-
-
 class Expectation(Frozen):
     """One expected outcome, and whether it was met."""
 
@@ -111,8 +108,7 @@ class Expectation(Frozen):
         if self.what == "snapshot":  # the value is already a sentence
             return f"{self.expected}: {self.got}"
         where = f"rank {self.rank}: " if self.rank is not None else ""
-        is_remark = isinstance(self.got, str) and self.got.startswith(_REMARKS)
-        got = self.got if is_remark else repr(self.got)
+        got = self.got if str(self.got).startswith("(nothing noted)") else repr(self.got)
         return f"{where}{self.what}: expected {clip_end(repr(self.expected), 200)}, got {clip_end(got, 200)}"
 
 

@@ -75,11 +75,8 @@ def cluster_text(
     head += "".join(f"\ndata: {name} is {folder}" for name, folder in asked.data.items())
     rows = [["node", "state", "address", "memory", "container", "host"]]
     rows += _node_rows(info, memory_bytes)
-    left_out = {
-        *([] if traits_of(info.engine).containers else ["container"]),
-        *(["host"] if not any(node.host for node in info.nodes) else []),
-    }
-    shown = [number for number, title in enumerate(rows[0]) if title not in left_out]
+    is_shown = {"container": traits_of(info.engine).containers, "host": any(node.host for node in info.nodes)}
+    shown = [number for number, title in enumerate(rows[0]) if is_shown.get(title, True)]
     rows = [[row[number] for number in shown] for row in rows]
     return f"{head}\n{table_text(rows[0], rows[1:], style)}"
 

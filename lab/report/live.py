@@ -297,14 +297,13 @@ class LiveOutput(Observer):
 
     def _is_traceback(self, rank: int, prefix: str, line: str) -> bool:
         """Return whether a line belongs to a traceback; without the prefix, the error ends it."""
-        if self._is_exact or line.startswith(prefix):
-            return not self._is_exact
         is_open = rank in self._open_tracebacks
         if line.startswith("Traceback (most recent call last):"):
             self._open_tracebacks.add(rank)
         elif not line.startswith(" "):
             self._open_tracebacks.discard(rank)
-        return is_open or rank in self._open_tracebacks
+        is_part = is_open or rank in self._open_tracebacks or line.startswith(prefix)
+        return is_part and not self._is_exact
 
     def _print_merged(self) -> None:
         """Print the lines that were held back for merging."""

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lab.engine.interrupts import defer_interrupts
-from lab.engine.protocol import Announce, Engine, Removed
+from lab.engine.protocol import Announce, Engine, ImageStore, PowerControl, Removed, require_capability
 from lab.errors import ClusterUnfit, EngineUnavailable, Interrupted, LabError, NodeLost, UsageError, wrap_internal_error
 from lab.feature import find_hook, find_owners, hooks, import_entry
 from lab.frozen import Frozen
@@ -62,8 +62,6 @@ class ClusterSlot(Frozen):
         stopped = [node for node in info.nodes if node.state == STOPPED]
         if not stopped:
             return info
-        from lab.engine.protocol import PowerControl, require_capability
-
         require_capability(self.engine, PowerControl).start(info, stopped, announce=self.announce)
         return self.existing()
 
@@ -130,10 +128,8 @@ class ClusterSlot(Frozen):
         if "data" in asked:
             asked["data"] = {**has.data, **asked["data"]}
         if differences := has.differences(replace(has, **asked)):
-            raise ClusterUnfit(
-                f"cluster {self.name} has other settings ({'; '.join(differences)})",
-                "remove it with `lab down`, or make another one with --name",
-            )
+            hint = "remove it with `lab down`, or make another one with --name"
+            raise ClusterUnfit(f"cluster {self.name} has other settings ({'; '.join(differences)})", hint)
 
     def make(self, shape: Shape, run: str | None) -> ClusterInfo:
         """Create the cluster; `run` is the run that will remove it, or None for a permanent cluster."""
@@ -292,10 +288,9 @@ def refuse_foreign_wishes(scenario: Scenario, engine: Engine, asked: Mapping[str
         mounts += [(path, f"as data {name}") for name, path in scenario.data.items() if named.get(name) != path]
         outside = [f"{path.resolve()} {how}" for path, how in mounts if not path.resolve().is_relative_to(own)]
         if outside:
-            raise UsageError(
-                f"{scenario.name} mounts folders from outside its own folder in every node: {join_words(outside)}",
-                "--allow-volumes allows this; the author of the scenario can then read the mounted files",
-            )
+            why = f"{scenario.name} mounts folders from outside its own folder in every node: {join_words(outside)}"
+            hint = "--allow-volumes allows this; the author of the scenario can then read the mounted files"
+            raise UsageError(why, hint)
     if not options.pull and not asked.get("image"):
         refuse_absent_image(scenario, engine)
 
@@ -308,14 +303,10 @@ def refuse_absent_image(scenario: Scenario, engine: Engine) -> None:
     """
     if scenario.source is None or scenario.image is None:
         return
-    from lab.engine.protocol import ImageStore
-
     if isinstance(engine, ImageStore) and not engine.has_image(scenario.image):
-        raise UsageError(
-            f"{scenario.name} asks for the image {clip_repr(scenario.image)}, "
-            f"which the {engine.name} engine does not have",
-            f"`docker pull {scenario.image}` or --pull fetches it; --image names another one",
-        )
+        image = clip_repr(scenario.image)
+        why = f"{scenario.name} asks for the image {image}, which the {engine.name} engine does not have"
+        raise UsageError(why, f"`docker pull {scenario.image}` or --pull fetches it; --image names another one")
 
 
 def remove_orphan_clusters(engine: Engine, announce: Announce) -> None:
@@ -383,10 +374,9 @@ def refuse_missing_requirements(engine: Engine, cluster: ClusterInfo, scenario: 
     """
     missing = find_missing_requirements(engine, cluster, scenario.requirements)
     if missing:
-        raise ClusterUnfit(
-            f"{scenario.name} needs {join_words(missing)}, which cluster {cluster.name} does not have",
-            "`lab down`, then run it without a cluster or after `lab up --requirements FILE`; or use another --name",
-        )
+        why = f"{scenario.name} needs {join_words(missing)}, which cluster {cluster.name} does not have"
+        hint = "`lab down`, then run it without a cluster or after `lab up --requirements FILE`; or use another --name"
+        raise ClusterUnfit(why, hint)
 
 
 class RunAttempt(Frozen):
@@ -524,6 +514,5 @@ def _plan_rerun(scenario: Scenario, options: RunOptions) -> tuple[Scenario, RunO
     """Return what to run again when a scenario fails; None: nothing."""
     for feature in find_owners(scenario.extra):
         if "rerun" in feature.hooks:
-            again: tuple[Scenario, RunOptions] | None = import_entry(feature.hooks["rerun"])(scenario, options)
-            return again
+            return cast("tuple[Scenario, RunOptions] | None", import_entry(feature.hooks["rerun"])(scenario, options))
     return None

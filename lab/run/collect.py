@@ -298,11 +298,9 @@ class Collector:
             case agent.Finished():
                 self.finished.add(node)
             case agent.Busy():
-                raise ClusterBusy(
-                    f"{node} is busy with run {message.holder} of {message.owner}, "
-                    f"for {format_duration(message.age_s)}",
-                    "wait until it ends, or use another cluster with --name",
-                )
+                age = format_duration(message.age_s)
+                why = f"{node} is busy with run {message.holder} of {message.owner}, for {age}"
+                raise ClusterBusy(why, "wait until it ends, or use another cluster with --name")
             case agent.Refused():
                 self._refused(node, message)
             case wire.Malformed() if node in self.prepared:

@@ -11,11 +11,11 @@ from dataclasses import replace
 from importlib import import_module
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lab.diagnosis.facts import RankFacts, RunFacts, begin_facts
 from lab.engine.ownership import current_owner
-from lab.engine.protocol import Channel
+from lab.engine.protocol import Channel, PowerControl, require_capability
 from lab.errors import LabError, NodeLost, RecordError
 from lab.feature import find_hook
 from lab.node.contents import read_entries
@@ -336,8 +336,6 @@ class Driver:
         Raises:
             LabError: a node does not start.
         """
-        from lab.engine.protocol import PowerControl, require_capability
-
         if missing := self._missing_nodes():
             lost = [node for node in self.job.cluster.nodes if node.name in missing]
             require_capability(self.job.engine, PowerControl).start(self.job.cluster, lost, announce=lambda _: None)
@@ -631,8 +629,7 @@ def _choose_stdin(job: Job) -> Stdin:
     plan, options = job.plan, job.options
     if options.calls is not None:
         options.calls.timeout_s = plan.timeout_s
-        calls: Stdin = options.calls
-        return calls
+        return cast("Stdin", options.calls)
     has_terminal = options.terminal and os.isatty(0) and os.isatty(1)
     choose = find_hook("stdin") if options.stdin or plan.interactive is not None or has_terminal else None
     return (choose and choose(plan, job.observer, fed=options.stdin)) or Stdin()

@@ -62,10 +62,8 @@ def forget_faults(engine: str, cluster: str) -> None:
         path.unlink(missing_ok=True)
     except OSError as error:
         if path.exists():  # a read-only file system also refuses to remove missing files
-            raise ClusterError(
-                f"removed cluster {cluster}, but not the list of its faults, {path}: {error.strerror}",
-                f"remove {path}",
-            ) from error
+            why = f"removed cluster {cluster}, but not the list of its faults, {path}: {error.strerror}"
+            raise ClusterError(why, f"remove {path}") from error
 
 
 class ClusterLock:

@@ -142,10 +142,5 @@ def _round(value: Any, digits: int | None = None) -> Any:
 
 
 _BOUNDED: Mapping[str, Any] = {"range": _range, "round": _round}
-_OPERATORS = {
-    **simpleeval.DEFAULT_OPERATORS,
-    ast.Mult: _multiply,
-    ast.Pow: _power,
-    ast.LShift: _shift_left,
-    ast.Mod: _modulo,
-}
+_OWN_OPERATORS = {ast.Mult: _multiply, ast.Pow: _power, ast.LShift: _shift_left, ast.Mod: _modulo}
+_OPERATORS = {**simpleeval.DEFAULT_OPERATORS, **_OWN_OPERATORS}

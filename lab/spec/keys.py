@@ -185,13 +185,11 @@ def _named(allowed: str, problem_of: Callable[[str], str], item: Kind, names: Ma
         return name, item.read(each)
 
     schema = {"type": "object", "propertyNames": names, "additionalProperties": item.schema}
-    dump = item.dump
-    return Kind(
-        allowed,
-        lambda value: value.mapping(allowed, read_one),
-        schema,
-        lambda data: {name: dump(each) for name, each in data.items()},
-    )
+
+    def dump(data: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: item.dump(each) for name, each in data.items()}
+
+    return Kind(allowed, lambda value: value.mapping(allowed, read_one), schema, dump)
 
 
 def environment_kind() -> Kind:
@@ -348,10 +346,8 @@ def check_backend(name: str) -> str:
         UsageError: the lab has no backend of that name.
     """
     if name not in BACKENDS:
-        raise UsageError(
-            f"the lab has no backend {name!r}{reading.did_you_mean(name, BACKENDS)}; allowed: {join_words(BACKENDS)}",
-            "docs/backends.md describes what each of them can do",
-        )
+        why = f"the lab has no backend {name!r}{reading.did_you_mean(name, BACKENDS)}; allowed: {join_words(BACKENDS)}"
+        raise UsageError(why, "docs/backends.md describes what each of them can do")
     return name
 
 

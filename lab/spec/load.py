@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from lab.errors import UsageError
 from lab.feature import bundled_path, find_hook
@@ -169,8 +169,7 @@ def read_requirements(hook_name: str, *arguments: Any) -> tuple[str, ...]:
     reader = find_hook(hook_name)
     if reader is None:
         raise UsageError("packages need the feature packages, which is missing")
-    requirements: tuple[str, ...] = reader(*arguments)
-    return requirements
+    return cast("tuple[str, ...]", reader(*arguments))
 
 
 def merge_requirements(*lists: Sequence[str]) -> tuple[str, ...]:
@@ -260,5 +259,4 @@ def dump_scenario(scenario: Scenario) -> str:
     import yaml
 
     dumper = yaml.CSafeDumper if yaml.__with_libyaml__ else yaml.SafeDumper
-    text: str = yaml.dump(dump_keys(scenario), Dumper=dumper, sort_keys=False, allow_unicode=True)
-    return text
+    return yaml.dump(dump_keys(scenario), Dumper=dumper, sort_keys=False, allow_unicode=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from lab.errors import UsageError
 from lab.frozen import Frozen
@@ -184,5 +184,4 @@ class Scenario(Frozen):
     @property
     def requirements(self) -> tuple[str, ...]:
         """Packages that the script needs in addition to those of its nodes; see `lab.spec.load`."""
-        named: tuple[str, ...] = self.extra.get("requirements", ())
-        return named
+        return cast("tuple[str, ...]", self.extra.get("requirements", ()))

@@ -424,37 +424,3 @@ def label_groups(groups: Mapping[str, Group]) -> dict[str, Group]:
         numbered[name] = replace(group, turn=turns[key])
     labels = Counter(label for label, _ in {(group.label, group.ranks) for group in numbered.values()})
     return {name: replace(group, shared=labels[group.label] > 1) for name, group in numbered.items()}
-
-
-@dataclass
-class World:
-    """What a rank did with groups between one init_process_group and the next."""
-
-    begun: Phase
-    """The call of init_process_group."""
-    made: list[Phase] = field(default_factory=list)
-    """Each new_group that all ranks have to call, in order."""
-    destroyed: Phase | None = None
-    """When the rank destroyed the default group, and with it all other groups."""
-
-
-def worlds_of(rank: RankTrace, groups: Mapping[str, Group]) -> list[World]:
-    """Return the worlds of a rank, in order."""
-    worlds: list[World] = []
-    for phase in rank.phases:
-        if phase.name == "init_process_group":
-            if not worlds or worlds[-1].destroyed is not None:
-                worlds.append(World(phase))
-            elif not worlds[-1].made:  # a second attempt after a failed one; otherwise PyTorch refuses it
-                worlds[-1].begun = phase
-        elif worlds and phase.name == "new_group" and phase.members:
-            worlds[-1].made.append(phase)
-        elif worlds and is_end_of_world(phase, groups):
-            worlds[-1].destroyed = phase
-    return worlds
-
-
-def is_end_of_world(phase: Phase, groups: Mapping[str, Group]) -> bool:
-    """Return whether a phase is the destruction of the default group."""
-    group = groups.get(phase.group)
-    return phase.name == "destroy_process_group" and (group is None or group.plain_label == "default")

@@ -120,9 +120,8 @@ def align_clocks(starts: Mapping[int, Mapping[str, Any]], record: Record) -> Clo
         if names[rank] not in known:
             exchanges = [clock for clock in clocks if clock.boot == names[rank] and clock.monotonic_s]
             last = next((clock for clock in reversed(clocks) if clock.node == nodes.get(rank)), None)
-            known[names[rank]] = (
-                _clock_by_exchanges(exchanges, start, over) if exchanges else _clock_by_time_of_day(start, last)
-            )
+            clock = _clock_by_exchanges(exchanges, start, over) if exchanges else _clock_by_time_of_day(start, last)
+            known[names[rank]] = clock
     origin = min(known[names[rank]][0].nanoseconds(read_number(start, "t")) for rank, start in starts.items())
     readings = {name: reading._replace(offset=reading.offset - origin) for name, (reading, _) in known.items()}
     errors = {rank: known[name][1] for rank, name in names.items()}

@@ -265,6 +265,13 @@ def test_a_short_option_of_another_program_leads_to_the_long_one(capsys: pytest.
     assert golden(1) in call(capsys, "run", "-n", "3", "train.py")[2]
 
 
+def test_an_option_of_the_script_is_told_where_to_stand(capsys: pytest.CaptureFixture[str]):
+    code, _, err = call(capsys, "run", "train.py", "--epochs", "3")
+    assert code == 2
+    assert golden(1) in err
+    assert golden(1) not in call(capsys, "status", "--epochs", "3")[2]
+
+
 def help_in_a_shell(rest: str) -> subprocess.CompletedProcess[str]:
     """What came of `lab --help` with something behind it that a shell understands."""
     command = f"'{sys.executable}' -m lab.cli.main --help {rest}"

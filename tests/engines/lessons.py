@@ -94,7 +94,7 @@ class Lessons:
     def __call__(self, name: str, nodes: int | None = None, nproc_per_node: int | None = None) -> Result:
         """Run a lesson at its own size or another; whoever comes while that is done waits for it."""
         size = nodes or own_size(name)[0], nproc_per_node or own_size(name)[1]
-        missing = explain_missing_gpus(loaded(name).resources.gpus)
+        missing = explain_missing_gpus(loaded(name).resources.gpus, size[0])
         if missing:
             pytest.skip(missing)
         folder = self.folder / f"{name}-{size[0]}x{size[1]}"

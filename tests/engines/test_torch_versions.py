@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
+import shutil
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,6 +55,28 @@ def test_a_run_says_which_torch_it_needs(lab: Lab, tmp_path: Path):
 def test_what_the_torch_of_the_nodes_has_is_no_hindrance(lab: Lab, tmp_path: Path):
     file = scenario_that_needs(tmp_path, "torch>=2.4")
     assert lab("run", str(file), "--engine", "local", "--runs", str(tmp_path / "runs"))[0] == 0
+
+
+def test_nodes_with_a_torch_that_is_too_old_are_refused(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    stub = Path(__file__).parents[1] / "stub" / "torch"
+    shutil.copytree(stub, tmp_path / "torch")
+    text = (stub / "__init__.py").read_text()
+    (tmp_path / "torch" / "__init__.py").write_text(text.replace('"2.4.0"', '"2.3.1+cpu"'))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", ""))))
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    code, _, errors = lab("up", "--engine", "local", "--nodes", "1", "--name", name)
+    assert code == 2
+    assert golden(1) in errors
+    assert golden(2, name) in lab("status", "--name", name)[1]
+
+
+@pytest.mark.parametrize("recorder", ["off", "bogus"])
+def test_a_run_without_a_trace_says_so_and_claims_nothing_about_calls(recorder: str, lab: Lab, run: Run):
+    result = run("c10d_hooks.py", "counts_nothing", env={"LAB_RECORDER": recorder})
+    assert result.passed, result.reason
+    sentence = golden(1) if recorder == "off" else golden(2)
+    assert sentence in lab("show", str(result.path))[1]
+    assert golden(3) not in " ".join(lab("explain", str(result.path))[1].split())
 
 
 if not is_older(TORCH, "2.14"):

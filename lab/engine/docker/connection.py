@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import quote, urlsplit
 
 from lab.engine.ready import Stream
@@ -265,13 +265,11 @@ class Connection:
 
     def listed(self, what: str, filters: Mapping[str, list[str]], options: str = "") -> list[dict[str, Any]]:
         """Return the objects of one kind, such as `networks`, that pass these filters."""
-        items: list[dict[str, Any]] = self.ask("GET", f"/{what}?{options}filters={quote(json.dumps(filters))}")
-        return items
+        return cast("list[dict[str, Any]]", self.ask("GET", f"/{what}?{options}filters={quote(json.dumps(filters))}"))
 
     def inspect(self, container: str, timeout_s: float = _TIMEOUT_S) -> dict[str, Any]:
         """Return the full description of a container."""
-        facts: dict[str, Any] = self.ask("GET", f"/containers/{container}/json", timeout_s=timeout_s)
-        return facts
+        return cast("dict[str, Any]", self.ask("GET", f"/containers/{container}/json", timeout_s=timeout_s))
 
     def act(self, container: str, action: str, body: Mapping[str, Any] | None = None) -> None:
         """Perform an action on a container: `kill`, `start`, `pause`, `unpause`, `rename?name=...`, or `update`."""
@@ -325,12 +323,10 @@ class Connection:
             open_remote = find_hook("remote_stream")
             if open_remote is None:
                 raise EngineUnavailable(f"cannot use the remote engine {address}", "reinstall torch-lab")
-            remote: socket.socket = self.call(lambda: open_remote(self.api, path, body))
-            return remote
+            return cast("socket.socket", self.call(lambda: open_remote(self.api, path, body)))
         where = urlsplit(address)
-        by_tcp = DirectApi(
-            lambda limit_s: socket.create_connection((where.hostname or "", where.port or _PORT), limit_s)
-        )
+        peer = where.hostname or "", where.port or _PORT
+        by_tcp = DirectApi(lambda limit_s: socket.create_connection(peer, limit_s))
         with _answering():
             return (self._direct or by_tcp).stream(path, body)
 

@@ -72,10 +72,8 @@ def small_subnet(whole: ipaddress.IPv4Network, nodes: int) -> ipaddress.IPv4Netw
     """
     length = whole.max_prefixlen - (nodes + _WITHOUT_A_NODE - 1).bit_length()
     if length < whole.prefixlen:
-        raise ClusterUnfit(
-            f"the engine's networks, such as {whole}, have too few addresses for {format_count(nodes, 'node')}",
-            "use fewer nodes, or set larger `default-address-pools` in /etc/docker/daemon.json",
-        )
+        why = f"the engine's networks, such as {whole}, have too few addresses for {format_count(nodes, 'node')}"
+        raise ClusterUnfit(why, "use fewer nodes, or set larger `default-address-pools` in /etc/docker/daemon.json")
     return next(whole.subnets(new_prefix=length))
 
 
@@ -143,9 +141,11 @@ def create_cluster(
         starter = find_hook("zygote").make_starter(connection, body, network["Name"], announce)
     announce(f"starting {format_count(len(nodes), 'node')} of image {asked[0]['Image']}")
     with closing_channels(list[DockerChannel]()) as channels:
-        channels += connection.map_parallel(
-            lambda rank: _make_node(connection, starter, rank, network["Name"], nodes[rank]), range(len(nodes))
-        )
+
+        def make(rank: int) -> DockerChannel:
+            return _make_node(connection, starter, rank, network["Name"], nodes[rank])
+
+        channels += connection.map_parallel(make, range(len(nodes)))
         return _await_agents(connection, starter, cluster, channels, announce)
 
 

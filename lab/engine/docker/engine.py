@@ -15,7 +15,7 @@ from lab.engine.interrupts import defer_interrupts
 from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, NodeState, Removed, Request, Throttle, Traits, Trouble
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit, LabError, NodeLost
 from lab.plan.cluster import ClusterInfo, Node, Shape
-from lab.plan.limits import Machine
+from lab.plan.limits import FEW_RANKS, Machine, refuse_excess_nodes
 
 if TYPE_CHECKING:
     from lab.engine.doctor import Check, Wanted
@@ -126,7 +126,6 @@ class DockerEngine:
         """Return what `create` requests of Docker's API; create nothing."""
         from lab.engine.docker.request import cost_of, requests_for
         from lab.engine.protocol import refuse_for_one_host
-        from lab.plan.limits import FEW_RANKS, refuse_excess_nodes
 
         refuse_for_one_host(shape, self.name)
         machine = self.machine()

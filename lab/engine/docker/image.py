@@ -37,10 +37,8 @@ def inspect_image(connection: Connection, image: str) -> ImageInfo | None:
     except Refused as refused:
         if refused.status == _ABSENT:
             return None
-        raise ImageUnfit(
-            f"cannot look up the image {image}: {one_line(refused.explanation)}",
-            "name an image as in `pytorch/pytorch:latest`",
-        ) from refused
+        hint = "name an image as in `pytorch/pytorch:latest`"
+        raise ImageUnfit(f"cannot look up the image {image}: {one_line(refused.explanation)}", hint) from refused
     labels = (facts.get("Config") or {}).get("Labels") or {}
     return ImageInfo(name=image, id=facts["Id"], size_bytes=facts["Size"], torch=labels.get(TORCH_LABEL))
 

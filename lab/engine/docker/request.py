@@ -66,10 +66,8 @@ def requests_for(
     refuse_targets(shape)
     mounted = [*(volume.source for volume in shape.volumes), *shape.data.values()]
     if shape.strict and mounted:
-        raise ClusterUnfit(
-            f"a strict cluster cannot mount folders of this machine, such as {mounted[0]}",
-            "leave out the volumes, the data, or --strict",
-        )
+        hint = "leave out the volumes, the data, or --strict"
+        raise ClusterUnfit(f"a strict cluster cannot mount folders of this machine, such as {mounted[0]}", hint)
     labels = {**label.cluster_labels(cluster, owner, shape.to_json(), run), label.LIMITS: limits.to_json()}
     network, volume = f"lab-{cluster}", f"lab-{cluster}-shared"
     forked = zygote_of(shape)
@@ -228,10 +226,8 @@ def refuse_targets(shape: Shape) -> None:
 
     for volume in shape.volumes:
         if ":" in f"{volume.source}{volume.target}":
-            raise ClusterUnfit(
-                f"cannot mount volume {volume}: Docker does not allow a colon in a path",
-                "mount a folder without a colon in its path",
-            )
+            hint = "mount a folder without a colon in its path"
+            raise ClusterUnfit(f"cannot mount volume {volume}: Docker does not allow a colon in a path", hint)
         problem = own_folder(plain_target(posixpath.normpath(volume.target)))
         if problem and not (str(volume.source) == volume.target and volume.target.startswith("/tmp/")):
             raise ClusterUnfit(f"cannot mount volume {volume}: {problem}", _BELOW)
@@ -239,10 +235,8 @@ def refuse_targets(shape: Shape) -> None:
     targets = [PurePosixPath(target) for target in (*(one.target for one in shape.volumes), *data)]
     for inner, outer in permutations(targets, 2):
         if inner != outer and inner.is_relative_to(outer):
-            raise ClusterUnfit(
-                f"cannot mount volume {inner}: it is inside {outer}, which is a volume too",
-                "mount them next to each other",
-            )
+            hint = "mount them next to each other"
+            raise ClusterUnfit(f"cannot mount volume {inner}: it is inside {outer}, which is a volume too", hint)
 
 
 def refuse_volumes_over_programs(connection: Connection, image: str, shape: Shape) -> None:

@@ -41,11 +41,9 @@ def free_network(home: Path, cluster: str, nodes: int) -> str:
     for number in ((begin + i) % _NETWORKS for i in range(_NETWORKS)):
         if number + wanted <= _NETWORKS and used.isdisjoint(range(_FIRST + number, _FIRST + number + wanted)):
             return network_name(_FIRST + number)
-    raise ClusterUnfit(
-        f"{format_count(nodes, 'node')} need {format_count(wanted, 'consecutive network')} of loopback addresses; "
-        f"{len(used):,} of {_NETWORKS:,} are in use",
-        "ask for fewer nodes, or remove clusters with `lab down --all`",
-    )
+    needed = f"{format_count(nodes, 'node')} need {format_count(wanted, 'consecutive network')} of loopback addresses"
+    why = f"{needed}; {len(used):,} of {_NETWORKS:,} are in use"
+    raise ClusterUnfit(why, "ask for fewer nodes, or remove clusters with `lab down --all`")
 
 
 def node_address(network: str, node_rank: int) -> str:

@@ -27,7 +27,7 @@ from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, Removed, Reque
 from lab.errors import ClusterError, EngineAbsent, UsageError
 from lab.node import processes
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
-from lab.plan.limits import Machine
+from lab.plan.limits import FEW_RANKS, Machine, refuse_excess_nodes
 from lab.words import format_count, format_duration
 
 if TYPE_CHECKING:
@@ -63,10 +63,8 @@ class LocalEngine(agent_holder.HolderEngine):
         if not sys.platform.startswith("linux"):
             raise EngineAbsent(f"the local engine runs on Linux, not on {sys.platform}", "install Docker")
         if importlib.util.find_spec("torch") is None:
-            raise EngineAbsent(
-                f"the local engine needs torch, which {sys.executable} does not have",
-                f"pip install '{DISTRIBUTION}[local]', or start Docker",
-            )
+            hint = f"pip install '{DISTRIBUTION}[local]', or start Docker"
+            raise EngineAbsent(f"the local engine needs torch, which {sys.executable} does not have", hint)
         self.home = local_home()
 
     # -- finding
@@ -117,7 +115,6 @@ class LocalEngine(agent_holder.HolderEngine):
     def requests(self, cluster: str, shape: Shape, *, run: str | None) -> list[Request]:
         """Return what `create` requests of this machine; create nothing."""
         from lab.engine.local.machine import COST
-        from lab.plan.limits import FEW_RANKS, refuse_excess_nodes
 
         if shape.nodes * shape.nproc_per_node > FEW_RANKS:
             refuse_excess_nodes(shape.nodes, shape.nproc_per_node, self.machine().capacity, COST)

@@ -286,11 +286,8 @@ def first_departure(
     for number, call in enumerate(calls):
         here = [(position, stated[position]) for position in positions if position < len(stated)]
         stays = {position for position, pattern in here if pattern is ANYTHING}
-        goes_on = {
-            position + 1
-            for position, pattern in here
-            if pattern is not ANYTHING and matches_pattern(call, pattern, groups)
-        }
+        matches = [(at, pattern is not ANYTHING and matches_pattern(call, pattern, groups)) for at, pattern in here]
+        goes_on = {at + 1 for at, is_match in matches if is_match}
         positions = _open(stated, stays | goes_on)
         if not positions:
             break
@@ -450,10 +447,8 @@ def compare_snapshot(file: SnapshotFile, evidence: Evidence, *, update: bool | N
         if before is not None:
             expectations = _check(file.name, before, evidence, whole=fine)
             if update and fine and not all(one.met for one in expectations):
-                return write(
-                    f" again: {expectations[0].got}"
-                    + (f" (and {len(expectations) - 1} more)" if len(expectations) > 1 else "")
-                )
+                others = f" (and {len(expectations) - 1} more)" if len(expectations) > 1 else ""
+                return write(f" again: {expectations[0].got}{others}")
             return expectations
         if update is False or (update is None and in_ci()):
             why = "" if update is False else "; if CI is set, a run does not write it"
@@ -486,9 +481,8 @@ def _check(name: str, before: Calls, evidence: Evidence, *, whole: bool) -> list
         return [Expectation(what="snapshot", rank=rank, expected=name, got=got, met=False) for rank, got in differences]
     left = all(ended.get(rank, whole) for rank in before)
     got = "the same" if left else "the same until the ranks stopped"
-    return [
-        Expectation(what="snapshot", expected=name, got=f"{got}: {count_calls(texts_of(evidence.trace))}", met=left)
-    ]
+    got = f"{got}: {count_calls(texts_of(evidence.trace))}"
+    return [Expectation(what="snapshot", expected=name, got=got, met=left)]
 
 
 class RecordedCalls(dict[int, tuple[str, ...]]):

@@ -66,10 +66,8 @@ class Trials:
         """
         first = self._run(self.scenario, fresh=True)
         if not first.passed:
-            raise UsageError(
-                f"{self.scenario.name} {first.verdict} even without faults: {first.reason}",
-                "use a scenario that passes",
-            )
+            hint = "use a scenario that passes"
+            raise UsageError(f"{self.scenario.name} {first.verdict} even without faults: {first.reason}", hint)
         if self.options.timeout_s is None and self.scenario.launcher.name == LAB:
             longest = max(_LEAST_S, _SLOWER * (first.duration_s or 0.0))
             self.scenario = replace(self.scenario, timeout_s=min(self.scenario.timeout_s, longest))
@@ -88,9 +86,8 @@ class Trials:
         drawn = search.kinds_drawn(self.warm_cluster.slot.engine.name, nodes, ranks, kinds)
         moments = search.moments_of(Record(path=first.path))
         if not moments:
-            raise UsageError(
-                f"{self.scenario.name} has no calls and no notes", "a search draws faults at calls and notes"
-            )
+            hint = "a search draws faults at calls and notes"
+            raise UsageError(f"{self.scenario.name} has no calls and no notes", hint)
         return Pool(random=Random(seed), kinds=drawn, moments=moments, nodes=nodes, ranks=ranks, most=most)
 
     def attempt(self, schedule: Schedule, step: str) -> Trial:

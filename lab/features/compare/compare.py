@@ -373,10 +373,8 @@ def baseline_title(baseline: Baseline) -> str:
     """Return `compared with main: 12 cases, 2 of them worse; not there before: ring on 3 x 1`."""
     worse = sum(case.worse for case in baseline.cases)
     counted = f"{format_count(len(baseline.cases), 'case')}, {worse or 'none'} of them worse"
-    shown = [
-        *baseline.new[:_MOST_NEW],
-        f"{len(baseline.new) - _MOST_NEW} more" if len(baseline.new) > _MOST_NEW else "",
-    ]
+    hidden = len(baseline.new) - _MOST_NEW
+    shown = [*baseline.new[:_MOST_NEW], f"{hidden} more" if hidden > 0 else ""]
     new = f"; not there before: {join_words(shown)}" if baseline.new else ""
     return f"compared with {baseline.name}: {counted}{new}"
 

@@ -11,7 +11,7 @@ from lab.cli import arguments as shared
 from lab.cli.arguments import print_answer
 from lab.cli.call import Command, Parser
 from lab.errors import RecordError, UsageError
-from lab.record.read import Record, find_record
+from lab.record.read import Record, find_record, list_records
 from lab.words import format_bytes
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ def make_comparison(arguments: argparse.Namespace) -> Callable[[Sequence[Record]
     from lab.features.calls.snapshot import SUFFIX, SnapshotFile
     from lab.features.compare.baseline import compare_with_calls, compare_with_runs
     from lab.features.records.records import earlier_records
-    from lab.record.read import list_records
 
     name, folder = arguments.baseline, Path(arguments.baseline)
     files = sorted(folder.glob(f"*{SUFFIX}")) if folder.is_dir() else []
@@ -122,9 +121,8 @@ def _report_diff(arguments: argparse.Namespace, verb: Callable[[argparse.Namespa
     before, after = (find_record(name, arguments.runs) for name in arguments.diff)
     diff = write_diff(before, after, arguments.output)
     same = "the same calls" if diff.identical else "the page marks the differences"
-    return announce_page(
-        arguments, diff.path, {**vars(diff), "path": str(diff.path)}, [f"{format_bytes(diff.bytes)}, {same}"]
-    )
+    data = {**vars(diff), "path": str(diff.path)}
+    return announce_page(arguments, diff.path, data, [f"{format_bytes(diff.bytes)}, {same}"])
 
 
 REPORT_OPTIONS = Command(_add_diff, _report_diff)

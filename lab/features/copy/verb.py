@@ -31,13 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = shared.help_in(__doc__)
     parser.add_argument("source", help="what to copy: PATH here, or NODE:PATH")
     parser.add_argument("target", help="where to copy it: NODE:PATH, or PATH here")
-    parser.add_argument(
-        "--max-size",
-        dest="most_bytes",
-        type=shared.size,
-        default=LIMIT_BYTES,
-        metavar="SIZE",
-        help="copy at most this much (default: 1GiB); never more than the free space on this machine",
+    about = "copy at most this much (default: 1GiB); never more than the free space on this machine"
+    shared.add_options(
+        parser, "--max-size", dest="most_bytes", type=shared.size, default=LIMIT_BYTES, metavar="SIZE", help=about
     )
     shared.add_options(parser, "--name", "--engine")
 

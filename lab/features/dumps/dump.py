@@ -7,7 +7,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, field, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +25,8 @@ from lab.words import clip_middle, format_count, format_limit
 
 VERSION = "2.10"
 """Version of the format that is written; PyTorch 2.13 uses it."""
+OVER = "over"
+"""Key in the lab's own dumps, of runs that are over; `torchfrtrace` ignores it."""
 COMPLETED, STARTED, SCHEDULED = "completed", "started", "scheduled"
 """States of a call."""
 BACKENDS = ("nccl", "ncclx", "xccl", "gloo", "rccl", "rcclx", "mccl", "hccl")
@@ -139,6 +141,8 @@ class Dump(Frozen):
     """By name of a group: number of the rank's last collective there, if the dump has it."""
     damaged: int = 0
     """Number of calls that could not be read."""
+    written_ns: int = 0
+    """Unix time when its file was written; 0: its job was over."""
     older: int = 0
     """Number of earlier calls that were not read, because there were too many."""
 
@@ -305,15 +309,16 @@ class Dumps:
             try:
                 if rank in dumps:
                     raise NotPlain(f"is a second dump of rank {rank}, after {shown[rank]}")
-                data, size = _read_data(folder / name)
-                dumps[rank], shown[rank] = self._dump(rank, data, most_calls, min(size, most_items)), _shown(name)
+                data, size, written_ns = _read_data(folder / name)
+                dump = self._dump(rank, data, most_calls, min(size, most_items))
+                dumps[rank] = replace(dump, written_ns=0 if data.get(OVER) else written_ns)
+                shown[rank] = _shown(name)
             except NotPlain as error:
                 self.problems.append(f"{_shown(name)} {error}")
                 continue
             if dumps[rank].damaged:
-                self.problems.append(
-                    f"{_shown(name)}: {format_count(dumps[rank].damaged, 'call')} of it cannot be read"
-                )
+                damaged = format_count(dumps[rank].damaged, "call")
+                self.problems.append(f"{_shown(name)}: {damaged} of it cannot be read")
         return dumps
 
     def _find_files(self, folder: Path) -> dict[str, int]:
@@ -421,13 +426,13 @@ def _rank_of(name: str) -> int | None:
     return int(number[1]) if number is not None and int(number[1]) < MOST_RANKS else None
 
 
-def _read_data(path: Path) -> tuple[Any, int]:
-    """Return the plain data of a file, and its size in bytes."""
+def _read_data(path: Path) -> tuple[Any, int, int]:
+    """Return the plain data of a file, its size in bytes, and the Unix time in ns when it was written."""
     try:
         if not stat.S_ISREG(mode := path.lstat().st_mode):
             raise NotPlain(f"is {KINDS[stat.S_IFMT(mode)]}; allowed: regular files")
         with open(os.open(path, READ_FLAGS), "rb") as file:
-            data = file.read(_MOST_BYTES + 1)
+            data, written_ns = file.read(_MOST_BYTES + 1), os.fstat(file.fileno()).st_mtime_ns
     except OSError as error:
         raise NotPlain(f"cannot be read: {error.strerror}") from error
     if len(data) > _MOST_BYTES:
@@ -435,10 +440,10 @@ def _read_data(path: Path) -> tuple[Any, int]:
     if not data:
         raise NotPlain("is empty")
     if data.lstrip()[:1] != b"{":
-        return read_plain(data), len(data)
+        return read_plain(data), len(data), written_ns
     if sum(map(data.count, (b",", b"[", b"{"))) > _MOST_JSON_VALUES:
         raise NotPlain(f"has more than {_MOST_JSON_VALUES:,} values, which no dump has")
     try:
-        return json.loads(data.decode("utf-8", "replace")), len(data)
+        return json.loads(data.decode("utf-8", "replace")), len(data), written_ns
     except (ValueError, RecursionError):
         raise NotPlain("is neither JSON nor a pickle") from None

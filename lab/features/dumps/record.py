@@ -9,8 +9,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import accumulate, chain, groupby
-from operator import attrgetter
+from itertools import accumulate, chain, groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -96,9 +95,8 @@ class Calls:
             what = f"all but the latest {format_count(max(map(len, latest.values())), 'call')} of each rank"
             problems.append(f"left out: {what}, {older:,} in all; `lab import --large` keeps more")
         if len(groups) > len(self.groups):
-            problems.append(
-                f"left out: {format_count(len(groups) - len(self.groups), 'group')} without a recorded call"
-            )
+            empty = format_count(len(groups) - len(self.groups), "group")
+            problems.append(f"left out: {empty} without a recorded call")
         if not self.messages:
             problems.append("the job sent messages between two ranks, but these dumps do not contain them")
         if missing:
@@ -148,9 +146,8 @@ def _merge(entries: Iterable[Entry]) -> list[Entry]:
         if not any(entry.message for entry in inner):
             op = inner[0].op
             coalesced = op if op.endswith(_COALESCED) else f"{op}_{_COALESCED}"
-            inputs, outputs = (
-                tuple(chain.from_iterable(map(attrgetter(side), inner))) for side in ("inputs", "outputs")
-            )
+            inputs = tuple(chain.from_iterable(call.inputs for call in inner))
+            outputs = tuple(chain.from_iterable(call.outputs for call in inner))
             inner = [replace(inner[0], op=coalesced if coalesced in OPERATIONS else op, inputs=inputs, outputs=outputs)]
         merged += inner
     return merged
@@ -274,7 +271,7 @@ def import_dumps(dumps: Dumps, name: str, runs: Path) -> Record:
             # write each trace at once: there may be more ranks than a process may have open files
             write_file(writer.path, f"{TRACE}/{rank_trace(rank)}", lines.encode())
         record = Record(path=writer.path)
-        judgement = _judge(read_evidence(record))
+        judgement = _judge(read_evidence(record), _may_continue(dumps))
         ranks = tuple(RankResult(rank=rank, log_path=writer.log_path(rank)) for rank in calls.by_rank)
         judged = {name: getattr(judgement, name) for name in ("verdict", "reason", "culprit")}
         known = {**judged, "scenario": name, "run": writer.run, "path": writer.path, "ranks": ranks}
@@ -375,7 +372,29 @@ def _list_by_rank(tensors: _TensorList, ranks: int) -> _TensorList:
     return [[dtype, sizes[1:]]] * ranks if sizes and sizes[0] == ranks else []
 
 
-def _judge(evidence: Evidence) -> Judgement:
+_USUAL_S = 10.0
+_FACTOR = 2
+"""A call in progress is no sign of a hang before this time, or this multiple of a rank's longest time between calls.
+
+A dump with stacks takes seconds, in which the ranks wait for each other.
+"""
+
+
+def _may_continue(dumps: Dumps) -> bool:
+    """Return whether no call had been in progress for unusually long when the dumps were written.
+
+    A file with another time, such as a copy, makes calls look long.
+    """
+    for dump in dumps.by_rank.values():
+        begun = [entry.begun_ns for entry in dump.entries]
+        usual_ns = max((later - earlier for earlier, later in pairwise(begun)), default=0)
+        left = [dump.written_ns - entry.begun_ns for entry in dump.entries if not entry.over]
+        if left and not 0 <= max(left) <= max(_USUAL_S * 1e9, _FACTOR * usual_ns):
+            return False
+    return True
+
+
+def _judge(evidence: Evidence, may_continue: bool) -> Judgement:
     """Return what ranks waited for when they were dumped; dumps do not show how the job ended."""
     causes = find_causes(evidence)
     if not any(call.state == "unfinished" for rank in evidence.ranks for call in evidence.calls(rank)):
@@ -383,8 +402,11 @@ def _judge(evidence: Evidence) -> Judgement:
         return Judgement(verdict="error", reason=reason)
     first = next((cause for cause in causes if cause.step), None)
     waiting = name_ranks(find_waits(evidence))
+    reason = f"at the time of the dumps, {waiting} had calls in progress"
+    if may_continue and (first is None or not first.kind.properties & {"blameless", "by_calls"}):
+        return Judgement(verdict="error", reason=f"{reason}, but not for unusually long: the job may have continued")
     if first is None:
-        return Judgement(verdict="hung", reason=f"at the time of the dumps, {waiting} had calls in progress")
+        return Judgement(verdict="hung", reason=reason)
     culprit = culprit_by(first, evidence)
-    reason = f"at the time of the dumps, {waiting} had calls in progress: {first.headline}"
+    reason = f"{reason}: {first.headline}"
     return Judgement(verdict="hung", reason=reason, culprit=culprit, findings=(first,), summary=first.headline)

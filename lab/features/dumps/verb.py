@@ -58,10 +58,8 @@ def _text(record: Record, style: Style) -> str:
     from lab.words import capitalize_first, name_ranks
 
     result = record.result()
-    lines = [
-        f"{style.verdict(result.verdict)}  {style.paint(result.scenario, 'bold')}",
-        f"  {capitalize_first(result.reason)}",
-    ]
+    head = f"{style.verdict(result.verdict)}  {style.paint(result.scenario, 'bold')}"
+    lines = [head, f"  {capitalize_first(result.reason)}"]
     lines += [f"  - {problem}" for problem in _problems(record)]
     who = name_ranks(rank.rank for rank in result.ranks)
     return "\n".join([*lines, "", f"recorded {who} as {record.run}: `lab explain`, `lab report --open`"])

@@ -76,6 +76,7 @@ def _dump(rank: RankTrace, trace: Trace, messages: Mapping[tuple[int, int], _Gro
         entries.append({**about, **_entry(call, group, seq, trace)})
     return {
         "version": dump_format.VERSION,
+        dump_format.OVER: True,
         "pg_config": {
             group.name: {"name": group.name, "desc": _description(group), "ranks": str(list(group.ranks))}
             for group in dict.fromkeys(groups)

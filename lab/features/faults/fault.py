@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, make_dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from lab.errors import UsageError
 from lab.features.faults.kinds import FaultKind, fault_kinds, key_of, make_or_refuse
@@ -169,10 +169,8 @@ class Fault(Frozen):
 
     def _refuse_what_no_worker_does(self) -> None:
         if not self.when.exact:
-            raise UsageError(
-                f"the rank itself injects {self}, so the trigger has to hold that rank",
-                "use `op`, `phase`, or `note` as the trigger",
-            )
+            hint = "use `op`, `phase`, or `note` as the trigger"
+            raise UsageError(f"the rank itself injects {self}, so the trigger has to hold that rank", hint)
         if self.when.rank not in self.what.ranks:
             why = f"the rank itself injects {self}, so the trigger has to name the same rank"
             raise UsageError(why, "set `rank` in `when`")
@@ -181,10 +179,8 @@ class Fault(Frozen):
         operation = OPERATIONS.get(self.when.op or "")
         sends_data = operation is not None and operation.moves_data and not operation.receives
         if self.what.of_call and not (sends_data and self.when.edge == "before"):
-            raise UsageError(
-                f"{self} changes the tensors of a call, but its trigger is not a call with tensors",
-                "trigger it before a call of an operation that takes tensors, such as {op: all_reduce}",
-            )
+            hint = "trigger it before a call of an operation that takes tensors, such as {op: all_reduce}"
+            raise UsageError(f"{self} changes the tensors of a call, but its trigger is not a call with tensors", hint)
 
     def events(self) -> list[tuple[When, bool]]:
         """Return its trigger and the event that heals it, each with whether it heals."""
@@ -327,8 +323,7 @@ def parse_fault(text: str) -> Fault:
         ScenarioError: it is invalid; a line for each problem.
     """
     in_braces = text if text.lstrip().startswith("{") else f"{{{text}}}"
-    fault: Fault = read_value(one_fault(), in_braces, "--fault", "fault")
-    return fault
+    return cast("Fault", read_value(one_fault(), in_braces, "--fault", "fault"))
 
 
 def parse_kind(kind: str, text: str) -> FaultKind:
@@ -337,8 +332,7 @@ def parse_kind(kind: str, text: str) -> FaultKind:
     Raises:
         ScenarioError: it is invalid; a line for each problem.
     """
-    what: FaultKind = read_value(fault_kinds()[kind].value(), text, "lab fault", kind)
-    return what
+    return cast("FaultKind", read_value(fault_kinds()[kind].value(), text, "lab fault", kind))
 
 
 def kind_data(what: FaultKind) -> dict[str, Any]:
@@ -467,10 +461,8 @@ def refuse_faults(
         if strict and fault.what.strict_cannot:
             raise UsageError(f"{is_to}, which {fault.what.strict_cannot}", "run it without --strict")
         if unrecorded and any(event.op or event.phase for event in events):
-            raise UsageError(
-                f"{is_to} at a call or phase, where the recorder holds the rank, but {unrecorded}",
-                "record the run, or use a note, a line, or a time as the trigger",
-            )
+            hint = "record the run, or use a note, a line, or a time as the trigger"
+            raise UsageError(f"{is_to} at a call or phase, where the recorder holds the rank, but {unrecorded}", hint)
         if absent := [node for node in fault.what.nodes if node not in nodes]:
             verb = "is" if len(absent) == 1 else "are"
             there = " to ".join(dict.fromkeys(("node0", nodes[-1])))

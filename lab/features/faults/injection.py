@@ -94,10 +94,8 @@ class FaultJournal:
                 os.fsync(file.fileno())
             new.replace(self.path)
         except OSError as error:
-            raise ClusterError(
-                f"cannot write the journal of faults {self.path}: {error.strerror}",
-                "free disk space there, or set XDG_STATE_HOME to a folder of your own",
-            ) from error
+            hint = "free disk space there, or set XDG_STATE_HOME to a folder of your own"
+            raise ClusterError(f"cannot write the journal of faults {self.path}: {error.strerror}", hint) from error
 
 
 def _standing(identity: str, entry: Mapping[str, Any]) -> Standing:
@@ -349,9 +347,8 @@ def fault_of(kind: str, *words: str) -> FaultKind:
     """
     kinds = fault_kinds()
     if kind not in kinds:
-        raise UsageError(
-            f"there is no kind of fault {kind!r}{did_you_mean(kind, kinds)}", "`lab fault kinds` lists them"
-        )
+        hint = "`lab fault kinds` lists them"
+        raise UsageError(f"there is no kind of fault {kind!r}{did_you_mean(kind, kinds)}", hint)
     _refuse_by_worker(kinds[kind])
     if not words:
         raise UsageError(f"{kind} needs a target", f"for example `lab fault {kinds[kind].on_the_command_line()}`")
@@ -360,7 +357,5 @@ def fault_of(kind: str, *words: str) -> FaultKind:
 
 def _refuse_by_worker(kind: type[FaultKind]) -> None:
     if kind.by_worker:
-        raise UsageError(
-            f"a rank itself injects {key_of(kind)}, at an event of its script",
-            "write it in a scenario's `faults:`, or use `lab run --fault`",
-        )
+        hint = "write it in a scenario's `faults:`, or use `lab run --fault`"
+        raise UsageError(f"a rank itself injects {key_of(kind)}, at an event of its script", hint)

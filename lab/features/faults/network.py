@@ -181,9 +181,8 @@ def tables_of(
                 before, level = {**before, **level}, {}
             mine = rest if way[0] in own_cables else condition  # all packets of a node share its cable
             met[way] = before, combine_conditions(level, mine), where.exactness
-    tables: dict[str, dict[str, Any]] = {
-        node: {"address": address, "to": {}, "from": {}} for node, address in addresses.items()
-    }
+    tables: dict[str, dict[str, Any]]
+    tables = {node: {"address": address, "to": {}, "from": {}} for node, address in addresses.items()}
     for (sender, receiver), (before, level, _) in met.items():
         both = {**before, **level}
         if by_sender := {name: both[name] for name in _BY_SENDER if name in both}:

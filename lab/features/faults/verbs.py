@@ -37,9 +37,8 @@ def _add_fault_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = shared.help_in(__doc__)
     shared.add_options(parser, "what", help="a kind of fault; or list, heal, or kinds", complete="faults")
     shared.add_options(parser, "words", nargs="*", metavar="word", help="target and values", complete="nodes")
-    parser.add_argument(
-        "--for", dest="for_s", type=shared.duration, metavar="TIME", help="undo the fault after this time, such as 3s"
-    )
+    about = "undo the fault after this time, such as 3s"
+    parser.add_argument("--for", dest="for_s", type=shared.duration, metavar="TIME", help=about)
     shared.add_options(parser, "--name", "--engine", "--json")
 
 

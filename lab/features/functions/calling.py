@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lab.errors import LabError, RanksFailed, RanksHung, UsageError
 from lab.features.functions.answers import Misread, all_lost_a_peer, build_error, read_value
@@ -517,5 +517,4 @@ def ranks_of(cluster: Cluster) -> _Ranks:
     """Return the object that starts and holds the ranks of a cluster."""
     if "_ranks" not in vars(cluster):  # several threads can get here at the same time
         cluster.before_use.append(cluster.end_calls)
-    ranks: _Ranks = vars(cluster).setdefault("_ranks", _Ranks())
-    return ranks
+    return cast("_Ranks", vars(cluster).setdefault("_ranks", _Ranks()))

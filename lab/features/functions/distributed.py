@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from inspect import Parameter
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, overload
 
 from lab.errors import LabError, RanksFailed, UsageError
 from lab.features.functions.answers import point_at_function
@@ -177,8 +177,7 @@ def call_on_ranks(
 
     own = Cluster(**{"nodes": DEFAULT_NODES, **shape_fields})
     try:
-        answers: list[Any] = own.call_as(function, arguments, named, how)
-        return answers
+        return cast("list[Any]", own.call_as(function, arguments, named, how))
     finally:
         own.end_calls()
 

@@ -46,7 +46,7 @@ _TEXT = (".py", ".pyi", ".txt", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini
 def pack_module(name: str, packed: Packed) -> bytes:
     """Encode a module and its submodules, if they can be sent to ranks; import nothing for that.
 
-    The result is a `lab.node.shipped_modules.ShippedModule` as JSON.
+    The result is a `lab.features.functions.on_node.shipped_modules.ShippedModule` as JSON.
 
     Args:
         name: Without a dot; may come from an attacker.
@@ -234,10 +234,8 @@ def pack_call(
     head = pickle.dumps((how.filled, how.wanted, sources, assertions, how.variables), protocol=4)
     size = len(head) + len(body)
     if size > LIMIT_BYTES:
-        raise UsageError(
-            f"cannot send a call of {size:,} bytes; allowed: at most {format_limit(LIMIT_BYTES)}",
-            "create large tensors on the ranks, or put files into the cluster's `data`",
-        )
+        hint = "create large tensors on the ranks, or put files into the cluster's `data`"
+        raise UsageError(f"cannot send a call of {size:,} bytes; allowed: at most {format_limit(LIMIT_BYTES)}", hint)
     return head + body
 
 

@@ -35,7 +35,7 @@ _FORMULA = ("=", "+", "-", "@", "|", "%", "\uff1d", "\uff0b", "\uff0d", "\uff20"
 def progress_line(grade: Grade, done: int, of: int, style: Style, width: int = 0) -> str:
     """Render one graded submission: `[ 3/61] ✔ passed  5 of 5  alice  72 ms`; names have this width, if it is short."""
     duration_or_reason = format_duration(grade.duration_s) if grade.verdict == "passed" else grade.reason
-    points, name = points_text(grade).rjust(2 * len(f"{grade.of:g}") + 4), grade.name.ljust(min(width, _LONGEST_NAME))
+    points, name = points_text(grade).rjust(_points_width(grade)), grade.name.ljust(min(width, _LONGEST_NAME))
     return ended_line(done, of, grade.verdict, f"{points}  {name}", duration_or_reason, style)
 
 
@@ -44,22 +44,23 @@ def points_text(grade: Grade) -> str:
     return f"{NONE if grade.points is None else f'{grade.points:g}'} of {grade.of:g}"
 
 
+def _points_width(of: Grade | Grades) -> int:
+    return max(len("points"), 2 * len(f"{of.of:g}") + len(" of "))
+
+
 def grades_text(grades: Grades, style: Style) -> str:
     """Render a table of all grades, and a summary."""
     rows = [
         [
             clip_end(grade.name, _LONGEST_NAME),
-            points_text(grade),
-            *(f"{score.points:g}" if grade.is_graded else NONE for score in grade.scores),
+            points_text(grade).rjust(_points_width(grades)),
+            *((f"{score.points:g}" if grade.is_graded else NONE).rjust(len(score.what)) for score in grade.scores),
             f"{VERDICTS[grade.verdict].sign} {grade.verdict}",
             clip_end(grade.reason, _LONGEST_REASON),
         ]
         for grade in grades.grades
     ]
-    columns = [*zip(["name", "points", *grades.whats, "verdict", "reason"], *rows, strict=True)]
-    for number in range(1, len(columns) - 2):
-        columns[number] = tuple(cell.rjust(max(map(len, columns[number]))) for cell in columns[number])
-    header, *rows = map(list, zip(*columns, strict=True))
+    header = ["name", "points".rjust(_points_width(grades)), *grades.whats, "verdict", "reason"]
     return f"{table_text(header, rows, style)}\n\n{summary_text(grades)}"
 
 
@@ -98,7 +99,9 @@ def explain_grade(grade: Grade) -> dict[str, Any]:
         return {}
     record = Record(path=grade.path)
     evidence, sources = read_evidence(record), read_sources(record)
-    steps, result = choose_steps(evidence.steps, 1), record.result()
+    cited, result = {word.strip("();,.") for word in grade.reason.split()}, record.result()
+    steps = [step for step in evidence.steps if any(call.source in cited for call in step.calls.values())]
+    steps = choose_steps(steps or evidence.steps, 1)
     picture = picture_of(steps[0], (), len(result.ranks)) if steps else None
     excerpt = sources and (cite_lines(grade.reason, sources[0]) or cite_lines(grade.traceback, sources[0]))
     return {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from lab.diagnosis import finding as f
@@ -18,7 +18,7 @@ from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import DETECTION_LAG_S
 from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, find_majority, sides_of, unique_lines
 from lab.diagnosis.wording import describe_activities, join_ranks, render_lines
-from lab.trace.model import Call, Group, Phase, StoreLookup, World, is_end_of_world, worlds_of
+from lab.trace.model import Call, Group, Phase, RankTrace, StoreLookup
 from lab.trace.steps import Step
 from lab.words import capitalize_first, format_count, format_duration, format_ordinal, join_words, name_ranks
 
@@ -132,10 +132,8 @@ class Rendezvous(Finding):
         }.get(self.how)
         sides = join_words(map(each, self.sides)) if each else ""
         met = "each other" if len(self.stuck) == len(self.met) else "the others"
-        peers, why = (
-            "peers are" if self.missing > 1 else "a peer is",
-            f"this run has {format_count(self.run_size, 'rank')}",
-        )
+        peers = "peers are" if self.missing > 1 else "a peer is"
+        why = f"this run has {format_count(self.run_size, 'rank')}"
         if world <= self.run_size:
             did = join_words(describe_activities(self.absent))
             why = f"{name_ranks(one.rank for one in self.absent)} did not connect to it ({did})"
@@ -154,6 +152,40 @@ class Rendezvous(Finding):
         }[self.how]
 
 
+@dataclass
+class _World:
+    """What a rank did with groups between one init_process_group and the next."""
+
+    begun: Phase
+    """The call of init_process_group."""
+    made: list[Phase] = field(default_factory=list)
+    """Each new_group that all ranks have to call, in order."""
+    destroyed: Phase | None = None
+    """When the rank destroyed the default group, and with it all other groups."""
+
+
+def _worlds_of(rank: RankTrace, groups: Mapping[str, Group]) -> list[_World]:
+    """Return the worlds of a rank, in order."""
+    worlds: list[_World] = []
+    for phase in rank.phases:
+        if phase.name == "init_process_group":
+            if not worlds or worlds[-1].destroyed is not None:
+                worlds.append(_World(phase))
+            elif not worlds[-1].made:  # a second attempt after a failed one; otherwise PyTorch refuses it
+                worlds[-1].begun = phase
+        elif worlds and phase.name == "new_group" and phase.members:
+            worlds[-1].made.append(phase)
+        elif worlds and _is_end_of_world(phase, groups):
+            worlds[-1].destroyed = phase
+    return worlds
+
+
+def _is_end_of_world(phase: Phase, groups: Mapping[str, Group]) -> bool:
+    """Return whether a phase is the destruction of the default group."""
+    group = groups.get(phase.group)
+    return phase.name == "destroy_process_group" and (group is None or group.plain_label == "default")
+
+
 def find_world_faults(evidence: Evidence) -> list[Finding]:
     """Return faults of worlds or groups that can stop a run that hung or failed."""
     return find_split_worlds(evidence) or find_group_faults(evidence)
@@ -165,7 +197,7 @@ NewGroups = Mapping[int, Sequence[Phase]]
 
 def find_group_faults(evidence: Evidence) -> list[Finding]:
     """Return faults of groups that can stop a run that hung or failed, the earliest first."""
-    worlds = {rank: worlds_of(trace, evidence.trace.groups) for rank, trace in evidence.trace.ranks.items()}
+    worlds = {rank: _worlds_of(trace, evidence.trace.groups) for rank, trace in evidence.trace.ranks.items()}
     waits, turns = find_waits(evidence, until_failed=True), range(max(map(len, worlds.values()), default=0))
     made = [{rank: ours[turn].made for rank, ours in worlds.items() if len(ours) > turn} for turn in turns]
     findings = (_made_otherwise(one, evidence) or _not_made(one, evidence, waits) for one in made)
@@ -255,7 +287,7 @@ def _since(began: Iterable[Phase | Call], evidence: Evidence) -> float:
 # -- destroy_process_group
 
 
-def _destroyed(evidence: Evidence, worlds: Mapping[int, list[World]], waits: Mapping[int, Wait]) -> Iterator[Finding]:
+def _destroyed(evidence: Evidence, worlds: Mapping[int, list[_World]], waits: Mapping[int, Wait]) -> Iterator[Finding]:
     """Yield steps that ranks waited or failed in, whose missing ranks had destroyed the group and lived on."""
     hits = filter(None, map(evidence.broken_call, evidence.ranks))
     broken = [step for _, step in hits if not step.message]
@@ -271,13 +303,13 @@ def _end_of_group(rank: int, group: Group, evidence: Evidence) -> Phase | None:
     trace = evidence.trace.ranks.get(rank)
     begins = [call.begin for call in evidence.calls(rank) if call.group == group.name]
     for phase in trace.phases if trace is not None else ():
-        used = any(begin < phase.begin for begin in begins) and is_end_of_world(phase, evidence.trace.groups)
+        used = any(begin < phase.begin for begin in begins) and _is_end_of_world(phase, evidence.trace.groups)
         if phase.name == "destroy_process_group" and (phase.group == group.name or used):
             return phase
     return None
 
 
-def _lived_on(evidence: Evidence, rank: int, end: Phase, worlds: Iterable[World]) -> bool:
+def _lived_on(evidence: Evidence, rank: int, end: Phase, worlds: Iterable[_World]) -> bool:
     """Return whether a rank lived on for long after it destroyed a group, or started a new world.
 
     Otherwise the others only noticed the end of the rank.
@@ -329,9 +361,8 @@ def explain_rendezvous(evidence: Evidence) -> list[Finding]:
 
 
 def _unmet(asked: Lookups, stuck: tuple[int, ...], evidence: Evidence) -> Rendezvous | None:
-    silent, met = (
-        tuple(rank for rank, of in asked.items() if of.has_answer is is_answered) for is_answered in (False, True)
-    )
+    silent = tuple(rank for rank, of in asked.items() if not of.has_answer)
+    met = tuple(rank for rank, of in asked.items() if of.has_answer)
     addresses = {rank: f"{of.host}:{of.port}" for rank, of in asked.items()}
     if len(set(addresses.values())) > 1:
         sides = sides_of({rank: f"at {address}" for rank, address in addresses.items()})
@@ -395,7 +426,7 @@ def find_split_worlds(evidence: Evidence) -> list[Finding]:
         lookup = None if facts.left else _lookup(evidence, rank)
         if lookup is None or not lookup.has_answer:
             continue
-        worlds = worlds_of(evidence.trace.ranks[rank], evidence.trace.groups)
+        worlds = _worlds_of(evidence.trace.ranks[rank], evidence.trace.groups)
         if worlds and worlds[-1].destroyed is None:
             own = "" if _is_runs(lookup, evidence) or not _LOOPBACK.match(lookup.host) else facts.node
             met.setdefault(f"{lookup.host}:{lookup.port} {own}", {})[rank] = lookup

@@ -129,9 +129,8 @@ def read_log_lines(record: Record) -> tuple[list[LogLine], list[str]]:
     selected = [_select_lines(record, rank, rank_entries, limit) for rank, rank_entries in sorted(entries.items())]
     left_out = [sentence for _, sentence in selected if sentence]
     if (cut := len(left_out)) > _MOST_SENTENCES:
-        left_out = [
-            f"The page has only the beginning and the end of the output of {cut} ranks; the whole is in {LOGS}/"
-        ]
+        what = f"the beginning and the end of the output of {cut} ranks"
+        left_out = [f"The page has only {what}; the whole is in {LOGS}/"]
     return sorted((line for lines, _ in selected for line in lines), key=lambda line: line.time), left_out
 
 

@@ -95,19 +95,16 @@ def find_dockerfile() -> Path:
     path = bundled_path("Dockerfile")
     if path.is_file():
         return path
-    raise ImageError(
-        f"the Dockerfile of the node image is missing: {path} does not exist",
-        "this installation of the lab is incomplete: install it again",
-    )
+    hint = "this installation of the lab is incomplete: install it again"
+    raise ImageError(f"the Dockerfile of the node image is missing: {path} does not exist", hint)
 
 
 def _find_sources() -> dict[str, Path]:
     recorder = sorted(map(Path, [build.__file__, *build.list_sources()]))
     package = bundled_path("mpi")
     mpi = sorted(path for pattern in _MPI_FILES for path in package.glob(pattern))
-    return {f"{_RECORDER}/{path.name}": path for path in recorder} | {
-        f"mpi/{path.relative_to(package).as_posix()}": path for path in mpi
-    }
+    files = {f"{_RECORDER}/{path.name}": path for path in recorder}
+    return files | {f"mpi/{path.relative_to(package).as_posix()}": path for path in mpi}
 
 
 def _find_wheels(folder: Path) -> tuple[Path, ...]:
@@ -380,9 +377,8 @@ def _events(connection: Connection, start: Callable[[], Iterable[Event]], action
         while (event := connection.call(next_event)) is not None:
             yield event
     except queue.Empty:
-        raise ImageError(
-            f"no message from the engine for {format_duration(SILENT_S)} while {action}", "read the engine's own log"
-        ) from None
+        hint = "read the engine's own log"
+        raise ImageError(f"no message from the engine for {format_duration(SILENT_S)} while {action}", hint) from None
     finally:
         left.set()
 

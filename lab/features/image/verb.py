@@ -78,17 +78,14 @@ def _build(arguments: argparse.Namespace) -> int:
 def _build_packages(arguments: argparse.Namespace) -> int:
     """Prepare the packages of `lab up --requirements`."""
     if any(getattr(arguments, name) for name in _OF_THE_NODE_IMAGE) or arguments.tag != DEFAULT_IMAGE:
-        raise UsageError(
-            "--requirements extends the node image, but the other options build it",
-            "run `lab image build` with those first, then `lab image build --requirements FILE`",
-        )
+        hint = "run `lab image build` with those first, then `lab image build --requirements FILE`"
+        raise UsageError("--requirements extends the node image, but the other options build it", hint)
     engine, why = select_engine(arguments.engine)
     with shared.Progress(quiet=arguments.json) as progress:
         if why:
             progress.announce(why)
-        made = package_store(engine).prepare(
-            arguments.image, arguments.requirements, announce=progress.announce, again=arguments.no_cache
-        )
+        store, again = package_store(engine), arguments.no_cache
+        made = store.prepare(arguments.image, arguments.requirements, announce=progress.announce, again=again)
     print(json.dumps({"name": made}) if arguments.json else f"ready: {made}")
     return 0
 

@@ -50,9 +50,8 @@ class Keyboard:
         """
         keyboard = cls.find()
         if keyboard is None:
-            raise UsageError(
-                "there is no terminal for an interactive rank", "run it with a terminal as input and output"
-            )
+            hint = "run it with a terminal as input and output"
+            raise UsageError("there is no terminal for an interactive rank", hint)
         return keyboard
 
     @property

@@ -23,6 +23,5 @@ def run(arguments: argparse.Namespace) -> int:
     """Open a shell; the exit code is that of the shell."""
     cluster = Cluster(name=arguments.name, engine=arguments.engine)
     info = cluster.existing()
-    return require_capability(cluster.engine, Console).execute(
-        info, find_node(info, arguments.node), _SHELL, tty=sys.stdin.isatty()
-    )
+    console, node = require_capability(cluster.engine, Console), find_node(info, arguments.node)
+    return console.execute(info, node, _SHELL, tty=sys.stdin.isatty())

@@ -154,10 +154,8 @@ def record_attempt(person: str, attempt: Attempt) -> None:
         with open_file(folder, name, append=True) as file:
             file.write(b"\n" * is_cut + json.dumps(asdict(attempt)).encode() + b"\n")
     except (OSError, RecordError) as error:
-        raise LabError(
-            f"cannot write your progress to {folder / name}: {_describe_error(error)}",
-            f"set {FOLDER_VARIABLE} to a folder that you can write",
-        ) from error
+        hint = f"set {FOLDER_VARIABLE} to a folder that you can write"
+        raise LabError(f"cannot write your progress to {folder / name}: {_describe_error(error)}", hint) from error
 
 
 def read_progress(person: str) -> Progress:

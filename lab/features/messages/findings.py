@@ -108,9 +108,8 @@ class _Messages(ends.Waiting):
             usual_call = ends.call_facts(usual, step)
         else:  # without its number
             group = "" if step is None or step.group.label == "default" else step.group.title
-            usual_call = f.CallFacts(
-                rank=rank, name=usual.op, source=usual.source if step is not None else "", group=group
-            )
+            source = usual.source if step is not None else ""
+            usual_call = f.CallFacts(rank=rank, name=usual.op, source=source, group=group)
         others = [other for other in ring if other != rank]
         return Strayed(
             cycle=tuple(ring),

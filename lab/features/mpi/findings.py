@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from lab.diagnosis.evidence import Explained
 from lab.diagnosis.finding import Finding, Kind, Words
@@ -49,15 +50,8 @@ def find_named_backends(named: Sequence[Named]) -> list[Finding]:
     alike = group_pairs(((one.named, one.backend, one.instead), one) for one in named)
     findings = list[Finding]()
     for (name, backend, instead), ones in alike.items():
-        lines = tuple(one.at for one in ones)
-        finding = BackendNamed(
-            kind=BackendKind.ADDRESS if "://" in name else BackendKind.BACKEND,
-            others=tuple(sorted({one.rank for one in ones})),
-            lines=lines,
-            named=name,
-            backend=backend,
-            instead=instead,
-            at=lines,
-        )
-        findings.append(finding)
+        others, lines = tuple(sorted({one.rank for one in ones})), tuple(one.at for one in ones)
+        kind = BackendKind.ADDRESS if "://" in name else BackendKind.BACKEND
+        facts: dict[str, Any] = {"named": name, "backend": backend, "instead": instead, "at": lines}
+        findings.append(BackendNamed(kind=kind, lines=lines, others=others, **facts))
     return findings

@@ -11,11 +11,8 @@ from lab.cli.cmd_show import is_traced, read_steps
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.one_of().add_argument(
-        "--model",
-        action="store_true",
-        help="compare the all_reduces of the run, and of the runs of its suite, with the alpha-beta model of a network",
-    )
+    about = "compare the all_reduces of the run, and of the runs of its suite, with the alpha-beta model of a network"
+    parser.one_of().add_argument("--model", action="store_true", help=about)
     shared.add_options(parser, "--svg")
 
 

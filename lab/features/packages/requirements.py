@@ -9,7 +9,8 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
+from urllib.parse import urlsplit
 
 from lab.errors import ScenarioError, UsageError
 from lab.frozen import Frozen
@@ -209,8 +210,6 @@ def normalize_requirement(text: str, folder: Path, *, within: Path | None = None
 
 def _check_address(url: str, within: Path | None) -> None:
     """Refuse addresses of anything but a wheel: installing others would run their code on this machine."""
-    from urllib.parse import urlsplit
-
     address, path = urlsplit(url), wheel_path(url)
     if address.scheme not in ("file", "http", "https") or not address.path.endswith(".whl"):
         raise RequirementProblem(f"found the address {clip_repr(url, 200)}; allowed: {_WHEEL}, or a name and a version")
@@ -222,7 +221,6 @@ def _check_address(url: str, within: Path | None) -> None:
 
 def wheel_path(url: str) -> str | None:
     """Return the path of a wheel in a `file:` address; None for any other address."""
-    from urllib.parse import urlsplit
     from urllib.request import url2pathname
 
     address = urlsplit(url)
@@ -329,8 +327,7 @@ def _parse(toml: str, first: int, reading: Reading) -> dict[str, Any]:
         import tomli as tomllib
 
     try:
-        data: dict[str, Any] = tomllib.loads(toml)
-        return data
+        return cast("dict[str, Any]", tomllib.loads(toml))
     except (ValueError, RecursionError) as error:  # also for a number with too many digits
         where, why = re.search(_AT_LINE, str(error)), re.sub(_AT_LINE, "", str(error))
     line, column = (int(where[1]), int(where[2]) + 2) if where and where[1] else (toml.count("\n") + 1, 1)

@@ -27,19 +27,8 @@ from lab.engine.packages import ENVIRONMENT, PackageStore, Prepared
 from lab.engine.protocol import Announce, Engine, PythonRunner, require_capability
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit
 from lab.features.image.make import build_from
-from lab.features.packages import install_program
+from lab.features.packages import install_program, wheels
 from lab.features.packages.requirements import wheel_path
-from lab.features.packages.wheels import (
-    PROBE_DEADLINE_S,
-    Target,
-    ask_python,
-    check_wheels,
-    fetch_wheels,
-    install_request,
-    install_wheels,
-    library_folder,
-    probe_text,
-)
 from lab.node.files import remove_tree
 from lab.node.recorder.build import cache_folder
 from lab.plan.cluster import ClusterInfo
@@ -104,8 +93,8 @@ class _Store(PackageStore):
 
     def find_missing(self, cluster: ClusterInfo, requirements: Sequence[str]) -> tuple[str, ...]:
         """Return the requirements that the nodes do not meet."""
-        reply = require_capability(self._engine, PythonRunner).ask_python(cluster, probe_text())
-        target = Target.parse(f"cluster {cluster.name}", reply)
+        reply = require_capability(self._engine, PythonRunner).ask_python(cluster, wheels.probe_text())
+        target = wheels.Target.parse(f"cluster {cluster.name}", reply)
         return tuple(one for one in requirements if not target.meets(one))
 
 
@@ -138,19 +127,19 @@ class ImagePackages(_Store):
         """Build the image on top of the other."""
         base = ensure_image(self._connection, image, announce)
         target = self._examine(base.name)
-        wheels = fetch_wheels(target, requirements, work, announce)
-        check_wheels(target, wheels, whole_path=True)
-        announce(f"packages: adding {len(wheels)} to the image {base.name}")
+        fetched = wheels.fetch_wheels(target, requirements, work, announce)
+        wheels.check_wheels(target, fetched, whole_path=True)
+        announce(f"packages: adding {len(fetched)} to the image {base.name}")
         labels = {
             PACKAGES_LABEL: json.dumps(list(requirements)),
-            ADDED_LABEL: json.dumps([path.name for path in wheels]),
+            ADDED_LABEL: json.dumps([path.name for path in fetched]),
             BASE_LABEL: base.name,
             OWNER_LABEL: label.current_owner(),
         }
-        context = _build_context(work, base, target, wheels)
+        context = _build_context(work, base, target, fetched)
         build_from(self._connection, name, context, lambda _: None, labels=labels, network_mode="none")
 
-    def _examine(self, image: str) -> Target:
+    def _examine(self, image: str) -> wheels.Target:
         """Return the Python of an image that has torch.
 
         Raises:
@@ -159,15 +148,15 @@ class ImagePackages(_Store):
         body = {
             "Image": image,
             "Entrypoint": ["/bin/sh", "-c", FIND_PYTHON],
-            "Cmd": [probe_text()],
+            "Cmd": [wheels.probe_text()],
             "User": "0:0",
             "Labels": {label.OWNER: label.current_owner(), label.CLUSTER: "image"},
             "HostConfig": {"NetworkMode": "none", "CapDrop": ["ALL"], "LogConfig": {"Type": "json-file"}},
         }
-        code, reply, _ = self._connection.run_container(body, deadline_s=PROBE_DEADLINE_S)
+        code, reply, _ = self._connection.run_container(body, deadline_s=wheels.PROBE_DEADLINE_S)
         if code == NO_TORCH:
             raise ImageUnfit(f"image {image} has no Python that can import torch", "use an image with torch installed")
-        return Target.parse(f"image {image}", reply)
+        return wheels.Target.parse(f"image {image}", reply)
 
     def prepared(self) -> list[Prepared]:
         """Return this owner's images with packages, by name."""
@@ -198,13 +187,13 @@ class ImagePackages(_Store):
         return ""
 
 
-def _build_context(folder: Path, base: ImageInfo, target: Target, wheels: Sequence[Path]) -> Iterator[bytes]:
+def _build_context(folder: Path, base: ImageInfo, target: wheels.Target, fetched: Sequence[Path]) -> Iterator[bytes]:
     """Return the build context as a tar of files that belong to root and nobody else may change.
 
     The wheels are installed in their own stage, by an unprivileged user; the image gets only the environment.
     """
-    request = install_request(target, ENVIRONMENT, [f"{_STAGE}/wheels/{path.name}" for path in wheels], _STAGE)
-    dockerfile, library = folder / "Dockerfile", library_folder()
+    request = wheels.install_request(target, ENVIRONMENT, [f"{_STAGE}/wheels/{path.name}" for path in fetched], _STAGE)
+    dockerfile, library = folder / "Dockerfile", wheels.library_folder()
     dockerfile.write_text(f"""\
 FROM {base.id} AS packages
 USER root
@@ -217,7 +206,7 @@ USER root
 COPY --from=packages --chown=0:0 {ENVIRONMENT}/ {ENVIRONMENT}/
 """)
     files = {"Dockerfile": dockerfile, "environment": folder, "packages/install.py": Path(install_program.__file__)}
-    files |= {f"packages/wheels/{path.name}": path for path in wheels}
+    files |= {f"packages/wheels/{path.name}": path for path in fetched}
     files |= {f"packages/{library.name}/{path.relative_to(library)}": path for path in library.rglob("*.py")}
     return pack_files(files)
 
@@ -228,9 +217,8 @@ class EnvironmentPackages(_Store):
     def name_of(self, image: str | None, requirements: Sequence[str]) -> str:
         """Return the folder of the environment, whether it exists or not."""
         if image is not None:
-            raise ClusterUnfit(
-                f"the {self._engine.name} engine cannot add packages to the image {image}", "leave the image out"
-            )
+            why = f"the {self._engine.name} engine cannot add packages to the image {image}"
+            raise ClusterUnfit(why, "leave the image out")
         folders = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
         folders = [folder for folder in folders if os.path.isdir(folder)]
         names = sorted(name for folder in folders for name in os.listdir(folder))
@@ -247,15 +235,15 @@ class EnvironmentPackages(_Store):
         folder = Path(name)
         if self.is_made(name) and _is_used(folder):
             raise ClusterError(f"a running cluster uses {folder}", "run `lab down` first")
-        target = ask_python(_OWN, work)
-        wheels = fetch_wheels(target, requirements, work, announce)
-        check_wheels(target, wheels, whole_path=False)
-        announce(f"packages: installing {len(wheels)} over {_OWN}" if wheels else f"packages: {_OWN} has all of them")
-        about = {"base": sys.executable, "requirements": requirements, "added": [path.name for path in wheels]}
+        target = wheels.ask_python(_OWN, work)
+        fetched = wheels.fetch_wheels(target, requirements, work, announce)
+        wheels.check_wheels(target, fetched, whole_path=False)
+        announce(f"packages: installing {len(fetched)} over {_OWN}" if fetched else f"packages: {_OWN} has all of them")
+        about = {"base": sys.executable, "requirements": requirements, "added": [path.name for path in fetched]}
         try:
             _remove(folder)
             folder.parent.mkdir(parents=True, exist_ok=True)
-            install_wheels(target, folder, wheels, work)
+            wheels.install_wheels(target, folder, fetched, work)
             (folder / _MADE).write_text(json.dumps(about))
         except OSError as error:
             _remove(folder)

@@ -324,10 +324,8 @@ def _refuse_contradictions(target: Target, requirements: Sequence[str]) -> None:
     for wanted in map(Requirement, requirements):
         there = target.installed(wanted)
         if there is not None and target.applies(wanted) and not is_fulfilled(wanted, there):
-            raise ClusterUnfit(
-                f"you requested {wanted}, but {target.what} has {wanted.name} {there.version} and keeps it",
-                f"remove the version, {target.other_image}",
-            )
+            why = f"you requested {wanted}, but {target.what} has {wanted.name} {there.version} and keeps it"
+            raise ClusterUnfit(why, f"remove the version, {target.other_image}")
 
 
 def _write_stand_in(folder: Path, target: Target, name: str, package: Package) -> str:
@@ -477,10 +475,8 @@ def _refuse_overlap(
         own = path.name == BELOW or not _OWN_MODULES.isdisjoint(modules)
         overlap = any(one in target.modules for one in modules)
     if overlap:
-        raise ClusterUnfit(
-            f"{wheel} has {clip_repr(name, 200)}, but {target.what} has that file already and keeps it",
-            f"remove this package, {target.other_image}",
-        )
+        why = f"{wheel} has {clip_repr(name, 200)}, but {target.what} has that file already and keeps it"
+        raise ClusterUnfit(why, f"remove this package, {target.other_image}")
     if own:
         raise _refused(wheel, f"{clip_repr(name, 200)} in it would replace a file of the environment")
 

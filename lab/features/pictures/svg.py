@@ -196,9 +196,8 @@ class _Pen(Pen):
         left = x
         for index, (cell, share) in enumerate(zip(box.cells, columns, strict=False)):
             if cell.is_mismatch:
-                svg.draw_rectangle(
-                    shapes, left + 2, y + 19, share - 4, _HEIGHT - 22, "none", stroke=svg.BAD, stroke_width=2
-                )
+                frame = left + 2, y + 19, share - 4, _HEIGHT - 22
+                svg.draw_rectangle(shapes, *frame, "none", stroke=svg.BAD, stroke_width=2)
             colour, weight = (svg.BAD, "bold") if cell.is_mismatch else ("", "")
             at = left + share / 2, y + 34
             svg.draw_text(

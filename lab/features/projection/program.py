@@ -395,10 +395,8 @@ def schedule_of(program: Program) -> tuple[str, int]:
         turns, transfers = with_stages(program, schedule, batches, len(ranks))
         if [_messages(steps[0], transfers, range(len(ranks))) for steps in turns.values()] == recorded:
             return schedule, batches
-    raise LabError(
-        "cannot project this run: the order of its ranks' messages is neither 1F1B nor GPipe",
-        "the lab can add stages only if each stage waits for its messages in recv, where it needs them",
-    )
+    hint = "the lab can add stages only if each stage waits for its messages in recv, where it needs them"
+    raise LabError("cannot project this run: the order of its ranks' messages is neither 1F1B nor GPipe", hint)
 
 
 def _messages(

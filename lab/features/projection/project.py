@@ -213,10 +213,9 @@ def source_of(run: str, trace: Trace) -> Source:
     clock = Clock((own, moving), machine)
     program = training.program_of(trace, steps, flights, clock, own.wanting)
     if program is None:
-        raise LabError(
-            f"{cannot}: it has no two complete training steps with the same calls on all ranks",
-            "steps count after the first step of the optimizer: run at least three steps, preferably ten",
-        )
+        why = f"{cannot}: it has no two complete training steps with the same calls on all ranks"
+        hint = "steps count after the first step of the optimizer: run at least three steps, preferably ten"
+        raise LabError(why, hint)
     if not program.transfers:
         raise LabError(
             f"{cannot}: its ranks do not communicate in their training steps",
@@ -343,11 +342,10 @@ def project_run(
     ops = {transfer.op for transfer in base.program.transfers.values()}
     for source in sources:
         if (ops_of_source := {transfer.op for transfer in source.program.transfers.values()}) != ops:
-            raise LabError(
-                f"runs {source.run} and {base.run} are not of the same training: a step of the first calls "
-                f"{', '.join(sorted(ops_of_source))}, a step of the second {', '.join(sorted(ops))}",
-                "name runs of the same script with different numbers of ranks",
-            )
+            first, second = ", ".join(sorted(ops_of_source)), ", ".join(sorted(ops))
+            calls = f"a step of the first calls {first}, a step of the second {second}"
+            why = f"runs {source.run} and {base.run} are not of the same training: {calls}"
+            raise LabError(why, "name runs of the same script with different numbers of ranks")
     growth = base.growth
     samples = [sample for source in sources for sample in source.samples if sample.op in ops]
     fits = _fit_all(samples, base.library, any(source.crowded for source in sources))

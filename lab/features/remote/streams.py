@@ -122,11 +122,10 @@ def open_stream(api: Any, path: str, body: Mapping[str, Any] | None) -> socket.s
         direct = DirectApi(lambda timeout_s: connect_locally(TlsEnd(api.base_url, api.verify, api.cert, timeout_s)))
         return direct.stream(path, body)
     asked, identity = urlsplit(path), path.split("/")[2]
-    stream = (
-        api.attach_socket(identity, params=dict(parse_qsl(asked.query)))
-        if body is None
-        else api.exec_start(identity, tty=body["Tty"], socket=True)
-    )
+    if body is None:
+        stream = api.attach_socket(identity, params=dict(parse_qsl(asked.query)))
+    else:
+        stream = api.exec_start(identity, tty=body["Tty"], socket=True)
     wrapped = getattr(stream, "_sock", stream)
     wrapped.setblocking(True)  # remove the timeout of requests
     return connect_locally(wrapped, getattr(stream, "_response", None))

@@ -25,7 +25,7 @@ from lab.cli import arguments as shared
 from lab.features.faults.detection import Injected, find_injected
 from lab.features.faults.kinds import key_of
 from lab.frozen import Frozen
-from lab.record.read import Record
+from lab.record.read import Record, list_records
 from lab.record.result import Culprit, Result
 from lab.report.style import Style
 from lab.report.table import table_text
@@ -207,7 +207,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Score the runs; needs no engine."""
     from lab.features.records.records import earlier_records
-    from lab.record.read import list_records
 
     named = [record for name in arguments.records for record in earlier_records(name, arguments.runs)]
     summary = score_runs(named if arguments.records else list_records(arguments.runs))

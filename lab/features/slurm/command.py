@@ -37,10 +37,8 @@ def refuse_absence() -> None:
     """
     missing = [name for name in COMMANDS if shutil.which(name) is None]
     if missing:
-        raise EngineAbsent(
-            f"the slurm engine needs Slurm's commands, but {missing[0]} is not on PATH",
-            "run it on a login node of a Slurm cluster, perhaps after `module load slurm`",
-        )
+        hint = "run it on a login node of a Slurm cluster, perhaps after `module load slurm`"
+        raise EngineAbsent(f"the slurm engine needs Slurm's commands, but {missing[0]} is not on PATH", hint)
 
 
 def clean_environment() -> dict[str, str]:
@@ -66,9 +64,8 @@ def run_command(*argv: str, deadline_s: float = _DEADLINE_S) -> subprocess.Compl
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise EngineUnavailable(
-            f"Slurm did not answer {argv[0]} within {format_duration(deadline_s)}", "see `scontrol ping`"
-        ) from None
+        hint = "see `scontrol ping`"
+        raise EngineUnavailable(f"Slurm did not answer {argv[0]} within {format_duration(deadline_s)}", hint) from None
     except OSError as error:
         raise EngineUnavailable(f"cannot start {argv[0]}: {error.strerror}") from None
 
@@ -140,10 +137,8 @@ def request_allocation(argv: Sequence[str], deadline_s: float, announce: Announc
         granted = _GRANTED.search(read_messages())
         if granted is None or salloc.returncode:
             reason = last_error_line(read_messages()) or f"salloc ended with exit code {salloc.returncode}"
-            raise ClusterError(
-                f"Slurm granted no allocation: {reason}",
-                "`sinfo` lists the machines; change partition, time, or immediate with --allocation",
-            )
+            hint = "`sinfo` lists the machines; change partition, time, or immediate with --allocation"
+            raise ClusterError(f"Slurm granted no allocation: {reason}", hint)
         return granted[1]
 
 

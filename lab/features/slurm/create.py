@@ -83,10 +83,8 @@ def start_agents(
     (folder / "agent.bin").write_bytes(initial_input())
     where = ", ".join(names) if len(names) <= 4 else f"{names[0]} to {names[-1]}"
     announce(f"starting {format_count(shape.nodes, 'node')} in job {job}, importing torch on {where}")
-    argvs = {
-        step["config"]["node"]: agent_argv(step, job, host, address)
-        for step, host, address in zip(steps, names, addresses, strict=True)
-    }
+    steps_of_nodes = zip(steps, names, addresses, strict=True)
+    argvs = {step["config"]["node"]: agent_argv(step, job, host, address) for step, host, address in steps_of_nodes}
     program = _HOLD.format(above=str(Path(lab.__file__).parent.parent))
     argv = [sys.executable, "-c", program, json.dumps({"folder": str(folder), "job": job, "argvs": argvs})]
     return start_holder(argv, {**clean_environment(), **shape.env}, folder / LOG)
@@ -101,10 +99,8 @@ def _make_shared(folder: Path, data: dict[str, str]) -> None:
             (folder / "data" / name).unlink(missing_ok=True)
             (folder / "data" / name).symlink_to(source)
     except OSError as error:
-        raise ClusterError(
-            f"cannot create the shared folder {folder}: {error.strerror}",
-            "set LAB_SLURM_SHARED to your folder on a file system that all machines share",
-        ) from error
+        hint = "set LAB_SLURM_SHARED to your folder on a file system that all machines share"
+        raise ClusterError(f"cannot create the shared folder {folder}: {error.strerror}", hint) from error
 
 
 def _hosts_of(job: str) -> list[Host]:
@@ -266,20 +262,15 @@ def _refuse_impossible(shape: Shape) -> None:
             hint = "write it without dashes: --allocation partition=gpu"
             raise ClusterUnfit(f"{name!r} is not a long option of salloc", hint)
     if len(shape.hosts) > shape.nodes:
-        raise ClusterUnfit(
-            f"--hosts names {len(shape.hosts)} hosts, but the cluster has {format_count(shape.nodes, 'node')}",
-            "name fewer, or raise --nodes",
-        )
+        why = f"--hosts names {len(shape.hosts)} hosts, but the cluster has {format_count(shape.nodes, 'node')}"
+        raise ClusterUnfit(why, "name fewer, or raise --nodes")
     for volume in shape.volumes:
         if shape.image is None and str(volume.source) != volume.target:
-            raise ClusterUnfit(
-                f"the slurm engine cannot mount {volume.source} at {volume.target} without an image",
-                f"use {volume.source} as the target too, or name an image",
-            )
+            why = f"the slurm engine cannot mount {volume.source} at {volume.target} without an image"
+            raise ClusterUnfit(why, f"use {volume.source} as the target too, or name an image")
     if shape.strict:
-        raise ClusterUnfit(
-            "--strict needs the docker engine: Slurm's workers run as your own user", "use --engine docker"
-        )
+        why = "--strict needs the docker engine: Slurm's workers run as your own user"
+        raise ClusterUnfit(why, "use --engine docker")
     if shape.image is not None and shape.requirements:
         hint = "use an image that has the packages, or leave the image out"
         raise ClusterUnfit("the slurm engine cannot add packages to an image", hint)

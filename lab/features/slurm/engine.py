@@ -353,10 +353,8 @@ def _refuse_without_pyxis(image: str) -> None:
         ClusterUnfit: It has none.
     """
     if "--container-image" not in command.run_command("srun", "--help").stdout:
-        raise ClusterUnfit(
-            f"cannot create nodes of {image}: this Slurm has no pyxis, the plugin for srun --container-image",
-            "leave the image out: nodes then use the Python of their machines",
-        )
+        why = f"cannot create nodes of {image}: this Slurm has no pyxis, the plugin for srun --container-image"
+        raise ClusterUnfit(why, "leave the image out: nodes then use the Python of their machines")
 
 
 # -- processes on the machine of a node

@@ -136,10 +136,8 @@ class Account(Finding):
         if self.longest_s:
             late = f", {format_duration(self.late_s)} of it until rank {self.late_rank} entered" if self.late_s else ""
             return head, f"The longest was {what}: {format_duration(self.longest_s)}{late}."
-        return (
-            head,
-            f"The largest was {what}: {format_bytes(self.largest_bytes)} a rank." if self.largest_bytes else "",
-        )
+        largest = f"The largest was {what}: {format_bytes(self.largest_bytes)} a rank." if self.largest_bytes else ""
+        return head, largest
 
 
 _WORTH_SHARES_S = 0.2
@@ -155,7 +153,8 @@ def explain_time(run: Explained) -> Iterator[Finding]:
         if run.ended_well and not evidence.untimed and (slow or evidence.trace.last >= _WORTH_SHARES_S):
             yield from find_shares(evidence)
             yield from find_critical_path(evidence)
-        yield account_for(evidence)
+        if evidence.steps or not any(rank.cut for rank in evidence.trace.ranks.values()):  # else calls are unknown
+            yield account_for(evidence)
 
 
 # -- the rank that the others waited for

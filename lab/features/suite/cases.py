@@ -320,10 +320,8 @@ def parse_filter(expression: str) -> Callable[[Case], bool]:
     except (RecursionError, MemoryError):
         where = ": it is nested too deep"
     if tree is None or not all(isinstance(node, _GRAMMAR) for node in ast.walk(tree)):
-        raise UsageError(
-            f"-k {expression!r} is invalid{where}",
-            "allowed: words of names or files with and, or, not, and brackets, such as 'scatter and not nodes=5'",
-        )
+        hint = "allowed: words of names or files with and, or, not, and brackets, such as 'scatter and not nodes=5'"
+        raise UsageError(f"-k {expression!r} is invalid{where}", hint)
 
     def holds(node: ast.expr, name: str) -> bool:
         match node:

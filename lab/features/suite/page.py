@@ -100,11 +100,8 @@ def _has_report(record: Record) -> bool:
 
 def add_arguments(parser: Parser) -> None:
     """Add the option to `lab report`."""
-    parser.one_of().add_argument(
-        "--suite",
-        action="store_true",
-        help="report all runs of one `lab test`, or of one `lab run` of several scenarios; RUN is one of them",
-    )
+    about = "report all runs of one `lab test`, or of one `lab run` of several scenarios; RUN is one of them"
+    parser.one_of().add_argument("--suite", action="store_true", help=about)
 
 
 def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:

@@ -60,9 +60,8 @@ def draw_text(
     """Draw text on a base line; `attrs` are SVG attributes."""
     if not words:
         return
-    width = (
-        len(words) * size * (0.602 if "font_family" in attrs else _CHARACTER + 0.04 * bool(attrs.get("font_weight")))
-    )
+    share = 0.602 if "font_family" in attrs else _CHARACTER + 0.04 * bool(attrs.get("font_weight"))
+    width = len(words) * size * share
     style = f"fill:{colour}" if colour else ""
     markup = render_element("text", escape_text(words), x=x, y=y, font_size=size, **attrs, style=style)
     shapes.add(markup, x + (width / 2 if "text_anchor" in attrs else width))

@@ -68,19 +68,15 @@ class DdpStory(Finding):
                 what = f"{self.parameters} parameters" if self.parameters else "parameters"
                 what = "parameters and buffers" if self.with_buffers else what
                 size = f"{format_bytes(self.bytes)} in {format_count(self.count, 'broadcast')}"
-                return (
-                    f"Rank 0's {what} replace those of all ranks: {size}",
-                    "DDP joins tensors of a dtype into pieces of up to 250 MiB.",
-                )
+                head = f"Rank 0's {what} replace those of all ranks: {size}"
+                return head, "DDP joins tensors of a dtype into pieces of up to 250 MiB."
             case TrainingKind.DDP_BUFFERS:
                 forwards = f"{self.count} of {format_count(self.of, 'forward')}"
                 head = f"In {forwards} rank 0's buffers replace those of all ranks ({calls})"
                 return f"{head}: BatchNorm's running statistics, for example", "broadcast_buffers=False turns that off."
             case TrainingKind.DDP_REDUCED:
-                which, extra = (
-                    "It" if self.number == 1 else "The last",
-                    f"; {self.other_buckets} more" if self.other_buckets else "",
-                )
+                which = "It" if self.number == 1 else "The last"
+                extra = f"; {self.other_buckets} more" if self.other_buckets else ""
                 first = f", the first {self.first}" if self.first != self.count else ""
                 return (
                     f"{format_count(self.number, 'backward')} summed gradients over all ranks, with one call for each "
@@ -285,11 +281,8 @@ def _reduction(reducing: Sequence[Sequence[Call]], state: Sequence[Call]) -> Ite
         for call in last[:_MOST_BUCKETS]
     )
     sizes = {"number": len(reducing), "count": len(last), "first": len(first)}
-    yield (
-        TrainingKind.DDP_REDUCED,
-        [*chain(*reducing)],
-        {"what": shown, "other_buckets": len(last[_MOST_BUCKETS:]), **sizes},
-    )
+    what = {"what": shown, "other_buckets": len(last[_MOST_BUCKETS:])}
+    yield TrainingKind.DDP_REDUCED, [*chain(*reducing)], what | sizes
     own, sent = {_dtype(call) for call in state}, {_dtype(call) for call in last if call.inputs}
     if len(sent) == 1 and own and not sent & own:
         width = state[0].bytes_in // max(1, state[0].inputs[0].count)

@@ -57,10 +57,8 @@ class PhaseCounts(Finding):
         backwards = {rank: format_count(count, "backward") for rank, count in self.backwards.items()}
         if self.phase == "forward":
             joint, one, none = ("and", "one", "none") if self.did else ("but", "none", "one")
-            ran = [
-                (rank, f"ran {format_count(self.forwards[rank], 'forward')} {joint} {backwards[rank]}")
-                for rank in first
-            ]
+            forwards = {rank: format_count(self.forwards[rank], "forward") for rank in first}
+            ran = [(rank, f"ran {forwards[rank]} {joint} {backwards[rank]}") for rank in first]
             after = f"{one} followed forward {number}, after which {name_ranks(second)} ran {none}"
             return f"{'; '.join(join_ranks(ran))}: {after}"
         of = {rank: f"exchanged gradients in {self.exchanged[rank]} of {backwards[rank]}" for rank in (*first, *second)}

@@ -75,9 +75,8 @@ class Replicas(Finding):
                 why = "No backward had exchanged gradients." if self.no_exchange else ""
                 if self.unused_forward:
                     why = "The script never called the forward of the module: it used the module's contents directly."
-                after = (
-                    f"after {format_count(self.steps, 'optimizer step')} the replicas of {title} are no longer the same"
-                )
+                steps = format_count(self.steps, "optimizer step")
+                after = f"after {steps} the replicas of {title} are no longer the same"
                 head = f"{after}: the norm of {self.parameter} is {on_sides(self.sides)}"
             case _:
                 never = name_ranks(rank for rank in (*self.ranks, *self.others) if rank not in self.stepped)
@@ -146,9 +145,8 @@ def _other_parameters(modules: Modules, evidence: Evidence) -> Finding | None:
     shapes = {rank: tuple((one.dtype, one.shape) for one in module.parameters) for rank, module in modules.items()}
     if len(set(shapes.values())) == 1:
         return None
-    deviating = find_majority(shapes)[1] or tuple(
-        rank for rank in find_majority(_compared(evidence))[1] if rank in shapes
-    )
+    compared = find_majority(_compared(evidence))[1]
+    deviating = find_majority(shapes)[1] or tuple(rank for rank in compared if rank in shapes)
     if len({len(of) for of in shapes.values()}) > 1:
         counts = sides_of({rank: format_count(len(of), "parameter") for rank, of in shapes.items()})
         only_here = _only_here(modules, deviating)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from lab.trace.model import Buckets, Buffer, Call, Module, Parameter, Phase, RankTrace
 from lab.trace.read import RankReader, parse_count, parse_shape
@@ -31,8 +31,7 @@ def turns_of(rank: RankTrace) -> dict[tuple[int, int], Turn]:
 
     Only optimizers without parameters of DDP modules have turns.
     """
-    turns: dict[tuple[int, int], Turn] = rank.extra.setdefault("optimizer_turns", {})
-    return turns
+    return cast("dict[tuple[int, int], Turn]", rank.extra.setdefault("optimizer_turns", {}))
 
 
 class ModuleReader:

@@ -125,9 +125,8 @@ def _unexpected_outputs(step: Step, call: Call) -> Iterator[UnexpectedElement]:
     make_element = partial(UnexpectedElement, rank=call.rank, tensors=len(call.outputs), reduces=call.operation.reduces)
     for tensor, (buffer, parts) in enumerate(zip(call.outputs, output_parts(step, call), strict=True)):
         if buffer.values is not None and len(buffer.values) == buffer.count:
-            for element, (expected, is_unexpected) in enumerate(
-                compare_values(step, parts, buffer.dtype, buffer.values)
-            ):
+            compared = compare_values(step, parts, buffer.dtype, buffer.values)
+            for element, (expected, is_unexpected) in enumerate(compared):
                 if is_unexpected:
                     yield make_element(tensor=tensor, element=element, got=buffer.values[element], expected=expected)
                     break

@@ -134,9 +134,8 @@ class ForkingStarter(Starter):
             zygote.close()
         if refused:
             node, why = next(iter(refused.items()))
-            announce(
-                f"importing torch on {format_count(len(refused), 'node')}: {node.name} has no agent, because {why}"
-            )
+            count = format_count(len(refused), "node")
+            announce(f"importing torch on {count}: {node.name} has no agent, because {why}")
         for channel in channels:
             with suppress(OSError):  # it has ended already
                 channel.send(initial_input() + HELLO if channel.node in refused else HELLO)
@@ -171,9 +170,8 @@ class Zygote:
     """
 
     def __init__(self, connection: Connection, container: str) -> None:
-        self._channel = DockerChannel(
-            Node(name=NAME, node_rank=-1, handle=container, address=""), connection.attach(container)
-        )
+        node = Node(name=NAME, node_rank=-1, handle=container, address="")
+        self._channel = DockerChannel(node, connection.attach(container))
         self._reader = wire.LineReader()
         self._asked: dict[str, Node] = {}
         self._sending = threading.Lock()

@@ -143,10 +143,9 @@ def rewrite_address(rank: int, folder: str, note_socket: str) -> None:
         def wrapper(hostname: str, port: int, *rest: Any, **options: Any) -> Any:
             if os.getpid() != worker:
                 return create(hostname, port, *rest, **options)
-            if (hostname, port) != (run_address, run_port):
-                asked, used = f"tcp://{hostname}:{port}", f"tcp://{run_address}:{run_port}"
-                statement = Named(rank, time.time(), named=asked, backend=used, instead=True)
-                _report_named(statement, folder, note_socket)
+            asked, used = f"tcp://{hostname}:{port}", f"tcp://{run_address}:{run_port}"
+            if asked != used:
+                _report_named(Named(rank, time.time(), named=asked, backend=used, instead=True), folder, note_socket)
             from torch.distributed import PrefixStore
 
             return PrefixStore(f"meeting {next(meetings)}", create(run_address, run_port, *rest, **options))

@@ -94,10 +94,8 @@ os.register_at_fork(after_in_child=_process.forked)
 
 def make_environment(folder: str, values: int | None, before: str) -> dict[str, str]:
     """Return variables that make every Python of a script load this module; `before` is the old PYTHONPATH."""
-    return {
-        "PYTHONPATH": f"{STARTUP}{os.pathsep}{before}" if before else STARTUP,
-        SETTINGS_VARIABLE: json.dumps({"folder": folder, "values": values}),
-    }
+    path = f"{STARTUP}{os.pathsep}{before}" if before else STARTUP
+    return {"PYTHONPATH": path, SETTINGS_VARIABLE: json.dumps({"folder": folder, "values": values})}
 
 
 def prepare_process(folder: str, values: int | None, note_socket: str, *, started: bool = False) -> None:

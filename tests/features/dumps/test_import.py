@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -368,3 +371,70 @@ def test_the_record_of_a_job_has_its_times_and_the_answer_as_json(
 def test_the_docs_hold_torchfrtrace_against_the_lab_for_every_lesson_of_the_table() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert [name for name in LESSONS if f"\n| `{name}` | " not in page] == []
+
+
+# -- a job that was dumped under way
+
+
+def dumped_after(seconds: float, folder: Path) -> Path:
+    """Three ranks, of which rank 1 has not come to the last call of rank 0, with files written so long after it."""
+    ranks = {0: [waiting(2)], 1: [], 2: [waiting(2)]}
+    write(folder, {rank: dump([entry(0), entry(1), *ours], range(3)) for rank, ours in ranks.items()})
+    for file in folder.iterdir():
+        os.utime(file, ns=(0, BEGUN + 2 * SECOND + int(seconds * SECOND)))
+    return folder
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(0.5, "error"), (8, "error"), (30, "hung"), (-5, "hung")])
+def test_calls_that_have_only_begun_are_no_hang(seconds: float, verdict: str, tmp_path: Path) -> None:
+    _, result, _ = imported(dumped_after(seconds, tmp_path / "dumps"))
+    assert (result.verdict, result.culprit is None) == (verdict, verdict == "error")
+    assert (golden(1) in result.reason) == (verdict == "error")
+
+
+def test_different_calls_are_a_hang_at_once(tmp_path: Path) -> None:
+    folder = dumped_after(0.5, tmp_path / "dumps")
+    write(folder, {1: dump([entry(0), entry(1), waiting(2, "nccl:broadcast")], range(3))})
+    os.utime(folder / "nccl_trace_rank_1", ns=(0, BEGUN + 3 * SECOND))
+    _, result, _ = imported(folder)
+    assert (result.verdict, result.culprit.rank if result.culprit else None) == ("hung", 1)
+
+
+JOB = """
+import os, sys, threading, time, torch, torch.distributed as dist
+rank, folder, hangs = int(sys.argv[1]), sys.argv[2], sys.argv[3] == "hangs"
+dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+
+def dump():
+    while not os.path.exists(f"{folder}/now"):
+        time.sleep(0.01)
+    with open(f"{folder}/dumps/rank_{rank}", "wb") as file:
+        file.write(torch._C._distributed_c10d._dump_fr_trace())
+    while len(os.listdir(f"{folder}/dumps")) < 2:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    os._exit(0)
+
+threading.Thread(target=dump).start()
+for step in range(1_000_000):
+    if rank == 1 and step == 50:
+        time.sleep(25 if hangs else 0)
+        open(f"{folder}/now", "w").close()
+        time.sleep(600 if hangs else 0)
+    dist.all_reduce(torch.ones(1000))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("how", "verdict"), [("goes on", "error"), ("hangs", "hung")])
+def test_a_real_job_hangs_only_if_its_calls_wait_for_long(how: str, verdict: str, tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(JOB)
+    (tmp_path / "dumps").mkdir()
+    env = {**os.environ, "TORCH_FR_BUFFER_SIZE": "2000"}
+    argv = [sys.executable, str(tmp_path / "job.py")]
+    jobs = [subprocess.Popen([*argv, str(rank), str(tmp_path), how], env=env) for rank in range(2)]
+    for job in jobs:
+        job.wait(120)
+    _, result, _ = imported(tmp_path / "dumps")
+    assert result.verdict == verdict, result.reason
+    assert (result.culprit.rank if result.culprit else None) == (1 if how == "hangs" else None)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING
 from itertools import combinations
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from lab.errors import LabError, MachineLacks, UsageError
 from lab.features.faults.kinds import Chance, FaultKind, Harm, ReadBack, key_of, read_fault
@@ -373,8 +373,7 @@ def network_of(data: str | Mapping[str, Any]) -> Network:
     """
     from lab.spec.document import read_value  # imports yaml
 
-    network: Network = read_value(Network.value(), json.dumps(data), "network", "network")
-    return network
+    return cast("Network", read_value(Network.value(), json.dumps(data), "network", "network"))
 
 
 def _network_words(data: Mapping[str, Any]) -> str:

@@ -107,9 +107,8 @@ def reset_connections(peers: Collection[str]) -> int:
         for name in names:
             if name[_PEER:].startswith(ends):
                 try:
-                    netlink.send_requests(
-                        netlink.SOCK_DIAG, [netlink.encode_request(_DESTROY, netlink.ACK, head + name)]
-                    )
+                    request = netlink.encode_request(_DESTROY, netlink.ACK, head + name)
+                    netlink.send_requests(netlink.SOCK_DIAG, [request])
                     count += 1
                 except OSError as error:
                     if error.errno != errno.ENOENT:  # else it has just ended

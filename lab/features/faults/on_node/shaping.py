@@ -99,9 +99,8 @@ class Shaping:
             self._class(number, _HTB | _CABLE, min(most, cable / len(peers)), most)
             self._netem(number, asked, there=(_NETEM + number) << 16 in queues)
             key = struct.pack("=BBBxHHhhIIIii", 1, 0, 1, 0, 0, 0, 0, 0, _ALL_OF_THEM, _packed(address), _DESTINATION, 0)
-            options = encode_nested(
-                _OPTIONS, encode_attribute(1, struct.pack("=I", _HTB | number)), encode_attribute(5, key)
-            )
+            chosen = encode_attribute(1, struct.pack("=I", _HTB | number))
+            options = encode_nested(_OPTIONS, chosen, encode_attribute(5, key))
             self._do(
                 _NEW_FILTER, _FILTERS | number, _HTB, "u32", options, flags=EXCLUSIVE, info=_INFO, unless=errno.EEXIST
             )

@@ -23,8 +23,8 @@ from typing import Any
 
 from ....node import warm
 from ....node.messages.typed import read_typed
-from ....node.shipped_modules import ShippedModule, ShippedModuleFinder
 from . import call_assertions, call_channels, messages
+from .shipped_modules import ShippedModule, ShippedModuleFinder
 
 _READ_BYTES = 1 << 18
 
