@@ -1,7 +1,7 @@
 """Times the lab against what people use instead, on the same scatter script, in one run.
 
     python bench/bench.py                  everything: medians of 5, one table
-    python bench/bench.py --only run       the runs; also: start, help, tests (all scenarios, by lab run and by pytest)
+    python bench/bench.py --only run       the runs; also: folders (of many files), start, help, tests (all scenarios)
     python bench/bench.py --json           the same as data
 
 Peers: `torchrun --standalone` on this machine, a plain loop of docker commands that makes and removes its containers,
@@ -142,6 +142,38 @@ def bench_runs(image: str, repeats: int, folder: Path) -> list[Row]:
     return rows
 
 
+FOLDERS = {1: 0.05, 1000: 0.055, 5000: 0.07, 20_000: 0.12}
+"""Files in the script's folder -> the largest part of torchrun's time that the project promises for a warm run."""
+
+
+def bench_folders(repeats: int, folder: Path) -> list[Row]:
+    """A warm `lab run` in folders of several sizes, where one file changed since the last run, against torchrun."""
+    sys.path.insert(0, str(ROOT))
+    from lab import Cluster
+
+    name, rows, numbers = f"bench-{uuid.uuid4().hex[:6]}", list[Row](), iter(range(1_000_000))
+    for count, bar in FOLDERS.items():
+        top = folder / f"files{count}"
+        for number in range(count - 1):
+            module = top / f"package{number // 100}" / f"part{number // 20 % 5}" / f"module{number}.py"
+            module.parent.mkdir(parents=True, exist_ok=True)
+            module.write_text(f"VALUE = {number}\n" * (number % 300))
+        top.mkdir(exist_ok=True)
+        script = Path(shutil.copy(SCRIPT, top))
+        run = command(*LAB, "run", script, "--quiet", "--engine", "docker", "--runs", folder / "runs", "--name", name)
+
+        def edit(run: Callable[[], float] = run, script: Path = script) -> float:
+            with open(script, "a") as file:
+                file.write(f"# {next(numbers)}\n")
+            return run()
+
+        peer = f"torchrun, {count} files"
+        rows += [Row(f"lab run, {count} files", edit, (bar, peer)), Row(peer, command(*torchrun(), script))]
+    with Cluster(nodes=3, name=name, engine="docker"):
+        measure(rows, repeats)
+    return rows
+
+
 def bench_start(image: str, repeats: int, sizes: tuple[int, ...]) -> tuple[list[Row], dict[int, float]]:
     """`lab up` for several sizes, and what a node costs in memory."""
     sys.path.insert(0, str(ROOT))
@@ -259,7 +291,7 @@ def main() -> None:
     """Parse the command line, measure, print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--repeats", type=int, default=5, help="counted runs of each (default: 5)")
-    parser.add_argument("--only", choices=("run", "start", "help", "tests"), help="measure only this part")
+    parser.add_argument("--only", choices=("run", "folders", "start", "help", "tests"), help="measure only this part")
     parser.add_argument("--engine", choices=("docker", "local"), default="docker", help="of the tests")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 3, 8, 16], help="nodes for lab up")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -274,6 +306,8 @@ def main() -> None:
             rows += bench_help(arguments.repeats)
         if arguments.only in (None, "run"):
             rows += bench_runs(DEFAULT_IMAGE, arguments.repeats, Path(folder))
+        if arguments.only in (None, "folders"):
+            rows += bench_folders(arguments.repeats, Path(folder))
         if arguments.only in (None, "start"):
             started, memory = bench_start(DEFAULT_IMAGE, arguments.repeats, tuple(arguments.sizes))
             rows += started

@@ -186,6 +186,7 @@ class Agent:
     def _leave_nothing(self, run: NodeRun) -> None:
         self._clean(run)
         run.send(messages.Finished(run.run))
+        self._kept.shrink()
         self._outputs = None
         self._heap = self._heap or (warm.Heap() if self.config.container and not self.config.forked else None)
         if run.imported:  # the next script will probably need it, too
@@ -254,7 +255,6 @@ class Agent:
             extension.pass_on(ready)
         if not ready and self.run is None and self._heap is not None:  # idle for a second
             self._heap.gather()
-            self._kept.shrink()
         if wake_r in ready:
             os.read(wake_r, 4096)
             self._for_run(NodeRun.reap)

@@ -122,9 +122,9 @@ class ContentStore:
         if self._added_bytes < limit_bytes // 10:
             return
         self._added_bytes = 0
-        found = sorted(self._list(), key=lambda one: one[1].st_mtime, reverse=True)
+        newest_first = sorted(self._list(), key=lambda one: one[1].st_mtime, reverse=True)
         total = 0
-        for path, facts in found:
+        for path, facts in newest_first:
             total += facts.st_size
             if total > limit_bytes and "".join(path.split("/")[-2:]) not in needed:
                 with suppress(OSError):

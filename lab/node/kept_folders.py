@@ -175,7 +175,7 @@ class KeptFolder:
         facts = os.lstat(self.top)
         if not stat.S_ISDIR(facts.st_mode):
             raise NotADirectoryError
-        seen = {""}
+        visited = {""}
         for folder in waiting:
             prefix = f"{folder}/" if folder else ""
             with os.scandir(f"{self.top}/{folder}") as entries:
@@ -187,19 +187,19 @@ class KeptFolder:
                         missing.discard(path)
                     elif path in folders and stat.S_ISDIR(facts.st_mode) and self._restore_folder(path, facts):
                         waiting.append(path)
-                        seen.add(path)
+                        visited.add(path)
                     else:
                         differences.append(Difference(path, facts))
                         if len(differences) > _MOST_EXTRA:
                             self._is_lost = True
                             return
         self._lost = missing
-        self._folders = seen
+        self._folders = visited
 
     def _restore_folder(self, path: str, facts: os.stat_result) -> bool:
         """Restore the owner and the permissions of a folder; return whether it can be entered."""
-        wrong_owner = self.owner is not None and (facts.st_uid, facts.st_gid) != self.owner
-        if wrong_owner or stat.S_IMODE(facts.st_mode) != self._folder_mode:
+        has_other_owner = self.owner is not None and (facts.st_uid, facts.st_gid) != self.owner
+        if has_other_owner or stat.S_IMODE(facts.st_mode) != self._folder_mode:
             self._own_folder(path)
         with suppress(OSError):  # a file system without attributes
             for name in os.listxattr(f"{self.top}/{path}", follow_symlinks=False):
@@ -244,7 +244,7 @@ class KeptFolders:
         self._kept: dict[str, KeptFolder] = {}
         """By key, the last used one last."""
 
-    def take(self, key: str, top: str, owner: User | None) -> KeptFolder:
+    def move_to(self, key: str, top: str, owner: User | None) -> KeptFolder:
         """Move the folder with this key to a path, where an empty folder is, or begin a new one there."""
         kept = self._kept.pop(key, None)
         if kept is not None and kept.owner == owner:

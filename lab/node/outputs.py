@@ -73,8 +73,8 @@ class Outputs:
         everywhere = [("", _wanted_files(folders.folder, patterns, folders.shipped.differences()))]
         if shared:
             everywhere.append((SHARED, _wanted_files(shared, patterns, [Difference("", os.lstat(shared))])))
-        for prefix, found in everywhere:
-            for below, facts in found:
+        for prefix, wanted in everywhere:
+            for below, facts in wanted:
                 old = prefix and facts.st_ctime_ns <= folders.began_ns
                 foreign = facts.st_nlink > 1 and facts.st_uid not in self._ranks  # a hard link to a file of the image
                 if not old and not foreign and _is_named(below, patterns):

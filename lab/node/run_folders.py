@@ -85,7 +85,7 @@ class RunFolders:
             self._of_check = folder
             return None
         if folder.key != self.shipped.key:
-            self.shipped = self._kept.take(folder.key, self.folder, self._owner)
+            self.shipped = self._kept.move_to(folder.key, self.folder, self._owner)
         self._asked = folder
         return self._make()
 

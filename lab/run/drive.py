@@ -30,7 +30,7 @@ from lab.run.collect import Collector
 from lab.run.lock import LEASE_S, nodes_lock
 from lab.run.options import SELDOM_S, Job, Stdin
 from lab.run.ship import LIMIT_BYTES, Outputs, Shipment, warnings_of
-from lab.run.snapshot import Snapshot, take_snapshot
+from lab.run.snapshot import Snapshot, read_snapshot
 from lab.spec.launching import LAB, Starter, find_launcher
 from lab.spec.load import dump_scenario
 from lab.words import format_duration, name_nodes
@@ -584,7 +584,7 @@ def run_job(job: Job, channels: Sequence[Channel]) -> Result:
     scenario = plan.scenario
     snapshot = None
     if not options.calls:
-        snapshot = take_snapshot(
+        snapshot = read_snapshot(
             scenario.script.parent,
             cluster.shape.data.values(),
             options.modules,

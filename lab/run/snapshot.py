@@ -122,7 +122,7 @@ class Snapshot:
                 old.unlink()
 
 
-def take_snapshot(
+def read_snapshot(
     folder: Path,
     data: Iterable[Path] = (),
     added: Mapping[str, Path] | None = None,
@@ -285,15 +285,15 @@ class _Reader:
 
     def _ignores_above(self) -> Iterator[_Ignore]:
         """Yield the rules in folders above, up to the root of the repository; none outside of a repository."""
-        found = []
+        rules = []
         for folder in self._top.parents if not (self._top / ".git").exists() else ():
             file = folder / ".gitignore"
             if file.is_file():
                 facts = os.lstat(file)
                 self._rules.add(f"{file}/{facts.st_size}/{facts.st_mtime_ns}/{facts.st_ino}")
-                found.append(_Ignore(file, "", below=f"{self._top.relative_to(folder)}/"))
+                rules.append(_Ignore(file, "", below=f"{self._top.relative_to(folder)}/"))
             if (folder / ".git").exists():
-                yield from reversed(found)
+                yield from reversed(rules)
                 return
 
     def _may_ship(self, path: str, ignores: list[_Ignore], *, is_folder: bool) -> bool:

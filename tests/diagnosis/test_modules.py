@@ -10,7 +10,7 @@ from lab.diagnosis.errors import missing_module, way_to_missing
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.record.events import NotShipped
 from lab.run.drive import find_unshipped
-from lab.run.snapshot import take_snapshot
+from lab.run.snapshot import read_snapshot
 from tests.golden import golden
 
 
@@ -79,7 +79,7 @@ def test_a_file_that_gitignore_names_is_named_with_the_way_to_ship_it(tmp_path: 
         for rank, name in enumerate(names)
     ]
     facts = RunFacts(ranks=ranks)
-    for fact in find_unshipped(facts, tmp_path, take_snapshot(tmp_path)):
+    for fact in find_unshipped(facts, tmp_path, read_snapshot(tmp_path)):
         facts.add(fact)
     clauses = [way_to_missing(facts, rank) for rank in ranks]
     assert clauses[0] == clauses[1] == golden(1, tmp_path)

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,10 +16,19 @@ from tests.engines.conftest import Traces
 
 Run = Callable[..., Result]
 Alive = Callable[[Node, int], bool]
-pytestmark = pytest.mark.usefixtures("usable", "nothing_left")
 
 
-@pytest.mark.parametrize("what", ["children", "forks", "daemons", "talkative_children", "stopped_children", "port"])
+def local_first(*values: str) -> list[Any]:
+    """Values of a parameter that other engines have in the long run only."""
+    return [pytest.param(value, marks=pytest.mark.local_first) for value in values]
+
+
+pytestmark = pytest.mark.usefixtures("usable_for_the_next", "nothing_left")
+
+
+@pytest.mark.parametrize(
+    "what", ["forks", "daemons", "port", *local_first("children", "talkative_children", "stopped_children")]
+)
 @pytest.mark.parametrize("cold", [False, pytest.param(True, marks=pytest.mark.long)], ids=["warm", "cold"])
 def test_processes_that_outlive_their_worker_are_ended(
     run: Run, cluster: Cluster, alive: Alive, what: str, cold: bool
@@ -59,7 +69,9 @@ def test_files_anywhere_in_a_container_are_gone(run: Run) -> None:
     assert run("leftovers.py", "files", "everywhere", nodes=2).passed
 
 
-@pytest.mark.parametrize("way", ["raises", "segfaults", "kills_itself", "raises_while_a_child_holds_its_output"])
+@pytest.mark.parametrize(
+    "way", ["kills_itself", "raises_while_a_child_holds_its_output", *local_first("raises", "segfaults")]
+)
 def test_nothing_is_left_of_a_run_that_failed(run: Run, way: str) -> None:
     assert run("fail.py", way, 1).verdict == "failed"
 

@@ -50,6 +50,7 @@ def test_100_mb_of_every_rank_arrive_whole_and_in_order(
     assert [numbered(rank.log_path) for rank in result.ranks] == [hundred_megabytes] * nodes
 
 
+@pytest.mark.local_first
 def test_bytes_that_are_no_text_arrive_unchanged(run: Run) -> None:
     result = run("output.py", "binary", nodes=1)
 
@@ -63,16 +64,19 @@ def test_lines_of_1_mb_arrive_whole(run: Run) -> None:
     assert raw(result, 0) == raw(result, 1) == expected
 
 
+@pytest.mark.local_first
 def test_of_progress_bars_the_last_state_is_kept_once(run: Run) -> None:
     result = run("output.py", "bars", nodes=2)
 
     assert [rank.log for rank in result.ranks] == ["outer 2\ndone\n"] * 2
 
 
+@pytest.mark.local_first
 def test_a_character_written_in_two_pieces_stays_one(run: Run) -> None:
     assert run("output.py", "split_characters", nodes=1).ranks[0].log == "€\n" * 100
 
 
+@pytest.mark.local_first
 def test_output_that_does_not_end_in_a_newline_is_kept(run: Run) -> None:
     assert raw(run("output.py", "no_newline", nodes=1)) == b"the end has no newline"
 

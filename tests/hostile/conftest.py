@@ -26,18 +26,18 @@ def cluster(make_cluster: Callable[..., Cluster]) -> Cluster:
 @pytest.fixture
 def run(cluster: Cluster, tmp_path: Path) -> Iterator[Run]:
     """Runs a script of this folder on two nodes, or others; afterwards a good script runs well there."""
-    used = {id(cluster): cluster}
+    used: dict[int, tuple[Cluster, int | None]] = {}
 
     def run(script: str, *args: object, on: Cluster | None = None, **options: Any) -> Result:
         scenario = engines.scenario_of(HERE / script, *args, **engines._pick(options, "expect", "timeout_s", "cold"))
         where = on or cluster
         options.setdefault("nodes", None if on else 2)
-        used[id(where)] = where
+        used[id(where)] = where, None if on else 2
         result = where.run(scenario, runs=tmp_path / "runs", **options)
         engines.judge_again(result)
         return result
 
     yield run
-    for each in used.values():
-        result = each.run(engines.scenario_of("collectives.py"), runs=tmp_path / "runs")
+    for each, nodes in used.values():
+        result = each.run(engines.scenario_of("collectives.py"), nodes=nodes, runs=tmp_path / "runs")
         assert result.passed, result.reason

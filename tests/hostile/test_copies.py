@@ -23,7 +23,7 @@ from lab.errors import UsageError
 from lab.features.grade.keys import Grading
 from lab.features.grade.submissions import Submission, stage_submission
 from lab.node.contents import EXECUTABLE, FILE, read_entries
-from lab.run.snapshot import take_snapshot
+from lab.run.snapshot import read_snapshot
 from lab.spec.scenario import Scenario
 from tests.golden import golden
 from tests.run.test_snapshot import made
@@ -459,7 +459,7 @@ def test_a_shipped_folder_has_plain_modes_and_no_link_that_leads_out(tmp_path: P
     (tmp_path / "out").symlink_to("/etc/shadow")
     os.mkfifo(tmp_path / "pipe")
 
-    snapshot = take_snapshot(tmp_path)
+    snapshot = read_snapshot(tmp_path)
 
     shipped = {path: entry.kind for path, entry in read_entries(snapshot.all_entries()).items()}
     assert shipped == {name: EXECUTABLE if name == "set" else FILE for name in ("set", "open", "closed", "group")}

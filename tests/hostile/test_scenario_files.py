@@ -163,12 +163,12 @@ def test_a_folder_of_too_many_scenarios_is_refused(folder: Folder) -> None:
 @pytest.mark.parametrize("text", ["a" * 5_000_000, "a*b*c\n" * 2_000, "[" * 100_000], ids=["line", "lines", "brackets"])
 def test_a_long_labignore_is_refused(text: str, folder: Folder) -> None:
     from lab.errors import UsageError
-    from lab.run.snapshot import take_snapshot
+    from lab.run.snapshot import read_snapshot
 
     for name in (".labignore", ".gitignore"):
         (folder / name).write_text(text)
         with pytest.raises(UsageError, match=golden(1)):
-            take_snapshot(folder.path)
+            read_snapshot(folder.path)
         (folder / name).unlink()
 
 

@@ -53,7 +53,7 @@ from lab.run.agent_channels import AgentChannels
 from lab.run.collect import EXCHANGES, Observer, clock_of
 from lab.run.drive import Driver
 from lab.run.options import Job, RunOptions, Stdin
-from lab.run.snapshot import take_snapshot
+from lab.run.snapshot import read_snapshot
 from lab.spec.load import scenario_from_script
 from lab.spec.scenario import Tracing
 from tests.fake_engine import ANY_RANK, END, FakeAgent, FakeEngine, exits, notes, prints
@@ -78,7 +78,7 @@ class Driven:
             self.cluster,
             PlanOptions(nproc_per_node=processes, timeout_s=timeout_s),
         )
-        self.snapshot = take_snapshot(script.parent)
+        self.snapshot = read_snapshot(script.parent)
         self.writer.describe("", script, self.plan.to_json())
         self.record = Record(path=self.writer.path)
 

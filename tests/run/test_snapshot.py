@@ -15,7 +15,7 @@ from lab.node.kept_folders import KeptFolder
 from lab.node.messages.agent import Content, Folder, Lacks
 from lab.run import snapshot as snapshots
 from lab.run.ship import Shipment, warnings_of
-from lab.run.snapshot import Snapshot, take_snapshot
+from lab.run.snapshot import Snapshot, read_snapshot
 from tests.golden import golden
 
 
@@ -60,7 +60,7 @@ def test_links_within_the_folder_stay_links(folder: Path, tmp_path: Path) -> Non
     (folder / "common").symlink_to("data")
     (folder / "around").symlink_to("relative")
 
-    snapshot = take_snapshot(folder)
+    snapshot = read_snapshot(folder)
 
     assert shipped(snapshot) == {
         "main.py": "file",
@@ -87,7 +87,7 @@ def test_links_that_lead_out_stay_behind_and_the_first_is_named(folder: Path, tm
     (folder / "f").symlink_to("../s/../secret")
     (folder / "g").symlink_to("/nowhere/at/all")
 
-    snapshot = take_snapshot(folder)
+    snapshot = read_snapshot(folder)
 
     assert shipped(snapshot) == {"main.py": "file"}
     assert [one.split()[0] for one in snapshot.left_out] == list("abcdefg")
@@ -100,13 +100,13 @@ def test_folders_that_link_to_each_other_are_no_loop(folder: Path) -> None:
         (folder / name / "self").symlink_to("self")
         for other in "xyz":
             (folder / name / f"to-{other}").symlink_to(f"../{other}")
-    assert len(shipped(take_snapshot(folder))) == 1 + 3 * 4
+    assert len(shipped(read_snapshot(folder))) == 1 + 3 * 4
 
 
 def test_the_folder_itself_may_be_a_link(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(folder)
     (folder / "inside").symlink_to("main.py")
-    assert shipped(take_snapshot(tmp_path / "link")) == {"main.py": "file", "inside": "main.py"}
+    assert shipped(read_snapshot(tmp_path / "link")) == {"main.py": "file", "inside": "main.py"}
 
 
 def test_pipes_and_sockets_are_left_out_and_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ def test_pipes_and_sockets_are_left_out_and_named(folder: Path, monkeypatch: pyt
     monkeypatch.chdir(folder)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("socket")
-        snapshot = take_snapshot(folder)
+        snapshot = read_snapshot(folder)
     assert shipped(snapshot) == {"main.py": "file"}
     assert snapshot.left_out == (golden(1), golden(2))
 
@@ -123,14 +123,14 @@ def test_folders_that_lie_too_deep_are_refused(folder: Path) -> None:
     deep = folder.joinpath(*["d"] * 101)
     deep.mkdir(parents=True)
     with pytest.raises(UsageError, match=golden(1)):
-        take_snapshot(folder)
+        read_snapshot(folder)
 
 
 def test_hidden_folders_stay_behind_as_links_too(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (folder / ".venv").symlink_to(tmp_path / "elsewhere")
     (folder / ".env").write_text("A=1")
-    snapshot = take_snapshot(folder)
+    snapshot = read_snapshot(folder)
     assert shipped(snapshot) == {"main.py": "file", ".env": "file"}
     assert snapshot.left_out == ()
 
@@ -141,7 +141,7 @@ def test_what_cannot_be_read_is_named(folder: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(UsageError, match=golden(1)):
-        take_snapshot(folder)
+        read_snapshot(folder)
 
 
 def test_data_in_the_folder_stays_behind(folder: Path) -> None:
@@ -149,7 +149,7 @@ def test_data_in_the_folder_stays_behind(folder: Path) -> None:
     (folder / "data" / "mnist" / "a").write_text("")
     (folder / "data" / "b").write_text("")
     (folder / "link").symlink_to(folder / "data" / "mnist")
-    names = shipped(take_snapshot(folder, [folder / "link"]))
+    names = shipped(read_snapshot(folder, [folder / "link"]))
     assert "data/b" in names
     assert not [name for name in names if "mnist" in name]
 
@@ -160,13 +160,13 @@ def test_what_labignore_names_stays_behind(folder: Path) -> None:
         (folder / name).write_text("x")
     (folder / ".labignore").write_text("*.ckpt  # large\n\nold*/\nlib/notes/\n.labignore\n")
 
-    assert shipped(take_snapshot(folder)).keys() == {"main.py", "lib/old.py", "lib/notes.txt", "notes"}
+    assert shipped(read_snapshot(folder)).keys() == {"main.py", "lib/old.py", "lib/notes.txt", "notes"}
 
 
 def test_the_first_lesson_ships_nothing_of_the_topics_beside_it() -> None:
     library = Path(__file__).parents[2] / "scenarios"
 
-    assert shipped(take_snapshot(library)).keys() == {"scatter.py", "scatter.yaml"}
+    assert shipped(read_snapshot(library)).keys() == {"scatter.py", "scatter.yaml"}
 
 
 # -- what changed since the last snapshot
@@ -184,7 +184,7 @@ def large(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path
 
 
 def save(folder: Path, **options: bool) -> Snapshot:
-    snapshot = take_snapshot(folder, **options)
+    snapshot = read_snapshot(folder, **options)
     snapshot.save()
     return snapshot
 
@@ -261,7 +261,7 @@ def test_what_gitignore_names_stays_behind_in_its_folder_and_below(large: Path, 
 
 def test_gitignore_above_a_folder_counts_only_in_a_repository(large: Path, tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_text("*.py\n")
-    assert "m0.py" in read_entries(take_snapshot(large).all_entries())
+    assert "m0.py" in read_entries(read_snapshot(large).all_entries())
 
 
 # -- what is sent
@@ -316,7 +316,7 @@ def test_a_node_that_does_not_know_the_state_before_gets_everything(large: Path)
 def test_a_large_folder_is_announced_with_its_largest_files(folder: Path) -> None:
     with open(folder / "data.bin", "wb") as file:
         file.truncate(3 << 20)
-    snapshot = take_snapshot(folder)
+    snapshot = read_snapshot(folder)
     snapshot.bytes += 2 << 30
     assert [*warnings_of(snapshot)] == [golden(1)]
 
@@ -325,9 +325,9 @@ def test_files_from_elsewhere_are_added_under_their_names(large: Path, tmp_path:
     elsewhere = tmp_path / "package.py"
     elsewhere.write_text("package")
     for _ in range(2):
-        snapshot = take_snapshot(large, added={"pkg/__init__.py": elsewhere})
+        snapshot = read_snapshot(large, added={"pkg/__init__.py": elsewhere})
         snapshot.save()
         assert read_entries(snapshot.all_entries()).keys() >= {"pkg/__init__.py", "main.py"}
     assert (made(snapshot, tmp_path / "there") / "pkg" / "__init__.py").read_text() == "package"
     elsewhere.write_text("changed")
-    assert take_snapshot(large, added={"pkg/__init__.py": elsewhere}).entries.keys() == {"pkg/__init__.py"}
+    assert read_snapshot(large, added={"pkg/__init__.py": elsewhere}).entries.keys() == {"pkg/__init__.py"}

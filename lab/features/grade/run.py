@@ -28,7 +28,7 @@ from lab.record.result import Result
 from lab.run.cluster_slot import ClusterSlot, WarmCluster, refuse_absent_image
 from lab.run.options import RunOptions
 from lab.run.pool import WorkerPool, hold_warm_cluster
-from lab.run.snapshot import take_snapshot
+from lab.run.snapshot import read_snapshot
 from lab.spec.kinds import make_slug
 from lab.spec.load import KEY, load_scenario, resolve_lesson
 from lab.spec.reading import names_in
@@ -83,7 +83,7 @@ class Grader:
             assignment = with_stated_calls(assignment, *self.options.size_of_run(assignment, Shape(nodes=1)))
         self.assignment, self.options = assignment, replace(self.options, fresh=True)
         if check:  # the check sees a submission only in the folders of its ranks
-            check_folder = take_snapshot(folder, [one.path for one in self.submissions])
+            check_folder = read_snapshot(folder, [one.path for one in self.submissions])
             self.options = replace(self.options, check_folder=check_folder)
         self._waiting = list(self.submissions)
         self._pool = WorkerPool()

@@ -21,7 +21,7 @@ def main() -> None:
     """Print the description."""
     version = "{}.{}".format(*sys.version_info)
     packages = sys.argv[1:]  # folders of packages that this interpreter does not search
-    found = {
+    description = {
         "executable": sys.executable,
         "python": version,
         "abi": f"cp{version.replace('.', '')}{getattr(sys, 'abiflags', '')}",
@@ -33,7 +33,7 @@ def main() -> None:
         "system_programs": _programs(os.environ.get("PATH", os.defpath).split(os.pathsep)),
         "has": _has([*sys.path, *(path for pattern in packages for path in glob.glob(pattern))]),
     }
-    print(json.dumps(found))
+    print(json.dumps(description))
 
 
 def _platforms() -> "list[str]":

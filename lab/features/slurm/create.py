@@ -83,8 +83,8 @@ def start_agents(
     (folder / "agent.bin").write_bytes(initial_input())
     where = ", ".join(names) if len(names) <= 4 else f"{names[0]} to {names[-1]}"
     announce(f"starting {format_count(shape.nodes, 'node')} in job {job}, importing torch on {where}")
-    places = zip(steps, names, addresses, strict=True)
-    argvs = {step["config"]["node"]: agent_argv(step, job, host, address) for step, host, address in places}
+    steps_of_nodes = zip(steps, names, addresses, strict=True)
+    argvs = {step["config"]["node"]: agent_argv(step, job, host, address) for step, host, address in steps_of_nodes}
     program = _HOLD.format(above=str(Path(lab.__file__).parent.parent))
     argv = [sys.executable, "-c", program, json.dumps({"folder": str(folder), "job": job, "argvs": argvs})]
     return start_holder(argv, {**clean_environment(), **shape.env}, folder / LOG)
