@@ -247,7 +247,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def up_with(lab: Lab, sent: str) -> Command:
-    """Start `lab up`, which gets a signal when it has made network and volume, and no container yet."""
+    """Start `lab up`, which gets a signal when it has made network and volumes, and no container yet."""
     words = ["up", "--nodes", "1", "--engine", lab.engine, "--name", lab.name]
     program = [sys.executable, "-c", WHEN_IT_HAS_A_NETWORK.format(signal=sent)]
     return Command([*program, *words], lab.folder, lab.env, lab.notes)
@@ -256,7 +256,7 @@ def up_with(lab: Lab, sent: str) -> Command:
 def test_whoever_makes_a_cluster_next_removes_network_and_volume_of_a_killed_up(docker_lab: Lab):
     lab = docker_lab
     assert up_with(lab, "SIGKILL").end().code == -signal.SIGKILL
-    assert [what.split()[0] for what in lab.leftovers()] == ["network", "volume"]
+    assert [what.split()[0] for what in lab.leftovers()] == ["network", "volume", "volume"]
     ended = lab("run", lab.script(QUICK), "--nodes", "1", "--name", "two")
     assert ended.code == 0, ended.said
     assert golden(1, lab.name) in ended.err

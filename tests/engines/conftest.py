@@ -43,6 +43,7 @@ SLURM = pytest.param("slurm", marks=pytest.mark.slurm)
 """The contract of an engine is tried on them too, and in the long run the library."""
 Run = Callable[..., Result]
 MakeCluster = Callable[..., Cluster]
+STUB = Path(__file__).parents[1] / "stub"
 
 _LOOK = r"""
 read -r _ _ _ _ _ mine _ <"/proc/$$/stat"
@@ -79,7 +80,10 @@ def make_cluster(engine: str, clusters: dict[str, Cluster]) -> MakeCluster:
         key = f"{engine} {os.environ.get(SWITCH, '')} {sorted(shape.items())!r}"
         if key not in clusters:
             clusters[key] = Cluster(name=f"t-{uuid.uuid4().hex[:12]}", engine=engine, **shape)
-            clusters[key].up()
+            with pytest.MonkeyPatch.context() as patch:  # other tests use it too, and not only with a stub of torch
+                path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+                patch.setenv("PYTHONPATH", os.pathsep.join(one for one in path if one != str(STUB)))
+                clusters[key].up()
         return clusters[key]
 
     return make
