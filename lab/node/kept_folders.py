@@ -1,9 +1,11 @@
 """The folders of scripts in a node: kept from one run to the next, so that a run writes only what changed.
 
-A script may do anything with its folder. After the run, every entry is compared with what the agent wrote: a file is
-unchanged if its inode number and its time of status change are, which only the kernel sets. Everything else is removed
-or written again from the contents that the node has. The file system has to update that time for each write, also
-through a mapping, which file systems in memory do not: there, the agent writes the folder of each run again.
+A script may do anything with its folder. After the run, the agent compares every entry with what it wrote. A file is
+unchanged if its inode number and its time of status change are, which only the kernel sets. The agent removes
+everything else, or writes it again from the contents that the node has.
+
+The file system has to update that time for each write, also through a mapping. File systems in memory do not: there,
+the agent writes the folder again for each run.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import Cluster, LabError, Result
+from lab import Cluster, Result
 from lab.run.collect import Observer
 from lab.spec.load import load_scenario
 from tests.engines.conftest import written
@@ -122,24 +122,6 @@ def test_files_keep_their_modes_and_contents(run: Run, tmp_path: Path) -> None:
     result = run(script, nodes=2)
 
     assert {rank.log for rank in result.ranks} == {f"{hashlib.sha256(data).hexdigest()}\nran\n"}
-
-
-@pytest.mark.local_first
-def test_more_than_64_mib_are_refused_with_the_largest_file_named_and_the_cluster_stays_usable(
-    run: Run, tmp_path: Path
-) -> None:
-    script = written(tmp_path / "s", "pass")
-    (tmp_path / "s" / "small.bin").write_bytes(b"x")
-    for name, size in (("weights.bin", 60 * MIB), ("more.bin", 5 * MIB)):
-        with (tmp_path / "s" / name).open("wb") as file:
-            file.truncate(size)
-
-    with pytest.raises(LabError) as refused:
-        run(script, nodes=1)
-
-    assert "weights.bin (62.9 MB)" in refused.value.message
-    assert "`data:`" in refused.value.hint
-    assert run("collectives.py", nodes=2).passed
 
 
 @pytest.mark.local_first
