@@ -53,7 +53,7 @@ def measure(calls: int, world_size: int) -> dict[str, Any]:
         took, computed = [], []
         for _ in range(ROUNDS):
             began, before = time.perf_counter(), _children_cpu_s()
-            subprocess.run([LAB, "report", record.path, "--output", page], check=True, capture_output=True)
+            subprocess.run([LAB, "report", record.path, "--out", page], check=True, capture_output=True)
             took.append(time.perf_counter() - began)
             computed.append(_children_cpu_s() - before)
         row = {

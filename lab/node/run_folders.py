@@ -140,7 +140,6 @@ class RunFolders:
             entries, store = read_entries(self._of_check.entries), ContentStore(self._store_of_check)
         KeptFolder("", folder, store, None).become(entries)
         home = self.make_home_path(folder)
-        """Folders for workers, and for the agent alone."""
         os.mkdir(home)
         if self._users.are_separate:
             self._users.assign(home, -1)

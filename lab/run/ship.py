@@ -16,14 +16,12 @@ from lab.grouping import group_pairs
 from lab.node.contents import read_entries, write_entries, write_header
 from lab.node.messages.agent import SHARED, Content, Folder, Lacks, Made, MadeFile, Piece
 from lab.record.record_files import move_file
-from lab.run.snapshot import DATA_HINT, Snapshot
+from lab.run.snapshot import DATA_HINT, READ_FLAGS, Snapshot
 from lab.run.snapshot import Content as SnapshotContent
 from lab.words import format_bytes, format_count, format_limit, join_words
 
 if TYPE_CHECKING:
     from lab.record.result import Output
-
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 # -- to the nodes
 
@@ -130,7 +128,7 @@ def _read_content(digest: str, content: SnapshotContent) -> Iterator[bytes]:
         yield write_header(digest, len(content.data)) + content.data
         return
     try:
-        with open(os.open(content.path, _FILE), "rb", buffering=0) as file:
+        with open(os.open(content.path, READ_FLAGS), "rb", buffering=0) as file:
             left = os.fstat(file.fileno()).st_size
             yield write_header(digest, left)
             while left > 0:

@@ -26,7 +26,8 @@ _LONGEST_IGNORE, _MOST_PATTERNS = 64 * 1024, 1000
 _DEEPEST = 100
 _SKIPPED_FOLDERS = {"__pycache__", "node_modules", "venv", "site-packages"}
 """Never shipped, nor are folders whose name begins with a dot."""
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""Open a file for reading, but neither follow a link nor wait for a pipe."""
 _SMALL_FILES, _SMALL_BYTES = 64, 1 << 18
 """A folder within these limits has no index: all of it is read for each run."""
 _READ_BYTES = 1 << 20
@@ -170,7 +171,8 @@ class _Reader:
         self._token, self._known = _read_index(self._key)
         self._kept: dict[str, str] = {}
         """The new index, without what has to be read."""
-        self._hits = 0
+        self._decide_again = False
+        """Whether what the index has is decided again, because rules changed."""
         self._unread: list[tuple[str, os.stat_result, str]] = []
         """Files to read: path, status, and key in the index."""
         self._snapshot = Snapshot(key=self._key, _top=top, _added=added)
@@ -191,8 +193,6 @@ class _Reader:
         snapshot.largest = tuple(sorted(self._largest, reverse=True)[:3])
         self._read_files()
         return snapshot
-
-    _decide_again = False
 
     # -- the tree
 
@@ -215,7 +215,7 @@ class _Reader:
                 raise UsageError(f"cannot read {self._top / folder}: {error.strerror or error}", DATA_HINT) from error
         for path, file in self._added.items():
             facts = os.stat(file)
-            key = f"{path}//{facts.st_size}/{facts.st_mtime_ns}/{facts.st_ctime_ns}/{facts.st_ino}"
+            key = _key_of(path, facts)
             if (record := self._known.get(key)) is not None:
                 self._kept[key] = record
             else:
@@ -246,7 +246,7 @@ class _Reader:
                     yield path, ignores
                 continue
             facts = entry.stat(follow_symlinks=False)
-            key = f"{path}//{facts.st_size}/{facts.st_mtime_ns}/{facts.st_ctime_ns}/{facts.st_ino}"
+            key = _key_of(path, facts)
             record = known.get(key)
             if record is None or decide_again:
                 if name.endswith((".pyc", ".pyo")) or not self._may_ship(path, ignores, is_folder=False):
@@ -360,7 +360,7 @@ class _Reader:
         """Return the digest of a file, and its content."""
         full = self._added.get(path) or self._top / path
         try:
-            with open(os.open(full, _FILE), "rb", buffering=0) as file:
+            with open(os.open(full, READ_FLAGS), "rb", buffering=0) as file:
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                     raise UsageError(f"cannot read {full}: it is not a regular file")
                 data = file.read(_READ_BYTES)
@@ -378,6 +378,11 @@ def _content_of_link(top: Path, path: str) -> Content:
     """Return where a link leads, relative to its folder."""
     full = top / path
     return Content(full, os.fsencode(os.path.relpath(os.path.realpath(full), full.parent)))
+
+
+def _key_of(path: str, facts: os.stat_result) -> str:
+    """Return the key of a file in the index, which is another one after each change."""
+    return f"{path}//{facts.st_size}/{facts.st_mtime_ns}/{facts.st_ctime_ns}/{facts.st_ino}"
 
 
 def _by_path(records: Iterable[str]) -> dict[str, str]:
@@ -447,7 +452,7 @@ def _read_labignore(folder: Path) -> Callable[[str, bool], bool]:
 def _read_patterns(file: Path) -> list[str]:
     """Return the lines of a file of patterns; none if it cannot be read."""
     try:
-        with open(os.open(file, _FILE), encoding="utf-8", errors="replace") as opened:
+        with open(os.open(file, READ_FLAGS), encoding="utf-8", errors="replace") as opened:
             text = opened.read(_LONGEST_IGNORE + 1)
     except OSError:
         return []

@@ -135,7 +135,7 @@ def test_a_report_that_cannot_be_written_is_named(shared_local_lab: Lab, mount: 
     assert lab("up", "--nodes", "2").code == 0
     assert lab("run", lab.script(FAILS)).code == 1
     disk = mount("full", size="16k")
-    for words in (["report", "--output", str(disk / "page.html")], ["report", "--output", "/proc/page.html"]):
+    for words in (["report", "--out", str(disk / "page.html")], ["report", "--out", "/proc/page.html"]):
         ended = lab(*words)
         assert ended.code == 1
         assert_is_a_sentence(ended.err)

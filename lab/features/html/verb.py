@@ -23,7 +23,7 @@ def add_arguments(parser: Parser) -> None:
     parser.epilog = help_in(__doc__)
     default = "report.html in the record; suite.html next to the records; diff.html in the record of RUN2"
     about = f"file to write (default: {default})"
-    parser.add_argument("--output", "-o", type=Path, metavar="FILE", help=about)
+    parser.add_argument("--out", "-o", dest="output", type=Path, metavar="FILE", help=about)
     parser.add_argument("--open", action="store_true", help="open the report in the browser")
     add_record(parser)
 

@@ -115,7 +115,7 @@ def write_page(page: bytes, path: Path) -> None:
         write_file(path.parent, path.name, page, make_folders=False)
     except OSError as error:
         problem = f"cannot write the report {path}: {error.strerror or error}"
-        raise RecordError(problem, "choose another file with --output") from error
+        raise RecordError(problem, "choose another file with --out") from error
 
 
 def open_page(page: Path | str) -> str:

@@ -277,7 +277,7 @@ def test_the_command_writes_the_latest_run_and_says_so_in_json(
     told = json.loads(capsys.readouterr().out)
     assert Path(told["path"]).stat().st_size == told["bytes"]
     assert (told["run"], told["calls"], told["steps"], told["log_lines"]) == (record.run, 2, 1, 1)
-    assert main(["report", "--output", "here.html"]) == 0
+    assert main(["report", "--out", "here.html"]) == 0
     assert Path("here.html").exists()
     assert "here.html" in capsys.readouterr().out
 
@@ -299,7 +299,7 @@ def test_a_place_that_cannot_be_written_is_one_sentence(
     record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.chdir(tmp_path)
-    assert main(["report", "--output", "no/such/folder/x.html"]) != 0
+    assert main(["report", "--out", "no/such/folder/x.html"]) != 0
     told = capsys.readouterr().err
     assert golden(1) in told
-    assert "--output" in told
+    assert "--out" in told
