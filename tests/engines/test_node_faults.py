@@ -157,7 +157,7 @@ def test_peers_of_a_node_that_goes_are_told_so_or_not_and_it_is_back_for_the_nex
 
     assert cluster.faults() == []
     after = run(
-        written(tmp_path / "t", "import torch.distributed as dist\ndist.init_process_group('gloo')\n"),
+        written(tmp_path / "t", "import torch.distributed as dist\ndist.init_process_group('gloo')\ndist.barrier()\n"),
         on=cluster,
         nodes=2,
     )
