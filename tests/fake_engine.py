@@ -237,9 +237,10 @@ class FakeEngine:
         for node in nodes:
             if node.state != "running":
                 raise NodeLost(f"{node.name} cannot be reached")
-        self.agents = {node.name: FakeAgent(node.name, self.acts, self.answers.get(node.name, {})) for node in nodes}
-        self.channels = [FakeChannel(node, self.agents[node.name]) for node in nodes]
-        return list(self.channels)
+        agents = {node.name: FakeAgent(node.name, self.acts, self.answers.get(node.name, {})) for node in nodes}
+        channels = [FakeChannel(node, agents[node.name]) for node in nodes]
+        self.agents, self.channels = agents, channels  # other threads connect to clusters of their own
+        return list(channels)
 
     def remove(self, cluster: str | None, *, settle: bool = False) -> Removed:
         self._called("remove")

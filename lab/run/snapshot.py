@@ -212,6 +212,8 @@ class _Reader:
             try:
                 waiting += self._read_folder(folder, ignores)
             except OSError as error:
+                if folder and isinstance(error, FileNotFoundError):  # it was removed meanwhile
+                    continue
                 raise UsageError(f"cannot read {self._top / folder}: {error.strerror or error}", DATA_HINT) from error
         for path, file in self._added.items():
             facts = os.stat(file)
@@ -245,7 +247,10 @@ class _Reader:
                     kept[key] = _ENTERED
                     yield path, ignores
                 continue
-            facts = entry.stat(follow_symlinks=False)
+            try:
+                facts = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:  # it was removed meanwhile
+                continue
             key = _key_of(path, facts)
             record = known.get(key)
             if record is None or decide_again:
@@ -325,7 +330,10 @@ class _Reader:
             if time.monotonic() - self._reported > _SECOND_S:
                 self._reported = time.monotonic()
                 self._progress(f"reading {self._top}: {number:,} of {len(self._unread):,} files")
-            digest, content = self._read_file(path, keep=in_memory < _READ_BYTES)
+            try:
+                digest, content = self._read_file(path, keep=in_memory < _READ_BYTES)
+            except FileNotFoundError:
+                continue
             in_memory += len(content.data or b"")
             entry = Entry(EXECUTABLE if facts.st_mode & 0o100 else FILE, int(facts.st_mtime), digest)
             if max(facts.st_mtime_ns, facts.st_ctime_ns) >= racy_ns:
@@ -357,7 +365,12 @@ class _Reader:
         snapshot.index = "\0".join([self._key, snapshot.token, *pairs])
 
     def _read_file(self, path: str, *, keep: bool) -> tuple[str, Content]:
-        """Return the digest of a file, and its content."""
+        """Return the digest of a file, and its content.
+
+        Raises:
+            FileNotFoundError: the file was removed meanwhile.
+            UsageError: it is unreadable.
+        """
         full = self._added.get(path) or self._top / path
         try:
             with open(os.open(full, READ_FLAGS), "rb", buffering=0) as file:
@@ -369,6 +382,8 @@ class _Reader:
                     return digest.hexdigest(), Content(full, data)
                 while data := file.read(_READ_BYTES):
                     digest.update(data)
+        except FileNotFoundError:
+            raise
         except OSError as error:
             raise UsageError(f"cannot read {full}: {error.strerror or error}") from error
         return digest.hexdigest(), Content(full)

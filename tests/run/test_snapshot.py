@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import zlib
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,30 @@ def test_what_cannot_be_read_is_named(folder: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(UsageError, match=golden(1)):
         read_snapshot(folder)
+
+
+def test_what_is_removed_while_the_folder_is_read_stays_behind(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in ("early/one.py", "early.py", "late.py"):
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_text("print()\n")
+    scandir, open_file = os.scandir, os.open
+
+    def list_then_remove(path: str) -> object:
+        listed = scandir(path)
+        entries = list(listed)
+        for gone in ("early/one.py", "early.py"):
+            (folder / gone).unlink(missing_ok=True)
+        with suppress(OSError):
+            (folder / "early").rmdir()
+        return nullcontext(entries)
+
+    def remove_then_open(path: Path, *rest: int) -> int:
+        (folder / "late.py").unlink(missing_ok=True)
+        return open_file(path, *rest)
+
+    monkeypatch.setattr(os, "scandir", list_then_remove)
+    monkeypatch.setattr(os, "open", remove_then_open)
+    assert shipped(read_snapshot(folder)) == {"main.py": "file"}
 
 
 def test_data_in_the_folder_stays_behind(folder: Path) -> None:
