@@ -148,6 +148,7 @@ HELP = {
     "--strict: 256MiB)",
     "--engine": "engine that provides the nodes (default: auto)",
     "--env": "set an environment variable for every rank",
+    "--folder": "ship this folder instead of the script's, such as the root of a repository, and start the script in it",
     "--fresh": "empty the shared folder of the nodes before the run",
     "--gpus": "GPUs of each node",
     "--hosts": "spread nodes over these hosts (slurm; default: all hosts)",
@@ -207,6 +208,7 @@ _HOW: dict[str, dict[str, Any]] = {
     "--no-trace": {"action": "store_false", "dest": "trace"},
     "--nodes": {"type": positive, "metavar": "N"},
     "--nproc-per-node": {"type": positive, "metavar": "N"},
+    "--folder": {"type": Path},
     "--outputs": {"type": Path, "metavar": "DIR"},
     "--requirements": {"type": requirements_file, "default": (), "metavar": "FILE"},
     "--runs": {"type": Path, "default": RUNS, "metavar": "FOLDER"},
@@ -233,7 +235,7 @@ _GROUPS = {
               "--env", "--cold", "--one-user", "--split-gpus", "--fresh",
               "--rewrite-address", "--max-output"),
     "cluster": ("--name", "--engine", "--keep", "--wait", *SHAPE, "--pull", "--allow-volumes"),
-    "record": ("--all-files", "--outputs", "--runs", "--no-trace", "--trace-values"),
+    "record": ("--folder", "--all-files", "--outputs", "--runs", "--no-trace", "--trace-values"),
     "output": ("--json", "--raw", "--quiet"),
 }  # fmt: skip
 """Title of a group in `--help` -> its options; the first group that names an option has it."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.cli import arguments as shared
@@ -39,7 +41,7 @@ def add_arguments(parser: Parser) -> None:
     terminal = parser.group("ranks").add_mutually_exclusive_group()
     shared.add_options(terminal, "--interactive", "--stdin")
     shared.add_options(parser, "--name", "--engine", "--keep", "--wait", *shared.SHAPE, "--allow-volumes", "--pull")
-    shared.add_options(parser, "--all-files", "--outputs", "--runs")
+    shared.add_options(parser, "--folder", "--all-files", "--outputs", "--runs")
     shared.add_options(parser.group("record").add_mutually_exclusive_group(), "--no-trace", "--trace-values")
     shared.add_options(parser, "--json", "--raw")
     shared.add_options(parser, "--quiet", help="print the verdict only")
@@ -90,6 +92,12 @@ def read_arguments(arguments: argparse.Namespace) -> tuple[list[Scenario], RunOp
     shape = shared.shape_arguments(arguments)
     env = shape.pop("env")  # environment of the run, not of the cluster
     scenarios = shared.named_scenarios(arguments.scenarios, arguments.rest, env)
+    if arguments.folder is not None:
+        folder = Path(os.path.abspath(arguments.folder))
+        for one in scenarios:
+            if not one.script.is_relative_to(folder):
+                raise UsageError(f"--folder {arguments.folder} does not contain {one.script}", "name a folder above it")
+        scenarios = [replace(one, folder=folder) for one in scenarios]
     return scenarios, RunOptions(**shared.field_values(RunOptions, arguments)), shape
 
 

@@ -378,7 +378,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         nproc_per_node=nproc_per_node,
         port=cluster.master_port,
         env={**threads, "LAB_SHARED": cluster.shared, **data, **chosen, **scenario.env},
-        argv=(scenario.script.name, *scenario.args),
+        argv=(scenario.script_path, *scenario.args),
         settings=_launching(scenario, options, backend),
     )
     launcher = find_launcher(layout.settings.name)

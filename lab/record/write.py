@@ -120,11 +120,11 @@ class RecordWriter:
         """The plan before the run."""
         self._script = ""
 
-    def describe(self, scenario_text: str, script: Path, plan: Mapping[str, Any]) -> None:
-        """Write the resolved scenario, its script as it is now, and the plan."""
-        self._script = script.name
+    def describe(self, scenario_text: str, script: Path, plan: Mapping[str, Any], path: str = "") -> None:
+        """Write the resolved scenario, its script as it is now, which has this path in the record, and the plan."""
+        self._script = path or script.name
         self._write_whole(SCENARIO, scenario_text)
-        self._write_whole(script.name, script.read_text(encoding="utf-8", errors="replace"))
+        self._write_whole(self._script, script.read_text(encoding="utf-8", errors="replace"))
         self.describe_foreign(plan)
 
     def describe_foreign(self, plan: Mapping[str, Any]) -> None:

@@ -585,7 +585,7 @@ def run_job(job: Job, channels: Sequence[Channel]) -> Result:
     snapshot = None
     if not options.calls:
         snapshot = read_snapshot(
-            scenario.script.parent,
+            scenario.shipped,
             cluster.shape.data.values(),
             options.modules,
             all_files=options.all_files,
@@ -604,7 +604,7 @@ def run_job(job: Job, channels: Sequence[Channel]) -> Result:
         description |= companion.describe(writer.path)
     if options.turn is not None:
         description["turn"] = vars(options.turn)
-    writer.describe(dump_scenario(scenario), scenario.script, description)
+    writer.describe(dump_scenario(scenario), scenario.script, description, scenario.script_path)
     if plan.launcher.name != (options.launcher or scenario.launcher.name):
         observer.progress(f"{plan.launcher.name} starts the ranks: {plan.backend} needs it")
     driver = Driver(job, channels, _choose_stdin(job), snapshot)
@@ -615,7 +615,7 @@ def run_job(job: Job, channels: Sequence[Channel]) -> Result:
         raise
     driver.collector.attempts.finish()
     if any(rank.error.startswith(("ModuleNotFoundError", "FileNotFoundError")) for rank in facts.ranks):
-        for fact in find_unshipped(facts, scenario.script.parent, snapshot):
+        for fact in find_unshipped(facts, scenario.shipped, snapshot):
             driver.collector.fact(fact)
     for companion in job.companions:
         companion.after_run()

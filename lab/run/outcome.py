@@ -151,7 +151,7 @@ def _copy_sources(facts: RunFacts, job: Job, attempt: int = LATEST) -> None:
         from lab.diagnosis.stacks import script_files
 
         for name in script_files(texts):
-            job.writer.copy_source(job.plan.scenario.script.parent, name, job.options.modules or {}, attempt)
+            job.writer.copy_source(job.plan.scenario.shipped, name, job.options.modules or {}, attempt)
 
 
 def rank_result(facts: RankFacts, writer: RecordWriter, attempt: int = LATEST) -> RankResult:

@@ -17,6 +17,7 @@ from lab.spec.kinds import NODE, Kind, World, list_of, read_or_refuse, read_text
 from lab.words import join_words
 
 _SCRIPT = "the path of a script next to this file, such as train.py"
+_ROOT = "a folder that contains the script: `.` or one below"
 _CHECK = "file.py:function, both in the folder of the script"
 _OUTPUT = "a file, a folder, or a pattern below the working folder, such as out or '*.pt'"
 _OUTPUTS = "a list of files, folders, and patterns below the working folder, such as [out, '*.pt'], or false"
@@ -44,8 +45,20 @@ def script_kind() -> Kind:
     return Kind(_SCRIPT, read, {"type": "string", "pattern": f"{_BELOW}."}, lambda path: path.name)
 
 
+def root_kind() -> Kind:
+    """Make the kind of a folder that contains the script: that of the YAML file, or one below."""
+
+    def read(value: reading.Value) -> Path:
+        path = resolve_inside(value, read_text(value, _ROOT), value.reading.folder, _ROOT)
+        if not value.reading.known.get("script", path).is_relative_to(path):
+            raise value.refused(_ROOT, ", which does not contain the script")
+        return path
+
+    return Kind(_ROOT, read, {"type": "string", "pattern": f"{_BELOW}."}, str)
+
+
 def check_kind() -> Kind:
-    """Make the kind of a `file.py:function` next to the script. The file is only parsed here; it runs in a node."""
+    """Make the kind of a `file.py:function` in the shipped folder. The file is only parsed here; it runs in a node."""
 
     def read(value: reading.Value) -> str:
         text = read_text(value, _CHECK, quotable=False)
@@ -54,7 +67,7 @@ def check_kind() -> Kind:
             raise value.refused(_CHECK)
         if "script" not in value.reading.known:  # which is a separate problem
             return text
-        folder = value.reading.known["script"].parent
+        folder = value.reading.known.get("folder") or value.reading.known["script"].parent
         path = resolve_inside(value, file, folder, _CHECK)
         if not os.path.isfile(path):
             raise value.refused(_CHECK, f", whose file does not exist{_meant(file, folder)}")

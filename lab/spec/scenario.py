@@ -119,6 +119,8 @@ class Scenario(Frozen):
     script: Path = key_field(MISSING, keys.script_kind(), "script: train.py")
     """A file in the scenario's folder or below: no absolute path, no `..`, no link that leads out. Every node gets its
     folder, without such links, devices, pipes, and sockets."""
+    folder: Path | None = key_field(None, keys.root_kind(), "folder: .", "the script's folder")
+    """The folder that every node gets instead, and in which the script starts, such as the root of a repository."""
     source: Path | None = None
     """The YAML file; None for a plain script."""
     learn: str = key_field("", kinds.text_kind(), "learn: Every rank ends with the sum.", "none")
@@ -180,6 +182,16 @@ class Scenario(Frozen):
     """What must come out."""
     extra: Mapping[str, Any] = feature_keys_field()
     """The values of keys that features add, by key; see `lab.spec.declare.get_feature_values`."""
+
+    @property
+    def shipped(self) -> Path:
+        """The folder that every node gets."""
+        return self.folder or self.script.parent
+
+    @property
+    def script_path(self) -> str:
+        """The path of the script in that folder."""
+        return str(self.script.relative_to(self.shipped))
 
     @property
     def requirements(self) -> tuple[str, ...]:
