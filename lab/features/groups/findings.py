@@ -7,6 +7,7 @@ stopped over a group. The first group is created by a rendezvous, in which ranks
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,15 @@ from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, find_majori
 from lab.diagnosis.wording import describe_activities, join_ranks, render_lines
 from lab.trace.model import Call, Group, Phase, RankTrace, StoreLookup
 from lab.trace.steps import Step
-from lab.words import capitalize_first, format_count, format_duration, format_ordinal, join_words, name_ranks
+from lab.words import (
+    capitalize_first,
+    format_count,
+    format_duration,
+    format_ordinal,
+    join_words,
+    name_ranks,
+    was_or_were,
+)
 
 
 class GroupsDiffer(Finding):
@@ -114,6 +123,8 @@ class Rendezvous(Finding):
     stuck: tuple[int, ...] = ()
     own: str = ""
     """Address of the run's own store, if ranks looked for another one in vain."""
+    gone: tuple[int, ...] = ()
+    """Ranks whose scripts ended well before `stuck` were connected to them."""
 
     def render(self) -> Words:
         """Say what each rank looked for, and why it did not meet the others."""
@@ -138,6 +149,9 @@ class Rendezvous(Finding):
             did = join_words(describe_activities(self.absent))
             why = f"{name_ranks(one.rank for one in self.absent)} did not connect to it ({did})"
         ranks, stuck = format_count(world, "rank"), name_ranks(self.stuck)
+        if self.gone:
+            unmet = f"{stuck} {was_or_were(self.stuck)} connected in init_process_group"
+            return f"{name_ranks(self.gone)} ended before {unmet} (call dist.barrier() before the script ends)"
         store = f"this run's store is at tcp://{{MASTER_ADDR}}:{{MASTER_PORT}}, {self.own}"
         tip = f" ({store}; `lab run --rewrite-address` uses it)" if self.own else ""
         number, size = "pass each rank its own: '{rank}' in `args`", "pass '{world_size}' in `args`"
@@ -467,7 +481,9 @@ def _numbered(asked: Lookups, stuck: tuple[int, ...], evidence: Evidence) -> Ren
         sides = tuple(f.Side(ranks=(rank,), what=number) for rank, number in beyond.items())
         return replace(facts, how="beyond", sides=sides, ranks=tuple(beyond))
     if not (missing := len(set(range(world)) - set(came.values()))):
-        return facts
+        last = min(evidence.ranks[rank].raised or math.inf for rank in stuck) + DETECTION_LAG_S
+        left = (rank for rank in met if evidence.ranks[rank].left)
+        return replace(facts, gone=tuple(rank for rank in left if (evidence.ranks[rank].ended or 0.0) <= last))
     absent = () if world > run_size else tuple(rank for rank in evidence.ranks if rank not in asked)
     did = Waiting(evidence, {}).did(absent)
     return replace(facts, how="missing", missing=missing, absent=did, ranks=absent)
