@@ -262,14 +262,14 @@ class KeptFolders:
         """Keep a folder after a run if it can be restored; otherwise leave it where it is."""
         if not (self._can_keep and folder.token and folder.restore()):
             return
-        while len(self._kept) >= _MOST_KEPT:
-            remove_tree(self._kept.pop(next(iter(self._kept))).top)
         away = f"{self._folder}/{os.urandom(8).hex()}"
         os.rename(folder.top, away)
         folder.top, self._kept[folder.key] = away, folder
 
     def shrink(self) -> None:
-        """Reduce the store to its limit."""
+        """Remove the folders and contents beyond the limits, which can take seconds."""
+        while len(self._kept) > _MOST_KEPT:
+            remove_tree(self._kept.pop(next(iter(self._kept))).top)
         self.store.shrink({entry.digest for kept in self._kept.values() for entry in kept.entries.values()})
 
 

@@ -247,6 +247,8 @@ def test_only_the_last_folders_are_kept(kept: KeptFolders, tmp_path: Path) -> No
         place.receive(Content("r", write_header(digest("a"), 1) + b"a", last=True))
         assert place.describe(Folder("r", f"key{number}", "t", entries=entries)) is None
         place.remove(lambda: None)
+    assert len(list((tmp_path / "agent" / "kept").iterdir())) == 7
+    kept.shrink()  # as the agent does after it has reported the end of the run
     assert len(list((tmp_path / "agent" / "kept").iterdir())) == 4
 
 
