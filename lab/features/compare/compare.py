@@ -359,8 +359,8 @@ def summarize_changes(before: Record, after: Record) -> list[str]:
         cut_off = {rank.rank for result in results for rank in result.ranks if rank.exit_code != 0}
         traces = open_trace(before), open_trace(after)
         calls = [one.text for one in _changed_calls(traces, "the run before", cut_off)]
-        more = f" (and {len(calls) - 1} more: lab diff {before.run} {after.run})" if len(calls) > 1 else ""
-        lines += [text + more for text in calls[:1]]
+        hidden = f" (and {len(calls) - 1} more: lab diff {before.run} {after.run})" if len(calls) > 1 else ""
+        lines += [text + hidden for text in calls[:1]]
     return [*filter(None, lines)]
 
 

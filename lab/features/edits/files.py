@@ -50,13 +50,13 @@ class WatchedFiles:
         self._before = self._read()
 
     def follow(self, watched: Watched) -> None:
-        """Watch these files; what is there now counts as unchanged, unless they are watched already."""
+        """Watch these files, unless they are watched already. Their current contents count as unchanged."""
         if watched != self.watched:
             self.watched = watched
             self.begin()
 
     def begin(self) -> None:
-        """Compare with what is there now from now on."""
+        """Compare with the current contents from now on."""
         self._before = self._read()
 
     def accept(self, paths: Iterable[Path]) -> None:
@@ -94,7 +94,7 @@ class WatchedFiles:
             by_path = [(record.split("/", 3)[3], record) for record in snapshot.records]
         except LabError as error:  # a run reports it
             by_path = [("", error.message)]
-        found = {
+        contents = {
             path: record
             for path, record in by_path
             if not path.startswith(tuple(own)) and not _OF_EDITORS.fullmatch(path.rpartition("/")[2])
@@ -103,16 +103,16 @@ class WatchedFiles:
             with suppress(OSError):
                 facts = other.stat()
                 name = os.path.relpath(other, watched.folder)
-                found.setdefault(name, f"{facts.st_size}/{facts.st_mtime_ns}/{facts.st_ino}")
-        self._inotify.add(_folders(watched, found))
+                contents.setdefault(name, f"{facts.st_size}/{facts.st_mtime_ns}/{facts.st_ino}")
+        self._inotify.add(_folders(watched, contents))
         now = time.monotonic()
         self._next_reading = now + max(_LEAST_PAUSE_S, _PAUSES * (now - began))
-        return found
+        return contents
 
 
-def _folders(watched: Watched, found: Iterable[str]) -> set[str]:
+def _folders(watched: Watched, contents: Iterable[str]) -> set[str]:
     """Return the folders of these files and those directly in them, in which there may be files soon."""
-    names, top = {"", *(path.rpartition("/")[0] for path in found)}, str(watched.folder)
+    names, top = {"", *(path.rpartition("/")[0] for path in contents)}, str(watched.folder)
     for name in [*names]:
         while name := name.rpartition("/")[0]:
             names.add(name)

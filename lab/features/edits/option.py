@@ -206,5 +206,5 @@ class _Loop:
 
 
 def _names(changes: Sequence[str]) -> str:
-    more = len(changes) - _MOST_NAMES
-    return join_words([*changes[:_MOST_NAMES], f"{more} more" if more > 0 else ""])
+    hidden = len(changes) - _MOST_NAMES
+    return join_words([*changes[:_MOST_NAMES], f"{hidden} more" if hidden > 0 else ""])
