@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 IN_TREE = (
     "suite", "timeline", "traffic", "records", "watch", "html", "export", "calls", "training", "values", "links",
     "groups", "messages", "mismatches", "stragglers", "started", "compare", "projection", "score", "dumps", "grade",
-    "lessons", "scaffold", "interactive", "copy", "image", "remote", "help", "advice", "faults", "chaos", "functions",
-    "network_model", "pictures", "pytest", "packages", "launchers", "mpi", "gpu", "zygote", "slurm", "strict",
+    "lessons", "scaffold", "interactive", "copy", "image", "remote", "help", "faults", "edits", "chaos", "functions",
+    "network_model", "pictures", "pytest", "packages", "launchers", "mpi", "gpu", "zygote", "slurm", "strict", "advice",
 )  # fmt: skip
 """The folders of `lab/features`, in the order of `lab --help`."""
 KEYS = {

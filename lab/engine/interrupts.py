@@ -5,12 +5,14 @@ from __future__ import annotations
 import atexit
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import subprocess
 
 _CLEANING_UP_S = 10.0
 """Another signal this soon after the first does not interrupt the cleanup."""

@@ -131,7 +131,7 @@ EXAMPLES: list[Finding] = [
         world_size=3,
         run_size=3,
         stuck=(1,),
-        gone=(0, 2),
+        ended=(2,),
     ),
     groups.Rendezvous(
         kind=FindingKind.RENDEZVOUS,

@@ -37,10 +37,10 @@ class Advice(Finding):
 
 def explain_advice(run: Explained) -> list[Finding]:
     """Return advice on the first failure of a run."""
-    return [Advice(advice=one) for one in advise(run.evidence.record.result()) if not run.ended_well]
+    return [Advice(advice=one) for one in find_advice(run.evidence.record.result()) if not run.ended_well]
 
 
-def advise(result: Result) -> list[str]:
+def find_advice(result: Result) -> list[str]:
     """Return advice on the first failure of a run."""
     culprits = [one for one in result.ranks if result.culprit is not None and one.rank == result.culprit.rank]
     first = next(iter(culprits), RankResult(rank=-1))

@@ -7,10 +7,10 @@ stopped over a group. The first group is created by a rendezvous, in which ranks
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Literal
 
 from lab.diagnosis import finding as f
@@ -21,15 +21,7 @@ from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, find_majori
 from lab.diagnosis.wording import describe_activities, join_ranks, render_lines
 from lab.trace.model import Call, Group, Phase, RankTrace, StoreLookup
 from lab.trace.steps import Step
-from lab.words import (
-    capitalize_first,
-    format_count,
-    format_duration,
-    format_ordinal,
-    join_words,
-    name_ranks,
-    was_or_were,
-)
+from lab.words import capitalize_first, format_count, format_duration, format_ordinal, join_words, name_ranks
 
 
 class GroupsDiffer(Finding):
@@ -121,10 +113,10 @@ class Rendezvous(Finding):
     """How many peers were missing."""
     absent: tuple[f.Activity, ...] = ()
     stuck: tuple[int, ...] = ()
+    ended: tuple[int, ...] = ()
+    """Ranks that had met the others, and ended as expected."""
     own: str = ""
     """Address of the run's own store, if ranks looked for another one in vain."""
-    gone: tuple[int, ...] = ()
-    """Ranks whose scripts ended well before `stuck` were connected to them."""
 
     def render(self) -> Words:
         """Say what each rank looked for, and why it did not meet the others."""
@@ -149,18 +141,18 @@ class Rendezvous(Finding):
             did = join_words(describe_activities(self.absent))
             why = f"{name_ranks(one.rank for one in self.absent)} did not connect to it ({did})"
         ranks, stuck = format_count(world, "rank"), name_ranks(self.stuck)
-        if self.gone:
-            unmet = f"{stuck} {was_or_were(self.stuck)} connected in init_process_group"
-            return f"{name_ranks(self.gone)} ended before {unmet} (call dist.barrier() before the script ends)"
         store = f"this run's store is at tcp://{{MASTER_ADDR}}:{{MASTER_PORT}}, {self.own}"
         tip = f" ({store}; `lab run --rewrite-address` uses it)" if self.own else ""
+        barrier = "call dist.barrier() before the script ends"
+        it = "it" if len(self.stuck) == 1 else "them"
+        ended = f"; {name_ranks(self.ended)} ended without waiting for {it} ({barrier})" if self.ended else ""
         number, size = "pass each rank its own: '{rank}' in `args`", "pass '{world_size}' in `args`"
         return {
             "unanswered": f"no store answered {name_ranks(self.silent)} at {self.address}{than}{error}{tip}",
             "sizes": f"{there}, but ranks do not agree on the world size: {sides} ({size})",
             "same_rank": f"{there}, but {sides} ({number})",
             "beyond": f"{there}, but {sides} of a world of {world}: its ranks are 0 to {world - 1}",
-            "unconnected": f"{there} and all {ranks} reached it; {stuck} did not get connected to {met}",
+            "unconnected": f"{there} and all {ranks} reached it; {stuck} did not get connected to {met}{ended}",
             "missing": f"{there}, but {peers} missing: {name_ranks(self.met)} expected {ranks}, but {why}"
             + (f" ({size})" if world > self.run_size else ""),
         }[self.how]
@@ -476,14 +468,15 @@ def _numbered(asked: Lookups, stuck: tuple[int, ...], evidence: Evidence) -> Ren
     world, came, run_size = first.world_size, {rank: of.asked_rank for rank, of in asked.items()}, len(evidence.ranks)
     address, met = f"{first.host}:{first.port}", tuple(came)
     facts = Rendezvous(how="unconnected", address=address, world_size=world, run_size=run_size, met=met, stuck=stuck)
+    failed_at = min((evidence.ranks[rank].raised or inf for rank in stuck), default=inf) + DETECTION_LAG_S
+    left = (rank for rank in met if evidence.ranks[rank].left and (evidence.ranks[rank].ended or 0) < failed_at)
+    facts = replace(facts, ended=tuple(left))
     beyond = {rank: str(number) for rank, number in came.items() if number >= world}
     if beyond:
         sides = tuple(f.Side(ranks=(rank,), what=number) for rank, number in beyond.items())
         return replace(facts, how="beyond", sides=sides, ranks=tuple(beyond))
     if not (missing := len(set(range(world)) - set(came.values()))):
-        last = min(evidence.ranks[rank].raised or math.inf for rank in stuck) + DETECTION_LAG_S
-        left = (rank for rank in met if evidence.ranks[rank].left)
-        return replace(facts, gone=tuple(rank for rank in left if (evidence.ranks[rank].ended or 0.0) <= last))
+        return facts
     absent = () if world > run_size else tuple(rank for rank in evidence.ranks if rank not in asked)
     did = Waiting(evidence, {}).did(absent)
     return replace(facts, how="missing", missing=missing, absent=did, ranks=absent)

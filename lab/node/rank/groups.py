@@ -13,7 +13,6 @@ import os
 import socket
 import sys
 import time
-import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from types import ModuleType
@@ -92,6 +91,8 @@ def _report_named(statement: Named, folder: str, note_socket: str) -> None:
     """Report once what a script named and where, because a script may make many groups."""
     if statement.named not in _reported:
         _reported.add(statement.named)
+        import traceback
+
         at = note.line_in(folder, traceback.walk_stack(sys._getframe()))
         with suppress(OSError):  # the agent has ended
             note.send_statement(note_socket, statement._replace(at=at))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.abc
 import importlib.machinery
 import os
 import sys
@@ -19,7 +18,7 @@ _USERS = ("torch.distributed", "torch.distributed.device_mesh")
 _UNSEEN = os.path.join(os.path.dirname(__file__), "importlib_bootstrap.py")
 
 
-class _Finder(importlib.abc.MetaPathFinder):
+class _Finder:
     """Find modules as usual, and run the actions of a module right after its import."""
 
     def __init__(self) -> None:
