@@ -148,7 +148,7 @@ HELP = {
     "--strict: 256MiB)",
     "--engine": "engine that provides the nodes (default: auto)",
     "--env": "set an environment variable for every rank",
-    "--folder": "ship this folder instead of the script's, such as the root of a repository, and start the script in it",
+    "--folder": "ship this folder, such as the root of a repository, and start the script in it",
     "--fresh": "empty the shared folder of the nodes before the run",
     "--gpus": "GPUs of each node",
     "--hosts": "spread nodes over these hosts (slurm; default: all hosts)",

@@ -120,7 +120,8 @@ class Scenario(Frozen):
     """A file in the scenario's folder or below: no absolute path, no `..`, no link that leads out. Every node gets its
     folder, without such links, devices, pipes, and sockets."""
     folder: Path | None = key_field(None, keys.root_kind(), "folder: .", "the script's folder")
-    """The folder that every node gets instead, and in which the script starts, such as the root of a repository."""
+    """The folder that every node gets instead, and in which the script starts, such as the root of a repository. Ranks
+    can import packages in it and in its `src`."""
     source: Path | None = None
     """The YAML file; None for a plain script."""
     learn: str = key_field("", kinds.text_kind(), "learn: Every rank ends with the sum.", "none")

@@ -109,7 +109,7 @@ def run(cluster: Cluster, tmp_path: Path) -> Run:
     """Runs a script of the folder `scripts`, or one at a path, on the shared cluster or another one."""
 
     def run(script: str | Path, *args: object, on: Cluster | None = None, **options: Any) -> Result:
-        said = _pick(options, "expect", "env", "timeout_s", "cold", "launcher")
+        said = _pick(options, "expect", "env", "timeout_s", "cold", "launcher", "folder")
         scenario = scenario_of(script, *args, extra=_pick(options, "faults"), **said)
         options.setdefault("nodes", None if on else 3)
         options.setdefault("runs", tmp_path / "runs")

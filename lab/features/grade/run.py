@@ -148,7 +148,9 @@ class Grader:
             except UsageError as error:  # the author's fault
                 return grades.grade_without_run(submission.name, error.message, assignment, "failed")
             extra = {name: value for name, value in assignment.extra.items() if name != KEY}
-            scenario = replace(assignment, name=make_slug(submission.name), script=script, folder=None, extra=extra, **_OF_CLUSTER)
+            scenario = replace(
+                assignment, name=make_slug(submission.name), script=script, folder=None, extra=extra, **_OF_CLUSTER
+            )
             scenario = replace(scenario, outputs=assignment.outputs or None)
             outcome = self._run(scenario, warm_cluster)
         if isinstance(outcome, LabError):

@@ -97,7 +97,10 @@ def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     faulthandler.enable(file=spec["stack_fd"], all_threads=True)
     faulthandler.register(joining.STACK_SIGNAL, file=spec["stack_fd"], all_threads=True)
     sys.argv = list(spec["argv"])
-    sys.path[0] = os.path.dirname(os.path.join(spec["folder"], sys.argv[0]))
+    folder = spec["folder"]
+    sys.path[0] = os.path.dirname(os.path.join(folder, sys.argv[0]))
+    if sys.path[0] != folder:  # the packages of a repository, as if they were installed
+        sys.path += [folder, os.path.join(folder, "src")]
     groups.use_run_store()
     groups.choose_backend(spec["rank"], spec["folder"], spec["note_socket"])
     note.report_threads(spec["rank"], spec["folder"], spec["note_socket"])
