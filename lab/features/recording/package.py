@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 import socket
 import tempfile
@@ -39,6 +40,7 @@ def install_package() -> Path:
                 target = Path(made, "package", path)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(content)
+            compileall.compile_dir(Path(made, "package"), ddir=str(folder), quiet=2)  # processes may write no bytecode
             try:
                 Path(made, "package").rename(folder)
             except OSError:
