@@ -1,7 +1,8 @@
 """Times the lab against what people use instead, on the same scatter script, in one run.
 
     python bench/bench.py                  everything: medians of 5, one table
-    python bench/bench.py --only run       the runs; also: folders (of many files), start, help, tests (all scenarios)
+    python bench/bench.py --only run       the runs; also: folders (of many files), outputs (files that come back),
+                                           start, help, tests (all scenarios)
     python bench/bench.py --json           the same as data
 
 Peers: `torchrun --standalone` on this machine, a plain loop of docker commands that makes and removes its containers,
@@ -174,6 +175,57 @@ def bench_folders(repeats: int, folder: Path) -> list[Row]:
     return rows
 
 
+OUTPUTS = {
+    "no files": "pass",
+    "5,000 files": "for i in range(5000):\n    open(f'{i}.txt', 'w').write(f'file {i} ' * 20)",
+    "2 GB": "import os\nblock = os.urandom(1_000_000)\nwith open('large', 'wb') as file:\n    for i in range(2000):\n"
+    "        file.write(i.to_bytes(8, 'big') + block[8:])",
+    "20 x 100 MB": "import os\nblock = os.urandom(1_000_000)\nfor i in range(20):\n"
+    "    with open(f'{i}.pt', 'wb') as file:\n        for j in range(100):\n"
+    "            file.write((100 * i + j).to_bytes(8, 'big') + block[8:])",
+}
+"""Scripts of one rank that make files."""
+
+
+def bench_outputs(repeats: int, folder: Path, engine: str) -> list[Row]:
+    """What a run takes besides its ranks' own time, with files that come back, against `docker cp` of the same file."""
+    sys.path.insert(0, str(ROOT))
+    from lab import Cluster
+
+    rows = list[Row]()
+    cluster = Cluster(nodes=1, name=f"bench-{uuid.uuid4().hex[:6]}", engine=engine)
+    for what, text in OUTPUTS.items():
+        script = folder / what.replace(" ", "") / "make.py"
+        script.parent.mkdir()
+        script.write_text(text)
+
+        def fetch(script: Path = script) -> float:
+            began = time.perf_counter()
+            result = cluster.run(script, runs=folder / "runs")
+            took = time.perf_counter() - began - (result.duration_s or 0.0)
+            assert result.passed, result.reason
+            assert not result.outputs_left_out
+            shutil.rmtree(folder / "runs")
+            return took
+
+        rows.append(Row(f"lab run, {what}", fetch, (1.667, "docker cp, 2 GB") if "B" in what else None))
+    with Cluster(nodes=1, name=f"bench-{uuid.uuid4().hex[:6]}", engine="docker") as peer, cluster:
+        info = peer.info()
+        assert info is not None
+        handle = info.nodes[0].handle
+        command("docker", "exec", handle, "python3", "-c", f"import os; os.chdir('/root')\n{OUTPUTS['2 GB']}")()
+        copy = command("docker", "cp", "--quiet", f"{handle}:/root/large", folder / "copy")
+
+        def copy_out() -> float:
+            took = copy()
+            (folder / "copy").unlink()
+            return took
+
+        rows.append(Row("docker cp, 2 GB", copy_out))
+        measure(rows, repeats)
+    return rows
+
+
 def bench_start(image: str, repeats: int, sizes: tuple[int, ...]) -> tuple[list[Row], dict[int, float]]:
     """`lab up` for several sizes, and what a node costs in memory."""
     sys.path.insert(0, str(ROOT))
@@ -287,12 +339,15 @@ def table(rows: list[Row], memory: dict[int, float]) -> str:
     return "\n".join(lines)
 
 
+PARTS = ("run", "folders", "outputs", "start", "help", "tests")
+
+
 def main() -> None:
     """Parse the command line, measure, print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--repeats", type=int, default=5, help="counted runs of each (default: 5)")
-    parser.add_argument("--only", choices=("run", "folders", "start", "help", "tests"), help="measure only this part")
-    parser.add_argument("--engine", choices=("docker", "local"), default="docker", help="of the tests")
+    parser.add_argument("--only", choices=PARTS, help="measure only this part")
+    parser.add_argument("--engine", choices=("docker", "local"), default="docker", help="of the tests and the outputs")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 3, 8, 16], help="nodes for lab up")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
@@ -308,6 +363,8 @@ def main() -> None:
             rows += bench_runs(DEFAULT_IMAGE, arguments.repeats, Path(folder))
         if arguments.only in (None, "folders"):
             rows += bench_folders(arguments.repeats, Path(folder))
+        if arguments.only in (None, "outputs"):
+            rows += bench_outputs(arguments.repeats, Path(folder), arguments.engine)
         if arguments.only in (None, "start"):
             started, memory = bench_start(DEFAULT_IMAGE, arguments.repeats, tuple(arguments.sizes))
             rows += started

@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -30,6 +30,8 @@ _TICK_S = 1.0
 _MEMORY_TICK_S = 0.05
 _RUN_TICK_S = 0.25
 _STACK_WAIT_S = 0.25
+_SENDING_S = 0.1
+"""The agent reads messages this often while it sends files."""
 
 
 class Agent:
@@ -49,6 +51,8 @@ class Agent:
         """What has to wait until the script's folder is complete."""
         self._outputs: outputs.Outputs | None = None
         """The files that the run has made, between its end and the fetching."""
+        self._pieces: Iterator[messages.Piece] | None = None
+        """Of files, to be sent; None: they were not asked for yet."""
         self._heap: warm.Heap | None = None
         """Memory to gather once a run has ended; None in forked agents, which share that of their parent."""
         self._claimed_at = self._last_message_at = time.monotonic()
@@ -178,10 +182,15 @@ class Agent:
         run.send(made) if made is not None else self._leave_nothing(run)
 
     def _fetch(self, run: NodeRun, fetch: messages.Fetch) -> None:
-        for piece in self._outputs.pieces(fetch.paths) if self._outputs else ():
-            run.send(piece)
+        self._pieces = self._outputs.pieces(fetch.paths) if self._outputs else None
+
+    def _send_pieces(self, run: NodeRun) -> None:
+        """Send pieces of files for a moment; in between, the lab may end the transfer."""
+        end = time.monotonic() + _SENDING_S
+        while self._pieces is not None and time.monotonic() < end:
+            piece = next(self._pieces, None)
+            run.send(piece) if piece is not None else self._leave_nothing(run)
             run.send.drain()
-        self._leave_nothing(run)
 
     def _leave_nothing(self, run: NodeRun) -> None:
         self._clean(run)
@@ -195,7 +204,7 @@ class Agent:
     def _clean(self, run: NodeRun) -> None:
         run.clean()
         self._unclean = ", ".join(run.uncleaned)
-        self.run, self._waiting = None, []
+        self.run, self._waiting, self._pieces = None, [], None
 
     def _end_run(self, why: str = "") -> None:
         """End the run before its client asks for it, and send the reason if the client may still be there."""
@@ -243,6 +252,8 @@ class Agent:
 
     def _patience_s(self) -> float | None:
         """Return for how many seconds nothing is due; None: until a message comes."""
+        if self._pieces is not None:
+            return 0.0
         if self._stacks_due is not None:
             return max(0.0, self._stacks_due - time.monotonic())
         if self.run is not None:
@@ -270,6 +281,7 @@ class Agent:
         now = time.monotonic()
         self._for_run(NodeRun.poll)
         self._for_run(lambda run: self._send_traces(run, now))
+        self._for_run(self._send_pieces)
         if self.run is not None and now - self._last_message_at > self.run.claim.lease_s:
             self._end_run(f"its command did not report for {self.run.claim.lease_s:g} s (was it stopped?)")
         if self._stacks_due is not None and now >= self._stacks_due:

@@ -407,7 +407,7 @@ class NodeRun:
         """Return the files that its processes made, which have ended."""
         of_ranks = sorted((one.rank, one.local_rank) for one in self.workers if one.rank >= 0)
         ranks = {self.users.worker(local_rank).uid: rank for rank, local_rank in reversed(of_ranks)}
-        return outputs.Outputs(asked, self.folders, ranks)
+        return outputs.Outputs(asked, self.folders, ranks, self.send.send_cleaning)
 
     def _end_processes(self) -> None:
         self.stop(signal.SIGKILL)

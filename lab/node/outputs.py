@@ -16,17 +16,17 @@ from typing import NamedTuple
 
 from . import files
 from .kept_folders import Difference
-from .messages.agent import SHARED, Finish, Made, MadeFile, Piece
+from .messages.agent import MOST_FILES, SHARED, Finish, Made, MadeFile, Piece
 from .run_folders import RunFolders
 
-MOST_FILES = 2000
-"""Limit for the reported files; of all others only the number is reported."""
+_MOST_IN_PATHS = 16 << 20
+"""Limit for the characters of all reported paths; of other files only the number is reported."""
 MOST_KNOWN = 2000
 """Limit for the reported files that are not copied."""
 _MOST_EXAMINED = 200_000
 """Limit for the examined names of a folder: a script can make millions of them."""
 _DEEPEST = 64
-_PIECE_BYTES = 96 * 1024
+_PIECE_BYTES = 1 << 18
 _CHUNK_BYTES = 1 << 20
 _COPY = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -38,29 +38,35 @@ class Outputs:
         asked: which files are wanted.
         folders: knows which files were shipped.
         ranks: rank by uid of its files.
+        on_progress: called at intervals while files are read.
     """
 
-    def __init__(self, asked: Finish, folders: RunFolders, ranks: Mapping[int, int]) -> None:
+    def __init__(
+        self, asked: Finish, folders: RunFolders, ranks: Mapping[int, int], on_progress: Callable[[], object]
+    ) -> None:
         self._asked = asked
         self._folders = folders
         self._ranks = ranks
+        self._on_progress = on_progress
         self._reported: set[str] = set()
 
     def report(self) -> Made | None:
         """Return the report of every file, the smallest first; None without files."""
         made = sorted(self._made(), key=lambda file: file.bytes)
         sizes = accumulate(file.bytes for file in made)
-        most = self._asked.outputs_bytes
+        in_paths = accumulate(len(file.path) for file in made)
+        most = self._asked.compared_bytes
         reported = tuple(
             file._replace(fingerprint=self._fingerprint(file.path)) if size <= most else file
-            for file, size in zip(made[:MOST_FILES], sizes)
+            for file, size, length in zip(made[:MOST_FILES], sizes, in_paths)
+            if length <= _MOST_IN_PATHS
         )
         self._reported = {file.path for file in reported}
         return Made(self._asked.run, reported, len(made) - len(reported)) if made else None
 
     def pieces(self, paths: Iterable[str]) -> Iterator[Piece]:
         """Yield reported files in pieces; an unreadable file has no piece, or no last one."""
-        for path in self._reported.intersection(paths):
+        for path in filter(self._reported.__contains__, paths):
             with suppress(OSError, files.NotAFile):
                 for data, last in self._contents(path):
                     yield Piece(self._asked.run, path, data, last)
@@ -88,6 +94,7 @@ class Outputs:
         with suppress(OSError, files.NotAFile):
             for data, _ in self._contents(path):
                 digest.update(data)
+                self._on_progress()
             return digest.hexdigest()
         return ""
 

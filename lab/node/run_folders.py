@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import time
-import zlib
 from collections.abc import Callable
 
 from .contents import ContentStore, Receiver, read_entries
@@ -97,8 +96,7 @@ class RunFolders:
         """
         if content.for_check not in self._receivers:
             self._receivers[True] = Receiver(ContentStore(self._store_of_check))
-        data = zlib.decompress(content.data) if content.compressed else content.data
-        self._receivers[content.for_check].feed(data)
+        self._receivers[content.for_check].feed(content.data)
         if self._asked is None or not content.last:
             return None
         return self._make() or Lacks(self._run, self._kept.store.identity)

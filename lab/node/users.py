@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import NamedTuple
 
 from .messages.agent import CHECK, FIRST_UID, Claim
@@ -71,23 +70,6 @@ class Users:
         """Make a worker the owner of a file, a folder, or what a descriptor refers to."""
         if self.are_separate:
             os.chown(what, *self.worker(local_rank), follow_symlinks=isinstance(what, int))
-
-    @contextmanager
-    def files_of_workers(self) -> Iterator[None]:
-        """Within this context, new files belong to the first worker and the shared group."""
-        user = self.worker(0)
-        if not self.are_separate:
-            yield
-            return
-        mask = os.umask(UMASK)
-        os.setegid(user.gid)
-        os.seteuid(user.uid)
-        try:
-            yield
-        finally:
-            os.seteuid(0)
-            os.setegid(0)
-            os.umask(mask)
 
     def variables(self, local_rank: int) -> dict[str, str]:
         """Return names for a user that the image does not have: libraries use them in names of folders."""

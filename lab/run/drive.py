@@ -29,7 +29,7 @@ from lab.run.agent_channels import AgentChannels
 from lab.run.collect import Collector
 from lab.run.lock import LEASE_S, nodes_lock
 from lab.run.options import SELDOM_S, Job, Stdin
-from lab.run.ship import LIMIT_BYTES, Outputs, Shipment, warnings_of
+from lab.run.ship import ANNOUNCED_BYTES, LIMIT_BYTES, Outputs, Shipment, warnings_of
 from lab.run.snapshot import Snapshot, read_snapshot
 from lab.spec.launching import LAB, Starter, find_launcher
 from lab.spec.load import dump_scenario
@@ -160,7 +160,7 @@ class Driver:
         """Plan of the current attempt."""
         self.stdin = stdin
         self._snapshot = snapshot
-        self.outputs = Outputs(job.options.outputs or job.writer.path / OUTPUTS)
+        self.outputs = Outputs(job.options.outputs or job.writer.path / OUTPUTS, job.observer.progress)
         """Receives the files that the run creates."""
         self.facts = begin_facts(job.plan, job.cluster.limits.memory_bytes)
         """Facts of the run; those known before it begins are already set."""
@@ -245,6 +245,7 @@ class Driver:
             trace=self.plan.trace.on,
             trace_values=self.plan.trace.values,
             output_bytes=self.plan.output_bytes,
+            outputs_bytes=0 if self.plan.outputs is None else ANNOUNCED_BYTES // self.plan.nnodes,
             **_needed_torch(self.plan),
             **_choose_users(self.plan, self.job.cluster),
         )
@@ -478,13 +479,19 @@ class Driver:
             if not interrupted:
                 collector.clocks.compare(agents.run, nodes)
                 agents.listen_for(lambda: collector.clocks.settled(nodes & set(agents.alive)), _CLOCKS_DEADLINE_S)
+            compared_bytes = LIMIT_BYTES if len(nodes) > 1 else 0
             for node in list(agents.alive):  # the shared folder is removed with the nodes of the run
                 shared = self.job.cluster.shared if node == HOST and self.job.cluster.run else ""
-                agents.send(node, agent.Finish(agents.run, wanted, LIMIT_BYTES, shared=shared))
+                agents.send(node, agent.Finish(agents.run, wanted, compared_bytes, shared))
             self._listen_while_active(lambda: nodes & agents.alive.keys() <= collector.finished | self.outputs.nodes)
-            for node, paths in self.outputs.choose().items():
-                agents.send(node, agent.Fetch(agents.run, tuple(paths)))
-            self._listen_while_active(lambda: nodes & agents.alive.keys() <= collector.finished)
+            try:
+                for node, paths in self.outputs.choose().items():
+                    agents.send(node, agent.Fetch(agents.run, tuple(paths)))
+                self._listen_while_active(lambda: nodes & agents.alive.keys() <= collector.finished)
+            except KeyboardInterrupt:
+                self.outputs.interrupt()
+                agents.send_all(agent.Fetch(agents.run, ()))
+                self._listen_while_active(lambda: nodes & agents.alive.keys() <= collector.finished)
         self.outputs.close()
         agents.close()
 

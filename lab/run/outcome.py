@@ -60,6 +60,7 @@ def judge_run(job: Job, facts: RunFacts, outputs: Outputs) -> Result:
     judgement, expectations = apply_expectations(
         bare, expect, evidence, everybody, variables, of_features, attempts, of_companions
     )
+    is_interrupted = facts.interrupted or outputs.is_interrupted
     result = Result(
         **_describe(job),
         **describe_judgement(judgement, facts),
@@ -71,7 +72,7 @@ def judge_run(job: Job, facts: RunFacts, outputs: Outputs) -> Result:
         outputs_left_out=tuple(outputs.left_out),
         outputs_folder=outputs.folder if outputs.fetched else None,
         attempts=attempts,
-        exit_code=130 if facts.interrupted else 3 if facts.engine_lost else EXIT_CODES[judgement.verdict],
+        exit_code=130 if is_interrupted else 3 if facts.engine_lost else EXIT_CODES[judgement.verdict],
     )
     writer.finish(result)
     return result

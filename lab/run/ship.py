@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.engine.archive import NewFile
+from lab.engine.new_file import NewFile
 from lab.errors import RecordError, UsageError
 from lab.grouping import group_pairs
 from lab.node.contents import read_entries, write_entries, write_header
-from lab.node.messages.agent import SHARED, Content, Folder, Lacks, Made, MadeFile, Piece
+from lab.node.messages.agent import MOST_FILES, SHARED, Content, Filling, Folder, Lacks, Made, MadeFile, Piece
 from lab.record.record_files import move_file
 from lab.run.snapshot import DATA_HINT, READ_FLAGS, Snapshot
 from lab.run.snapshot import Content as SnapshotContent
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 _CHUNK_BYTES = 1 << 18
 _INLINE_BYTES = 1 << 18
 """Changed contents up to this size are sent without asking the nodes what they lack."""
-_SAMPLE_BYTES = 1 << 12
 _LARGE_BYTES = 1 << 30
 _SECOND_S = 1.0
 
@@ -104,15 +102,9 @@ class Shipment:
             for piece in _read_content(digest, content):
                 buffer += piece
                 while len(buffer) >= _CHUNK_BYTES:
-                    yield self._pack(bytes(buffer[:_CHUNK_BYTES]), for_check=for_check)
+                    yield Content(self._run, bytes(buffer[:_CHUNK_BYTES]), for_check=for_check)
                     del buffer[:_CHUNK_BYTES]
-        yield self._pack(bytes(buffer), last=True, for_check=for_check)
-
-    def _pack(self, data: bytes, *, last: bool = False, for_check: bool = False) -> Content:
-        sample = data[:_SAMPLE_BYTES]
-        if len(data) > _SAMPLE_BYTES // 4 and len(zlib.compress(sample, 1)) < 0.9 * len(sample):
-            return Content(self._run, zlib.compress(data, 1), True, last, for_check)
-        return Content(self._run, data, False, last, for_check)
+        yield Content(self._run, bytes(buffer), last=True, for_check=for_check)
 
     def messages_for_check(self) -> Iterator[Content | Folder]:
         """Yield all of it as messages to the agent that runs the check; ranks never see this folder."""
@@ -155,9 +147,15 @@ def warnings_of(snapshot: Snapshot) -> Iterator[str]:
 # -- from the nodes
 
 _LONGEST_PATH = 1000
-LIMIT_BYTES = 64 * 1024**2
-"""Most bytes fetched from one run; beyond this, the largest files are left out."""
-_LIMIT = format_limit(LIMIT_BYTES)
+LIMIT_BYTES = 4 << 30
+"""Most bytes that come back from a run; beyond this, the largest files are left out."""
+ANNOUNCED_BYTES = LIMIT_BYTES // 5 * 4
+"""From this size on, a run's files are announced while it runs."""
+_SPARE_BYTES = 1 << 30
+"""Bytes that stay free on the disk of the record."""
+_MOST_NAMED = 1000
+"""Of the files that are left out; the others are only counted."""
+_MORE = "`outputs:` in the scenario selects files"
 
 
 class Outputs:
@@ -167,60 +165,84 @@ class Outputs:
 
     Args:
         folder: where to put the files; created for the first one.
+        progress: reports a transfer that takes long, and what does not come back.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, progress: Callable[[str], object] = lambda _: None) -> None:
         self.folder = folder
         self.fetched: list[Output] = []
         """Files that have arrived."""
         self.left_out: list[str] = []
         """Files that have not, each with the reason."""
-        self._made: dict[str, Made] = {}
+        self.nodes: set[str] = set()
+        """Nodes that wait for a request for files."""
+        self.is_interrupted = False
+        """Whether the user interrupted the transfer."""
+        self._progress = progress
+        self._made: dict[tuple[str, str], MadeFile] = {}
+        """By node and path there."""
+        self._unlisted = 0
         self._awaited: dict[tuple[str, str], tuple[Output, bool, str]] = {}
         """Requested files by node and path there: the output, whether its owner may execute it, its temporary name."""
         self._open: dict[tuple[str, str], NewFile] = {}
         self._unfinished: Path | None = None
         """The folder of files that have not arrived completely."""
-
-    @property
-    def nodes(self) -> set[str]:
-        """Nodes that wait for a request for files."""
-        return set(self._made)
+        self._requested_bytes = self._arrived_bytes = 0
+        self._reported = time.monotonic()
 
     def handle_message(self, node: str, message: Any) -> None:
         """Handle a node's list of files, or a piece of a file."""
         if isinstance(message, Made):
-            self._made[node] = message
+            known = message.files[: MOST_FILES - len(self._made)]
+            self._made.update(((node, file.path), file) for file in known)
+            self._unlisted += message.omitted + len(message.files) - len(known)
+            self.nodes.add(node)
         elif isinstance(message, Piece) and (node, message.path) in self._awaited:
             self._add_piece((node, message.path), message)
+        elif isinstance(message, Filling):
+            self._progress(
+                f"warning: the run has made files of {format_bytes(message.bytes)} on {node}; at most "
+                f"{format_limit(LIMIT_BYTES)} of a run come back, the smallest files first; {_MORE}"
+            )
 
     def choose(self) -> Mapping[str, list[str]]:
         """Return the paths to fetch from each node; leave out files beyond the limit."""
-        chosen: dict[str, list[str]] = {node: [] for node in self._made}
-        capacity_bytes, used_paths = LIMIT_BYTES, set[str]()
+        chosen: dict[str, list[str]] = {node: [] for node in self.nodes}
+        disk = os.statvfs(next(folder for folder in (self.folder, *self.folder.parents) if folder.exists()))
+        capacity_bytes = max(0, min(LIMIT_BYTES, disk.f_bavail * disk.f_frsize - _SPARE_BYTES))
+        limit, used_paths = format_limit(capacity_bytes), set[str]()
         for node, output, file in sorted(_list_copies(self._made), key=lambda copy: (copy[1].bytes, copy[1].path)):
             if not _is_path(file.path):
                 self._leave_out(output, "its name is not a valid path")
-            elif not file.fingerprint:
-                self._leave_out(output, f"it is {format_bytes(output.bytes)}")
             elif output.bytes > capacity_bytes:
-                self._leave_out(output, f"its {format_bytes(output.bytes)} exceed the {_LIMIT} of a run")
+                self._leave_out(output, f"its {format_bytes(output.bytes)} exceed the {limit} of a run")
             elif output.path in used_paths:
                 self._leave_out(output, "another file has its name")
             else:
                 capacity_bytes -= output.bytes
+                self._requested_bytes += output.bytes
                 used_paths.add(output.path)
                 chosen[node].append(file.path)
                 self._awaited[node, file.path] = output, file.executable, str(len(self._awaited))
-        unlisted = sum(made.omitted for made in self._made.values())
-        if unlisted:
-            self.left_out.append(f"{format_count(unlisted, 'more file')}: there are too many")
+        if missing := len(self.left_out) + self._unlisted:
+            self._progress(
+                f"warning: {format_count(missing, 'file')} of this run will not come back; allowed: {limit} and "
+                f"{MOST_FILES:,} files; {_MORE}"
+            )
         return chosen
+
+    def interrupt(self) -> None:
+        """Leave out what has not arrived yet, because the user interrupted the transfer."""
+        self.is_interrupted = True
+        for key in tuple(self._awaited):
+            self._abandon(key, "you interrupted the transfer")
 
     def close(self) -> None:
         """Leave out files that have not arrived completely."""
         for node, path in tuple(self._awaited):
             self._abandon((node, path), f"{node} did not send it")
+        if self._unlisted:
+            self.left_out.append(f"{format_count(self._unlisted, 'more file')}: there are too many")
         if self._unfinished is not None:
             import shutil
 
@@ -240,8 +262,8 @@ class Outputs:
                 self._open[key] = NewFile(self._unfinished / name, executable=executable)
             file = self._open[key]
             file.write(piece.data)
-            if file.size_bytes > output.bytes:
-                self._abandon(key, f"{key[0]} sent more bytes than its size")
+            if file.size_bytes > output.bytes or (piece.last and file.size_bytes < output.bytes):
+                self._abandon(key, f"{key[0]} sent other bytes than it reported")
             elif piece.last:
                 file.close()
                 move_file(self.folder, f"{self._unfinished.name}/{name}", self.folder, output.path)
@@ -250,6 +272,11 @@ class Outputs:
         except (OSError, RecordError) as error:
             why = error.message if isinstance(error, RecordError) else error.strerror or error
             self._abandon(key, f"it cannot be written: {why}")
+        self._arrived_bytes += len(piece.data)
+        if time.monotonic() - self._reported > _SECOND_S:
+            self._reported = time.monotonic()
+            percent = 100 * self._arrived_bytes // max(1, self._requested_bytes)
+            self._progress(f"fetching {format_bytes(self._requested_bytes)} of the run's files: {percent} %")
 
     def _abandon(self, key: tuple[str, str], why: str) -> None:
         """Leave out a requested file; `close` removes what has arrived of it."""
@@ -259,18 +286,25 @@ class Outputs:
         self._leave_out(self._awaited.pop(key)[0], why)
 
     def _leave_out(self, output: Output, why: str) -> None:
-        self.left_out.append(f"{output.path}: {why}")
+        if len(self.left_out) < _MOST_NAMED:
+            self.left_out.append(f"{output.path}: {why}")
+        else:
+            self._unlisted += 1
 
 
-def _list_copies(made: Mapping[str, Made]) -> Iterator[tuple[str, Output, MadeFile]]:
+def _list_copies(made: Mapping[tuple[str, str], MadeFile]) -> Iterator[tuple[str, Output, MadeFile]]:
     """Yield each file to keep once: the node that has it, the output, and the node's description of it."""
     from lab.record.result import Output
 
-    by_path = group_pairs((file.path, (node, file)) for node, message in made.items() for file in message.files)
+    by_path = group_pairs((path, (node, file)) for (node, path), file in made.items())
     for path, copies in by_path.items():
         node, first = copies[0]
-        are_alike = len({file.fingerprint for _, file in copies}) == 1 and first.fingerprint
-        if are_alike and (len(copies) > 1 or path.startswith(SHARED)) and not path.startswith("rank"):
+        are_alike = len({(file.bytes, file.fingerprint) for _, file in copies}) == 1
+        if (
+            are_alike
+            and (first.fingerprint if len(copies) > 1 else path.startswith(SHARED))
+            and not path.startswith("rank")
+        ):
             ranks = tuple(sorted({file.rank for _, file in copies}))
             yield node, Output(path=path, ranks=ranks, bytes=first.bytes), first
         else:

@@ -173,7 +173,7 @@ class Scenario(Frozen):
         (), keys.outputs_kind(), "outputs: [out, '*.pt']", "all files but caches"
     )
     """Files that come back if ranks make or change them: names of files or folders, or patterns with `*`; `false`:
-    none. At most 64 MiB per run."""
+    none. At most 4 GiB per run."""
     trace: Tracing = key_field(Tracing, example="trace: false")
     """Whether and how calls are recorded; see traces."""
     expect: Expect = key_field(Expect)

@@ -175,13 +175,12 @@ def test_nonsense_is_answered_and_harms_nobody(lab: Lab, talk: Talk):
     client.claim("r", "me", lease_s=30)
     client.hear(Claimed)
     for line in (
-        b'{"is": "content", "run": "r", "data": {"b64": "%%%"}, "last": true}',
-        b'{"is": "content", "run": "r", "data": 5, "last": true}',
+        b'{"is": "content", "run": "r", "data": "%%%", "last": true}',
+        b'{"is": "content", "run": "r", "data": -5, "last": true}',
         b'{"is": "prepare", "run": "r", "workers": 3}',
         b'{"is": "prepare", "run": "r", "workers": [{}]}',
         b'{"is": "check", "run": "r"}',
         b'{"is": "finished", "run": "r"}',
-        wire.encode_message(Content("r", b"not zlib", compressed=True)).strip(),
         wire.encode_message(Folder("r", "key", "t", entries="no entry")).strip(),
     ):
         client.channel.send(line + b"\n")

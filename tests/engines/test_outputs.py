@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +24,7 @@ if rank == "0":
 open("same.txt", "w").write("the same")
 open("mine.txt", "w").write(rank)
 os.symlink("/etc/passwd", "link")
-open("large.bin", "wb").truncate(100 << 20)
+open("large.bin", "wb").truncate(5 << 30)
 open("data.txt", "a").write("!")
 """
 
@@ -87,3 +88,55 @@ def test_a_run_without_a_cluster_makes_one_whose_shared_folder_comes_back_and_re
     assert [rank.log for rank in result.ranks] == ["2\n", "2\n"]
     assert files(result) == {"shared/a": 12}
     assert cluster.info() is None
+
+
+# -- many and large files
+
+SMALL = """\
+import os
+os.mkdir("out")
+for i in range(int(os.environ["FILES"])):
+    with open(f"out/{i}", "w") as file:
+        file.write(f"{i} and {i % 7}")
+"""
+LARGE = """\
+import hashlib, os
+from lab import note
+block, digest = os.urandom(999_992), hashlib.sha256()
+with open("large", "wb") as file:
+    for i in range(int(os.environ["MEGABYTES"])):
+        data = i.to_bytes(8, "big") + block
+        file.write(data)
+        digest.update(data)
+note("digest", digest.hexdigest())
+"""
+
+
+def digest_of(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while data := file.read(1 << 20):
+            digest.update(data)
+    return digest.hexdigest()
+
+
+def test_thousands_of_equal_files_of_several_ranks_come_back_once(run: Run, tmp_path: Path) -> None:
+    result = run(written(tmp_path / "s", SMALL), nodes=3, env={"FILES": "5000"}, timeout_s=60.0)
+
+    assert result.passed, result.reason
+    assert result.outputs_folder is not None
+    assert result.outputs_left_out == ()
+    assert {one.path for one in result.outputs} == {f"out/{number}" for number in range(5000)}
+    assert {one.ranks for one in result.outputs} == {(0, 1, 2)}
+    for number in (0, 7, 4999):
+        assert (result.outputs_folder / "out" / str(number)).read_text() == f"{number} and {number % 7}"
+
+
+@pytest.mark.parametrize("megabytes", [200, pytest.param(2000, marks=[pytest.mark.long, pytest.mark.timeout(400)])])
+def test_a_large_file_arrives_as_it_was(run: Run, tmp_path: Path, megabytes: int) -> None:
+    result = run(written(tmp_path / "s", LARGE), nodes=1, env={"MEGABYTES": str(megabytes)}, timeout_s=120.0)
+
+    assert result.passed, result.reason
+    assert result.outputs_folder is not None
+    assert files(result) == {"rank0/large": megabytes * 1_000_000}
+    assert digest_of(result.outputs_folder / "rank0" / "large") == result.ranks[0].notes["digest"]

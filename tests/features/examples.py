@@ -121,6 +121,18 @@ EXAMPLES: list[Finding] = [
     ),
     groups.Rendezvous(
         kind=FindingKind.RENDEZVOUS,
+        others=(0, 1, 2),
+        lines=("train.py:3",),
+        how="unconnected",
+        address="10.0.0.1:29500",
+        met=(0, 1, 2),
+        world_size=3,
+        run_size=3,
+        stuck=(1,),
+        ended=(2,),
+    ),
+    groups.Rendezvous(
+        kind=FindingKind.RENDEZVOUS,
         ranks=(1,),
         others=(0, 2),
         lines=("train.py:3",),

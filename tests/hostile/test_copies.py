@@ -17,9 +17,9 @@ import pytest
 
 from lab import Cluster, Result
 from lab.cli.main import main
-from lab.engine import archive
-from lab.engine.archive import LIMIT_BYTES, pack_tar, unpack_tar
 from lab.errors import UsageError
+from lab.features.copy import archive
+from lab.features.copy.archive import LIMIT_BYTES, pack_tar, unpack_tar
 from lab.features.grade.keys import Grading
 from lab.features.grade.submissions import Submission, stage_submission
 from lab.node.contents import EXECUTABLE, FILE, read_entries

@@ -28,7 +28,7 @@ def made_in(
     place: Any = SimpleNamespace(
         folder=str(folder), shipped=kept, began_ns=max((one.st_ctime_ns for one in known.values()), default=0)
     )
-    return outputs.Outputs(Finish("r", patterns, limit, shared), place, {os.getuid(): 3})
+    return outputs.Outputs(Finish("r", patterns, limit, shared), place, {os.getuid(): 3}, lambda: None)
 
 
 def put(folder: Path, *names: str) -> None:

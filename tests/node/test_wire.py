@@ -31,6 +31,7 @@ from lab.node.messages.agent import (
     Message,
     Note,
     Output,
+    Piece,
     Prepare,
     Reached,
     Ready,
@@ -77,7 +78,7 @@ MESSAGES = [
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_a_message_arrives_as_it_was_sent(message: Message) -> None:
-    assert wire.decode_message(wire.encode_message(message)) == message
+    assert wire.LineReader().feed(wire.encode_message(message)) == [message]
 
 
 def test_messages_are_put_together_from_any_pieces() -> None:
@@ -91,6 +92,30 @@ def test_whoever_attaches_in_the_middle_of_a_line_is_in_step_at_the_next() -> No
     assert list(wire.LineReader().feed(data)) == [Hello()]
 
 
+def test_no_end_of_a_message_with_data_is_a_message() -> None:
+    forged = wire.encode_message(Ready("evil", "9"))
+    sent = wire.encode_message(Piece("r", "a", forged * 3 + b"\xfa" + forged + forged[:-1], last=True))
+    for begin in range(1, len(sent)):
+        assert wire.LineReader().feed(sent[begin:] + wire.encode_message(Hello())) == [Hello()], begin
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", b"\xfa\n\xfa", b"\n" * 9, bytes(range(256)) * 3])
+def test_any_data_arrives_in_any_chunks(data: bytes) -> None:
+    messages = [Piece("r", "a", data, last=False), Hello(), Piece("r", "b", data, last=True)]
+    sent = b"".join(map(wire.encode_message, messages))
+    for size in (1, 5, len(sent)):
+        reader = wire.LineReader()
+        assert [one for at in range(0, len(sent), size) for one in reader.feed(sent[at : at + size])] == messages
+
+
+@pytest.mark.parametrize("size", [-5, 0, 1, True, 1e9, "9", None])
+def test_an_impossible_size_of_data_is_refused(size: object) -> None:
+    line = json.dumps({"is": "content", "run": "r", "data": size}).encode() + b"\n"
+    refused, hello = wire.LineReader().feed(line + wire.encode_message(Hello()))
+    assert isinstance(refused, wire.Malformed)
+    assert hello == Hello()
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
@@ -100,7 +125,7 @@ def test_whoever_attaches_in_the_middle_of_a_line_is_in_step_at_the_next() -> No
         ({"is": "go"}, "go: run is missing"),
         ({"is": "go", "run": 5}, "go: run: 5 is not text"),
         ({"is": "stop", "run": "r", "hard": 1}, "stop: hard: 1 is not true or false"),
-        ({"is": "content", "run": "r", "data": {"b64": "%"}, "last": True}, "content: data: "),
+        ({"is": "content", "run": "r", "data": "%", "last": True}, "content: data: '%' is not bytes"),
         ({"is": "prepare", "run": "r", "workers": [{"rank": 0}]}, "prepare: workers: item 0: local_rank is missing"),
         ({"is": "exited", "rank": True, "time": 0}, "exited: rank: True is not a whole number"),
         ({"is": "exited", "rank": 1, "time": float("nan")}, "exited: time: nan is not a number"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import zlib
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
@@ -46,7 +45,7 @@ def made(snapshot: Snapshot, where: Path) -> Path:
     )
     receiver = Receiver(store)
     for one in sent:
-        receiver.feed(zlib.decompress(one.data) if one.compressed else one.data)
+        receiver.feed(one.data)
     (where / "work").mkdir()
     KeptFolder("", str(where / "work"), store, None).become(read_entries(snapshot.all_entries()))
     return where / "work"

@@ -25,6 +25,7 @@ from lab.engine.local import create
 from lab.engine.ownership import local_home, new_folder
 from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, Removed, Request, Traits, Trouble
 from lab.errors import ClusterError, EngineAbsent, UsageError
+from lab.feature import find_hook
 from lab.node import processes
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.plan.limits import FEW_RANKS, Machine, refuse_excess_nodes
@@ -212,8 +213,7 @@ class LocalEngine(agent_holder.HolderEngine):
 
     def read_files(self, node: Node, path: str) -> Iterator[bytes]:
         """Return a file or folder of this machine as a tar, read on demand."""
-        from lab.engine.archive import pack_tar
-
+        pack_tar: Callable[[Path, str], Iterator[bytes]] = find_hook("pack_tar")
         try:
             return pack_tar(Path(path), Path(path).name)
         except UsageError as error:
@@ -221,10 +221,8 @@ class LocalEngine(agent_holder.HolderEngine):
 
     def write_files(self, node: Node, path: str, archive: Iterator[bytes]) -> None:
         """Create a file or folder of this machine from a tar."""
-        from lab.engine.archive import unpack_tar
-
         try:
-            unpack_tar(archive, Path(path))
+            find_hook("unpack_tar")(archive, Path(path))
         except UsageError as error:
             raise ClusterError(f"{error.message} on {node.name}") from error
 

@@ -13,9 +13,9 @@ from pathlib import Path, PurePosixPath
 from lab.cli import arguments as shared
 from lab.cli.cmd_exec import find_node
 from lab.cluster import Cluster
-from lab.engine.archive import LIMIT_BYTES, pack_tar, unpack_tar
 from lab.engine.protocol import FileAccess, require_capability
 from lab.errors import UsageError
+from lab.features.copy.archive import LIMIT_BYTES, pack_tar, unpack_tar
 from lab.node.messages.agent import FIRST_UID
 from lab.node.users import GROUP
 from lab.plan.cluster import ClusterInfo

@@ -4,6 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="image",
+    needs=("copy",),
     verbs={
         "image": ("lab.features.image.verb", "build the node image; list and remove images of packages", "Setup"),
     },

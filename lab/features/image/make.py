@@ -46,7 +46,7 @@ class BuildContext(Frozen):
 
     def tar(self) -> Iterator[bytes]:
         """Yield the context as a tar archive, in pieces of a megabyte."""
-        from lab.engine.archive import pack_files
+        from lab.features.copy.archive import pack_files
 
         members = {"wheels": self.dockerfile.parent, "Dockerfile": self.dockerfile, **self.sources}
         members |= {f"wheels/{path.name}": path for path in self.wheels}

@@ -4,7 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="packages",
-    needs=("image",),
+    needs=("copy", "image"),
     keys={"requirements": "lab.features.packages.requirements:PackagesKeys"},
     hooks={
         "package_store": "lab.features.packages.stores:package_store",

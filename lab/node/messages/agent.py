@@ -380,6 +380,10 @@ SHARED = "shared/"
 """Prefix of the path of a file in the shared folder."""
 
 
+MOST_FILES = 100_000
+"""Limit for the reported files of a run."""
+
+
 class MadeFile(NamedTuple):
     """A file that a run made."""
 
@@ -389,7 +393,7 @@ class MadeFile(NamedTuple):
     """Its owner; the first rank of the node if unknown."""
     bytes: int
     fingerprint: str = ""
-    """Hash of its contents; empty if it is too large to fetch, or cannot be read."""
+    """Hash of its contents; empty if the lab does not need it, or the file cannot be read."""
     executable: bool = False
     """Whether its owner may execute it; the rest of its mode is not sent."""
 
@@ -403,9 +407,15 @@ class Made(OfRun):
 
 
 class Fetch(OfRun):
-    """From the lab: ask for some of these files; after that the agent removes everything of the run."""
+    """From the lab: ask for some of these files, instead of those asked for before; then for the end of the run."""
 
     paths: tuple[str, ...]
+
+
+class Filling(OfRun):
+    """From an agent, once: the files that the run made on this node have reached `Claim.outputs_bytes`."""
+
+    bytes: int
 
 
 class Piece(OfRun):
@@ -552,7 +562,7 @@ class Follow(OfRun):
     """Whether each worker is held before each recorded call."""
 
 
-PROTOCOL = 14
+PROTOCOL = 15
 """Version of these messages. A client and an agent of different versions stop at once, with an error."""
 LACKS = "needs"
 OLDEST_TORCH = "2.4"
@@ -591,6 +601,8 @@ class Claim(OfRun):
     """Limit for the recorded elements of a tensor; None: the recorder's default."""
     output_bytes: int = OUTPUT_BYTES
     """Limit for what each rank prints."""
+    outputs_bytes: int = 0
+    """Size of the files that the run makes on the node at which the agent reports it; 0: never."""
     least_torch: str = ""
     """Oldest version of torch that the run can use; empty: any. A node with an older one refuses the run."""
     torch_user: str = "the run"
@@ -619,7 +631,6 @@ class Content(OfRun):
     """A part of a stream of contents, see `lab.node.contents.Receiver`."""
 
     data: bytes
-    compressed: bool = False
     last: bool = False
     """Whether the node has to look again for what it lacked."""
     for_check: bool = False
@@ -679,8 +690,8 @@ class Finish(OfRun):
 
     outputs: Optional[tuple[str, ...]] = None
     """Patterns of wanted files; empty: all files that the run made; None: none."""
-    outputs_bytes: int = 0
-    """Limit for the size of all fetched files."""
+    compared_bytes: int = 0
+    """Limit for the size of all files that get a fingerprint; 0: files of other nodes cannot be equal."""
     shared: str = ""
     """Another folder, besides the shipped one, whose files are wanted."""
 

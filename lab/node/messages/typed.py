@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import math
 import types
 import typing
@@ -66,8 +65,6 @@ def _convert(value: Any, hint: Any, lenient: bool) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value
-    if hint is bytes:
-        return _read_bytes(value)
     if hint in _SIMPLE:
         fits, words = _SIMPLE[hint]
         if not fits(value):
@@ -108,25 +105,6 @@ def _convert_items(items: Mapping[str, Any], hint: Any, lenient: bool) -> dict[s
     return converted
 
 
-def _read_bytes(value: Any) -> bytes:
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogatepass")
-    if not (isinstance(value, dict) and isinstance(value.get("b64"), str)):
-        raise Misfit(f"{_shown(value)} is neither text nor base64")
-    try:
-        return base64.b64decode(value["b64"], validate=True)
-    except ValueError as error:
-        raise Misfit(f"{_shown(value)}: {error}") from None
-
-
-def write_bytes(data: bytes) -> Any:
-    """Return bytes as plain data that a field of type `bytes` accepts: text if they are UTF-8, else base64."""
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        return {"b64": base64.b64encode(data).decode("ascii")}
-
-
 def _is_number(value: Any) -> bool:
     return abs(value) < _LARGEST_INT if type(value) is int else type(value) is float and math.isfinite(value)
 
@@ -141,6 +119,7 @@ def _shown(value: Any) -> str:
 
 _SIMPLE: dict[Any, tuple[Callable[[Any], bool], str]] = {
     bool: (lambda value: isinstance(value, bool), "true or false"),
+    bytes: (lambda value: isinstance(value, bytes), "bytes"),
     int: (lambda value: type(value) is int and _is_number(value), "a whole number"),
     float: (_is_number, "a number"),
     str: (lambda value: isinstance(value, str), "text"),

@@ -1,19 +1,27 @@
-"""Encode messages as bytes: one JSON object a line, whose `is` names its kind. Also the agent's end of the stream."""
+"""Encode messages as bytes: one JSON object a line, whose `is` names its kind. Also the agent's end of the stream.
+
+The bytes of a field `data` follow the object, which has their number. Each of their lines ends with a byte that no text
+has: a client that begins to read in the middle cannot take the contents of a file for a message.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import selectors
 import socket
 import time
-from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from .agent import PROTOCOL, Cleaning, Message
-from .typed import Misfit, read_typed, write_bytes
+from .typed import Misfit, read_typed
 
+_LINE_END = b"\xfa\n"
+"""Replaces a line feed in data."""
+_FIND_LINE_END = re.compile(_LINE_END)
 _OTHER_VERSION = "it is of another version of the lab: make a new cluster with `lab down` and `lab up`"
 
 
@@ -33,28 +41,35 @@ def kind_of(message: Message) -> str:
 
 
 def encode_message(message: Message) -> bytes:
-    """Return the line that encodes a message."""
-    data = {"is": kind_of(message), **to_plain_data(message)}
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
+    """Return a message as a line, and its data."""
+    fields, data = {"is": kind_of(message), **to_plain_data(message)}, b""
+    if "data" in fields:
+        data = fields["data"].replace(b"\n", _LINE_END) + _LINE_END
+        fields["data"] = len(data)
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n" + data
 
 
 def to_plain_data(value: Any) -> Any:
     """Return a message, a NamedTuple, or a field of one as plain data."""
-    if isinstance(value, bytes):
-        return write_bytes(value)
     if hasattr(value, "_asdict"):
         return {name: to_plain_data(item) for name, item in value._asdict().items()}
     return [to_plain_data(item) for item in value] if isinstance(value, tuple) else value
 
 
 def decode_message(line: bytes) -> Message | Malformed | None:
-    """Return the message in a line, or Malformed; None if the line has no JSON object."""
-    try:
-        data = json.loads(line.decode("utf-8", "surrogatepass"))
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(data, dict):
-        return None
+    """Return the message in a line, which has no data, or Malformed; None if the line has no JSON object."""
+    fields = _read_fields(line)
+    return None if fields is None else _decode_fields(fields)
+
+
+def _read_fields(line: bytes) -> dict[str, Any] | None:
+    with suppress(ValueError, RecursionError):
+        fields = json.loads(line.decode("utf-8", "surrogatepass"))
+        return fields if isinstance(fields, dict) else None
+    return None
+
+
+def _decode_fields(data: dict[str, Any]) -> Message | Malformed:
     run, what = (data[key] if isinstance(data.get(key), str) else "" for key in ("run", "is"))
     kind = Message.kinds.get(what)
     if kind is None:
@@ -73,18 +88,34 @@ class LineReader:
 
     def __init__(self) -> None:
         self._chunks: list[bytes] = []
+        self._fields: dict[str, Any] | None = None
+        """Of a message whose data is not complete."""
+        self._missing_bytes = 0
 
-    def feed(self, chunk: bytes) -> Iterator[Message | Malformed]:
-        """Yield every message that ends in this chunk."""
-        if b"\n" not in chunk:
-            self._chunks.append(chunk)
-            return
-        lines = (b"".join(self._chunks) + chunk).split(b"\n")
-        self._chunks = [lines.pop()]
-        for line in lines:
-            message = decode_message(line)
-            if message is not None:
-                yield message
+    def feed(self, chunk: bytes) -> list[Message | Malformed]:
+        """Return every message that ends in this chunk."""
+        self._chunks.append(chunk)
+        self._missing_bytes -= len(chunk)
+        if self._missing_bytes > 0 or (self._fields is None and b"\n" not in chunk):
+            return []
+        buffer, at, messages = b"".join(self._chunks), 0, []
+        while self._fields is not None or (end := buffer.find(b"\n", at)) >= 0:
+            if self._fields is None:
+                fields, at = _read_fields(buffer[at:end]), end + 1
+            else:
+                fields, self._fields = self._fields, None
+            if fields is None:
+                continue
+            if type(size := fields.get("data")) is int and size >= len(_LINE_END):
+                self._missing_bytes = at + size - len(buffer)
+                if self._missing_bytes > 0:
+                    self._fields = fields
+                    break
+                lines = _FIND_LINE_END.split(buffer[at : at + size - len(_LINE_END)])  # faster than bytes.replace
+                fields["data"], at = b"\n".join(lines), at + size
+            messages.append(_decode_fields(fields))
+        self._chunks = [buffer[at:]]
+        return messages
 
 
 _BACKLOG_BYTES = 1 << 20
@@ -134,7 +165,9 @@ class Connection:
         """Send what can be sent without waiting."""
         try:
             while self._waiting:
-                del self._waiting[: os.write(self.write_fd, self._waiting[:_BACKLOG_BYTES])]
+                with memoryview(self._waiting) as view, view[:_BACKLOG_BYTES] as part:
+                    written = os.write(self.write_fd, part)
+                del self._waiting[:written]
         except BlockingIOError:
             pass
         except OSError:  # the other end is closed

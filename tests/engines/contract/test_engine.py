@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from lab import Cluster
-from lab.engine.archive import pack_tar, unpack_tar
 from lab.engine.doctor import Wanted
 from lab.engine.ownership import current_owner
 from lab.engine.protocol import Channel, Engine, LimitControl, NodeState, Removed
 from lab.engine.ready import HELLO, wait_ready
 from lab.engine.select import select_engine
 from lab.errors import ClusterError
+from lab.features.copy.archive import pack_tar, unpack_tar
 from lab.features.packages.stores import package_store
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from tests.crash.conftest import wait_until

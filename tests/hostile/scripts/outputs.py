@@ -98,7 +98,7 @@ def block_device():
 
 def large_sparse_file():
     with open("huge", "wb") as file:
-        file.truncate(3 << 30)
+        file.truncate(5 << 30)
 
 
 def small_sparse_file():

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine.archive import pack_tar, unpack_tar
 from lab.errors import UsageError
+from lab.features.copy.archive import pack_tar, unpack_tar
 from tests.golden import golden
 
 

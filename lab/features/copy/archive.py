@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from lab.engine.new_file import NewFile, file_mode
 from lab.errors import UsageError
 from lab.words import format_limit
 
@@ -19,60 +20,7 @@ LIMIT_BYTES = 1 << 30
 MORE = "copy more with --max-size, such as --max-size 4GiB"
 _SPARE_BYTES = 64 << 20
 """Bytes of a disk that stay free, or a twentieth of a small disk."""
-_HOLE_BYTES = 1 << 16
-_ZEROS = bytes(_HOLE_BYTES)
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-def file_mode(executable: bool) -> int:
-    """Return the mode of a new file, before the umask."""
-    return 0o755 if executable else 0o644
-
-
-class NewFile:
-    """A new file, with holes instead of zeros; no link is followed.
-
-    Args:
-        path: of the file.
-        executable: whether its owner may execute it.
-
-    Raises:
-        OSError: it exists already, or cannot be created.
-    """
-
-    def __init__(self, path: Path, *, executable: bool = False) -> None:
-        self._descriptor = os.open(path, _NEW, file_mode(executable))
-        self.size_bytes = 0
-        """Its length."""
-        self.written_bytes = 0
-        """Its length without holes."""
-
-    def write(self, data: bytes) -> None:
-        """Append data."""
-        for start in range(0, len(data), _HOLE_BYTES):
-            part = data[start : start + _HOLE_BYTES]
-            if part == _ZEROS[: len(part)]:
-                self.size_bytes += len(part)
-                continue
-            view = memoryview(part)
-            while view:
-                written = os.pwrite(self._descriptor, view, self.size_bytes)
-                self.size_bytes += written
-                self.written_bytes += written
-                view = view[written:]
-
-    def close(self) -> None:
-        """Close the file, with a hole at its end if necessary.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        if self._descriptor >= 0:
-            descriptor, self._descriptor = self._descriptor, -1
-            try:
-                os.ftruncate(descriptor, self.size_bytes)
-            finally:
-                os.close(descriptor)
+_PART_BYTES = 1 << 16
 
 
 def _write_limit(folder: Path, asked: int) -> tuple[int, UsageError]:
@@ -354,8 +302,8 @@ def _cut(pieces: Iterable[bytes], most_bytes: int, too_much: UsageError) -> Iter
         most_bytes -= len(piece)
         if most_bytes < 0:
             raise too_much
-        for at in range(0, len(piece), _HOLE_BYTES):
-            yield piece[at : at + _HOLE_BYTES]
+        for at in range(0, len(piece), _PART_BYTES):
+            yield piece[at : at + _PART_BYTES]
 
 
 def _unpack(archive: tarfile.TarFile, top: Path, limit_bytes: int, too_much: UsageError) -> list[str]:

@@ -1,0 +1,61 @@
+"""New files on this machine, with holes and without following links."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_HOLE_BYTES = 1 << 16
+_ZEROS = bytes(_HOLE_BYTES)
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def file_mode(executable: bool) -> int:
+    """Return the mode of a new file, before the umask."""
+    return 0o755 if executable else 0o644
+
+
+class NewFile:
+    """A new file, with holes instead of zeros; no link is followed.
+
+    Args:
+        path: of the file.
+        executable: whether its owner may execute it.
+
+    Raises:
+        OSError: it exists already, or cannot be created.
+    """
+
+    def __init__(self, path: Path, *, executable: bool = False) -> None:
+        self._descriptor = os.open(path, _NEW, file_mode(executable))
+        self.size_bytes = 0
+        """Its length."""
+        self.written_bytes = 0
+        """Its length without holes."""
+
+    def write(self, data: bytes) -> None:
+        """Append data."""
+        for start in range(0, len(data), _HOLE_BYTES):
+            part = data[start : start + _HOLE_BYTES]
+            if part == _ZEROS[: len(part)]:
+                self.size_bytes += len(part)
+                continue
+            view = memoryview(part)
+            while view:
+                written = os.pwrite(self._descriptor, view, self.size_bytes)
+                self.size_bytes += written
+                self.written_bytes += written
+                view = view[written:]
+
+    def close(self) -> None:
+        """Close the file, with a hole at its end if necessary.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            try:
+                os.ftruncate(descriptor, self.size_bytes)
+            finally:
+                os.close(descriptor)
