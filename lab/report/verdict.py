@@ -62,17 +62,17 @@ def verdict_text(result: Result, style: Style, command_s: float = 0.0) -> str:
         lines.extend(f"  │ {line}" for line in culprit.traceback.splitlines())
     if result.verdict == "hung" or result.exit_code == Interrupted.exit_code:
         lines.extend(_stacks(result, style))
-    describe_fault = find_view("fault_of_result") if result.faults else None
-    lines += [f"  {describe_fault(fault)}" for fault in result.faults if describe_fault]
+    lines += [f"  {describe(fault)}" for fault in result.faults if (describe := find_view("fault_of_result"))]
     unmet = unmet_sentences(result)
     lines += [f"  {style.paint('✘', 'red')} {sentence}" for sentence in unmet[:_MOST_EXPECTATIONS]]
     if len(unmet) > _MOST_EXPECTATIONS:
         lines.append(f"    and {len(unmet) - _MOST_EXPECTATIONS} more: lab show --json")
     lines += [f"  {sentence}" for sentence in written_snapshots(result)]
+    advise = find_view("advice_of_result") if result.verdict == "failed" else None
+    lines += [f"  hint: {advice}" for advice in (advise(result) if advise else ())]
     if result.path is not None:
         lines.append(style.paint(f"  record: {result.path}", "dim"))
-    lines += [style.paint(line, "dim") for line in _outputs(result)]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(style.paint(line, "dim") for line in _outputs(result))])
 
 
 def _outputs(result: Result) -> list[str]:
