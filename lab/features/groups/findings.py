@@ -468,8 +468,8 @@ def _numbered(asked: Lookups, stuck: tuple[int, ...], evidence: Evidence) -> Ren
     world, came, run_size = first.world_size, {rank: of.asked_rank for rank, of in asked.items()}, len(evidence.ranks)
     address, met = f"{first.host}:{first.port}", tuple(came)
     facts = Rendezvous(how="unconnected", address=address, world_size=world, run_size=run_size, met=met, stuck=stuck)
-    gave_up = min((evidence.ranks[rank].raised or inf for rank in stuck), default=inf) + DETECTION_LAG_S
-    left = (rank for rank in met if evidence.ranks[rank].left and (evidence.ranks[rank].ended or 0) < gave_up)
+    failed_at = min((evidence.ranks[rank].raised or inf for rank in stuck), default=inf) + DETECTION_LAG_S
+    left = (rank for rank in met if evidence.ranks[rank].left and (evidence.ranks[rank].ended or 0) < failed_at)
     facts = replace(facts, ended=tuple(left))
     beyond = {rank: str(number) for rank, number in came.items() if number >= world}
     if beyond:
