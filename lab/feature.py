@@ -21,7 +21,8 @@ IN_TREE = (
     "suite", "timeline", "traffic", "records", "watch", "html", "export", "calls", "training", "values", "links",
     "groups", "messages", "mismatches", "stragglers", "started", "compare", "projection", "score", "dumps", "grade",
     "lessons", "scaffold", "interactive", "copy", "image", "remote", "help", "faults", "edits", "chaos", "functions",
-    "network_model", "pictures", "pytest", "packages", "launchers", "mpi", "gpu", "zygote", "slurm", "strict", "advice",
+    "network_model", "pictures", "pytest", "recording", "packages", "launchers", "mpi", "gpu", "zygote", "slurm",
+    "strict", "advice",
 )  # fmt: skip
 """The folders of `lab/features`, in the order of `lab --help`."""
 KEYS = {

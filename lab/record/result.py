@@ -37,8 +37,8 @@ class Culprit(Frozen):
 
     @property
     def who(self) -> str:
-        """`rank 2 on node2`, or the node alone, or the link."""
-        return self.link or self.node if self.rank is None else f"rank {self.rank} on {self.node}"
+        """`rank 2 on node2`, or the node or the rank alone, or the link."""
+        return self.link or self.node if self.rank is None else f"rank {self.rank}{self.node and f' on {self.node}'}"
 
 
 class RankResult(Frozen):

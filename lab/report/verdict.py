@@ -111,7 +111,7 @@ def _stacks(result: Result, style: Style) -> list[str]:
     others = [rank for rank in result.ranks if rank.stack and rank.rank != culprit]
     groups = group_by_kind(others, lambda one: tuple(clip_stack(one.stack, _STACK_LINES)), most=1)
     for same in sorted(groups, key=len)[:MANY]:
-        who = f"{name_ranks(one.rank for one in same)} on {name_nodes(one.node for one in same)}"
+        who = " on ".join(filter(None, (name_ranks(one.rank for one in same), name_nodes(one.node for one in same))))
         lines.append(style.paint(f"  {who}:", "bold"))
         lines.extend(f"  │ {line.strip()}" for line in clip_stack(same[0].stack, _STACK_LINES))
     if len(groups) > MANY:
