@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from lab.diagnosis.facts import RankFacts, RunFacts, begin_facts
 from lab.engine.ownership import current_owner
-from lab.engine.protocol import Channel, PowerControl, require_capability
+from lab.engine.protocol import Channel, FileAccess, PowerControl, require_capability
 from lab.errors import LabError, NodeLost, RecordError
 from lab.feature import find_hook
 from lab.node.contents import read_entries
@@ -485,7 +485,9 @@ class Driver:
                 agents.send(node, agent.Finish(agents.run, wanted, compared_bytes, shared))
             self._listen_while_active(lambda: nodes & agents.alive.keys() <= collector.finished | self.outputs.nodes)
             try:
-                for node, paths in self.outputs.choose().items():
+                chosen = self.outputs.choose()
+                self.outputs.copy(self._read_files, agents.keep_alive)
+                for node, paths in chosen.items():
                     agents.send(node, agent.Fetch(agents.run, tuple(paths)))
                 self._listen_while_active(lambda: nodes & agents.alive.keys() <= collector.finished)
             except KeyboardInterrupt:
@@ -494,6 +496,12 @@ class Driver:
                 self._listen_while_active(lambda: nodes & agents.alive.keys() <= collector.finished)
         self.outputs.close()
         agents.close()
+
+    def _read_files(self, node: str, path: str) -> Iterator[bytes]:
+        """Return the pieces of a tar of a file of a node, read by the engine."""
+        if node not in self.agents.alive:
+            raise NodeLost(f"{node} was lost")
+        return require_capability(self.job.engine, FileAccess).read_files(self.agents.alive[node].node, path)
 
     def _listen_while_active(self, done: Callable[[], bool]) -> None:
         """Listen until it is done, as long as messages of the nodes keep arriving."""
