@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 IN_TREE = (
     "suite", "timeline", "traffic", "records", "watch", "html", "export", "calls", "training", "values", "links",
     "groups", "messages", "mismatches", "stragglers", "started", "compare", "projection", "score", "dumps", "grade",
-    "lessons", "scaffold", "interactive", "copy", "image", "remote", "help", "faults", "chaos", "functions",
-    "network_model", "pictures", "pytest", "packages", "launchers", "mpi", "gpu", "zygote", "slurm", "strict",
+    "lessons", "scaffold", "interactive", "copy", "image", "remote", "help", "faults", "edits", "chaos", "functions",
+    "network_model", "pictures", "pytest", "recording", "packages", "launchers", "mpi", "gpu", "zygote", "slurm",
+    "strict", "advice",
 )  # fmt: skip
 """The folders of `lab/features`, in the order of `lab --help`."""
 KEYS = {
@@ -42,7 +43,7 @@ LAUNCHERS = {"torchrun": "launchers", "mpirun": "launchers"}
 """The launchers that features of the lab add, with the feature of each."""
 FINDINGS = (
     "groups", "messages", "mismatches", "training", "values", "links", "stragglers", "launchers", "started", "mpi",
-)  # fmt: skip
+    "advice")  # fmt: skip
 """The features of the lab that add findings; what asks for those loads no others, which takes long."""
 GROUP = "lab.features"
 """The group of entry points by which other packages add features: the name of the feature = its module:attribute."""

@@ -8,11 +8,6 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-try:
-    from lab import note  # optional: puts a value into the record of the run
-except ImportError:
-    note = print
-
 
 def main():
     parser = argparse.ArgumentParser()
@@ -26,7 +21,7 @@ def main():
     if dist.get_rank() == 0:
         Path("answer.json").write_text(json.dumps({"sum": total.item()}))
 
-    note("ranks", dist.get_world_size())
+    dist.barrier()  # no rank ends while others still need it
     dist.destroy_process_group()
 
 

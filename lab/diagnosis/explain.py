@@ -54,7 +54,7 @@ def _without_reason(sentence: str, reason: str) -> str:
         return sentence
     rest = rest.lstrip(",. ")
     rank = " ".join(sentence.split(" ", 2)[:2])  # of a failure
-    return f"{rank} failed {rest}" if rest.startswith("after ") else capitalize_first(rest)
+    return f"{rank} failed {rest}" if rest.startswith(("after ", "before ", "in ")) else capitalize_first(rest)
 
 
 def explain_run(record: Record, evidence: Evidence | None = None) -> Explanation:

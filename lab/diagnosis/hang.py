@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
-from statistics import median
+from statistics import fmean, median
 from typing import Any, Literal
 
 from lab.diagnosis import ends, wording
@@ -85,11 +85,11 @@ def find_progress(evidence: Evidence) -> wording.Progress | None:
         if fewest < _FEWEST_STEPS:
             continue
         lately = [sorted(completed[rank])[-_RECENT_STEPS:] for rank in evidence.ranks]
-        period_s = median(after - before for of_rank in lately for before, after in pairwise(of_rank))
+        gaps_s = [after - before for of_rank in lately for before, after in pairwise(of_rank)]
         silent_s = max(evidence.end_s - of_rank[-1] for of_rank in lately)
-        if silent_s > max(2 * period_s, min(_BRIEF_S, _BRIEF_PART * evidence.facts.timeout_s)):
+        if silent_s > max(2 * median(gaps_s), min(_BRIEF_S, _BRIEF_PART * evidence.facts.timeout_s)):
             return None
-        facts, per_s = evidence.facts, round(1 / (period_s or 1.0), 3)
+        facts, per_s = evidence.facts, round(1 / (fmean(gaps_s) or 1.0), 3)
         took = facts.time_limit_text if facts.timed_out else format_duration(facts.duration_s)
         return wording.Progress(what=what, count=fewest, per_s=per_s, after=took)
     return None

@@ -37,8 +37,8 @@ class Culprit(Frozen):
 
     @property
     def who(self) -> str:
-        """`rank 2 on node2`, or the node alone, or the link."""
-        return self.link or self.node if self.rank is None else f"rank {self.rank} on {self.node}"
+        """`rank 2 on node2`, or the node or the rank alone, or the link."""
+        return self.link or self.node if self.rank is None else f"rank {self.rank}{self.node and f' on {self.node}'}"
 
 
 class RankResult(Frozen):
@@ -105,8 +105,8 @@ class Expectation(Frozen):
 
     def sentence(self) -> str:
         """Return the expectation as one line of text; only this method words it."""
-        if self.what == "snapshot":  # the value is already a sentence
-            return f"{self.expected}: {self.got}"
+        if self.what == "snapshot" or self.what.startswith("check "):  # the value is already a sentence
+            return f"{self.expected if self.what == 'snapshot' else self.what}: {clip_end(str(self.got), 400)}"
         where = f"rank {self.rank}: " if self.rank is not None else ""
         got = self.got if str(self.got).startswith("(nothing noted)") else repr(self.got)
         return f"{where}{self.what}: expected {clip_end(repr(self.expected), 200)}, got {clip_end(got, 200)}"

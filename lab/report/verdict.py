@@ -62,17 +62,17 @@ def verdict_text(result: Result, style: Style, command_s: float = 0.0) -> str:
         lines.extend(f"  │ {line}" for line in culprit.traceback.splitlines())
     if result.verdict == "hung" or result.exit_code == Interrupted.exit_code:
         lines.extend(_stacks(result, style))
-    describe_fault = find_view("fault_of_result") if result.faults else None
-    lines += [f"  {describe_fault(fault)}" for fault in result.faults if describe_fault]
+    lines += [f"  {describe(fault)}" for fault in result.faults if (describe := find_view("fault_of_result"))]
     unmet = unmet_sentences(result)
     lines += [f"  {style.paint('✘', 'red')} {sentence}" for sentence in unmet[:_MOST_EXPECTATIONS]]
     if len(unmet) > _MOST_EXPECTATIONS:
         lines.append(f"    and {len(unmet) - _MOST_EXPECTATIONS} more: lab show --json")
     lines += [f"  {sentence}" for sentence in written_snapshots(result)]
+    advise = find_view("advice_of_result") if result.verdict == "failed" else None
+    lines += [f"  hint: {advice}" for advice in (advise(result) if advise else ())]
     if result.path is not None:
         lines.append(style.paint(f"  record: {result.path}", "dim"))
-    lines += [style.paint(line, "dim") for line in _outputs(result)]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(style.paint(line, "dim") for line in _outputs(result))])
 
 
 def _outputs(result: Result) -> list[str]:
@@ -111,7 +111,7 @@ def _stacks(result: Result, style: Style) -> list[str]:
     others = [rank for rank in result.ranks if rank.stack and rank.rank != culprit]
     groups = group_by_kind(others, lambda one: tuple(clip_stack(one.stack, _STACK_LINES)), most=1)
     for same in sorted(groups, key=len)[:MANY]:
-        who = f"{name_ranks(one.rank for one in same)} on {name_nodes(one.node for one in same)}"
+        who = " on ".join(filter(None, (name_ranks(one.rank for one in same), name_nodes(one.node for one in same))))
         lines.append(style.paint(f"  {who}:", "bold"))
         lines.extend(f"  │ {line.strip()}" for line in clip_stack(same[0].stack, _STACK_LINES))
     if len(groups) > MANY:

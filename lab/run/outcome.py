@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lab.record.read import Started
     from lab.run.options import Job
 
-_EXIT_CODES = {"passed": 0, "failed": 1, "error": 1, "hung": 4, "timeout": 4}
+EXIT_CODES = {"passed": 0, "failed": 1, "error": 1, "hung": 4, "timeout": 4}
 
 
 def judge_run(job: Job, facts: RunFacts, outputs: Outputs) -> Result:
@@ -41,7 +41,7 @@ def judge_run(job: Job, facts: RunFacts, outputs: Outputs) -> Result:
         facts.assign_started_ranks(started)
     _copy_sources(facts, job)
     evidence = Evidence(facts=facts, record=Record(path=writer.path))
-    ranks, parents = (tuple(_rank_result(rank, writer) for rank in of) for of in (facts.ranks, facts.parents))
+    ranks, parents = (tuple(rank_result(rank, writer) for rank in of) for of in (facts.ranks, facts.parents))
     variables = _variables(plan, facts, started)
     expect = plan.scenario.expect
     of_features = [
@@ -63,7 +63,7 @@ def judge_run(job: Job, facts: RunFacts, outputs: Outputs) -> Result:
     is_interrupted = facts.interrupted or outputs.is_interrupted
     result = Result(
         **_describe(job),
-        **_describe_judgement(judgement, facts),
+        **describe_judgement(judgement, facts),
         ranks=ranks,
         parents=parents,
         expectations=expectations,
@@ -72,7 +72,7 @@ def judge_run(job: Job, facts: RunFacts, outputs: Outputs) -> Result:
         outputs_left_out=tuple(outputs.left_out),
         outputs_folder=outputs.folder if outputs.fetched else None,
         attempts=attempts,
-        exit_code=130 if is_interrupted else 3 if facts.engine_lost else _EXIT_CODES[judgement.verdict],
+        exit_code=130 if is_interrupted else 3 if facts.engine_lost else EXIT_CODES[judgement.verdict],
     )
     writer.finish(result)
     return result
@@ -88,15 +88,15 @@ def _judge_earlier(job: Job, facts: RunFacts, number: int) -> Attempt:
     judgement = judge_evidence(Evidence(facts=own, record=record))
     result = Result(
         **{**_describe(job), "run": record.run, "path": record.path},
-        **_describe_judgement(judgement, own),
-        ranks=tuple(_rank_result(rank, writer, number) for rank in own.ranks),
-        exit_code=_EXIT_CODES[judgement.verdict],
+        **describe_judgement(judgement, own),
+        ranks=tuple(rank_result(rank, writer, number) for rank in own.ranks),
+        exit_code=EXIT_CODES[judgement.verdict],
     )
     writer.write_result(result, number)
     return _attempt(judgement, own, number, writer)
 
 
-def _describe_judgement(judgement: Judgement, facts: RunFacts) -> dict[str, Any]:
+def describe_judgement(judgement: Judgement, facts: RunFacts) -> dict[str, Any]:
     """Return the fields of a result that come from the judgement of its facts."""
     return {
         **{name: getattr(judgement, name) for name in ("verdict", "reason", "culprit")},
@@ -135,7 +135,7 @@ def _variables(plan: Plan, facts: RunFacts, started: Started | None) -> dict[int
 
 def results_for_check(facts: RunFacts, writer: RecordWriter) -> list[dict[str, Any]]:
     """Return the result of each rank, with the end of its log, for the scenario's own check."""
-    results = [_rank_result(rank, writer) for rank in facts.ranks]
+    results = [rank_result(rank, writer) for rank in facts.ranks]
     return [{**asdict(replace(result, log_path=None)), "log": result.log[-65536:]} for result in results]
 
 
@@ -155,7 +155,8 @@ def _copy_sources(facts: RunFacts, job: Job, attempt: int = LATEST) -> None:
             job.writer.copy_source(job.plan.scenario.script.parent, name, job.options.modules or {}, attempt)
 
 
-def _rank_result(facts: RankFacts, writer: RecordWriter, attempt: int = LATEST) -> RankResult:
+def rank_result(facts: RankFacts, writer: RecordWriter, attempt: int = LATEST) -> RankResult:
+    """Return the result of a rank, with short paths in its texts."""
     error = facts.error.strip().splitlines()[0] if facts.error.strip() else ""
     if facts.out_of_memory:
         error = "killed: out of memory"

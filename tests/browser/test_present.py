@@ -65,6 +65,19 @@ def test_p_opens_and_arrows_go_through_both_sides_of_each_picture(open_report: O
     expect(page.locator("#step h3")).to_have_text("all_reduce #2")
 
 
+def test_the_sentence_about_ranks_that_disagree_is_shown_to_its_end(open_report: Open, tmp_path: Path) -> None:
+    maker = TraceMaker(tmp_path / "run", 3)
+    maker.call(0, "reduce", 10, None, [[4.133]], red="SUM", root=0, at="train.py:18")
+    for rank in (1, 2):
+        maker.call(rank, "all_reduce", 10, None, [[0.5, 0.25]], red="SUM", at="train.py:15")
+    page = open_report(maker.record(result=result(maker)), **PROJECTOR)
+    page.keyboard.press("p")
+    page.keyboard.press("ArrowRight")
+    told = page.locator(".show-told")
+    expect(told).to_contain_text("rank 0 reduce; ranks 1 and 2 all_reduce")
+    assert told.evaluate("one => one.scrollHeight <= one.clientHeight + 1")
+
+
 def test_chunks_move_unless_the_reader_wants_no_motion(open_report: Open, tmp_path: Path) -> None:
     page = open_report(training(tmp_path / "run"), **PROJECTOR)
     page.locator("#present").click()

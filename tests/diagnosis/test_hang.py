@@ -9,6 +9,7 @@ import pytest
 from lab.diagnosis.causes import find_causes
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
+from lab.diagnosis.hang import find_progress
 from lab.diagnosis.judge import judge_evidence
 from tests.diagnosis.facts import exited, hang, stack, stopped, told_facts, write_events
 from tests.golden import golden
@@ -363,3 +364,15 @@ def test_a_message_to_a_rank_that_there_is_not_is_told_as_that(made: TraceMaker)
         "last_rank": 2,
         "waited_s": 7.0,
     }
+
+
+def test_the_pace_of_uneven_steps_is_that_of_their_whole_time(tmp_path: Path) -> None:
+    made = TraceMaker(tmp_path / "run", 3)
+    for rank in range(3):
+        for begin_ms in (100, 200, 300, 8_800, 8_900):
+            made.call(rank, "all_reduce", begin_ms, begin_ms + 1, [[1.0]], [[3.0]], red="SUM", at="train.py:9")
+    hang(made, *(stack(rank, 9, "all_reduce", at=9.0) for rank in range(3)))
+    progress = find_progress(read_evidence(made.record(stop=False)))
+    assert progress is not None
+    assert progress.count == 5
+    assert progress.per_s == pytest.approx(4 / 8.8, rel=0.01)

@@ -72,6 +72,14 @@ def test_two_ways(rank):
 def test_skipped(rank):
     pytest.skip("not now")
 
+@lab.distributed(nodes=3)
+def test_shares(rank, tmp_path):
+    before = os.listdir(tmp_path)
+    dist.barrier()
+    (tmp_path / str(rank)).touch()
+    dist.barrier()
+    assert (before, sorted(os.listdir(tmp_path))) == ([], ["0", "1", "2"])
+
 @lab.distributed(nodes=3, timeout_s=1)
 def test_hangs(rank):
     if rank != 1:
@@ -110,7 +118,7 @@ def project(tmp_path: Path) -> Path:
 def test_tests_run_on_ranks_and_fail_as_pytest_shows_a_local_failure(engine: str, project: Path) -> None:
     argv = pytest_words("-rs", "--junitxml=junit.xml", f"--lab-engine={engine}")
     ended = subprocess.run(argv, cwd=project, env=pytest_environment(), capture_output=True, text=True, timeout=170)
-    assert "4 failed, 4 passed, 1 skipped" in ended.stdout, ended.stdout + ended.stderr
+    assert "4 failed, 5 passed, 1 skipped" in ended.stdout, ended.stdout + ended.stderr
     assert re.search(golden(1), ended.stdout), ended.stdout
     told = {
         str(case.get("name")): failure.text or ""
@@ -122,8 +130,18 @@ def test_tests_run_on_ranks_and_fail_as_pytest_shows_a_local_failure(engine: str
     assert [line for line in on_ranks if "record: " not in line and "@lab" not in line] == expected
     assert re.search(golden(2), told["test_two_ways"])
     assert golden(3) in told["test_hangs"]
+    assert "that began with test_shares" in told["test_hangs"], "both tests are in one record"
     records = list((project / ".lab" / "runs").glob("*/result.json"))
     assert len(records) == 5, "one for each test that failed or was skipped, and one for what came after the last"
+
+
+@pytest.mark.local_first
+def test_the_debugger_shows_the_variables_of_a_rank(engine: str, project: Path) -> None:
+    argv = pytest_words("-k", "on_ranks", "--pdb", f"--lab-engine={engine}")
+    told = subprocess.run(
+        argv, cwd=project, env=pytest_environment(), input="p values\nq\n", capture_output=True, text=True, timeout=170
+    ).stdout
+    assert "(Pdb) [0, 1, 7]" in told, told
 
 
 def _failure(text: str) -> list[str]:

@@ -80,7 +80,7 @@ def test_a_check_that_does_not_pass_fails_the_run_and_says_why(run: Run, functio
     result = run("collectives.py", expect=Expect(check=f"checks.py:{function}"))
 
     assert result.verdict == "failed"
-    assert result.reason == golden(1, function, f"{said!r}")
+    assert result.reason == golden(1, function, said)
 
 
 def test_a_check_can_print_and_its_output_is_in_the_record(run: Run) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lab.diagnosis import finding as f
 from lab.diagnosis import wording
 from lab.diagnosis.finding import Finding, FindingKind
+from lab.features.advice.advice import Advice, AdviceKind
 from lab.features.groups import findings as groups
 from lab.features.launchers.findings import AttemptEnded, LauncherEnded, LauncherKind
 from lab.features.links import connections
@@ -25,6 +26,7 @@ from lab.features.values.findings import ValueKind
 from lab.trace.clashes import Misfit
 
 EXAMPLES: list[Finding] = [
+    Advice(kind=AdviceKind.ADVICE, advice="`lab run ... -- --rank '{rank}'` passes each rank its own"),
     connections.Cut(
         kind=FindingKind.CUT_OFF,
         link="node0 - node1",
@@ -118,6 +120,18 @@ EXAMPLES: list[Finding] = [
         world_size=3,
         run_size=3,
         stuck=(1,),
+    ),
+    groups.Rendezvous(
+        kind=FindingKind.RENDEZVOUS,
+        others=(0, 1, 2),
+        lines=("train.py:3",),
+        how="unconnected",
+        address="10.0.0.1:29500",
+        met=(0, 1, 2),
+        world_size=3,
+        run_size=3,
+        stuck=(1,),
+        ended=(2,),
     ),
     groups.Rendezvous(
         kind=FindingKind.RENDEZVOUS,

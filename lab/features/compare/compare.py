@@ -1,9 +1,11 @@
-"""Compare two runs: what they did and how they were set up, as data and as text."""
+"""Compare two runs: what they did, how they ended, and how they were set up, as data and as text."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain, pairwise
 from operator import attrgetter
@@ -11,20 +13,24 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from lab.errors import RecordError
 from lab.features.calls.changes import CallChange, Calls, align_calls, describe_changes
 from lab.features.calls.snapshot import settled_calls, texts_of
 from lab.features.compare.baseline import ENOUGH, Baseline, CaseChange
 from lab.features.records.records import scenario_keys, scripts_of
 from lab.features.traffic.traffic import summarize_operations
+from lab.grouping import group_pairs
 from lab.plan.plan import WorkerPlan
 from lab.record.read import Record
 from lab.record.record_files import read_beginning
+from lab.record.result import Result
 from lab.report.style import Style
-from lab.report.table import table_text
+from lab.report.table import spans_text, table_text
 from lab.spec.keys import LAB_VARIABLES
 from lab.trace.model import Call, Trace
+from lab.trace.read import open_trace
 from lab.trace.steps import Step, match_steps
-from lab.words import format_bytes, format_count, format_duration, join_words
+from lab.words import clip_end, format_bytes, format_count, format_duration, format_value, join_words
 
 V = TypeVar("V")
 
@@ -131,6 +137,33 @@ def _lines(record: Record, name: str) -> list[str] | None:
         return None
 
 
+_DURATION = re.compile(r"\b\d[\d.]* (?:µs|ms|s)\b|\b\d+[hm] \d\d[ms]\b")
+_LONGEST_NOTE = 1 << 10
+
+
+def outcomes_changed(before: Result, after: Result) -> list[Setting]:
+    """Return the differences in how two runs ended: verdict, cause apart from durations, notes, and files."""
+    changed = _side_by_side([_outcome(before), _outcome(after)], None)
+    return [one for one in changed if one.before != one.after]
+
+
+def _outcome(result: Result) -> dict[str, str | None]:
+    outcome: dict[str, str | None] = {"verdict": result.verdict}
+    if not result.passed:
+        outcome["cause"] = _DURATION.sub("…", result.reason)
+    noted = (
+        (name, (format_value(value, _LONGEST_NOTE), one.rank))
+        for one in result.ranks
+        for name, value in one.notes.items()
+    )
+    for name, pairs in group_pairs(noted).items():
+        values = group_pairs(pairs)
+        shared = len(values) == 1 and len(pairs) == len(result.ranks)
+        texts = (value if shared else f"{value} (rank {spans_text(ranks)})" for value, ranks in values.items())
+        outcome[f"note {name}"] = ", ".join(texts)
+    return outcome | {f"file {one.path}": format_bytes(one.bytes) for one in result.outputs}
+
+
 @dataclass(frozen=True, slots=True)
 class Figures:
     """Numbers of one operation in one run."""
@@ -157,6 +190,8 @@ class Comparison:
     span_s: tuple[float, float]
     """Seconds from the first line of the trace to the last."""
     settings: list[Setting]
+    outcome: list[Setting]
+    """How the second run ended differently."""
     sequence: list[CallChange]
     """How the calls of the second run differ."""
     operations: list[Both[Figures | None]]
@@ -176,12 +211,12 @@ class Comparison:
 
     @property
     def identical(self) -> bool:
-        """Whether settings, calls, their order, and their bytes are the same; times never are."""
+        """Whether settings, outcome, calls, their order, and their bytes are the same; times never are."""
         counts = all(
             one.before and one.after and (one.before.count, one.before.bytes) == (one.after.count, one.after.bytes)
             for one in self.operations
         )
-        return counts and not (self.settings or self.sequence or self.buckets or self.per_rank)
+        return counts and not (self.settings or self.outcome or self.sequence or self.buckets or self.per_rank)
 
     def to_json(self) -> dict[str, Any]:
         """Return the data that `lab diff --json` prints."""
@@ -199,24 +234,32 @@ def compare_runs(before: Record, after: Record, traces: tuple[Trace, Trace]) -> 
     figures = [_figures(of, n if per_rank else 1) for of, n in zip(steps, world_sizes, strict=True)]
     waiting = [] if per_rank else _side_by_side([*map(_waiting, steps)], 0.0)
     buckets = _side_by_side([*map(_buckets, traces)], ())
-    calls = settled_calls(traces[1])
-
-    def source_line(rank: int, call: int) -> str:
-        return calls[rank][call].source
-
     return Comparison(
         runs=runs,
         world_sizes=world_sizes,
         calls=(len(traces[0].calls), len(traces[1].calls)),
         span_s=(traces[0].last, traces[1].last),
         settings=settings_changed(before, after, traces),
-        sequence=describe_changes(*_compared_calls(traces), source_line, than=before.run, ended={}),
+        outcome=outcomes_changed(before.result(), after.result()),
+        sequence=_changed_calls(traces, before.run),
         operations=_side_by_side(figures, None),
         waiting=sorted(waiting, key=attrgetter("name")),
         phases=_side_by_side([*map(_phases, traces)], (0.0, None)),
         buckets=sorted((one for one in buckets if one.before != one.after), key=attrgetter("name")),
         problems=[f"{run}: {problem}" for run, t in zip(runs, traces, strict=True) for problem in t.problems],
     )
+
+
+def _changed_calls(traces: tuple[Trace, Trace], than: str, cut_off: Collection[int] = ()) -> list[CallChange]:
+    """Return how the calls of the second run differ; of ranks that were cut off, only as far as both runs went."""
+    before, after = _compared_calls(traces)
+    calls = settled_calls(traces[1])
+    after = {rank: of[: len(before.get(rank, ()))] if rank in cut_off else of for rank, of in after.items()}
+
+    def source_line(rank: int, call: int) -> str:
+        return calls[rank][call].source
+
+    return describe_changes(before, after, source_line, than=than, ended=dict.fromkeys(cut_off, False))
 
 
 def _side_by_side(sides: Sequence[Mapping[Any, V]], nothing: V) -> list[Both[V]]:
@@ -258,6 +301,10 @@ def _buckets(trace: Trace) -> dict[int, tuple[int, ...]]:
 _MOST_CHANGES = 12
 _LONGEST_BLOCK = 8
 _MOST_RANKS = 16
+_MOST_OUTCOMES = 4
+_LONGEST_SIDE = 80
+_LEAST_S, _MUCH = 0.5, 1.5
+"""Durations of runs differ notably by more than both: seconds, and a factor."""
 _MORE_OR_LESS = ("more", "less")
 _NOTABLE = 1.2
 """Times that differ by less than this factor are normal variation."""
@@ -276,6 +323,8 @@ def diff_text(comparison: Comparison, style: Style) -> str:
         parts.append(f"{sizes}: bytes and waiting are averages of one rank, the order of calls is that of rank 0")
     settings = [(one.name, one.before or "(not set)", one.after or "(not set)") for one in comparison.settings]
     parts.append(_listed("settings", settings, style) or "settings: the same")
+    outcome = [(one.name, _clipped(one.before), _clipped(one.after)) for one in comparison.outcome]
+    parts.append(_listed("outcome", outcome, style))
     calls = [f"  {line}" for line in _first([one.text for one in comparison.sequence])]
     title = style.paint("calls", "bold")
     parts.append("\n".join([title, *calls]) if calls else "calls: the same in the same order")
@@ -289,6 +338,34 @@ def diff_text(comparison: Comparison, style: Style) -> str:
     parts.append(_table(phase_rows(comparison), style))
     parts.append("\n".join(style.paint(problem, "yellow") for problem in comparison.problems))
     return "\n\n".join(filter(None, parts))
+
+
+def summarize_changes(before: Record, after: Record) -> list[str]:
+    """Return a line about how a run ended differently from an earlier one, and one about its calls, if they differ."""
+    results = before.result(), after.result()
+    parts = [
+        f"another cause, before: {_clipped(one.before)}"
+        if one.name == "cause"
+        else f"{one.name} {_clipped(one.before)} → {_clipped(one.after)}".removeprefix("verdict ")
+        for one in outcomes_changed(*results)
+        if one.name != "cause" or (one.before and one.after)
+    ]
+    times = [result.duration_s or 0.0 for result in results]
+    if abs(times[1] - times[0]) > _LEAST_S and max(times) > _MUCH * min(times):
+        parts.append(f"duration {_times(times[0], times[1])}")
+    left = len(parts) - _MOST_OUTCOMES
+    lines = ["; ".join([*parts[:_MOST_OUTCOMES], *([f"{left} more"] if left > 0 else [])])]
+    with suppress(RecordError):  # a run has no trace
+        cut_off = {rank.rank for result in results for rank in result.ranks if rank.exit_code != 0}
+        traces = open_trace(before), open_trace(after)
+        calls = [one.text for one in _changed_calls(traces, "the run before", cut_off)]
+        hidden = f" (and {len(calls) - 1} more: lab diff {before.run} {after.run})" if len(calls) > 1 else ""
+        lines += [text + hidden for text in calls[:1]]
+    return [*filter(None, lines)]
+
+
+def _clipped(side: str | None) -> str:
+    return clip_end(side or "(none)", _LONGEST_SIDE)
 
 
 def _first(lines: Sequence[str]) -> list[str]:

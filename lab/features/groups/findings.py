@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Literal
 
 from lab.diagnosis import finding as f
@@ -112,6 +113,8 @@ class Rendezvous(Finding):
     """How many peers were missing."""
     absent: tuple[f.Activity, ...] = ()
     stuck: tuple[int, ...] = ()
+    ended: tuple[int, ...] = ()
+    """Ranks that had met the others, and ended as expected."""
     own: str = ""
     """Address of the run's own store, if ranks looked for another one in vain."""
 
@@ -140,13 +143,16 @@ class Rendezvous(Finding):
         ranks, stuck = format_count(world, "rank"), name_ranks(self.stuck)
         store = f"this run's store is at tcp://{{MASTER_ADDR}}:{{MASTER_PORT}}, {self.own}"
         tip = f" ({store}; `lab run --rewrite-address` uses it)" if self.own else ""
+        barrier = "call dist.barrier() before the script ends"
+        it = "it" if len(self.stuck) == 1 else "them"
+        ended = f"; {name_ranks(self.ended)} ended without waiting for {it} ({barrier})" if self.ended else ""
         number, size = "pass each rank its own: '{rank}' in `args`", "pass '{world_size}' in `args`"
         return {
             "unanswered": f"no store answered {name_ranks(self.silent)} at {self.address}{than}{error}{tip}",
             "sizes": f"{there}, but ranks do not agree on the world size: {sides} ({size})",
             "same_rank": f"{there}, but {sides} ({number})",
             "beyond": f"{there}, but {sides} of a world of {world}: its ranks are 0 to {world - 1}",
-            "unconnected": f"{there} and all {ranks} reached it; {stuck} did not get connected to {met}",
+            "unconnected": f"{there} and all {ranks} reached it; {stuck} did not get connected to {met}{ended}",
             "missing": f"{there}, but {peers} missing: {name_ranks(self.met)} expected {ranks}, but {why}"
             + (f" ({size})" if world > self.run_size else ""),
         }[self.how]
@@ -462,6 +468,9 @@ def _numbered(asked: Lookups, stuck: tuple[int, ...], evidence: Evidence) -> Ren
     world, came, run_size = first.world_size, {rank: of.asked_rank for rank, of in asked.items()}, len(evidence.ranks)
     address, met = f"{first.host}:{first.port}", tuple(came)
     facts = Rendezvous(how="unconnected", address=address, world_size=world, run_size=run_size, met=met, stuck=stuck)
+    failed_at = min((evidence.ranks[rank].raised or inf for rank in stuck), default=inf) + DETECTION_LAG_S
+    left = (rank for rank in met if evidence.ranks[rank].left and (evidence.ranks[rank].ended or 0) < failed_at)
+    facts = replace(facts, ended=tuple(left))
     beyond = {rank: str(number) for rank, number in came.items() if number >= world}
     if beyond:
         sides = tuple(f.Side(ranks=(rank,), what=number) for rank, number in beyond.items())

@@ -251,12 +251,12 @@ def render_judgment(prediction: Prediction, result: Result, style: Style) -> lis
         message = "The run did not end as the lesson expects, so the lab does not judge your prediction."
         return [style.paint(wrap_text(message), "yellow")] if reply else []
     if prediction.right is None:
-        answer_line = [f"Right is: {answer}"] if answer else []
+        answer_line = [f"The answer: {answer}"] if answer else []
         predicted = [f"You predicted: {reply}"] if reply else []
         return [style.paint(wrap_text(line), "bold") for line in (*predicted, *answer_line)]
     if prediction.right:
         return [style.paint(wrap_text(f"✔ Your prediction is right: {reply}"), "green", "bold")]
-    return [style.paint(wrap_text(f"✘ You predicted: {reply}"), "red", "bold"), wrap_text(f"Right is: {answer}")]
+    return [style.paint(wrap_text(f"✘ You predicted: {reply}"), "red", "bold"), wrap_text(f"The answer: {answer}")]
 
 
 def _notes(result: Result, style: Style) -> list[str]:

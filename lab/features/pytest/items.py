@@ -95,10 +95,11 @@ def checked_shape(keywords: Mapping[str, Any], where: str) -> dict[str, Any]:
     Raises:
         UsageError: There is no such keyword, or the value is not allowed.
     """
+    allowed = _SHAPE if where == MARKER else (*_SHAPE, "backend", "timeout_s", "fresh")
     for name in keywords:
         if name not in _SHAPE:
-            meant = did_you_mean(name, _SHAPE)
-            raise UsageError(f"{where}: there is no keyword {name!r}{meant}; allowed: {join_words(_SHAPE)}")
+            meant = did_you_mean(name, allowed)
+            raise UsageError(f"{where}: there is no keyword {name!r}{meant}; allowed: {join_words(allowed)}")
     shape = {name: value for name, value in keywords.items() if value is not None}
     for name in _COUNTS:
         value = shape.get(name, 1)
@@ -285,8 +286,8 @@ def provided_for(item: pytest.Item) -> AbstractContextManager[None]:
     def write(error: BaseException) -> str:
         return str(pytest.ExceptionInfo.from_exception(error).getrepr(style="long", abspath=False))
 
-    showlocals = bool(item.config.getoption("showlocals", False))
-    how = CallOptions(settings=lambda: _assertion_settings(item.config), variables=showlocals, write=write)
+    variables = any(item.config.getoption(name, False) for name in ("showlocals", "usepdb"))
+    how = CallOptions(settings=lambda: _assertion_settings(item.config), variables=variables, write=write)
     return provide_clusters(Provided(cluster=cluster, test=getattr(item, "function", None), how=how))
 
 
@@ -324,7 +325,9 @@ def after_report(item: pytest.Item, report: pytest.TestReport) -> pytest.TestRep
         for result in pool.session.of_test:
             if (result.passed and result is not last[0]) or f"record: {result.path}" in shown:
                 continue
-            section = (f"lab: run of {result.scenario}", failure_text(result, shown))
+            began = hasattr(item, "function") and hasattr(item.function, SHAPE) and item.function.__name__
+            whose = "of" if began in (False, result.scenario) else "that began with"  # its ranks took several calls
+            section = (f"lab: run {whose} {result.scenario}", failure_text(result, shown))
             if hasattr(longrepr, "addsection"):  # JUnit files contain it too
                 longrepr.addsection(*section)
             else:

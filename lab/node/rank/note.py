@@ -45,11 +45,11 @@ def record_note(name: str, value: Any) -> None:
     if problem:
         raise ValueError(f"note {name!r} {problem}")
     rank = int(os.environ.get("RANK", "0"))
-    path = os.environ.get(SOCKET_VARIABLE)
-    if path is None:
+    try:
+        send_statement(os.environ[SOCKET_VARIABLE], Note(rank=rank, time=time.time(), name=str(name), value=plain))
+    except (KeyError, OSError):  # outside a run, or its agent has ended
         print(f"note rank={rank} {name}={json.dumps(plain)}", flush=True)
         return
-    send_statement(path, Note(rank=rank, time=time.time(), name=str(name), value=plain))
     # If the script imports an installed lab, the worker has a second copy of the hooks.
     for action in getattr(sys.modules.get("labnode.node.hooks"), "hooks", hooks)("noted"):
         action(str(name), plain)

@@ -190,6 +190,21 @@ def test_ranks_that_got_out_of_the_rendezvous_had_come_to_it(made: TraceMaker) -
     assert golden(2) in reason
 
 
+@pytest.mark.parametrize(("at", "named"), [(5.01, True), (9.0, False)])
+def test_ranks_that_end_while_another_connects_are_named(made: TraceMaker, at: float, named: bool) -> None:
+    for rank in range(3):
+        look(made, rank)
+        if rank != 1:
+            made.line(rank, "mark", 4, n="init_process_group", e=1)
+    error = "RuntimeError: Gloo connectFullMesh failed with [/x/pair.cc:553] Connection closed by peer [::1]:7"
+    told = raised(1, error, 3, 5.0)
+    frame = '  File "/x/torch/distributed/distributed_c10d.py", line 9, in init_process_group\n'
+    ends = [exited(rank, at=at) for rank in (0, 2)]
+    write_events(made, {**told, "traceback": told["traceback"].replace(error, f"{frame}{error}")}, *ends)
+    reason = judge_evidence(read_evidence(made.record(stop=False))).reason
+    assert ("ranks 0 and 2 ended without waiting" in reason) is named
+
+
 def entered(made: TraceMaker, rank: int, *, destroyed: bool = False) -> None:
     """It got out of init_process_group, and stays in a collective."""
     made.line(rank, "mark", 4, n="init_process_group", e=1)

@@ -126,8 +126,8 @@ def test_ranks_that_noted_the_same_share_a_row() -> None:
     ("prediction", "verdict", "told"),
     [
         ({"prediction": "3", "answer": "3", "right": True}, "passed", ["✔ Your prediction is right: 3"]),
-        ({"prediction": "2", "answer": "3", "right": False}, "passed", ["✘ You predicted: 2", "Right is: 3"]),
-        ({"answer": "3"}, "passed", ["Right is: 3"]),
+        ({"prediction": "2", "answer": "3", "right": False}, "passed", ["✘ You predicted: 2", "The answer: 3"]),
+        ({"answer": "3"}, "passed", ["The answer: 3"]),
         ({"prediction": "what I think"}, "passed", ["You predicted: what I think"]),
         ({}, "passed", []),
         ({}, "failed", []),

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from lab.errors import UsageError
 from lab.features.functions.distributed import Provided, call_on_ranks, provide_clusters
 from lab.features.functions.pack import CallOptions
+from lab.features.pytest.items import MARKER, checked_shape
 from tests.golden import golden
 from tests.pytest_process import pytest_environment, pytest_words
 
@@ -72,6 +74,15 @@ def test_an_error_of_the_lab_is_a_sentence_below_the_line_of_the_test_wherever_i
         told = "".join(part.text or "" for part in case)
         assert golden(1) in told or "no such script" in told or case.get("name") == "test_teardown"
         assert {line.partition(":")[0] for line in told.splitlines() if line[:1].strip("E ")} == {"test_it.py"}, told
+
+
+def test_a_misspelled_keyword_is_compared_with_those_of_the_decorator_too() -> None:
+    with pytest.raises(UsageError) as caught:
+        checked_shape({"timeout": 5}, "@lab.distributed")
+    assert "did you mean 'timeout_s'" in str(caught.value)
+    with pytest.raises(UsageError) as caught:
+        checked_shape({"timeout": 5}, MARKER)
+    assert "timeout_s" not in str(caught.value), "the marker does not take it"
 
 
 def test_what_a_test_returns_is_not_wanted_whatever_decorates_it() -> None:

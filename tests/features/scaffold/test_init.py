@@ -133,6 +133,7 @@ def test_an_exercise_has_a_solution_a_start_a_check_and_a_test_under_its_name(
         "ring_sum.py",
         "ring_sum_check.py:check",
     )
+    assert not scenario.expect.notes, "what students get meets nothing but `exit`, which earns nothing alone"
     for script in scripts:
         text = Path(script).read_text()
         compile(text, script, "exec")

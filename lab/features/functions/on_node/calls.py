@@ -18,6 +18,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -112,6 +113,9 @@ def _answer(caller: Caller, body: bytes, surroundings: Surroundings) -> None:
             linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
         call_assertions.SETTINGS.update(assertions)
         function, arguments, named = pickle.load(file)  # noqa: S301
+        if isinstance(path := named.get("tmp_path"), Path) and not path.exists():  # it is on the caller's machine
+            named["tmp_path"] = Path(os.environ["LAB_SHARED"], *path.parts[-3:])
+            named["tmp_path"].mkdir(parents=True, exist_ok=True)
         if filled:
             known = {"rank": dist.get_rank(), "world_size": dist.get_world_size(), "group": dist.group.WORLD}
             arguments, named = fill_arguments(function, {name: known[name] for name in filled}, arguments, named)

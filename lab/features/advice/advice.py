@@ -1,0 +1,62 @@
+"""Advise on common errors of scripts: missing arguments, files of other nodes, and results without a gradient."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+
+from lab.diagnosis.evidence import Explained
+from lab.diagnosis.finding import Finding, Kind, Words
+from lab.errors import RecordError
+from lab.plan.plan import ARGUMENTS
+from lab.record.read import Record
+from lab.record.result import RankResult, Result
+from lab.trace.read import read_trace
+from lab.words import name_ranks
+
+_REQUIRED = re.compile(r"error: the following arguments are required: (.*)")
+"""What argparse prints before it exits with code 2."""
+
+
+class AdviceKind(Kind):
+    """The kinds of findings of this feature."""
+
+    ADVICE = "advice", 1
+
+
+class Advice(Finding):
+    """What to change in a script or a command."""
+
+    kind: Kind = AdviceKind.ADVICE
+    advice: str
+
+    def render(self) -> Words:
+        """Return the advice."""
+        return self.advice
+
+
+def explain_advice(run: Explained) -> list[Finding]:
+    """Return advice on the first failure of a run."""
+    return [Advice(advice=one) for one in find_advice(run.evidence.record.result()) if not run.ended_well]
+
+
+def find_advice(result: Result) -> list[str]:
+    """Return advice on the first failure of a run."""
+    culprits = [one for one in result.ranks if result.culprit is not None and one.rank == result.culprit.rank]
+    first = next(iter(culprits), RankResult(rank=-1))
+    with suppress(OSError, RecordError):
+        if first.exit_code == 2 and (required := _REQUIRED.search(first.log)):
+            names = ((option, option.strip("-").replace("-", "_")) for option in required[1].split(", "))
+            known = [f"{option} '{{{name}}}'" for option, name in names if name in ARGUMENTS]
+            return [f"`lab run ... -- {' '.join(known)}` passes each rank its own"] if known else []
+        if missing := re.search(r"FileNotFoundError: .*: '(.*)'", first.error):
+            name = missing[1].rpartition("/")[2]
+            outputs = (one for one in result.outputs if one.path.rpartition("/")[2] == name)
+            writers = sorted({rank for one in outputs for rank in one.ranks} - {first.rank})
+            how = "nodes share only files below $LAB_SHARED, and dist.barrier() makes readers wait for the writer"
+            return [f"{name_ranks(writers)} wrote {name}; {how}"] if writers else []
+        if "does not require grad and" in first.error and result.path:
+            last = [rank.calls[-1].op for rank in read_trace(Record(path=result.path)).ranks.values() if rank.calls]
+            own = "put the rank's own tensor back into them, or use torch.distributed.nn.functional.all_gather"
+            return [f"the outputs of {op} have no gradient: {own}" for op in last[:1] if op.startswith("all_gather")]
+    return []

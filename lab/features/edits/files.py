@@ -1,0 +1,150 @@
+"""Notice changes of the files that a run depends on."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import time
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from lab.errors import LabError
+from lab.run.snapshot import read_snapshot
+
+_BURST_S = 0.1
+"""An editor's save is over when nothing has changed for this long: it may rename files, and write several."""
+_LONGEST_BURST_S = 1.0
+_LEAST_PAUSE_S = 1.0
+_PAUSES = 100
+"""Without reports, the files are read again after this many times the duration of a reading: 1% of a core."""
+_OF_EDITORS = re.compile(r"\.#.*|#.*#|.*~|\..*\.sw[a-z]|4913|.*___jb_(tmp|old)___|\.goutputstream-.*|\..*\.kate-swp")
+"""Files that editors make next to those that a user edits: Emacs, Vim, PyCharm, gedit, and Kate."""
+
+
+class Watched(NamedTuple):
+    """What to watch: what is shipped of a folder, and other files."""
+
+    folder: Path
+    others: Collection[Path] = ()
+    data: Collection[Path] = ()
+    """Folders that nodes have; they are not shipped."""
+    all_files: bool = False
+    own: Collection[Path] = ()
+    """Folders in which the lab itself writes."""
+
+
+class WatchedFiles:
+    """The files of a scenario, compared with those at the start of its run.
+
+    inotify reports changes at once. Some file systems report none, such as network folders and some mounts of
+    containers, so the files are also read now and then.
+    """
+
+    def __init__(self, watched: Watched) -> None:
+        self.watched = watched
+        self._inotify = Inotify()
+        self._next_reading = 0.0
+        self._before = self._read()
+
+    def follow(self, watched: Watched) -> None:
+        """Watch these files, unless they are watched already. Their current contents count as unchanged."""
+        if watched != self.watched:
+            self.watched = watched
+            self.begin()
+
+    def begin(self) -> None:
+        """Compare with the current contents from now on."""
+        self._before = self._read()
+
+    def accept(self, paths: Iterable[Path]) -> None:
+        """Count these files as unchanged, because the lab wrote them."""
+        names = {os.path.relpath(path, self.watched.folder) for path in paths}
+        now = self._read() if names else {}
+        self._before = {name: what for name, what in self._before.items() if name not in names}
+        self._before |= {name: now[name] for name in names & now.keys()}
+
+    def find_changes(self) -> list[str]:
+        """Return the files that differ, below the folder."""
+        before, now = self._before, self._read()
+        return sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+
+    def poll(self) -> list[str]:
+        """Return the files that differ if a change was reported, or if a reading is due."""
+        return self.find_changes() if self._inotify.wait(0.0) or time.monotonic() >= self._next_reading else []
+
+    def wait(self) -> list[str]:
+        """Wait for a change, and return the files that differ."""
+        while True:
+            limit = time.monotonic() + _LONGEST_BURST_S
+            while self._inotify.wait(_BURST_S) and time.monotonic() < limit:
+                pass
+            if changes := self.find_changes():
+                return changes
+            self._inotify.wait(self._next_reading - time.monotonic())
+
+    def _read(self) -> dict[str, str]:
+        """Return what identifies the content of each file, by its path below the folder."""
+        began, watched = time.monotonic(), self.watched
+        own = [os.path.relpath(path, watched.folder) + "/" for path in watched.own]
+        try:
+            snapshot = read_snapshot(watched.folder, watched.data, all_files=watched.all_files)
+            by_path = [(record.split("/", 3)[3], record) for record in snapshot.records]
+        except LabError as error:  # a run reports it
+            by_path = [("", error.message)]
+        contents = {
+            path: record
+            for path, record in by_path
+            if not path.startswith(tuple(own)) and not _OF_EDITORS.fullmatch(path.rpartition("/")[2])
+        }
+        for other in watched.others:
+            with suppress(OSError):
+                facts = other.stat()
+                name = os.path.relpath(other, watched.folder)
+                contents.setdefault(name, f"{facts.st_size}/{facts.st_mtime_ns}/{facts.st_ino}")
+        self._inotify.add(_folders(watched, contents))
+        now = time.monotonic()
+        self._next_reading = now + max(_LEAST_PAUSE_S, _PAUSES * (now - began))
+        return contents
+
+
+def _folders(watched: Watched, contents: Iterable[str]) -> set[str]:
+    """Return the folders of these files and those directly in them, in which there may be files soon."""
+    names, top = {"", *(path.rpartition("/")[0] for path in contents)}, str(watched.folder)
+    for name in [*names]:
+        while name := name.rpartition("/")[0]:
+            names.add(name)
+    folders = {os.path.join(top, name) for name in names} | {str(other.parent) for other in watched.others}
+    for folder in [*folders]:
+        with suppress(OSError), os.scandir(folder) as entries:
+            folders |= {one.path for one in entries if one.name[0] != "." and one.is_dir(follow_symlinks=False)}
+    return folders
+
+
+class Inotify:
+    """Reports of the kernel about folders; where there are none, waiting is sleeping."""
+
+    # from <sys/inotify.h>: attrib, close_write, moved_from, moved_to, create, delete; onlydir
+    _MASK = 0x4 | 0x8 | 0x40 | 0x80 | 0x100 | 0x200 | 0x1000000
+
+    def __init__(self) -> None:
+        import ctypes  # only this needs it
+
+        self._library = ctypes.CDLL(None)
+        self._fd: int = self._library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def add(self, folders: Iterable[str]) -> None:
+        """Report changes of the entries of these folders, as far as the user's limit allows."""
+        for folder in folders if self._fd >= 0 else ():
+            self._library.inotify_add_watch(self._fd, os.fsencode(folder), self._MASK)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for a report, at most this long; return whether there is one, and discard it."""
+        inputs: Sequence[int] = [self._fd] if self._fd >= 0 else []
+        if not select.select(inputs, [], [], max(0.0, seconds))[0]:
+            return False
+        with suppress(BlockingIOError):
+            os.read(self._fd, 1 << 16)
+        return True

@@ -1,0 +1,8 @@
+"""Recording: put any command on record, and diagnose the worlds of ranks that its processes form."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="recording",
+    verbs={"record": ("lab.features.recording.verb", "run any command, record its ranks, and judge them", "Runs")},
+)

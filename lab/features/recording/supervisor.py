@@ -1,0 +1,222 @@
+"""Run a command as it is, and record the processes below it that join process groups."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import selectors
+import signal
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from lab.errors import LabError
+from lab.features.recording.package import install_package, recorded_environment, socket_path
+from lab.features.recording.world import World
+from lab.frozen import Frozen
+from lab.node.joined_processes import JoinedProcesses
+from lab.node.limits import Limits
+from lab.node.messages.agent import MOST_OF_A_WORKER, Exited, Joined, Note, Trace
+from lab.node.messages.wire import Sender
+from lab.node.rank_process import JoinedProcess
+from lab.node.statement import bind_notes, receive_statements
+from lab.record.result import Result
+
+_FORWARDED = frozenset((signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2))
+_FROM_TERMINAL = 128
+"""SI_KERNEL, the code of a signal that the terminal sent: the command got it too."""
+_POLL_S = 0.1
+_PR_SET_PDEATHSIG = 1
+_MOST_OPEN = 16
+"""Worlds without all their ranks that wait for more; the oldest is judged as it is."""
+_ABSENT, _REFUSED = 127, 126
+"""Exit codes of commands that do not exist, and of others that cannot start, as in shells."""
+
+
+class CommandFailed(LabError):
+    """The command cannot start."""
+
+    def __init__(self, word: str, error: OSError) -> None:
+        super().__init__(f"cannot start {word}: {error.strerror}")
+        self.exit_code = _ABSENT if isinstance(error, FileNotFoundError) else _REFUSED
+
+
+class Options(Frozen):
+    """How to record a command."""
+
+    runs: Path
+    """Folder of all runs."""
+    values: int | None = None
+    """Limit of recorded elements for each side of a call; None: the default."""
+    stall_s: float = 300.0
+    """Seconds without progress after which waiting ranks are diagnosed; 0: never."""
+    stops: bool = False
+    """Whether such ranks are ended."""
+
+
+class _Unlimited(Limits):
+    """Limits that only the size of each trace has: the command's processes are the user's own."""
+
+    def __init__(self) -> None:
+        pass
+
+    def count(self, rank: int, attempt: str, what: str, size: int) -> int:
+        """Count nothing."""
+        return size
+
+
+class _Messages(Sender):
+    """Passes messages about processes to a function instead of sending them."""
+
+    def __init__(self, handle: Callable[[Any], None]) -> None:
+        super().__init__("", "", None)
+        self._handle = handle
+
+    def __call__(self, message: Any) -> None:
+        """Pass on a message."""
+        self._handle(message)
+
+
+class Supervisor:
+    """The command and its worlds.
+
+    Args:
+        words: the command.
+        name: name of its runs.
+        options: how to record it.
+        report: called with the result of each world that stands still.
+    """
+
+    def __init__(self, words: Sequence[str], name: str, options: Options, report: Callable[[Result], None]) -> None:
+        self.worlds: list[World] = []
+        self._words = words
+        self._name = name
+        self._options = options
+        self._report = report
+        self._folder = Path.cwd()
+        self._by_number: dict[int, tuple[World, int]] = {}
+        """World and rank of each process."""
+        self._processes = JoinedProcesses(_Messages(self._handle), _Unlimited())
+
+    def run(self) -> int:
+        """Run the command to its end; return its exit code, or the negative number of the signal that ended it.
+
+        Raises:
+            CommandFailed: it cannot start.
+            RecordError: a record cannot be written.
+        """
+        package = install_package()
+        socket = socket_path(package)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
+        try:
+            notes = bind_notes(str(socket))
+            environment = recorded_environment(package, self._folder, self._options.values, socket)
+            command = self._start(environment, before)
+            with notes:
+                self._serve(command, notes)
+            return command.wait()
+        finally:
+            socket.unlink(missing_ok=True)
+            for number in _FORWARDED:  # what came since must not end the verdict
+                signal.signal(number, signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def _start(self, environment: Any, mask: Iterable[int]) -> subprocess.Popen[bytes]:
+        libc, parent = ctypes.CDLL(None), os.getpid()
+
+        def prepare() -> None:
+            """End the command if this process is killed, as if the command itself had been."""
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:
+                os.kill(os.getpid(), signal.SIGKILL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+        try:
+            return subprocess.Popen(self._words, env=environment, close_fds=False, preexec_fn=prepare)  # noqa: PLW1509
+        except OSError as error:
+            raise CommandFailed(self._words[0], error) from error
+
+    def _serve(self, command: subprocess.Popen[bytes], notes: Any) -> None:
+        end = os.pidfd_open(command.pid)
+        try:
+            while end not in (ready := self._wait(end, notes)):
+                self._forward_signals(command)
+                self._poll(notes, ready)
+                self._watch_stalls()
+            self._poll(notes, self._wait(end, notes))
+            self._processes.report_ends(last=True)
+        finally:
+            os.close(end)
+
+    def _wait(self, end: int, notes: Any) -> set[int]:
+        """Wait until something happens, at most for a moment; return the descriptors that are ready."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(end, selectors.EVENT_READ)
+            selector.register(notes, selectors.EVENT_READ)
+            self._processes.register(selector)
+            return {key.fd for key, _ in selector.select(_POLL_S)}
+
+    def _poll(self, notes: Any, ready: set[int]) -> None:
+        """Handle the statements, traces, and ends of processes."""
+        self._read_statements(notes)
+        if self._processes.detect_ends(ready):
+            self._read_statements(notes)  # their last ones
+        for process in self._processes:
+            self._processes.send_trace(process)
+        self._processes.report_ends()
+        for world in [one for one in self.worlds if one.is_over and one.result is None]:
+            world.conclude()
+
+    def _read_statements(self, notes: Any) -> None:
+        for datagram in receive_statements(notes):
+            self._processes.handle(len(self._by_number) // MOST_OF_A_WORKER, datagram)
+
+    def _forward_signals(self, command: subprocess.Popen[bytes]) -> None:
+        while (info := signal.sigtimedwait(_FORWARDED, 0)) is not None:
+            if info.si_code != _FROM_TERMINAL:
+                command.send_signal(info.si_signo)
+
+    def _handle(self, message: Any) -> None:
+        """Handle a message about a process that joined."""
+        if isinstance(message, Joined):
+            world = next((one for one in reversed(self.worlds) if one.accepts(message)), None)
+            if world is not None:
+                world.add(message)
+            else:
+                world = World(self._options.runs, self._name, self._folder, message)
+                self.worlds.append(world)
+                waiting = [one for one in self.worlds if one.result is None and not one.is_running]
+                for old in waiting[:-_MOST_OPEN]:
+                    old.conclude()
+            self._by_number[message.rank] = world, message.claimed_rank
+            return
+        world, rank = self._by_number[message.rank]
+        if isinstance(message, Trace):
+            world.add_trace(rank, message.data)
+        elif isinstance(message, Note):
+            world.add_note(message._replace(rank=rank))
+        elif isinstance(message, Exited):
+            world.add_exit(message._replace(rank=rank))
+
+    # -- worlds that stand still
+
+    def _watch_stalls(self) -> None:
+        for world in self.worlds:
+            if world.was_stopped and world.is_running:
+                world.stop(self._running(world).values())
+            elif self._options.stall_s and world.is_due(self._options.stall_s):
+                stalled = world.examine(self._running(world), self._options.stall_s)
+                if stalled is not None:
+                    self._report(stalled)
+                    if self._options.stops:
+                        world.stop(self._running(world).values())
+
+    def _running(self, world: World) -> dict[int, JoinedProcess]:
+        """Return the running processes of a world, by rank."""
+        known = ((self._by_number.get(one.rank, (None, -1)), one) for one in self._processes if one.is_running)
+        return {rank: process for (whose, rank), process in known if whose is world}
+
+    def conclude(self) -> list[Result]:
+        """Judge the worlds that are not judged yet; return the results of all, in the order in which they began."""
+        return [world.result or world.conclude() for world in self.worlds]

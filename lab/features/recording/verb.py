@@ -1,0 +1,130 @@
+"""`lab record`: run any command as it is, record the ranks that its processes form, and judge them.
+
+Examples:
+  lab record -- torchrun --nproc-per-node 4 train.py
+  lab record --stall 60s -- python -m pytest tests/distributed
+  lab record --stall 60s --on-stall stop -- make test
+  lab explain                       explain the last world of the command
+
+Needs no cluster. The command keeps its terminal, environment, and exit code, which is also the exit code of
+`lab record`: 4 only if --on-stall stop ended a world. Ranks that meet form a world, and each world is a run of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lab.cli import arguments as shared
+from lab.cli.call import Parser
+from lab.errors import UsageError
+from lab.record.layout import RUNS
+
+if TYPE_CHECKING:
+    from lab.record.result import Result
+
+_HUNG = 4
+_MOST_SHOWN = 10
+"""Worlds that did not pass whose verdicts are printed."""
+_INTERPRETERS = ("python", "python3", "sh", "bash")
+
+
+def add_arguments(parser: Parser) -> None:
+    parser.usage = "lab record [options] -- COMMAND ..."
+    parser.epilog = shared.help_in(__doc__)
+    parser.set_defaults(rest=[])
+    about = "folder of the runs (default: .lab/runs)"
+    parser.add_argument("-o", "--runs", type=Path, default=RUNS, metavar="DIR", help=about)
+    about = "diagnose ranks once nothing has happened for this long while they wait; 0 turns it off (default: 5m)"
+    parser.add_argument("--stall", type=stall_limit, default=300.0, metavar="TIME", help=about)
+    about = "what to do then: report it (default), or stop the ranks of that world and exit with code 4"
+    parser.add_argument("--on-stall", choices=("report", "stop"), default="report", help=about)
+    shared.add_options(parser, "--trace-values")
+
+
+def stall_limit(word: str) -> float:
+    """Parse a duration, or 0."""
+    return 0.0 if word == "0" else shared.duration(word)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; return its exit code."""
+    if not arguments.rest:
+        raise UsageError("there is no command to record", "write it after --: `lab record -- torchrun train.py`")
+    from lab.features.recording.supervisor import Options, Supervisor
+
+    options = Options(
+        runs=arguments.runs.absolute(),
+        values=arguments.trace_values,
+        stall_s=arguments.stall,
+        stops=arguments.on_stall == "stop",
+    )
+    reported: dict[str, str] = {}
+    """By run: the reason that was printed."""
+
+    def report(result: Result) -> None:
+        reported[result.run] = result.reason
+        _print(result, f"lab record: at {time.strftime('%H:%M:%S')}, a world stands still\n")
+
+    supervisor = Supervisor(arguments.rest, name_of(arguments.rest), options, report)
+    code = supervisor.run()
+    results = supervisor.conclude()
+    _print_verdicts(results, reported)
+    if any(world.was_stopped for world in supervisor.worlds):
+        return _HUNG
+    if code < 0:  # end as the command did
+        _end_by_signal(-code)
+    return code
+
+
+def name_of(words: list[str]) -> str:
+    """Return the name of a command: of its script or module, unless the program has a name of its own."""
+    program, *rest = words
+    name = os.path.basename(program)
+    if name.rstrip("0123456789.") in _INTERPRETERS and rest:
+        module = rest[rest.index("-m") + 1] if "-m" in rest[:-1] else ""
+        script = next((word for word in rest if word.endswith((".py", ".sh"))), "")
+        name = module.rpartition(".")[2] or os.path.basename(script) or name
+    return os.path.splitext(name)[0] or "command"
+
+
+def _print_verdicts(results: list[Result], reported: dict[str, str]) -> None:
+    """Print the verdict of each world that did not pass, and how many there are."""
+    if not results:
+        sys.stderr.write("lab record: no process of the command joined a process group, so there is no record\n")
+        return
+    bad = [result for result in results if not result.passed]
+    for result in bad[:_MOST_SHOWN] if len(results) > 1 else results:
+        _print(result, brief=reported.get(result.run) == result.reason)
+    if len(results) > 1:
+        counts = f"{len(results)} worlds, of which {len(results) - len(bad)} passed"
+        sys.stderr.write(f"lab record: {counts}; `lab runs` lists their records\n")
+
+
+def _print(result: Result, head: str = "", *, brief: bool = False) -> None:
+    """Print a verdict; if `brief`, without stacks, which were printed before."""
+    from lab.report.sanitize import sanitize_text
+    from lab.report.style import style_for
+    from lab.report.verdict import verdict_text
+
+    lines = sanitize_text(verdict_text(result, style_for(sys.stderr))).splitlines()
+    text = "\n".join([lines[0], lines[-1]] if brief else lines)
+    sys.stderr.write(f"{head}{text}\n")
+    sys.stderr.flush()
+
+
+def _end_by_signal(number: int) -> None:
+    """End this process by a signal, without a core dump of its own."""
+    import resource
+
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if number != signal.SIGKILL:
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)

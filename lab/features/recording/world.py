@@ -1,0 +1,307 @@
+"""The ranks that met in one place: their record, whether they still make progress, and the verdict."""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import signal
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lab.diagnosis.evidence import Evidence, Judgement
+from lab.diagnosis.facts import RunFacts
+from lab.node.messages.agent import Exited, Joined, Note, Stack, Started
+from lab.node.rank_process import JoinedProcess
+from lab.record.events import Event, Over, TimedOut
+from lab.record.layout import TRACE, rank_trace
+from lab.record.read import Record
+from lab.record.record_files import open_file, parse_line, read_lines
+from lab.record.result import Culprit, Result
+from lab.record.write import RecordWriter
+from lab.run.outcome import EXIT_CODES, describe_judgement, rank_result
+from lab.spec.scenario import Verdict
+from lab.words import format_count, format_duration, name_ranks
+
+_ENDED_BY_OTHERS = ("SIGTERM", "SIGKILL", "SIGINT", "SIGHUP")
+"""Signals by which launchers, test suites, and users end ranks."""
+_GROUP = b'{"k":"group"'
+_THREADED = "threaded"
+"""PyTorch's backend whose ranks are threads of one process."""
+_STACK_WAIT_S = 0.3
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+"""The unit in which the kernel reports when a process started."""
+_SHIPPED = "/run/work/"
+"""Where the diagnosis looks for files of the script, see `lab.diagnosis.stacks`."""
+_KILLED_AFTER_S = 2.0
+
+
+class World:
+    """The processes that met in one place, as the ranks of a run.
+
+    Args:
+        runs: folder of all runs.
+        name: of the command.
+        folder: folder of the user's scripts.
+        first: its first rank.
+    """
+
+    def __init__(self, runs: Path, name: str, folder: Path, first: Joined) -> None:
+        self.writer = RecordWriter(runs, name)
+        self.name = name
+        self.world_size = first.world_size
+        self.meeting = first.meeting
+        self.began = first.time
+        self.members: dict[int, Joined] = {}
+        """By rank."""
+        self.result: Result | None = None
+        self.was_stopped = False
+        """Whether its ranks were ended because they waited too long."""
+        self.progressed = time.monotonic()
+        """When a call of a rank last began or ended, or a rank joined or ended."""
+        self._folder = folder
+        self._own_file = re.compile(rf'(?<=File "){re.escape(str(folder))}/(?![^"\n]*/(?:site-packages|lib/python\d))')
+        self._facts = RunFacts(ranks=[])
+        self._exits: dict[int, Exited] = {}
+        """By rank; written at the end, because only then it is known who ended whom."""
+        self._stall: list[Event] = []
+        """The facts of a standstill that has not ended."""
+        self._killed_at = 0.0
+        self.add(first)
+
+    # -- what its processes report
+
+    def accepts(self, joined: Joined) -> bool:
+        """Return whether a process that joins belongs to these ranks."""
+        if self.result is not None or joined.claimed_rank in self.members or joined.world_size != self.world_size:
+            return False
+        if joined.meeting != self.meeting and joined.meeting and self.meeting:
+            return False
+        last = max((exited.time for exited in self._exits.values()), default=0.0)
+        return self.is_running or _started(joined.pid) + _TICK_S <= last
+
+    def add(self, joined: Joined) -> None:
+        """Add a rank."""
+        rank = joined.claimed_rank
+        self.members[rank], self.meeting = joined, self.meeting or joined.meeting
+        self._fact(Started(rank, joined.time, pid=joined.pid))
+        workers = [{"rank": one, "node": "", "local_rank": one} for one in sorted(self.members)]
+        self.writer.describe_foreign(
+            {"run": self.writer.run, "scenario": self.name, "workers": workers, "began": self.began}
+        )
+        self._note_progress()
+
+    def add_trace(self, rank: int, lines: bytes) -> None:
+        """Add lines of a rank's recorder."""
+        self.writer.trace(rank, lines)
+        self._note_progress()
+
+    def add_note(self, note: Note) -> None:
+        """Add a value that a rank noted."""
+        self._fact(note)
+
+    def add_exit(self, exited: Exited) -> None:
+        """Add the end of a rank."""
+        texts = {name: self._own_file.sub(_SHIPPED, getattr(exited, name)) for name in ("traceback", "stack")}
+        self._exits[exited.rank] = exited._replace(**texts)
+        if not self._stall:  # ends after a standstill are no progress: somebody gave up
+            self.progressed = time.monotonic()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a rank is running."""
+        return self.members.keys() > self._exits.keys()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all ranks came and ended."""
+        return len(self.members) == self.world_size and not self.is_running
+
+    def _note_progress(self) -> None:
+        self.progressed, self._stall = time.monotonic(), []
+
+    def _fact(self, event: Event) -> None:
+        self._facts.add(event)
+        self.writer.event(event)
+
+    # -- a standstill
+
+    def is_due(self, limit_s: float) -> bool:
+        """Return whether nothing has happened for so long that the ranks have to be examined."""
+        return self.is_running and not self._stall and time.monotonic() - self.progressed >= limit_s
+
+    def examine(self, processes: Mapping[int, JoinedProcess], limit_s: float) -> Result | None:
+        """Return what the ranks wait for; None if none of them waits for others.
+
+        Args:
+            processes: the running ones, by rank.
+            limit_s: seconds without progress.
+        """
+        for process in processes.values():
+            process.begin_stack()
+        time.sleep(_STACK_WAIT_S)
+        now = time.time()
+        stacks = {rank: self._own_file.sub(_SHIPPED, one.stack) for rank, one in processes.items()}
+        self._stall = [Stack(rank, now, text=text or "(no Python stack)") for rank, text in stacks.items()]
+        self._stall.append(TimedOut(now, limit_s))
+        evidence = self._evidence([*self._exits.values(), *self._stall])
+        if len(self.members) == self.world_size and not _waits(evidence) and not self._is_threaded():
+            return None
+        return self._judged(evidence, self._judge_stall(evidence))
+
+    def stop(self, processes: Iterable[JoinedProcess]) -> None:
+        """End the ranks: first as launchers do, then by force; call it again until they have ended."""
+        now, number = time.monotonic(), 0
+        if not self._killed_at:
+            self.was_stopped, self._killed_at, number = True, now, signal.SIGTERM
+        elif now - self._killed_at > _KILLED_AFTER_S:
+            number = signal.SIGKILL
+        for process in processes if number else ():
+            process.stopped = True
+            with suppress(OSError):
+                signal.pidfd_send_signal(process.pidfd, number)
+
+    def _judge_stall(self, evidence: Evidence) -> Judgement:
+        limit = format_duration(next(one.timeout_s or 0.0 for one in self._stall if isinstance(one, TimedOut)))
+        after = f"no call of {format_count(len(self.members), 'rank')} began or ended for {limit}"
+        if self._is_threaded():
+            why = "its ranks are threads of one process, whose calls are not told apart"
+            return Judgement(verdict="hung", reason=f"{after}; {why}")
+        if self._groups() == []:
+            return self._judge_absence("hung", f"{after}: ")
+        from lab.diagnosis.hang import judge_hang
+
+        return self._without_strangers(judge_hang(evidence, after))
+
+    def _judge_absence(self, verdict: Verdict, before: str) -> Judgement:
+        """Return that ranks never came to init_process_group; a single one is the culprit."""
+        absent = [rank for rank in range(self.world_size) if rank not in self.members]
+        waited = f"{name_ranks(self.members)} waited in init_process_group"
+        error = f"never joined the world of {self.world_size} ranks"
+        culprit = Culprit(rank=absent[0], error=error, cause="never_entered") if len(absent) == 1 else None
+        reason = f"{before}{name_ranks(absent)} {error}; {waited}"
+        return Judgement(verdict=verdict, reason=reason, culprit=culprit)
+
+    def _without_strangers(self, judgement: Judgement) -> Judgement:
+        """Return the judgement without a culprit that is not on record, such as a rank on another machine."""
+        if len(self.members) == self.world_size:
+            return judgement
+        culprit = judgement.culprit if judgement.culprit and judgement.culprit.rank in self.members else None
+        recorded = f"only {name_ranks(self.members)} of {self.world_size} ranks are on record"
+        return replace(judgement, reason=f"{judgement.reason}; {recorded}", culprit=culprit)
+
+    # -- the end
+
+    def conclude(self) -> Result:
+        """Judge the ranks, and write the result."""
+        for event in self._last_events():
+            self._fact(event)
+        evidence = self._evidence(())
+        result = self._judged(evidence, self._judge(evidence))
+        self._copy_sources()
+        self.writer.finish(result)
+        self.result = result
+        return result
+
+    def _last_events(self) -> list[Event]:
+        """Return the ends of the ranks, and how they stood before, in the order in which the diagnosis needs them."""
+        failed = [exited.raised or exited.time for exited in self._exits.values() if _failed_itself(exited)]
+        first = min(failed, default=0.0)
+        exits = list[Event]()
+        for exited in sorted(self._exits.values(), key=lambda one: one.time):
+            by_others = exited.signal in _ENDED_BY_OTHERS and not exited.raised and exited.time >= first
+            kill = exited.signal == "SIGKILL" and not failed  # nobody ends a rank that way without a reason
+            exits.append(exited._replace(stopped=exited.stopped or (by_others and not kill)))
+        ended = max((exited.time for exited in self._exits.values()), default=time.time())
+        return [*self._stall, *exits, Over(time.time(), duration_s=max(0.0, ended - self.began))]
+
+    def _judge(self, evidence: Evidence) -> Judgement:
+        from lab.diagnosis.errors import lost_a_peer
+        from lab.diagnosis.judge import judge_evidence
+
+        if self._stall:
+            return self._judge_stall(evidence)
+        facts = evidence.facts
+        threaded, after = self._is_threaded(), format_duration(facts.duration_s)
+        if self.is_running:
+            left = sorted(self.members.keys() - self._exits.keys())
+            reason = f"{name_ranks(left)} still ran when the command ended, {after} after the first rank joined"
+            return Judgement(verdict="error", reason=reason)
+        if threaded and not any(rank.signal for rank in facts.ranks):
+            return Judgement(
+                verdict="passed", reason="its ranks were threads of one process, whose calls are not told apart"
+            )
+        waited_only = all(rank.stopped or lost_a_peer(rank) for rank in facts.ranks if rank.stopped or rank.failed)
+        if self._groups() == [] and waited_only and any(rank.stopped or rank.failed for rank in facts.ranks):
+            return self._judge_absence("failed", "")
+        ended_by_others = [rank.rank for rank in facts.ranks if rank.stopped]
+        if ended_by_others and not any(rank.failed for rank in facts.ranks):
+            if _waits(evidence):
+                from lab.diagnosis.hang import judge_hang
+
+                why = f"another process ended {name_ranks(ended_by_others)} after {after}"
+                return self._without_strangers(judge_hang(evidence, why))
+            reason = f"another process ended {name_ranks(ended_by_others)} between calls, after {after}"
+            return Judgement(verdict="passed", reason=reason)
+        return self._without_strangers(judge_evidence(evidence))
+
+    def _evidence(self, events: Iterable[Event]) -> Evidence:
+        """Return what is known with these events, which are not in the record yet."""
+        facts = copy.deepcopy(self._facts) if events else self._facts
+        for event in events:
+            facts.add(event)
+        return Evidence(facts=facts, record=Record(path=self.writer.path))
+
+    def _judged(self, evidence: Evidence, judgement: Judgement) -> Result:
+        return Result(
+            **describe_judgement(judgement, evidence.facts),
+            scenario=self.name,
+            run=self.writer.run,
+            path=self.writer.path,
+            ranks=tuple(rank_result(rank, self.writer) for rank in evidence.facts.ranks),
+            exit_code=EXIT_CODES[judgement.verdict],
+        )
+
+    def _copy_sources(self) -> None:
+        texts = "\n".join(text for rank in self._facts.ranks for text in (rank.stack, rank.traceback) if text)
+        if texts:
+            from lab.diagnosis.stacks import script_files
+
+            for name in script_files(texts):
+                self.writer.copy_source(self._folder, name, {})
+
+    def _is_threaded(self) -> bool:
+        """Return whether its ranks are threads of one process, of which only the first one is known."""
+        return any(_THREADED in str(group.get("backend")) for group in self._groups())
+
+    def _groups(self) -> list[dict[str, Any]]:
+        """Return the first group of each rank in its trace, which it has once all ranks have met."""
+        groups = list[dict[str, Any]]()
+        for name in map(rank_trace, self.members):
+            with suppress(OSError), open_file(self.writer.path, f"{TRACE}/{name}") as file:
+                first = next((line for line in read_lines(file) if line.startswith(_GROUP)), b"")
+                groups += filter(None, [parse_line(first)])
+        return groups
+
+
+def _failed_itself(exited: Exited) -> bool:
+    """Return whether nobody else ended a rank that failed."""
+    return bool(exited.raised) or bool(exited.code) or (exited.signal or "SIGTERM") not in _ENDED_BY_OTHERS
+
+
+def _waits(evidence: Evidence) -> bool:
+    """Return whether a rank is in a call."""
+    return any(call.state == "unfinished" for rank in evidence.ranks for call in evidence.calls(rank))
+
+
+def _started(pid: int) -> float:
+    """Return the Unix time at which a process started; that of now if it has ended."""
+    with suppress(OSError, ValueError, IndexError):
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            ticks = int(file.read().rpartition(b")")[2].split()[19])
+        return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks * _TICK_S
+    return time.time()

@@ -1,0 +1,30 @@
+"""Fails in the way that its argument names."""
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+if len(sys.argv) == 1:
+    parser = argparse.ArgumentParser()
+    for option in ("--rank", "--world-size", "--data"):
+        parser.add_argument(option, required=True)
+    parser.parse_args()
+
+dist.init_process_group("gloo")
+if sys.argv[1] == "file":
+    if dist.get_rank() == 0:
+        Path("words.txt").write_text("one two")
+    dist.barrier()
+    Path("words.txt").read_text()
+elif sys.argv[1] == "other file":
+    dist.barrier()
+    Path("none.txt").read_text()
+elif sys.argv[1] == "gradient":
+    mine = torch.ones(2, requires_grad=True) * 2
+    outputs = [torch.zeros(2) for _ in range(dist.get_world_size())]
+    dist.all_gather(outputs, mine)
+    torch.stack(outputs).sum().backward()
+dist.barrier()

@@ -1,0 +1,34 @@
+"""A script that fails in a common way gets advice, in the verdict and in `lab explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from lab import Result
+from lab.diagnosis.explain import explain_run
+from lab.record.read import Record
+from lab.report.style import Style
+from lab.report.verdict import verdict_text
+
+
+@pytest.mark.local_first
+@pytest.mark.parametrize(
+    ("how", "advice"),
+    [
+        ([], "-- --rank '{rank}' --world-size '{world_size}'`"),
+        (["file"], "rank 0 wrote words.txt; nodes share only files below $LAB_SHARED"),
+        (["other file"], ""),
+        (["gradient"], "the outputs of all_gather have no gradient"),
+    ],
+)
+def test_a_common_failure_gets_advice(run: Callable[..., Result], how: list[str], advice: str) -> None:
+    result = run("needs_advice.py", *how)
+
+    assert result.path is not None
+    assert result.verdict == "failed"
+    hints = [line for line in verdict_text(result, Style(colour=False)).splitlines() if line.startswith("  hint: ")]
+    given = [one for one in explain_run(Record(path=result.path)).findings if one.kind == "advice"]
+    assert [advice in hint for hint in hints] == [True] * len(given) == [True] * bool(advice)
+    assert all(one.sentence.lower().startswith(hints[0][8:].lower()) for one in given)

@@ -1,0 +1,246 @@
+"""`lab record` runs real commands on this machine and judges the worlds of ranks below them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.features.recording.verb import name_of
+from lab.features.recording.world import World
+from lab.node.messages.agent import Exited, Joined, number_of
+from lab.polling import poll_until
+from tests.short import SHORT
+
+WORLDS = """
+import os, sys, time
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def work(rank, port, mode):
+    if mode == "absent" and rank == 1:
+        time.sleep(1)
+        raise OSError("no data")
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    tensor = torch.ones(2)
+    dist.all_reduce(tensor)
+    if mode == "raise" and rank == 1:
+        raise ValueError("bad batch")
+    if mode == "hang" and rank == 1:
+        time.sleep(600)
+    dist.all_reduce(tensor)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    for mode in sys.argv[2:]:
+        try:
+            mp.start_processes(work, (int(sys.argv[1]), mode), 2, start_method="fork")
+        except Exception:
+            print(mode, "failed", flush=True)
+"""
+
+
+def lab(*words: str) -> list[str]:
+    return [sys.executable, "-m", "lab.cli.main", *words]
+
+
+@pytest.fixture
+def cache() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=SHORT) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of its own for the command, whose Python finds this lab and caches nothing elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    return tmp_path
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def record(*words: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(lab("record", *options, "--", *words), capture_output=True, text=True, timeout=150)
+
+
+def results(home: Path) -> list[dict[str, Any]]:
+    """Return the results of all runs, the earliest first."""
+    runs = [path.parent for path in (home / ".lab" / "runs").glob("*/result.json")]
+    in_order = sorted(runs, key=lambda run: json.loads((run / "plan.json").read_text())["began"])
+    return [json.loads((run / "result.json").read_text()) for run in in_order]
+
+
+def test_a_command_without_ranks_keeps_its_output_and_exit_code_and_leaves_no_record(home: Path) -> None:
+    ended = record("sh", "-c", "cat; echo out; echo err >&2; exit 7")
+
+    assert (ended.returncode, ended.stdout) == (7, "out\n")
+    assert ended.stderr.splitlines()[0] == "err"
+    assert len(ended.stderr.splitlines()) == 2
+    assert not (home / ".lab").exists()
+
+
+def test_a_command_that_a_signal_ends_ends_the_lab_by_that_signal() -> None:
+    assert record("sh", "-c", "kill -KILL $$").returncode == -signal.SIGKILL
+    assert record("sh", "-c", "kill -SEGV $$").returncode == -signal.SIGSEGV
+
+
+def test_a_command_that_cannot_start_has_the_exit_code_of_a_shell(home: Path) -> None:
+    (home / "data").write_text("")
+
+    assert record("no-such-program").returncode == 127
+    assert record("./data").returncode == 126
+    assert subprocess.run(lab("record"), capture_output=True).returncode == 2
+
+
+def test_a_signal_for_the_lab_reaches_the_command(home: Path) -> None:
+    words = ["sh", "-c", "trap 'echo told; exit 5' TERM; touch ready; while :; do sleep 0.05; done"]
+    with subprocess.Popen(lab("record", "--", *words), stdout=subprocess.PIPE, text=True) as running:
+        poll_until((home / "ready").exists, 30)
+        running.send_signal(signal.SIGTERM)
+        out, _ = running.communicate(timeout=30)
+
+    assert (out, running.returncode) == ("told\n", 5)
+
+
+def test_killing_the_lab_kills_the_command_and_the_next_one_removes_its_socket(home: Path, cache: Path) -> None:
+    with subprocess.Popen(
+        lab("record", "--", "sh", "-c", "echo $$ > pid.new; mv pid.new pid; exec sleep 600")
+    ) as running:
+        poll_until((home / "pid").exists, 30)
+        pid = int((home / "pid").read_text())
+        running.kill()
+    poll_until(lambda: not Path(f"/proc/{pid}").exists(), 10)
+    assert [*cache.rglob("*.socket")]
+
+    record("true")
+
+    assert not [*cache.rglob("*.socket")]
+
+
+def test_a_python_without_torch_finds_its_own_sitecustomize(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "own").mkdir()
+    (home / "own" / "sitecustomize.py").write_text("print('own')\n")
+    monkeypatch.setenv("PYTHONPATH", f"{home / 'own'}{os.pathsep}{os.environ['PYTHONPATH']}")
+
+    assert "own\nrun\n" in record(sys.executable, "-c", "print('run')").stdout
+
+
+def test_a_note_is_printed_once_the_lab_has_ended(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAB_NOTE_SOCKET", str(home / "gone"))
+    ended = subprocess.run([sys.executable, "-c", "import lab; lab.note('loss', 2)"], capture_output=True, text=True)
+
+    assert (ended.returncode, ended.stdout) == (0, "note rank=0 loss=2\n")
+
+
+def test_worlds_of_one_command_are_judged_apart(home: Path, free_port: int) -> None:
+    pytest.importorskip("torch")
+    (home / "worlds.py").write_text(WORLDS)
+
+    ended = record(sys.executable, "worlds.py", str(free_port), "fine", "raise", "absent", "fine")
+
+    assert ended.returncode == 0
+    assert ended.stdout == "raise failed\nabsent failed\n"
+    fine, raised, absent, again = results(home)
+    assert [one["verdict"] for one in (fine, raised, absent, again)] == ["passed", "failed", "failed", "passed"]
+    assert (raised["culprit"]["rank"], raised["culprit"]["error"]) == (
+        1,
+        "raised ValueError: bad batch at worlds.py:17",
+    )
+    assert absent["culprit"]["rank"] == 1
+    explained = subprocess.run(lab("explain", raised["run"], "--json"), capture_output=True, text=True)
+    assert json.loads(explained.stdout)["sentence"] == raised["reason"]
+
+
+def test_a_world_that_stands_still_is_stopped_alone(home: Path, free_port: int) -> None:
+    pytest.importorskip("torch")
+    (home / "worlds.py").write_text(WORLDS)
+
+    ended = record(
+        sys.executable, "worlds.py", str(free_port), "hang", "fine", options=("--stall", "2s", "--on-stall", "stop")
+    )
+
+    assert ended.returncode == 4
+    assert ended.stdout == "hang failed\n"
+    hung, fine = results(home)
+    assert (hung["verdict"], fine["verdict"]) == ("hung", "passed")
+    assert hung["culprit"]["rank"] == 1
+    assert all(rank["stopped"] for rank in hung["ranks"])
+    assert 'worlds.py", line 19' in hung["ranks"][1]["stack"]
+
+
+def test_ranks_of_torchrun_are_recorded(home: Path) -> None:
+    pytest.importorskip("torch")
+    script = WORLDS.partition("if __name__")[0] + (
+        'work(int(os.environ["RANK"]), os.environ["MASTER_PORT"], "raise")\n'
+    )
+    (home / "train.py").write_text(script)
+
+    ended = record(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "train.py")
+
+    (result,) = results(home)
+    assert ended.returncode == 1
+    assert (result["scenario"], result["verdict"], result["culprit"]["rank"]) == ("run", "failed", 1)
+    assert "bad batch" in result["reason"]
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["torchrun", "--nproc-per-node", "2", "train.py"], "torchrun"),
+        (["/usr/bin/python3.11", "-u", "train.py"], "train"),
+        (["python", "-m", "torch.distributed.run", "train.py"], "run"),
+        (["python", "-m", "pytest", "tests"], "pytest"),
+        (["bash", "./launch.sh"], "launch"),
+        (["make", "test"], "make"),
+        (["sh"], "sh"),
+    ],
+)
+def test_runs_are_named_by_the_command(words: list[str], name: str) -> None:
+    assert name_of(words) == name
+
+
+def joined(rank: int, *, size: int = 2, meeting: str = "29500", pid: int = 0) -> Joined:
+    return Joined(
+        number_of(0, rank), time.time(), pid=pid or os.getpid(), claimed_rank=rank, world_size=size, meeting=meeting
+    )
+
+
+def test_a_process_belongs_to_the_ranks_that_it_can_meet(home: Path) -> None:
+    world = World(home / "runs", "test", home, joined(0))
+
+    assert world.accepts(joined(1))
+    assert world.accepts(joined(1, meeting=""))
+    assert not world.accepts(joined(0))
+    assert not world.accepts(joined(1, size=4))
+    assert not world.accepts(joined(1, meeting="29501"))
+
+
+def test_a_process_that_starts_after_all_ranks_have_ended_belongs_to_others(home: Path) -> None:
+    world = World(home / "runs", "test", home, joined(0))
+    world.add_exit(Exited(0, time.time() - 1, code=1))
+    with subprocess.Popen(["sleep", "60"]) as later:
+        accepted = world.accepts(joined(1)), world.accepts(joined(1, pid=later.pid))
+        later.kill()
+
+    assert accepted == (True, False)
