@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from lab.errors import ClusterError
-from lab.features.copy.archive import pack_tar
 from lab.node.messages.agent import Made, MadeFile, Piece
 from lab.run import ship
 from lab.run.ship import LIMIT_BYTES, Outputs
@@ -129,26 +127,3 @@ def test_a_long_transfer_shows_its_progress(tmp_path: Path, monkeypatch: pytest.
     outputs.handle_message("node0", Piece("r", "a", b"a", last=False))
     outputs.handle_message("node0", Piece("r", "a", b"b", last=True))
     assert shown == [golden(1), golden(2)]
-
-
-def test_what_an_engine_copies_has_to_be_the_file_that_the_node_reported(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(ship, "_DIRECT_BYTES", 1)
-    (tmp_path / "a").write_bytes(b"abc")
-    (tmp_path / "there").mkdir()
-    asked = []
-
-    def read(node: str, path: str):
-        asked.append((node, path))
-        if path.endswith("gone"):
-            raise ClusterError("it is gone")
-        return pack_tar(tmp_path / ("there" if path.endswith("folder") else "a"), "x")
-
-    outputs = Outputs(tmp_path / "files")
-    made = (file("a"), file("folder"), file("gone"), file("longer", size=4), file("shorter", size=2))
-    outputs.handle_message("node0", Made("r", made, folder="/work"))
-    assert outputs.choose() == {"node0": []}
-    outputs.copy(read, lambda: None)
-    outputs.close()
-    assert sorted(asked) == [("node0", f"/work/{one.path}") for one in made]
-    assert files(tmp_path / "files") == {"rank0/a": b"abc"}
-    assert {one.partition(":")[0] for one in outputs.left_out} == {f"rank0/{one.path}" for one in made[1:]}
