@@ -118,6 +118,9 @@ class _Loop:
                 result = self._run_once()
                 if not self._live.changes:
                     answer = self._report(result)
+            except KeyboardInterrupt:
+                if not self._live.changes:
+                    raise
             except LabError as error:
                 self.exit_code = error.exit_code
                 answer = {"error": error.message, "hint": error.hint, "exit_code": error.exit_code}
@@ -149,10 +152,6 @@ class _Loop:
                 return cluster.run(scenario, observer=live, options=options)
             options = cluster.options_of(scenario, options)
             return self._own_cluster(scenario, options).attempt(scenario, options, live).complete()
-        except KeyboardInterrupt:
-            if not live.changes:
-                raise
-            raise Interrupted("a change of its files stopped the run") from None
         finally:
             live.finish()
 
@@ -163,8 +162,8 @@ class _Loop:
             refuse_foreign_wishes(scenario, slot.engine, slot.asked, options)
             self._own = None
             self.cleanup.close()
-            purpose = f"lab run --watch {self._path.name}"
-            slot.find_usable(self.cleanup.enter_context(self._cluster.lock.held(purpose, options.wait_s)))
+            lock = self._cluster.lock.held(f"lab run --watch {self._path.name}", options.wait_s)
+            slot.find_usable(self.cleanup.enter_context(lock))  # removes remains
             self._own = WarmCluster(slot=slot, shape=shape, made_for="watch")
             self.cleanup.callback(self._own.clear)
         return self._own
@@ -178,11 +177,8 @@ class _Loop:
             named += filter(os.path.isfile, words)
         own = [Path(os.path.realpath(path)) for path in (options.runs, options.outputs) if path is not None]
         folder = Path(os.path.realpath(scenario.script.parent))
-        self._files.follow(
-            self._files.watched._replace(
-                folder=folder, others=named, data=[*data], all_files=options.all_files, own=own
-            )
-        )
+        watched = self._files.watched._replace(folder=folder, others=named, data=[*data], own=own)
+        self._files.follow(watched._replace(all_files=options.all_files))
 
     def _report(self, result: Result) -> dict[str, Any]:
         """Print the verdict and what changed; return both as data."""
