@@ -15,7 +15,7 @@ from itertools import accumulate, islice
 from typing import NamedTuple
 
 from . import files
-from .kept_folders import Difference
+from .kept_folders import Difference, is_in_memory
 from .messages.agent import MOST_FILES, SHARED, Finish, Made, MadeFile, Piece
 from .run_folders import RunFolders
 
@@ -62,7 +62,11 @@ class Outputs:
             if length <= _MOST_IN_PATHS
         )
         self._reported = {file.path for file in reported}
-        return Made(self._asked.run, reported, len(made) - len(reported)) if made else None
+        if not made:
+            return None
+        top = self._folders.folder
+        folder = top if self._folders.in_container and not is_in_memory(top) else ""
+        return Made(self._asked.run, reported, len(made) - len(reported), folder)
 
     def pieces(self, paths: Iterable[str]) -> Iterator[Piece]:
         """Yield reported files in pieces; an unreadable file has no piece, or no last one."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from lab.diagnosis.facts import RankFacts, RunFacts, begin_facts
 from lab.engine.ownership import current_owner
-from lab.engine.protocol import Channel, PowerControl, require_capability
+from lab.engine.protocol import Channel, FileAccess, PowerControl, require_capability
 from lab.errors import LabError, NodeLost, RecordError
 from lab.feature import find_hook
 from lab.node.contents import read_entries
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from lab.record.result import Result
 
 _FINISH_DEADLINE_S = 5.0
+_FETCH_DEADLINE_S = 20.0
+"""A node or this machine may write large files to its disk before it continues."""
 _CANCEL_DEADLINE_S = 0.5
 _CLOCKS_DEADLINE_S = 0.5
 """Comparing clocks takes less; after this the known offsets stay."""
@@ -485,9 +487,11 @@ class Driver:
                 agents.send(node, agent.Finish(agents.run, wanted, compared_bytes, shared))
             self._listen_while_active(lambda: nodes & agents.alive.keys() <= collector.finished | self.outputs.nodes)
             try:
-                for node, paths in self.outputs.choose().items():
+                chosen = self.outputs.choose()
+                self.outputs.copy(self._read_files, agents.keep_alive)
+                for node, paths in chosen.items():
                     agents.send(node, agent.Fetch(agents.run, tuple(paths)))
-                self._listen_while_active(lambda: nodes & agents.alive.keys() <= collector.finished)
+                self._listen_while_active(lambda: nodes & agents.alive.keys() <= collector.finished, _FETCH_DEADLINE_S)
             except KeyboardInterrupt:
                 self.outputs.interrupt()
                 agents.send_all(agent.Fetch(agents.run, ()))
@@ -495,15 +499,21 @@ class Driver:
         self.outputs.close()
         agents.close()
 
-    def _listen_while_active(self, done: Callable[[], bool]) -> None:
+    def _read_files(self, node: str, path: str) -> Iterator[bytes]:
+        """Return the pieces of a tar of a file of a node, read by the engine."""
+        if node not in self.agents.alive:
+            raise NodeLost(f"{node} was lost")
+        return require_capability(self.job.engine, FileAccess).read_files(self.agents.alive[node].node, path)
+
+    def _listen_while_active(self, done: Callable[[], bool], patience_s: float = 0.0) -> None:
         """Listen until it is done, as long as messages of the nodes keep arriving."""
-        patience_s = _CANCEL_DEADLINE_S if self.facts.interrupted else _FINISH_DEADLINE_S
+        patience_s = _CANCEL_DEADLINE_S if self.facts.interrupted else patience_s or _FINISH_DEADLINE_S
         count, limit = self.collector.message_count, time.monotonic() + patience_s
 
         def deadline() -> float:
             nonlocal count, limit
             if time.monotonic() >= limit and self.collector.message_count > count and not self.facts.interrupted:
-                count, limit = self.collector.message_count, limit + patience_s
+                count, limit = self.collector.message_count, time.monotonic() + patience_s
             return limit
 
         while not done() and time.monotonic() < deadline():

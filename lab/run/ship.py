@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -10,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.engine.new_file import NewFile
-from lab.errors import RecordError, UsageError
+from lab.errors import LabError, RecordError, UsageError
+from lab.feature import find_hook
 from lab.grouping import group_pairs
 from lab.node.contents import read_entries, write_entries, write_header
 from lab.node.messages.agent import MOST_FILES, SHARED, Content, Filling, Folder, Lacks, Made, MadeFile, Piece
@@ -153,6 +155,8 @@ ANNOUNCED_BYTES = LIMIT_BYTES // 5 * 4
 """From this size on, a run's files are announced while it runs."""
 _SPARE_BYTES = 1 << 30
 """Bytes that stay free on the disk of the record."""
+_DIRECT_BYTES = 16 << 20
+"""From this size on, the engine copies a file out of a container: that is faster than through the agent."""
 _MOST_NAMED = 1000
 """Of the files that are left out; the others are only counted."""
 _MORE = "`outputs:` in the scenario selects files"
@@ -187,6 +191,10 @@ class Outputs:
         self._open: dict[tuple[str, str], NewFile] = {}
         self._unfinished: Path | None = None
         """The folder of files that have not arrived completely."""
+        self._folders: dict[str, str] = {}
+        """By node: the folder of its files that its engine can read."""
+        self._direct: list[tuple[str, str]] = []
+        """Requested files that the engine can copy."""
         self._requested_bytes = self._arrived_bytes = 0
         self._reported = time.monotonic()
 
@@ -197,6 +205,7 @@ class Outputs:
             self._made.update(((node, file.path), file) for file in known)
             self._unlisted += message.omitted + len(message.files) - len(known)
             self.nodes.add(node)
+            self._folders[node] = message.folder
         elif isinstance(message, Piece) and (node, message.path) in self._awaited:
             self._add_piece((node, message.path), message)
         elif isinstance(message, Filling):
@@ -222,7 +231,11 @@ class Outputs:
                 capacity_bytes -= output.bytes
                 self._requested_bytes += output.bytes
                 used_paths.add(output.path)
-                chosen[node].append(file.path)
+                is_direct = output.bytes >= _DIRECT_BYTES and file.path.isascii() and not file.path.startswith(SHARED)
+                if is_direct and self._folders[node]:
+                    self._direct.append((node, file.path))
+                else:
+                    chosen[node].append(file.path)
                 self._awaited[node, file.path] = output, file.executable, str(len(self._awaited))
         if missing := len(self.left_out) + self._unlisted:
             self._progress(
@@ -230,6 +243,57 @@ class Outputs:
                 f"{MOST_FILES:,} files; {_MORE}"
             )
         return chosen
+
+    def copy(self, read: Callable[[str, str], Iterator[bytes]], keep_alive: Callable[[], object]) -> None:
+        """Copy large files out of containers.
+
+        Args:
+            read: returns the pieces of a tar of a file of a node.
+            keep_alive: called repeatedly meanwhile.
+        """
+        for node, path in self._direct:
+            output, _, name = self._awaited[node, path]
+            try:
+                target = self._make_folder() / name
+                pieces = self._count(read(node, f"{self._folders[node]}/{path}"), keep_alive)
+                find_hook("unpack_tar")(pieces, target, most_bytes=output.bytes)
+                facts = target.lstat()
+                if not stat.S_ISREG(facts.st_mode) or facts.st_size != output.bytes:
+                    self._abandon((node, path), f"{node} sent other bytes than it reported")
+                    continue
+                self._keep((node, path))
+            except (OSError, LabError) as error:
+                self._abandon((node, path), f"it cannot be copied: {getattr(error, 'message', error)}")
+
+    def _count(self, pieces: Iterable[bytes], keep_alive: Callable[[], object]) -> Iterator[bytes]:
+        with suppress(GeneratorExit):
+            for piece in pieces:
+                self._show_progress(len(piece))
+                keep_alive()
+                yield piece
+
+    def _make_folder(self) -> Path:
+        """Return the folder for files that have not arrived completely."""
+        if self._unfinished is None:
+            import tempfile
+
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._unfinished = Path(tempfile.mkdtemp(prefix=".", suffix=".part", dir=self.folder))
+        return self._unfinished
+
+    def _keep(self, key: tuple[str, str]) -> None:
+        """Move a complete file to its path."""
+        output, _, name = self._awaited[key]
+        move_file(self.folder, f"{self._make_folder().name}/{name}", self.folder, output.path)
+        self.fetched.append(output)
+        del self._awaited[key]
+
+    def _show_progress(self, size: int) -> None:
+        self._arrived_bytes += size
+        if time.monotonic() - self._reported > _SECOND_S:
+            self._reported = time.monotonic()
+            percent = min(100, 100 * self._arrived_bytes // max(1, self._requested_bytes))
+            self._progress(f"fetching {format_bytes(self._requested_bytes)} of the run's files: {percent} %")
 
     def interrupt(self) -> None:
         """Leave out what has not arrived yet, because the user interrupted the transfer."""
@@ -253,30 +317,20 @@ class Outputs:
         """Write a piece of a file; leave the file out if this fails."""
         output, executable, name = self._awaited[key]
         try:
-            if self._unfinished is None:
-                import tempfile
-
-                self.folder.mkdir(parents=True, exist_ok=True)
-                self._unfinished = Path(tempfile.mkdtemp(prefix=".", suffix=".part", dir=self.folder))
             if key not in self._open:
-                self._open[key] = NewFile(self._unfinished / name, executable=executable)
+                self._open[key] = NewFile(self._make_folder() / name, executable=executable)
             file = self._open[key]
             file.write(piece.data)
             if file.size_bytes > output.bytes or (piece.last and file.size_bytes < output.bytes):
                 self._abandon(key, f"{key[0]} sent other bytes than it reported")
             elif piece.last:
                 file.close()
-                move_file(self.folder, f"{self._unfinished.name}/{name}", self.folder, output.path)
-                del self._awaited[key], self._open[key]
-                self.fetched.append(output)
+                self._keep(key)
+                del self._open[key]
         except (OSError, RecordError) as error:
             why = error.message if isinstance(error, RecordError) else error.strerror or error
             self._abandon(key, f"it cannot be written: {why}")
-        self._arrived_bytes += len(piece.data)
-        if time.monotonic() - self._reported > _SECOND_S:
-            self._reported = time.monotonic()
-            percent = 100 * self._arrived_bytes // max(1, self._requested_bytes)
-            self._progress(f"fetching {format_bytes(self._requested_bytes)} of the run's files: {percent} %")
+        self._show_progress(len(piece.data))
 
     def _abandon(self, key: tuple[str, str], why: str) -> None:
         """Leave out a requested file; `close` removes what has arrived of it."""

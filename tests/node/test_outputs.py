@@ -25,9 +25,8 @@ def made_in(
     kept = KeptFolder("", str(folder), ContentStore(tempfile.mkdtemp()), None)
     kept._identities = {name: (one.st_ino, one.st_ctime_ns) for name, one in known.items()}
     kept._folders = {os.path.dirname(name) for name in known} | {""}
-    place: Any = SimpleNamespace(
-        folder=str(folder), shipped=kept, began_ns=max((one.st_ctime_ns for one in known.values()), default=0)
-    )
+    began_ns = max((one.st_ctime_ns for one in known.values()), default=0)
+    place: Any = SimpleNamespace(in_container=False, folder=str(folder), shipped=kept, began_ns=began_ns)
     return outputs.Outputs(Finish("r", patterns, limit, shared), place, {os.getuid(): 3}, lambda: None)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.node.messages.agent import Made, MadeFile, Piece
+from lab.run import ship
 from lab.run.ship import LIMIT_BYTES, Outputs
 from tests.golden import golden
 
@@ -102,3 +103,27 @@ def test_what_cannot_be_written_is_left_out_and_the_rest_comes(tmp_path: Path) -
     assert (tmp_path / "rank0" / "c").read_bytes() == b"abc"
     assert [one.path for one in outputs.fetched] == ["rank0/c"]
     assert outputs.left_out[0].startswith(golden(1))
+
+
+def test_a_file_whose_transfer_is_interrupted_is_left_out_and_the_others_stay(tmp_path: Path) -> None:
+    outputs = Outputs(tmp_path)
+    outputs.handle_message("node0", Made("r", (file("a"), file("b"))))
+    outputs.choose()
+    outputs.handle_message("node0", Piece("r", "a", b"abc", last=True))
+    outputs.handle_message("node0", Piece("r", "b", b"ab", last=False))
+    outputs.interrupt()
+    outputs.handle_message("node0", Piece("r", "b", b"c", last=True))
+    outputs.close()
+    assert files(tmp_path) == {"rank0/a": b"abc"}
+    assert outputs.left_out == [golden(1)]
+
+
+def test_a_long_transfer_shows_its_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(ship, "_SECOND_S", 0.0)
+    outputs = Outputs(tmp_path, shown.append)
+    outputs.handle_message("node0", Made("r", (file("a", size=2),)))
+    outputs.choose()
+    outputs.handle_message("node0", Piece("r", "a", b"a", last=False))
+    outputs.handle_message("node0", Piece("r", "a", b"b", last=True))
+    assert shown == [golden(1), golden(2)]

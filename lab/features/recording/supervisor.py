@@ -29,7 +29,7 @@ _FROM_TERMINAL = 128
 _POLL_S = 0.1
 _PR_SET_PDEATHSIG = 1
 _MOST_OPEN = 16
-"""Worlds without all their ranks that wait for more; the oldest is judged as it is."""
+"""Worlds that are not judged although all their processes ended; the oldest is judged before the command ends."""
 _ABSENT, _REFUSED = 127, 126
 """Exit codes of commands that do not exist, and of others that cannot start, as in shells."""
 
@@ -165,7 +165,8 @@ class Supervisor:
         for process in self._processes:
             self._processes.send_trace(process)
         self._processes.report_ends()
-        for world in [one for one in self.worlds if one.is_over and one.result is None]:
+        over = [one for one in self.worlds if one.is_over and one.result is None]
+        for world in over[:-_MOST_OPEN]:  # judging takes a moment, in which a short-lived process could be missed
             world.conclude()
 
     def _read_statements(self, notes: Any) -> None:

@@ -404,6 +404,8 @@ class Made(OfRun):
     files: tuple[MadeFile, ...]
     omitted: int = 0
     """Number of other files."""
+    folder: str = ""
+    """The shipped folder in a container whose engine can read it; empty: only the agent can."""
 
 
 class Fetch(OfRun):

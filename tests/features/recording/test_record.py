@@ -23,7 +23,7 @@ from lab.polling import poll_until
 from tests.short import SHORT
 
 WORLDS = """
-import os, sys, time
+import os, socket, sys, time
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -31,7 +31,8 @@ import torch.multiprocessing as mp
 
 def work(rank, port, mode):
     if mode == "absent" and rank == 1:
-        time.sleep(1)
+        while socket.socket().connect_ex(("127.0.0.1", port)):  # until rank 0 waits at its store
+            time.sleep(0.05)
         raise OSError("no data")
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=2)
@@ -165,7 +166,7 @@ def test_worlds_of_one_command_are_judged_apart(home: Path, free_port: int) -> N
     assert [one["verdict"] for one in (fine, raised, absent, again)] == ["passed", "failed", "failed", "passed"]
     assert (raised["culprit"]["rank"], raised["culprit"]["error"]) == (
         1,
-        "raised ValueError: bad batch at worlds.py:17",
+        "raised ValueError: bad batch at worlds.py:18",
     )
     assert absent["culprit"]["rank"] == 1
     explained = subprocess.run(lab("explain", raised["run"], "--json"), capture_output=True, text=True)
@@ -186,7 +187,7 @@ def test_a_world_that_stands_still_is_stopped_alone(home: Path, free_port: int) 
     assert (hung["verdict"], fine["verdict"]) == ("hung", "passed")
     assert hung["culprit"]["rank"] == 1
     assert all(rank["stopped"] for rank in hung["ranks"])
-    assert 'worlds.py", line 19' in hung["ranks"][1]["stack"]
+    assert 'worlds.py", line 20' in hung["ranks"][1]["stack"]
 
 
 def test_ranks_of_torchrun_are_recorded(home: Path) -> None:
