@@ -40,6 +40,7 @@ nproc_per_node: 1
 backend: gloo
 needs: [monitored barrier]
 script: train.py
+folder: .
 launcher: {torchrun: {min_nodes: 2, max_nodes: 3, max_restarts: 3, monitor_interval: 500ms, last_call: 5}}
 args: [--lr, 0.10, 'x y']
 env: {NAME: text, COUNT: 010, RATE: 1e-6}
@@ -110,6 +111,7 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
     assert scenario == Scenario(
         name="scatter",
         script=folder / "train.py",
+        folder=folder,
         source=folder / "scenario.yaml",
         learn=golden(1),
         nodes=3,

@@ -12,7 +12,7 @@ from typing import TypeVar
 from lab.engine.protocol import Announce, Channel, Engine
 from lab.errors import ClusterError, ClusterUnfit, LabError, NodeLost
 from lab.node.messages import wire
-from lab.node.messages.agent import OLDEST_TORCH, Hello, Ready, Refused, is_older
+from lab.node.messages.agent import OLDEST_TORCH, PROTOCOL, Hello, Ready, Refused, is_older
 from lab.plan.cluster import RUNNING, ClusterInfo, Node
 from lab.words import format_duration, name_nodes
 
@@ -81,7 +81,9 @@ def wait_ready(
                     return channel
                 for message in readers[channel.node.name].feed(data or b""):
                     if isinstance(message, wire.Malformed) or (
-                        isinstance(message, Refused) and message.what == "hello"
+                        isinstance(message, Refused)
+                        and message.what == "hello"
+                        and message.spoken in (0, PROTOCOL)  # or another version of the lab has asked
                     ):
                         raise NodeLost(f"cannot read a message of {channel.node.name}: {message.reason}")
                     if isinstance(message, Ready) and pending.pop(channel.node.name, None) is not None:

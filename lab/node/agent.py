@@ -97,7 +97,7 @@ class Agent:
     def handle(self, connection: wire.Connection, message: messages.Message | wire.Malformed) -> None:
         """Act on one message; an error becomes an answer and never ends the agent."""
         if isinstance(message, wire.Malformed):
-            connection.send(messages.Refused(message.run, message.what, message.reason))
+            connection.send(messages.Refused(*message))
             return
         run, what, kind = getattr(message, "run", ""), wire.kind_of(message), type(message)
         mine = self.run if self.run is not None and self.run.run == run else None

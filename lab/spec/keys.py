@@ -54,7 +54,7 @@ def root_kind() -> Kind:
             raise value.refused(_ROOT, ", which does not contain the script")
         return path
 
-    return Kind(_ROOT, read, {"type": "string", "pattern": f"{_BELOW}."}, str)
+    return Kind(_ROOT, read, {"type": "string", "pattern": f"{_BELOW}."}, lambda _: ".")  # the record has its files
 
 
 def check_kind() -> Kind:

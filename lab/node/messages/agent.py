@@ -738,6 +738,8 @@ class Refused(OfRun):
     """Kind of that message; `node` if the node cannot take part in any run, `run` if the agent ended the whole run,
     `LACKS` if the node lacks what the run needs."""
     reason: str
+    spoken: int = 0
+    """Version of the protocol that the message had, if that is the reason; 0: it is not."""
 
 
 class Lacks(OfRun):

@@ -33,6 +33,8 @@ class Malformed(NamedTuple):
     what: str
     """The kind of the message."""
     reason: str
+    spoken: int = 0
+    """Version of the protocol that the message has, if it is another one; 0: it is not."""
 
 
 def kind_of(message: Message) -> str:
@@ -76,7 +78,8 @@ def _decode_fields(data: dict[str, Any]) -> Message | Malformed:
         return Malformed(run, what, f"{what!r} is not a kind of message; {_OTHER_VERSION}")
     if "version" in kind._fields and data.get("version") != PROTOCOL:
         spoken = f"{what} speaks version {data.get('version')} of the protocol, not {PROTOCOL}"
-        return Malformed(run, what, f"{spoken}; {_OTHER_VERSION}")
+        version = data.get("version")
+        return Malformed(run, what, f"{spoken}; {_OTHER_VERSION}", version if isinstance(version, int) else 0)
     try:
         return read_typed(kind, data)
     except Misfit as error:
