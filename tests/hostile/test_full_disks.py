@@ -99,7 +99,7 @@ def test_a_record_on_a_full_disk_ends_in_a_sentence(local_lab: Lab, mount: Mount
         assert golden(1) in ended.out
     else:
         assert ended.code == 1
-        assert golden(1) in ended.err
+        assert golden(2) in ended.err
         assert_is_a_sentence(ended.err)
     assert local_lab.leftovers() == []
 
