@@ -111,6 +111,22 @@ def test_each_save_runs_again_and_says_what_changed(start: Callable[..., Loop]) 
     assert loop.read().count("train.py changed") == 4
 
 
+@pytest.mark.parametrize("engine", ["local"], indirect=True)
+def test_the_folder_that_is_shipped_is_the_one_that_is_watched(start: Callable[..., Loop], tmp_path: Path) -> None:
+    package = tmp_path / "project" / "src" / "own.py"
+    package.parent.mkdir()
+    package.write_text("N = 1\n")
+    script = tmp_path / "project" / "examples" / "train.py"
+    script.parent.mkdir()
+    script.write_text("import lab, own\nlab.note('own', own.N)\n")
+    loop = start("examples/train.py", "--folder", ".")
+    loop.wait_for("waiting for changes")
+    loop.save("src/own.py", "N = 2\n")
+    loop.wait_for("  changed: note own 1 → 2\n")
+    loop.wait_for("waiting for changes", 2)
+    assert loop.end() == 0
+
+
 def test_a_save_ends_a_hung_run(start: Callable[..., Loop]) -> None:
     loop = start("train.py", "--nodes", "2")
     loop.wait_for("waiting for changes")

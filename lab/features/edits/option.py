@@ -176,7 +176,7 @@ class _Loop:
             words = (self._path.parent / word for word in re.findall(r"[^\s'\",:\[\]{}]+", text))
             named += filter(os.path.isfile, words)
         own = [Path(os.path.realpath(path)) for path in (options.runs, options.outputs) if path is not None]
-        folder = Path(os.path.realpath(scenario.script.parent))
+        folder = Path(os.path.realpath(scenario.shipped))
         watched = self._files.watched._replace(folder=folder, others=named, data=[*data], own=own)
         self._files.follow(watched._replace(all_files=options.all_files))
 
