@@ -60,7 +60,11 @@ def _inside(connection: Connection, image: str) -> list[Check]:
         "HostConfig": {"CapDrop": ["ALL"], "CapAdd": ["NET_ADMIN"], "NetworkMode": "none"},
     }
     archive = make_tar({f"{_FOLDER.strip('/')}/{path}": content for path, content in node_files().items()})
-    can = json.loads(connection.run_container(body, archive)[1] or "{}")
+    code, output, errors = connection.run_container(body, archive)
+    if code != 0:
+        why = (errors.strip().splitlines() or ["it printed no error"])[-1]
+        return [Check("warning", "content", f"the check of what is in {image} failed: {why}", "report this error")]
+    can = json.loads(output or "{}")
     return [_recorder(image, built=can.get("recorder", False)), *(extra_probe.link_checks(can) if extra_probe else ())]
 
 

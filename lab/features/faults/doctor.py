@@ -9,7 +9,7 @@ from lab.engine.doctor import Check
 PROGRAM = """
 from labnode.features.faults.on_node import filters, shaping
 try:
-    can |= {kind: shaping.Shaping(1).knows(kind) for kind in ("htb", "netem")}
+    can |= {kind: shaping.Shaping(1).supports(kind) for kind in ("htb", "netem")}
     filters.replace_rules({"192.0.2.1": {"loss": 0.5, "reset": 1}}, {"192.0.2.1": 0.5}, names=False)
     can["filters"] = True
 except OSError:
