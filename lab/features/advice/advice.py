@@ -37,7 +37,7 @@ class Advice(Finding):
 
 def explain_advice(run: Explained) -> list[Finding]:
     """Return advice on the first failure of a run."""
-    return [Advice(advice=one) for one in find_advice(run.evidence.record.result()) if not run.ended_well]
+    return [] if run.ended_well else [Advice(advice=one) for one in find_advice(run.evidence.record.result())]
 
 
 def find_advice(result: Result) -> list[str]:
