@@ -153,8 +153,8 @@ LIMIT_BYTES = 4 << 30
 """Most bytes that come back from a run; beyond this, the largest files are left out."""
 ANNOUNCED_BYTES = LIMIT_BYTES // 5 * 4
 """From this size on, a run's files are announced while it runs."""
-_SPARE_BYTES = 1 << 30
-"""Bytes that stay free on the disk of the record, unless that is more than a tenth of it."""
+_SPARE_BYTES, _SPARE_PART = 1 << 30, 10
+"""Bytes that stay free on the disk of the record, unless this part of it is less: a tenth."""
 _DIRECT_BYTES = 16 << 20
 """From this size on, the engine copies a file out of a container: that is faster than through the agent."""
 _MOST_NAMED = 1000
@@ -218,16 +218,18 @@ class Outputs:
         """Return the paths to fetch from each node; leave out files beyond the limit."""
         chosen: dict[str, list[str]] = {node: [] for node in self.nodes}
         disk = os.statvfs(next(folder for folder in (self.folder, *self.folder.parents) if folder.exists()))
-        free_bytes = max(0, disk.f_bavail * disk.f_frsize - min(_SPARE_BYTES, disk.f_blocks * disk.f_frsize // 10))
+        free_bytes = max(
+            0, disk.f_bavail * disk.f_frsize - min(_SPARE_BYTES, disk.f_blocks * disk.f_frsize // _SPARE_PART)
+        )
         capacity_bytes, used_paths = min(LIMIT_BYTES, free_bytes), set[str]()
-        limit = f"{format_limit(LIMIT_BYTES)} of a run"
+        limit = format_limit(LIMIT_BYTES)
         if free_bytes < LIMIT_BYTES:
-            limit = f"{format_bytes(free_bytes)} that the record's disk has for a run"
+            limit = f"{format_bytes(free_bytes)} (what the record's disk has left for a run)"
         for node, output, file in sorted(_list_copies(self._made), key=lambda copy: (copy[1].bytes, copy[1].path)):
             if not _is_path(file.path):
                 self._leave_out(output, "its name is not a valid path")
             elif output.bytes > capacity_bytes:
-                self._leave_out(output, f"its {format_bytes(output.bytes)} exceed the {limit}")
+                self._leave_out(output, f"its {format_bytes(output.bytes)} exceed the limit of {limit}")
             elif output.path in used_paths:
                 self._leave_out(output, "another file has its name")
             else:

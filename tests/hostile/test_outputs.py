@@ -215,6 +215,7 @@ def test_names_without_end_take_no_memory(tmp_path: Path) -> None:
 def test_a_disk_that_is_nearly_full_stays_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize
     monkeypatch.setattr(ship, "_SPARE_BYTES", free - 10)
+    monkeypatch.setattr(ship, "_SPARE_PART", 1)
     outputs = Outputs(tmp_path / "files")
     outputs.handle_message("node0", Made("r", (told("a", size=MIB), told("b", size=3 * MIB), told("c", size=1 << 40))))
     assert not outputs.choose()["node0"]
