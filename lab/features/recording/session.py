@@ -80,7 +80,7 @@ class _Test:
         self.steps = 0
         self.is_paused = False
         """Whether its user is in a debugger."""
-        self.marked = self.began
+        self.progressed = self.began
         """When something happened last."""
         self.cpu_s: float | None = None
         """Processor time of pytest at that moment."""
@@ -174,7 +174,7 @@ class SessionSupervisor(Supervisor):
             return
         super()._handle(message)
         if self._test is not None and isinstance(message, (Joined, Trace)):
-            self._test.active[self._by_number[message.rank][0]] = self._test.marked = time.monotonic()
+            self._test.active[self._by_number[message.rank][0]] = self._test.progressed = time.monotonic()
             self._test.cpu_s = None
 
     def _judge_early(self, ended: Sequence[World]) -> None:
@@ -195,10 +195,10 @@ class SessionSupervisor(Supervisor):
             result = self._judge_world(world, test, message)
             if result is not None:
                 test.shown[world] = result
-        found = sorted(test.shown.items(), key=lambda one: one[1].passed)
-        bad = [one for one in found if not one[1].passed]
+        by_verdict = sorted(test.shown.items(), key=lambda one: one[1].passed)
+        bad = [one for one in by_verdict if not one[1].passed]
         verdicts = [(f"lab: {test.note}", "", "")] if test.note else []
-        for world, result in (bad or found[-1:])[:_MOST_SHOWN]:
+        for world, result in (bad or by_verdict[-1:])[:_MOST_SHOWN]:
             self._kept.add(world)
             text = clip_end(sanitize_text(verdict_text(result, Style(colour=False))), _LONGEST_VERDICT)
             verdicts.append((f"lab: world of {format_count(world.world_size, 'rank')}", text, str(world.writer.path)))
@@ -247,7 +247,7 @@ class SessionSupervisor(Supervisor):
                 )
                 if result is not None:
                     test.shown[world], test.stalled = result, now
-        if test.stalled is None and now - test.marked >= limit and not self._is_computing(test, now):
+        if test.stalled is None and now - test.progressed >= limit and not self._is_computing(test, now):
             self._find_silent_processes(test, now)
 
     def _stands_still(self, world: World, test: _Test, now: float) -> bool:
@@ -255,12 +255,12 @@ class SessionSupervisor(Supervisor):
         is_active = world in test.active
         if world.waits:
             return is_active or not self._is_computing(test, now)
-        return is_active and now - test.marked >= self._options.stall_s and not self._is_computing(test, now)
+        return is_active and now - test.progressed >= self._options.stall_s and not self._is_computing(test, now)
 
     def _is_computing(self, test: _Test, now: float) -> bool:
         """Return whether pytest itself has computed since something happened last."""
         used = _cpu_s([self._settings.pid]) - (test.cpu_s or 0.0)
-        return used >= _COMPUTES * (now - test.marked)
+        return used >= _COMPUTES * (now - test.progressed)
 
     def _find_silent_processes(self, test: _Test, now: float) -> None:
         """End the test if its processes loaded PyTorch and wait, and none of them, nor pytest, computes."""
@@ -271,7 +271,7 @@ class SessionSupervisor(Supervisor):
         first = _cpu_s(tree)
         time.sleep(_PATIENCE_S)
         if _cpu_s(tree) - first > _IDLE * _PATIENCE_S * len(tree):
-            test.marked = now  # look again after the limit
+            test.progressed = now  # look again after the limit
             return
         limit = format_duration(self._options.stall_s)
         test.note = (
