@@ -1,4 +1,4 @@
-"""Advise on common errors of scripts: missing arguments, wrong ranks, files of other nodes, results without gradient."""
+"""Advise on common errors of scripts: missing arguments, ranks, files of other nodes, results without gradients."""
 
 from __future__ import annotations
 

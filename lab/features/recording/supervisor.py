@@ -20,7 +20,7 @@ from lab.node.limits import Limits
 from lab.node.messages.agent import MOST_OF_A_WORKER, Exited, Joined, Note, Trace
 from lab.node.messages.wire import Sender
 from lab.node.rank_process import JoinedProcess
-from lab.node.statement import bind_notes, receive_statements
+from lab.node.statement import Datagram, bind_notes, receive_statements
 from lab.record.result import Result
 
 _FORWARDED = frozenset((signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2))
@@ -149,11 +149,11 @@ class Supervisor:
         finally:
             os.close(end)
 
-    def _wait(self, end: int, notes: Any) -> set[int]:
+    def _wait(self, *descriptors: Any) -> set[int]:
         """Wait until something happens, at most for a moment; return the descriptors that are ready."""
         with selectors.DefaultSelector() as selector:
-            selector.register(end, selectors.EVENT_READ)
-            selector.register(notes, selectors.EVENT_READ)
+            for one in descriptors:
+                selector.register(one, selectors.EVENT_READ)
             self._processes.register(selector)
             return {key.fd for key, _ in selector.select(_POLL_S)}
 
@@ -165,13 +165,19 @@ class Supervisor:
         for process in self._processes:
             self._processes.send_trace(process)
         self._processes.report_ends()
-        over = [one for one in self.worlds if one.is_over and one.result is None]
-        for world in over[:-_MOST_OPEN]:  # judging takes a moment, in which a short-lived process could be missed
+        self._judge_early([one for one in self.worlds if one.is_over and one.result is None])
+
+    def _judge_early(self, ended: Sequence[World]) -> None:
+        """Judge the oldest of many ended worlds, but few: meanwhile a short-lived process could be missed."""
+        for world in ended[:-_MOST_OPEN]:
             world.conclude()
 
     def _read_statements(self, notes: Any) -> None:
         for datagram in receive_statements(notes):
-            self._processes.handle(len(self._by_number) // MOST_OF_A_WORKER, datagram)
+            self._handle_statement(datagram)
+
+    def _handle_statement(self, datagram: Datagram) -> None:
+        self._processes.handle(len(self._by_number) // MOST_OF_A_WORKER, datagram)
 
     def _forward_signals(self, command: subprocess.Popen[bytes]) -> None:
         while (info := signal.sigtimedwait(_FORWARDED, 0)) is not None:
@@ -187,9 +193,7 @@ class Supervisor:
             else:
                 world = World(self._options.runs, self._name, self._folder, message)
                 self.worlds.append(world)
-                waiting = [one for one in self.worlds if one.result is None and not one.is_running]
-                for old in waiting[:-_MOST_OPEN]:
-                    old.conclude()
+                self._judge_early([one for one in self.worlds if one.result is None and not one.is_running])
             self._by_number[message.rank] = world, message.claimed_rank
             return
         world, rank = self._by_number[message.rank]

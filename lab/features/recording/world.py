@@ -82,7 +82,7 @@ class World:
         if joined.meeting != self.meeting and joined.meeting and self.meeting:
             return False
         last = max((exited.time for exited in self._exits.values()), default=0.0)
-        return self.is_running or _started(joined.pid) + _TICK_S <= last
+        return self.is_running or started_at(joined.pid) + _TICK_S <= last
 
     def add(self, joined: Joined) -> None:
         """Add a rank."""
@@ -134,24 +134,46 @@ class World:
         """Return whether nothing has happened for so long that the ranks have to be examined."""
         return self.is_running and not self._stall and time.monotonic() - self.progressed >= limit_s
 
-    def examine(self, processes: Mapping[int, JoinedProcess], limit_s: float) -> Result | None:
+    def examine(
+        self,
+        processes: Mapping[int, JoinedProcess],
+        limit_s: float,
+        others: Iterable[Event] = (),
+        *,
+        idle: bool = False,
+    ) -> Result | None:
         """Return what the ranks wait for; None if none of them waits for others.
 
         Args:
             processes: the running ones, by rank.
             limit_s: seconds without progress.
+            others: what is known of ranks whose part in the world has ended, but not their process.
+            idle: return a result even if none waits.
         """
         for process in processes.values():
             process.begin_stack()
         time.sleep(_STACK_WAIT_S)
         now = time.time()
         stacks = {rank: self._own_file.sub(_SHIPPED, one.stack) for rank, one in processes.items()}
-        self._stall = [Stack(rank, now, text=text or "(no Python stack)") for rank, text in stacks.items()]
+        self._stall = [*others, *(Stack(rank, now, text=text or "(no Python stack)") for rank, text in stacks.items())]
         self._stall.append(TimedOut(now, limit_s))
         evidence = self._evidence([*self._exits.values(), *self._stall])
-        if len(self.members) == self.world_size and not _waits(evidence) and not self._is_threaded():
+        if not idle and len(self.members) == self.world_size and not _waits(evidence) and not self._is_threaded():
             return None
         return self._judged(evidence, self._judge_stall(evidence))
+
+    @property
+    def waits(self) -> bool:
+        """Whether a running rank waits for others: in a call, or for a rank that did not come."""
+        is_meeting = len(self.members) < self.world_size and self._groups() == []
+        return self.is_running and (is_meeting or _waits(self._evidence(())))
+
+    def judge_now(self, others: Iterable[Event]) -> Result:
+        """Return the verdict on ranks whose processes still run; see `examine`."""
+        evidence = self._evidence(
+            [*others, *self._exits.values(), Over(time.time(), duration_s=time.time() - self.began)]
+        )
+        return self._judged(evidence, self._judge(evidence))
 
     def stop(self, processes: Iterable[JoinedProcess]) -> None:
         """End the ranks: first as launchers do, then by force; call it again until they have ended."""
@@ -298,7 +320,7 @@ def _waits(evidence: Evidence) -> bool:
     return any(call.state == "unfinished" for rank in evidence.ranks for call in evidence.calls(rank))
 
 
-def _started(pid: int) -> float:
+def started_at(pid: int) -> float:
     """Return the Unix time at which a process started; that of now if it has ended."""
     with suppress(OSError, ValueError, IndexError):
         with open(f"/proc/{pid}/stat", "rb") as file:

@@ -40,7 +40,7 @@ class _Process:
     folder = ""
     values: int | None = None
     socket = ""
-    trace = -1
+    trace = stack = -1
     rank = -1
     """The rank that it claims."""
     left = False
@@ -49,7 +49,7 @@ class _Process:
 
     def forked(self) -> None:
         """Reset the state in a fork."""
-        self.started, self.trace, self.rank, self.left = True, -1, -1, False
+        self.started, self.trace, self.stack, self.rank, self.left = True, -1, -1, -1, False
 
     def record(self) -> None:
         """Begin to record, before the agent knows of this process."""
@@ -62,16 +62,16 @@ class _Process:
         """Report this process to the agent; only the first call has an effect."""
         if self.trace < 0 or self.rank >= 0 or rank < 0:
             return
-        self.rank = rank
-        stack = _writes_stacks()
+        self.rank, first = rank, self.stack < 0
+        self.stack = _writes_stacks() if first else self.stack
         try:
             joining = Joining(rank, time.time(), world_size=world_size, meeting=meeting[:300])
-            note.send_statement(self.socket, joining, [self.trace, stack])
+            note.send_statement(self.socket, joining, [self.trace, self.stack])
         except OSError:  # the run is over
             recorder.stop_recording()
         else:
-            _report_end()
-        os.close(stack)
+            if first:
+                _report_end()
 
     def report(self, error: BaseException) -> None:
         """Report an error to the agent."""
@@ -164,10 +164,11 @@ def _writes_stacks() -> int:
 
     stack = os.memfd_create("stack")
     kept = fcntl.fcntl(stack, fcntl.F_DUPFD_CLOEXEC, _FAR)
+    os.close(stack)
     if _process.of_worker or not faulthandler.is_enabled():
         faulthandler.enable(file=kept, all_threads=True)
     faulthandler.register(STACK_SIGNAL, file=kept, all_threads=True)
-    return stack
+    return kept
 
 
 def _report_end() -> None:

@@ -1,0 +1,3 @@
+"""Node code of recording: processes that join one world after the other, and errors that they send to others."""
+
+HOOKS = {"recorder": "worlds:watch_worlds"}
