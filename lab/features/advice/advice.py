@@ -53,9 +53,7 @@ def find_advice(result: Result) -> list[str]:
             known = [f"{option} '{{{name}}}'" for option, name in names if name in ARGUMENTS]
             return [f"`lab run ... -- {' '.join(known)}` passes each rank its own"] if known else []
         if _NO_RANK.search(first.error) and "init_process_group" in first.traceback:
-            return [
-                "if the script has options for them, `lab run ... -- --rank '{rank}'` passes each rank its own number"
-            ]
+            return ["if the script has an option for it, `lab run ... -- --rank '{rank}'` gives each rank its number"]
         if (peer := _BEYOND.search(first.error)) and int(peer[1]) >= len(result.ranks):
             return [f"there is no rank {peer[1]}: the ranks are 0 to {len(result.ranks) - 1}"]
         if missing := re.search(r"FileNotFoundError: .*: '(.*)'", first.error):
