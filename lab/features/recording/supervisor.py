@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.errors import LabError
+from lab.features.recording.on_node import THREADS
 from lab.features.recording.package import install_package, recorded_environment, socket_path
 from lab.features.recording.world import World
 from lab.frozen import Frozen
@@ -177,6 +178,13 @@ class Supervisor:
             self._handle_statement(datagram)
 
     def _handle_statement(self, datagram: Datagram) -> None:
+        if isinstance(datagram.statement, Note) and datagram.statement.name == THREADS:
+            rank, ident = datagram.statement.value
+            for world in self.worlds[::-1]:
+                if any(one.pid == datagram.pid for one in world.members.values()):
+                    world.threads[ident] = rank
+                    break
+            return
         self._processes.handle(len(self._by_number) // MOST_OF_A_WORKER, datagram)
 
     def _forward_signals(self, command: subprocess.Popen[bytes]) -> None:

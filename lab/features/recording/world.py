@@ -15,6 +15,7 @@ from typing import Any
 
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RunFacts
+from lab.features.recording.threads import judge_threads
 from lab.node.messages.agent import Exited, Joined, Note, Stack, Started
 from lab.node.rank_process import JoinedProcess
 from lab.record.events import Event, Over, TimedOut
@@ -30,6 +31,8 @@ from lab.words import format_count, format_duration, name_ranks
 _ENDED_BY_OTHERS = ("SIGTERM", "SIGKILL", "SIGINT", "SIGHUP")
 """Signals by which launchers, test suites, and users end ranks."""
 _GROUP = b'{"k":"group"'
+_COLLECTED = b'{"k":"gc"'
+"""Python's garbage collector writes lines even if a rank stands still."""
 _THREADED = "threaded"
 """PyTorch's backend whose ranks are threads of one process."""
 _STACK_WAIT_S = 0.3
@@ -58,6 +61,8 @@ class World:
         self.began = first.time
         self.members: dict[int, Joined] = {}
         """By rank."""
+        self.threads: dict[int, int] = {}
+        """Ranks of threads by identifier."""
         self.result: Result | None = None
         self.was_stopped = False
         """Whether its ranks were ended because they waited too long."""
@@ -98,7 +103,8 @@ class World:
     def add_trace(self, rank: int, lines: bytes) -> None:
         """Add lines of a rank's recorder."""
         self.writer.trace(rank, lines)
-        self._note_progress()
+        if lines.count(_COLLECTED) < lines.count(b"\n"):
+            self._note_progress()
 
     def add_note(self, note: Note) -> None:
         """Add a value that a rank noted."""
@@ -106,10 +112,14 @@ class World:
 
     def add_exit(self, exited: Exited) -> None:
         """Add the end of a rank."""
-        texts = {name: self._own_file.sub(_SHIPPED, getattr(exited, name)) for name in ("traceback", "stack")}
-        self._exits[exited.rank] = exited._replace(**texts)
+        self._exits[exited.rank] = self.shorten(exited)
         if not self._stall:  # ends after a standstill are no progress: somebody gave up
             self.progressed = time.monotonic()
+
+    def shorten(self, exited: Exited) -> Exited:
+        """Return an end whose stacks name the user's files as those of a script."""
+        texts = {name: self._own_file.sub(_SHIPPED, getattr(exited, name)) for name in ("traceback", "stack")}
+        return exited._replace(**texts)
 
     @property
     def is_running(self) -> bool:
@@ -158,7 +168,7 @@ class World:
         self._stall = [*others, *(Stack(rank, now, text=text or "(no Python stack)") for rank, text in stacks.items())]
         self._stall.append(TimedOut(now, limit_s))
         evidence = self._evidence([*self._exits.values(), *self._stall])
-        if not idle and len(self.members) == self.world_size and not _waits(evidence) and not self._is_threaded():
+        if not idle and len(self.members) == self.world_size and not _waits(evidence) and not self.is_threaded:
             return None
         return self._judged(evidence, self._judge_stall(evidence))
 
@@ -170,10 +180,12 @@ class World:
 
     def judge_now(self, others: Iterable[Event]) -> Result:
         """Return the verdict on ranks whose processes still run; see `examine`."""
-        evidence = self._evidence(
-            [*others, *self._exits.values(), Over(time.time(), duration_s=time.time() - self.began)]
-        )
-        return self._judged(evidence, self._judge(evidence))
+        from lab.diagnosis.judge import judge_evidence
+
+        over = Over(time.time(), duration_s=time.time() - self.began)
+        evidence = self._evidence([*others, *self._exits.values(), over])
+        judged = judge_evidence(evidence)
+        return self._judged(evidence, judged if self.is_threaded else self._without_strangers(judged))
 
     def stop(self, processes: Iterable[JoinedProcess]) -> None:
         """End the ranks: first as launchers do, then by force; call it again until they have ended."""
@@ -190,13 +202,17 @@ class World:
     def _judge_stall(self, evidence: Evidence) -> Judgement:
         limit = format_duration(next(one.timeout_s or 0.0 for one in self._stall if isinstance(one, TimedOut)))
         after = f"no call of {format_count(len(self.members), 'rank')} began or ended for {limit}"
-        if self._is_threaded():
-            why = "its ranks are threads of one process, whose calls are not told apart"
-            return Judgement(verdict="hung", reason=f"{after}; {why}")
+        if self.is_threaded:
+            stack = next((one.text for one in self._stall if isinstance(one, Stack)), "")
+            after = f"its ranks, threads of one process, made no progress for {limit}"
+            return judge_threads(stack, self.threads, self.world_size, after)
         if self._groups() == []:
             return self._judge_absence("hung", f"{after}: ")
         from lab.diagnosis.hang import judge_hang
+        from lab.diagnosis.judge import judge_evidence
 
+        if any(rank.failed and rank.raised for rank in evidence.facts.ranks):  # the others waited for it
+            return self._without_strangers(judge_evidence(evidence))
         return self._without_strangers(judge_hang(evidence, after))
 
     def _judge_absence(self, verdict: Verdict, before: str) -> Judgement:
@@ -248,7 +264,7 @@ class World:
         if self._stall:
             return self._judge_stall(evidence)
         facts = evidence.facts
-        threaded, after = self._is_threaded(), format_duration(facts.duration_s)
+        threaded, after = self.is_threaded, format_duration(facts.duration_s)
         if self.is_running:
             left = sorted(self.members.keys() - self._exits.keys())
             reason = f"{name_ranks(left)} still ran when the command ended, {after} after the first rank joined"
@@ -296,7 +312,8 @@ class World:
             for name in script_files(texts):
                 self.writer.copy_source(self._folder, name, {})
 
-    def _is_threaded(self) -> bool:
+    @property
+    def is_threaded(self) -> bool:
         """Return whether its ranks are threads of one process, of which only the first one is known."""
         return any(_THREADED in str(group.get("backend")) for group in self._groups())
 
