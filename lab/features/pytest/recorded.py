@@ -25,7 +25,7 @@ from typing import Any
 
 import pytest
 
-from lab.features.pytest.stash import RECORD
+from lab.features.pytest.stash import RECORD, SUMMARY_LINES
 from lab.features.recording.package import (
     INTERRUPT,
     INTERRUPT_WAIT,
@@ -49,8 +49,9 @@ def record_tests(config: pytest.Config, stall_s: float) -> None:
     options = config.known_args_namespace
     distributes = getattr(options, "numprocesses", None) or getattr(options, "tx", None)
     if not distributes or "PYTEST_XDIST_WORKER" in os.environ:
+        lines = config.stash.setdefault(SUMMARY_LINES, [])
         runs = Path(config.invocation_params.dir, options.lab_report or RUNS)
-        config.pluginmanager.register(_RecordedTests(config.rootpath, runs, stall_s), "lab_recorded_tests")
+        config.pluginmanager.register(_RecordedTests(config.rootpath, runs, stall_s, lines), "lab_recorded_tests")
 
 
 class _RecordedTests:
@@ -60,9 +61,11 @@ class _RecordedTests:
         folder: folder of the tests.
         runs: folder of the records.
         stall_s: seconds without progress after which a test is ended; 0: never.
+        lines: for the end of the session.
     """
 
-    def __init__(self, folder: Path, runs: Path, stall_s: float) -> None:
+    def __init__(self, folder: Path, runs: Path, stall_s: float, lines: list[str]) -> None:
+        self._lines = lines
         package = install_package()
         self._socket = socket_path(package)
         self._before = dict(os.environ)
@@ -170,9 +173,12 @@ class _RecordedTests:
         longrepr: Any = report.longrepr
         if not self._send("failed"):
             return
-        verdicts = []
-        with suppress(OSError, ValueError):
+        try:
             verdicts = json.loads(self._channel.recv(LONGEST_MESSAGE))
+        except (OSError, ValueError):  # the supervisor has ended
+            self._lines.append("recording of tests failed: later tests have no verdicts, and none that hangs is ended")
+            self._channel.close()
+            return
         for title, verdict, record in verdicts:
             if hasattr(longrepr, "addsection"):  # JUnit files contain it too
                 longrepr.addsection(title, verdict)

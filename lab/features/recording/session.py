@@ -52,6 +52,7 @@ _WAITS_FOR_TASK = re.compile(
     r'  File "[^\n]*/(?:multiprocessing/pool|concurrent/futures/process|common_distributed)\.py",'
 )
 """The innermost lines of a stack."""
+_TIME = re.compile(rb'"t":(\d+)')
 _SHARED = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "torch_shm_manager", "lab.features.pytest")
 """Words in the command lines of children of pytest that later tests use too."""
 
@@ -227,7 +228,10 @@ class SessionSupervisor(Supervisor):
         verdicts = [(f"lab: {test.note}", "", "")] if test.note else []
         for world, result in (bad or by_verdict[-1:])[:_MOST_SHOWN]:
             self._kept.add(world)
-            text = clip_end(sanitize_text(verdict_text(result, Style(colour=False))), _LONGEST_VERDICT)
+            text = verdict_text(result, Style(colour=False))
+            if result.culprit is not None and result.culprit.rank is not None:
+                text += world.describe_last_call(result.culprit.rank)
+            text = clip_end(sanitize_text(text), _LONGEST_VERDICT)
             verdicts.append((f"lab: world of {format_count(world.world_size, 'rank')}", text, str(world.writer.path)))
         return verdicts
 
@@ -236,6 +240,9 @@ class SessionSupervisor(Supervisor):
         running = self._running(world)
         if world.world_size == 1 and any(one.pid == self._settings.pid for one in world.members.values()):
             return None  # the test itself shows how it failed
+        if world.was_stopped:
+            test.note = "its ranks were ended in an earlier test, which stood still"
+            return None
         if not running:
             return world.conclude()
         ended = [*self._ended_parts(world, test)]
@@ -279,10 +286,9 @@ class SessionSupervisor(Supervisor):
 
     def _stands_still(self, world: World, test: _Test, now: float) -> bool:
         """Return whether the ranks of a world keep the test from going on."""
-        is_active = world in test.active
-        if world.waits:
-            return is_active or not self._is_computing(test, now)
-        return is_active and now - test.progressed >= self._options.stall_s and not self._is_computing(test, now)
+        if world not in test.active or world.was_stopped:
+            return False
+        return world.waits or (now - test.progressed >= self._options.stall_s and not self._is_computing(test, now))
 
     def _is_computing(self, test: _Test, now: float) -> bool:
         """Return whether pytest itself has computed since something happened last."""
@@ -358,6 +364,12 @@ def _read(path: str) -> str:
 def _is_idle(process: JoinedProcess) -> bool:
     """Return whether the main thread of a process waits for its next task."""
     return bool(_WAITS_FOR_TASK.match(process.stack.rpartition("Current thread")[2].partition("\n")[2]))
+
+
+def _is_after(trace: Trace, began: float) -> bool:
+    """Return whether the last line of a trace is later than a monotonic time; those before a test may come late."""
+    time_ns = _TIME.search(trace.data, max(trace.data.rfind(b"\n", 0, -1), 0))
+    return time_ns is None or int(time_ns.group(1)) >= began * 1e9
 
 
 def _cpu_s(pids: Sequence[int]) -> float:

@@ -187,6 +187,11 @@ class World:
         judged = judge_evidence(evidence)
         return self._judged(evidence, judged if self.is_threaded else self._without_strangers(judged))
 
+    def describe_last_call(self, rank: int) -> str:
+        """Return a line with the last call of a rank; empty if it has none."""
+        calls = self._evidence(()).calls(rank) if rank in self.members else ()
+        return f"\n  the last call of rank {rank} was {calls[-1].op} at {calls[-1].source}" if calls else ""
+
     def stop(self, processes: Iterable[JoinedProcess]) -> None:
         """End the ranks: first as launchers do, then by force; call it again until they have ended."""
         now, number = time.monotonic(), 0
