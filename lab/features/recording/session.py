@@ -47,6 +47,8 @@ _STEPS_OF_POOL = (*_STEPS[:2], (1.0, "pytest", INTERRUPT), (1.6, "started", sign
 _SHUT_DOWN_S, _AGAIN_S = 0.6, 1.2
 """Time after the interrupt until the connections of pytest are closed, because it does not return to Python, and until
 all of this begins again, because the test waits at its end, too."""
+_TEARDOWN_S = 3.0
+"""Time for the end of such a test before all of this begins again."""
 _WAITS_FOR_TASK = re.compile(
     r'\A(?:  File "[^\n]*/(?:multiprocessing/\w+|threading|selectors|queue)\.py", [^\n]*\n)+'
     r'  File "[^\n]*/(?:multiprocessing/pool|concurrent/futures/process|common_distributed)\.py",'
@@ -225,6 +227,8 @@ class SessionSupervisor(Supervisor):
                 test.shown[world] = result
         by_verdict = sorted(test.shown.items(), key=lambda one: one[1].passed)
         bad = [one for one in by_verdict if not one[1].passed]
+        if test.stalled is not None:  # its end may take a while, too
+            test.steps, test.stalled = 2, time.monotonic() + _TEARDOWN_S
         verdicts = [(f"lab: {test.note}", "", "")] if test.note else []
         for world, result in (bad or by_verdict[-1:])[:_MOST_SHOWN]:
             self._kept.add(world)
