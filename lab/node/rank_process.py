@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import signal
 import socket
 import struct
@@ -252,14 +253,23 @@ class Worker(RankProcess):
 
 
 class JoinedProcess(RankProcess):
-    """A process that a worker started and that joined a process group."""
+    """A process that a worker started and that joined a process group, or a thread of it that is a rank."""
 
-    def __init__(self, number: int, pid: int, attempt: str, trace: int, stack: int, pidfd: int) -> None:
+    def __init__(self, number: int, pid: int, attempt: str, trace: int, stack: int, pidfd: int, thread: int) -> None:
         super().__init__(number, pid, attempt, trace, stack)
         self.pidfd = pidfd
+        self.thread = thread
         self.ended = 0.0
         """Unix time of its end."""
         self.leaving: Leaving | None = None
+
+    @property
+    def stack(self) -> str:
+        """See `RankProcess`; of a thread, its own."""
+        if not self.thread or super().stack.startswith("Fatal"):
+            return super().stack
+        parts = re.split(r"^(?=(?:Current t|T)hread 0x)", super().stack, flags=re.MULTILINE)
+        return next((one for one in reversed(parts) if f"hread 0x{self.thread:016x} " in one[:50]), "")
 
     def end(self) -> None:
         """Note that it has ended, now unless the time is known."""
@@ -267,6 +277,8 @@ class JoinedProcess(RankProcess):
 
     def find_status(self) -> int | None:
         """Return its wait status; None if unknown."""
+        if self.leaving and self.leaving.stays:
+            return None
         with suppress(OSError):  # it is no child of the agent
             # Not reaped: if it is a worker, its parent waits for it.
             end = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)

@@ -32,6 +32,8 @@ _ENDED_BY_OTHERS = ("SIGTERM", "SIGKILL", "SIGINT", "SIGHUP")
 _GROUP = b'{"k":"group"'
 _THREADED = "threaded"
 """PyTorch's backend whose ranks are threads of one process."""
+_FOREIGN = r"site-packages|lib/python\d|labnode/"
+"""Parts of paths below the user's folder that are not the user's code."""
 _STACK_WAIT_S = 0.3
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 """The unit in which the kernel reports when a process started."""
@@ -64,7 +66,9 @@ class World:
         self.progressed = time.monotonic()
         """When a call of a rank last began or ended, or a rank joined or ended."""
         self._folder = folder
-        self._own_file = re.compile(rf'(?<=File "){re.escape(str(folder))}/(?![^"\n]*/(?:site-packages|lib/python\d))')
+        self._own_file = re.compile(
+            rf'(?<=File "){re.escape(str(folder))}/(?![^"\n]*/(?:site-packages|lib/python\d|labnode/))'
+        )
         self._facts = RunFacts(ranks=[])
         self._exits: dict[int, Exited] = {}
         """By rank; written at the end, because only then it is known who ended whom."""

@@ -6,13 +6,16 @@ Forks of a worker inherit this. Other interpreters load it when they import torc
 from __future__ import annotations
 
 import atexit
+import copy
 import fcntl
 import json
 import os
 import signal
 import sys
+import threading
 import time
 from contextlib import suppress
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -33,7 +36,7 @@ _FAR = 100
 
 
 class _Process:
-    """State of this process."""
+    """State of this process, or of a thread that is a rank of its own."""
 
     started = False
     """Whether a script started it; false for workers."""
@@ -44,50 +47,102 @@ class _Process:
     rank = -1
     """The rank that it claims."""
     left = False
+    world_size = 0
+    raised = False
+    stack = -1
+    thread = 0
+    """Python's identifier of this thread; 0: this is the process."""
+    moves = False
+    """Whether it can be a rank of one world after the other, and its threads can be ranks."""
     of_worker = False
     """Whether it is a fork of a worker; the agent reports crashes of forks, other processes handle their own."""
 
     def forked(self) -> None:
         """Reset the state in a fork."""
-        self.started, self.trace, self.rank, self.left = True, -1, -1, False
+        self.stack = -1
+        vars(_of_thread).clear()
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """Reset the state: this is no rank yet."""
+        self.started, self.trace, self.rank, self.left, self.raised = True, -1, -1, False, False
+
+    def make_thread(self) -> _Process:
+        """Return the state of the calling thread, which is a rank of its own."""
+        with _lock:
+            if self.trace < 0:
+                self.record()
+            self.stack = _writes_stacks() if self.stack < 0 else self.stack
+        thread = copy.copy(self)
+        thread.thread = threading.get_ident()
+        thread.begin_again()
+        return thread
+
+    def __del__(self) -> None:
+        """Report the end of a thread."""
+        if self.thread and self.thread == threading.get_ident():  # in a fork, another object has its place
+            self.leave(int(self.raised), stays=True)
 
     def record(self) -> None:
         """Begin to record, before the agent knows of this process."""
         fd = trace_file.make_trace_file()
         self.trace = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FAR)
         os.close(fd)
-        recorder.start_recording(self.rank, self.trace, self.folder, self.values)
+        if self.thread:
+            recorder.record_thread(self.trace)
+        else:
+            recorder.start_recording(self.rank, self.trace, self.folder, self.values)
 
     def join(self, rank: int, world_size: int, meeting: str) -> None:
         """Report this process to the agent; only the first call has an effect."""
         if self.trace < 0 or self.rank >= 0 or rank < 0:
             return
-        self.rank = rank
-        stack = _writes_stacks()
+        self.rank, self.world_size = rank, world_size
+        self.stack = _writes_stacks() if self.stack < 0 else self.stack
         try:
-            joining = Joining(rank, time.time(), world_size=world_size, meeting=meeting[:300])
-            note.send_statement(self.socket, joining, [self.trace, stack])
+            joining = Joining(rank, time.time(), world_size=world_size, meeting=meeting[:300], thread=self.thread)
+            note.send_statement(self.socket, joining, [self.trace, self.stack])
         except OSError:  # the run is over
             recorder.stop_recording()
         else:
             _report_end()
-        os.close(stack)
 
     def report(self, error: BaseException) -> None:
         """Report an error to the agent."""
+        self.raised = True
         with suppress(OSError, ValueError):
             note.send_statement(self.socket, note.describe_error(self.rank, note.without_frames(error, _OWN_CODE)))
 
-    def leave(self, code: int | None) -> None:
-        """Report that the process is about to end by itself; only the first call has an effect."""
+    def leave(self, code: int | None, *, stays: bool = False) -> None:
+        """Report that the process, or only its rank if it `stays`, ends by itself; only the first call has an effect."""
         if self.rank < 0 or self.left:
             return
         self.left = True
+        if stays:
+            self.stop()
         with suppress(OSError, ValueError):
-            note.send_statement(self.socket, Leaving(self.rank, time.time(), code=code))
-        recorder.stop_recording()
+            note.send_statement(self.socket, Leaving(self.rank, time.time(), code=code, stays=stays))
+        self.stop()
+
+    def leave_world(self) -> None:
+        """End the recording of a world whose group this process has destroyed."""
+        self.stop()
+        if self.world_size == 1 or self.thread:  # nothing that happens later belongs to it
+            self.leave(0, stays=True)
+
+    def stop(self) -> None:
+        """End the recording."""
+        if self.thread:
+            recorder.stop_thread()
+        else:
+            recorder.stop_recording()
+        if self.moves and self.trace >= 0:
+            os.close(self.trace)
+        self.trace = -1 if self.moves else self.trace
 
 
+_lock = threading.Lock()
+_of_thread = threading.local()
 _process = _Process()
 os.register_at_fork(after_in_child=_process.forked)
 
@@ -98,11 +153,14 @@ def make_environment(folder: str, values: int | None, before: str) -> dict[str, 
     return {"PYTHONPATH": path, SETTINGS_VARIABLE: json.dumps({"folder": folder, "values": values})}
 
 
-def prepare_process(folder: str, values: int | None, note_socket: str, *, started: bool = False) -> None:
+def prepare_process(
+    folder: str, values: int | None, note_socket: str, *, started: bool = False, moves: bool = False
+) -> None:
     """Record this process, if a script `started` it, and its forks once they join a process group.
 
-    In a worker this comes after its own recorder.
+    In a worker this comes after its own recorder. If it `moves`, it may join one world after the other.
     """
+    _process.moves = moves
     _process.started, _process.folder, _process.values, _process.socket = started, folder, values, note_socket
     _process.of_worker = not started
     when_imported("torch.distributed.distributed_c10d", _watch)
@@ -114,7 +172,7 @@ def prepare_started(settings: str, name: str, path: Any, target: Any) -> Any:
     """Prepare an interpreter that a script started and that imports torch.distributed; return that module's spec."""
     known, note_socket = json.loads(settings), os.environ[SOCKET_VARIABLE]
     groups.choose_backend(int(os.environ.get("RANK", "0")), str(known["folder"]), note_socket)
-    prepare_process(str(known["folder"]), known["values"], note_socket, started=True)
+    prepare_process(str(known["folder"]), known["values"], note_socket, started=True, moves=known.get("moves", False))
     return finder.find_spec(name, path, target)
 
 
@@ -122,15 +180,21 @@ def _watch(module: ModuleType) -> None:
     def beginning(init: Any) -> Any:
         @wraps_function(init)
         def wrapper(*arguments: Any, **named: Any) -> Any:
-            if not _process.started or _process.trace >= 0:
+            process = _find_process(module)
+            if not process.started or process.trace >= 0:
                 return init(*arguments, **named)
-            _process.record()
+            if process.rank >= 0:  # it destroyed the group of another world
+                process.leave(int(process.raised), stays=True)
+                process.begin_again()
+            process.record()
+            if process.moves:
+                _watch_destroy(module)
             try:
                 return module.init_process_group(*arguments, **named)  # recorded from now on
             except BaseException:  # perhaps before it reached the rendezvous
                 rank, world_size = named.get("rank"), named.get("world_size")
                 if isinstance(rank, int):
-                    _process.join(rank, world_size if isinstance(world_size, int) else -1, "")
+                    process.join(rank, world_size if isinstance(world_size, int) else -1, "")
                 raise
 
         return wrapper
@@ -139,16 +203,46 @@ def _watch(module: ModuleType) -> None:
     replace_function(module, "_new_process_group_helper", call_before(_meet))
 
 
+def _find_process(module: ModuleType) -> _Process:
+    """Return the state of this process, or of this thread if PyTorch has a world for each thread."""
+    in_thread = threading.get_ident() != threading.main_thread().ident
+    if in_thread and _process.moves and type(module._world).__name__ == "ThreadLocalWorld":
+        vars(_of_thread).setdefault("process", None)
+        _of_thread.process = _of_thread.process or _process.make_thread()
+    process: _Process = getattr(_of_thread, "process", _process)
+    return process
+
+
+@cache
+def _watch_destroy(module: ModuleType) -> None:
+    """Notice when this process leaves a world; this wrapper is outside of the recorder's."""
+
+    def leaving(destroy: Any) -> Any:
+        @wraps_function(destroy)
+        def wrapper(*arguments: Any, **named: Any) -> Any:
+            try:
+                return destroy(*arguments, **named)
+            finally:
+                process = getattr(_of_thread, "process", _process)
+                if process.trace >= 0 and process.rank >= 0 and not module.is_initialized():
+                    process.leave_world()
+
+        return wrapper
+
+    replace_function(module, "destroy_process_group", leaving)
+
+
 def _meet(*arguments: Any, **named: Any) -> None:
     """Report that this process makes a group with the ranks that it met."""
-    if _process.trace >= 0 and _process.rank < 0:
+    process = getattr(_of_thread, "process", _process)
+    if process.trace >= 0 and process.rank < 0:
         values = {**dict(zip(("group_size", "group_rank", "", "", "store"), arguments)), **named}
-        _process.join(int(values["group_rank"]), int(values["group_size"]), _describe_store(values.get("store")))
+        process.join(int(values["group_rank"]), int(values["group_size"]), _describe_store(values.get("store")))
 
 
 def _join_at_store(hostname: str, port: int, rank: int, world_size: int, *rest: Any, **options: Any) -> None:
     """Report that this process looks for a store, even if no other rank comes."""
-    _process.join(int(rank), int(world_size), str(port))
+    getattr(_of_thread, "process", _process).join(int(rank), int(world_size), str(port))
 
 
 def _describe_store(store: Any) -> str:
@@ -167,12 +261,14 @@ def _writes_stacks() -> int:
     if _process.of_worker or not faulthandler.is_enabled():
         faulthandler.enable(file=kept, all_threads=True)
     faulthandler.register(STACK_SIGNAL, file=kept, all_threads=True)
-    return stack
+    os.close(stack)
+    return kept
 
 
+@cache
 def _report_end() -> None:
     """Report to the agent how this process ends, in each possible way."""
-    leave, hook = os._exit, sys.excepthook
+    leave, hook, thread_hook = os._exit, sys.excepthook, threading.excepthook
 
     @wraps_function(leave)
     def _exit(status: int) -> Any:
@@ -187,8 +283,23 @@ def _report_end() -> None:
             trace = error.__traceback__
         hook(kind, error, trace)
 
+    def report_of_thread(error: Any, *_: Any) -> None:
+        process = getattr(_of_thread, "process", None)
+        if process is not None and not process.raised and isinstance(error, BaseException):
+            process.report(error)
+
+    def on_thread(module: ModuleType) -> None:
+        """Report errors that PyTorch's tests catch."""
+        group = module.ProcessLocalGroup
+        group.exception_handle = staticmethod(call_before(report_of_thread)(group.exception_handle))
+
+    def thread_excepthook(failure: Any) -> None:
+        report_of_thread(failure.exc_value)
+        thread_hook(failure)
+
     atexit.register(_process.leave, None)
-    os._exit, sys.excepthook = _exit, excepthook
+    os._exit, sys.excepthook, threading.excepthook = _exit, excepthook, thread_excepthook
+    when_imported("torch.testing._internal.distributed.multi_threaded_pg", on_thread)
     when_imported("multiprocessing.util", lambda module: replace_function(module, "_exit_function", _leaving))
 
 
