@@ -5,6 +5,7 @@ from __future__ import annotations
 import compileall
 import json
 import os
+import signal
 import socket
 import tempfile
 import time
@@ -18,6 +19,10 @@ from lab.node.rank.joining import SETTINGS_VARIABLE, make_environment
 from lab.node.recorder.build import cache_folder
 from lab.node.statement import SOCKET_VARIABLE
 
+LONGEST_MESSAGE = 1 << 16
+"""Bytes of a message between pytest and the process that records its tests."""
+INTERRUPT = signal.SIGRTMAX - 3
+"""Makes the main thread of pytest end its test."""
 _STARTUP = Path("labnode", "node", "startup")
 _LONGEST_PATH_BYTES = 100
 """Limit for the path of a socket; Linux allows 107."""

@@ -43,7 +43,7 @@ class _Process:
     folder = ""
     values: int | None = None
     socket = ""
-    trace = -1
+    trace = stack = -1
     rank = -1
     """The rank that it claims."""
     left = False
@@ -114,7 +114,7 @@ class _Process:
             note.send_statement(self.socket, note.describe_error(self.rank, note.without_frames(error, _OWN_CODE)))
 
     def leave(self, code: int | None, *, stays: bool = False) -> None:
-        """Report that the process, or only its rank if it `stays`, ends by itself; only the first call has an effect."""
+        """Report that the process, or only its rank if it `stays`, ends by itself; only the first call has effect."""
         if self.rank < 0 or self.left:
             return
         self.left = True
