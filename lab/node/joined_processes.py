@@ -53,7 +53,7 @@ class JoinedProcesses:
         """Handle the statement of such a process, or of one that joins; return False if it is from another process."""
         statement = datagram.statement
         process = self._known.get((datagram.pid, statement.rank))
-        if process is None and not isinstance(statement, messages.Joining):  # notes come with another rank
+        if process is None and not getattr(statement, "thread", 0):  # notes come with another rank
             process = next((one for (pid, _), one in self._known.items() if pid == datagram.pid), None)
         if isinstance(statement, messages.Joining):
             if process is None:

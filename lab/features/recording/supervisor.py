@@ -212,7 +212,7 @@ class Supervisor:
                 stalled = world.examine(self._running(world), self._options.stall_s)
                 if stalled is not None:
                     self._report(stalled)
-                    if self._options.stops and not world.computing:
+                    if self._options.stops and not world.is_patient:
                         world.stop(self._running(world).values())
 
     def _running(self, world: World) -> dict[int, JoinedProcess]:

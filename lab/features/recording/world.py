@@ -80,8 +80,10 @@ class World:
         """The facts of a standstill that has not ended."""
         self._killed_at = 0.0
         self._examined = 0.0
-        self.computing: list[int] = []
-        """Ranks that computed when the world was examined, while others waited."""
+        self.is_patient = False
+        """Whether a rank computed when the world was examined, which may take longer."""
+        self._computing: list[int] = []
+        """Such ranks."""
         self._cpu: tuple[float, dict[int, float]] | None = None
         """When the CPU time of the ranks was read since the last progress, and what it was."""
         self.add(first)
@@ -137,7 +139,7 @@ class World:
         return len(self.members) == self.world_size and not self.is_running
 
     def _note_progress(self) -> None:
-        self.progressed, self._stall, self._cpu, self.computing = time.monotonic(), [], None, []
+        self.progressed, self._stall, self._cpu, self.is_patient = time.monotonic(), [], None, False
 
     def _fact(self, event: Event) -> None:
         self._facts.add(event)
@@ -153,7 +155,7 @@ class World:
             processes: returns the running ones, by rank.
         """
         now = time.monotonic()
-        if not self.is_running or (self._stall and not self.computing):
+        if not self.is_running or (self._stall and not self.is_patient):
             return False
         silent_s = now - max(self.progressed, 0.0 if self._stall else self._examined)
         if self._cpu is None and silent_s >= limit_s / 2:
@@ -194,7 +196,8 @@ class World:
             self._stall = []
             return None
         absent = Standing.of(evidence).absent if self._groups() else []
-        self.computing = [rank for rank in absent if loads.get(rank, 0.0) >= _COMPUTES_FROM] if patient else []
+        self._computing = [rank for rank in absent if loads.get(rank, 0.0) >= _COMPUTES_FROM]
+        self.is_patient = patient and bool(self._computing)
         return self._judged(evidence, self._judge_stall(evidence))
 
     @property
@@ -229,11 +232,9 @@ class World:
             return self._judge_absence("hung", f"{after}: ")
         from lab.diagnosis.hang import judge_hang
 
-        if not self.computing:
-            return self._without_strangers(judge_hang(evidence, after))
-        busy = name_ranks(self.computing)
-        judgement = judge_hang(evidence, f"{after} while {busy} computed")
-        return replace(self._without_strangers(judgement), verdict="timeout", culprit=None)
+        after += f" while {name_ranks(self._computing)} computed" if self._computing else ""
+        judgement = self._without_strangers(judge_hang(evidence, after))
+        return replace(judgement, verdict="timeout", culprit=None) if self.is_patient else judgement
 
     def _judge_absence(self, verdict: Verdict, before: str) -> Judgement:
         """Return that ranks never came to init_process_group; a single one is the culprit."""
@@ -271,15 +272,13 @@ class World:
         failed = [exited.raised or exited.time for exited in own]
         first = min(failed, default=0.0)
         killed = [exited for exited in self._exits.values() if exited.signal and exited not in own]
-        if own and not any(exited.code == 0 for exited in self._exits.values()) and _lost_peers_only(own):
-            first = min(
-                [exited.time for exited in killed], default=0.0
-            )  # they lost that one, which ended before it was
+        lost_it = bool(own) and all(exited.code != 0 for exited in self._exits.values()) and _lost_peers_only(own)
+        cause = min(killed, key=lambda one: one.time, default=None) if lost_it else None
         exits = list[Event]()
         for exited in sorted(self._exits.values(), key=lambda one: one.time):
             by_others = exited.signal in _ENDED_BY_OTHERS and not exited.raised and exited.time >= first
             kill = exited.signal == "SIGKILL" and not failed  # nobody ends a rank that way without a reason
-            exits.append(exited._replace(stopped=exited.stopped or (by_others and not kill)))
+            exits.append(exited._replace(stopped=exited.stopped or (by_others and not kill and exited is not cause)))
         ended = max((exited.time for exited in self._exits.values()), default=time.time())
         return [*self._stall, *exits, Over(time.time(), duration_s=max(0.0, ended - self.began))]
 
