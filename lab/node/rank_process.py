@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import signal
 import socket
 import struct
@@ -262,14 +261,6 @@ class JoinedProcess(RankProcess):
         self.ended = 0.0
         """Unix time of its end."""
         self.leaving: Leaving | None = None
-
-    @property
-    def stack(self) -> str:
-        """See `RankProcess`; of a thread, its own."""
-        if not self.thread or super().stack.startswith("Fatal"):
-            return super().stack
-        parts = re.split(r"^(?=(?:Current t|T)hread 0x)", super().stack, flags=re.MULTILINE)
-        return next((one for one in reversed(parts) if f"hread 0x{self.thread:016x} " in one[:50]), "")
 
     def end(self) -> None:
         """Note that it has ended, now unless the time is known."""

@@ -186,7 +186,7 @@ class World:
         used = {rank: _cpu_time(one) - before.get(rank, 0.0) for rank, one in processes.items()}
         loads = {rank: seconds / (self._examined - since) for rank, seconds in used.items()}
         patient, limit_s = not (idle or self._stall), limit_s * (_PATIENCE if self._stall else 1)
-        stacks = {rank: self._own_file.sub(_SHIPPED, one.stack) for rank, one in processes.items()}
+        stacks = {rank: self._own_file.sub(_SHIPPED, _stack_of(one)) for rank, one in processes.items()}
         self._stall = [*others, *(Stack(rank, now, text=text or "(no Python stack)") for rank, text in stacks.items())]
         self._stall.append(TimedOut(now, limit_s))
         evidence = self._evidence([*self._exits.values(), *self._stall])
@@ -362,6 +362,13 @@ def _is_inside(evidence: Evidence) -> bool:
     """Return whether all ranks still have their group, and run Python code."""
     phases = (phase.name for rank in evidence.trace.ranks.values() for phase in rank.phases)
     return "destroy_process_group" not in phases and all("File" in rank.stack for rank in evidence.ranks.values())
+
+
+def _stack_of(process: JoinedProcess) -> str:
+    """Return the stacks of a process, or only that of a thread that is a rank."""
+    parts = re.split(r"^(?=(?:Current t|T)hread 0x)", process.stack, flags=re.MULTILINE)
+    own = (one for one in reversed(parts) if f"hread 0x{process.thread:016x} " in one[:50])
+    return next(own, "") if process.thread else process.stack
 
 
 def _cpu_time(process: JoinedProcess) -> float:

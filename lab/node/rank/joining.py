@@ -6,7 +6,6 @@ Forks of a worker inherit this. Other interpreters load it when they import torc
 from __future__ import annotations
 
 import atexit
-import copy
 import fcntl
 import json
 import os
@@ -15,7 +14,6 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -47,65 +45,37 @@ class _Process:
     rank = -1
     """The rank that it claims."""
     left = False
-    world_size = 0
-    raised = False
-    stack = -1
-    thread = 0
-    """Python's identifier of this thread; 0: this is the process."""
-    moves = False
-    """Whether it can be a rank of one world after the other, and its threads can be ranks."""
+    world_size = thread = 0
+    """Size of its world; Python's identifier of the thread, 0 for the process."""
+    raised = moves = False
+    """Whether an error of it was reported; whether it can be a rank of several worlds, and its threads can be ranks."""
     of_worker = False
     """Whether it is a fork of a worker; the agent reports crashes of forks, other processes handle their own."""
 
     def forked(self) -> None:
         """Reset the state in a fork."""
-        self.stack = -1
+        self.started, self.trace, self.stack, self.rank, self.left, self.raised = True, -1, -1, -1, False, False
         vars(_of_thread).clear()
-        self.begin_again()
-
-    def begin_again(self) -> None:
-        """Reset the state: this is no rank yet."""
-        self.started, self.trace, self.rank, self.left, self.raised = True, -1, -1, False, False
-
-    def make_thread(self) -> _Process:
-        """Return the state of the calling thread, which is a rank of its own."""
-        with _lock:
-            if self.trace < 0:
-                self.record()
-            self.stack = _writes_stacks() if self.stack < 0 else self.stack
-        thread = copy.copy(self)
-        thread.thread = threading.get_ident()
-        thread.begin_again()
-        return thread
-
-    def __del__(self) -> None:
-        """Report the end of a thread."""
-        if self.thread and self.thread == threading.get_ident():  # in a fork, another object has its place
-            self.leave(int(self.raised), stays=True)
 
     def record(self) -> None:
         """Begin to record, before the agent knows of this process."""
-        fd = trace_file.make_trace_file()
-        self.trace = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FAR)
-        os.close(fd)
-        if self.thread:
-            recorder.record_thread(self.trace)
-        else:
-            recorder.start_recording(self.rank, self.trace, self.folder, self.values)
+        self.trace = make_trace()
+        recorder.start_recording(self.rank, self.trace, self.folder, self.values)
 
     def join(self, rank: int, world_size: int, meeting: str) -> None:
         """Report this process to the agent; only the first call has an effect."""
         if self.trace < 0 or self.rank >= 0 or rank < 0:
             return
-        self.rank, self.world_size = rank, world_size
-        self.stack = _writes_stacks() if self.stack < 0 else self.stack
+        self.rank, self.world_size, first = rank, world_size, self.stack < 0
+        self.stack = _writes_stacks() if first else self.stack
         try:
             joining = Joining(rank, time.time(), world_size=world_size, meeting=meeting[:300], thread=self.thread)
             note.send_statement(self.socket, joining, [self.trace, self.stack])
         except OSError:  # the run is over
             recorder.stop_recording()
         else:
-            _report_end()
+            if first:
+                _report_end()
 
     def report(self, error: BaseException) -> None:
         """Report an error to the agent."""
@@ -118,33 +88,24 @@ class _Process:
         if self.rank < 0 or self.left:
             return
         self.left = True
-        if stays:
-            self.stop()
         with suppress(OSError, ValueError):
             note.send_statement(self.socket, Leaving(self.rank, time.time(), code=code, stays=stays))
-        self.stop()
-
-    def leave_world(self) -> None:
-        """End the recording of a world whose group this process has destroyed."""
-        self.stop()
-        if self.world_size == 1 or self.thread:  # nothing that happens later belongs to it
-            self.leave(0, stays=True)
-
-    def stop(self) -> None:
-        """End the recording."""
-        if self.thread:
-            recorder.stop_thread()
-        else:
+        if not stays:
             recorder.stop_recording()
-        if self.moves and self.trace >= 0:
-            os.close(self.trace)
-        self.trace = -1 if self.moves else self.trace
 
 
-_lock = threading.Lock()
-_of_thread = threading.local()
 _process = _Process()
+_of_thread = threading.local()
+_lock = threading.RLock()
 os.register_at_fork(after_in_child=_process.forked)
+
+
+def make_trace() -> int:
+    """Return the descriptor of a new trace."""
+    fd = trace_file.make_trace_file()
+    far = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FAR)
+    os.close(fd)
+    return far
 
 
 def make_environment(folder: str, values: int | None, before: str) -> dict[str, str]:
@@ -153,16 +114,21 @@ def make_environment(folder: str, values: int | None, before: str) -> dict[str, 
     return {"PYTHONPATH": path, SETTINGS_VARIABLE: json.dumps({"folder": folder, "values": values})}
 
 
+def current_process() -> _Process:
+    """Return the state of this process, or of this thread if it is a rank of its own."""
+    process: _Process = getattr(_of_thread, "process", _process)
+    return process
+
+
 def prepare_process(
     folder: str, values: int | None, note_socket: str, *, started: bool = False, moves: bool = False
 ) -> None:
     """Record this process, if a script `started` it, and its forks once they join a process group.
 
-    In a worker this comes after its own recorder. If it `moves`, it may join one world after the other.
+    In a worker this comes after its own recorder.
     """
-    _process.moves = moves
     _process.started, _process.folder, _process.values, _process.socket = started, folder, values, note_socket
-    _process.of_worker = not started
+    _process.of_worker, _process.moves = not started, moves
     when_imported("torch.distributed.distributed_c10d", _watch)
     watch_stores = call_before(_join_at_store)
     when_imported("torch.distributed.rendezvous", lambda one: replace_function(one, "_create_c10d_store", watch_stores))
@@ -180,15 +146,13 @@ def _watch(module: ModuleType) -> None:
     def beginning(init: Any) -> Any:
         @wraps_function(init)
         def wrapper(*arguments: Any, **named: Any) -> Any:
-            process = _find_process(module)
-            if not process.started or process.trace >= 0:
+            process = current_process()
+            with _lock:
+                begins = process.started and process.trace < 0
+                if begins:
+                    process.record()
+            if not begins:
                 return init(*arguments, **named)
-            if process.rank >= 0:  # it destroyed the group of another world
-                process.leave(int(process.raised), stays=True)
-                process.begin_again()
-            process.record()
-            if process.moves:
-                _watch_destroy(module)
             try:
                 return module.init_process_group(*arguments, **named)  # recorded from now on
             except BaseException:  # perhaps before it reached the rendezvous
@@ -203,38 +167,9 @@ def _watch(module: ModuleType) -> None:
     replace_function(module, "_new_process_group_helper", call_before(_meet))
 
 
-def _find_process(module: ModuleType) -> _Process:
-    """Return the state of this process, or of this thread if PyTorch has a world for each thread."""
-    in_thread = threading.get_ident() != threading.main_thread().ident
-    if in_thread and _process.moves and type(module._world).__name__ == "ThreadLocalWorld":
-        vars(_of_thread).setdefault("process", None)
-        _of_thread.process = _of_thread.process or _process.make_thread()
-    process: _Process = getattr(_of_thread, "process", _process)
-    return process
-
-
-@cache
-def _watch_destroy(module: ModuleType) -> None:
-    """Notice when this process leaves a world; this wrapper is outside of the recorder's."""
-
-    def leaving(destroy: Any) -> Any:
-        @wraps_function(destroy)
-        def wrapper(*arguments: Any, **named: Any) -> Any:
-            try:
-                return destroy(*arguments, **named)
-            finally:
-                process = getattr(_of_thread, "process", _process)
-                if process.trace >= 0 and process.rank >= 0 and not module.is_initialized():
-                    process.leave_world()
-
-        return wrapper
-
-    replace_function(module, "destroy_process_group", leaving)
-
-
 def _meet(*arguments: Any, **named: Any) -> None:
     """Report that this process makes a group with the ranks that it met."""
-    process = getattr(_of_thread, "process", _process)
+    process = current_process()
     if process.trace >= 0 and process.rank < 0:
         values = {**dict(zip(("group_size", "group_rank", "", "", "store"), arguments)), **named}
         process.join(int(values["group_rank"]), int(values["group_size"]), _describe_store(values.get("store")))
@@ -242,7 +177,7 @@ def _meet(*arguments: Any, **named: Any) -> None:
 
 def _join_at_store(hostname: str, port: int, rank: int, world_size: int, *rest: Any, **options: Any) -> None:
     """Report that this process looks for a store, even if no other rank comes."""
-    getattr(_of_thread, "process", _process).join(int(rank), int(world_size), str(port))
+    current_process().join(int(rank), int(world_size), str(port))
 
 
 def _describe_store(store: Any) -> str:
@@ -258,17 +193,16 @@ def _writes_stacks() -> int:
 
     stack = os.memfd_create("stack")
     kept = fcntl.fcntl(stack, fcntl.F_DUPFD_CLOEXEC, _FAR)
+    os.close(stack)
     if _process.of_worker or not faulthandler.is_enabled():
         faulthandler.enable(file=kept, all_threads=True)
     faulthandler.register(STACK_SIGNAL, file=kept, all_threads=True)
-    os.close(stack)
     return kept
 
 
-@cache
 def _report_end() -> None:
     """Report to the agent how this process ends, in each possible way."""
-    leave, hook, thread_hook = os._exit, sys.excepthook, threading.excepthook
+    leave, hook = os._exit, sys.excepthook
 
     @wraps_function(leave)
     def _exit(status: int) -> Any:
@@ -283,23 +217,8 @@ def _report_end() -> None:
             trace = error.__traceback__
         hook(kind, error, trace)
 
-    def report_of_thread(error: Any, *_: Any) -> None:
-        process = getattr(_of_thread, "process", None)
-        if process is not None and not process.raised and isinstance(error, BaseException):
-            process.report(error)
-
-    def on_thread(module: ModuleType) -> None:
-        """Report errors that PyTorch's tests catch."""
-        group = module.ProcessLocalGroup
-        group.exception_handle = staticmethod(call_before(report_of_thread)(group.exception_handle))
-
-    def thread_excepthook(failure: Any) -> None:
-        report_of_thread(failure.exc_value)
-        thread_hook(failure)
-
     atexit.register(_process.leave, None)
-    os._exit, sys.excepthook, threading.excepthook = _exit, excepthook, thread_excepthook
-    when_imported("torch.testing._internal.distributed.multi_threaded_pg", on_thread)
+    os._exit, sys.excepthook = _exit, excepthook
     when_imported("multiprocessing.util", lambda module: replace_function(module, "_exit_function", _leaving))
 
 

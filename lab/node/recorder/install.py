@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Callable
 from functools import cache
 from types import ModuleType
@@ -14,7 +13,7 @@ from ..hooks import FEATURES, hooks
 from ..trace_file import LIMIT_BYTES
 from . import compiled as compiled_recorder
 from . import groups, handles, phases
-from .journal import Journal, journal, source
+from .journal import journal, source
 from .patching import patch_module
 
 DEFAULT_VALUES = 256
@@ -71,22 +70,6 @@ def _patch() -> None:
     patch_module("torch._dynamo.trace_rules", _hide_from_dynamo)
     for begin in hooks("recorder"):
         begin()
-
-
-def record_thread(fd: int) -> None:
-    """Record the calling thread as a rank of its own, in a process that is recorded."""
-    import torch
-
-    own, here = Journal(), threading.get_ident()
-    own.open(fd, rank=-1, recorder="python", torch=str(torch.__version__), values=journal.values)
-    journal.threads[here] = own
-    phases.write_with(phases.write_phase)  # the compiled recorder does not tell threads apart
-
-
-def stop_thread() -> None:
-    """End the recording of the calling thread."""
-    if (own := journal.threads.pop(threading.get_ident(), None)) is not None:
-        own.close()
 
 
 def stop_recording() -> None:

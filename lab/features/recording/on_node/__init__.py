@@ -1,3 +1,3 @@
-"""Node code of recording: errors that processes send to others."""
+"""Node code of recording: ranks that join one world after the other, threads as ranks, and errors sent to others."""
 
-HOOKS = {"recorder": "errors:watch_errors"}
+HOOKS = {"recorder": "worlds:watch_worlds"}
