@@ -9,7 +9,11 @@ import re
 from contextlib import closing, suppress
 from pathlib import Path
 
+from lab.diagnosis.evidence import Evidence, read_evidence
+from lab.errors import LabError
 from lab.features.attach.processes import Rank
+from lab.features.dumps.dump import Dumps
+from lab.features.dumps.record import import_dumps
 from lab.node.messages.agent import Started
 from lab.node.statement import SOCKET_VARIABLE
 from lab.record.layout import EVENTS
@@ -39,12 +43,19 @@ def ranks_of(record: Record) -> dict[int, int]:
     return {event.pid: event.rank for event in record.events() if isinstance(event, Started)}
 
 
-def read_dumps(port: int, timeout_s: float) -> dict[int, bytes]:
-    """Return the flight recorder dump of each rank that a debug server of the job returns."""
-    connection = http.client.HTTPConnection("localhost", port, timeout=timeout_s)
-    with closing(connection), suppress(OSError, http.client.HTTPException, ValueError):
+def read_dumps(port: int | None, timeout_s: float, folder: Path) -> Evidence | None:
+    """Return the calls in flight recorder dumps of a debug server; None if it returns none.
+
+    Args:
+        port: of the server; None: there is none.
+        timeout_s: for its answer.
+        folder: for the dumps and their record.
+    """
+    connection = http.client.HTTPConnection("localhost", port or 0, timeout=timeout_s)
+    with closing(connection), suppress(OSError, http.client.HTTPException, ValueError, LabError):
         connection.request("GET", "/fr_trace_json")
         page, decoder = connection.getresponse().read(_MOST_BYTES).decode(), json.JSONDecoder()
-        found = {int(one[1]): decoder.raw_decode(page, one.end())[0] for one in _OF_RANK.finditer(page)}
-        return {rank: json.dumps(data).encode() for rank, data in found.items()}
-    return {}
+        for one in _OF_RANK.finditer(page):
+            (folder / f"rank_{one[1]}").write_text(json.dumps(decoder.raw_decode(page, one.end())[0]))
+        return read_evidence(import_dumps(Dumps(folder), "job", folder / "runs"))
+    return None

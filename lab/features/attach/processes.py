@@ -22,7 +22,7 @@ _THREADS = re.compile(r"pt_(gloo|nccl|mpi|ucc|xccl)|gloo_")
 
 
 class Unable(LabError):
-    """This machine or this user lacks what the look at a job needs."""
+    """This machine or this user lacks what `lab attach` needs."""
 
     exit_code = 3
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from lab.features.attach import processes, spy
-from lab.features.attach.job import look_at
+from lab.features.attach.job import inspect_world
 from lab.features.attach.processes import Unable, find_worlds
 from lab.polling import poll_until
 from tests.golden import golden
@@ -164,7 +164,7 @@ def test_ranks_of_torchrun_wait_for_one_that_is_elsewhere_and_the_job_goes_on(fo
     assert [rank["at"].partition(":")[0] for rank in by_launcher["ranks"]] == ["train.py"] * 3
     assert [rank["moved"] for rank in by_launcher["ranks"]] == [False] * 3
     assert by_launcher["finding"] is None  # stacks alone do not show calls
-    once = attach(job.pid, "--apart", "0")
+    once = attach(job.pid, "--interval", "0")
     assert [rank["moved"] for rank in once["ranks"]] == [None] * 3
     assert job.end() == ENDED_WELL
 
@@ -177,10 +177,10 @@ def test_ranks_of_mp_spawn_are_numbered_by_their_variables_and_one_that_loops_mo
     pids = job.rank_pids()
 
     (ranks,) = find_worlds(pids[2])
-    world = look_at(ranks, py_spy, 0.5, 10)
+    world = inspect_world(ranks, py_spy, 0.5, 10)
 
     assert world is not None
-    assert (world.launcher, world.world_size) == (job.pid, 3)
+    assert (world.data["launcher"], world.data["world_size"]) == (job.pid, 3)
     by_rank = sorted(world.ranks, key=lambda one: -1 if one.rank is None else one.rank)
     assert [one.rank for one in by_rank] == [0, 1, 2]
     assert [one.moved for one in by_rank] == [False, True, False]
