@@ -86,7 +86,7 @@ def unmount(folder: str) -> list[str]:
 def main(name: str, folder: str) -> None:
     """Remove everything, and print a line for each thing."""
     for one in (*kill_processes(name), *remove_from_engine(name), *unmount(folder)):
-        print(f"dev/test: removed what a test left: {one}")
+        print(f"dev/test: removed {one}")
 
 
 if __name__ == "__main__":
