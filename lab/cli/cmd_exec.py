@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from lab.cli import arguments as shared
 from lab.cluster import Cluster
@@ -28,7 +29,12 @@ def run(arguments: argparse.Namespace) -> int:
     info = cluster.existing()
     node = find_node(info, arguments.node)
     tty = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
-    return require_capability(cluster.engine, Console).execute(info, node, arguments.rest, tty=tty)
+    code = require_capability(cluster.engine, Console).execute(info, node, arguments.rest, tty=tty)
+    if code and (
+        script := next((word for word in arguments.rest if word.endswith(".py") and Path(word).is_file()), "")
+    ):
+        sys.stderr.write(f"hint: nodes lack this folder: `lab run {script}` ships it, `lab cp` copies files\n")
+    return code
 
 
 def find_node(info: ClusterInfo, name: str) -> Node:

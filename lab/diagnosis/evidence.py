@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -97,11 +98,15 @@ class Evidence:
 
     @cached_property
     def end_s(self) -> float:
-        """Seconds, by the trace's clock, at which the run was over: its stacks were taken, or its last rank ended."""
+        """Seconds, by the trace's clock, at which the run was over: its stacks were taken, or its last rank ended.
+
+        If the run is in progress and none of this is known, it is now.
+        """
         origin = self.trace.origin or min((rank.started for rank in self.facts.ranks if rank.started), default=0.0)
-        times = [rank.stack_time or rank.ended for rank in self.facts.ranks]
-        times += [node.time for node in self.facts.lost_nodes]
-        return max([self.trace.last, *(time - origin for time in times if time is not None)], default=0.0)
+        ends = [rank.stack_time or rank.ended for rank in self.facts.ranks]
+        ends += [node.time for node in self.facts.lost_nodes]
+        known = [*filter(None, ends)] or [time.time()] * self.record.in_progress
+        return max([self.trace.last, *(end - origin for end in known)], default=0.0)
 
     def calls(self, rank: int) -> list[Call]:
         """Return the calls of a rank, in order."""
@@ -135,8 +140,7 @@ class Evidence:
         """Return the line of a thread that keeps a rank from ending although its script is over."""
         from lab.diagnosis.stacks import find_threads, is_leaving
 
-        threads = find_threads(rank.stack, self.record.path) if rank.stack and is_leaving(rank.stack) else []
-        return next(iter(threads), None)
+        return next(iter(find_threads(rank.stack, self.record.path)), None) if is_leaving(rank.stack) else None
 
     def raise_location(self, rank: RankFacts) -> CodeLocation | None:
         """Return the line of the script where a rank raised."""

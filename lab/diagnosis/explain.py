@@ -99,9 +99,9 @@ def _problems(evidence: Evidence) -> list[str]:
         missing.append("the record has no readable events.jsonl, so it is unknown how ranks ended")
     if not evidence.trace.recorded:
         return [*missing, "the run has no trace, so the calls of its ranks are unknown"]
-    killed = [rank.rank for rank in evidence.facts.ranks if rank.stopped or rank.signal or rank.node_lost]
-    expected = {evidence.trace.cut_short.get(rank) for rank in killed}
-    return missing + [problem for problem in evidence.trace.problems if problem not in expected]
+    running, cut = record.in_progress, evidence.trace.cut_short
+    known = {cut.get(one.rank) for one in evidence.facts.ranks if running or one.stopped or one.signal or one.node_lost}
+    return missing + [problem for problem in evidence.trace.problems if problem not in known]
 
 
 def _stacks(evidence: Evidence, findings: Sequence[Finding]) -> dict[int, str]:

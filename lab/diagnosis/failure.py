@@ -113,7 +113,9 @@ def _different_call(evidence: Evidence, failed: Sequence[RankFacts], own: Sequen
         return _judge_by(unlike[0], evidence, failed[0])
     makes_worlds = (FindingKind.GROUPS, FindingKind.RENDEZVOUS)
     for one in split_disagreements(evidence)[0]:
-        if one.ranks and (one.kind in makes_worlds or one.step in evidence.unfinished_steps):
+        if one.kind in makes_worlds or one.step in evidence.unfinished_steps:
+            if not one.ranks:  # half of the ranks called something else
+                return _judge_by(one, evidence, failed[0])
             rank = evidence.facts.rank(one.ranks[0])
             end = end_of(evidence, failed[0]) if failed[0] is not rank else None
             reason = wording.deviating_call_reason(one, rank.rank, rank.node, failed[0].rank, end)

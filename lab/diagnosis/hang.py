@@ -13,6 +13,7 @@ from lab.diagnosis.errors import lost_a_peer
 from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
 from lab.diagnosis.finding import Finding, FindingKind, find_majority
 from lab.diagnosis.links import find_external_causes
+from lab.diagnosis.stacks import is_communicating, is_importing
 from lab.grouping import group_pairs
 from lab.trace.steps import Step
 from lab.words import format_duration
@@ -41,6 +42,11 @@ def judge_hang(evidence: Evidence, after: str = "") -> Judgement:
         if at_work and (progress := find_progress(evidence)) is not None:
             reason = f"{after}: {progress.headline}" if after else progress.headline
             return Judgement(verdict="timeout", reason=reason, findings=(progress,))
+    if not outside and (importing := _find_imports(evidence, causes)) is not None:
+        reason = wording.hang_reason(
+            after or f"the run did not end within {facts.time_limit_text}", [importing.headline], []
+        )
+        return Judgement(verdict="timeout", reason=reason, findings=(importing,))
     culprit = blocking.ranks[0] if blocking is not None and going_on is None else None
     error = blocking.what_it_did() if blocking is not None else ""
     # Prefer the trace if it blames another rank than the stacks, if it shows the call of that rank, or if it shows
@@ -95,6 +101,19 @@ def find_progress(evidence: Evidence) -> wording.Progress | None:
     return None
 
 
+def _find_imports(evidence: Evidence, causes: Sequence[Finding]) -> Finding | None:
+    """Return which ranks still imported modules, if they are all that the others waited for."""
+    if not evidence.facts.timed_out or any(rank.failed or rank.left for rank in evidence.facts.ranks):
+        return None
+    importing = tuple(rank for rank, facts in sorted(evidence.ranks.items()) if is_importing(facts.stack))
+    waiting = [rank for rank, facts in evidence.ranks.items() if is_communicating(facts.stack)]
+    blamed = {rank for one in causes for rank in one.ranks}
+    if not importing or not evidence.ranks.keys() <= {*importing, *waiting} or not blamed <= {*importing}:
+        return None
+    did = _Hang(evidence, {}).did(importing)
+    return wording.Activities(kind=FindingKind.OUT_OF_TIME, did=did, importing=importing, others=importing)
+
+
 def _causes(evidence: Evidence) -> list[Finding]:
     """Return the trace's first cause and independent causes; nothing if the first is about no step."""
     stopping, other = split_disagreements(evidence)
@@ -133,6 +152,8 @@ def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Findi
         if not (set(waiting) <= explained or set(missing) <= over_groups):
             findings.append(hang.missed(step, waiting, missing, explained=bool(findings or differing)))
     findings += hang.all_there(named={finding.step for finding in differing})
+    if not differing and (importing := _find_imports(evidence, findings)) is not None:
+        return [importing, *findings]
     return findings or ([] if differing or waits else hang.no_waits())
 
 

@@ -30,6 +30,7 @@ _FORKED = re.compile(r'^  File ".*/multiprocessing/process.py", line \d+ in _boo
 """Where a fork began. Frames further out belong to its parent."""
 _LOADER = "torch/utils/data/_utils/worker.py"
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\):", re.MULTILINE)
+_IMPORTS = "<frozen importlib._bootstrap>"
 _PLUMBING = ("wrapper", "_time_logger", "inner")
 _COMMUNICATES = re.compile(
     r"torch/distributed/|torch/nn/parallel/distributed|torch/autograd/|/labnode/(?:node/)?(?:recorder/|rank/(?:rendezvous|groups))"
@@ -95,6 +96,13 @@ def is_communicating(dump: str) -> bool:
     """
     frame = _FRAME.search(_main_part(dump))
     return frame is not None and bool(_COMMUNICATES.search(frame["file"]))
+
+
+def is_importing(dump: str) -> bool:
+    """Return whether the main thread was inside an import that the script, or what it called, had begun."""
+    frames = _frames(_main_part(dump))
+    own = next((index for index, frame in enumerate(frames) if _is_own(frame)), len(frames))
+    return any(frame["file"] == _IMPORTS for frame in frames[:own])
 
 
 def _innermost(frames: list[dict[str, str]], folder: Path) -> CodeLocation | None:

@@ -28,6 +28,7 @@ from lab.words import (
 _LONGEST_REFUSAL = 120
 _LONGEST_THREAD_ERROR = 120
 _MOST_HITS = 3
+_LONGER_LIMIT = "A longer time limit lets the run end: --timeout, or `timeout:` in the scenario."
 _GROUP_ORDER = "Ranks have to enter the collectives of several groups in the same order."
 _WAY_TO_INSTALL = (
     "; the nodes lack it: add its package to `requirements:` in the scenario, to a `# /// script` block of the script, "
@@ -321,11 +322,15 @@ class Activities(Finding):
     did: tuple[f.Activity, ...]
     longest_s: float | None = None
     """The longest wait in seconds, if the time was up while ranks were at work."""
+    importing: tuple[int, ...] = ()
+    """Ranks that still imported modules, if the others waited for nothing else."""
 
     def render(self) -> Words:
         """Say what each rank did, and what that means."""
         did = join_words(describe_activities(self.did))
         match self.kind:
+            case FindingKind.OUT_OF_TIME if self.importing:
+                return f"{did}, still importing modules", _LONGER_LIMIT
             case FindingKind.OUT_OF_TIME:
                 longest = format_duration(self.longest_s or 0.0)
                 head = f"the ranks were still working at the time limit: no rank had waited longer than {longest}"
@@ -355,7 +360,7 @@ class Progress(Finding):
         """Say how far the ranks got, and at which pace."""
         pace = f"{self.per_s:.3g} {self.what}s/s" if self.per_s >= 1 else f"{1 / self.per_s:.3g} s each"
         far = f"still progressing after {self.after} ({self.what} {self.count:,}, {pace})"
-        return far, "A longer time limit lets the run end: --timeout, or `timeout:` in the scenario."
+        return far, _LONGER_LIMIT
 
 
 # -- what came from outside

@@ -86,7 +86,7 @@ class Reading:
             raise ScenarioError("\n".join(lines[:MAX_SHOWN]), hint)
 
 
-def find_near_match(word: str, choices: Iterable[str], likeness: float = 0.6) -> str | None:
+def find_near_match(word: str, choices: Iterable[str], likeness: float = 0.72) -> str | None:
     """Return the choice that `word` probably means, ignoring case; None if no choice is similar enough."""
     if len(word) > _LONGEST_WORD:
         return None

@@ -436,6 +436,14 @@ def test_a_command_in_a_node_needs_no_dashes(lab):
     assert lab("exec", "node0", "--name", "c", "pip", "list")[0] == 0
 
 
+def test_a_script_that_no_node_has_is_named(lab, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch):
+    lab("up", "--nodes", "1", "--name", "c")
+    monkeypatch.setattr(engine, "execute", lambda *_, **__: 2)
+    Path("train.py").touch()
+    assert "lab run train.py" in lab("exec", "node0", "--name", "c", "python", "train.py")[2]
+    assert lab("exec", "node0", "--name", "c", "python", "other.py")[2] == ""
+
+
 def test_down_tells_of_an_engine_that_does_not_answer(lab, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch):
     def no_docker() -> None:
         raise EngineUnavailable("no Docker", "start it")

@@ -70,6 +70,27 @@ def test_a_rank_that_others_had_hardly_waited_for_is_not_accused(made: TraceMake
     assert golden(1) in verdict.reason
 
 
+@pytest.mark.parametrize(("file", "verdict"), [("<frozen importlib._bootstrap>", "timeout"), ("/lib/json.py", "hung")])
+def test_a_rank_that_imports_modules_while_others_wait_needs_more_time(
+    made: TraceMaker, file: str, verdict: str
+) -> None:
+    for rank in (0, 1):
+        made.call(rank, "all_reduce", 2000, None, [[1.0]], at="train.py:41")
+    timed_out = {"event": "timed out", "time": 1_700_000_009.0}
+    at_import = stack(2, 37, "_find_and_load", at=9)
+    at_import["text"] = at_import["text"].replace("/x/torch/distributed/x.py", file)
+    stacks = (stack(0, 41, "all_reduce", 9), stack(1, 41, "all_reduce", 9), at_import)
+    write_events(made, timed_out, *stacks, *(stopped(rank) for rank in range(3)))
+    evidence = read_evidence(made.record(stop=False))
+    evidence.facts.timeout_s = 9.0
+    judgement = judge_evidence(evidence)
+    assert (judgement.verdict, judgement.culprit is None) == (verdict, verdict == "timeout")
+    if verdict == "timeout":
+        [found] = judgement.findings
+        assert (found.kind, found.others) == ("out_of_time", (2,))
+        assert [one.kind for one in find_causes(evidence)] == ["out_of_time", "never_entered"]
+
+
 def test_of_ranks_that_are_busy_with_themselves_none_is_accused(made: TraceMaker) -> None:
     timed_out = {"event": "timed out", "time": 1_700_000_009.0}
     write_events(made, timed_out, *(stack(rank, 30 + rank) for rank in range(3)), *map(stopped, range(3)))

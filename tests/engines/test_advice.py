@@ -20,6 +20,8 @@ from lab.report.verdict import verdict_text
         ([], "-- --rank '{rank}' --world-size '{world_size}'`"),
         (["file"], "rank 0 wrote words.txt; nodes share only files below $LAB_SHARED"),
         (["other file"], ""),
+        (["no rank"], "-- --rank '{rank}'` gives each rank its number"),
+        (["beyond"], "there is no rank 3: the ranks are 0 to 2"),
         (["gradient"], "the outputs of all_gather have no gradient"),
     ],
 )

@@ -606,6 +606,14 @@ EXAMPLES: list[Finding] = [
         ),
         longest_s=0.1999999999999993,
     ),
+    wording.Activities(
+        kind=FindingKind.OUT_OF_TIME,
+        others=(2,),
+        did=(
+            f.Activity(rank=2, what="stood", stood=f.Stood(location=f.CodeLocation(file="train.py", line=2, call=""))),
+        ),
+        importing=(2,),
+    ),
     training.PhaseCounts(
         kind=TrainingKind.COUNTS,
         ranks=(1,),

@@ -1,4 +1,4 @@
-"""Advise on common errors of scripts: missing arguments, files of other nodes, and results without a gradient."""
+"""Advise on common errors of scripts: missing arguments, ranks, files of other nodes, results without gradients."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from lab.words import name_ranks
 
 _REQUIRED = re.compile(r"error: the following arguments are required: (.*)")
 """What argparse prints before it exits with code 2."""
+_NO_RANK = re.compile(r"`rank` must be an integer|EADDRINUSE|address already in use", re.IGNORECASE)
+"""What init_process_group raises if a rank has no number, or several of them have number 0."""
+_BEYOND = re.compile(r"invalid (?:root|source|destination|src|dst)[ \w]*:? (\d+)", re.IGNORECASE)
 
 
 class AdviceKind(Kind):
@@ -49,6 +52,10 @@ def find_advice(result: Result) -> list[str]:
             names = ((option, option.strip("-").replace("-", "_")) for option in required[1].split(", "))
             known = [f"{option} '{{{name}}}'" for option, name in names if name in ARGUMENTS]
             return [f"`lab run ... -- {' '.join(known)}` passes each rank its own"] if known else []
+        if _NO_RANK.search(first.error) and "init_process_group" in first.traceback:
+            return ["if the script has an option for it, `lab run ... -- --rank '{rank}'` gives each rank its number"]
+        if (peer := _BEYOND.search(first.error)) and int(peer[1]) >= len(result.ranks):
+            return [f"there is no rank {peer[1]}: the ranks are 0 to {len(result.ranks) - 1}"]
         if missing := re.search(r"FileNotFoundError: .*: '(.*)'", first.error):
             name = missing[1].rpartition("/")[2]
             outputs = (one for one in result.outputs if one.path.rpartition("/")[2] == name)

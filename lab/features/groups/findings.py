@@ -146,7 +146,8 @@ class Rendezvous(Finding):
         barrier = "call dist.barrier() before the script ends"
         it = "it" if len(self.stuck) == 1 else "them"
         ended = f"; {name_ranks(self.ended)} ended without waiting for {it} ({barrier})" if self.ended else ""
-        number, size = "pass each rank its own: '{rank}' in `args`", "pass '{world_size}' in `args`"
+        where = "in `args` or after --"
+        number, size = f"pass each rank its own: '{{rank}}' {where}", f"pass '{{world_size}}' {where}"
         return {
             "unanswered": f"no store answered {name_ranks(self.silent)} at {self.address}{than}{error}{tip}",
             "sizes": f"{there}, but ranks do not agree on the world size: {sides} ({size})",

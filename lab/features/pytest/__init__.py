@@ -4,6 +4,6 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="pytest",
-    needs=("faults", "functions", "suite", "records"),
+    needs=("faults", "functions", "suite", "records", "recording"),
     hooks={"remove_orphans": "lab.features.pytest.guard:remove_orphans"},
 )

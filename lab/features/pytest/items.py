@@ -28,7 +28,7 @@ from lab.features.faults.kinds.links import network_of
 from lab.features.functions.distributed import SHAPE, Provided, provide_clusters
 from lab.features.functions.pack import CallOptions
 from lab.features.pytest.pool import SessionCluster, pool_of
-from lab.features.pytest.stash import SUMMARY_LINES
+from lab.features.pytest.stash import RECORD, SUMMARY_LINES
 from lab.features.suite import SUITE_REPORT
 from lab.features.suite.view import last_printed, read_tail
 from lab.plan.plan import has_wishes
@@ -44,8 +44,6 @@ from lab.spec.reading import did_you_mean
 from lab.spec.scenario import Scenario
 from lab.words import clip_end, format_count, join_words
 
-RECORD = "lab_record"
-"""Property of a test with the record of a run; JUnit files contain it too."""
 MARKER = "@pytest.mark.lab"
 _COUNTS = ("nodes", "nproc_per_node", "gpus")
 _SHAPE = (*_COUNTS, "engine", "image", "requirements", "data", "cpus", "memory", "strict", "env", "network")

@@ -32,6 +32,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="auto",
         help="engine of tests that name none (default: auto, Docker if it answers)",
     )
+    about = "record the ranks that tests start, and show a verdict in the report of a test that fails or stands still"
+    group.addoption("--lab", action="store_true", help=about)
+    group.addoption(
+        "--lab-stall",
+        type=_stall_limit,
+        default=60.0,
+        metavar="TIME",
+        help="with --lab: end a test once its ranks have made no progress for this long (default: 60s; 0: never)",
+    )
     group.addoption("--lab-keep", action="store_true", help="keep the clusters at the end, for the next session")
     group.addoption(
         "--lab-report",
@@ -43,6 +52,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--lab-update", action="store_true", help="rewrite the snapshots of the calls of ranks")
     names = "names of files that are tests if they are scenarios; empty: only files that you name"
     parser.addini("lab_files", names, type="args", default=["*.yaml", "*.yml"])
+
+
+def _stall_limit(word: str) -> float:
+    """Parse a duration, or 0."""
+    if word == "0":
+        return 0.0
+    from argparse import ArgumentTypeError
+
+    from lab.spec.kinds import parse_duration
+
+    try:
+        return parse_duration(word)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Record the tests of this process if that is requested, before anything imports torch."""
+    if early_config.known_args_namespace.lab:
+        from lab.features.pytest.recorded import record_tests
+
+        record_tests(early_config, early_config.known_args_namespace.lab_stall)
 
 
 def pytest_configure(config: pytest.Config) -> None:

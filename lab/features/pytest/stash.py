@@ -1,4 +1,4 @@
-"""Define the keys under which the plugin stores data in the configuration of a session."""
+"""Define the keys under which the plugin stores data in the configuration of a session, and in reports."""
 
 from __future__ import annotations
 
@@ -12,3 +12,5 @@ DEADLINE: pytest.StashKey[float | None] = pytest.StashKey()
 """The monotonic time at which pytest-timeout ends the current test."""
 SUMMARY_LINES: pytest.StashKey[list[str]] = pytest.StashKey()
 """Lines to print at the end of the session."""
+RECORD = "lab_record"
+"""Property of a test with the record of a run; JUnit files contain it too."""

@@ -5,4 +5,5 @@ from lab.feature import Feature
 FEATURE = Feature(
     name="recording",
     verbs={"record": ("lab.features.recording.verb", "run any command, record its ranks, and judge them", "Runs")},
+    on_node="lab.features.recording.on_node",
 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import compileall
+import json
 import os
+import signal
 import socket
 import tempfile
 import time
@@ -17,6 +19,10 @@ from lab.node.rank.joining import SETTINGS_VARIABLE, make_environment
 from lab.node.recorder.build import cache_folder
 from lab.node.statement import SOCKET_VARIABLE
 
+LONGEST_MESSAGE = 1 << 16
+"""Bytes of a message between pytest and the process that records its tests."""
+INTERRUPT = signal.SIGRTMAX - 3
+"""Makes the main thread of pytest end its test."""
 _STARTUP = Path("labnode", "node", "startup")
 _LONGEST_PATH_BYTES = 100
 """Limit for the path of a socket; Linux allows 107."""
@@ -73,5 +79,6 @@ def recorded_environment(package: Path, folder: Path, values: int | None, notes:
     """
     before = os.environ.get("PYTHONPATH", "")
     path = os.pathsep.join(filter(None, (str(package / _STARTUP), before)))
-    settings = make_environment(str(folder), values, before)[SETTINGS_VARIABLE]
-    return {**os.environ, "PYTHONPATH": path, SETTINGS_VARIABLE: settings, SOCKET_VARIABLE: str(notes)}
+    settings = {**json.loads(make_environment(str(folder), values, before)[SETTINGS_VARIABLE]), "moves": True}
+    own = {SETTINGS_VARIABLE: json.dumps(settings), SOCKET_VARIABLE: str(notes)}
+    return {**os.environ, "PYTHONPATH": path, **own}

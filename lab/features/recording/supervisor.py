@@ -8,6 +8,7 @@ import selectors
 import signal
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -149,11 +150,11 @@ class Supervisor:
         finally:
             os.close(end)
 
-    def _wait(self, end: int, notes: Any) -> set[int]:
+    def _wait(self, *descriptors: Any) -> set[int]:
         """Wait until something happens, at most for a moment; return the descriptors that are ready."""
         with selectors.DefaultSelector() as selector:
-            selector.register(end, selectors.EVENT_READ)
-            selector.register(notes, selectors.EVENT_READ)
+            for one in descriptors:
+                selector.register(one, selectors.EVENT_READ)
             self._processes.register(selector)
             return {key.fd for key, _ in selector.select(_POLL_S)}
 
@@ -165,8 +166,11 @@ class Supervisor:
         for process in self._processes:
             self._processes.send_trace(process)
         self._processes.report_ends()
-        over = [one for one in self.worlds if one.is_over and one.result is None]
-        for world in over[:-_MOST_OPEN]:  # judging takes a moment, in which a short-lived process could be missed
+        self._judge_early([one for one in self.worlds if one.is_over and one.result is None])
+
+    def _judge_early(self, ended: Sequence[World]) -> None:
+        """Judge the oldest of many ended worlds, but few: meanwhile a short-lived process could be missed."""
+        for world in ended[:-_MOST_OPEN]:
             world.conclude()
 
     def _read_statements(self, notes: Any) -> None:
@@ -187,9 +191,7 @@ class Supervisor:
             else:
                 world = World(self._options.runs, self._name, self._folder, message)
                 self.worlds.append(world)
-                waiting = [one for one in self.worlds if one.result is None and not one.is_running]
-                for old in waiting[:-_MOST_OPEN]:
-                    old.conclude()
+                self._judge_early([one for one in self.worlds if one.result is None and not one.is_running])
             self._by_number[message.rank] = world, message.claimed_rank
             return
         world, rank = self._by_number[message.rank]
@@ -206,11 +208,11 @@ class Supervisor:
         for world in self.worlds:
             if world.was_stopped and world.is_running:
                 world.stop(self._running(world).values())
-            elif self._options.stall_s and world.is_due(self._options.stall_s):
+            elif self._options.stall_s and world.is_due(self._options.stall_s, partial(self._running, world)):
                 stalled = world.examine(self._running(world), self._options.stall_s)
                 if stalled is not None:
                     self._report(stalled)
-                    if self._options.stops:
+                    if self._options.stops and not world.is_patient:
                         world.stop(self._running(world).values())
 
     def _running(self, world: World) -> dict[int, JoinedProcess]:

@@ -241,7 +241,7 @@ class Follower:
                 if event.attempt:
                     self._met[event.rank] = event.node
                 self.began = min(event.time, self.began or event.time)
-                self._report(event.time, "started", event.rank, f"started on {event.node}")
+                self._report(event.time, "started", event.rank, f"started on {event.node}" if event.node else "started")
             case messages.Halted():
                 self._life(event.rank).halted = event.signal
                 text = f"was stopped by {event.signal}" if event.signal else "continues"

@@ -13,7 +13,11 @@ if len(sys.argv) == 1:
         parser.add_argument(option, required=True)
     parser.parse_args()
 
+if sys.argv[1] == "no rank":
+    dist.init_process_group("gloo", init_method="tcp://127.0.0.1:8991", rank=None, world_size=3)
 dist.init_process_group("gloo")
+if sys.argv[1] == "beyond":
+    dist.broadcast(torch.ones(1), src=dist.get_world_size())
 if sys.argv[1] == "file":
     if dist.get_rank() == 0:
         Path("words.txt").write_text("one two")

@@ -245,3 +245,30 @@ def test_a_process_that_starts_after_all_ranks_have_ended_belongs_to_others(home
         later.kill()
 
     assert accepted == (True, False)
+
+
+def test_a_recording_can_be_watched_and_explained_while_its_command_runs(home: Path) -> None:
+    pytest.importorskip("torch")
+    script = WORLDS.partition("if __name__")[0].replace("time.sleep(600)", 'open("in", "w")\n        os.open("go", 0)')
+    (home / "train.py").write_text(f'{script}work(int(os.environ["RANK"]), os.environ["MASTER_PORT"], "hang")\n')
+    os.mkfifo(home / "go")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "train.py"]
+    with subprocess.Popen(lab("record", "--", *torchrun), stderr=subprocess.DEVNULL) as recording:
+        poll_until((home / "in").exists, 60)
+        watching = subprocess.Popen(lab("watch", "--json"), stdout=subprocess.PIPE, text=True)
+        assert watching.stdout is not None
+        events = iter(json.loads(line) for line in watching.stdout)
+        waits = next(event for event in events if event["event"] == "waits")
+        explained = json.loads(subprocess.run(lab("explain", "--json"), capture_output=True, text=True).stdout)
+        shown = subprocess.run(lab("show", "--json"), capture_output=True, text=True)
+        page = subprocess.run(lab("report", "-o", "page.html"), capture_output=True, text=True)
+        (home / "go").write_text("")
+        verdict = [*events][-1]
+
+    assert (recording.returncode, watching.wait()) == (0, 0)
+    assert (waits["rank"], verdict["event"], verdict["verdict"]) == (0, "verdict", "passed")
+    assert explained["findings"][0]["ranks"] == [1]
+    assert explained["findings"][0]["seconds"] > 0.5
+    assert explained["problems"] == ["the run is in progress: there is no result yet"]
+    assert (shown.returncode, page.returncode) == (0, 0)
+    assert (home / "page.html").exists()
