@@ -70,7 +70,7 @@ class _RecordedTests:
         os.environ.update(environment)
         sys.path.append(str(package))  # as the `sitecustomize` of other processes does
         joining: Any = import_module("labnode.node.rank.joining")
-        joining.prepare_process(str(folder), None, str(self._socket), started=True)
+        joining.prepare_process(str(folder), None, str(self._socket), started=True, moves=True)
         if threading.current_thread() is threading.main_thread():
             signal.signal(INTERRUPT, self._interrupt)
 

@@ -21,9 +21,8 @@ from lab.features.recording.supervisor import Options, Supervisor
 from lab.features.recording.world import World, started_at
 from lab.frozen import Frozen
 from lab.node import processes
-from lab.node.messages.agent import Exited, Joined, Joining, Leaving, Trace
+from lab.node.messages.agent import Exited, Joined, Trace
 from lab.node.rank_process import JoinedProcess
-from lab.node.statement import Datagram
 from lab.record.result import Result
 from lab.report.sanitize import sanitize_text
 from lab.report.style import Style
@@ -157,16 +156,6 @@ class SessionSupervisor(Supervisor):
         world.began = 0.0
 
     # -- what processes report
-
-    def _handle_statement(self, datagram: Datagram) -> None:
-        """Handle a statement; a process that joins again leaves its earlier world."""
-        if isinstance(datagram.statement, Joining):
-            for process in self._processes:
-                if process.pid == datagram.pid and process.is_running:
-                    process.leaving = Leaving(process.rank, time.time(), code=0)
-                    process.end()
-                    self._processes.report_ends()
-        super()._handle_statement(datagram)
 
     def _handle(self, message: Any) -> None:
         """Note when the worlds of the test are active; ignore those without a record."""

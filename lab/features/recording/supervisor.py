@@ -8,6 +8,7 @@ import selectors
 import signal
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from lab.node.limits import Limits
 from lab.node.messages.agent import MOST_OF_A_WORKER, Exited, Joined, Note, Trace
 from lab.node.messages.wire import Sender
 from lab.node.rank_process import JoinedProcess
-from lab.node.statement import Datagram, bind_notes, receive_statements
+from lab.node.statement import bind_notes, receive_statements
 from lab.record.result import Result
 
 _FORWARDED = frozenset((signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2))
@@ -174,10 +175,7 @@ class Supervisor:
 
     def _read_statements(self, notes: Any) -> None:
         for datagram in receive_statements(notes):
-            self._handle_statement(datagram)
-
-    def _handle_statement(self, datagram: Datagram) -> None:
-        self._processes.handle(len(self._by_number) // MOST_OF_A_WORKER, datagram)
+            self._processes.handle(len(self._by_number) // MOST_OF_A_WORKER, datagram)
 
     def _forward_signals(self, command: subprocess.Popen[bytes]) -> None:
         while (info := signal.sigtimedwait(_FORWARDED, 0)) is not None:
@@ -210,11 +208,11 @@ class Supervisor:
         for world in self.worlds:
             if world.was_stopped and world.is_running:
                 world.stop(self._running(world).values())
-            elif self._options.stall_s and world.is_due(self._options.stall_s):
+            elif self._options.stall_s and world.is_due(self._options.stall_s, partial(self._running, world)):
                 stalled = world.examine(self._running(world), self._options.stall_s)
                 if stalled is not None:
                     self._report(stalled)
-                    if self._options.stops:
+                    if self._options.stops and not world.is_patient:
                         world.stop(self._running(world).values())
 
     def _running(self, world: World) -> dict[int, JoinedProcess]:
