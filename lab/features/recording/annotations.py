@@ -32,7 +32,7 @@ def annotations_text(results: Iterable[Result]) -> str:
 
 
 def _place_of(result: Result) -> str:
-    """Return `train.py:41`: where the culprit failed or stood, or else the first line of a finding; empty if unknown."""
+    """Return `train.py:41`: where the culprit failed or stood, else the first line of a finding; empty if unknown."""
     folder = result.path or Path()
     for rank in result.ranks:
         if result.culprit is not None and rank.rank == result.culprit.rank:
