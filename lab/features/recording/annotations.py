@@ -21,7 +21,7 @@ def annotations_text(results: Iterable[Result]) -> str:
     top = os.environ.get("GITHUB_WORKSPACE", "") if os.environ.get("GITHUB_ACTIONS") == "true" else ""
     lines = list[str]()
     for result in results if top else ():
-        file, _, line = _place_of(result).rpartition(":")
+        file, _, line = _location_of(result).rpartition(":")
         path = os.path.relpath(Path.cwd() / file, os.path.realpath(top))
         if file and not path.startswith(".."):
             title = f"lab: {result.verdict} in {result.scenario}"
@@ -31,14 +31,14 @@ def annotations_text(results: Iterable[Result]) -> str:
     return "".join(lines)
 
 
-def _place_of(result: Result) -> str:
+def _location_of(result: Result) -> str:
     """Return `train.py:41`: where the culprit failed or stood, else the first line of a finding; empty if unknown."""
     folder = result.path or Path()
     for rank in result.ranks:
         if result.culprit is not None and rank.rank == result.culprit.rank:
-            for place in (find_raised(rank.traceback, folder), find_location(rank.stack, folder)):
-                if place is not None and place.own:
-                    return place.at
+            for location in (find_raised(rank.traceback, folder), find_location(rank.stack, folder)):
+                if location is not None and location.own:
+                    return location.at
     return next((line for finding in result.findings for line in finding["facts"].get("lines", ())), "")
 
 
