@@ -1,0 +1,223 @@
+"""Sample the ranks of a world twice; describe what each does, who moves on, and who waits for whom."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from lab.diagnosis.causes import find_causes
+from lab.diagnosis.ends import find_waits, stood_of
+from lab.diagnosis.evidence import Evidence, read_evidence
+from lab.diagnosis.facts import RunFacts
+from lab.diagnosis.finding import ELSEWHERE, Finding
+from lab.diagnosis.stacks import clip_stack, shorten_stack
+from lab.diagnosis.wording import render_stood
+from lab.features.attach.calls import find_record, ranks_of, read_dumps
+from lab.features.attach.processes import Rank, Unable, read_command
+from lab.features.attach.spy import Sample, is_denied, read_samples
+from lab.features.recording.verb import name_of
+from lab.grouping import group_pairs
+from lab.node.messages.agent import Stack
+from lab.record.read import Record
+from lab.report.style import Style
+from lab.words import capitalize_first, format_count, format_duration, join_words, name_ranks
+
+_SHIPPED = "/run/work/"
+"""Where the diagnosis states for files of the script, see `lab.diagnosis.stacks`."""
+_CLUSTER = "/labnode/node/rank/worker.py"
+_JOB = re.compile(r'torch/distributed/|torch/multiprocessing/spawn\.py"')
+"""A process that has not joined and has no such file on its stack is no rank."""
+_OUTER = tuple(f'  File "{one}' for one in ELSEWHERE)
+_BUSY = 0.3
+"""A rank that used more of a CPU is busy."""
+_MOST_CHILDREN, _MOST_POSITIONS, _STACK_LINES = 4, 3, 12
+"""Limits: processes of a rank whose stacks are read, positions in the sentence, and lines of a stack."""
+_PERMISSION = "run it as root, in a container with SYS_PTRACE, or with /proc/sys/kernel/yama/ptrace_scope at 0"
+
+
+class RankState(NamedTuple):
+    """What a rank does."""
+
+    pid: int
+    rank: int | None
+    """None if unknown."""
+    where: str
+    """What it does, after `rank 1 is`: `in all_reduce at train.py:9`."""
+    call: str = ""
+    """The function of torch.distributed that it is in, unless a signal stopped it; empty: none."""
+    at: str = ""
+    """The line of the script."""
+    moved: bool | None = None
+    """Whether its stack or its variables changed between two samples; None if unknown."""
+    stack: str = ""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it stayed in a call."""
+        return bool(self.call) and self.moved is False
+
+
+class WorldState(NamedTuple):
+    """What the ranks of a world do."""
+
+    data: dict[str, Any]
+    """Everything, as plain data."""
+    ranks: list[RankState]
+
+    def text(self, style: Style) -> str:
+        """Format the sentence, a stack for each position, and where calls are known from."""
+        of = f"process {self.data['launcher']}, {format_count(len(self.ranks), 'rank')}"
+        lines = [f"{style.paint(self.data['name'], 'bold')} ({of})", f"  {self.data['sentence']}", ""]
+        for group in _positions(self.ranks):
+            lines.append(f"{_who(group)}: {group[0].where}")
+            lines += [style.paint(line, "dim") for line in group[0].stack.splitlines()]
+        return "\n".join([*lines, "", f"calls: {self.data['calls']}"])
+
+
+def inspect_world(ranks: list[Rank], program: str, interval_s: float, timeout_s: float) -> WorldState | None:
+    """Return what the ranks of a world do; None if its processes turn out to be no ranks.
+
+    Args:
+        ranks: all of the world on this machine.
+        program: py-spy.
+        interval_s: seconds between two samples; 0: one sample is enough.
+        timeout_s: for reading one process.
+
+    Raises:
+        Unable: this user may not read any of them.
+    """
+    pids, began = [rank.pid for rank in ranks], time.monotonic()
+    children = [pid for rank in ranks for pid in rank.children[:_MOST_CHILDREN]]
+    first = last = read_samples(program, [*pids, *children], timeout_s)
+    if all(is_denied(first[pid]) for pid in pids):
+        raise Unable(f"the system does not let this user read {_name_processes(pids)}", _PERMISSION)
+    has_joined = any(rank.number is not None or rank.is_joined for rank in ranks)
+    if not has_joined and not any(_JOB.search(first[pid].stack) for pid in pids):
+        return None
+    record = find_record(ranks)
+    numbers = _number(ranks, first) | (ranks_of(record) if record is not None else {})
+    port = next((port for pid in children if (port := first[pid].values.get("port"))), None)
+    with TemporaryDirectory(prefix="lab-attach-") as folder:
+        calls = read_evidence(record) if record is not None else read_dumps(port, timeout_s, Path(folder))
+        if interval_s:
+            time.sleep(max(0.0, began + interval_s - time.monotonic()))
+            last = read_samples(program, pids, timeout_s)
+        evidence = calls or Evidence(facts=RunFacts(ranks=[]), record=Record(path=_folder(pids[0])))
+        states = []
+        for rank in ranks:
+            parts = [
+                f"Process {pid}, started by this worker:\n{first[pid].stack}" for pid in rank.children if pid in first
+            ]
+            text = "\n".join([last[rank.pid].stack, *parts])
+            states.append(
+                _inspect_rank(rank.pid, numbers[rank.pid], text, evidence, first[rank.pid], last[rank.pid], interval_s)
+            )
+        finding = _find_cause(evidence, {one.rank for one in states if one.moved is False}) if calls else None
+    launcher = Counter(rank.process.parent for rank in ranks).most_common(1)[0][0] if len(ranks) > 1 else pids[0]
+    size = max(rank.size or first[rank.pid].values.get("world_size", 0) for rank in ranks)
+    how = "from PyTorch's flight recorder" if calls else "unknown; `lab record` starts a job so that they are known"
+    if record is not None:
+        how = f"from its record: `lab watch {record.path}`, `lab explain {record.path}`"
+    elif any(_CLUSTER in first[pid].stack for pid in pids):
+        how = "in the record of the lab, which started these ranks: `lab watch`"
+    data = {
+        "name": name_of(read_command(launcher)),
+        "launcher": launcher,
+        "sentence": _sentence(states, finding, size, interval_s),
+        "ranks": [one._asdict() for one in states],
+        "world_size": size or None,
+        "interval_s": interval_s,
+        "calls": how,
+        "finding": finding.to_json() if finding is not None else None,
+    }
+    return WorldState(data, states)
+
+
+def _number(ranks: Sequence[Rank], samples: Mapping[int, Sample]) -> dict[int, int | None]:
+    """Return the rank of each process: of its environment, or else of its variables if these differ from each other."""
+    held = [samples[rank.pid].values.get("rank") for rank in ranks]
+    is_usable = any(rank.number is None for rank in ranks) and None not in held and len({*held}) == len(held)
+    return {rank.pid: number if is_usable else rank.number for rank, number in zip(ranks, held, strict=True)}
+
+
+def _folder(pid: int) -> Path:
+    with suppress(OSError):
+        return Path(os.readlink(f"/proc/{pid}/cwd"))
+    return Path("/")
+
+
+def _inspect_rank(
+    pid: int, number: int | None, stack: str, evidence: Evidence, before: Sample, now: Sample, interval_s: float
+) -> RankState:
+    """Add a stack to the evidence; a process whose rank is unknown has its pid instead."""
+    if now.error or before.process is None or now.process is None:
+        return RankState(pid, number, f"unknown ({now.error or 'it has ended'})")
+    own = rf'(?<=File "){re.escape(f"{_folder(pid)}/")}(?![^"\n]*/(?:site-packages|lib/python\d))'
+    text, name = re.sub(own, _SHIPPED, stack), pid if number is None else number
+    evidence.facts.add(Stack(name, time.time(), text=text))
+    facts = next(one for one in evidence.facts.ranks if one.rank == name)
+    location, is_stopped = evidence.stack_location(facts), now.process.state in "Tt"
+    lines = clip_stack(shorten_stack(text), _STACK_LINES)
+    while len(lines) > 1 and lines[-1].startswith(_OUTER):
+        lines.pop()
+    busy = ", using a CPU" if now.process.cpu_s - before.process.cpu_s > _BUSY * interval_s > 0 else ""
+    where = f"{'stopped by a signal, ' if is_stopped else ''}{render_stood(stood_of(evidence, facts))}{busy}"
+    moved = before.trail != now.trail if interval_s else None
+    if location is None:
+        return RankState(pid, number, where, moved=moved, stack="\n".join(lines))
+    return RankState(pid, number, where, "" if is_stopped else location.call, location.at, moved, "\n".join(lines))
+
+
+def _find_cause(evidence: Evidence, still: set[int | None]) -> Finding | None:
+    """Return what the calls show; None if they show nothing, or if a rank that was in a call has moved on."""
+    if not still.issuperset(waits := find_waits(evidence)) or not waits:
+        return None
+    causes = (one for one in find_causes(evidence) if "ends" in one.kind.properties)
+    return next((one for one in causes if one.step), None)
+
+
+# -- words
+
+
+def _name_processes(pids: Sequence[int]) -> str:
+    return f"process{'es' if len(pids) > 1 else ''} {join_words(map(str, pids))}"
+
+
+def _who(states: Sequence[RankState]) -> str:
+    """Name ranks, or processes whose ranks are unknown."""
+    ranks = [one.rank for one in states if one.rank is not None]
+    return name_ranks(ranks) if len(ranks) == len(states) else _name_processes([one.pid for one in states])
+
+
+def _positions(states: Sequence[RankState]) -> list[list[RankState]]:
+    """Group ranks that do the same; ranks in calls come first."""
+    groups = group_pairs(((one.where, one.waits), one) for one in states)
+    return sorted(groups.values(), key=lambda group: (not group[0].call, -len(group)))
+
+
+def _sentence(states: Sequence[RankState], finding: Finding | None, size: int, interval_s: float) -> str:
+    """Return what the ranks do and whether they move on; with stacks alone, nobody is to blame."""
+    groups, known, clauses = _positions(states), {one.rank for one in states}, list[str]()
+    for group in groups[:_MOST_POSITIONS]:
+        verb = (("waits", "wait") if group[0].waits else ("is", "are"))[len(group) > 1]
+        clauses.append(f"{_who(group)} {verb} {group[0].where}")
+    if left := sum(map(len, groups[_MOST_POSITIONS:])):
+        clauses.append(f"{format_count(left, 'other rank')} elsewhere")
+    parts = [f"{'; '.join(clauses)}." if finding is None else finding.sentence]
+    if None not in known and (absent := [rank for rank in range(size) if rank not in known]):
+        parts.append(f"no process on this machine: {name_ranks(absent)}.")
+    moved, within = [one for one in states if one.moved], f"within {format_duration(interval_s)}"
+    if not interval_s:
+        parts.append("one sample cannot show whether they move on.")
+    elif len(moved) == len(states):
+        parts.append(f"{within}, all of them moved on, so the job makes progress.")
+    else:
+        parts.append(f"{within}, {f'only the stack of {_who(moved)}' if moved else 'no stack'} changed.")
+    return " ".join(map(capitalize_first, parts))
