@@ -60,7 +60,10 @@ def remove_from_engine(name: str) -> list[str]:
     try:
         client = docker.from_env(timeout=60)
         wanted = {"label": OWNER}
-        found = [("container", one, one.labels) for one in client.containers.list(all=True, filters=wanted)]
+        found = [
+            ("container", one, one.labels)
+            for one in client.containers.list(all=True, filters=wanted, ignore_removed=True)
+        ]
         found += [("network", one, one.attrs["Labels"]) for one in client.networks.list(filters=wanted)]
         found += [("volume", one, one.attrs["Labels"]) for one in client.volumes.list(filters=wanted)]
     except docker.errors.DockerException:  # there is no engine, so there is nothing in it

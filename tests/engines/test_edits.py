@@ -111,6 +111,7 @@ def test_each_save_runs_again_and_says_what_changed(start: Callable[..., Loop]) 
     assert loop.read().count("train.py changed") == 4
 
 
+@pytest.mark.usefixtures("torch_stub")
 @pytest.mark.parametrize("engine", ["local"], indirect=True)
 def test_the_folder_that_is_shipped_is_the_one_that_is_watched(start: Callable[..., Loop], tmp_path: Path) -> None:
     package = tmp_path / "project" / "src" / "own.py"

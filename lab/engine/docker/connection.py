@@ -334,7 +334,7 @@ class Connection:
     def read_archive(self, container: str, path: str) -> Iterator[bytes]:
         """Return a file or folder of a container as a tar, read on demand.
 
-        The engine blocks the container until all is read, or the iterator is closed.
+        The engine blocks the container until the caller has read all of it or closes the iterator.
 
         Raises:
             EngineUnavailable: the engine does not answer.

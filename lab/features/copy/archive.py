@@ -317,14 +317,14 @@ class _Stream:
 
     def seek(self, position: int) -> None:
         """Skip bytes."""
-        for _ in self.take(position - self._at):
+        for _ in self.read_parts(position - self._at):
             pass
 
     def read(self, size: int) -> bytes:
         """Return this many bytes, or those that are left."""
-        return b"".join(self.take(size))
+        return b"".join(self.read_parts(size))
 
-    def take(self, size: int) -> Iterator[memoryview]:
+    def read_parts(self, size: int) -> Iterator[memoryview]:
         """Yield this many bytes in parts, or those that are left."""
         while size > 0:
             while not self._piece:
@@ -375,7 +375,7 @@ def _content_of(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> Iterator[by
     stream: Any = archive.fileobj
     if not entry.issparse():
         stream.seek(entry.offset_data)
-        yield from stream.take(entry.size)
+        yield from stream.read_parts(entry.size)
         if stream.tell() < entry.offset_data + entry.size:
             raise tarfile.ReadError("unexpected end of data")
         return

@@ -182,6 +182,8 @@ class World:
         for process in processes.values():
             process.begin_stack()
         time.sleep(_STACK_WAIT_S)
+        if not all(map(_stack_of, processes.values())):  # the machine is busy
+            time.sleep(2 * _STACK_WAIT_S)
         now, self._examined, self._cpu = time.time(), time.monotonic(), None
         used = {rank: _cpu_time(one) - before.get(rank, 0.0) for rank, one in processes.items()}
         loads = {rank: seconds / (self._examined - since) for rank, seconds in used.items()}
@@ -273,14 +275,17 @@ class World:
         first = min(failed, default=0.0)
         killed = [exited for exited in self._exits.values() if exited.signal and exited not in own]
         lost_it = bool(own) and all(exited.code != 0 for exited in self._exits.values()) and _lost_peers_only(own)
-        cause = min(killed, key=lambda one: one.time, default=None) if lost_it else None
+        before = [one for one in killed if lost_it and one.time <= min(other.time for other in own)]
+        cause = min(before, key=lambda one: one.time, default=None)
         exits = list[Event]()
         for exited in sorted(self._exits.values(), key=lambda one: one.time):
             by_others = exited.signal in _ENDED_BY_OTHERS and not exited.raised and exited.time >= first
             kill = exited.signal == "SIGKILL" and not failed  # nobody ends a rank that way without a reason
             exits.append(exited._replace(stopped=exited.stopped or (by_others and not kill and exited is not cause)))
         ended = max((exited.time for exited in self._exits.values()), default=time.time())
-        return [*self._stall, *exits, Over(time.time(), duration_s=max(0.0, ended - self.began))]
+        began = self._stall[0].time if self._stall else 0.0
+        early, late = ([one for one in exits if (one.time < began) is before] for before in (True, False))
+        return [*early, *self._stall, *late, Over(time.time(), duration_s=max(0.0, ended - self.began))]
 
     def _judge(self, evidence: Evidence) -> Judgement:
         from lab.diagnosis.errors import lost_a_peer

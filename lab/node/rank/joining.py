@@ -47,8 +47,9 @@ class _Process:
     left = False
     world_size = thread = 0
     """Size of its world; Python's identifier of the thread, 0 for the process."""
-    raised = moves = False
-    """Whether an error of it was reported; whether it can be a rank of several worlds, and its threads can be ranks."""
+    raised = moves = watched = False
+    """Whether an error was reported; whether it can be a rank of several worlds, and its threads ranks; whether a
+    feature watches for that: each thread's first call has to pass its wrapper, see `_of_thread.began`."""
     of_worker = False
     """Whether it is a fork of a worker; the agent reports crashes of forks, other processes handle their own."""
 
@@ -151,7 +152,7 @@ def _watch(module: ModuleType) -> None:
                 begins = process.started and process.trace < 0
                 if begins:
                     process.record()
-            if not begins:
+            if not begins and (not process.watched or hasattr(_of_thread, "began")):
                 return init(*arguments, **named)
             try:
                 return module.init_process_group(*arguments, **named)  # recorded from now on

@@ -154,14 +154,20 @@ def test_a_note_is_printed_once_the_lab_has_ended(home: Path, monkeypatch: pytes
     assert (ended.returncode, ended.stdout) == (0, "note rank=0 loss=2\n")
 
 
-def test_worlds_of_one_command_are_judged_apart(home: Path, free_port: int) -> None:
+def test_worlds_of_one_command_are_judged_apart(home: Path, free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     (home / "worlds.py").write_text(WORLDS)
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(home.parent))
 
     ended = record(sys.executable, "worlds.py", str(free_port), "fine", "raise", "absent", "fine")
 
     assert ended.returncode == 0
     assert ended.stdout == "raise failed\nabsent failed\n"
+    annotated = [line for line in ended.stderr.splitlines() if line.startswith("::")]
+    assert [line.rpartition("::")[0] for line in annotated] == [
+        f"::error file={home.name}/worlds.py,line=18,title=lab%3A failed in worlds"
+    ]
     fine, raised, absent, again = results(home)
     assert [one["verdict"] for one in (fine, raised, absent, again)] == ["passed", "failed", "failed", "passed"]
     assert (raised["culprit"]["rank"], raised["culprit"]["error"]) == (

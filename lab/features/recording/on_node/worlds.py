@@ -18,6 +18,7 @@ def watch_worlds() -> None:
     """Watch how this process begins and ends its part in worlds, and the errors that do not end it."""
     watch_errors()
     if joining._process.moves:
+        joining._process.watched = True
         when_imported("torch.distributed.distributed_c10d", _watch_groups)
         when_imported("torch.testing._internal.distributed.multi_threaded_pg", _watch_threads)
         hook = threading.excepthook
@@ -53,6 +54,7 @@ def _watch_groups(module: ModuleType) -> None:
     def joining_again(init: Any) -> Any:
         @wraps_function(init)
         def wrapper(*arguments: Any, **named: Any) -> Any:
+            joining._of_thread.began = True
             in_thread = threading.get_ident() != threading.main_thread().ident
             if in_thread and type(module._world).__name__ == "ThreadLocalWorld":  # PyTorch's worlds of threads
                 vars(joining._of_thread).setdefault("process", None)
