@@ -110,17 +110,20 @@ class Supervisor:
             RecordError: a record cannot be written.
         """
         package = install_package()
-        socket = socket_path(package)
+        path = socket_path(package)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
         try:
-            notes = bind_notes(str(socket))
+            notes = bind_notes(str(path))
+            kept = os.open(path, os.O_PATH)  # the socket has no name, so that nothing is left if this process is killed
+            path.unlink()
+            socket = Path(f"/proc/{os.getpid()}/fd/{kept}")
             environment = recorded_environment(package, self._folder, self._options.values, socket)
             command = self._start(environment, before)
             with notes:
                 self._serve(command, notes)
             return command.wait()
         finally:
-            socket.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
             for number in _FORWARDED:  # what came since must not end the verdict
                 signal.signal(number, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
