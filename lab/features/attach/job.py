@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
 import re
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from lab.diagnosis.causes import find_causes
-from lab.diagnosis.ends import find_waits, stood_of
+from lab.diagnosis.ends import find_waits, longest_wait_s, stood_of
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.diagnosis.facts import RunFacts
 from lab.diagnosis.finding import ELSEWHERE, Finding
 from lab.diagnosis.stacks import clip_stack, shorten_stack
 from lab.diagnosis.wording import render_stood
-from lab.features.attach.calls import find_record, ranks_of, read_dumps
+from lab.errors import LabError, UsageError
 from lab.features.attach.processes import Rank, Unable, read_command
 from lab.features.attach.spy import Sample, is_denied, read_samples
+from lab.features.dumps.dump import Dumps
+from lab.features.dumps.record import import_dumps
 from lab.features.recording.verb import name_of
 from lab.grouping import group_pairs
-from lab.node.messages.agent import Stack
+from lab.node.messages.agent import Stack, Started
+from lab.node.statement import SOCKET_VARIABLE
+from lab.record.layout import EVENTS
 from lab.record.read import Record
 from lab.report.style import Style
 from lab.words import capitalize_first, format_count, format_duration, join_words, name_ranks
 
 _SHIPPED = "/run/work/"
-"""Where the diagnosis states for files of the script, see `lab.diagnosis.stacks`."""
-_CLUSTER = "/labnode/node/rank/worker.py"
+"""Where the diagnosis looks for files of the script, see `lab.diagnosis.stacks`."""
 _JOB = re.compile(r'torch/distributed/|torch/multiprocessing/spawn\.py"')
 """A process that has not joined and has no such file on its stack is no rank."""
 _OUTER = tuple(f'  File "{one}' for one in ELSEWHERE)
@@ -40,6 +44,13 @@ _BUSY = 0.3
 _MOST_CHILDREN, _MOST_POSITIONS, _STACK_LINES = 4, 3, 12
 """Limits: processes of a rank whose stacks are read, positions in the sentence, and lines of a stack."""
 _PERMISSION = "run it as root, in a container with SYS_PTRACE, or with /proc/sys/kernel/yama/ptrace_scope at 0"
+
+_SUPERVISOR = re.compile(r"(\d+)-\d+\.socket$")
+_MOST_BYTES = 64 << 20
+_OF_RANK = re.compile(r"<h2>Rank (\d+): [^<]*</h2>\s*<pre>(?={)")
+"""Where the JSON of a rank begins on the page of the debug server."""
+_Samples = Mapping[int, Sample]
+"""By pid."""
 
 
 class RankState(NamedTuple):
@@ -55,7 +66,7 @@ class RankState(NamedTuple):
     at: str = ""
     """The line of the script."""
     moved: bool | None = None
-    """Whether its stack or its variables changed between two samples; None if unknown."""
+    """Whether its stack or its variables changed between two samples; None if unknown, because its thread ran."""
     stack: str = ""
 
     @property
@@ -92,6 +103,7 @@ def inspect_world(ranks: list[Rank], program: str, interval_s: float, timeout_s:
 
     Raises:
         Unable: this user may not read any of them.
+        UsageError: they belong to a cluster of the lab, whose records show more.
     """
     pids, began = [rank.pid for rank in ranks], time.monotonic()
     children = [pid for rank in ranks for pid in rank.children[:_MOST_CHILDREN]]
@@ -101,32 +113,27 @@ def inspect_world(ranks: list[Rank], program: str, interval_s: float, timeout_s:
     has_joined = any(rank.number is not None or rank.is_joined for rank in ranks)
     if not has_joined and not any(_JOB.search(first[pid].stack) for pid in pids):
         return None
-    record = find_record(ranks)
-    numbers = _number(ranks, first) | (ranks_of(record) if record is not None else {})
+    if any("/labnode/node/rank/worker.py" in first[pid].stack for pid in pids):
+        raise UsageError("the lab runs this job on a cluster and records it", "use `lab watch` or `lab explain`")
+    record = _find_record(ranks)
+    numbers = _number(ranks, first) | (_ranks_of(record) if record is not None else {})
     port = next((port for pid in children if (port := first[pid].values.get("port"))), None)
+    if interval_s:
+        time.sleep(max(0.0, began + interval_s - time.monotonic()))
+        last = read_samples(program, pids, timeout_s)
     with TemporaryDirectory(prefix="lab-attach-") as folder:
-        calls = read_evidence(record) if record is not None else read_dumps(port, timeout_s, Path(folder))
-        if interval_s:
-            time.sleep(max(0.0, began + interval_s - time.monotonic()))
-            last = read_samples(program, pids, timeout_s)
-        evidence = calls or Evidence(facts=RunFacts(ranks=[]), record=Record(path=_folder(pids[0])))
-        states = []
-        for rank in ranks:
-            parts = [
-                f"Process {pid}, started by this worker:\n{first[pid].stack}" for pid in rank.children if pid in first
-            ]
-            text = "\n".join([last[rank.pid].stack, *parts])
-            states.append(
-                _inspect_rank(rank.pid, numbers[rank.pid], text, evidence, first[rank.pid], last[rank.pid], interval_s)
-            )
-        finding = _find_cause(evidence, {one.rank for one in states if one.moved is False}) if calls else None
-    launcher = Counter(rank.process.parent for rank in ranks).most_common(1)[0][0] if len(ranks) > 1 else pids[0]
+        calls = read_evidence(record) if record is not None else _read_dumps(port, timeout_s, Path(folder))
+        evidence = calls or Evidence(
+            facts=RunFacts(ranks=[]), record=Record(path=Path(f"/proc/{pids[0]}/cwd").resolve())
+        )
+        states = [_inspect_rank(rank, numbers[rank.pid], evidence, first, last, interval_s) for rank in ranks]
+        finding = _find_cause(evidence, interval_s) if calls and interval_s else None
+    parents = [rank.process.parent for rank in ranks]
+    launcher = max(parents, key=parents.count) if len(ranks) > 1 else pids[0]
     size = max(rank.size or first[rank.pid].values.get("world_size", 0) for rank in ranks)
     how = "from PyTorch's flight recorder" if calls else "unknown; `lab record` starts a job so that they are known"
     if record is not None:
         how = f"from its record: `lab watch {record.path}`, `lab explain {record.path}`"
-    elif any(_CLUSTER in first[pid].stack for pid in pids):
-        how = "in the record of the lab, which started these ranks: `lab watch`"
     data = {
         "name": name_of(read_command(launcher)),
         "launcher": launcher,
@@ -140,47 +147,85 @@ def inspect_world(ranks: list[Rank], program: str, interval_s: float, timeout_s:
     return WorldState(data, states)
 
 
-def _number(ranks: Sequence[Rank], samples: Mapping[int, Sample]) -> dict[int, int | None]:
+def _number(ranks: Sequence[Rank], samples: _Samples) -> dict[int, int | None]:
     """Return the rank of each process: of its environment, or else of its variables if these differ from each other."""
     held = [samples[rank.pid].values.get("rank") for rank in ranks]
     is_usable = any(rank.number is None for rank in ranks) and None not in held and len({*held}) == len(held)
     return {rank.pid: number if is_usable else rank.number for rank, number in zip(ranks, held, strict=True)}
 
 
-def _folder(pid: int) -> Path:
-    with suppress(OSError):
-        return Path(os.readlink(f"/proc/{pid}/cwd"))
-    return Path("/")
-
-
 def _inspect_rank(
-    pid: int, number: int | None, stack: str, evidence: Evidence, before: Sample, now: Sample, interval_s: float
+    rank: Rank, number: int | None, evidence: Evidence, first: _Samples, last: _Samples, interval_s: float
 ) -> RankState:
     """Add a stack to the evidence; a process whose rank is unknown has its pid instead."""
-    if now.error or before.process is None or now.process is None:
-        return RankState(pid, number, f"unknown ({now.error or 'it has ended'})")
-    own = rf'(?<=File "){re.escape(f"{_folder(pid)}/")}(?![^"\n]*/(?:site-packages|lib/python\d))'
-    text, name = re.sub(own, _SHIPPED, stack), pid if number is None else number
+    pid, before, now = rank.pid, first[rank.pid], last[rank.pid]
+    if error := before.error or now.error:
+        return RankState(pid, number, f"unknown ({error})")
+    of_children = [
+        f"Process {one}, started by this worker:\n{first[one].stack}" for one in rank.children if one in first
+    ]
+    folder = os.path.realpath(f"/proc/{pid}/cwd")
+    own = rf'(?<=File "){re.escape(f"{folder}/")}(?![^"\n]*/(?:site-packages|lib/python\d))'
+    text, name = re.sub(own, _SHIPPED, "\n".join([now.stack, *of_children])), pid if number is None else number
     evidence.facts.add(Stack(name, time.time(), text=text))
     facts = next(one for one in evidence.facts.ranks if one.rank == name)
-    location, is_stopped = evidence.stack_location(facts), now.process.state in "Tt"
+    location, is_stopped = evidence.stack_location(facts), now.state in ("T", "t")
     lines = clip_stack(shorten_stack(text), _STACK_LINES)
     while len(lines) > 1 and lines[-1].startswith(_OUTER):
         lines.pop()
-    busy = ", using a CPU" if now.process.cpu_s - before.process.cpu_s > _BUSY * interval_s > 0 else ""
-    where = f"{'stopped by a signal, ' if is_stopped else ''}{render_stood(stood_of(evidence, facts))}{busy}"
-    moved = before.trail != now.trail if interval_s else None
-    if location is None:
-        return RankState(pid, number, where, moved=moved, stack="\n".join(lines))
-    return RankState(pid, number, where, "" if is_stopped else location.call, location.at, moved, "\n".join(lines))
+    used_s, where = now.cpu_s - before.cpu_s, render_stood(stood_of(evidence, facts))
+    where = f"{'stopped by a signal, ' * is_stopped}{where}{', using a CPU' * (used_s > _BUSY * interval_s > 0)}"
+    moved = True if before.trail != now.trail else False if interval_s and not used_s else None
+    call, at = (location.call, location.at) if location is not None else ("", "")
+    return RankState(pid, number, where, "" if is_stopped else call, at, moved, "\n".join(lines))
 
 
-def _find_cause(evidence: Evidence, still: set[int | None]) -> Finding | None:
-    """Return what the calls show; None if they show nothing, or if a rank that was in a call has moved on."""
-    if not still.issuperset(waits := find_waits(evidence)) or not waits:
+def _find_cause(evidence: Evidence, interval_s: float) -> Finding | None:
+    """Return what the calls show; None if they show nothing, or if a rank may wait only for a moment."""
+    waits = find_waits(evidence).values()
+    if not waits or any(longest_wait_s(evidence, [wait]) < interval_s for wait in waits):
         return None
     causes = (one for one in find_causes(evidence) if "ends" in one.kind.properties)
     return next((one for one in causes if one.step), None)
+
+
+# -- calls that something has recorded
+
+
+def _find_record(ranks: list[Rank]) -> Record | None:
+    """Return the record that `lab record` writes of these ranks; None if there is none."""
+    pids = {rank.pid for rank in ranks}
+    for name in {rank.environment.get(SOCKET_VARIABLE, "") for rank in ranks}:
+        with suppress(OSError):
+            supervisor = _SUPERVISOR.search(name)
+            paths = map(os.readlink, Path(f"/proc/{supervisor[1]}/fd").iterdir() if supervisor else ())
+            for record in [Record(path=Path(path).parent) for path in paths if os.path.basename(path) == EVENTS]:
+                if pids & _ranks_of(record).keys():
+                    return record
+    return None
+
+
+def _ranks_of(record: Record) -> dict[int, int]:
+    """Return the ranks of a record by their process ids."""
+    return {event.pid: event.rank for event in record.events() if isinstance(event, Started)}
+
+
+def _read_dumps(port: int | None, timeout_s: float, folder: Path) -> Evidence | None:
+    """Return the calls in flight recorder dumps of a debug server; None if it returns none.
+
+    Args:
+        port: of the server; None: there is none.
+        timeout_s: for its answer.
+        folder: for the dumps and their record.
+    """
+    connection = http.client.HTTPConnection("localhost", port or 0, timeout=timeout_s)
+    with closing(connection), suppress(OSError, http.client.HTTPException, ValueError, LabError):
+        connection.request("GET", "/fr_trace_json")
+        page, decoder = connection.getresponse().read(_MOST_BYTES).decode(), json.JSONDecoder()
+        for one in _OF_RANK.finditer(page):
+            (folder / f"rank_{one[1]}").write_text(json.dumps(decoder.raw_decode(page, one.end())[0]))
+        return read_evidence(import_dumps(Dumps(folder), "job", folder / "runs"))
+    return None
 
 
 # -- words
@@ -214,10 +259,8 @@ def _sentence(states: Sequence[RankState], finding: Finding | None, size: int, i
     if None not in known and (absent := [rank for rank in range(size) if rank not in known]):
         parts.append(f"no process on this machine: {name_ranks(absent)}.")
     moved, within = [one for one in states if one.moved], f"within {format_duration(interval_s)}"
-    if not interval_s:
-        parts.append("one sample cannot show whether they move on.")
-    elif len(moved) == len(states):
-        parts.append(f"{within}, all of them moved on, so the job makes progress.")
-    else:
-        parts.append(f"{within}, {f'only the stack of {_who(moved)}' if moved else 'no stack'} changed.")
+    changed = (
+        "every stack" if len(moved) == len(states) else f"only the stack of {_who(moved)}" if moved else "no stack"
+    )
+    parts.append(f"{within}, {changed} changed." if interval_s else "one sample cannot show whether they move on.")
     return " ".join(map(capitalize_first, parts))

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from lab.errors import LabError, UsageError
 from lab.grouping import group_pairs
 
-_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _NUMBERS = {"RANK": "WORLD_SIZE", "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE", "PMI_RANK": "PMI_SIZE"}
 """Variables with the rank and the world size that launchers set."""
 _MEETING = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
@@ -34,8 +33,6 @@ class Process(NamedTuple):
     parent: int
     state: str
     """The kernel's letter; `T`: stopped by a signal."""
-    cpu_s: float
-    """CPU time of all its threads."""
     started: int
     """When it started, in ticks since the machine started."""
 
@@ -67,7 +64,7 @@ def read_process(pid: int) -> Process | None:
         words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return None
-    return Process(pid, int(words[1]), words[0].decode(), (int(words[11]) + int(words[12])) * _TICK_S, int(words[19]))
+    return Process(pid, int(words[1]), words[0].decode(), int(words[19]))
 
 
 def read_command(pid: int) -> list[str]:
@@ -81,7 +78,7 @@ def find_worlds(pid: int) -> list[list[Rank]]:
     """Return the ranks of each world that a process belongs to, as a rank, launcher, or child of a rank.
 
     Raises:
-        UsageError: there is no such process, or it belongs to no job.
+        UsageError: there is no such process.
         Unable: it belongs to another user.
     """
     table = {one.pid: one for name in os.listdir("/proc") if name.isdecimal() and (one := read_process(int(name)))}
@@ -90,20 +87,9 @@ def find_worlds(pid: int) -> list[list[Rank]]:
     if os.geteuid() not in (0, os.stat(f"/proc/{pid}").st_uid):
         raise Unable(f"process {pid} belongs to another user", f"sudo env PATH=$PATH lab attach {pid}")
     related = {pid, *_ancestors(pid, table), *(one for one in table if pid in _ancestors(one, table))}
-    worlds = group_pairs((rank.world, rank) for rank in _find_ranks(table)).values()
-    ours = [world for world in worlds if related.intersection(one.pid for one in world)]
-    if not ours:
-        raise not_a_job(pid)
-    return [sorted(world, key=lambda one: (one.number or 0, one.process.started)) for world in ours]
-
-
-def not_a_job(pid: int) -> UsageError:
-    """Return the error that a process belongs to no job."""
-    what = os.path.basename(read_command(pid)[0])
-    return UsageError(
-        f"process {pid}{f' ({what})' if what else ''} belongs to no job: no process below or above it is a rank",
-        "name a rank or its launcher; a rank is a Python process with RANK in its environment or a process group",
-    )
+    ranks = sorted(_find_ranks(table), key=lambda one: (one.number or 0, one.process.started))
+    worlds = group_pairs((rank.world, rank) for rank in ranks).values()
+    return [world for world in worlds if related.intersection(one.pid for one in world)]
 
 
 def _ancestors(pid: int, table: Mapping[int, Process]) -> Iterator[int]:

@@ -8,11 +8,12 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from lab import DISTRIBUTION
-from lab.features.attach.processes import Process, Unable, read_process
+from lab.features.attach.processes import Unable, read_process
 
 _AT_ONCE = 8
 _ATTEMPTS = 3
@@ -25,14 +26,16 @@ _LIBRARIES = ("-packages/", "/lib/python", "<frozen", "/labnode/")
 class Sample(NamedTuple):
     """A process at one moment."""
 
-    process: Process | None
-    """None: it has ended."""
     stack: str = ""
     """Stacks of all threads, as faulthandler writes them."""
     trail: str = ""
     """Everything that py-spy knows of the main thread; it changes if the thread moves on."""
     values: Mapping[str, int] = {}
     """`rank` and `world_size` as local variables have them, and the `port` of a debug server."""
+    state: str = ""
+    """The kernel's letter; `T`: stopped by a signal."""
+    cpu_s: float = 0.0
+    """CPU time of the main thread, to the nanosecond: a thread that is blocked all the time uses none."""
     error: str = ""
     """Why there is no stack."""
 
@@ -66,24 +69,26 @@ def is_denied(sample: Sample) -> bool:
 
 def _read(program: str, pid: int, timeout_s: float) -> Sample:
     words = [program, "dump", "--nonblocking", "--json", "--full-filenames", "--locals", "--pid", str(pid)]
-    error = ""
+    ended = None
     for _ in range(_ATTEMPTS):
         try:
             ended = subprocess.run(words, capture_output=True, timeout=timeout_s, check=False)
-            if not ended.returncode:
-                return _sample(read_process(pid), json.loads(ended.stdout))
-            error = " ".join(ended.stderr.decode(errors="replace").partition("Stack backtrace")[0].split())
         except subprocess.TimeoutExpired:
-            return Sample(read_process(pid), error="py-spy did not answer in time")
-        except ValueError:
-            error = "py-spy returned no JSON"
-    return Sample(process := read_process(pid), error=error if process else "it has ended")
+            return Sample(error="py-spy did not answer in time")
+        if not ended.returncode:
+            return _sample(pid, json.loads(ended.stdout))
+    error = ended.stderr.decode(errors="replace").partition("Stack backtrace")[0] if ended is not None else ""
+    return Sample(error=" ".join(error.split()) if read_process(pid) is not None else "it has ended")
 
 
-def _sample(process: Process | None, threads: list[Any]) -> Sample:
+def _sample(pid: int, threads: list[Any]) -> Sample:
     main = next((one for one in threads if one["thread_name"] == "MainThread"), threads[0])
     text = "\n".join(map(_thread_text, sorted(threads, key=lambda one: one is main)))
-    return Sample(process, text, json.dumps(main["frames"]), _values(main["frames"]))
+    process, cpu_s = read_process(pid), 0.0
+    with suppress(OSError):
+        cpu_s = int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+    state = process.state if process is not None else ""
+    return Sample(text, json.dumps(main["frames"]), _values(main["frames"]), state, cpu_s)
 
 
 def _thread_text(thread: Any) -> str:

@@ -5,15 +5,17 @@ Examples:
   lab attach 4711 --interval 10s    two samples, 10 seconds apart
   lab attach 4711 --json            the same as JSON
 
-Reads the stacks with py-spy, which does not pause the job, and states twice to see who moves on. The calls of the
-ranks are known if `lab record` started the job, or if PyTorch's debug server or worker server runs in it.
+Reads the stacks with py-spy, which does not pause the job, twice to see who moves on. The calls of the
+ranks are known if `lab record` started the job, or if it runs PyTorch's debug server.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 
 from lab.cli import arguments as shared
+from lab.errors import UsageError
 from lab.features.recording.verb import stall_limit
 
 
@@ -30,16 +32,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Look at the job; needs no engine."""
     from lab.features.attach.job import inspect_world
-    from lab.features.attach.processes import find_worlds, not_a_job
+    from lab.features.attach.processes import find_worlds, read_command
     from lab.features.attach.spy import find_program
 
-    of_pid, program = find_worlds(arguments.pid), find_program()
-    states = [inspect_world(ranks, program, arguments.interval, arguments.timeout) for ranks in of_pid]
-    worlds = [state for state in states if state is not None]
+    pid, of_pid, program = arguments.pid, find_worlds(arguments.pid), find_program()
+    states = (inspect_world(ranks, program, arguments.interval, arguments.timeout) for ranks in of_pid)
+    worlds = [*filter(None, states)]
     if not worlds:
-        raise not_a_job(arguments.pid)
+        what = f"process {pid} ({os.path.basename(read_command(pid)[0]) or 'of the system'})"
+        hint = "name a rank or its launcher; a rank is a Python with RANK in its environment or a process group"
+        raise UsageError(f"{what} belongs to no job: no process below or above it is a rank", hint)
     return shared.print_answer(
         arguments,
-        lambda: {"pid": arguments.pid, "worlds": [world.data for world in worlds]},
+        lambda: {"pid": pid, "worlds": [world.data for world in worlds]},
         lambda style: "\n\n".join(world.text(style) for world in worlds),
     )

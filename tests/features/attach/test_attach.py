@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from lab.features.attach import processes, spy
+from lab.features.attach import spy
 from lab.features.attach.job import inspect_world
 from lab.features.attach.processes import Unable, find_worlds
 from lab.polling import poll_until
@@ -31,12 +31,19 @@ import torch.multiprocessing as mp
 
 
 def load(how):
-    if how == "loops":
-        turns = 0
-        while not os.path.exists("go"):
-            turns += 1
-    elif how == "sleeps":
+    open("in", "w").close()
+    if how == "sleeps":
         os.open("go", os.O_RDONLY)
+    turns = 0
+    while how == "loops" and not os.path.exists("go"):
+        turns += 1
+
+
+def step_until_released():
+    released = torch.zeros(1)
+    while not released:
+        released += os.path.exists("steps")
+        dist.all_reduce(released)
 
 
 def work(rank, how, world_size, port):
@@ -47,6 +54,8 @@ def work(rank, how, world_size, port):
         import torch.distributed.debug as debug
 
         debug.start_debug_server(port=int(sys.argv[3]))
+    if how == "loops":
+        step_until_released()
     tensor = torch.ones(2)
     for step in range(3):
         if rank == 1 and step == 1:
@@ -66,7 +75,7 @@ if __name__ == "__main__":
         mp.start_processes(work, (sys.argv[1], 3, sys.argv[2]), 3, start_method="fork")
 """
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
-LINE = WORK.splitlines().index("        dist.all_reduce(tensor)") + 1
+LINES = [n for n, line in enumerate(WORK.splitlines(), 1) if "dist.all_reduce" in line]
 
 
 def lab(*words: str) -> list[str]:
@@ -76,11 +85,11 @@ def lab(*words: str) -> list[str]:
 class Job:
     """A job in a folder of its own, whose rank 1 does not come to the second all_reduce before it is released."""
 
-    def __init__(self, folder: Path, command: list[str], *, released_by_pipe: bool = True) -> None:
+    def __init__(self, folder: Path, command: list[str]) -> None:
         self.folder = folder
         self.folder.mkdir()
         (folder / "train.py").write_text(WORK)
-        if released_by_pipe:
+        if "sleeps" in command:
             os.mkfifo(folder / "go")
         self.process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
@@ -88,21 +97,18 @@ class Job:
     def pid(self) -> int:
         return self.process.pid
 
-    def rank_pids(self) -> list[int]:
-        """Return the processes of the ranks once two of them wait."""
-        found: list[int] = []
+    def rank_pids(self, *, steps: bool = False) -> list[int]:
+        """Return the processes of the ranks once two of them wait for rank 1, or once they all step."""
+        pids: list[int] = []
 
         def waits() -> bool:
-            try:
-                ranks = [rank for world in find_worlds(self.pid) for rank in world]
-            except processes.UsageError:
-                return False
-            samples = spy.read_samples(spy.find_program(), [rank.pid for rank in ranks], 10)
-            found[:] = [rank.pid for rank in ranks]
-            return [f"line {LINE} in" in one.stack for one in samples.values()].count(True) == 2
+            pids[:] = [rank.pid for world in find_worlds(self.pid) for rank in world]
+            samples = spy.read_samples(spy.find_program(), pids, 10)
+            calls = [any(f"line {line} in" in one.stack for line in LINES) for one in samples.values()]
+            return calls.count(True) >= 2 and (steps or (self.folder / "in").exists())
 
         poll_until(waits, 90)
-        return found
+        return pids
 
     def end(self) -> tuple[int, list[str]]:
         """Release rank 1; return the exit code and what the ranks computed."""
@@ -169,41 +175,26 @@ def test_ranks_of_torchrun_wait_for_one_that_is_elsewhere_and_the_job_goes_on(fo
     assert job.end() == ENDED_WELL
 
 
-def test_ranks_of_mp_spawn_are_numbered_by_their_variables_and_one_that_loops_moves_on(
-    folder: Path, py_spy: str
-) -> None:
-    command = [sys.executable, "train.py", "loops", free_port()]
-    job = Job(folder / "spawn", command, released_by_pipe=False)
-    pids = job.rank_pids()
+def test_with_a_record_only_a_call_that_a_rank_does_not_enter_is_reported(folder: Path, py_spy: str) -> None:
+    job = Job(folder / "recorded", lab("record", "--", sys.executable, "train.py", "loops", free_port()))
 
-    (ranks,) = find_worlds(pids[2])
-    world = inspect_world(ranks, py_spy, 0.5, 10)
-
-    assert world is not None
-    assert (world.data["launcher"], world.data["world_size"]) == (job.pid, 3)
-    by_rank = sorted(world.ranks, key=lambda one: -1 if one.rank is None else one.rank)
-    assert [one.rank for one in by_rank] == [0, 1, 2]
-    assert [one.moved for one in by_rank] == [False, True, False]
-    assert [one.waits for one in by_rank] == [True, False, True]
-    assert job.end() == ENDED_WELL
-
-
-def test_the_record_of_lab_record_tells_which_call_a_rank_never_entered(folder: Path, py_spy: str) -> None:
-    command = lab("record", "--", sys.executable, "train.py", "sleeps", free_port())
-    job = Job(folder / "recorded", command)
-    pids = job.rank_pids()
-
+    pids = job.rank_pids(steps=True)
+    (ranks,) = find_worlds(job.pid)
+    healthy = [inspect_world(ranks, py_spy, 0.2, 10) for _ in range(3)]
+    (job.folder / "steps").touch()
+    job.rank_pids()
     world = attach(pids[0])
 
+    assert all(one is not None and one.data["finding"] is None for one in healthy)
+    assert not any(rank.waits for one in healthy if one is not None for rank in one.ranks)
     assert (world["finding"]["kind"], world["finding"]["ranks"]) == ("never_entered", [1])
-    assert world["finding"]["step"] == "all_reduce #2"
-    assert [rank["rank"] for rank in world["ranks"]] == [0, 1, 2]
+    assert [(rank["rank"], rank["moved"]) for rank in world["ranks"]] == [(0, False), (1, True), (2, False)]
     (run,) = (job.folder / ".lab" / "runs").iterdir()
     assert str(run) in world["calls"]
     assert job.end() == ENDED_WELL
 
 
-def test_the_debug_server_of_pytorch_tells_which_call_a_rank_never_entered(folder: Path, py_spy: str) -> None:
+def test_the_debug_server_of_pytorch_shows_calls_and_variables_show_ranks(folder: Path, py_spy: str) -> None:
     pytest.importorskip("tabulate")
     if find_spec("torch.distributed.debug") is None:
         pytest.skip("this torch has no debug server")
@@ -211,8 +202,11 @@ def test_the_debug_server_of_pytorch_tells_which_call_a_rank_never_entered(folde
     pids = job.rank_pids()
     poll_until(lambda: attach(pids[1])["finding"] is not None, 20)
 
-    finding = attach(pids[1])["finding"]
+    world = attach(pids[1])
 
+    assert (world["launcher"], world["world_size"]) == (job.pid, 3)
+    assert sorted(rank["rank"] for rank in world["ranks"]) == [0, 1, 2]
+    finding = world["finding"]
     assert (finding["kind"], finding["ranks"], finding["step"]) == ("never_entered", [1], "all_reduce #2")
     assert job.end() == ENDED_WELL
 
