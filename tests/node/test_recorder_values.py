@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 from typing import Any
 
 import pytest
 
-from lab.node.recorder import python_group as values
+from tests.late import python_group as values
+from tests.late import torch
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 TYPES = (*FLOATS, "int64", "int32", "int16", "int8", "uint8", "bool")
 COUNTS = (1, 2, 165, 1000, 4096)
 
 
-torch: Any = None
-"""PyTorch, once a test runs: all processes that run tests import this module."""
-
-
-@pytest.fixture(autouse=True)
-def pytorch() -> None:
-    """Import it."""
-    global torch
-    torch = importlib.import_module("torch")
-
-
 @pytest.fixture
-def dtype(request: pytest.FixtureRequest, pytorch: None) -> torch.dtype:
+def dtype(request: pytest.FixtureRequest) -> torch.dtype:
     """The type of that name."""
     return getattr(torch, request.param)
 
