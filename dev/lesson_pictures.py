@@ -7,6 +7,7 @@ is no picture, the reason is kept.
 from __future__ import annotations
 
 import hashlib
+import signal
 import sys
 import tempfile
 from itertools import groupby
@@ -84,4 +85,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # which removes the cluster
     main()

@@ -62,6 +62,11 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
+def pytest_keyboard_interrupt() -> None:
+    """Let the fixtures remove what they made without another interrupt, which pytest-xdist sends its processes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Keep the garbage collector away from the collected tests: it would walk thousands of them again and again."""

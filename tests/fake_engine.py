@@ -86,6 +86,8 @@ class FakeAgent:
         return answer._replace(**{name: known[name] for name in known if not getattr(answer, name, True)})
 
     def _usual(self, message: Any) -> list[Act]:
+        if isinstance(message, messages.Hello):
+            return [messages.Ready(self.node, torch="")]
         if isinstance(message, messages.Claim):
             return [messages.Claimed("", 0.0, clock_id())]
         if isinstance(message, AskTime):

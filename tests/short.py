@@ -4,4 +4,4 @@ from __future__ import annotations
 
 import tempfile
 
-SHORT = tempfile.gettempdir() if len(tempfile.gettempdir()) < 12 else "/tmp"
+SHORT = tempfile.gettempdir() if len(tempfile.gettempdir()) < 16 else "/tmp"

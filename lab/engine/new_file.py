@@ -33,19 +33,18 @@ class NewFile:
         self.written_bytes = 0
         """Its length without holes."""
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Append data."""
         for start in range(0, len(data), _HOLE_BYTES):
-            part = data[start : start + _HOLE_BYTES]
-            if part == _ZEROS[: len(part)]:
+            part = memoryview(data)[start : start + _HOLE_BYTES]
+            if not part[0] and bytes(part) == _ZEROS[: len(part)]:
                 self.size_bytes += len(part)
                 continue
-            view = memoryview(part)
-            while view:
-                written = os.pwrite(self._descriptor, view, self.size_bytes)
+            while part:
+                written = os.pwrite(self._descriptor, part, self.size_bytes)
                 self.size_bytes += written
                 self.written_bytes += written
-                view = view[written:]
+                part = part[written:]
 
     def close(self) -> None:
         """Close the file, with a hole at its end if necessary.

@@ -35,12 +35,13 @@ class JoinedProcesses:
     def __init__(self, send: Sender, limits: Limits) -> None:
         self._send = send
         self._limits = limits
-        self._by_pid: dict[int, JoinedProcess] = {}
+        self._known: dict[tuple[int, int], JoinedProcess] = {}
+        """By process identifier and the rank that the process claims."""
         self._counts: Counter[int] = Counter()
         """Number of processes by rank of the worker."""
 
     def __iter__(self) -> Iterator[JoinedProcess]:
-        return iter(list(self._by_pid.values()))
+        return iter(list(self._known.values()))
 
     def register(self, selector: selectors.BaseSelector) -> None:
         """Have a selector wait for the end of each."""
@@ -50,7 +51,10 @@ class JoinedProcesses:
 
     def handle(self, worker: int, datagram: Datagram, attempt: str = "") -> bool:
         """Handle the statement of such a process, or of one that joins; return False if it is from another process."""
-        statement, process = datagram.statement, self._by_pid.get(datagram.pid)
+        statement = datagram.statement
+        process = self._known.get((datagram.pid, statement.rank))
+        if process is None and not getattr(statement, "thread", 0):  # notes come with another rank
+            process = next((one for (pid, _), one in self._known.items() if pid == datagram.pid), None)
         if isinstance(statement, messages.Joining):
             if process is None:
                 self._admit(worker, statement, datagram, attempt)
@@ -61,6 +65,9 @@ class JoinedProcesses:
             process.raised = statement._replace(time=min(statement.time, time.time()))
         elif isinstance(statement, messages.Leaving):
             process.leaving = statement
+            if statement.stays:
+                process.end()
+                self.report_ends()
         elif isinstance(statement, messages.Note):
             if self._count(process, "notes", datagram.bytes) == datagram.bytes:
                 self._send(statement._replace(rank=process.rank, attempt=process.attempt))
@@ -71,7 +78,7 @@ class JoinedProcesses:
     def _admit(self, worker: int, joining: messages.Joining, datagram: Datagram, attempt: str) -> None:
         """Begin to read a process if its message is valid; this takes over the descriptors."""
         nth, sane = self._counts[worker], worker >= 0 and 0 <= joining.rank < joining.world_size <= _MOST_RANKS
-        capacity = nth < messages.MOST_OF_A_WORKER and len(self._by_pid) < _MOST_AT_A_TIME
+        capacity = nth < messages.MOST_OF_A_WORKER and len(self._known) < _MOST_AT_A_TIME
         if not (sane and capacity and len(datagram.fds) == 2 and all(map(_is_in_memory, datagram.fds))):
             return
         try:
@@ -81,8 +88,9 @@ class JoinedProcesses:
         self._counts[worker] += 1
         trace, stack = datagram.fds
         datagram.fds.clear()
-        process = JoinedProcess(messages.number_of(worker, nth), datagram.pid, attempt, trace, stack, pidfd)
-        self._by_pid[datagram.pid] = process
+        number = messages.number_of(worker, nth)
+        process = JoinedProcess(number, datagram.pid, attempt, trace, stack, pidfd, joining.thread)
+        self._known[datagram.pid, joining.rank] = process
         joined = messages.Joined(
             process.rank, time.time(), pid=datagram.pid, claimed_rank=joining.rank, attempt=attempt
         )
@@ -97,15 +105,17 @@ class JoinedProcesses:
 
     def report_ends(self, *, last: bool = False) -> None:
         """Report the end of each process that has ended, and its trace; `last`: do not wait for a wait status."""
-        for process in self:
+        for key, process in [*self._known.items()]:
             if process.is_running:
                 continue
-            status, known = process.find_status(), last or process.leaving is not None
+            leaving = process.leaving  # until Python has ended, an extension may still abort the process
+            known = last or (leaving is not None and (leaving.stays or leaving.code is not None))
+            status = process.find_status()
             if status is None and not known and time.time() < process.ended + _STATUS_PATIENCE_S:
                 continue
             self.send_trace(process)
             self._send(process.exited(status))
-            del self._by_pid[process.pid]
+            del self._known[key]
             process.close()
 
     def send_trace(self, process: JoinedProcess) -> bool:

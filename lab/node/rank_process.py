@@ -252,11 +252,12 @@ class Worker(RankProcess):
 
 
 class JoinedProcess(RankProcess):
-    """A process that a worker started and that joined a process group."""
+    """A process that a worker started and that joined a process group, or a thread of it that is a rank."""
 
-    def __init__(self, number: int, pid: int, attempt: str, trace: int, stack: int, pidfd: int) -> None:
+    def __init__(self, number: int, pid: int, attempt: str, trace: int, stack: int, pidfd: int, thread: int) -> None:
         super().__init__(number, pid, attempt, trace, stack)
         self.pidfd = pidfd
+        self.thread = thread
         self.ended = 0.0
         """Unix time of its end."""
         self.leaving: Leaving | None = None
@@ -267,6 +268,13 @@ class JoinedProcess(RankProcess):
 
     def find_status(self) -> int | None:
         """Return its wait status; None if unknown."""
+        if self.leaving and self.leaving.stays:
+            return None
+        with suppress(OSError, IndexError):  # it was reaped, or is of another user
+            with open(f"/proc/{self.pid}/stat", "rb") as file:
+                words = file.read().rpartition(b")")[2].split()
+            if words[0] in b"ZX" and int(words[-1]) >= 0:
+                return int(words[-1])
         with suppress(OSError):  # it is no child of the agent
             # Not reaped: if it is a worker, its parent waits for it.
             end = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)

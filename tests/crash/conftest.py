@@ -6,6 +6,7 @@ found whatever it is called, and every label names an owner whom nobody else is.
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import shutil
@@ -253,7 +254,7 @@ def make_lab(engine: str, folder: Path, asking: pytest.FixtureRequest | None = N
         "XDG_STATE_HOME": str(folder / "state"),
         "LAB_LOCAL_HOME": str(home),
         "TMPDIR": str(temporary),
-        "LOGNAME": f"test-{token}",
+        "LOGNAME": f"{getpass.getuser()}-{token}",  # begins with that of all tests, see dev/test
         TOKEN: token,
     }
     return Lab(engine, folder / "here", notes, home, temporary, token, env, name=f"t{token}")

@@ -37,6 +37,7 @@ def test_a_run_on_a_cluster_of_another_version_makes_it_again_and_says_why(lab: 
 
     assert ended.code == 0, ended.said
     assert golden(1, lab.name) in ended.err
+    assert golden(2) in ended.err
     assert lab.status()["shape"]["env"] == {"KEPT": "yes"}
     assert lab("run", lab.script(SCRIPT)).err == ""
     assert lab("up", "--nodes", "1", "--name", f"{lab.name}-b", **made_by).code == 0

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch.distributed as dist
 
 from lab import Cluster
 from lab.errors import LabError, UsageError
@@ -36,12 +35,16 @@ def called(make_cluster: MakeCluster, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def address() -> str:
+    import torch.distributed as dist  # by ranks only: all processes that run tests import this module
+
     dist.barrier()
     return socket.gethostbyname(socket.gethostname())
 
 
 def tried(own_rank: int, to: str, timeout_s: float = 20.0) -> str:
     """What becomes of a connection of one rank to a port of a node at which nobody listens."""
+    import torch.distributed as dist
+
     if dist.get_rank() != own_rank:
         return ""
     with socket.socket() as asking:
@@ -55,6 +58,8 @@ def tried(own_rank: int, to: str, timeout_s: float = 20.0) -> str:
 
 def undone(own: str) -> int:
     """What the kernel says to a worker of rank 0 that takes back what its node's links are like; 0: it did."""
+    import torch.distributed as dist
+
     if dist.get_rank() != 0:
         return 0
     from labnode.node.netlink import find_device  # type: ignore[import-not-found]
@@ -76,6 +81,8 @@ def named(name: str) -> str:
 
 def listens() -> None:
     """Rank 1 waits for datagrams, and for a connection."""
+    import torch.distributed as dist
+
     if dist.get_rank() == 1:
         datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         datagrams.bind(("", PORT))
@@ -87,6 +94,8 @@ def across(to: str, count: int) -> int:
 
     Rank 0 says how many answers there were, up to as many as it sent.
     """
+    import torch.distributed as dist
+
     end = b"end %d" % count  # not that of a call before
     if dist.get_rank() == 1:
         datagrams, arrived = socket.kept[0], 0  # type: ignore[attr-defined]
@@ -117,6 +126,8 @@ def across(to: str, count: int) -> int:
 
 def rate(to: str, size: int) -> float:
     """Bits a second that rank 1 gets of rank 0."""
+    import torch.distributed as dist
+
     if dist.get_rank() == 0:
         with socket.create_connection((to, PORT)) as sending:
             sending.sendall(b"x" * size)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch.distributed as dist
 
 from lab import Cluster, Result
 from lab.features.faults.fault import Fault, When
@@ -47,6 +46,8 @@ def node_of(name: str) -> str:
 
 def reached(to: str, patience_s: float) -> str:
     """What becomes of a connection of rank 0 to a port of a node at which nobody listens."""
+    import torch.distributed as dist
+
     if dist.get_rank() != 0:
         return ""
     with socket.socket() as asking:

@@ -197,15 +197,15 @@ def test_without_a_trace_there_is_none(run: Run) -> None:
 
 
 @each_recorder
-@pytest.mark.parametrize(("limit", "kept"), [(0, (None, False)), (2, (None, True)), (3, ([2.0] * 3, False))])
+@pytest.mark.parametrize(("limit", "expected"), [(0, (None, False)), (2, (None, True)), (3, ([2.0] * 3, False))])
 def test_so_many_values_are_kept_as_were_asked_for(
-    run: Run, recorder: str, limit: int, kept: tuple[list[float] | None, bool]
+    run: Run, recorder: str, limit: int, expected: tuple[list[float] | None, bool]
 ) -> None:
     result = run("collectives.py", trace_values=limit, env={"LAB_RECORDER": recorder})
 
     [call] = [call for call in trace_of(result).ranks[0].calls if call.inputs and call.inputs[0].count == 3]
     [buffer] = call.outputs
-    assert (buffer.values, buffer.summary is not None) == kept
+    assert (buffer.values, buffer.summary is not None) == expected
 
 
 def test_a_recorder_that_there_is_not_is_told(run: Run) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
 
 from lab import Cluster
 from tests.golden import golden
@@ -31,6 +30,8 @@ def test_the_tutorial_is_kept_without_outputs() -> None:
 @pytest.mark.long
 @pytest.mark.local
 def test_the_tutorial_shows_what_it_says(person: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nbclient import NotebookClient
+
     for variable in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
         monkeypatch.setenv(variable, str(tmp_path / variable.lower()))
     notebook = read()

@@ -10,9 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 
 from lab import Cluster, LabError, Result
 from lab.engine.agent_holder import agent_pid
@@ -162,6 +160,9 @@ def test_numbers_of_generators_that_nobody_seeded_differ_between_ranks_and_betwe
 
 @pytest.mark.local_first
 def test_seeded_generators_give_what_they_give_in_a_fresh_interpreter(run: Run) -> None:
+    import numpy as np  # only here: all processes that run tests import this module
+    import torch
+
     random_here = random.Random(1234).random()
     numpy_here = np.random.RandomState(1234).rand()
     torch_here = torch.rand(1, generator=torch.Generator().manual_seed(1234)).item()
@@ -175,6 +176,8 @@ def test_seeded_generators_give_what_they_give_in_a_fresh_interpreter(run: Run) 
 
 @pytest.mark.local_first
 def test_what_a_new_generator_starts_with_is_torch_s_own_default(run: Run) -> None:
+    import torch
+
     notes = {run("random_state.py", nodes=1, cold=cold).ranks[0].notes["generator"] for cold in (False, True)}
 
     assert notes == {torch.Generator().initial_seed()}

@@ -299,6 +299,7 @@ def test_a_damaged_wheel_is_refused_and_nothing_is_left(
     assert not [*(store_folder() / "fetching").iterdir()]
 
 
+@pytest.mark.local_first
 def test_modes_of_a_wheel_do_not_reach_this_machine(
     engine: str, index: Path, prepared: Callable[[], list[Prepared]], tmp_path: Path
 ) -> None:

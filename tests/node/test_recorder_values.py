@@ -7,14 +7,19 @@ import math
 from typing import Any
 
 import pytest
-import torch
 
-from lab.node.recorder import python_group as values
+from tests.late import python_group as values
+from tests.late import torch
 
-FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-TYPES = (*FLOATS, *INTEGERS, torch.bool)
+FLOATS = ("float64", "float32", "float16", "bfloat16")
+TYPES = (*FLOATS, "int64", "int32", "int16", "int8", "uint8", "bool")
 COUNTS = (1, 2, 165, 1000, 4096)
+
+
+@pytest.fixture
+def dtype(request: pytest.FixtureRequest) -> torch.dtype:
+    """The type of that name."""
+    return getattr(torch, request.param)
 
 
 def elements(tensor: torch.Tensor) -> Any:
@@ -38,10 +43,12 @@ def numbers(dtype: torch.dtype, count: int) -> torch.Tensor:
 # -- elements
 
 
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("dtype", TYPES, indirect=True)
 def test_elements_are_those_of_the_tensor(dtype: torch.dtype) -> None:
-    plain: list[Any] = [0.5, -2.0, 1e4] if dtype in FLOATS else [True, False] if dtype is torch.bool else [0, 1, 100]
-    if dtype in INTEGERS:
+    plain: list[Any] = (
+        [0.5, -2.0, 1e4] if dtype.is_floating_point else [True, False] if dtype is torch.bool else [0, 1, 100]
+    )
+    if not dtype.is_floating_point and dtype is not torch.bool:
         plain += [torch.iinfo(dtype).min, torch.iinfo(dtype).max]
     tensor = torch.tensor(plain, dtype=dtype)
     found = elements(tensor)
@@ -49,13 +56,13 @@ def test_elements_are_those_of_the_tensor(dtype: torch.dtype) -> None:
     assert [type(value) for value in found] == [type(value) for value in plain]
 
 
-@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"], indirect=True)
 def test_complex_numbers_are_pairs(dtype: torch.dtype) -> None:
     tensor = torch.tensor([1 + 2j, -0.5j, complex(3e10, math.inf)], dtype=dtype)
     assert elements(tensor) == [[1.0, 2.0], [0.0, -0.5], [3e10, "inf"]]
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("dtype", FLOATS, indirect=True)
 def test_floats_are_told_with_as_few_digits_as_say_them(dtype: torch.dtype) -> None:
     tensor = torch.tensor([0.1, math.pi, 1 / 3, math.nan, math.inf, -math.inf, -0.0], dtype=dtype)
     *found, nan, most, least, nothing = elements(tensor)
@@ -85,7 +92,7 @@ def test_of_nothing_there_is_nothing() -> None:
 # -- summaries
 
 
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("dtype", TYPES, indirect=True)
 @pytest.mark.parametrize("count", COUNTS)
 def test_a_summary_is_what_pytorch_computes(dtype: torch.dtype, count: int) -> None:
     tensor = numbers(dtype, count)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from lab.engine import ownership as label
@@ -300,18 +300,10 @@ class DockerEngine:
 
     def read_files(self, node: Node, path: str) -> Iterator[bytes]:
         """Return a file or folder of a node as a tar, read on demand."""
-        call = self.connection.call
         try:
-            pieces = call(lambda: self.connection.api.get_archive(node.handle, path)[0])
+            return self.connection.read_archive(node.handle, path)
         except Refused as refused:
             raise ClusterError(f"cannot read {path} on {node.name}: {_why(refused)}") from refused
-
-        def read() -> Iterator[bytes]:
-            with closing(pieces):  # the engine blocks the container until all is read, or the stream is closed
-                while piece := call(lambda: next(pieces, b"")):
-                    yield piece
-
-        return read()
 
     def write_files(self, node: Node, path: str, archive: Iterator[bytes]) -> None:
         """Create a file or folder of a node from a tar."""

@@ -8,7 +8,6 @@ import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from lab.engine.new_file import NewFile, file_mode
@@ -20,7 +19,6 @@ LIMIT_BYTES = 1 << 30
 MORE = "copy more with --max-size, such as --max-size 4GiB"
 _SPARE_BYTES = 64 << 20
 """Bytes of a disk that stay free, or a twentieth of a small disk."""
-_PART_BYTES = 1 << 16
 
 
 def _write_limit(folder: Path, asked: int) -> tuple[int, UsageError]:
@@ -94,6 +92,8 @@ _DEEPEST = 64
 _LONGEST_PATH = 2000
 """In bytes; the kernel allows 4,096, including the folders above."""
 _CHUNK_BYTES = 1 << 20
+_PART_BYTES = 1 << 16
+"""After so many bytes of a file, its limit is checked."""
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -279,11 +279,10 @@ def unpack_tar(pieces: Iterable[bytes], target: Path, *, most_bytes: int = LIMIT
     """
     with stage_replacement(target) as new:
         limit_bytes, too_much = _write_limit(new.parent, most_bytes)
-        parts = _cut(pieces, limit_bytes * _HOLES + MOST_ENTRIES * 2 * tarfile.BLOCKSIZE, too_much)
-        stream: Any = SimpleNamespace(read=lambda _: next(parts, b""))
+        stream: Any = _Stream(pieces, limit_bytes * _HOLES + MOST_ENTRIES * 2 * tarfile.BLOCKSIZE, too_much)
         try:
             with tarfile.open(
-                fileobj=stream, mode="r|", tarinfo=_Header, encoding="utf-8", errors="surrogateescape"
+                fileobj=stream, mode="r:", tarinfo=_Header, encoding="utf-8", errors="surrogateescape"
             ) as archive:
                 left_out = _unpack(archive, new, limit_bytes, too_much)
         except (tarfile.TarError, ValueError, RecursionError) as error:
@@ -296,14 +295,51 @@ def unpack_tar(pieces: Iterable[bytes], target: Path, *, most_bytes: int = LIMIT
         return left_out
 
 
-def _cut(pieces: Iterable[bytes], most_bytes: int, too_much: UsageError) -> Iterator[bytes]:
-    """Split a tar into small parts, because tarfile copies one for each header; limit its total size."""
-    for piece in pieces:
-        most_bytes -= len(piece)
-        if most_bytes < 0:
-            raise too_much
-        for at in range(0, len(piece), _PART_BYTES):
-            yield piece[at : at + _PART_BYTES]
+class _Stream:
+    """A tar that is read forwards, and its content without copies; `tarfile` alone is half as fast.
+
+    Args:
+        pieces: of the tar.
+        most_bytes: its largest size.
+        too_much: raised if it is larger.
+    """
+
+    def __init__(self, pieces: Iterable[bytes], most_bytes: int, too_much: UsageError) -> None:
+        self._pieces = iter(pieces)
+        self._piece = memoryview(b"")
+        self._left_bytes = most_bytes
+        self._too_much = too_much
+        self._at = 0
+
+    def tell(self) -> int:
+        """Return how many bytes were read."""
+        return self._at
+
+    def seek(self, position: int) -> None:
+        """Skip bytes."""
+        for _ in self.read_parts(position - self._at):
+            pass
+
+    def read(self, size: int) -> bytes:
+        """Return this many bytes, or those that are left."""
+        return b"".join(self.read_parts(size))
+
+    def read_parts(self, size: int) -> Iterator[memoryview]:
+        """Yield this many bytes in parts, or those that are left."""
+        while size > 0:
+            while not self._piece:
+                piece = next(self._pieces, None)
+                if piece is None:
+                    return
+                self._piece = memoryview(piece)
+                self._left_bytes -= len(piece)
+                if self._left_bytes < 0:
+                    raise self._too_much
+            most = min(size, _PART_BYTES)
+            part, self._piece = self._piece[:most], self._piece[most:]
+            size -= len(part)
+            self._at += len(part)
+            yield part
 
 
 def _unpack(archive: tarfile.TarFile, top: Path, limit_bytes: int, too_much: UsageError) -> list[str]:
@@ -335,9 +371,15 @@ def _unpack(archive: tarfile.TarFile, top: Path, limit_bytes: int, too_much: Usa
     return left_out
 
 
-def _content_of(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> Iterator[bytes]:
-    file = archive.extractfile(entry)
-    assert file is not None
+def _content_of(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> Iterator[bytes | memoryview]:
+    stream: Any = archive.fileobj
+    if not entry.issparse():
+        stream.seek(entry.offset_data)
+        yield from stream.read_parts(entry.size)
+        if stream.tell() < entry.offset_data + entry.size:
+            raise tarfile.ReadError("unexpected end of data")
+        return
+    file: Any = archive.extractfile(entry)
     while data := file.read(_CHUNK_BYTES):
         yield data
 

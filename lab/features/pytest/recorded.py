@@ -6,6 +6,7 @@ A process next to pytest does the work, see `lab.features.recording.session`. It
 from __future__ import annotations
 
 import _thread
+import ctypes
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -87,9 +88,9 @@ class _RecordedTests:
         os.environ.update(environment)
         sys.path.append(str(package))  # as the `sitecustomize` of other processes does
         joining: Any = import_module("labnode.node.rank.joining")
-        joining.prepare_process(str(folder), None, str(self._socket), started=True)
-        self._worlds: Any = import_module("labnode.features.recording.on_node.worlds")
-        self._worlds.watch_worlds()
+        joining.prepare_process(str(folder), None, str(self._socket), started=True, moves=True)
+        self._errors: Any = import_module("labnode.features.recording.on_node.errors")
+        self._journal: Any = import_module("labnode.node.recorder.journal").journal
         patching: Any = import_module("labnode.node.recorder.patching")
         guard = partial(self._guard_connections, patching=patching)
         patching.when_imported("torch.distributed.distributed_c10d", guard)
@@ -112,7 +113,7 @@ class _RecordedTests:
         if not self._in_test or os.getpid() != self._pid:
             return
         innermost = [one.f_code.co_filename for one, _ in islice(traceback.walk_stack(frame), _FRAMES)]
-        if number == INTERRUPT and not self._threads_ended and self._worlds.end_threads():
+        if number == INTERRUPT and not self._threads_ended and _end_threads(self._journal.threads):
             self._threads_ended = True  # if they do not end, the next signal comes soon
             return
         if number == INTERRUPT or any(f"/{name}/" in file for file in innermost for name in _WAITING):
@@ -163,7 +164,7 @@ class _RecordedTests:
     def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> None:
         """Report an error of the test if this process is a rank, or a fork of it is (pytest-forked)."""
         if call.excinfo is not None and not isinstance(call.excinfo.value, (pytest.skip.Exception, KeyboardInterrupt)):
-            self._worlds.report_error(call.excinfo.value)
+            self._errors.report_error(call.excinfo.value)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -190,7 +191,7 @@ class _RecordedTests:
     def pytest_runtest_logfinish(self) -> None:
         """Report that a test ended."""
         self._test = ""
-        if self._threads_ended and self._worlds.forget_threads():
+        if self._threads_ended and _forget_threads(self._journal.threads):
             vars(threading)["_shutdown"] = lambda: None  # at its end, Python would wait for that thread
         self._threads_ended = False
         if self._is_guarded:
@@ -210,6 +211,33 @@ class _RecordedTests:
             if name.startswith("LAB_") or name == "PYTHONPATH":
                 os.environ.pop(name)
                 os.environ.update({name: self._before[name]} if name in self._before else {})
+
+
+class RankEnded(Exception):
+    """Ends a thread that is a rank."""
+
+
+def _end_threads(idents: Mapping[int, Any]) -> bool:
+    """End threads that are ranks, as far as they return to Python; return whether there are any."""
+    groups: Any = sys.modules.get("torch.testing._internal.distributed.multi_threaded_pg")
+    for ident in [*idents]:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(RankEnded))
+    if idents and groups is not None:
+        groups.ProcessLocalGroup.exception_handle(RankEnded())  # others wait for them in Python
+    return bool(idents)
+
+
+def _forget_threads(idents: dict[int, Any]) -> bool:
+    """Have the next test use new threads; return whether one did not end."""
+    groups: Any = sys.modules.get("torch.testing._internal.distributed.multi_threaded_pg")
+    cases: Any = sys.modules.get("torch.testing._internal.common_distributed")
+    if groups is not None and cases is not None:
+        groups.ProcessLocalGroup.reset()
+        while not cases.MultiThreadedTestCase.exception_queue.empty():
+            cases.MultiThreadedTestCase.exception_queue.get()
+    left = bool(idents.keys() & {thread.ident for thread in threading.enumerate()})
+    idents.clear()
+    return left
 
 
 def _connections() -> dict[str, int]:

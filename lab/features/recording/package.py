@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import json
 import os
 import signal
 import socket
@@ -78,5 +79,6 @@ def recorded_environment(package: Path, folder: Path, values: int | None, notes:
     """
     before = os.environ.get("PYTHONPATH", "")
     path = os.pathsep.join(filter(None, (str(package / _STARTUP), before)))
-    settings = make_environment(str(folder), values, before)[SETTINGS_VARIABLE]
-    return {**os.environ, "PYTHONPATH": path, SETTINGS_VARIABLE: settings, SOCKET_VARIABLE: str(notes)}
+    settings = {**json.loads(make_environment(str(folder), values, before)[SETTINGS_VARIABLE]), "moves": True}
+    own = {SETTINGS_VARIABLE: json.dumps(settings), SOCKET_VARIABLE: str(notes)}
+    return {**os.environ, "PYTHONPATH": path, **own}

@@ -22,9 +22,8 @@ from lab.features.recording.supervisor import Options, Supervisor
 from lab.features.recording.world import World, started_at
 from lab.frozen import Frozen
 from lab.node import processes
-from lab.node.messages.agent import Exited, Joined, Joining, Leaving, Trace
+from lab.node.messages.agent import Exited, Joined, Trace
 from lab.node.rank_process import JoinedProcess
-from lab.node.statement import Datagram
 from lab.record.result import Result
 from lab.report.sanitize import sanitize_text
 from lab.report.style import Style
@@ -183,16 +182,6 @@ class SessionSupervisor(Supervisor):
 
     # -- what processes report
 
-    def _handle_statement(self, datagram: Datagram) -> None:
-        """Handle a statement; a process that joins again leaves its earlier world."""
-        if isinstance(datagram.statement, Joining):
-            for process in self._processes:
-                if process.pid == datagram.pid and process.is_running:
-                    process.leaving = Leaving(process.rank, time.time(), code=0)
-                    process.end()
-                    self._processes.report_ends()
-        super()._handle_statement(datagram)
-
     def _handle(self, message: Any) -> None:
         """Note when the worlds of the test are active; ignore those without a record."""
         if not isinstance(message, Joined) and not self._by_number[message.rank][0].began:
@@ -251,7 +240,7 @@ class SessionSupervisor(Supervisor):
             return world.conclude()
         ended = [*self._ended_parts(world, test)]
         others = {rank: one for rank, one in running.items() if all(rank != part.rank for part in ended)}
-        if others and not world.is_threaded and world.waits:
+        if others and world.waits:
             return world.examine(others, time.monotonic() - world.progressed, ended, idle=True)
         return world.judge_now(ended) if ended else None
 
@@ -261,7 +250,7 @@ class SessionSupervisor(Supervisor):
             raised = process.raised
             if raised is not None and raised.time >= test.began_unix:
                 exited = process.describe_exit(raised.time, 1, 0)
-                yield world.shorten(exited._replace(rank=raised.rank if world.is_threaded else rank))
+                yield world.shorten(exited._replace(rank=rank))
 
     # -- tests that stand still
 

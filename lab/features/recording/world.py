@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +15,8 @@ from typing import Any
 
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RunFacts
-from lab.features.recording.threads import judge_threads
 from lab.node.messages.agent import Exited, Joined, Note, Stack, Started
+from lab.node.processes import list_descendants
 from lab.node.rank_process import JoinedProcess
 from lab.record.events import Event, Over, TimedOut
 from lab.record.layout import TRACE, rank_trace
@@ -33,14 +33,18 @@ _ENDED_BY_OTHERS = ("SIGTERM", "SIGKILL", "SIGINT", "SIGHUP")
 _GROUP = b'{"k":"group"'
 _COLLECTED = b'{"k":"gc"'
 """Python's garbage collector writes lines even if a rank stands still."""
-_THREADED = "threaded"
-"""PyTorch's backend whose ranks are threads of one process."""
+_FOREIGN = r"site-packages|lib/python\d|labnode/"
+"""Parts of paths below the user's folder that are not the user's code."""
 _STACK_WAIT_S = 0.3
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 """The unit in which the kernel reports when a process started."""
 _SHIPPED = "/run/work/"
 """Where the diagnosis looks for files of the script, see `lab.diagnosis.stacks`."""
 _KILLED_AFTER_S = 2.0
+_COMPUTES_FROM, _IDLE_TO = 0.2, 0.01
+"""CPU time per second of a rank that computes, and of one that waits or sleeps."""
+_PATIENCE = 3
+"""A rank that computes may let others wait this many times as long."""
 
 
 class World:
@@ -61,21 +65,28 @@ class World:
         self.began = first.time
         self.members: dict[int, Joined] = {}
         """By rank."""
-        self.threads: dict[int, int] = {}
-        """Ranks of threads by identifier."""
         self.result: Result | None = None
         self.was_stopped = False
         """Whether its ranks were ended because they waited too long."""
         self.progressed = time.monotonic()
         """When a call of a rank last began or ended, or a rank joined or ended."""
         self._folder = folder
-        self._own_file = re.compile(rf'(?<=File "){re.escape(str(folder))}/(?![^"\n]*/(?:site-packages|lib/python\d))')
+        self._own_file = re.compile(
+            rf'(?<=File "){re.escape(str(folder))}/(?![^"\n]*/(?:site-packages|lib/python\d|labnode/))'
+        )
         self._facts = RunFacts(ranks=[])
         self._exits: dict[int, Exited] = {}
         """By rank; written at the end, because only then it is known who ended whom."""
         self._stall: list[Event] = []
         """The facts of a standstill that has not ended."""
         self._killed_at = 0.0
+        self._examined = 0.0
+        self.is_patient = False
+        """Whether a rank computed when the world was examined, which may take longer."""
+        self._computing: list[int] = []
+        """Such ranks."""
+        self._cpu: tuple[float, dict[int, float]] | None = None
+        """When the CPU time of the ranks was read since the last progress, and what it was."""
         self.add(first)
 
     # -- what its processes report
@@ -112,6 +123,8 @@ class World:
 
     def add_exit(self, exited: Exited) -> None:
         """Add the end of a rank."""
+        if "SkipTest" in exited.error.partition(":")[0]:  # PyTorch's tests end so
+            exited = exited._replace(code=0, error="", traceback="", raised=None)
         self._exits[exited.rank] = self.shorten(exited)
         if not self._stall:  # ends after a standstill are no progress: somebody gave up
             self.progressed = time.monotonic()
@@ -132,7 +145,7 @@ class World:
         return len(self.members) == self.world_size and not self.is_running
 
     def _note_progress(self) -> None:
-        self.progressed, self._stall = time.monotonic(), []
+        self.progressed, self._stall, self._cpu, self.is_patient = time.monotonic(), [], None, False
 
     def _fact(self, event: Event) -> None:
         self._facts.add(event)
@@ -140,9 +153,20 @@ class World:
 
     # -- a standstill
 
-    def is_due(self, limit_s: float) -> bool:
-        """Return whether nothing has happened for so long that the ranks have to be examined."""
-        return self.is_running and not self._stall and time.monotonic() - self.progressed >= limit_s
+    def is_due(self, limit_s: float, processes: Callable[[], Mapping[int, JoinedProcess]]) -> bool:
+        """Return whether nothing has happened for so long that the ranks have to be examined.
+
+        Args:
+            limit_s: seconds without progress.
+            processes: returns the running ones, by rank.
+        """
+        now = time.monotonic()
+        if not self.is_running or (self._stall and not self.is_patient):
+            return False
+        silent_s = now - max(self.progressed, 0.0 if self._stall else self._examined)
+        if self._cpu is None and silent_s >= limit_s / 2:
+            self._cpu = now, {rank: _cpu_time(one) for rank, one in processes().items()}
+        return silent_s >= limit_s * (_PATIENCE if self._stall else 1)
 
     def examine(
         self,
@@ -160,16 +184,30 @@ class World:
             others: what is known of ranks whose part in the world has ended, but not their process.
             idle: return a result even if none waits.
         """
+        since, before = self._cpu or (time.monotonic(), {rank: _cpu_time(one) for rank, one in processes.items()})
         for process in processes.values():
             process.begin_stack()
         time.sleep(_STACK_WAIT_S)
-        now = time.time()
-        stacks = {rank: self._own_file.sub(_SHIPPED, one.stack) for rank, one in processes.items()}
+        if not all(map(_stack_of, processes.values())):  # the machine is busy
+            time.sleep(2 * _STACK_WAIT_S)
+        now, self._examined, self._cpu = time.time(), time.monotonic(), None
+        used = {rank: _cpu_time(one) - before.get(rank, 0.0) for rank, one in processes.items()}
+        loads = {rank: seconds / (self._examined - since) for rank, seconds in used.items()}
+        patient, limit_s = not (idle or self._stall), limit_s * (_PATIENCE if self._stall else 1)
+        stacks = {rank: self._own_file.sub(_SHIPPED, _stack_of(one)) for rank, one in processes.items()}
         self._stall = [*others, *(Stack(rank, now, text=text or "(no Python stack)") for rank, text in stacks.items())]
         self._stall.append(TimedOut(now, limit_s))
         evidence = self._evidence([*self._exits.values(), *self._stall])
-        if not idle and len(self.members) == self.world_size and not _waits(evidence) and not self.is_threaded:
+        is_idle = self.world_size > 1 and not self._exits and all(load <= _IDLE_TO for load in loads.values())
+        idle = idle or (is_idle and _is_inside(evidence))
+        if not idle and len(self.members) == self.world_size and not _waits(evidence):
+            self._stall = []
             return None
+        from lab.diagnosis.ends import Standing
+
+        absent = Standing.of(evidence).absent if self._groups() else []
+        self._computing = [rank for rank in absent if loads.get(rank, 0.0) >= _COMPUTES_FROM]
+        self.is_patient = patient and bool(self._computing)
         return self._judged(evidence, self._judge_stall(evidence))
 
     @property
@@ -184,8 +222,7 @@ class World:
 
         over = Over(time.time(), duration_s=time.time() - self.began)
         evidence = self._evidence([*others, *self._exits.values(), over])
-        judged = judge_evidence(evidence)
-        return self._judged(evidence, judged if self.is_threaded else self._without_strangers(judged))
+        return self._judged(evidence, self._without_strangers(judge_evidence(evidence)))
 
     def describe_last_call(self, rank: int) -> str:
         """Return a line with the last call of a rank; empty if it has none."""
@@ -207,18 +244,17 @@ class World:
     def _judge_stall(self, evidence: Evidence) -> Judgement:
         limit = format_duration(next(one.timeout_s or 0.0 for one in self._stall if isinstance(one, TimedOut)))
         after = f"no call of {format_count(len(self.members), 'rank')} began or ended for {limit}"
-        if self.is_threaded:
-            stack = next((one.text for one in self._stall if isinstance(one, Stack)), "")
-            after = f"its ranks, threads of one process, made no progress for {limit}"
-            return judge_threads(stack, self.threads, self.world_size, after)
         if self._groups() == []:
             return self._judge_absence("hung", f"{after}: ")
         from lab.diagnosis.hang import judge_hang
-        from lab.diagnosis.judge import judge_evidence
 
         if any(rank.failed and rank.raised for rank in evidence.facts.ranks):  # the others waited for it
+            from lab.diagnosis.judge import judge_evidence
+
             return self._without_strangers(judge_evidence(evidence))
-        return self._without_strangers(judge_hang(evidence, after))
+        after += f" while {name_ranks(self._computing)} computed" if self._computing else ""
+        judgement = self._without_strangers(judge_hang(evidence, after))
+        return replace(judgement, verdict="timeout", culprit=None) if self.is_patient else judgement
 
     def _judge_absence(self, verdict: Verdict, before: str) -> Judgement:
         """Return that ranks never came to init_process_group; a single one is the culprit."""
@@ -252,15 +288,22 @@ class World:
 
     def _last_events(self) -> list[Event]:
         """Return the ends of the ranks, and how they stood before, in the order in which the diagnosis needs them."""
-        failed = [exited.raised or exited.time for exited in self._exits.values() if _failed_itself(exited)]
+        own = [exited for exited in self._exits.values() if _failed_itself(exited)]
+        failed = [exited.raised or exited.time for exited in own]
         first = min(failed, default=0.0)
+        killed = [exited for exited in self._exits.values() if exited.signal and exited not in own]
+        lost_it = bool(own) and all(exited.code != 0 for exited in self._exits.values()) and _lost_peers_only(own)
+        before = [one for one in killed if lost_it and one.time <= min(other.time for other in own)]
+        cause = min(before, key=lambda one: one.time, default=None)
         exits = list[Event]()
         for exited in sorted(self._exits.values(), key=lambda one: one.time):
             by_others = exited.signal in _ENDED_BY_OTHERS and not exited.raised and exited.time >= first
             kill = exited.signal == "SIGKILL" and not failed  # nobody ends a rank that way without a reason
-            exits.append(exited._replace(stopped=exited.stopped or (by_others and not kill)))
+            exits.append(exited._replace(stopped=exited.stopped or (by_others and not kill and exited is not cause)))
         ended = max((exited.time for exited in self._exits.values()), default=time.time())
-        return [*self._stall, *exits, Over(time.time(), duration_s=max(0.0, ended - self.began))]
+        began = self._stall[0].time if self._stall else 0.0
+        early, late = ([one for one in exits if (one.time < began) is before] for before in (True, False))
+        return [*early, *self._stall, *late, Over(time.time(), duration_s=max(0.0, ended - self.began))]
 
     def _judge(self, evidence: Evidence) -> Judgement:
         from lab.diagnosis.errors import lost_a_peer
@@ -269,15 +312,11 @@ class World:
         if self._stall:
             return self._judge_stall(evidence)
         facts = evidence.facts
-        threaded, after = self.is_threaded, format_duration(facts.duration_s)
+        after = format_duration(facts.duration_s)
         if self.is_running:
             left = sorted(self.members.keys() - self._exits.keys())
             reason = f"{name_ranks(left)} still ran when the command ended, {after} after the first rank joined"
             return Judgement(verdict="error", reason=reason)
-        if threaded and not any(rank.signal for rank in facts.ranks):
-            return Judgement(
-                verdict="passed", reason="its ranks were threads of one process, whose calls are not told apart"
-            )
         waited_only = all(rank.stopped or lost_a_peer(rank) for rank in facts.ranks if rank.stopped or rank.failed)
         if self._groups() == [] and waited_only and any(rank.stopped or rank.failed for rank in facts.ranks):
             return self._judge_absence("failed", "")
@@ -317,11 +356,6 @@ class World:
             for name in script_files(texts):
                 self.writer.copy_source(self._folder, name, {})
 
-    @property
-    def is_threaded(self) -> bool:
-        """Return whether its ranks are threads of one process, of which only the first one is known."""
-        return any(_THREADED in str(group.get("backend")) for group in self._groups())
-
     def _groups(self) -> list[dict[str, Any]]:
         """Return the first group of each rank in its trace, which it has once all ranks have met."""
         groups = list[dict[str, Any]]()
@@ -335,6 +369,38 @@ class World:
 def _failed_itself(exited: Exited) -> bool:
     """Return whether nobody else ended a rank that failed."""
     return bool(exited.raised) or bool(exited.code) or (exited.signal or "SIGTERM") not in _ENDED_BY_OTHERS
+
+
+def _lost_peers_only(failed: Iterable[Exited]) -> bool:
+    """Return whether ranks failed only because other ranks were gone."""
+    from lab.diagnosis.errors import has_timed_out, lost_a_peer
+
+    facts = RunFacts(ranks=[])
+    for exited in failed:
+        facts.add(exited)
+    return all(lost_a_peer(rank) and not has_timed_out(rank) for rank in facts.ranks)
+
+
+def _is_inside(evidence: Evidence) -> bool:
+    """Return whether all ranks still have their group, and run Python code."""
+    phases = (phase.name for rank in evidence.trace.ranks.values() for phase in rank.phases)
+    return "destroy_process_group" not in phases and all("File" in rank.stack for rank in evidence.ranks.values())
+
+
+def _stack_of(process: JoinedProcess) -> str:
+    """Return the stacks of a process, or only that of a thread that is a rank."""
+    parts = re.split(r"^(?=(?:Current t|T)hread 0x)", process.stack, flags=re.MULTILINE)
+    own = (one for one in reversed(parts) if f"hread 0x{process.thread:016x} " in one[:50])
+    return next(own, "") if process.thread else process.stack
+
+
+def _cpu_time(process: JoinedProcess) -> float:
+    """Return the CPU time of a process and everything below it, in seconds; of a thread, 0."""
+    ticks = 0
+    for pid in () if process.thread else (process.pid, *list_descendants(process.pid)):
+        with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
+            ticks += sum(map(int, file.read().rpartition(b")")[2].split()[11:13]))
+    return ticks * _TICK_S
 
 
 def _waits(evidence: Evidence) -> bool:

@@ -347,6 +347,8 @@ class Joining(FromRank):
     world_size: int = 0
     meeting: str = ""
     """Where the ranks meet, if known: a port or a path."""
+    thread: int = 0
+    """Python's identifier of the thread that is this rank; 0: the process is."""
 
 
 class Leaving(FromRank):
@@ -354,6 +356,8 @@ class Leaving(FromRank):
 
     code: Optional[int] = None
     """Exit code; None: unknown."""
+    stays: bool = False
+    """Whether only its rank ends: it has left the world."""
 
 
 # -- from an agent to the lab, and unchanged into the events of the record

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from contextlib import suppress
 from types import ModuleType
@@ -33,7 +34,7 @@ _FAR = 100
 
 
 class _Process:
-    """State of this process."""
+    """State of this process, or of a thread that is a rank of its own."""
 
     started = False
     """Whether a script started it; false for workers."""
@@ -44,28 +45,32 @@ class _Process:
     rank = -1
     """The rank that it claims."""
     left = False
+    world_size = thread = 0
+    """Size of its world; Python's identifier of the thread, 0 for the process."""
+    raised = moves = watched = False
+    """Whether an error was reported; whether it can be a rank of several worlds, and its threads ranks; whether a
+    feature watches for that: each thread's first call has to pass its wrapper, see `_of_thread.began`."""
     of_worker = False
     """Whether it is a fork of a worker; the agent reports crashes of forks, other processes handle their own."""
 
     def forked(self) -> None:
         """Reset the state in a fork."""
-        self.started, self.trace, self.stack, self.rank, self.left = True, -1, -1, -1, False
+        self.started, self.trace, self.stack, self.rank, self.left, self.raised = True, -1, -1, -1, False, False
+        vars(_of_thread).clear()
 
     def record(self) -> None:
         """Begin to record, before the agent knows of this process."""
-        fd = trace_file.make_trace_file()
-        self.trace = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FAR)
-        os.close(fd)
+        self.trace = make_trace()
         recorder.start_recording(self.rank, self.trace, self.folder, self.values)
 
     def join(self, rank: int, world_size: int, meeting: str) -> None:
         """Report this process to the agent; only the first call has an effect."""
         if self.trace < 0 or self.rank >= 0 or rank < 0:
             return
-        self.rank, first = rank, self.stack < 0
+        self.rank, self.world_size, first = rank, world_size, self.stack < 0
         self.stack = _writes_stacks() if first else self.stack
         try:
-            joining = Joining(rank, time.time(), world_size=world_size, meeting=meeting[:300])
+            joining = Joining(rank, time.time(), world_size=world_size, meeting=meeting[:300], thread=self.thread)
             note.send_statement(self.socket, joining, [self.trace, self.stack])
         except OSError:  # the run is over
             recorder.stop_recording()
@@ -75,21 +80,33 @@ class _Process:
 
     def report(self, error: BaseException) -> None:
         """Report an error to the agent."""
+        self.raised = True
         with suppress(OSError, ValueError):
             note.send_statement(self.socket, note.describe_error(self.rank, note.without_frames(error, _OWN_CODE)))
 
-    def leave(self, code: int | None) -> None:
-        """Report that the process is about to end by itself; only the first call has an effect."""
+    def leave(self, code: int | None, *, stays: bool = False) -> None:
+        """Report that the process, or only its rank if it `stays`, ends by itself; only the first call has effect."""
         if self.rank < 0 or self.left:
             return
         self.left = True
         with suppress(OSError, ValueError):
-            note.send_statement(self.socket, Leaving(self.rank, time.time(), code=code))
-        recorder.stop_recording()
+            note.send_statement(self.socket, Leaving(self.rank, time.time(), code=code, stays=stays))
+        if not stays:
+            recorder.stop_recording()
 
 
 _process = _Process()
+_of_thread = threading.local()
+_lock = threading.RLock()
 os.register_at_fork(after_in_child=_process.forked)
+
+
+def make_trace() -> int:
+    """Return the descriptor of a new trace."""
+    fd = trace_file.make_trace_file()
+    far = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FAR)
+    os.close(fd)
+    return far
 
 
 def make_environment(folder: str, values: int | None, before: str) -> dict[str, str]:
@@ -98,13 +115,21 @@ def make_environment(folder: str, values: int | None, before: str) -> dict[str, 
     return {"PYTHONPATH": path, SETTINGS_VARIABLE: json.dumps({"folder": folder, "values": values})}
 
 
-def prepare_process(folder: str, values: int | None, note_socket: str, *, started: bool = False) -> None:
+def current_process() -> _Process:
+    """Return the state of this process, or of this thread if it is a rank of its own."""
+    process: _Process = getattr(_of_thread, "process", _process)
+    return process
+
+
+def prepare_process(
+    folder: str, values: int | None, note_socket: str, *, started: bool = False, moves: bool = False
+) -> None:
     """Record this process, if a script `started` it, and its forks once they join a process group.
 
     In a worker this comes after its own recorder.
     """
     _process.started, _process.folder, _process.values, _process.socket = started, folder, values, note_socket
-    _process.of_worker = not started
+    _process.of_worker, _process.moves = not started, moves
     when_imported("torch.distributed.distributed_c10d", _watch)
     watch_stores = call_before(_join_at_store)
     when_imported("torch.distributed.rendezvous", lambda one: replace_function(one, "_create_c10d_store", watch_stores))
@@ -114,7 +139,7 @@ def prepare_started(settings: str, name: str, path: Any, target: Any) -> Any:
     """Prepare an interpreter that a script started and that imports torch.distributed; return that module's spec."""
     known, note_socket = json.loads(settings), os.environ[SOCKET_VARIABLE]
     groups.choose_backend(int(os.environ.get("RANK", "0")), str(known["folder"]), note_socket)
-    prepare_process(str(known["folder"]), known["values"], note_socket, started=True)
+    prepare_process(str(known["folder"]), known["values"], note_socket, started=True, moves=known.get("moves", False))
     return finder.find_spec(name, path, target)
 
 
@@ -122,15 +147,19 @@ def _watch(module: ModuleType) -> None:
     def beginning(init: Any) -> Any:
         @wraps_function(init)
         def wrapper(*arguments: Any, **named: Any) -> Any:
-            if not _process.started or _process.trace >= 0:
+            process = current_process()
+            with _lock:
+                begins = process.started and process.trace < 0
+                if begins:
+                    process.record()
+            if not begins and (not process.watched or hasattr(_of_thread, "began")):
                 return init(*arguments, **named)
-            _process.record()
             try:
                 return module.init_process_group(*arguments, **named)  # recorded from now on
             except BaseException:  # perhaps before it reached the rendezvous
                 rank, world_size = named.get("rank"), named.get("world_size")
                 if isinstance(rank, int):
-                    _process.join(rank, world_size if isinstance(world_size, int) else -1, "")
+                    process.join(rank, world_size if isinstance(world_size, int) else -1, "")
                 raise
 
         return wrapper
@@ -141,14 +170,15 @@ def _watch(module: ModuleType) -> None:
 
 def _meet(*arguments: Any, **named: Any) -> None:
     """Report that this process makes a group with the ranks that it met."""
-    if _process.trace >= 0 and _process.rank < 0:
+    process = current_process()
+    if process.trace >= 0 and process.rank < 0:
         values = {**dict(zip(("group_size", "group_rank", "", "", "store"), arguments)), **named}
-        _process.join(int(values["group_rank"]), int(values["group_size"]), _describe_store(values.get("store")))
+        process.join(int(values["group_rank"]), int(values["group_size"]), _describe_store(values.get("store")))
 
 
 def _join_at_store(hostname: str, port: int, rank: int, world_size: int, *rest: Any, **options: Any) -> None:
     """Report that this process looks for a store, even if no other rank comes."""
-    _process.join(int(rank), int(world_size), str(port))
+    current_process().join(int(rank), int(world_size), str(port))
 
 
 def _describe_store(store: Any) -> str:

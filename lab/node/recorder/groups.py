@@ -42,7 +42,7 @@ def _making(module: ModuleType, compiled: Any, make: Any) -> Any:
         if isinstance(group, module.ProcessGroup):  # else this process is not a member
             if type(group).__module__ != module.ProcessGroup.__module__:
                 for watch_foreign in hooks("foreign_group"):
-                    watch_foreign(group, compiled)
+                    watch_foreign(group, None if journal.threads else compiled)
             _describe(module, group, ranks, default)
         return made
 

@@ -55,7 +55,8 @@ def add_library(folder: str) -> None:
 def _record_threads(*_: Any, **__: Any) -> None:
     """Write one `threads` line when a thread makes a call while the main thread does not wait for it."""
     global _threads_recorded
-    is_other = not _threads_recorded and threading.get_ident() != threading.main_thread().ident
+    here = threading.get_ident()
+    is_other = not _threads_recorded and here != threading.main_thread().ident and here not in journal.threads
     if is_other and journal.on and frame_in_backward() is None:
         _threads_recorded = True
         journal.add("threads")

@@ -33,6 +33,8 @@ class Journal:
         self._fd = -1
         self._put: Callable[[bytes], object] = self._append
         self._stop: Callable[[], bool] = lambda: True
+        self.threads: dict[int, Journal] = {}
+        """Identifier of a thread that is a rank of its own -> where its lines go."""
 
     def open(self, fd: int, *, rank: int, recorder: str, torch: str, values: int) -> None:
         """Write a `start` line to a file that is open for appending."""
@@ -54,7 +56,8 @@ class Journal:
         """Append a line of this kind; the default of `t` is the current time."""
         if self.on:
             line = {"k": kind, "t": time.monotonic_ns(), **facts}
-            self._put(_json(line).encode("utf-8", "replace") + b"\n")
+            own = self.threads.get(threading.get_ident(), self)
+            own._put(_json(line).encode("utf-8", "replace") + b"\n")
 
     def cut(self, why: str) -> None:
         """End the recording before the end of the script."""
@@ -63,6 +66,7 @@ class Journal:
     def forget(self) -> None:
         """Stop without a last line: the disk is full, or this process is a fork of the recorded process."""
         self.on = False
+        self.threads.clear()
 
     def close(self, kind: str = "stop", **facts: Any) -> None:
         """Write a line of this kind and end the recording."""

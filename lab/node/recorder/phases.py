@@ -13,14 +13,15 @@ from .journal import journal, source
 PhaseWriter = Callable[[bytes, bool], None]
 
 
-def _write_phase(name: bytes, ended: bool) -> None:
+def write_phase(name: bytes, ended: bool) -> None:
+    """Write the beginning or the end of a phase."""
     if journal.on:
         journal.add("mark", n=name.decode(), e=int(ended), **({} if ended else {"at": source.line()}))
 
 
-_write: PhaseWriter = _write_phase
+_write: PhaseWriter = write_phase
 """Writes a mark."""
-_emit: PhaseWriter = _write_phase
+_emit: PhaseWriter = write_phase
 """Runs at a mark: writes it, and calls the watchers of the phase, if there are any."""
 _watchers: dict[str, tuple[Callable[[str], None], Callable[[str], None]]] = {}
 """Phase -> the functions to call before it begins and after it has ended."""

@@ -41,6 +41,7 @@ def test_a_folder_that_cannot_be_removed_is_named_and_stays(
     folder: Path, engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(agent_holder, "remove_tree", lambda _: False)
+    monkeypatch.setattr(agent_holder, "_WRITTEN_S", 0.1)
     with pytest.raises(ClusterError, match=str(folder)):
         engine.remove("c")
     assert engine.read_cluster(folder) is not None

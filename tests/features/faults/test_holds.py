@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
 
 from lab.features.faults.on_node import holds as subject
 from lab.features.faults.on_node.holds import AFTER, BEFORE, CALL, Holds, Point, describe_tensors
 from lab.node.recorder import phases
 from tests.golden import golden
+from tests.late import torch
 
 Told = list[tuple[int, int, int, Any]]
 
@@ -174,8 +174,9 @@ def test_one_element_becomes_nan_wherever_it_lies(layout: str) -> None:
     assert tensor._version == 0
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.uint8], ids=str)
-def test_a_flipped_bit_is_that_one_and_flipped_twice_is_none(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float64", "int64", "uint8"])
+def test_a_flipped_bit_is_that_one_and_flipped_twice_is_none(name: str) -> None:
+    dtype = getattr(torch, name)
     for bit in (0, torch.zeros(1, dtype=dtype).element_size() * 8 - 1):
         tensor = torch.ones(2, 2, dtype=dtype).t()
         before = tensor.clone()
@@ -201,17 +202,18 @@ def test_what_a_call_brings_is_told_so_that_what_does_not_fit_can_be_refused() -
 
 
 @pytest.mark.parametrize(
-    ("deed", "tensors", "why"),
+    ("deed", "types", "why"),
     [
-        ({"nan": {"element": 0}}, [torch.zeros(2, dtype=torch.int32)], "cannot be converted"),
-        ({"flip": {"element": 0, "bit": 40}}, [torch.zeros(2)], "a number of 32 bits has no bit 40"),
-        ({"nan": {"element": 2}}, [torch.zeros(2)], "the call has fewer elements"),
+        ({"nan": {"element": 0}}, ["int32"], "cannot be converted"),
+        ({"flip": {"element": 0, "bit": 40}}, ["float32"], "a number of 32 bits has no bit 40"),
+        ({"nan": {"element": 2}}, ["float32"], "the call has fewer elements"),
         ({"nan": {"element": 0}}, [], "the call has fewer elements"),
     ],
 )
 def test_what_cannot_be_changed_is_said_and_left(
-    deed: dict[str, Any], tensors: list[torch.Tensor], why: str, capfd: pytest.CaptureFixture[str]
+    deed: dict[str, Any], types: list[str], why: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    tensors = [torch.zeros(2, dtype=getattr(torch, name)) for name in types]
     subject.perform_action(deed, tensors, 3)
     number = next(iter(deed.values()))["element"]
     said = capfd.readouterr().err

@@ -7,12 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 from lab.features.gpu.on_node import streams
 from lab.features.gpu.on_node.streams import Watcher, start_time
 from lab.node.recorder.journal import journal
-from lab.node.recorder.python_group import Call
+from tests.late import python_group, torch
 
 
 class Event:
@@ -92,7 +91,7 @@ def test_events_of_a_failed_device_fail_and_later_ones_are_still_watched() -> No
 
 
 def test_a_call_whose_device_fails_ends_with_that_error(gpu: Watcher, lines: list[dict[str, Any]]) -> None:
-    call = Call({"op": "all_reduce", "g": "0"}, [tensor()], None)
+    call = python_group.Call({"op": "all_reduce", "g": "0"}, [tensor()], None)
     call.finish()
     Event.made[-1].error = RuntimeError("CUDA error: device-side assert triggered\nmore")
     gpu.finish()
@@ -118,7 +117,7 @@ def test_tensors_of_the_cpu_are_on_no_stream() -> None:
 def test_a_call_on_a_gpu_ends_when_its_stream_does_and_nobody_reads_its_values(
     gpu: Watcher, lines: list[dict[str, Any]]
 ) -> None:
-    call = Call({"op": "all_reduce", "g": "0"}, [tensor()], None)
+    call = python_group.Call({"op": "all_reduce", "g": "0"}, [tensor()], None)
     call.finish()
     assert [line["k"] for line in lines] == ["begin"]
 
@@ -131,7 +130,7 @@ def test_a_call_on_a_gpu_ends_when_its_stream_does_and_nobody_reads_its_values(
 
 
 def test_a_call_of_the_cpu_ends_at_once_with_its_values(lines: list[dict[str, Any]]) -> None:
-    Call({"op": "all_reduce", "g": "0"}, [torch.ones(2)], None).finish()
+    python_group.Call({"op": "all_reduce", "g": "0"}, [torch.ones(2)], None).finish()
 
     assert [line["k"] for line in lines] == ["begin", "end"]
     assert "gpu" not in lines[1]

@@ -72,7 +72,8 @@ def test_a_run_does_not_go_on_without_the_node_where_all_meet(elastic: Run) -> N
 
 
 def test_a_node_that_comes_back_takes_part_anew(elastic: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lab.run.drive._START_S", 0.1)  # these agents start nothing
+    for name in ("_START_S", "_STACK_DEADLINE_S", "_STOP_DEADLINE_S"):  # these agents start nothing and report nothing
+        monkeypatch.setattr(f"lab.run.drive.{name}", 0.1)
     elastic.lose("node2")
     elastic.driver.add_nodes()
     assert elastic.begun == []  # it is still away

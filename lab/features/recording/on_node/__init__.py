@@ -1,5 +1,3 @@
-"""Node code of recording: processes that join one world after the other, and errors that they send to others."""
+"""Node code of recording: ranks that join one world after the other, threads as ranks, and errors sent to others."""
 
 HOOKS = {"recorder": "worlds:watch_worlds"}
-THREADS = "lab.threads"
-"""Name of a note about a thread that is a rank: its rank and its identifier."""

@@ -1,0 +1,9 @@
+"""Attach: show what the ranks of any running job do and who waits for whom, without changing the job."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="attach",
+    needs=("dumps", "recording"),
+    verbs={"attach": ("lab.features.attach.verb", "show what the ranks of a running job wait for", "Runs")},
+)

@@ -1,0 +1,267 @@
+"""Sample the ranks of a world twice; describe what each does, who moves on, and who waits for whom."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from lab.diagnosis.causes import find_causes
+from lab.diagnosis.ends import find_waits, longest_wait_s, stood_of
+from lab.diagnosis.evidence import Evidence, read_evidence
+from lab.diagnosis.facts import RunFacts
+from lab.diagnosis.finding import ELSEWHERE, Finding
+from lab.diagnosis.stacks import clip_stack, shorten_stack
+from lab.diagnosis.wording import render_stood
+from lab.errors import LabError, UsageError
+from lab.features.attach.processes import Rank, Unable, read_command
+from lab.features.attach.spy import Sample, is_denied, read_samples
+from lab.features.dumps.dump import Dumps
+from lab.features.dumps.record import import_dumps
+from lab.features.recording.verb import name_of
+from lab.grouping import group_pairs
+from lab.node.messages.agent import Stack, Started
+from lab.node.statement import SOCKET_VARIABLE
+from lab.record.layout import EVENTS
+from lab.record.read import Record
+from lab.report.style import Style
+from lab.words import capitalize_first, format_count, format_duration, join_words, name_ranks
+
+_SHIPPED = "/run/work/"
+"""Where the diagnosis looks for files of the script, see `lab.diagnosis.stacks`."""
+_JOB = re.compile(r'torch/distributed/|torch/multiprocessing/spawn\.py"')
+"""A process that has not joined and has no such file on its stack is no rank."""
+_OUTER = tuple(f'  File "{one}' for one in ELSEWHERE)
+_BUSY = 0.3
+"""A rank that used more of a CPU is busy."""
+_MOST_CHILDREN, _MOST_POSITIONS, _STACK_LINES = 4, 3, 12
+"""Limits: processes of a rank whose stacks are read, positions in the sentence, and lines of a stack."""
+_PERMISSION = "run it as root, in a container with SYS_PTRACE, or with /proc/sys/kernel/yama/ptrace_scope at 0"
+
+_SUPERVISOR = re.compile(r"(\d+)-\d+\.socket$")
+_MOST_BYTES = 64 << 20
+_OF_RANK = re.compile(r"<h2>Rank (\d+): [^<]*</h2>\s*<pre>(?={)")
+"""Where the JSON of a rank begins on the page of the debug server."""
+_Samples = Mapping[int, Sample]
+"""By pid."""
+
+
+class RankState(NamedTuple):
+    """What a rank does."""
+
+    pid: int
+    rank: int | None
+    """None if unknown."""
+    where: str
+    """What it does, after `rank 1 is`: `in all_reduce at train.py:9`."""
+    call: str = ""
+    """The function of torch.distributed that it is in, unless a signal stopped it; empty: none."""
+    at: str = ""
+    """The line of the script."""
+    moved: bool | None = None
+    """Whether its stack or its variables changed between two samples; None if unknown, because its thread ran."""
+    stack: str = ""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it stayed in a call."""
+        return bool(self.call) and self.moved is False
+
+
+class WorldState(NamedTuple):
+    """What the ranks of a world do."""
+
+    data: dict[str, Any]
+    """Everything, as plain data."""
+    ranks: list[RankState]
+
+    def text(self, style: Style) -> str:
+        """Format the sentence, a stack for each position, and where calls are known from."""
+        of = f"process {self.data['launcher']}, {format_count(len(self.ranks), 'rank')}"
+        lines = [f"{style.paint(self.data['name'], 'bold')} ({of})", f"  {self.data['sentence']}", ""]
+        for group in _positions(self.ranks):
+            lines.append(f"{_who(group)}: {group[0].where}")
+            lines += [style.paint(line, "dim") for line in group[0].stack.splitlines()]
+        return "\n".join([*lines, "", f"calls: {self.data['calls']}"])
+
+
+def inspect_world(ranks: list[Rank], program: str, interval_s: float, timeout_s: float) -> WorldState | None:
+    """Return what the ranks of a world do; None if its processes turn out to be no ranks.
+
+    Args:
+        ranks: all of the world on this machine.
+        program: py-spy.
+        interval_s: seconds between two samples; 0: one sample is enough.
+        timeout_s: for reading one process.
+
+    Raises:
+        Unable: this user may not read any of them.
+        UsageError: they belong to a cluster of the lab, whose records show more.
+    """
+    pids, began = [rank.pid for rank in ranks], time.monotonic()
+    children = [pid for rank in ranks for pid in rank.children[:_MOST_CHILDREN]]
+    first = last = read_samples(program, [*pids, *children], timeout_s)
+    if all(is_denied(first[pid]) for pid in pids):
+        raise Unable(f"the system does not let this user read {_name_processes(pids)}", _PERMISSION)
+    has_joined = any(rank.number is not None or rank.is_joined for rank in ranks)
+    if not has_joined and not any(_JOB.search(first[pid].stack) for pid in pids):
+        return None
+    if any("/labnode/node/rank/worker.py" in first[pid].stack for pid in pids):
+        raise UsageError("the lab runs this job on a cluster and records it", "use `lab watch` or `lab explain`")
+    record = _find_record(ranks)
+    port = next((port for pid in children if (port := first[pid].values.get("port"))), None)
+    if interval_s:
+        time.sleep(max(0.0, began + interval_s - time.monotonic()))
+        last = read_samples(program, pids, timeout_s)
+    values = {pid: {**first[pid].values, **last[pid].values} for pid in pids}
+    numbers = _number(ranks, values) | (_ranks_of(record) if record is not None else {})
+    with TemporaryDirectory(prefix="lab-attach-") as folder:
+        calls = read_evidence(record) if record is not None else _read_dumps(port, timeout_s, Path(folder))
+        evidence = calls or Evidence(
+            facts=RunFacts(ranks=[]), record=Record(path=Path(f"/proc/{pids[0]}/cwd").resolve())
+        )
+        states = [_inspect_rank(rank, numbers[rank.pid], evidence, first, last, interval_s) for rank in ranks]
+        finding = _find_cause(evidence, interval_s) if calls and interval_s else None
+    parents = [rank.process.parent for rank in ranks]
+    launcher = max(parents, key=parents.count) if len(ranks) > 1 else pids[0]
+    size = max(rank.size or values[rank.pid].get("world_size", 0) for rank in ranks)
+    how = "from PyTorch's flight recorder" if calls else "unknown; `lab record` starts a job so that they are known"
+    if record is not None:
+        how = f"from its record: `lab watch {record.path}`, `lab explain {record.path}`"
+    data = {
+        "name": name_of(read_command(launcher)),
+        "launcher": launcher,
+        "sentence": _sentence(states, finding, size, interval_s),
+        "ranks": [one._asdict() for one in states],
+        "world_size": size or None,
+        "interval_s": interval_s,
+        "calls": how,
+        "finding": finding.to_json() if finding is not None else None,
+    }
+    return WorldState(data, states)
+
+
+def _number(ranks: Sequence[Rank], values: Mapping[int, Mapping[str, int]]) -> dict[int, int | None]:
+    """Return the rank of each process: of its environment, or else of its variables if these differ from each other."""
+    held = [values[rank.pid].get("rank") for rank in ranks]
+    is_usable = any(rank.number is None for rank in ranks) and None not in held and len({*held}) == len(held)
+    return {rank.pid: number if is_usable else rank.number for rank, number in zip(ranks, held, strict=True)}
+
+
+def _inspect_rank(
+    rank: Rank, number: int | None, evidence: Evidence, first: _Samples, last: _Samples, interval_s: float
+) -> RankState:
+    """Add a stack to the evidence; a process whose rank is unknown has its pid instead."""
+    pid, before, now = rank.pid, first[rank.pid], last[rank.pid]
+    if error := before.error or now.error:
+        return RankState(pid, number, f"unknown ({error})")
+    of_children = [
+        f"Process {one}, started by this worker:\n{first[one].stack}" for one in rank.children if one in first
+    ]
+    folder = os.path.realpath(f"/proc/{pid}/cwd")
+    own = rf'(?<=File "){re.escape(f"{folder}/")}(?![^"\n]*/(?:site-packages|lib/python\d))'
+    text, name = re.sub(own, _SHIPPED, "\n".join([now.stack, *of_children])), pid if number is None else number
+    evidence.facts.add(Stack(name, time.time(), text=text))
+    facts = next(one for one in evidence.facts.ranks if one.rank == name)
+    location, is_stopped = evidence.stack_location(facts), now.state in ("T", "t")
+    lines = clip_stack(shorten_stack(text), _STACK_LINES)
+    while len(lines) > 1 and lines[-1].startswith(_OUTER):
+        lines.pop()
+    used_s, where = now.cpu_s - before.cpu_s, render_stood(stood_of(evidence, facts))
+    where = f"{'stopped by a signal, ' * is_stopped}{where}{', using a CPU' * (used_s > _BUSY * interval_s > 0)}"
+    moved = True if before.trail != now.trail else False if interval_s and not used_s else None
+    call, at = (location.call, location.at) if location is not None else ("", "")
+    return RankState(pid, number, where, "" if is_stopped else call, at, moved, "\n".join(lines))
+
+
+def _find_cause(evidence: Evidence, interval_s: float) -> Finding | None:
+    """Return what the calls show; None if they show nothing, or if a rank may wait only for a moment."""
+    waits = find_waits(evidence).values()
+    if not waits or any(longest_wait_s(evidence, [wait]) < interval_s for wait in waits):
+        return None
+    causes = (one for one in find_causes(evidence) if "ends" in one.kind.properties)
+    return next((one for one in causes if one.step), None)
+
+
+# -- calls that something has recorded
+
+
+def _find_record(ranks: list[Rank]) -> Record | None:
+    """Return the record that `lab record` writes of these ranks; None if there is none."""
+    pids = {rank.pid for rank in ranks}
+    for name in {rank.environment.get(SOCKET_VARIABLE, "") for rank in ranks}:
+        with suppress(OSError):
+            supervisor = _SUPERVISOR.search(name)
+            paths = map(os.readlink, Path(f"/proc/{supervisor[1]}/fd").iterdir() if supervisor else ())
+            for record in [Record(path=Path(path).parent) for path in paths if os.path.basename(path) == EVENTS]:
+                if pids & _ranks_of(record).keys():
+                    return record
+    return None
+
+
+def _ranks_of(record: Record) -> dict[int, int]:
+    """Return the ranks of a record by their process ids."""
+    return {event.pid: event.rank for event in record.events() if isinstance(event, Started)}
+
+
+def _read_dumps(port: int | None, timeout_s: float, folder: Path) -> Evidence | None:
+    """Return the calls in flight recorder dumps of a debug server; None if it returns none.
+
+    Args:
+        port: of the server; None: there is none.
+        timeout_s: for its answer.
+        folder: for the dumps and their record.
+    """
+    connection = http.client.HTTPConnection("localhost", port or 0, timeout=timeout_s)
+    with closing(connection), suppress(OSError, http.client.HTTPException, ValueError, LabError):
+        connection.request("GET", "/fr_trace_json")
+        page, decoder = connection.getresponse().read(_MOST_BYTES).decode(), json.JSONDecoder()
+        for one in _OF_RANK.finditer(page):
+            (folder / f"rank_{one[1]}").write_text(json.dumps(decoder.raw_decode(page, one.end())[0]))
+        return read_evidence(import_dumps(Dumps(folder), "job", folder / "runs"))
+    return None
+
+
+# -- words
+
+
+def _name_processes(pids: Sequence[int]) -> str:
+    return f"process{'es' if len(pids) > 1 else ''} {join_words(map(str, pids))}"
+
+
+def _who(states: Sequence[RankState]) -> str:
+    """Name ranks, or processes whose ranks are unknown."""
+    ranks = [one.rank for one in states if one.rank is not None]
+    return name_ranks(ranks) if len(ranks) == len(states) else _name_processes([one.pid for one in states])
+
+
+def _positions(states: Sequence[RankState]) -> list[list[RankState]]:
+    """Group ranks that do the same; ranks in calls come first."""
+    groups = group_pairs(((one.where, one.waits), one) for one in states)
+    return sorted(groups.values(), key=lambda group: (not group[0].call, -len(group)))
+
+
+def _sentence(states: Sequence[RankState], finding: Finding | None, size: int, interval_s: float) -> str:
+    """Return what the ranks do and whether they move on; with stacks alone, nobody is to blame."""
+    groups, known, clauses = _positions(states), {one.rank for one in states}, list[str]()
+    for group in groups[:_MOST_POSITIONS]:
+        verb = (("waits", "wait") if group[0].waits else ("is", "are"))[len(group) > 1]
+        clauses.append(f"{_who(group)} {verb} {group[0].where}")
+    if left := sum(map(len, groups[_MOST_POSITIONS:])):
+        clauses.append(f"{format_count(left, 'other rank')} elsewhere")
+    parts = [f"{'; '.join(clauses)}." if finding is None else finding.sentence]
+    if None not in known and (absent := [rank for rank in range(size) if rank not in known]):
+        parts.append(f"no process on this machine: {name_ranks(absent)}.")
+    moved, within = [one for one in states if one.moved], f"within {format_duration(interval_s)}"
+    changed = (
+        "every stack" if len(moved) == len(states) else f"only the stack of {_who(moved)}" if moved else "no stack"
+    )
+    parts.append(f"{within}, {changed} changed." if interval_s else "one sample cannot show whether they move on.")
+    return " ".join(map(capitalize_first, parts))

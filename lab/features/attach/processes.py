@@ -1,0 +1,137 @@
+"""Find the ranks of a running job from any of its processes, in /proc."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from lab.errors import LabError, UsageError
+from lab.grouping import group_pairs
+
+_NUMBERS = {"RANK": "WORLD_SIZE", "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE", "PMI_RANK": "PMI_SIZE"}
+"""Variables with the rank and the world size that launchers set."""
+_MEETING = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
+_LOOPBACK = re.compile(r"localhost$|127\.|::1$")
+_THREADS = re.compile(r"pt_(gloo|nccl|mpi|ucc|xccl)|gloo_")
+"""Names of threads that process groups start; forks do not inherit threads."""
+
+
+class Unable(LabError):
+    """This machine or this user lacks what `lab attach` needs."""
+
+    exit_code = 3
+
+
+class Process(NamedTuple):
+    """A process."""
+
+    pid: int
+    parent: int
+    state: str
+    """The kernel's letter; `T`: stopped by a signal."""
+    started: int
+    """When it started, in ticks since the machine started."""
+
+
+class Rank(NamedTuple):
+    """A process that is a rank."""
+
+    process: Process
+    number: int | None
+    """None: its environment does not tell."""
+    size: int
+    """Number of ranks in its world; 0: unknown."""
+    world: tuple[str, ...]
+    """The same for all ranks of its world."""
+    is_joined: bool
+    environment: Mapping[str, str]
+    children: tuple[int, ...] = ()
+    """Processes that it started."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
+
+
+def read_process(pid: int) -> Process | None:
+    """Return a process; None if it has ended."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return Process(pid, int(words[1]), words[0].decode(), int(words[19]))
+
+
+def read_command(pid: int) -> list[str]:
+    """Return the words of a process's command; an empty word if it has ended or has none."""
+    with suppress(OSError):
+        return os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).rstrip("\0").split("\0")
+    return [""]
+
+
+def find_worlds(pid: int) -> list[list[Rank]]:
+    """Return the ranks of each world that a process belongs to, as a rank, launcher, or child of a rank.
+
+    Raises:
+        UsageError: there is no such process.
+        Unable: it belongs to another user.
+    """
+    table = {one.pid: one for name in os.listdir("/proc") if name.isdecimal() and (one := read_process(int(name)))}
+    if pid not in table:
+        raise UsageError(f"there is no process {pid}", "`ps -ef` lists processes; name a rank or its launcher")
+    if os.geteuid() not in (0, os.stat(f"/proc/{pid}").st_uid):
+        raise Unable(f"process {pid} belongs to another user", f"sudo env PATH=$PATH lab attach {pid}")
+    related = {pid, *_ancestors(pid, table), *(one for one in table if pid in _ancestors(one, table))}
+    ranks = sorted(_find_ranks(table), key=lambda one: (one.number or 0, one.process.started))
+    worlds = group_pairs((rank.world, rank) for rank in ranks).values()
+    return [world for world in worlds if related.intersection(one.pid for one in world)]
+
+
+def _ancestors(pid: int, table: Mapping[int, Process]) -> Iterator[int]:
+    while (process := table.get(pid)) is not None and process.parent:
+        yield (pid := process.parent)
+
+
+def _find_ranks(table: Mapping[int, Process]) -> list[Rank]:
+    """Return all ranks on this machine that this user may read, each once."""
+    known = {pid: rank for pid, process in table.items() if (rank := _read_rank(process)) is not None}
+    parents = {one.process.parent for one in known.values()}
+    best: dict[tuple[object, ...], Rank] = {}
+    for pid, rank in sorted(known.items(), key=lambda item: (not item[1].is_joined, item[1].process.started)):
+        above = [known[one] for one in _ancestors(pid, table) if one in known]
+        if rank.number is None and not rank.is_joined and (pid in parents or not above):
+            continue  # a program with torch that started no rank, or the parent of ranks
+        if any(one.is_joined and (rank.number is None or one.world == rank.world) for one in above):
+            continue  # a child of a rank, such as a DataLoader worker
+        children = tuple(one.pid for one in table.values() if one.parent == pid)
+        best.setdefault((rank.world, pid if rank.number is None else rank.number), rank._replace(children=children))
+    return list(best.values())
+
+
+def _read_rank(process: Process) -> Rank | None:
+    """Return a process as a rank if it may be one: a Python with torch, or with a rank in its environment."""
+    folder = f"/proc/{process.pid}"
+    try:
+        if not os.path.basename(os.readlink(f"{folder}/exe")).startswith("python"):
+            return None
+        pairs = os.fsdecode(Path(folder, "environ").read_bytes()).split("\0")
+        environment = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+        names = next(
+            (pair for pair in _NUMBERS.items() if all(environment.get(one, "").isdecimal() for one in pair)), ()
+        )
+        if not names and b"/libtorch_cpu." not in Path(folder, "maps").read_bytes():
+            return None
+        threads = [Path(task, "comm").read_text() for task in Path(folder, "task").iterdir()]
+        network = os.readlink(f"{folder}/ns/net")
+    except OSError:  # it has ended, or belongs to another user
+        return None
+    number, size = (int(environment[one]) for one in names) if names else (None, 0)
+    meeting = [environment.get(name, "") for name in _MEETING]
+    here = network if _LOOPBACK.match(meeting[0]) else ""  # such an address is another one in each container
+    world = (*meeting, here) if names and meeting[0] else (str(process.parent),)
+    return Rank(process, number, size or 0, world, any(map(_THREADS.match, threads)), environment)
