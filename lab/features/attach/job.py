@@ -128,7 +128,8 @@ def inspect_world(ranks: list[Rank], program: str, interval_s: float, timeout_s:
             facts=RunFacts(ranks=[]), record=Record(path=Path(f"/proc/{pids[0]}/cwd").resolve())
         )
         states = [_inspect_rank(rank, numbers[rank.pid], evidence, first, last, interval_s) for rank in ranks]
-        finding = _find_cause(evidence, interval_s) if calls and interval_s else None
+        still = {one.rank for one in states if one.moved is False or (record is None and one.moved is None)}
+        finding = _find_cause(evidence, still, interval_s) if calls and interval_s else None
     parents = [rank.process.parent for rank in ranks]
     launcher = max(parents, key=parents.count) if len(ranks) > 1 else pids[0]
     size = max(rank.size or values[rank.pid].get("world_size", 0) for rank in ranks)
@@ -141,7 +142,6 @@ def inspect_world(ranks: list[Rank], program: str, interval_s: float, timeout_s:
         "sentence": _sentence(states, finding, size, interval_s),
         "ranks": [one._asdict() for one in states],
         "world_size": size or None,
-        "interval_s": interval_s,
         "calls": how,
         "finding": finding.to_json() if finding is not None else None,
     }
@@ -181,10 +181,17 @@ def _inspect_rank(
     return RankState(pid, number, where, "" if is_stopped else call, at, moved, "\n".join(lines))
 
 
-def _find_cause(evidence: Evidence, interval_s: float) -> Finding | None:
-    """Return what the calls show; None if they show nothing, or if a rank may wait only for a moment."""
-    waits = find_waits(evidence).values()
-    if not waits or any(longest_wait_s(evidence, [wait]) < interval_s for wait in waits):
+def _find_cause(evidence: Evidence, still: set[int | None], interval_s: float) -> Finding | None:
+    """Return what the calls show; None if they show nothing, or if a rank may wait only for a moment.
+
+    A record can be behind, so that a call in it has ended; dumps are not.
+    """
+    waits = find_waits(evidence)
+    if (
+        not waits
+        or not still.issuperset(waits)
+        or any(longest_wait_s(evidence, [one]) < interval_s for one in waits.values())
+    ):
         return None
     causes = (one for one in find_causes(evidence) if "ends" in one.kind.properties)
     return next((one for one in causes if one.step), None)
