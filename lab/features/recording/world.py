@@ -178,8 +178,9 @@ class World:
             idle: return a result even if none waits.
         """
         since, before = self._cpu or (time.monotonic(), {rank: _cpu_time(one) for rank, one in processes.items()})
+        last = {process.pid: process for process in processes.values()}  # one request brings the stacks of all threads
         for process in processes.values():
-            process.begin_stack()
+            process.begin_stack(requests=last[process.pid] is process)
         time.sleep(_STACK_WAIT_S)
         if not all(map(_stack_of, processes.values())):  # the machine is busy
             time.sleep(2 * _STACK_WAIT_S)
