@@ -116,11 +116,12 @@ def inspect_world(ranks: list[Rank], program: str, interval_s: float, timeout_s:
     if any("/labnode/node/rank/worker.py" in first[pid].stack for pid in pids):
         raise UsageError("the lab runs this job on a cluster and records it", "use `lab watch` or `lab explain`")
     record = _find_record(ranks)
-    numbers = _number(ranks, first) | (_ranks_of(record) if record is not None else {})
     port = next((port for pid in children if (port := first[pid].values.get("port"))), None)
     if interval_s:
         time.sleep(max(0.0, began + interval_s - time.monotonic()))
         last = read_samples(program, pids, timeout_s)
+    values = {pid: {**first[pid].values, **last[pid].values} for pid in pids}
+    numbers = _number(ranks, values) | (_ranks_of(record) if record is not None else {})
     with TemporaryDirectory(prefix="lab-attach-") as folder:
         calls = read_evidence(record) if record is not None else _read_dumps(port, timeout_s, Path(folder))
         evidence = calls or Evidence(
@@ -130,7 +131,7 @@ def inspect_world(ranks: list[Rank], program: str, interval_s: float, timeout_s:
         finding = _find_cause(evidence, interval_s) if calls and interval_s else None
     parents = [rank.process.parent for rank in ranks]
     launcher = max(parents, key=parents.count) if len(ranks) > 1 else pids[0]
-    size = max(rank.size or first[rank.pid].values.get("world_size", 0) for rank in ranks)
+    size = max(rank.size or values[rank.pid].get("world_size", 0) for rank in ranks)
     how = "from PyTorch's flight recorder" if calls else "unknown; `lab record` starts a job so that they are known"
     if record is not None:
         how = f"from its record: `lab watch {record.path}`, `lab explain {record.path}`"
@@ -147,9 +148,9 @@ def inspect_world(ranks: list[Rank], program: str, interval_s: float, timeout_s:
     return WorldState(data, states)
 
 
-def _number(ranks: Sequence[Rank], samples: _Samples) -> dict[int, int | None]:
+def _number(ranks: Sequence[Rank], values: Mapping[int, Mapping[str, int]]) -> dict[int, int | None]:
     """Return the rank of each process: of its environment, or else of its variables if these differ from each other."""
-    held = [samples[rank.pid].values.get("rank") for rank in ranks]
+    held = [values[rank.pid].get("rank") for rank in ranks]
     is_usable = any(rank.number is None for rank in ranks) and None not in held and len({*held}) == len(held)
     return {rank.pid: number if is_usable else rank.number for rank, number in zip(ranks, held, strict=True)}
 
