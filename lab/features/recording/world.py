@@ -235,7 +235,11 @@ class World:
         if self._groups() == []:
             return self._judge_absence("hung", f"{after}: ")
         from lab.diagnosis.hang import judge_hang
+        from lab.diagnosis.judge import judge_evidence
 
+        if any(rank.failed for rank in evidence.facts.ranks):
+            failure = self._without_strangers(judge_evidence(evidence))
+            return replace(failure, verdict="hung", reason=f"{after}: {failure.reason}")
         after += f" while {name_ranks(self._computing)} computed" if self._computing else ""
         judgement = self._without_strangers(judge_hang(evidence, after))
         return replace(judgement, verdict="timeout", culprit=None) if self.is_patient else judgement

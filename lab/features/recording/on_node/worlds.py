@@ -63,10 +63,10 @@ def _watch_groups(module: ModuleType) -> None:
         def wrapper(*arguments: Any, **named: Any) -> Any:
             joining._of_thread.began = True
             in_thread = threading.get_ident() != threading.main_thread().ident
-            if in_thread and type(module._world).__name__ == "ThreadLocalWorld":  # PyTorch's worlds of threads
-                if not hasattr(joining._of_thread, "process"):
-                    joining._of_thread.process = thread = _Thread()
-                    joining._of_thread.end = _End(thread)
+            is_rank = in_thread and type(module._world).__name__ == "ThreadLocalWorld"  # PyTorch's worlds of threads
+            if is_rank and not hasattr(joining._of_thread, "process"):
+                joining._of_thread.process = thread = _Thread()
+                joining._of_thread.end = _End(thread)
             process = joining.current_process()
             if process.rank >= 0 and process.trace < 0:  # it has destroyed the group of an earlier world
                 _leave(process, int(process.raised))
