@@ -15,7 +15,7 @@ from typing import Any
 
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RunFacts
-from lab.node.messages.agent import Exited, Joined, Note, Stack, Started
+from lab.node.messages.agent import Exited, Halted, Joined, Note, Stack, Started
 from lab.node.processes import list_descendants
 from lab.node.rank_process import JoinedProcess
 from lab.record.events import Event, Over, TimedOut
@@ -190,7 +190,8 @@ class World:
         patient, limit_s = not (idle or self._stall), limit_s * (_PATIENCE if self._stall else 1)
         stacks = {rank: self._own_file.sub(_SHIPPED, _stack_of(one)) for rank, one in processes.items()}
         self._stall = [*others, *(Stack(rank, now, text=text or "(no Python stack)") for rank, text in stacks.items())]
-        self._stall.append(TimedOut(now, limit_s))
+        halted = (rank for rank, process in processes.items() if _state(process.pid)[:1] == [b"T"])
+        self._stall += [*(Halted(rank, now, signal="SIGSTOP") for rank in halted), TimedOut(now, limit_s)]
         evidence = self._evidence([*self._exits.values(), *self._stall])
         is_idle = self.world_size > 1 and not self._exits and all(load <= _IDLE_TO for load in loads.values())
         idle = idle or (is_idle and _is_inside(evidence))
@@ -386,8 +387,7 @@ def _cpu_time(process: JoinedProcess) -> float:
     """Return the CPU time of a process and everything below it, in seconds; of a thread, 0."""
     ticks = 0
     for pid in () if process.thread else (process.pid, *list_descendants(process.pid)):
-        with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
-            ticks += sum(map(int, file.read().rpartition(b")")[2].split()[11:13]))
+        ticks += sum(map(int, _state(pid)[11:13]))
     return ticks * _TICK_S
 
 
@@ -398,8 +398,13 @@ def _waits(evidence: Evidence) -> bool:
 
 def started_at(pid: int) -> float:
     """Return the Unix time at which a process started; that of now if it has ended."""
-    with suppress(OSError, ValueError, IndexError):
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            ticks = int(file.read().rpartition(b")")[2].split()[19])
-        return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks * _TICK_S
-    return time.time()
+    if not (state := _state(pid)):
+        return time.time()
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + int(state[19]) * _TICK_S
+
+
+def _state(pid: int) -> list[bytes]:
+    """Return what the kernel tells of a process, from its state on; empty if it has ended."""
+    with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()
+    return []
