@@ -153,7 +153,7 @@ def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Findi
             findings.append(hang.missed(step, waiting, missing, explained=bool(findings or differing)))
     findings += hang.all_there(named={finding.step for finding in differing})
     if not differing and (importing := _find_imports(evidence, findings)) is not None:
-        return [importing, *findings]
+        return [importing]
     return findings or ([] if differing or waits else hang.no_waits())
 
 

@@ -88,7 +88,7 @@ def test_a_rank_that_imports_modules_while_others_wait_needs_more_time(
     if verdict == "timeout":
         [found] = judgement.findings
         assert (found.kind, found.others) == ("out_of_time", (2,))
-        assert [one.kind for one in find_causes(evidence)] == ["out_of_time", "never_entered"]
+        assert [one.kind for one in find_causes(evidence)] == ["out_of_time"]
 
 
 def test_of_ranks_that_are_busy_with_themselves_none_is_accused(made: TraceMaker) -> None:

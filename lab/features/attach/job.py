@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
 import re
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -17,13 +20,16 @@ from lab.diagnosis.facts import RunFacts
 from lab.diagnosis.finding import ELSEWHERE, Finding
 from lab.diagnosis.stacks import clip_stack, shorten_stack
 from lab.diagnosis.wording import render_stood
-from lab.errors import UsageError
-from lab.features.attach.calls import find_record, ranks_of, read_dumps
+from lab.errors import LabError, UsageError
 from lab.features.attach.processes import Rank, Unable, read_command
 from lab.features.attach.spy import Sample, is_denied, read_samples
+from lab.features.dumps.dump import Dumps
+from lab.features.dumps.record import import_dumps
 from lab.features.recording.verb import name_of
 from lab.grouping import group_pairs
-from lab.node.messages.agent import Stack
+from lab.node.messages.agent import Stack, Started
+from lab.node.statement import SOCKET_VARIABLE
+from lab.record.layout import EVENTS
 from lab.record.read import Record
 from lab.report.style import Style
 from lab.words import capitalize_first, format_count, format_duration, join_words, name_ranks
@@ -39,6 +45,10 @@ _MOST_CHILDREN, _MOST_POSITIONS, _STACK_LINES = 4, 3, 12
 """Limits: processes of a rank whose stacks are read, positions in the sentence, and lines of a stack."""
 _PERMISSION = "run it as root, in a container with SYS_PTRACE, or with /proc/sys/kernel/yama/ptrace_scope at 0"
 
+_SUPERVISOR = re.compile(r"(\d+)-\d+\.socket$")
+_MOST_BYTES = 64 << 20
+_OF_RANK = re.compile(r"<h2>Rank (\d+): [^<]*</h2>\s*<pre>(?={)")
+"""Where the JSON of a rank begins on the page of the debug server."""
 _Samples = Mapping[int, Sample]
 """By pid."""
 
@@ -105,14 +115,15 @@ def inspect_world(ranks: list[Rank], program: str, interval_s: float, timeout_s:
         return None
     if any("/labnode/node/rank/worker.py" in first[pid].stack for pid in pids):
         raise UsageError("the lab runs this job on a cluster and records it", "use `lab watch` or `lab explain`")
-    record = find_record(ranks)
-    numbers = _number(ranks, first) | (ranks_of(record) if record is not None else {})
+    record = _find_record(ranks)
     port = next((port for pid in children if (port := first[pid].values.get("port"))), None)
     if interval_s:
         time.sleep(max(0.0, began + interval_s - time.monotonic()))
         last = read_samples(program, pids, timeout_s)
+    values = {pid: {**first[pid].values, **last[pid].values} for pid in pids}
+    numbers = _number(ranks, values) | (_ranks_of(record) if record is not None else {})
     with TemporaryDirectory(prefix="lab-attach-") as folder:
-        calls = read_evidence(record) if record is not None else read_dumps(port, timeout_s, Path(folder))
+        calls = read_evidence(record) if record is not None else _read_dumps(port, timeout_s, Path(folder))
         evidence = calls or Evidence(
             facts=RunFacts(ranks=[]), record=Record(path=Path(f"/proc/{pids[0]}/cwd").resolve())
         )
@@ -120,7 +131,7 @@ def inspect_world(ranks: list[Rank], program: str, interval_s: float, timeout_s:
         finding = _find_cause(evidence, interval_s) if calls and interval_s else None
     parents = [rank.process.parent for rank in ranks]
     launcher = max(parents, key=parents.count) if len(ranks) > 1 else pids[0]
-    size = max(rank.size or first[rank.pid].values.get("world_size", 0) for rank in ranks)
+    size = max(rank.size or values[rank.pid].get("world_size", 0) for rank in ranks)
     how = "from PyTorch's flight recorder" if calls else "unknown; `lab record` starts a job so that they are known"
     if record is not None:
         how = f"from its record: `lab watch {record.path}`, `lab explain {record.path}`"
@@ -137,9 +148,9 @@ def inspect_world(ranks: list[Rank], program: str, interval_s: float, timeout_s:
     return WorldState(data, states)
 
 
-def _number(ranks: Sequence[Rank], samples: _Samples) -> dict[int, int | None]:
+def _number(ranks: Sequence[Rank], values: Mapping[int, Mapping[str, int]]) -> dict[int, int | None]:
     """Return the rank of each process: of its environment, or else of its variables if these differ from each other."""
-    held = [samples[rank.pid].values.get("rank") for rank in ranks]
+    held = [values[rank.pid].get("rank") for rank in ranks]
     is_usable = any(rank.number is None for rank in ranks) and None not in held and len({*held}) == len(held)
     return {rank.pid: number if is_usable else rank.number for rank, number in zip(ranks, held, strict=True)}
 
@@ -177,6 +188,45 @@ def _find_cause(evidence: Evidence, interval_s: float) -> Finding | None:
         return None
     causes = (one for one in find_causes(evidence) if "ends" in one.kind.properties)
     return next((one for one in causes if one.step), None)
+
+
+# -- calls that something has recorded
+
+
+def _find_record(ranks: list[Rank]) -> Record | None:
+    """Return the record that `lab record` writes of these ranks; None if there is none."""
+    pids = {rank.pid for rank in ranks}
+    for name in {rank.environment.get(SOCKET_VARIABLE, "") for rank in ranks}:
+        with suppress(OSError):
+            supervisor = _SUPERVISOR.search(name)
+            paths = map(os.readlink, Path(f"/proc/{supervisor[1]}/fd").iterdir() if supervisor else ())
+            for record in [Record(path=Path(path).parent) for path in paths if os.path.basename(path) == EVENTS]:
+                if pids & _ranks_of(record).keys():
+                    return record
+    return None
+
+
+def _ranks_of(record: Record) -> dict[int, int]:
+    """Return the ranks of a record by their process ids."""
+    return {event.pid: event.rank for event in record.events() if isinstance(event, Started)}
+
+
+def _read_dumps(port: int | None, timeout_s: float, folder: Path) -> Evidence | None:
+    """Return the calls in flight recorder dumps of a debug server; None if it returns none.
+
+    Args:
+        port: of the server; None: there is none.
+        timeout_s: for its answer.
+        folder: for the dumps and their record.
+    """
+    connection = http.client.HTTPConnection("localhost", port or 0, timeout=timeout_s)
+    with closing(connection), suppress(OSError, http.client.HTTPException, ValueError, LabError):
+        connection.request("GET", "/fr_trace_json")
+        page, decoder = connection.getresponse().read(_MOST_BYTES).decode(), json.JSONDecoder()
+        for one in _OF_RANK.finditer(page):
+            (folder / f"rank_{one[1]}").write_text(json.dumps(decoder.raw_decode(page, one.end())[0]))
+        return read_evidence(import_dumps(Dumps(folder), "job", folder / "runs"))
+    return None
 
 
 # -- words

@@ -5,8 +5,8 @@ Examples:
   lab attach 4711 --interval 10s    two samples, 10 seconds apart
   lab attach 4711 --json            the same as JSON
 
-Reads the stacks with py-spy, which does not pause the job, and states twice to see who moves on. The calls of the
-ranks are known if `lab record` started the job, or if PyTorch's debug server or worker server runs in it.
+Reads the stacks with py-spy, which does not pause the job, twice to see who moves on. The calls of the
+ranks are known if `lab record` started the job, or if it runs PyTorch's debug server.
 """
 
 from __future__ import annotations

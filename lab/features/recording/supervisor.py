@@ -10,11 +10,10 @@ import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lab.errors import LabError
 from lab.features.recording.package import install_package, recorded_environment, socket_path
-from lab.features.recording.world import World
 from lab.frozen import Frozen
 from lab.node.joined_processes import JoinedProcesses
 from lab.node.limits import Limits
@@ -22,7 +21,10 @@ from lab.node.messages.agent import MOST_OF_A_WORKER, Exited, Joined, Note, Trac
 from lab.node.messages.wire import Sender
 from lab.node.rank_process import JoinedProcess
 from lab.node.statement import bind_notes, receive_statements
-from lab.record.result import Result
+
+if TYPE_CHECKING:
+    from lab.features.recording.world import World
+    from lab.record.result import Result
 
 _FORWARDED = frozenset((signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2))
 _FROM_TERMINAL = 128
@@ -108,17 +110,20 @@ class Supervisor:
             RecordError: a record cannot be written.
         """
         package = install_package()
-        socket = socket_path(package)
+        path = socket_path(package)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
         try:
-            notes = bind_notes(str(socket))
+            notes = bind_notes(str(path))
+            kept = os.open(path, os.O_PATH)  # the socket has no name, so that nothing is left if this process is killed
+            path.unlink()
+            socket = Path(f"/proc/{os.getpid()}/fd/{kept}")
             environment = recorded_environment(package, self._folder, self._options.values, socket)
             command = self._start(environment, before)
             with notes:
                 self._serve(command, notes)
             return command.wait()
         finally:
-            socket.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
             for number in _FORWARDED:  # what came since must not end the verdict
                 signal.signal(number, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -142,6 +147,8 @@ class Supervisor:
         end = os.pidfd_open(command.pid)
         try:
             while end not in (ready := self._wait(end, notes)):
+                from lab.features.recording.world import World  # noqa: F401 - takes as long as Python needs to start
+
                 self._forward_signals(command)
                 self._poll(notes, ready)
                 self._watch_stalls()
@@ -189,6 +196,8 @@ class Supervisor:
             if world is not None:
                 world.add(message)
             else:
+                from lab.features.recording.world import World
+
                 world = World(self._options.runs, self._name, self._folder, message)
                 self.worlds.append(world)
                 self._judge_early([one for one in self.worlds if one.result is None and not one.is_running])

@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lab.diagnosis.ends import Standing
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RunFacts
 from lab.node.messages.agent import Exited, Joined, Note, Stack, Started
@@ -197,6 +196,8 @@ class World:
         if not idle and len(self.members) == self.world_size and not _waits(evidence):
             self._stall = []
             return None
+        from lab.diagnosis.ends import Standing
+
         absent = Standing.of(evidence).absent if self._groups() else []
         self._computing = [rank for rank in absent if loads.get(rank, 0.0) >= _COMPUTES_FROM]
         self.is_patient = patient and bool(self._computing)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,6 +20,7 @@ import pytest
 
 from lab.features.recording.verb import name_of
 from lab.features.recording.world import World
+from lab.node import processes
 from lab.node.messages.agent import Exited, Joined, number_of
 from lab.polling import poll_until
 from tests.short import SHORT
@@ -85,6 +88,10 @@ def record(*words: str, options: tuple[str, ...] = ()) -> subprocess.CompletedPr
     return subprocess.run(lab("record", *options, "--", *words), capture_output=True, text=True, timeout=150)
 
 
+def is_running(pid: int) -> bool:
+    return Path(f"/proc/{pid}/exe").is_symlink() and bool(os.path.exists(f"/proc/{pid}/exe"))
+
+
 def results(home: Path) -> list[dict[str, Any]]:
     """Return the results of all runs, the earliest first."""
     runs = [path.parent for path in (home / ".lab" / "runs").glob("*/result.json")]
@@ -124,18 +131,39 @@ def test_a_signal_for_the_lab_reaches_the_command(home: Path) -> None:
     assert (out, running.returncode) == ("told\n", 5)
 
 
-def test_killing_the_lab_kills_the_command_and_the_next_one_removes_its_socket(home: Path, cache: Path) -> None:
-    with subprocess.Popen(
-        lab("record", "--", "sh", "-c", "echo $$ > pid.new; mv pid.new pid; exec sleep 600")
-    ) as running:
-        poll_until((home / "pid").exists, 30)
-        pid = int((home / "pid").read_text())
-        running.kill()
-    poll_until(lambda: not Path(f"/proc/{pid}").exists(), 10)
-    assert [*cache.rglob("*.socket")]
+@pytest.mark.parametrize("victim", ["lab", "launcher"])
+def test_a_kill_leaves_what_the_command_alone_leaves(
+    home: Path, cache: Path, victim: str, free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command alone has no lab that can be killed; then its launcher is."""
+    pytest.importorskip("torch")
+    monkeypatch.setenv("TMPDIR", str(home / "temp"))
+    script = WORLDS.replace("time.sleep(600)", "open(f'{os.getpid()}.pid', 'w').close(); time.sleep(600)")
+    (home / "worlds.py").write_text(script)
+    words = [sys.executable, "worlds.py", str(free_port), "hang"]
 
-    record("true")
+    def kill_one(words: list[str], *, recorded: bool) -> tuple[int, int, list[str]]:
+        """Return the exit code, and what is left: how many processes, and which temporary files."""
+        (home / "temp").mkdir()
+        with subprocess.Popen(words, stderr=subprocess.DEVNULL) as running:
+            poll_until(lambda: [*home.glob("*.pid")], 60)
+            (hanging,) = home.glob("*.pid")
+            hanging.unlink()
+            below = processes.list_descendants(running.pid)
+            launcher = below[0] if recorded else running.pid
+            os.kill(running.pid if victim == "lab" else launcher, signal.SIGKILL)
+            code = running.wait(30)
+        poll_until(lambda: not any(map(is_running, below)), 20)  # PyTorch ends the ranks of a launcher that was killed
+        left = [*filter(is_running, below)]
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        files = sorted(re.sub(r"-\w+\.", "-*.", path.name) for path in (home / "temp").iterdir())
+        shutil.rmtree(home / "temp")
+        return code, len(left), files
 
+    recorded, alone = kill_one(lab("record", "--", *words), recorded=True), kill_one(words, recorded=False)
+
+    assert recorded == alone
     assert not [*cache.rglob("*.socket")]
 
 
