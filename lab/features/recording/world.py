@@ -178,8 +178,9 @@ class World:
             idle: return a result even if none waits.
         """
         since, before = self._cpu or (time.monotonic(), {rank: _cpu_time(one) for rank, one in processes.items()})
+        last = {process.pid: process for process in processes.values()}  # one request brings the stacks of all threads
         for process in processes.values():
-            process.begin_stack()
+            process.begin_stack(requests=last[process.pid] is process)
         time.sleep(_STACK_WAIT_S)
         if not all(map(_stack_of, processes.values())):  # the machine is busy
             time.sleep(2 * _STACK_WAIT_S)
@@ -234,7 +235,11 @@ class World:
         if self._groups() == []:
             return self._judge_absence("hung", f"{after}: ")
         from lab.diagnosis.hang import judge_hang
+        from lab.diagnosis.judge import judge_evidence
 
+        if any(rank.failed for rank in evidence.facts.ranks):
+            failure = self._without_strangers(judge_evidence(evidence))
+            return replace(failure, verdict="hung", reason=f"{after}: {failure.reason}")
         after += f" while {name_ranks(self._computing)} computed" if self._computing else ""
         judgement = self._without_strangers(judge_hang(evidence, after))
         return replace(judgement, verdict="timeout", culprit=None) if self.is_patient else judgement
