@@ -45,7 +45,8 @@ _MOST_CHILDREN, _MOST_POSITIONS, _STACK_LINES = 4, 3, 12
 """Limits: processes of a rank whose stacks are read, positions in the sentence, and lines of a stack."""
 _PERMISSION = "run it as root, in a container with SYS_PTRACE, or with /proc/sys/kernel/yama/ptrace_scope at 0"
 
-_SUPERVISOR = re.compile(r"(\d+)-\d+\.socket$")
+_SOCKET = re.compile(r"/proc/\d+/fd(?=/\d+$)")
+"""Where `lab record` has its socket, and its open files."""
 _MOST_BYTES = 64 << 20
 _OF_RANK = re.compile(r"<h2>Rank (\d+): [^<]*</h2>\s*<pre>(?={)")
 """Where the JSON of a rank begins on the page of the debug server."""
@@ -203,11 +204,10 @@ def _find_cause(evidence: Evidence, still: set[int | None], interval_s: float) -
 def _find_record(ranks: list[Rank]) -> Record | None:
     """Return the record that `lab record` writes of these ranks; None if there is none."""
     pids = {rank.pid for rank in ranks}
-    for name in {rank.environment.get(SOCKET_VARIABLE, "") for rank in ranks}:
+    for folder in {one[0] for rank in ranks if (one := _SOCKET.match(rank.environment.get(SOCKET_VARIABLE, "")))}:
         with suppress(OSError):
-            supervisor = _SUPERVISOR.search(name)
-            paths = map(os.readlink, Path(f"/proc/{supervisor[1]}/fd").iterdir() if supervisor else ())
-            for record in [Record(path=Path(path).parent) for path in paths if os.path.basename(path) == EVENTS]:
+            paths = [Path(os.path.realpath(path)) for path in Path(folder).iterdir()]  # others may have been closed
+            for record in [Record(path=path.parent) for path in paths if path.name == EVENTS]:
                 if pids & _ranks_of(record).keys():
                     return record
     return None
