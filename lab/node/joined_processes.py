@@ -83,7 +83,10 @@ class JoinedProcesses:
             return
         try:
             pidfd = os.pidfd_open(datagram.pid)
-        except (OSError, AttributeError):  # it has ended, or this system has none
+        except ProcessLookupError:  # it has ended, as this descriptor tells; its last statements follow
+            pidfd, other = os.pipe()
+            os.close(other)
+        except (OSError, AttributeError):  # this system has none
             return
         self._counts[worker] += 1
         trace, stack = datagram.fds

@@ -81,10 +81,11 @@ class RankProcess:
                 return True
         return False
 
-    def begin_stack(self) -> None:
-        """Have it write its stack, and ignore earlier ones."""
+    def begin_stack(self, *, requests: bool = True) -> None:
+        """Ignore earlier stacks, and have it write another one if this `requests` it."""
         self._stack_begin = os.fstat(self.stack_file.fd).st_size
-        self.request_stack()
+        if requests:
+            self.request_stack()
 
     def request_stack(self, pid: int | None = None) -> bool:
         """Have it, or a process that it forked, write its stack; return whether it can."""

@@ -152,7 +152,8 @@ class Supervisor:
                 self._forward_signals(command)
                 self._poll(notes, ready)
                 self._watch_stalls()
-            self._poll(notes, self._wait(end, notes))
+            for _ in range(2):  # processes that joined, and those that ended
+                self._poll(notes, self._wait(end, notes))
             self._processes.report_ends(last=True)
         finally:
             os.close(end)

@@ -15,7 +15,7 @@ from typing import Any
 
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RunFacts
-from lab.node.messages.agent import Exited, Joined, Note, Stack, Started
+from lab.node.messages.agent import Exited, Halted, Joined, Note, Stack, Started
 from lab.node.processes import list_descendants
 from lab.node.rank_process import JoinedProcess
 from lab.record.events import Event, Over, TimedOut
@@ -185,8 +185,9 @@ class World:
             idle: return a result even if none waits.
         """
         since, before = self._cpu or (time.monotonic(), {rank: _cpu_time(one) for rank, one in processes.items()})
+        last = {process.pid: process for process in processes.values()}  # one request brings the stacks of all threads
         for process in processes.values():
-            process.begin_stack()
+            process.begin_stack(requests=last[process.pid] is process)
         time.sleep(_STACK_WAIT_S)
         if not all(map(_stack_of, processes.values())):  # the machine is busy
             time.sleep(2 * _STACK_WAIT_S)
@@ -196,7 +197,8 @@ class World:
         patient, limit_s = not (idle or self._stall), limit_s * (_PATIENCE if self._stall else 1)
         stacks = {rank: self._own_file.sub(_SHIPPED, _stack_of(one)) for rank, one in processes.items()}
         self._stall = [*others, *(Stack(rank, now, text=text or "(no Python stack)") for rank, text in stacks.items())]
-        self._stall.append(TimedOut(now, limit_s))
+        halted = (rank for rank, process in processes.items() if _state(process.pid)[:1] == [b"T"])
+        self._stall += [*(Halted(rank, now, signal="SIGSTOP") for rank in halted), TimedOut(now, limit_s)]
         evidence = self._evidence([*self._exits.values(), *self._stall])
         is_idle = self.world_size > 1 and not self._exits and all(load <= _IDLE_TO for load in loads.values())
         idle = idle or (is_idle and _is_inside(evidence))
@@ -247,11 +249,11 @@ class World:
         if self._groups() == []:
             return self._judge_absence("hung", f"{after}: ")
         from lab.diagnosis.hang import judge_hang
+        from lab.diagnosis.judge import judge_evidence
 
-        if any(rank.failed and rank.raised for rank in evidence.facts.ranks):  # the others waited for it
-            from lab.diagnosis.judge import judge_evidence
-
-            return self._without_strangers(judge_evidence(evidence))
+        if any(rank.failed for rank in evidence.facts.ranks):
+            failure = self._without_strangers(judge_evidence(evidence))
+            return replace(failure, verdict="hung", reason=f"{after}: {failure.reason}")
         after += f" while {name_ranks(self._computing)} computed" if self._computing else ""
         judgement = self._without_strangers(judge_hang(evidence, after))
         return replace(judgement, verdict="timeout", culprit=None) if self.is_patient else judgement
@@ -398,8 +400,7 @@ def _cpu_time(process: JoinedProcess) -> float:
     """Return the CPU time of a process and everything below it, in seconds; of a thread, 0."""
     ticks = 0
     for pid in () if process.thread else (process.pid, *list_descendants(process.pid)):
-        with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
-            ticks += sum(map(int, file.read().rpartition(b")")[2].split()[11:13]))
+        ticks += sum(map(int, _state(pid)[11:13]))
     return ticks * _TICK_S
 
 
@@ -410,8 +411,13 @@ def _waits(evidence: Evidence) -> bool:
 
 def started_at(pid: int) -> float:
     """Return the Unix time at which a process started; that of now if it has ended."""
-    with suppress(OSError, ValueError, IndexError):
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            ticks = int(file.read().rpartition(b")")[2].split()[19])
-        return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks * _TICK_S
-    return time.time()
+    if not (state := _state(pid)):
+        return time.time()
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + int(state[19]) * _TICK_S
+
+
+def _state(pid: int) -> list[bytes]:
+    """Return what the kernel tells of a process, from its state on; empty if it has ended."""
+    with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()
+    return []

@@ -43,6 +43,12 @@ def work(rank, port, mode):
     dist.all_reduce(tensor)
     if mode == "raise" and rank == 1:
         raise ValueError("bad batch")
+    if mode == "kill" and rank == 1:
+        os.kill(os.getpid(), 9)
+    if mode == "compute" and rank == 1:
+        end = time.monotonic() + 5
+        while time.monotonic() < end:
+            pass
     if mode == "hang" and rank == 1:
         time.sleep(600)
     dist.all_reduce(tensor)
@@ -221,7 +227,81 @@ def test_a_world_that_stands_still_is_stopped_alone(home: Path, free_port: int) 
     assert (hung["verdict"], fine["verdict"]) == ("hung", "passed")
     assert hung["culprit"]["rank"] == 1
     assert all(rank["stopped"] for rank in hung["ranks"])
-    assert 'worlds.py", line 20' in hung["ranks"][1]["stack"]
+    assert 'worlds.py", line 26' in hung["ranks"][1]["stack"]
+
+
+def test_a_rank_that_computes_for_long_is_reported_and_not_stopped(home: Path, free_port: int) -> None:
+    pytest.importorskip("torch")
+    (home / "worlds.py").write_text(WORLDS)
+
+    ended = record(
+        sys.executable, "worlds.py", str(free_port), "compute", options=("--stall", "2s", "--on-stall", "stop")
+    )
+
+    assert ended.returncode == 0
+    assert "while rank 1 computed: rank 1 was at worlds.py:2" in ended.stderr
+    assert [one["verdict"] for one in results(home)] == ["passed"]
+
+
+POOL = """
+import sys, threading, time
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.testing._internal.distributed.multi_threaded_pg import _install_threaded_pg
+
+
+def work(rank, file, kinds):
+    for nth, kind in enumerate(kinds):
+        mine = (rank + nth) % 2
+        dist.init_process_group("gloo", init_method=f"file://{file}-{nth}", rank=mine, world_size=2)
+        dist.all_reduce(torch.ones(2 + (mine if kind == "shape" else 0) * 1000))
+        dist.destroy_process_group()
+
+
+def thread(rank, store):
+    dist.init_process_group("threaded", rank=rank, world_size=2, store=store)
+    dist.all_reduce(torch.ones(2))
+    if rank == 1:
+        time.sleep(600)
+    dist.all_reduce(torch.ones(2))
+
+
+if __name__ == "__main__":
+    if sys.argv[2] == "threads":
+        torch._C._distributed_c10d._set_thread_isolation_mode(True)
+        _install_threaded_pg()
+        store = dist.HashStore()
+        threads = [threading.Thread(target=thread, args=(rank, store)) for rank in range(2)]
+        [one.start() for one in threads]
+        [one.join() for one in threads]
+    else:
+        mp.start_processes(work, (sys.argv[1], sys.argv[2:]), 2, start_method="fork")
+"""
+
+
+def test_a_process_is_a_rank_of_one_world_after_the_other(home: Path) -> None:
+    pytest.importorskip("torch")
+    (home / "pool.py").write_text(POOL)
+
+    ended = record(sys.executable, "pool.py", str(home / "meeting"), "fine", "fine", "shape")
+
+    assert ended.returncode == 1
+    *fine, shape = results(home)
+    assert [one["verdict"] for one in fine] == ["passed", "passed"]
+    assert (shape["verdict"], shape["findings"][0]["kind"]) == ("failed", "shape")
+
+
+def test_threads_are_ranks(home: Path) -> None:
+    pytest.importorskip("torch")
+    (home / "pool.py").write_text(POOL)
+
+    ended = record(sys.executable, "pool.py", "", "threads", options=("--stall", "3s", "--on-stall", "stop"))
+
+    assert ended.returncode == 4
+    (hung,) = results(home)
+    assert (hung["verdict"], hung["culprit"]["rank"]) == ("hung", 1)
+    assert "rank 1 was at pool.py:21; rank 0 waited in all_reduce at pool.py:22" in hung["reason"]
 
 
 def test_ranks_of_torchrun_are_recorded(home: Path) -> None:

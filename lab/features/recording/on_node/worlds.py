@@ -44,10 +44,17 @@ class _Thread(joining._Process):
         journal.threads[self.thread] = own
         phases.write_with(phases.write_phase)  # the compiled recorder does not tell threads apart
 
+
+class _End:
+    """Ends with a thread, while frames in the traceback of its error may keep its state."""
+
+    def __init__(self, thread: _Thread) -> None:
+        self._thread, self._pid = thread, os.getpid()
+
     def __del__(self) -> None:
-        """Report the end of this thread."""
-        if self.thread == threading.get_ident():  # in a fork, another object has its place
-            _leave(self, int(self.raised))
+        """Report the end of the thread."""
+        if self._pid == os.getpid():
+            _leave(self._thread, int(self._thread.raised))
 
 
 def _watch_groups(module: ModuleType) -> None:
@@ -56,9 +63,10 @@ def _watch_groups(module: ModuleType) -> None:
         def wrapper(*arguments: Any, **named: Any) -> Any:
             joining._of_thread.began = True
             in_thread = threading.get_ident() != threading.main_thread().ident
-            if in_thread and type(module._world).__name__ == "ThreadLocalWorld":  # PyTorch's worlds of threads
-                vars(joining._of_thread).setdefault("process", None)
-                joining._of_thread.process = joining._of_thread.process or _Thread()
+            is_rank = in_thread and type(module._world).__name__ == "ThreadLocalWorld"  # PyTorch's worlds of threads
+            if is_rank and not hasattr(joining._of_thread, "process"):
+                joining._of_thread.process = thread = _Thread()
+                joining._of_thread.end = _End(thread)
             process = joining.current_process()
             if process.rank >= 0 and process.trace < 0:  # it has destroyed the group of an earlier world
                 _leave(process, int(process.raised))
