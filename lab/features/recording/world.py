@@ -31,6 +31,8 @@ from lab.words import format_count, format_duration, name_ranks
 _ENDED_BY_OTHERS = ("SIGTERM", "SIGKILL", "SIGINT", "SIGHUP")
 """Signals by which launchers, test suites, and users end ranks."""
 _GROUP = b'{"k":"group"'
+_COLLECTED = b'{"k":"gc"'
+"""Python's garbage collector writes lines even if a rank stands still."""
 _FOREIGN = r"site-packages|lib/python\d|labnode/"
 """Parts of paths below the user's folder that are not the user's code."""
 _STACK_WAIT_S = 0.3
@@ -112,7 +114,8 @@ class World:
     def add_trace(self, rank: int, lines: bytes) -> None:
         """Add lines of a rank's recorder."""
         self.writer.trace(rank, lines)
-        self._note_progress()
+        if lines.count(_COLLECTED) < lines.count(b"\n"):
+            self._note_progress()
 
     def add_note(self, note: Note) -> None:
         """Add a value that a rank noted."""
@@ -122,10 +125,14 @@ class World:
         """Add the end of a rank."""
         if "SkipTest" in exited.error.partition(":")[0]:  # PyTorch's tests end so
             exited = exited._replace(code=0, error="", traceback="", raised=None)
-        texts = {name: self._own_file.sub(_SHIPPED, getattr(exited, name)) for name in ("traceback", "stack")}
-        self._exits[exited.rank] = exited._replace(**texts)
+        self._exits[exited.rank] = self.shorten(exited)
         if not self._stall:  # ends after a standstill are no progress: somebody gave up
             self.progressed = time.monotonic()
+
+    def shorten(self, exited: Exited) -> Exited:
+        """Return an end whose stacks name the user's files as those of a script."""
+        texts = {name: self._own_file.sub(_SHIPPED, getattr(exited, name)) for name in ("traceback", "stack")}
+        return exited._replace(**texts)
 
     @property
     def is_running(self) -> bool:
@@ -213,10 +220,16 @@ class World:
 
     def judge_now(self, others: Iterable[Event]) -> Result:
         """Return the verdict on ranks whose processes still run; see `examine`."""
-        evidence = self._evidence(
-            [*others, *self._exits.values(), Over(time.time(), duration_s=time.time() - self.began)]
-        )
-        return self._judged(evidence, self._judge(evidence))
+        from lab.diagnosis.judge import judge_evidence
+
+        over = Over(time.time(), duration_s=time.time() - self.began)
+        evidence = self._evidence([*others, *self._exits.values(), over])
+        return self._judged(evidence, self._without_strangers(judge_evidence(evidence)))
+
+    def describe_last_call(self, rank: int) -> str:
+        """Return a line with the last call of a rank; empty if it has none."""
+        calls = self._evidence(()).calls(rank) if rank in self.members else ()
+        return f"\n  the last call of rank {rank} was {calls[-1].op} at {calls[-1].source}" if calls else ""
 
     def stop(self, processes: Iterable[JoinedProcess]) -> None:
         """End the ranks: first as launchers do, then by force; call it again until they have ended."""
