@@ -54,7 +54,8 @@ def judge_hang(evidence: Evidence, after: str = "") -> Judgement:
     first = next(iter(outside or causes), None)
     if first is not None and not outside:
         by_calls = culprit not in first.ranks or "by_calls" in first.kind.properties
-        first = first if (by_calls if first.ranks else "blameless" in first.kind.properties) else None
+        no_blame = "blameless" in first.kind.properties or getattr(first, "in_other_groups", False)
+        first = first if (by_calls if first.ranks else no_blame) else None
     if first is None:
         findings, heads, cause = [one for one in (going_on, blocking) if one is not None][:1], list[str](), ""
     else:
@@ -194,6 +195,9 @@ class _Hang(ends.Waiting):
             ranks = missing if ends.majority_step(self.waits) == step.number and not explained else ()
             groups = {self.waits[rank].step.group for rank in missing if not self.waits[rank].step.message}
             in_other_groups = bool(groups - {step.group}) and not step.message and not explained
+            members = {*waiting}.intersection(*(self.waits[rank].step.group.ranks for rank in missing))
+            if in_other_groups and 0 < len(members) <= len(missing):
+                ranks = ()  # among those that could have made both calls there is no majority
         untold: tuple[int, ...] = ()
         if free and dumped:  # dumps do not show what they did instead
             untold = () if dumped.messages else free

@@ -45,7 +45,8 @@ _MOST_CHILDREN, _MOST_POSITIONS, _STACK_LINES = 4, 3, 12
 """Limits: processes of a rank whose stacks are read, positions in the sentence, and lines of a stack."""
 _PERMISSION = "run it as root, in a container with SYS_PTRACE, or with /proc/sys/kernel/yama/ptrace_scope at 0"
 
-_SUPERVISOR = re.compile(r"(\d+)-\d+\.socket$")
+_SOCKET = re.compile(r"/proc/\d+/fd(?=/\d+$)")
+"""Where `lab record` has its socket, and its open files."""
 _MOST_BYTES = 64 << 20
 _OF_RANK = re.compile(r"<h2>Rank (\d+): [^<]*</h2>\s*<pre>(?={)")
 """Where the JSON of a rank begins on the page of the debug server."""
@@ -128,7 +129,8 @@ def inspect_world(ranks: list[Rank], program: str, interval_s: float, timeout_s:
             facts=RunFacts(ranks=[]), record=Record(path=Path(f"/proc/{pids[0]}/cwd").resolve())
         )
         states = [_inspect_rank(rank, numbers[rank.pid], evidence, first, last, interval_s) for rank in ranks]
-        finding = _find_cause(evidence, interval_s) if calls and interval_s else None
+        still = {one.rank for one in states if one.moved is False or (record is None and one.moved is None)}
+        finding = _find_cause(evidence, still, interval_s) if calls and interval_s else None
     parents = [rank.process.parent for rank in ranks]
     launcher = max(parents, key=parents.count) if len(ranks) > 1 else pids[0]
     size = max(rank.size or values[rank.pid].get("world_size", 0) for rank in ranks)
@@ -141,7 +143,6 @@ def inspect_world(ranks: list[Rank], program: str, interval_s: float, timeout_s:
         "sentence": _sentence(states, finding, size, interval_s),
         "ranks": [one._asdict() for one in states],
         "world_size": size or None,
-        "interval_s": interval_s,
         "calls": how,
         "finding": finding.to_json() if finding is not None else None,
     }
@@ -181,10 +182,17 @@ def _inspect_rank(
     return RankState(pid, number, where, "" if is_stopped else call, at, moved, "\n".join(lines))
 
 
-def _find_cause(evidence: Evidence, interval_s: float) -> Finding | None:
-    """Return what the calls show; None if they show nothing, or if a rank may wait only for a moment."""
-    waits = find_waits(evidence).values()
-    if not waits or any(longest_wait_s(evidence, [wait]) < interval_s for wait in waits):
+def _find_cause(evidence: Evidence, still: set[int | None], interval_s: float) -> Finding | None:
+    """Return what the calls show; None if they show nothing, or if a rank may wait only for a moment.
+
+    A record can be behind, so that a call in it has ended; dumps are not.
+    """
+    waits = find_waits(evidence)
+    if (
+        not waits
+        or not still.issuperset(waits)
+        or any(longest_wait_s(evidence, [one]) < interval_s for one in waits.values())
+    ):
         return None
     causes = (one for one in find_causes(evidence) if "ends" in one.kind.properties)
     return next((one for one in causes if one.step), None)
@@ -196,11 +204,10 @@ def _find_cause(evidence: Evidence, interval_s: float) -> Finding | None:
 def _find_record(ranks: list[Rank]) -> Record | None:
     """Return the record that `lab record` writes of these ranks; None if there is none."""
     pids = {rank.pid for rank in ranks}
-    for name in {rank.environment.get(SOCKET_VARIABLE, "") for rank in ranks}:
+    for folder in {one[0] for rank in ranks if (one := _SOCKET.match(rank.environment.get(SOCKET_VARIABLE, "")))}:
         with suppress(OSError):
-            supervisor = _SUPERVISOR.search(name)
-            paths = map(os.readlink, Path(f"/proc/{supervisor[1]}/fd").iterdir() if supervisor else ())
-            for record in [Record(path=Path(path).parent) for path in paths if os.path.basename(path) == EVENTS]:
+            paths = [Path(os.path.realpath(path)) for path in Path(folder).iterdir()]  # others may have been closed
+            for record in [Record(path=path.parent) for path in paths if path.name == EVENTS]:
                 if pids & _ranks_of(record).keys():
                     return record
     return None

@@ -5,6 +5,8 @@ A process next to pytest does the work, see `lab.features.recording.session`. It
 
 from __future__ import annotations
 
+import _thread
+import ctypes
 import json
 import os
 import signal
@@ -12,17 +14,22 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Generator
+import traceback
+from collections.abc import Generator, Mapping
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
-from lab.features.pytest.stash import RECORD
+from lab.features.pytest.stash import RECORD, SUMMARY_LINES
 from lab.features.recording.package import (
     INTERRUPT,
+    INTERRUPT_WAIT,
     LONGEST_MESSAGE,
     install_package,
     recorded_environment,
@@ -32,6 +39,9 @@ from lab.node.statement import SOCKET_VARIABLE, bind_notes
 from lab.record.layout import RUNS
 
 _ANSWER_S = 30.0
+_FRAMES = 8
+"""Innermost frames among which one shows that pytest waits for a process."""
+_WAITING = ("multiprocessing", "concurrent/futures")
 _OWN = str(Path(__file__).parents[3])
 
 
@@ -40,8 +50,9 @@ def record_tests(config: pytest.Config, stall_s: float) -> None:
     options = config.known_args_namespace
     distributes = getattr(options, "numprocesses", None) or getattr(options, "tx", None)
     if not distributes or "PYTEST_XDIST_WORKER" in os.environ:
+        lines = config.stash.setdefault(SUMMARY_LINES, [])
         runs = Path(config.invocation_params.dir, options.lab_report or RUNS)
-        config.pluginmanager.register(_RecordedTests(config.rootpath, runs, stall_s), "lab_recorded_tests")
+        config.pluginmanager.register(_RecordedTests(config.rootpath, runs, stall_s, lines), "lab_recorded_tests")
 
 
 class _RecordedTests:
@@ -51,9 +62,11 @@ class _RecordedTests:
         folder: folder of the tests.
         runs: folder of the records.
         stall_s: seconds without progress after which a test is ended; 0: never.
+        lines: for the end of the session.
     """
 
-    def __init__(self, folder: Path, runs: Path, stall_s: float) -> None:
+    def __init__(self, folder: Path, runs: Path, stall_s: float, lines: list[str]) -> None:
+        self._lines = lines
         package = install_package()
         self._socket = socket_path(package)
         self._before = dict(os.environ)
@@ -62,17 +75,28 @@ class _RecordedTests:
         """The running test."""
         self._in_test = False
         """Whether its code runs, and not pytest's."""
+        self._threads_ended = False
+        """Whether threads that are ranks had to end."""
+        self._is_guarded = False
+        """Whether a thread can close its connections."""
+        self._abort = os.pipe()
         self._channel, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel.settimeout(_ANSWER_S)
         environment = recorded_environment(package, folder, None, self._socket)
         with bind_notes(str(self._socket)) as notes, other:
-            _start_supervisor(notes.fileno(), other.fileno(), folder, runs, stall_s)
+            _start_supervisor((notes.fileno(), other.fileno(), self._abort[1]), folder, runs, stall_s)
         os.environ.update(environment)
         sys.path.append(str(package))  # as the `sitecustomize` of other processes does
         joining: Any = import_module("labnode.node.rank.joining")
         joining.prepare_process(str(folder), None, str(self._socket), started=True, moves=True)
+        self._errors: Any = import_module("labnode.features.recording.on_node.errors")
+        self._journal: Any = import_module("labnode.node.recorder.journal").journal
+        patching: Any = import_module("labnode.node.recorder.patching")
+        guard = partial(self._guard_connections, patching=patching)
+        patching.when_imported("torch.distributed.distributed_c10d", guard)
         if threading.current_thread() is threading.main_thread():
             signal.signal(INTERRUPT, self._interrupt)
+            signal.signal(INTERRUPT_WAIT, self._interrupt)
 
     def _send(self, kind: str, **facts: Any) -> bool:
         """Send a message; return False if nobody receives it."""
@@ -84,10 +108,39 @@ class _RecordedTests:
             return False
         return True
 
-    def _interrupt(self, *_: Any) -> None:
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
         """End the running test."""
-        if self._in_test and os.getpid() == self._pid:
-            raise pytest.fail.Exception("the lab ended this test because it stood still", pytrace=True)
+        if not self._in_test or os.getpid() != self._pid:
+            return
+        innermost = [one.f_code.co_filename for one, _ in islice(traceback.walk_stack(frame), _FRAMES)]
+        if number == INTERRUPT and not self._threads_ended and _end_threads(self._journal.threads):
+            self._threads_ended = True  # if they do not end, the next signal comes soon
+            return
+        if number == INTERRUPT or any(f"/{name}/" in file for file in innermost for name in _WAITING):
+            raise pytest.fail.Exception("the lab ended this test: it had stopped making progress")
+
+    def _guard_connections(self, module: Any, patching: Any) -> None:
+        """Have a thread close connections of the test if this process waits in one; pytest calls no Python then.
+
+        It is no thread of `threading`, because tests may count those.
+        """
+
+        def begin(*_: Any, **__: Any) -> None:
+            if os.getpid() == self._pid and self._test and not self._is_guarded:
+                self._is_guarded = True
+                _thread.start_new_thread(self._close_connections, (set(_connections()),))
+
+        patching.replace_function(module, "init_process_group", patching.call_before(begin))
+
+    def _close_connections(self, before: set[str]) -> None:
+        """Wait for a byte of the supervisor, then shut down connections that did not exist before; end at any other."""
+        while os.read(self._abort[0], 1) == b"+":
+            for name, fd in _connections().items():
+                with suppress(OSError), socket.socket(fileno=os.dup(fd)) as connection:
+                    is_tcp = connection.family in (socket.AF_INET, socket.AF_INET6)
+                    if name not in before and is_tcp and connection.type == socket.SOCK_STREAM:
+                        connection.shutdown(socket.SHUT_RDWR)
+        self._is_guarded = False
 
     # -- hooks of pytest
 
@@ -108,18 +161,25 @@ class _RecordedTests:
     pytest_runtest_call = pytest_runtest_teardown = pytest_runtest_setup
 
     @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> None:
+        """Report an error of the test if this process is a rank, or a fork of it is (pytest-forked)."""
+        if call.excinfo is not None and not isinstance(call.excinfo.value, (pytest.skip.Exception, KeyboardInterrupt)):
+            self._errors.report_error(call.excinfo.value)
+
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add the verdicts on the worlds of a failed test to its report."""
         if not report.failed or report.nodeid != self._test:
             return
         longrepr: Any = report.longrepr
-        crash = getattr(longrepr, "reprcrash", None)
-        error, text = crash.message if crash is not None else str(longrepr), str(longrepr)
-        if not self._send("failed", error=error[:4000], traceback=text[-8000:]):
+        if not self._send("failed"):
             return
-        verdicts = []
-        with suppress(OSError, ValueError):
+        try:
             verdicts = json.loads(self._channel.recv(LONGEST_MESSAGE))
+        except (OSError, ValueError):  # the supervisor has ended
+            self._lines.append("recording of tests failed: later tests have no verdicts, and none that hangs is ended")
+            self._channel.close()
+            return
         for title, verdict, record in verdicts:
             if hasattr(longrepr, "addsection"):  # JUnit files contain it too
                 longrepr.addsection(title, verdict)
@@ -131,6 +191,11 @@ class _RecordedTests:
     def pytest_runtest_logfinish(self) -> None:
         """Report that a test ended."""
         self._test = ""
+        if self._threads_ended and _forget_threads(self._journal.threads):
+            vars(threading)["_shutdown"] = lambda: None  # at its end, Python would wait for that thread
+        self._threads_ended = False
+        if self._is_guarded:
+            os.write(self._abort[1], b".")
         self._send("finish")
 
     def pytest_enter_pdb(self) -> None:
@@ -148,20 +213,57 @@ class _RecordedTests:
                 os.environ.update({name: self._before[name]} if name in self._before else {})
 
 
-def _start_supervisor(notes: int, channel: int, folder: Path, runs: Path, stall_s: float) -> None:
+class RankEnded(Exception):
+    """Ends a thread that is a rank."""
+
+
+def _end_threads(idents: Mapping[int, Any]) -> bool:
+    """End threads that are ranks, as far as they return to Python; return whether there are any."""
+    groups: Any = sys.modules.get("torch.testing._internal.distributed.multi_threaded_pg")
+    for ident in [*idents]:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(RankEnded))
+    if idents and groups is not None:
+        groups.ProcessLocalGroup.exception_handle(RankEnded())  # others wait for them in Python
+    return bool(idents)
+
+
+def _forget_threads(idents: dict[int, Any]) -> bool:
+    """Have the next test use new threads; return whether one did not end."""
+    groups: Any = sys.modules.get("torch.testing._internal.distributed.multi_threaded_pg")
+    cases: Any = sys.modules.get("torch.testing._internal.common_distributed")
+    if groups is not None and cases is not None:
+        groups.ProcessLocalGroup.reset()
+        while not cases.MultiThreadedTestCase.exception_queue.empty():
+            cases.MultiThreadedTestCase.exception_queue.get()
+    left = bool(idents.keys() & {thread.ident for thread in threading.enumerate()})
+    idents.clear()
+    return left
+
+
+def _connections() -> dict[str, int]:
+    """Return the descriptors of the sockets of this process, by name."""
+    sockets = dict[str, int]()
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            sockets[os.readlink(f"/proc/self/fd/{name}")] = int(name)
+    return {name: fd for name, fd in sockets.items() if name.startswith("socket:")}
+
+
+def _start_supervisor(descriptors: tuple[int, int, int], folder: Path, runs: Path, stall_s: float) -> None:
     """Start the process that reads the statements of recorded processes; it is no child of this one."""
-    settings = {"pid": os.getpid(), "folder": str(folder), "runs": str(runs), "stall_s": stall_s, "notes": notes}
+    settings: dict[str, Any] = {"pid": os.getpid(), "folder": str(folder), "runs": str(runs), "stall_s": stall_s}
+    settings |= dict(zip(("notes", "channel", "abort"), descriptors, strict=True))
     path = [_OWN, *map(os.path.abspath, sys.path)]
     program = (
         f"import os, sys; os.fork() and os._exit(0); sys.path[:] = {path!r}; "
-        f"from lab.features.recording.session import main; main({json.dumps({**settings, 'channel': channel})!r})"
+        f"from lab.features.recording.session import main; main({json.dumps(settings)!r})"
     )
     subprocess.run(
         [sys.executable, "-S", "-c", program],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        pass_fds=(notes, channel),
+        pass_fds=descriptors,
         start_new_session=True,
         check=False,
     )

@@ -21,8 +21,8 @@ from lab.node.statement import SOCKET_VARIABLE
 
 LONGEST_MESSAGE = 1 << 16
 """Bytes of a message between pytest and the process that records its tests."""
-INTERRUPT = signal.SIGRTMAX - 3
-"""Makes the main thread of pytest end its test."""
+INTERRUPT, INTERRUPT_WAIT = signal.SIGRTMAX - 3, signal.SIGRTMAX - 4
+"""Make the main thread of pytest end its test: at once, and only if it waits for another process."""
 _STARTUP = Path("labnode", "node", "startup")
 _LONGEST_PATH_BYTES = 100
 """Limit for the path of a socket; Linux allows 107."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import time
@@ -16,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lab.features.recording.package import INTERRUPT, LONGEST_MESSAGE
+from lab.features.recording.package import INTERRUPT, INTERRUPT_WAIT, LONGEST_MESSAGE
 from lab.features.recording.supervisor import Options, Supervisor
 from lab.features.recording.world import World, started_at
 from lab.frozen import Frozen
@@ -38,9 +39,21 @@ _COMPUTES = 0.5
 """Share of the time in which pytest uses a core, from which on it computes."""
 _IDLE = 0.02
 _STEPS = ((0.0, "ranks", signal.SIGTERM), (0.8, "ranks", signal.SIGKILL), (1.0, "started", signal.SIGTERM),
-          (1.6, "started", signal.SIGKILL), (1.8, "pytest", INTERRUPT))  # fmt: skip
+          (1.5, "started", signal.SIGKILL), (1.8, "pytest", INTERRUPT))  # fmt: skip
 """How a test is ended: seconds after its standstill was diagnosed, which processes get a signal, and which one."""
-_INTERRUPT_AGAIN_S = 1.0
+_STEPS_OF_POOL = (*_STEPS[:2], (1.0, "pytest", INTERRUPT), (1.6, "started", signal.SIGTERM))
+"""The same for ranks of which some wait for their next task; a pool can break if such a process is killed."""
+_SHUT_DOWN_S, _AGAIN_S = 0.6, 1.2
+"""Time after the interrupt until the connections of pytest are closed, because it does not return to Python, and until
+all of this begins again, because the test waits at its end, too."""
+_TEARDOWN_S = 3.0
+"""Time for the end of such a test before all of this begins again."""
+_WAITS_FOR_TASK = re.compile(
+    r'\A(?:  File "[^\n]*/(?:multiprocessing/\w+|threading|selectors|queue)\.py", [^\n]*\n)+'
+    r'  File "[^\n]*/(?:multiprocessing/pool|concurrent/futures/process|common_distributed)\.py",'
+)
+"""The innermost lines of a stack."""
+_TIME = re.compile(rb'"t":(\d+)')
 _SHARED = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "torch_shm_manager", "lab.features.pytest")
 """Words in the command lines of children of pytest that later tests use too."""
 
@@ -60,6 +73,8 @@ class Settings(Frozen):
     """Descriptor of the socket for statements of recorded processes."""
     channel: int
     """Descriptor of the socket for messages of pytest."""
+    abort: int
+    """Descriptor of a pipe; pytest closes connections of the test when this writes to it."""
 
 
 class _Test:
@@ -77,6 +92,8 @@ class _Test:
         self.stalled: float | None = None
         """When that was noticed."""
         self.steps = 0
+        self.spared = set[int]()
+        """Processes of ranks that wait for their next task."""
         self.is_paused = False
         """Whether its user is in a debugger."""
         self.progressed = self.began
@@ -105,9 +122,9 @@ class SessionSupervisor(Supervisor):
         notes = socket.socket(fileno=settings.notes)
         with socket.socket(fileno=settings.channel) as channel:
             while end not in (ready := self._wait(end, notes, channel)):
-                self._poll(notes, ready)
-                if channel.fileno() in ready and not self._answer(channel, notes):
+                if not self._answer_all(channel, notes):
                     break
+                self._poll(notes, ready)
                 self._watch_test()
             self._poll(notes, self._wait(end, notes))
             if self._test is not None and end in ready:  # pytest was killed, so nothing has asked for the verdict
@@ -118,9 +135,17 @@ class SessionSupervisor(Supervisor):
 
     # -- messages of pytest
 
+    def _answer_all(self, channel: socket.socket, notes: socket.socket) -> bool:
+        """Handle messages before those of ranks, which belong to the test that just began; return False at the end."""
+        with suppress(BlockingIOError):
+            while self._answer(channel, notes):
+                pass
+            return False
+        return True
+
     def _answer(self, channel: socket.socket, notes: socket.socket) -> bool:
         """Handle a message; return False if it was the last one."""
-        data = channel.recv(LONGEST_MESSAGE)
+        data = channel.recv(LONGEST_MESSAGE, socket.MSG_DONTWAIT)
         message = json.loads(data or '{"kind": "end"}')
         kind, test = message["kind"], self._test
         if kind == "begin":
@@ -131,7 +156,7 @@ class SessionSupervisor(Supervisor):
         elif kind == "debugger" and test is not None:
             test.is_paused = True
         elif kind == "failed":
-            verdicts = self._explain(test, message, notes) if test is not None else []
+            verdicts = self._explain(test, notes) if test is not None else []
             while len(data := json.dumps(verdicts).encode()) > LONGEST_MESSAGE:
                 verdicts.pop()
             channel.send(data)
@@ -161,9 +186,14 @@ class SessionSupervisor(Supervisor):
         """Note when the worlds of the test are active; ignore those without a record."""
         if not isinstance(message, Joined) and not self._by_number[message.rank][0].began:
             return
+        test = self._test
+        if isinstance(message, Exited) and message.code == 0 and test and (message.raised or 0) >= test.began_unix:
+            message = message._replace(code=1)  # a pool or pytest caught its error
         super()._handle(message)
-        if self._test is not None and isinstance(message, (Joined, Trace)):
-            self._test.active[self._by_number[message.rank][0]] = self._test.progressed = time.monotonic()
+        world = self._by_number[message.rank][0]
+        if self._test is not None and isinstance(message, (Joined, Trace)) and world.progressed >= self._test.began:
+            self._test.active[world] = self._test.progressed = world.progressed
+            world.name = self._name  # processes of a pool work for one test after the other
             self._test.cpu_s = None
 
     def _judge_early(self, ended: Sequence[World]) -> None:
@@ -171,7 +201,7 @@ class SessionSupervisor(Supervisor):
 
     # -- verdicts
 
-    def _explain(self, test: _Test, message: dict[str, Any], notes: socket.socket) -> list[Any]:
+    def _explain(self, test: _Test, notes: socket.socket) -> list[Any]:
         """Return the verdicts on the worlds of a failed test: their titles, texts, and records."""
         until = time.monotonic() + (_PATIENCE_S if test.stalled is None else 0.0)
         while True:
@@ -181,40 +211,46 @@ class SessionSupervisor(Supervisor):
             if not pending or time.monotonic() >= until:
                 break
         for world in worlds:
-            result = self._judge_world(world, test, message)
+            result = self._judge_world(world, test)
             if result is not None:
                 test.shown[world] = result
         by_verdict = sorted(test.shown.items(), key=lambda one: one[1].passed)
         bad = [one for one in by_verdict if not one[1].passed]
+        if test.stalled is not None:  # its end may take a while, too
+            test.steps, test.stalled = 2, time.monotonic() + _TEARDOWN_S
         verdicts = [(f"lab: {test.note}", "", "")] if test.note else []
         for world, result in (bad or by_verdict[-1:])[:_MOST_SHOWN]:
             self._kept.add(world)
-            text = clip_end(sanitize_text(verdict_text(result, Style(colour=False))), _LONGEST_VERDICT)
+            text = verdict_text(result, Style(colour=False))
+            if result.culprit is not None and result.culprit.rank is not None:
+                text += world.describe_last_call(result.culprit.rank)
+            text = clip_end(sanitize_text(text), _LONGEST_VERDICT)
             verdicts.append((f"lab: world of {format_count(world.world_size, 'rank')}", text, str(world.writer.path)))
         return verdicts
 
-    def _judge_world(self, world: World, test: _Test, message: dict[str, Any]) -> Result | None:
+    def _judge_world(self, world: World, test: _Test) -> Result | None:
         """Return the verdict on a world of a failed test; None if its ranks still work."""
-        if world.world_size == 1 and not (world.members[0].pid != self._settings.pid if 0 in world.members else True):
-            return None
         running = self._running(world)
+        if world.world_size == 1 and any(one.pid == self._settings.pid for one in world.members.values()):
+            return None  # the test itself shows how it failed
+        if world.was_stopped:
+            test.note = "its ranks were ended in an earlier test, which stood still"
+            return None
         if not running:
             return world.conclude()
-        others = [*self._ended_parts(running, test, message)]
-        waiting = {rank: one for rank, one in running.items() if all(rank != part.rank for part in others)}
-        if waiting and world.waits:
-            return world.examine(waiting, time.monotonic() - world.progressed, others, idle=True)
-        return world.judge_now(others) if others else None
+        ended = [*self._ended_parts(world, test)]
+        others = {rank: one for rank, one in running.items() if all(rank != part.rank for part in ended)}
+        if others and world.waits:
+            return world.examine(others, time.monotonic() - world.progressed, ended, idle=True)
+        return world.judge_now(ended) if ended else None
 
-    def _ended_parts(self, running: dict[int, JoinedProcess], test: _Test, message: dict[str, Any]) -> Iterator[Exited]:
+    def _ended_parts(self, world: World, test: _Test) -> Iterator[Exited]:
         """Yield the errors of ranks whose processes live on: pytest itself, and those of a pool."""
-        for rank, process in running.items():
+        for rank, process in self._running(world).items():
             raised = process.raised
-            if process.pid == self._settings.pid and message.get("error"):
-                now = time.time()
-                yield Exited(rank, now, code=1, error=message["error"], traceback=message["traceback"], raised=now)
-            elif raised is not None and raised.time >= test.began_unix:
-                yield process.describe_exit(raised.time, 1, 0)._replace(rank=rank)
+            if raised is not None and raised.time >= test.began_unix:
+                exited = process.describe_exit(raised.time, 1, 0)
+                yield world.shorten(exited._replace(rank=rank))
 
     # -- tests that stand still
 
@@ -228,23 +264,24 @@ class SessionSupervisor(Supervisor):
         if test.stalled is not None:
             self._end_test(test, now - test.stalled)
             return
-        due = [world for world in self.worlds if now - max(world.progressed, test.began) >= limit and world.is_running]
-        for world in due:
-            if world.world_size > 1 and world not in test.shown and self._stands_still(world, test, now):
-                result = world.examine(
-                    self._running(world), limit, self._ended_parts(self._running(world), test, {}), idle=True
-                )
+        for world in self.worlds:
+            is_due = world.world_size > 1 and world.is_running and now - max(world.progressed, test.began) >= limit
+            if is_due and world not in test.shown and self._stands_still(world, test, now):
+                running = self._running(world)
+                ended = [*self._ended_parts(world, test)]
+                others = {rank: one for rank, one in running.items() if all(rank != part.rank for part in ended)}
+                result = world.examine(others, limit, ended, idle=True)
                 if result is not None:
                     test.shown[world], test.stalled = result, now
+                    test.spared |= {one.pid for rank, one in running.items() if rank not in others or _is_idle(one)}
         if test.stalled is None and now - test.progressed >= limit and not self._is_computing(test, now):
             self._find_silent_processes(test, now)
 
     def _stands_still(self, world: World, test: _Test, now: float) -> bool:
         """Return whether the ranks of a world keep the test from going on."""
-        is_active = world in test.active
-        if world.waits:
-            return is_active or not self._is_computing(test, now)
-        return is_active and now - test.progressed >= self._options.stall_s and not self._is_computing(test, now)
+        if world not in test.active or world.was_stopped:
+            return False
+        return world.waits or (now - test.progressed >= self._options.stall_s and not self._is_computing(test, now))
 
     def _is_computing(self, test: _Test, now: float) -> bool:
         """Return whether pytest itself has computed since something happened last."""
@@ -253,41 +290,48 @@ class SessionSupervisor(Supervisor):
 
     def _find_silent_processes(self, test: _Test, now: float) -> None:
         """End the test if its processes loaded PyTorch and wait, and none of them, nor pytest, computes."""
-        pids = [pid for pid in self._started(test) if "libtorch" in _read(f"/proc/{pid}/maps")]
-        if len(pids) < 2:
-            return
         tree = [self._settings.pid, *processes.list_descendants(self._settings.pid)]
         first = _cpu_s(tree)
         time.sleep(_PATIENCE_S)
         if _cpu_s(tree) - first > _IDLE * _PATIENCE_S * len(tree):
             test.progressed = now  # look again after the limit
             return
+        pids = [pid for pid in self._started(test) if "libtorch" in _read(f"/proc/{pid}/maps")]
         limit = format_duration(self._options.stall_s)
-        test.note = (
-            f"{format_count(len(pids), 'process')} of the test did nothing for {limit} and joined no process group"
-        )
-        test.stalled = now
+        if len(pids) >= 2:
+            who = format_count(len(pids), "process", "processes")
+            test.note = f"{who} of the test did nothing for {limit} and joined no process group"
+            test.stalled = now
+            return
+        with suppress(OSError):
+            os.kill(self._settings.pid, INTERRUPT_WAIT)  # has an effect only if pytest waits for a process
+        test.progressed = now
 
     def _end_test(self, test: _Test, after_s: float) -> None:
         """Take the next steps to end the test: its ranks, then what else it started, then pytest's main thread."""
         own = [world for world in test.shown if world.is_running]
-        if test.steps == 0 and all(one.pid == self._settings.pid for world in own for one in world.members.values()):
-            test.steps = 2  # there is nobody else
-        while test.steps < len(_STEPS) and after_s >= _STEPS[test.steps][0]:
-            _, whom, number = _STEPS[test.steps]
+        steps = _STEPS_OF_POOL if test.spared else _STEPS
+        if test.steps == 0 and own and not any(self._others(world) for world in own):
+            test.steps = len(_STEPS) - 1  # there is nobody else
+            test.stalled = (test.stalled or 0.0) - _STEPS[-1][0]
+        while test.steps < len(steps) and after_s >= steps[test.steps][0]:
+            _, whom, number = steps[test.steps]
             test.steps += 1
-            if whom == "ranks":
-                for world in own:
-                    world.was_stopped = True
-                    for process in self._others(world):
+            targets = {"pytest": [self._settings.pid], "started": self._started(test) if whom == "started" else []}
+            for world in own if whom == "ranks" else ():
+                world.was_stopped = True
+                for process in self._others(world):
+                    if process.pid not in test.spared:
                         process.stopped = True
-                        with suppress(OSError):
-                            signal.pidfd_send_signal(process.pidfd, number)
-            for pid in [self._settings.pid] if whom == "pytest" else self._started(test) if whom == "started" else ():
+                        targets.setdefault(whom, []).append(process.pid)
+            for pid in targets.get(whom, ()):
                 with suppress(OSError):
                     os.kill(pid, number)
-        if after_s >= _STEPS[-1][0] + _INTERRUPT_AGAIN_S:  # what it does to end takes too long as well
-            test.steps, test.stalled = 2, time.monotonic() - 1.0
+        if test.steps == len(steps) and after_s >= steps[-1][0] + _SHUT_DOWN_S:
+            test.steps += 1
+            os.write(self._settings.abort, b"+")
+        if after_s >= steps[-1][0] + _AGAIN_S:
+            test.steps, test.stalled = 2, time.monotonic() - steps[2][0]
 
     def _others(self, world: World) -> list[JoinedProcess]:
         """Return the running processes of a world, except pytest."""
@@ -308,6 +352,17 @@ def _read(path: str) -> str:
     with suppress(OSError):
         return Path(path).read_text(errors="replace")
     return ""
+
+
+def _is_idle(process: JoinedProcess) -> bool:
+    """Return whether the main thread of a process waits for its next task."""
+    return bool(_WAITS_FOR_TASK.match(process.stack.rpartition("Current thread")[2].partition("\n")[2]))
+
+
+def _is_after(trace: Trace, began: float) -> bool:
+    """Return whether the last line of a trace is later than a monotonic time; those before a test may come late."""
+    time_ns = _TIME.search(trace.data, max(trace.data.rfind(b"\n", 0, -1), 0))
+    return time_ns is None or int(time_ns.group(1)) >= began * 1e9
 
 
 def _cpu_s(pids: Sequence[int]) -> float:

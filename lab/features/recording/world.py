@@ -15,7 +15,7 @@ from typing import Any
 
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RunFacts
-from lab.node.messages.agent import Exited, Joined, Note, Stack, Started
+from lab.node.messages.agent import Exited, Halted, Joined, Note, Stack, Started
 from lab.node.processes import list_descendants
 from lab.node.rank_process import JoinedProcess
 from lab.record.events import Event, Over, TimedOut
@@ -31,6 +31,8 @@ from lab.words import format_count, format_duration, name_ranks
 _ENDED_BY_OTHERS = ("SIGTERM", "SIGKILL", "SIGINT", "SIGHUP")
 """Signals by which launchers, test suites, and users end ranks."""
 _GROUP = b'{"k":"group"'
+_COLLECTED = b'{"k":"gc"'
+"""Python's garbage collector writes lines even if a rank stands still."""
 _FOREIGN = r"site-packages|lib/python\d|labnode/"
 """Parts of paths below the user's folder that are not the user's code."""
 _STACK_WAIT_S = 0.3
@@ -112,7 +114,8 @@ class World:
     def add_trace(self, rank: int, lines: bytes) -> None:
         """Add lines of a rank's recorder."""
         self.writer.trace(rank, lines)
-        self._note_progress()
+        if lines.count(_COLLECTED) < lines.count(b"\n"):
+            self._note_progress()
 
     def add_note(self, note: Note) -> None:
         """Add a value that a rank noted."""
@@ -122,10 +125,14 @@ class World:
         """Add the end of a rank."""
         if "SkipTest" in exited.error.partition(":")[0]:  # PyTorch's tests end so
             exited = exited._replace(code=0, error="", traceback="", raised=None)
-        texts = {name: self._own_file.sub(_SHIPPED, getattr(exited, name)) for name in ("traceback", "stack")}
-        self._exits[exited.rank] = exited._replace(**texts)
+        self._exits[exited.rank] = self.shorten(exited)
         if not self._stall:  # ends after a standstill are no progress: somebody gave up
             self.progressed = time.monotonic()
+
+    def shorten(self, exited: Exited) -> Exited:
+        """Return an end whose stacks name the user's files as those of a script."""
+        texts = {name: self._own_file.sub(_SHIPPED, getattr(exited, name)) for name in ("traceback", "stack")}
+        return exited._replace(**texts)
 
     @property
     def is_running(self) -> bool:
@@ -190,7 +197,8 @@ class World:
         patient, limit_s = not (idle or self._stall), limit_s * (_PATIENCE if self._stall else 1)
         stacks = {rank: self._own_file.sub(_SHIPPED, _stack_of(one)) for rank, one in processes.items()}
         self._stall = [*others, *(Stack(rank, now, text=text or "(no Python stack)") for rank, text in stacks.items())]
-        self._stall.append(TimedOut(now, limit_s))
+        halted = (rank for rank, process in processes.items() if _state(process.pid)[:1] == [b"T"])
+        self._stall += [*(Halted(rank, now, signal="SIGSTOP") for rank in halted), TimedOut(now, limit_s)]
         evidence = self._evidence([*self._exits.values(), *self._stall])
         is_idle = self.world_size > 1 and not self._exits and all(load <= _IDLE_TO for load in loads.values())
         idle = idle or (is_idle and _is_inside(evidence))
@@ -212,10 +220,16 @@ class World:
 
     def judge_now(self, others: Iterable[Event]) -> Result:
         """Return the verdict on ranks whose processes still run; see `examine`."""
-        evidence = self._evidence(
-            [*others, *self._exits.values(), Over(time.time(), duration_s=time.time() - self.began)]
-        )
-        return self._judged(evidence, self._judge(evidence))
+        from lab.diagnosis.judge import judge_evidence
+
+        over = Over(time.time(), duration_s=time.time() - self.began)
+        evidence = self._evidence([*others, *self._exits.values(), over])
+        return self._judged(evidence, self._without_strangers(judge_evidence(evidence)))
+
+    def describe_last_call(self, rank: int) -> str:
+        """Return a line with the last call of a rank; empty if it has none."""
+        calls = self._evidence(()).calls(rank) if rank in self.members else ()
+        return f"\n  the last call of rank {rank} was {calls[-1].op} at {calls[-1].source}" if calls else ""
 
     def stop(self, processes: Iterable[JoinedProcess]) -> None:
         """End the ranks: first as launchers do, then by force; call it again until they have ended."""
@@ -386,8 +400,7 @@ def _cpu_time(process: JoinedProcess) -> float:
     """Return the CPU time of a process and everything below it, in seconds; of a thread, 0."""
     ticks = 0
     for pid in () if process.thread else (process.pid, *list_descendants(process.pid)):
-        with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
-            ticks += sum(map(int, file.read().rpartition(b")")[2].split()[11:13]))
+        ticks += sum(map(int, _state(pid)[11:13]))
     return ticks * _TICK_S
 
 
@@ -398,8 +411,13 @@ def _waits(evidence: Evidence) -> bool:
 
 def started_at(pid: int) -> float:
     """Return the Unix time at which a process started; that of now if it has ended."""
-    with suppress(OSError, ValueError, IndexError):
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            ticks = int(file.read().rpartition(b")")[2].split()[19])
-        return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks * _TICK_S
-    return time.time()
+    if not (state := _state(pid)):
+        return time.time()
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + int(state[19]) * _TICK_S
+
+
+def _state(pid: int) -> list[bytes]:
+    """Return what the kernel tells of a process, from its state on; empty if it has ended."""
+    with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()
+    return []

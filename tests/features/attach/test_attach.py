@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from tests.golden import golden
 from tests.short import SHORT
 
 WORK = """
-import os, sys
+import os, sys, time
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -42,6 +44,7 @@ def load(how):
 def step_until_released():
     released = torch.zeros(1)
     while not released:
+        time.sleep(0.002)
         released += os.path.exists("steps")
         dist.all_reduce(released)
 
@@ -92,6 +95,7 @@ class Job:
         if "sleeps" in command:
             os.mkfifo(folder / "go")
         self.process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        JOBS.append(self)
 
     @property
     def pid(self) -> int:
@@ -117,6 +121,7 @@ class Job:
         return code, [(self.folder / f"result{rank}").read_text() for rank in range(3)]
 
 
+JOBS: list[Job] = []
 ENDED_WELL = 0, ["[27.0, 27.0]"] * 3
 
 
@@ -133,6 +138,19 @@ def settings(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parents[3]}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(autouse=True)
+def end_jobs() -> Iterator[None]:
+    """End the jobs that a failed test has left."""
+    yield
+    for job in [one for one in JOBS if one.process.poll() is None]:
+        pids = [rank.pid for world in find_worlds(job.pid) for rank in world]
+        job.process.terminate()
+        job.process.wait(30)
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -183,6 +201,7 @@ def test_with_a_record_only_a_call_that_a_rank_does_not_enter_is_reported(folder
     healthy = [inspect_world(ranks, py_spy, 0.2, 10) for _ in range(3)]
     (job.folder / "steps").touch()
     job.rank_pids()
+    poll_until(lambda: attach(pids[1])["finding"] is not None, 20)  # the record may be behind
     world = attach(pids[0])
 
     assert all(one is not None and one.data["finding"] is None for one in healthy)

@@ -42,3 +42,9 @@ def _error_in(sent: Any) -> tuple[BaseException | None, str]:
     text = str(getattr(error, "tb", "")).strip('"\n')  # both pools wrap the error with it
     error = getattr(error, "exc", error)
     return ((error.__cause__ or error) if isinstance(error, BaseException) else None), text
+
+
+def report_error(error: BaseException) -> None:
+    """Report an error that ends the part of this process in its world, but not the process."""
+    if joining._process.started and joining._process.rank >= 0:
+        joining._process.report(error)
