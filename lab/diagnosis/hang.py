@@ -195,8 +195,9 @@ class _Hang(ends.Waiting):
             ranks = missing if ends.majority_step(self.waits) == step.number and not explained else ()
             groups = {self.waits[rank].step.group for rank in missing if not self.waits[rank].step.message}
             in_other_groups = bool(groups - {step.group}) and not step.message and not explained
-            if in_other_groups and any({*waiting}.intersection(self.waits[rank].on) for rank in missing):
-                ranks = ()  # each waits for the other, and nobody else can tell whose call comes first
+            members = {*waiting}.intersection(*(self.waits[rank].step.group.ranks for rank in missing))
+            if in_other_groups and 0 < len(members) <= len(missing):
+                ranks = ()  # among those that could have made both calls there is no majority
         untold: tuple[int, ...] = ()
         if free and dumped:  # dumps do not show what they did instead
             untold = () if dumped.messages else free

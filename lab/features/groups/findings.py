@@ -84,8 +84,8 @@ class GroupDestroyed(Finding):
         """Say who destroyed the group, and who still used it."""
         gone, entered = name_ranks(self.gone), name_ranks(self.entered)
         group = f"group {self.group}" if self.group else "the default group"
-        places = join_words(filter(None, self.destroyed_at))
-        destroyed = f"destroyed {group}{places and f' at {places}'}"
+        lines = join_words(filter(None, self.destroyed_at))
+        destroyed = f"destroyed {group}{lines and f' at {lines}'}"
         step = f"{self.step} at {join_words(self.used_at)}"
         if self.alone:
             who = "it" if len(self.entered) == 1 else "they"

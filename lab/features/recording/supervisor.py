@@ -7,8 +7,10 @@ import os
 import selectors
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +32,8 @@ _FORWARDED = frozenset((signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SI
 _FROM_TERMINAL = 128
 """SI_KERNEL, the code of a signal that the terminal sent: the command got it too."""
 _POLL_S = 0.1
+_LAST_S = 1.0
+"""Time for ranks to end after the command, as those that mpiexec kills do."""
 _PR_SET_PDEATHSIG = 1
 _MOST_OPEN = 16
 """Worlds that are not judged although all their processes ended; the oldest is judged before the command ends."""
@@ -152,8 +156,11 @@ class Supervisor:
                 self._forward_signals(command)
                 self._poll(notes, ready)
                 self._watch_stalls()
-            for _ in range(2):  # processes that joined, and those that ended
-                self._poll(notes, self._wait(end, notes))
+            until = time.monotonic() + _LAST_S
+            for nth in count():  # twice at least: processes that joined, and those that ended
+                self._poll(notes, self._wait(notes) if nth else set())
+                if nth and (time.monotonic() > until or not any(one.is_running for one in self._processes)):
+                    break
             self._processes.report_ends(last=True)
         finally:
             os.close(end)

@@ -417,7 +417,7 @@ def started_at(pid: int) -> float:
 
 
 def _state(pid: int) -> list[bytes]:
-    """Return what the kernel tells of a process, from its state on; empty if it has ended."""
+    """Return the kernel's facts of a process, from its state on; empty if it has ended."""
     with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
         return file.read().rpartition(b")")[2].split()
     return []

@@ -48,8 +48,8 @@ class _Process:
     world_size = thread = 0
     """Size of its world; Python's identifier of the thread, 0 for the process."""
     raised = moves = watched = False
-    """Whether an error was reported; whether it can be a rank of several worlds, and its threads ranks; whether a
-    feature watches for that: each thread's first call has to pass its wrapper, see `_of_thread.began`."""
+    """Whether an error was reported; whether it can join several worlds, with its threads as ranks; whether a feature
+    watches for that. Each thread's first call has to pass its wrapper, see `_of_thread.began`."""
     of_worker = False
     """Whether it is a fork of a worker; the agent reports crashes of forks, other processes handle their own."""
 
