@@ -60,12 +60,13 @@ def _stall_limit(word: str) -> float:
         return 0.0
     from argparse import ArgumentTypeError
 
+    from lab.errors import UsageError
     from lab.spec.kinds import parse_duration
 
     try:
         return parse_duration(word)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from None
+    except UsageError as error:
+        raise ArgumentTypeError(error.message) from None
 
 
 @pytest.hookimpl(tryfirst=True)

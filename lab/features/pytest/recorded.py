@@ -73,6 +73,8 @@ class _RecordedTests:
         self._pid = os.getpid()
         self._test = ""
         """The running test."""
+        self._records = list[str]()
+        """Records of its worlds that its report names."""
         self._in_test = False
         """Whether its code runs, and not pytest's."""
         self._threads_ended = False
@@ -146,7 +148,7 @@ class _RecordedTests:
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Report that a test begins."""
-        self._test = nodeid
+        self._test, self._records = nodeid, []
         self._send("begin", name=nodeid[-1000:])
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -169,6 +171,7 @@ class _RecordedTests:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add the verdicts on the worlds of a failed test to its report."""
+        report.user_properties += [(RECORD, one) for one in self._records]  # JUnit reads those of the teardown
         if not report.failed or report.nodeid != self._test:
             return
         longrepr: Any = report.longrepr
@@ -185,8 +188,9 @@ class _RecordedTests:
                 longrepr.addsection(title, verdict)
             else:
                 report.longrepr = f"{report.longrepr}\n{title}\n{verdict}"
-            if record:
+            if record and record not in self._records:
                 report.user_properties.append((RECORD, record))
+                self._records.append(record)
 
     def pytest_runtest_logfinish(self) -> None:
         """Report that a test ended."""

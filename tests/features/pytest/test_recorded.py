@@ -1,0 +1,188 @@
+"""`pytest --lab` records the worlds of tests, shows verdicts of failed tests, and ends tests that stand still."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.pytest_process import pytest_environment, pytest_words
+from tests.short import SHORT
+
+pytest.importorskip("torch")
+
+SUITE = """
+import multiprocessing
+import os
+import socket
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+FORK = multiprocessing.get_context("fork")
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def meet(rank, port):
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+
+
+def work(rank, port, mode):
+    meet(rank, port)
+    try:
+        tensor = torch.ones(2)
+        dist.all_reduce(tensor)
+        if mode == "raise" and rank == 1:
+            raise ValueError("bad batch")
+        while mode == "hang" and rank == 1:
+            time.sleep(0.05)
+        dist.all_reduce(tensor)
+    finally:
+        dist.destroy_process_group()
+
+
+def run_ranks(mode):
+    port = free_port()
+    ranks = [FORK.Process(target=work, args=(rank, port, mode)) for rank in range(2)]
+    for one in ranks:
+        one.start()
+    for one in ranks:
+        one.join()
+    assert [one.exitcode for one in ranks] == [0, 0]
+
+
+@pytest.mark.parametrize("mode", ["fine", "raise", "hang", "fine again"])
+def test_processes(mode):
+    run_ranks(mode)
+
+
+def test_the_test_itself_is_a_rank_and_waits_for_one_that_never_comes():
+    meet(0, free_port())
+
+
+def test_a_test_without_ranks_may_take_long():
+    until = time.monotonic() + 3
+    while time.monotonic() < until:
+        pass
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with FORK.Pool(2) as pool:
+        yield pool
+
+
+@pytest.mark.parametrize("mode", ["fine", "raise", "fine again", "hang"])
+def test_pool(pool, mode):
+    port = free_port()
+    pool.starmap(work, [(rank, port, mode) for rank in range(2)], chunksize=1)
+
+
+def test_last():  # where the end of a broken pool may fail
+    pass
+"""
+
+
+def place(code: str) -> str:
+    return f"test_suite.py:{next(at for at, line in enumerate(SUITE.splitlines(), 1) if line.strip() == code)}"
+
+
+RAISED = place('raise ValueError("bad batch")')
+SLEPT, WAITED = place("time.sleep(0.05)"), f"test_suite.py:{int(place('finally:').rpartition(':')[2]) - 1}"
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[tuple[Path, str, dict[str, ET.Element]]]:
+    """The folder of a session in which ranks fail and hang, its output, and its test cases in JUnit, by name."""
+    with tempfile.TemporaryDirectory(dir=SHORT) as name:
+        folder = Path(name)
+        (folder / "test_suite.py").write_text(SUITE)
+        (folder / "pytest.ini").write_text("[pytest]\n")
+        words = pytest_words("--lab", "--lab-stall", "2s", "--junitxml", "out.xml", "-v")
+        environment = {**pytest_environment(), "XDG_CACHE_HOME": str(folder)}
+        ended = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+        yield folder, ended.stdout, {one.get("name", ""): one for one in ET.parse(folder / "out.xml").iter("testcase")}
+
+
+def failure(cases: dict[str, ET.Element], name: str) -> str:
+    return "".join(one.text or "" for one in cases[name].iter("failure"))
+
+
+@pytest.mark.parametrize("kind", ["processes", "pool"])
+def test_a_failed_test_shows_which_rank_raised_where(
+    session: tuple[Path, str, dict[str, ET.Element]], kind: str
+) -> None:
+    shown = failure(session[2], f"test_{kind}[raise]")
+
+    assert "lab: world of 2 ranks" in shown
+    assert f"rank 1 raised ValueError: bad batch at {RAISED}" in shown
+
+
+@pytest.mark.parametrize("kind", ["processes", "pool"])
+def test_a_test_that_hangs_ends_and_shows_who_waited(
+    session: tuple[Path, str, dict[str, ET.Element]], kind: str
+) -> None:
+    case = session[2][f"test_{kind}[hang]"]
+    shown = failure(session[2], f"test_{kind}[hang]")
+
+    assert f"rank 1 was at {SLEPT}; rank 0 waited in all_reduce at {WAITED}" in shown
+    assert float(case.get("time", "0")) < 2 + 5
+
+
+def test_the_session_continues_and_other_tests_pass(session: tuple[Path, str, dict[str, ET.Element]]) -> None:
+    others = {name: case for name, case in session[2].items() if name != "test_last"}
+    passed = {name for name, case in others.items() if not [*case.iter("failure"), *case.iter("error")]}
+
+    assert passed == {
+        "test_processes[fine]",
+        "test_processes[fine again]",
+        "test_pool[fine]",
+        "test_pool[fine again]",
+        "test_a_test_without_ranks_may_take_long",
+    }
+
+
+def test_a_test_that_is_a_rank_and_waits_in_torch_ends(session: tuple[Path, str, dict[str, ET.Element]]) -> None:
+    shown = failure(session[2], "test_the_test_itself_is_a_rank_and_waits_for_one_that_never_comes")
+
+    assert "rank 1 never joined the world of 2 ranks; rank 0 waited in init_process_group" in shown
+
+
+def test_only_failed_tests_leave_records_which_junit_names(session: tuple[Path, str, dict[str, ET.Element]]) -> None:
+    folder, _, cases = session
+    named = {one.get("value") for case in cases.values() for one in case.iter("property")}
+
+    assert named == {str(path) for path in (folder / ".lab" / "runs").iterdir()}
+    assert len(named) == 5
+
+
+def test_the_limit_is_a_duration(tmp_path: Path) -> None:
+    words = pytest_words("--lab", "--lab-stall", "soon")
+    ended = subprocess.run(words, cwd=tmp_path, env=pytest_environment(), capture_output=True, text=True, timeout=60)
+
+    assert ended.returncode == 4
+    assert "--lab-stall" in ended.stderr
+
+
+def test_xdist_shows_the_verdicts_of_its_workers(session: tuple[Path, str, dict[str, ET.Element]]) -> None:
+    pytest.importorskip("xdist")
+    folder = session[0]
+    words = pytest_words("--lab", "-p", "xdist.plugin", "-n", "1", "-k", "processes and (raise or fine)")
+    environment = {**pytest_environment(), "XDG_CACHE_HOME": str(folder)}
+    ended = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+
+    assert "1 failed, 2 passed" in ended.stdout
+    assert f"rank 1 raised ValueError: bad batch at {RAISED}" in ended.stdout
+    assert os.listdir(folder / ".lab" / "runs")
