@@ -226,7 +226,11 @@ class Supervisor:
             if world.was_stopped and world.is_running:
                 world.stop(self._running(world).values())
             elif self._options.stall_s and world.is_due(self._options.stall_s, partial(self._running, world)):
-                stalled = world.examine(self._running(world), self._options.stall_s)
+                running = self._running(world)
+                raised = {rank: one for rank, one in running.items() if world.failed_last(one)}
+                parts = [one.describe_exit(time.time(), 1, 0)._replace(rank=rank) for rank, one in raised.items()]
+                waiting = {rank: one for rank, one in running.items() if rank not in raised}
+                stalled = world.examine(waiting, self._options.stall_s, parts)
                 if stalled is not None:
                     self._report(stalled)
                     if self._options.stops and not world.is_patient:

@@ -168,11 +168,16 @@ class World:
             self._cpu = now, {rank: _cpu_time(one) for rank, one in processes().items()}
         return silent_s >= limit_s * (_PATIENCE if self._stall else 1)
 
+    def failed_last(self, process: JoinedProcess) -> bool:
+        """Return whether the last that is known of a process is an error, which the pool that it belongs to caught."""
+        since = time.time() - (time.monotonic() - self.progressed) - _STACK_WAIT_S
+        return process.raised is not None and process.raised.time >= since
+
     def examine(
         self,
         processes: Mapping[int, JoinedProcess],
         limit_s: float,
-        others: Iterable[Event] = (),
+        others: Iterable[Exited] = (),
         *,
         idle: bool = False,
     ) -> Result | None:
@@ -196,7 +201,10 @@ class World:
         loads = {rank: seconds / (self._examined - since) for rank, seconds in used.items()}
         patient, limit_s = not (idle or self._stall), limit_s * (_PATIENCE if self._stall else 1)
         stacks = {rank: self._own_file.sub(_SHIPPED, _stack_of(one)) for rank, one in processes.items()}
-        self._stall = [*others, *(Stack(rank, now, text=text or "(no Python stack)") for rank, text in stacks.items())]
+        self._stall = [
+            *map(self.shorten, others),
+            *(Stack(rank, now, text=text or "(no Python stack)") for rank, text in stacks.items()),
+        ]
         halted = (rank for rank, process in processes.items() if _state(process.pid)[:1] == [b"T"])
         self._stall += [*(Halted(rank, now, signal="SIGSTOP") for rank in halted), TimedOut(now, limit_s)]
         evidence = self._evidence([*self._exits.values(), *self._stall])
@@ -297,8 +305,8 @@ class World:
         lost_it = bool(own) and all(exited.code != 0 for exited in self._exits.values()) and _lost_peers_only(own)
         before = [one for one in killed if lost_it and one.time <= min(other.time for other in own)]
         cause = min(before, key=lambda one: one.time, default=None)
-        exits = list[Event]()
-        for exited in sorted(self._exits.values(), key=lambda one: one.time):
+        exits, known = list[Exited](), {one.rank for one in self._stall if isinstance(one, Exited)}
+        for exited in sorted((one for rank, one in self._exits.items() if rank not in known), key=lambda one: one.time):
             by_others = exited.signal in _ENDED_BY_OTHERS and not exited.raised and exited.time >= first
             kill = exited.signal == "SIGKILL" and not failed  # nobody ends a rank that way without a reason
             exits.append(exited._replace(stopped=exited.stopped or (by_others and not kill and exited is not cause)))
