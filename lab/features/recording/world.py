@@ -228,11 +228,16 @@ class World:
 
     def judge_now(self, others: Iterable[Event]) -> Result:
         """Return the verdict on ranks whose processes still run; see `examine`."""
+        from lab.diagnosis.errors import lost_a_peer
         from lab.diagnosis.judge import judge_evidence
 
         over = Over(time.time(), duration_s=time.time() - self.began)
         evidence = self._evidence([*others, *self._exits.values(), over])
-        return self._judged(evidence, self._without_strangers(judge_evidence(evidence)))
+        judgement = self._without_strangers(judge_evidence(evidence))
+        culprit = judgement.culprit.rank if judgement.culprit is not None else None
+        if culprit is not None and lost_a_peer(evidence.facts.rank(culprit)):  # the one that it lost still runs
+            judgement = replace(judgement, culprit=None)
+        return self._judged(evidence, judgement)
 
     def describe_last_call(self, rank: int) -> str:
         """Return a line with the last call of a rank; empty if it has none."""
