@@ -113,7 +113,6 @@ class SessionSupervisor(Supervisor):
         self._test: _Test | None = None
         self._kept = set[World]()
         """Worlds whose records remain."""
-        self._stacks: dict[World, Result] = {}
 
     def serve(self) -> None:
         """Serve pytest until its process ends."""
@@ -191,10 +190,10 @@ class SessionSupervisor(Supervisor):
             message = message._replace(code=1)  # a pool or pytest caught its error
         super()._handle(message)
         world = self._by_number[message.rank][0]
-        if self._test is not None and isinstance(message, (Joined, Trace)) and world.progressed >= self._test.began:
-            self._test.active[world] = self._test.progressed = world.progressed
+        if test and (isinstance(message, Joined) or (isinstance(message, Trace) and _is_after(message, test.began))):
+            test.active[world] = test.progressed = world.progressed
             world.name = self._name  # processes of a pool work for one test after the other
-            self._test.cpu_s = None
+            test.cpu_s = None
 
     def _judge_early(self, ended: Sequence[World]) -> None:
         """Judge no world before its test has failed."""
@@ -303,7 +302,7 @@ class SessionSupervisor(Supervisor):
             test.note = f"{who} of the test did nothing for {limit} and joined no process group"
             test.stalled = now
             return
-        with suppress(OSError):
+        if not all(map(self._is_shared, tree[1:])):
             os.kill(self._settings.pid, INTERRUPT_WAIT)  # has an effect only if pytest waits for a process
         test.progressed = now
 
