@@ -144,7 +144,7 @@ class Question(Frozen):
             same = [choice for choice in self.choices if _parse_number(choice.strip("[]")) == number]
             return folded.get(word) or (same[0] if len(same) == 1 else None)
         prefixed = [choice for folds, choice in folded.items() if folds.startswith(word)]
-        return prefixed[0] if len(prefixed) == 1 else find_near_match(reply, self.choices)
+        return prefixed[0] if len(prefixed) == 1 else find_near_match(reply, self.choices, 0.6)
 
     def is_right(self, prediction: str, answer: str) -> bool | None:
         """Return whether a prediction is right; None if that is not known."""

@@ -35,6 +35,7 @@ _COLLECTED = b'{"k":"gc"'
 """Python's garbage collector writes lines even if a rank stands still."""
 _FOREIGN = r"site-packages|lib/python\d|labnode/"
 """Parts of paths below the user's folder that are not the user's code."""
+_LINE = re.compile(r":\d+")
 _STACK_WAIT_S = 0.3
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 """The unit in which the kernel reports when a process started."""
@@ -354,6 +355,12 @@ class World:
         return Evidence(facts=facts, record=Record(path=self.writer.path))
 
     def _judged(self, evidence: Evidence, judgement: Judgement) -> Result:
+        culprit = judgement.culprit
+        ended = culprit is not None and culprit.rank in self._exits and not _LINE.search(culprit.error)
+        if culprit is not None and culprit.rank is not None and ended and evidence.has_readable_trace:
+            line = evidence.last_line(culprit.rank)  # nothing else shows where it was
+            last = f"; the last call of rank {culprit.rank} was at {line}" if line else ""
+            judgement = replace(judgement, reason=f"{judgement.reason}{last}")
         return Result(
             **describe_judgement(judgement, evidence.facts),
             scenario=self.name,
