@@ -289,7 +289,8 @@ def test_a_process_is_a_rank_of_one_world_after_the_other(home: Path) -> None:
     assert ended.returncode == 1
     *fine, shape = results(home)
     assert [one["verdict"] for one in fine] == ["passed", "passed"]
-    assert (shape["verdict"], shape["findings"][0]["kind"]) == ("failed", "shape")
+    assert shape["verdict"] == "failed"
+    assert shape["findings"][0]["kind"] in ("shape", "failed")  # mp ends a rank that has not begun its call yet
 
 
 def test_threads_are_ranks(home: Path) -> None:
