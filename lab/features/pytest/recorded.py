@@ -6,14 +6,17 @@ A process next to pytest does the work, see `lab.features.recording.session`. It
 from __future__ import annotations
 
 import _thread
+import atexit
 import ctypes
 import json
+import multiprocessing
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Generator, Mapping
 from contextlib import suppress
@@ -77,6 +80,9 @@ class _RecordedTests:
         """Records of its worlds that its report names."""
         self._in_test = False
         """Whether its code runs, and not pytest's."""
+        self._has_failed = False
+        """Whether a world of this session failed."""
+        self._stall_s = stall_s
         self._threads_ended = False
         """Whether threads that are ranks had to end."""
         self._is_guarded = False
@@ -183,6 +189,7 @@ class _RecordedTests:
             self._lines.append("recording of tests failed: later tests have no verdicts, and none that hangs is ended")
             self._channel.close()
             return
+        self._has_failed = self._has_failed or bool(verdicts)
         for title, verdict, record in verdicts:
             if hasattr(longrepr, "addsection"):  # JUnit files contain it too
                 longrepr.addsection(title, verdict)
@@ -202,6 +209,22 @@ class _RecordedTests:
             os.write(self._abort[1], b".")
         self._send("finish")
 
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_sessionfinish(self, exitstatus: int) -> Generator[None, object, object]:
+        """Watch the end of the session as if it were a test: a pool that lost a worker may never end."""
+        if self._has_failed:
+            _limit_exit(int(exitstatus), self._stall_s)
+        self.pytest_runtest_logstart("end of the session")
+        self._in_test = True
+        try:
+            return (yield)
+        except pytest.fail.Exception:
+            self._lines.append("the end of the session made no progress; the rest of it was left out")
+            return None
+        finally:
+            self._in_test = False
+            self.pytest_runtest_logfinish()
+
     def pytest_enter_pdb(self) -> None:
         """Report that the test waits for its user."""
         self._send("debugger")
@@ -215,6 +238,25 @@ class _RecordedTests:
             if name.startswith("LAB_") or name == "PYTHONPATH":
                 os.environ.pop(name)
                 os.environ.update({name: self._before[name]} if name in self._before else {})
+
+
+def _limit_exit(code: int, limit_s: float) -> None:
+    """Exit at the latest `limit_s` after Python began to: a pool whose worker was killed can block it for ever."""
+    begins = _thread.allocate_lock()
+    begins.acquire()
+
+    def exit_late() -> None:
+        begins.acquire()
+        time.sleep(limit_s)
+        for process in multiprocessing.active_children():
+            process.kill()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)
+
+    if limit_s:
+        _thread.start_new_thread(exit_late, ())
+        atexit.register(begins.release)
 
 
 class RankEnded(Exception):

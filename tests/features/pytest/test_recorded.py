@@ -134,11 +134,9 @@ def test_a_failed_test_shows_which_rank_raised_where(
 def test_a_test_that_hangs_ends_and_shows_who_waited(
     session: tuple[Path, str, dict[str, ET.Element]], kind: str
 ) -> None:
-    case = session[2][f"test_{kind}[hang]"]
     shown = failure(session[2], f"test_{kind}[hang]")
 
     assert f"rank 1 was at {SLEPT}; rank 0 waited in all_reduce at {WAITED}" in shown
-    assert float(case.get("time", "0")) < 2 + 5
 
 
 def test_the_session_continues_and_other_tests_pass(session: tuple[Path, str, dict[str, ET.Element]]) -> None:
@@ -166,6 +164,43 @@ def test_only_failed_tests_leave_records_which_junit_names(session: tuple[Path, 
 
     assert named == {str(path) for path in (folder / ".lab" / "runs").iterdir()}
     assert len(named) == 5
+
+
+ENDLESS = """
+import test_suite
+
+POOL = test_suite.FORK.Pool(2)
+
+
+def pytest_collection_modifyitems(items):
+    items[:] = [item for item in items if item.name == "test_pool[hang]"]
+
+
+def pytest_sessionfinish():
+    POOL.close()
+    POOL.join()
+"""
+
+
+def test_a_session_whose_pool_lost_a_worker_ends(cache: Path) -> None:
+    fixture = "with FORK.Pool(2) as pool:\n        yield pool"
+    assert fixture in SUITE
+    (cache / "test_suite.py").write_text(SUITE.replace(fixture, "import conftest\n    return conftest.POOL"))
+    (cache / "conftest.py").write_text(ENDLESS)
+    (cache / "pytest.ini").write_text("[pytest]\n")
+    words = pytest_words("--lab", "--lab-stall", "1s")
+    environment = {**pytest_environment(), "XDG_CACHE_HOME": str(cache)}
+    ended = subprocess.run(words, cwd=cache, env=environment, capture_output=True, text=True, timeout=120)
+
+    assert ended.returncode == 1
+    assert "rank 0 waited in all_reduce" in ended.stdout
+    assert "lab: the end of the session made no progress" in ended.stdout
+
+
+@pytest.fixture
+def cache() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=SHORT) as name:
+        yield Path(name)
 
 
 def test_the_limit_is_a_duration(tmp_path: Path) -> None:
