@@ -241,7 +241,7 @@ class _RecordedTests:
 
 
 def _limit_exit(code: int, limit_s: float) -> None:
-    """Exit at the latest `limit_s` after Python began to: a pool whose worker was killed can block it for ever."""
+    """Exit at the latest `limit_s` after Python began to: a pool whose worker was killed can block it forever."""
     begins = _thread.allocate_lock()
     begins.acquire()
 
