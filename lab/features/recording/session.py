@@ -19,7 +19,7 @@ from typing import Any
 
 from lab.features.recording.package import INTERRUPT, INTERRUPT_WAIT, LONGEST_MESSAGE
 from lab.features.recording.supervisor import Options, Supervisor
-from lab.features.recording.world import World, started_at
+from lab.features.recording.world import World, read_cpu_s, started_at
 from lab.frozen import Frozen
 from lab.node import processes
 from lab.node.messages.agent import Exited, Joined, Trace
@@ -259,7 +259,7 @@ class SessionSupervisor(Supervisor):
             return
         now = time.monotonic()
         if test.cpu_s is None:
-            test.cpu_s = _cpu_s([self._settings.pid])
+            test.cpu_s = read_cpu_s([self._settings.pid])
         if test.stalled is not None:
             self._end_test(test, now - test.stalled)
             return
@@ -284,15 +284,15 @@ class SessionSupervisor(Supervisor):
 
     def _is_computing(self, test: _Test, now: float) -> bool:
         """Return whether pytest itself has computed since something happened last."""
-        used = _cpu_s([self._settings.pid]) - (test.cpu_s or 0.0)
+        used = read_cpu_s([self._settings.pid]) - (test.cpu_s or 0.0)
         return used >= _COMPUTES * (now - test.progressed)
 
     def _find_silent_processes(self, test: _Test, now: float) -> None:
         """End the test if its processes loaded PyTorch and wait, and none of them, nor pytest, computes."""
         tree = [self._settings.pid, *processes.list_descendants(self._settings.pid)]
-        first = _cpu_s(tree)
+        first = read_cpu_s(tree)
         time.sleep(_PATIENCE_S)
-        if _cpu_s(tree) - first > _IDLE * _PATIENCE_S * len(tree):
+        if read_cpu_s(tree) - first > _IDLE * _PATIENCE_S * len(tree):
             test.progressed = now  # look again after the limit
             return
         pids = [pid for pid in self._started(test) if "libtorch" in _read(f"/proc/{pid}/maps")]
@@ -362,15 +362,6 @@ def _is_after(trace: Trace, began: float) -> bool:
     """Return whether the last line of a trace is later than a monotonic time; those before a test may come late."""
     time_ns = _TIME.search(trace.data, max(trace.data.rfind(b"\n", 0, -1), 0))
     return time_ns is None or int(time_ns.group(1)) >= began * 1e9
-
-
-def _cpu_s(pids: Sequence[int]) -> float:
-    """Return the processor time that processes have used."""
-    ticks = 0
-    for pid in pids:
-        words = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-        ticks += sum(map(int, words[11:13]))
-    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def main(settings: str) -> None:

@@ -418,10 +418,12 @@ def _stack_of(process: JoinedProcess) -> str:
 
 def _cpu_time(process: JoinedProcess) -> float:
     """Return the CPU time of a process and everything below it, in seconds; of a thread, 0."""
-    ticks = 0
-    for pid in () if process.thread else (process.pid, *list_descendants(process.pid)):
-        ticks += sum(map(int, _state(pid)[11:13]))
-    return ticks * _TICK_S
+    return read_cpu_s(() if process.thread else (process.pid, *list_descendants(process.pid)))
+
+
+def read_cpu_s(pids: Iterable[int]) -> float:
+    """Return the CPU time that processes have used, in seconds."""
+    return sum(sum(map(int, _state(pid)[11:13])) for pid in pids) * _TICK_S
 
 
 def _waits(evidence: Evidence) -> bool:
