@@ -128,7 +128,7 @@ class ClusterSlot(Frozen):
         if "data" in asked:
             asked["data"] = {**has.data, **asked["data"]}
         if differences := has.differences(replace(has, **asked)):
-            hint = "remove it with `lab down`, or make another one with --name"
+            hint = f"remove it with `lab down --name {self.name}`, or make one with another --name"
             raise ClusterUnfit(f"cluster {self.name} has other settings ({'; '.join(differences)})", hint)
 
     def make(self, shape: Shape, run: str | None) -> ClusterInfo:
@@ -375,7 +375,8 @@ def refuse_missing_requirements(engine: Engine, cluster: ClusterInfo, scenario: 
     missing = find_missing_requirements(engine, cluster, scenario.requirements)
     if missing:
         why = f"{scenario.name} needs {join_words(missing)}, which cluster {cluster.name} does not have"
-        hint = "`lab down`, then run it without a cluster or after `lab up --requirements FILE`; or use another --name"
+        own = f"--name {cluster.name}"
+        hint = f"`lab down {own}`, then run it without a cluster or after `lab up {own} --requirements FILE`"
         raise ClusterUnfit(why, hint)
 
 
