@@ -152,17 +152,14 @@ def refuse_unfit(cluster: ClusterInfo, scenario: Scenario, options: PlanOptions)
     Raises:
         ClusterUnfit: the cluster is too small, or has other limits than the scenario wants.
     """
-    nodes, _ = options.size_of_run(scenario, cluster.shape)
+    (nodes, _), own = options.size_of_run(scenario, cluster.shape), f"--name {cluster.name}"
     if nodes > cluster.shape.nodes:
         why = f"{scenario.name} needs {nodes} nodes, but cluster {cluster.name} has {cluster.shape.nodes}"
-        own = f"--name {cluster.name}"
         raise ClusterUnfit(why, f"`lab down {own}` and `lab up {own} --nodes {nodes}`, or use another --name")
     data = {**cluster.shape.data, **scenario.data}
     if differences := cluster.shape.differences(replace(cluster.shape, **_wishes(scenario), data=data)):
         why = f"{scenario.name} does not fit cluster {cluster.name} ({'; '.join(differences)})"
-        raise ClusterUnfit(
-            why, f"run it without a cluster (`lab down --name {cluster.name}` first), or use another --name"
-        )
+        raise ClusterUnfit(why, f"run it without a cluster (`lab down {own}` first), or use another --name")
 
 
 class Part(Protocol):
