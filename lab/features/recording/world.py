@@ -33,8 +33,6 @@ _ENDED_BY_OTHERS = ("SIGTERM", "SIGKILL", "SIGINT", "SIGHUP")
 _GROUP = b'{"k":"group"'
 _COLLECTED = b'{"k":"gc"'
 """Python's garbage collector writes lines even if a rank stands still."""
-_FOREIGN = r"site-packages|lib/python\d|labnode/"
-"""Parts of paths below the user's folder that are not the user's code."""
 _LINE = re.compile(r":\d+")
 _STACK_WAIT_S = 0.3
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
