@@ -159,11 +159,11 @@ def test_a_run_may_use_some_of_the_nodes(run: Run, cluster: Cluster) -> None:
 
 
 @pytest.mark.local_first
-def test_a_run_that_needs_more_nodes_than_there_are_is_refused_with_what_to_do(run: Run) -> None:
+def test_a_run_that_needs_more_nodes_than_there_are_is_refused_with_what_to_do(run: Run, cluster: Cluster) -> None:
     with pytest.raises(LabError, match=golden(1)) as refused:
         run("collectives.py", nodes=6)
 
-    assert "lab up --nodes 6" in refused.value.hint
+    assert f"`lab up --name {cluster.name} --nodes 6`" in refused.value.hint
 
 
 def test_up_of_the_same_shape_changes_nothing_and_of_another_says_what_differs(engine: str, cluster: Cluster) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from itertools import chain, product
+from pathlib import Path
 from typing import Any
 
 from lab.engine.doctor import explain_missing_gpus
@@ -333,7 +334,14 @@ def parse_filter(expression: str) -> Callable[[Case], bool]:
                 return not holds(part, name)
         return text[node.col_offset : node.end_col_offset] in name
 
-    return lambda case: holds(tree.body, f"{case.scenario.source or case.scenario.script} {case.id}".lower())
+    here = Path.cwd()
+
+    def matches(case: Case) -> bool:
+        path = case.scenario.source or case.scenario.script
+        file = path.relative_to(here) if path.is_relative_to(here) else path.name  # `-k home` means no folder above
+        return holds(tree.body, f"{file} {case.id}".lower())
+
+    return matches
 
 
 _SEED = "LAB_SEED"
