@@ -19,7 +19,7 @@ from lab.features.faults.fault import Fault, When
 from lab.features.faults.kinds import fault_kinds
 from lab.features.faults.verbs import engine_cell
 from lab.features.launchers.launchers import Torchrun
-from lab.features.mpi.needs import NEEDS
+from lab.features.mpi.backends import NEEDS
 from lab.record.layout import FILES
 from lab.spec.declare import Key, all_keys_of, keys_of
 from lab.spec.expressions import FUNCTIONS, VARIABLES

@@ -13,16 +13,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from lab.diagnosis.causes import find_causes
 from lab.diagnosis.ends import find_waits, longest_wait_s, stood_of
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.diagnosis.facts import RunFacts
 from lab.diagnosis.finding import ELSEWHERE, Finding
+from lab.diagnosis.judge import find_causes
 from lab.diagnosis.stacks import clip_stack, shorten_stack
 from lab.diagnosis.wording import render_stood
 from lab.errors import LabError, UsageError
-from lab.features.attach.processes import Rank, Unable, read_command
-from lab.features.attach.spy import Sample, is_denied, read_samples
+from lab.features.attach.processes import Rank, Sample, Unable, is_denied, read_command, read_samples
 from lab.features.dumps.dump import Dumps
 from lab.features.dumps.record import import_dumps
 from lab.features.recording.verb import name_of
