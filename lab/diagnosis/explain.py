@@ -7,10 +7,11 @@ from dataclasses import field
 from os.path import commonprefix
 from typing import Any
 
+from lab.diagnosis.causes import find_causes
 from lab.diagnosis.errors import lost_a_peer
 from lab.diagnosis.evidence import Evidence, Explained, apply_rules, read_evidence
 from lab.diagnosis.finding import Finding
-from lab.diagnosis.judge import find_causes, judge_replaced
+from lab.diagnosis.judge import judge_replaced
 from lab.diagnosis.stacks import shorten_paths, shorten_stack
 from lab.frozen import Frozen
 from lab.record.read import Record

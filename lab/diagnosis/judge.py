@@ -1,4 +1,4 @@
-"""Find what went wrong in a run, the cause first; return the verdict and a sentence that explains it. Pure."""
+"""Return the verdict on a run and a sentence that explains it. Pure: facts in, judgement out."""
 
 from __future__ import annotations
 
@@ -7,48 +7,13 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
+from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RunFacts
-from lab.diagnosis.failure import explain_failure
-from lab.diagnosis.finding import Finding, FindingKind
-from lab.diagnosis.hang import explain_hang, split_disagreements
-from lab.diagnosis.links import find_external_causes
 from lab.diagnosis.reasons import describe_limits_and_orphans, passed_reason, replaced_reason
 from lab.feature import find_hook
 from lab.record.layout import TRACE
 from lab.record.record_files import list_folder, read_file
 from lab.words import format_duration
-
-
-def find_causes(evidence: Evidence, culprit: int | None = None, *, ended_well: bool = False) -> list[Finding]:
-    """Return why a run hung or failed, and what ranks called differently in any run.
-
-    Args:
-        evidence: The run.
-        culprit: The rank that the verdict names, if there is a verdict already.
-        ended_well: Whether the run neither hung nor failed.
-    """
-    ranks = evidence.facts.ranks
-    silent = apply_rules(evidence, "state", "results", "values", "hints")
-    if ended_well or not any(rank.failed or rank.node_lost or rank.alive for rank in ranks):
-        return [*apply_rules(evidence, "disagreements"), *silent]
-    stopping, other = split_disagreements(evidence)
-    stopping = [*find_external_causes(evidence), *stopping]
-    counts = apply_rules(evidence, "counts")
-    refused = [finding for finding in silent if finding.kind is FindingKind.SHAPE]
-    failed = any(rank.failed or rank.node_lost for rank in ranks)
-    ends = explain_failure(evidence, culprit) if failed else explain_hang(evidence, stopping)
-    # If different counts explain why a rank was absent, they come before its absence.
-    absent = ends[0].ranks if ends and "absence" in ends[0].kind.properties else ()
-    why = [finding for finding in counts if set(finding.ranks) & set(absent)]
-    candidates = [*refused, *stopping, *why, *ends, *counts, *other, *silent]
-    return [finding for n, finding in enumerate(candidates) if finding not in candidates[:n]]
-
-
-def find_silent_errors(evidence: Evidence) -> list[Finding]:
-    """Return certain errors in a run in which nothing failed."""
-    sure = apply_rules(evidence, "results", "state")
-    return [*sure, *(one for one in apply_rules(evidence, "values") if one.others)]
 
 
 def judge_evidence(evidence: Evidence) -> Judgement:
@@ -95,7 +60,7 @@ def _judge(evidence: Evidence) -> Judgement:
         describe_outlived = find_hook("outlived_reason")
         reason = describe_outlived(evidence) if describe_outlived else reason
     if worth_reading(evidence.record.path / TRACE):
-        from lab.diagnosis.judge import find_silent_errors
+        from lab.diagnosis.causes import find_silent_errors
 
         if silent_errors := find_silent_errors(evidence):
             what = "; ".join(one.headline for one in silent_errors)

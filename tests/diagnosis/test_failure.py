@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from lab.diagnosis.causes import find_causes
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.explain import Explanation
 from lab.diagnosis.finding import Finding
-from lab.diagnosis.judge import find_causes, judge_evidence
+from lab.diagnosis.judge import judge_evidence
 from tests.diagnosis.facts import exited, raised, stack, stopped, told_facts, write_events
 from tests.golden import golden
 from tests.traces import TraceMaker

@@ -13,11 +13,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from lab.diagnosis.causes import find_causes
 from lab.diagnosis.ends import find_waits, longest_wait_s, stood_of
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.diagnosis.facts import RunFacts
 from lab.diagnosis.finding import ELSEWHERE, Finding
-from lab.diagnosis.judge import find_causes
 from lab.diagnosis.stacks import clip_stack, shorten_stack
 from lab.diagnosis.wording import render_stood
 from lab.errors import LabError, UsageError

@@ -13,9 +13,9 @@ from itertools import accumulate, chain, groupby, pairwise
 from pathlib import Path
 from typing import Any
 
+from lab.diagnosis.causes import find_causes
 from lab.diagnosis.ends import culprit_by, find_waits
 from lab.diagnosis.evidence import Evidence, Judgement, read_evidence
-from lab.diagnosis.judge import find_causes
 from lab.errors import RecordError
 from lab.features.dumps import dump as words
 from lab.features.dumps.dump import HINT, Dump, Dumps, Entry, Limits

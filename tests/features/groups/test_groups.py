@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from lab.diagnosis.causes import find_causes
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
-from lab.diagnosis.judge import find_causes, judge_evidence
+from lab.diagnosis.judge import judge_evidence
 from lab.trace.read import read_trace
 from tests.diagnosis.facts import exited, hang, raised, stack, stopped, told_facts, write_events
 from tests.traces import TraceMaker

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from lab.diagnosis.causes import find_causes
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
-from lab.diagnosis.judge import find_causes, judge_evidence
+from lab.diagnosis.judge import judge_evidence
 from lab.record.layout import PLAN
 from tests.diagnosis.facts import exited, hang, raised, stack, stopped, told_facts, write_events
 from tests.golden import golden

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.diagnosis.causes import find_causes
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
-from lab.diagnosis.judge import find_causes
 from tests.diagnosis.facts import hang, stack, told_facts
 from tests.traces import TraceMaker
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.diagnosis.causes import find_causes
 from lab.diagnosis.evidence import read_evidence
-from lab.diagnosis.judge import find_causes, judge_evidence
+from lab.diagnosis.judge import judge_evidence
 from tests.diagnosis.facts import exited, hang, raised, stack, told_facts, write_events
 from tests.golden import golden
 from tests.traces import TraceMaker
