@@ -186,7 +186,7 @@ def end_of(evidence: Evidence, rank: RankFacts, *, brief: bool = False) -> f.End
 
 def _find_last_activity(evidence: Evidence, number: int) -> f.LastActivity | None:
     """Return the latest call or phase of a rank that left no stack."""
-    trace = evidence.trace.ranks.get(number) if evidence.has_readable_trace else None
+    trace = evidence.trace.ranks.get(number) if evidence.trace.recorded else None
     if trace is None or not (trace.calls or trace.phases):
         return None
     candidates: list[tuple[Call | Phase, str]] = [(call, call.op) for call in trace.calls]
@@ -213,7 +213,8 @@ def activity_of(evidence: Evidence, number: int, waits: Mapping[int, Wait]) -> f
         return f.Activity(rank=number, what="stood", stood=stood_of(evidence, rank))
     for last in evidence.calls(number)[-1:]:
         return f.Activity(rank=number, what="called", call=f.CallFacts(rank=number, name=last.op, source=last.source))
-    return f.Activity(rank=number, what="not_dumped" if evidence.dumped else "uncalled")
+    skipped = number in evidence.trace.ranks and evidence.trace.ranks[number].skipped
+    return f.Activity(rank=number, what="not_dumped" if evidence.dumped or skipped else "uncalled")
 
 
 def progress_of(evidence: Evidence, number: int) -> f.Progress | None:
@@ -238,10 +239,11 @@ def _called_before(evidence: Evidence, number: int) -> f.Progress | None:
     if calls := evidence.calls(number):
         last, step = calls[-1], evidence.step(calls[-1])
         name = step.title if step is not None and not step.message else last.op
-        return f.Progress(calls=len(calls), name=name, source=last.source)
+        before = evidence.trace.ranks[number].skipped
+        return f.Progress(calls=before + len(calls), name=name, source=last.source)
     # A trace without calls means that there were none, unless a node was lost with unsent data.
     rank, trace = evidence.ranks.get(number), evidence.trace.ranks.get(number)
-    known = trace is not None and trace.recorded and not (rank is not None and rank.node_lost)
+    known = trace is not None and trace.recorded and not trace.skipped and not (rank is not None and rank.node_lost)
     return f.Progress(calls=0) if known else None
 
 

@@ -53,8 +53,8 @@ def judge_failure(evidence: Evidence) -> Judgement:
             return _judge_by(deeper, evidence, own[0], brief=True)
         return _blame_own(evidence, own)
     broken = next(iter(apply_rules(evidence, "connections")), None)
-    stuck = apply_rules(evidence, "rendezvous") if evidence.has_readable_trace and not (broken and broken.link) else []
-    stuck = stuck or (explain_stand_off(evidence) if evidence.has_readable_trace else [])
+    stuck = apply_rules(evidence, "rendezvous") if evidence.trace.recorded and not (broken and broken.link) else []
+    stuck = stuck or (explain_stand_off(evidence) if evidence.trace.recorded else [])
     if stuck:
         return _judge_by(stuck[0], evidence, victim)
     gone = tuple(rank.rank for rank in facts.ranks if rank.code == 0 and not rank.stopped)
@@ -106,7 +106,7 @@ def _different_call(evidence: Evidence, failed: Sequence[RankFacts], own: Sequen
         rank = evidence.facts.rank(deviating.ranks[0])
         location = evidence.raise_location(rank)
         return _blame(rank, replace(deviating, lines=(location.at,) if location else ()))
-    if not (all(map(errors.failed_in_torch, own)) and evidence.has_readable_trace):
+    if not (all(map(errors.failed_in_torch, own)) and evidence.trace.recorded):
         return None
     unlike = [one for one in apply_rules(evidence, "state") if one.kind is FindingKind.SHAPE] if own else []
     if unlike:  # DDP raises for such replicas
@@ -126,7 +126,7 @@ def _different_call(evidence: Evidence, failed: Sequence[RankFacts], own: Sequen
 def _blame_own(evidence: Evidence, own: Sequence[RankFacts]) -> Judgement:
     """Return a judgement on the first rank that failed by itself, and on others that failed for another reason."""
     first, end = own[0], end_of(evidence, own[0])
-    hit = evidence.broken_call(first.rank) if evidence.has_readable_trace else None
+    hit = evidence.broken_call(first.rank) if evidence.trace.recorded else None
     peer, then = hit[0].peer if hit is not None else None, errors.way_to_missing(evidence.facts, first)
     if not then and peer is not None and peer not in evidence.ranks:
         then = wording.no_such_rank(peer)
@@ -187,7 +187,7 @@ def failed_at(rank: RankFacts) -> float:
 
 def _deeper(evidence: Evidence, own: Sequence[RankFacts]) -> Finding | None:
     """Return the cause of the first failure, if it is in arguments that do not fit, or in deviating state or values."""
-    if not evidence.has_readable_trace:
+    if not evidence.trace.recorded:
         return None
     first, deeper = own[0], list[Finding]()
     hit = evidence.broken_call(first.rank) if errors.failed_in_torch(first) else None
@@ -222,7 +222,7 @@ def missed_by(evidence: Evidence, victim: RankFacts) -> Missed | None:
     """Return the rank that a failed rank missed: it was gone or late; None if there is no such rank."""
     ranks = evidence.facts.ranks
     before = failed_at(victim) + DETECTION_LAG_S
-    hit = evidence.broken_call(victim.rank) if evidence.has_readable_trace else None
+    hit = evidence.broken_call(victim.rank) if evidence.trace.recorded else None
     gone = [rank for rank in ranks if rank.left and rank.ended is not None and rank.ended <= before]
     other_end = left_by(evidence, victim.rank)
     needed = [one for one in gone if hit is not None and (one.rank in hit[1].missing or one.rank == other_end)]

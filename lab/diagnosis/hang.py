@@ -34,7 +34,7 @@ def judge_hang(evidence: Evidence, after: str = "") -> Judgement:
     facts, standing = evidence.facts, ends.Standing.of(evidence)
     outside, going_on, causes = find_external_causes(evidence), None, list[Finding]()
     blocking = standing.waited_for(evidence)
-    if evidence.has_readable_trace:
+    if evidence.trace.recorded:
         hang = _Hang(evidence, ends.find_waits(evidence))
         going_on = hang.still_going_on() if hang.longest_s() is not None else None
         causes = [] if outside else _causes(evidence)
@@ -88,9 +88,11 @@ def find_progress(evidence: Evidence) -> wording.Progress | None:
     ]
     for what, done in kinds:
         completed = group_pairs((rank, end) for rank, end in done if end is not None)
-        fewest = min((len(completed.get(rank, ())) for rank in evidence.ranks), default=0)
-        if fewest < _FEWEST_STEPS:
+        if min((len(completed.get(rank, ())) for rank in evidence.ranks), default=0) < _FEWEST_STEPS:
             continue
+        traces = evidence.trace.ranks
+        before = {rank: traces[rank].skipped_steps if what == "step" else traces[rank].skipped for rank in completed}
+        fewest = min(before[rank] + len(completed[rank]) for rank in evidence.ranks)
         lately = [sorted(completed[rank])[-_RECENT_STEPS:] for rank in evidence.ranks]
         gaps_s = [after - before for of_rank in lately for before, after in pairwise(of_rank)]
         silent_s = max(evidence.end_s - of_rank[-1] for of_rank in lately)
@@ -324,7 +326,7 @@ def left_by(evidence: Evidence, rank: int) -> int | None:
     If the other end had not begun the call, it is to blame only if it called less than most ranks, and the failed rank
     called as much as most. Otherwise the failed rank may have made one call too many.
     """
-    hit = evidence.broken_call(rank) if evidence.has_readable_trace else None
+    hit = evidence.broken_call(rank) if evidence.trace.recorded else None
     if hit is None or not hit[1].message:
         return None
     step = hit[1]
@@ -332,7 +334,7 @@ def left_by(evidence: Evidence, rank: int) -> int | None:
     other = others[0] if len(others) == 1 else -1
     if other not in evidence.ranks or not evidence.ranks[other].left:
         return None
-    calls = {one: len(evidence.calls(one)) for one in evidence.ranks}
+    calls = {one: evidence.trace.ranks[one].skipped + len(evidence.calls(one)) for one in evidence.ranks}
     usual, _ = find_majority(calls)
     called_less = usual is not None and calls[other] < usual == calls[rank]
     return other if other in step.calls or called_less else None
@@ -352,5 +354,5 @@ def split_disagreements(evidence: Evidence) -> tuple[list[Finding], list[Finding
 
 def differed_before(evidence: Evidence, rank: int) -> Finding | None:
     """Return what ranks called differently in a step that a rank completed before it failed."""
-    steps = {step.title for step in evidence.steps if rank in step.calls} if evidence.has_readable_trace else ()
+    steps = {step.title for step in evidence.steps if rank in step.calls} if evidence.trace.recorded else ()
     return next((one for one in split_disagreements(evidence)[1] if one.step in steps), None) if steps else None

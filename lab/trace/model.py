@@ -351,6 +351,12 @@ class RankTrace:
     """Whether several threads make calls. Then the order of calls in different groups is arbitrary."""
     calls: list[Call] = field(default_factory=list)
     """In the order in which they began."""
+    skipped_bytes: int = 0
+    """Size of the part of its file before the lines that were read, see `lab.trace.tail`."""
+    skipped: int = 0
+    """How many calls came before those that were read."""
+    skipped_steps: int = 0
+    """How many optimizer steps ended before."""
     phases: list[Phase] = field(default_factory=list)
     buckets: list[Buckets] = field(default_factory=list)
     modules: list[Module] = field(default_factory=list)
@@ -386,6 +392,8 @@ class Trace:
     """The clocks that the times of its ranks come from."""
     problems: list[str] = field(default_factory=list)
     """What is missing or damaged, one sentence each."""
+    common_start: bool = True
+    """Whether the calls of all ranks begin at the same point; not always if only the ends of traces were read."""
     cut_short: dict[int, str] = field(default_factory=dict)
     """By rank: the problem that its trace ends too early. This is normal for a worker that was killed."""
 
@@ -393,6 +401,11 @@ class Trace:
     def origin(self) -> float:
         """Unix time of time 0, in seconds."""
         return self.clocks.origin_s
+
+    @property
+    def is_tail(self) -> bool:
+        """Whether only the ends of traces were read."""
+        return any(rank.skipped_bytes for rank in self.ranks.values())
 
     @property
     def recorded(self) -> bool:

@@ -355,7 +355,7 @@ class World:
     def _judged(self, evidence: Evidence, judgement: Judgement) -> Result:
         culprit = judgement.culprit
         ended = culprit is not None and culprit.rank in self._exits and not _LINE.search(culprit.error)
-        if culprit is not None and culprit.rank is not None and ended and evidence.has_readable_trace:
+        if culprit is not None and culprit.rank is not None and ended and evidence.trace.recorded:
             line = evidence.last_line(culprit.rank)  # nothing else shows where it was
             last = f"; the last call of rank {culprit.rank} was at {line}" if line else ""
             judgement = replace(judgement, reason=f"{judgement.reason}{last}")
