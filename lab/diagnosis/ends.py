@@ -20,6 +20,8 @@ from lab.record.result import Culprit
 from lab.trace.model import Call, Phase
 from lab.trace.steps import Step
 
+COMPUTES_FROM = 0.2
+"""Load from which on a rank computes; one that waits or sleeps has about none."""
 _LINES = 12
 """Lines of a traceback or stack in a verdict."""
 _WHOLE_ERROR = 4000
@@ -297,6 +299,13 @@ def _tail(traceback: str) -> str:
 # -- where ranks were, by their stacks
 
 
+def _is_in_call(evidence: Evidence, rank: RankFacts) -> bool:
+    """Return whether a rank was in a function of torch.distributed; a forward that only computes is none."""
+    at = evidence.stack_location(rank)
+    computes = rank.load >= COMPUTES_FROM and not is_communicating(rank.stack)
+    return at is not None and bool(at.call) and not (computes and at.call.startswith("DistributedDataParallel"))
+
+
 class Standing(NamedTuple):
     """Ranks by where they were when their stacks were taken."""
 
@@ -311,7 +320,7 @@ class Standing(NamedTuple):
     def of(cls, evidence: Evidence) -> Standing:
         """Sort the ranks of a run by where they were."""
         ranks = sorted(evidence.facts.ranks, key=lambda rank: rank.ended or 0.0)
-        waiting = sorted(rank.rank for rank in ranks if (at := evidence.stack_location(rank)) is not None and at.call)
+        waiting = sorted(rank.rank for rank in ranks if _is_in_call(evidence, rank))
         absent = sorted(rank.rank for rank in ranks if rank.alive and rank.rank not in waiting)
         return cls(waiting, absent, [rank.rank for rank in ranks if not rank.alive])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -12,7 +13,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from lab.diagnosis.facts import RankFacts, RunFacts, read_facts
 from lab.feature import feature_findings
 from lab.frozen import Frozen
+from lab.grouping import group_pairs
 from lab.record.events import Dumped
+from lab.record.layout import INDEX
+from lab.record.read import IndexReader
+from lab.record.record_files import MOST_LINES_BYTES, open_file
 from lab.record.result import Culprit
 from lab.spec.scenario import Verdict
 
@@ -105,6 +110,13 @@ class Evidence:
         ends += [node.time for node in self.facts.lost_nodes]
         known = [*filter(None, ends)] or [time.time()] * self.record.in_progress
         return max([self.trace.last, *(end - origin for end in known)], default=0.0)
+
+    @cached_property
+    def printed_s(self) -> dict[int, list[float]]:
+        """By rank: Unix times at which it printed."""
+        with suppress(OSError), open_file(self.record.path, INDEX, MOST_LINES_BYTES) as index:
+            return group_pairs((entry.rank, entry.time) for entry in IndexReader().read(index))
+        return {}
 
     def calls(self, rank: int) -> list[Call]:
         """Return the calls of a rank, in order."""

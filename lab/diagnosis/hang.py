@@ -21,7 +21,7 @@ from lab.words import format_duration
 _BRIEF_S, _BRIEF_PART = 1.0, 0.1
 """A wait shorter than both is no standstill: in seconds, and as a part of the time limit."""
 _FEWEST_STEPS, _RECENT_STEPS = 3, 10
-"""Completed steps that show progress, and how many of the last ones show the pace."""
+"""Completed steps, or prints, that show progress, and how many of the last ones show the pace."""
 
 
 def judge_hang(evidence: Evidence, after: str = "") -> Judgement:
@@ -47,6 +47,9 @@ def judge_hang(evidence: Evidence, after: str = "") -> Judgement:
             after or f"the run did not end within {facts.time_limit_text}", [importing.headline], []
         )
         return Judgement(verdict="timeout", reason=reason, findings=(importing,))
+    if not (outside or after) and (working := _explain_work(evidence, standing, causes)) is not None:
+        reason = f"timed out after {facts.time_limit_text}: {working.headline}"
+        return Judgement(verdict="timeout", reason=reason, findings=(working,))
     culprit = blocking.ranks[0] if blocking is not None and going_on is None else None
     error = blocking.what_it_did() if blocking is not None else ""
     # Prefer the trace if it blames another rank than the stacks, if it shows the call of that rank, or if it shows
@@ -93,15 +96,52 @@ def find_progress(evidence: Evidence) -> wording.Progress | None:
         traces = evidence.trace.ranks
         before = {rank: traces[rank].skipped_steps if what == "step" else traces[rank].skipped for rank in completed}
         fewest = min(before[rank] + len(completed[rank]) for rank in evidence.ranks)
-        lately = [sorted(completed[rank])[-_RECENT_STEPS:] for rank in evidence.ranks]
-        gaps_s = [after - before for of_rank in lately for before, after in pairwise(of_rank)]
-        silent_s = max(evidence.end_s - of_rank[-1] for of_rank in lately)
-        if silent_s > max(2 * median(gaps_s), min(_BRIEF_S, _BRIEF_PART * evidence.facts.timeout_s)):
+        gaps_s = _recent_gaps_s([completed[rank] for rank in evidence.ranks], evidence.end_s, evidence)
+        if not gaps_s:
             return None
         facts, per_s = evidence.facts, round(1 / (fmean(gaps_s) or 1.0), 3)
         took = facts.time_limit_text if facts.timed_out else format_duration(facts.duration_s)
         return wording.Progress(what=what, count=fewest, per_s=per_s, after=took)
     return None
+
+
+def _recent_gaps_s(times: Sequence[Iterable[float]], end_s: float, evidence: Evidence) -> list[float]:
+    """Return the seconds between the last events of each rank; nothing if a rank has kept still for too long since."""
+    lately = [sorted(of_rank)[-_RECENT_STEPS:] for of_rank in times]
+    gaps_s = [after - before for of_rank in lately for before, after in pairwise(of_rank)]
+    silent_s = max(end_s - of_rank[-1] for of_rank in lately)
+    brief_s = min(_BRIEF_S, _BRIEF_PART * evidence.facts.timeout_s)
+    return gaps_s if silent_s <= max(2 * median(gaps_s), brief_s) else []
+
+
+def find_working(evidence: Evidence, ranks: Iterable[int]) -> dict[int, Literal["computing", "printing"]]:
+    """Return which of these ranks, all in their own code, are at work: they compute, or keep printing."""
+    working: dict[int, Literal["computing", "printing"]] = {}
+    for facts in (evidence.ranks[rank] for rank in ranks):
+        called = max((call.end or 0.0 for call in evidence.calls(facts.rank)), default=0.0) + evidence.trace.origin
+        printed = [time for time in evidence.printed_s.get(facts.rank, ()) if time >= called]
+        if facts.load >= ends.COMPUTES_FROM and not facts.halted:
+            working[facts.rank] = "computing"
+        elif len(printed) >= _FEWEST_STEPS and _recent_gaps_s([printed], facts.stack_time or 0.0, evidence):
+            working[facts.rank] = "printing"
+    return working
+
+
+def _explain_work(evidence: Evidence, standing: ends.Standing, causes: Sequence[Finding]) -> Finding | None:
+    """Return which ranks were still at work, if that is all that the others waited for."""
+    waits = ends.find_waits(evidence)
+    absent = [one for one in standing.absent if one not in waits or evidence.ranks[one].load >= ends.COMPUTES_FROM]
+    if standing.gone or not absent or not evidence.facts.timed_out:
+        return None
+    working = find_working(evidence, absent)
+    blamed = {rank for one in causes for rank in one.ranks}
+    absences = all(one.kind is FindingKind.NEVER_ENTERED for one in causes)
+    if working.keys() != {*absent} or not absences or not blamed <= working.keys():
+        return None
+    did, by = _Hang(evidence, {}).did(absent), tuple(dict.fromkeys(working.values()))
+    waiting = tuple(rank for rank in sorted(evidence.ranks) if rank not in working)
+    lines = tuple(one.stood.location.at for one in did if one.stood and one.stood.location)
+    return wording.StillWorking(did=did, by=by, waiting=waiting, others=(*working,), lines=lines)
 
 
 def _find_imports(evidence: Evidence, causes: Sequence[Finding]) -> Finding | None:

@@ -28,7 +28,6 @@ from lab.words import (
 _LONGEST_REFUSAL = 120
 _LONGEST_THREAD_ERROR = 120
 _MOST_HITS = 3
-_LONGER_LIMIT = "A longer time limit lets the run end: --timeout, or `timeout:` in the scenario."
 _GROUP_ORDER = "Ranks have to enter the collectives of several groups in the same order."
 _WAY_TO_INSTALL = (
     "; the nodes lack it: add its package to `requirements:` in the scenario, to a `# /// script` block of the script, "
@@ -330,7 +329,7 @@ class Activities(Finding):
         did = join_words(describe_activities(self.did))
         match self.kind:
             case FindingKind.OUT_OF_TIME if self.importing:
-                return f"{did}, still importing modules", _LONGER_LIMIT
+                return f"{did}, still importing modules"
             case FindingKind.OUT_OF_TIME:
                 longest = format_duration(self.longest_s or 0.0)
                 head = f"the ranks were still working at the time limit: no rank had waited longer than {longest}"
@@ -341,6 +340,23 @@ class Activities(Finding):
                 deviating = f"Rank {self.ranks[0]} was at another line than most ranks." if self.ranks else ""
                 return f"all ranks were in torch.distributed: {did}", deviating
         return did
+
+
+class StillWorking(Finding):
+    """Ranks were at work in their own code, and nothing else kept the others waiting."""
+
+    kind: Kind = FindingKind.OUT_OF_TIME
+    did: tuple[f.Activity, ...]
+    by: tuple[str, ...]
+    """What shows it: `computing` or `printing`."""
+    waiting: tuple[int, ...] = ()
+
+    def render(self) -> Words:
+        """Say who is at work where, and who waits for it."""
+        still, them = f"still {join_words(self.by)}", "them" if len(self.did) > 1 else "it"
+        each = ((one.rank, f"was {still} {render_stood(one.stood)}" if one.stood else "was busy") for one in self.did)
+        waiting = f", and {name_ranks(self.waiting)} waited for {them}" if self.waiting else ""
+        return f"{'; '.join(join_ranks(each))}{waiting}"
 
 
 class Progress(Finding):
@@ -359,8 +375,7 @@ class Progress(Finding):
     def render(self) -> Words:
         """Say how far the ranks got, and at which pace."""
         pace = f"{self.per_s:.3g} {self.what}s/s" if self.per_s >= 1 else f"{1 / self.per_s:.3g} s each"
-        far = f"still progressing after {self.after} ({self.what} {self.count:,}, {pace})"
-        return far, _LONGER_LIMIT
+        return f"still progressing after {self.after} ({self.what} {self.count:,}, {pace})"
 
 
 # -- what came from outside

@@ -40,8 +40,8 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _SHIPPED = "/run/work/"
 """Where the diagnosis looks for files of the script, see `lab.diagnosis.stacks`."""
 _KILLED_AFTER_S = 2.0
-_COMPUTES_FROM, _IDLE_TO = 0.2, 0.01
-"""CPU time per second of a rank that computes, and of one that waits or sleeps."""
+_IDLE_TO = 0.01
+"""CPU time per second of a rank that waits or sleeps."""
 _PATIENCE = 3
 """A rank that computes may let others wait this many times as long."""
 
@@ -202,7 +202,7 @@ class World:
         stacks = {rank: self._own_file.sub(_SHIPPED, _stack_of(one)) for rank, one in processes.items()}
         self._stall = [
             *map(self.shorten, others),
-            *(Stack(rank, now, text=text or "(no Python stack)") for rank, text in stacks.items()),
+            *(Stack(one, now, text=text or "(no Python stack)", load=loads[one]) for one, text in stacks.items()),
         ]
         halted = (rank for rank, process in processes.items() if _state(process.pid)[:1] == [b"T"])
         self._stall += [*(Halted(rank, now, signal="SIGSTOP") for rank in halted), TimedOut(now, limit_s)]
@@ -213,9 +213,9 @@ class World:
             self._stall = []
             return None
         from lab.diagnosis.ends import Standing
+        from lab.diagnosis.hang import find_working
 
-        absent = Standing.of(evidence).absent if self._groups() else []
-        self._computing = [rank for rank in absent if loads.get(rank, 0.0) >= _COMPUTES_FROM]
+        self._computing = [*find_working(evidence, Standing.of(evidence).absent if self._groups() else [])]
         self.is_patient = patient and bool(self._computing)
         return self._judged(evidence, self._judge_stall(evidence))
 
