@@ -269,13 +269,10 @@ def of_step(step: Step, ranks: Sequence[int] = ()) -> dict[str, Any]:
     return {"ranks": tuple(ranks), "others": others, "step": step.title, "lines": lines}
 
 
-def make_culprit(rank: RankFacts, error: str, traceback: str = "", cause: str = "") -> Culprit:
-    """Return a rank as the culprit, with the end of its traceback or its innermost frames.
-
-    Without both, the given traceback is shown.
-    """
+def make_culprit(rank: RankFacts, error: str, cause: str = "") -> Culprit:
+    """Return a rank as the culprit, with the end of its traceback or its innermost frames."""
     raised = "" if rank.stopped else _tail(rank.traceback)
-    shown = raised or "\n".join(clip_stack(shorten_stack(rank.stack), _LINES)) or _tail(traceback)
+    shown = raised or "\n".join(clip_stack(shorten_stack(rank.stack), _LINES))
     return Culprit(rank=rank.rank, node=rank.node, error=error, traceback=shown, cause=cause)
 
 
@@ -338,7 +335,10 @@ class Standing(NamedTuple):
             location, ranks = evidence.stack_location(evidence.ranks[waiting[0]]), (waiting[0],)
             return BlockingRank(kind=f.FindingKind.WENT_ALONE, how="alone", location=location, ranks=ranks, others=gone)
         if gone:
-            return BlockingRank(kind=f.FindingKind.LEFT_EARLY, how="gone", ranks=gone[:1], others=tuple(waiting))
+            kind, line, others = f.FindingKind.LEFT_EARLY, evidence.exit_line(gone[0]), tuple(waiting)
+            return BlockingRank(
+                kind=kind, how="gone", ranks=gone[:1], others=others, lines=(line,) if ":" in line else ()
+            )
         stacks = {rank: stood_of(evidence, evidence.ranks[rank]) for rank in waiting}
         common, deviating = f.find_majority(stacks)
         if not deviating:

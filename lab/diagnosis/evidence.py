@@ -127,6 +127,11 @@ class Evidence:
         modules = self.trace.ranks[rank].modules if self.trace.recorded and rank in self.trace.ranks else []
         return [parameter.name for parameter in modules[0].parameters] if len(modules) == 1 else []
 
+    def exit_line(self, rank: int) -> str:
+        """Return the line at which a rank left its script with code 0; empty if unknown."""
+        trace = self.trace.ranks.get(rank)
+        return trace.exited_at or "the end of its script" * trace.stopped if trace is not None else ""
+
     def last_line(self, rank: int) -> str:
         """Return the line of a rank's last call; empty if unknown."""
         return "".join(call.source for call in self.calls(rank)[-1:])

@@ -71,7 +71,7 @@ def judge_failure(evidence: Evidence) -> Judgement:
     what: Literal["left", "late"] = "left" if early else "late"
     kind = FindingKind.LEFT_EARLY if early else FindingKind.LATE
     finding = FirstFailure(kind=kind, what=what, node=missed.node, missed=missed, ranks=ranks, others=others)
-    return _blame(facts.rank(missed.rank), finding, f": {wording.then_failed(victim.rank, end)}", victim.traceback)
+    return _blame(facts.rank(missed.rank), finding, f": {wording.then_failed(victim.rank, end)}")
 
 
 # -- judgements
@@ -159,13 +159,13 @@ def _failed(rank: RankFacts, end: End) -> FirstFailure:
     return FirstFailure(what="failed", node=rank.node, end=end, location=end.location, ranks=(rank.rank,))
 
 
-def _blame(rank: RankFacts, finding: Finding, then: str = "", traceback: str = "") -> Judgement:
+def _blame(rank: RankFacts, finding: Finding, then: str = "") -> Judgement:
     """Return a judgement that names a rank as the culprit, in the words of a finding."""
     did, cause = finding.what_it_did(), "" if finding.kind is FindingKind.FAILED else finding.cause
     return Judgement(
         verdict="failed",
         reason=f"{wording.full_name(rank.rank, rank.node)} {did}{then}",
-        culprit=make_culprit(rank, did, traceback, cause),
+        culprit=make_culprit(rank, did, cause),
         findings=(finding,),
         summary=f"rank {rank.rank} {did}",
     )
@@ -232,7 +232,8 @@ def missed_by(evidence: Evidence, victim: RankFacts) -> Missed | None:
     if gone:
         first = min(needed or gone, key=lambda rank: rank.ended or 0.0)
         lived = (first.ended or 0.0) - (first.started or first.ended or 0.0)
-        return _make_missed(first, victim, how="exited", code=first.code, seconds=lived)
+        source = evidence.exit_line(first.rank) if first.code == 0 else ""
+        return _make_missed(first, victim, how="exited", code=first.code, seconds=lived, source=source)
     stacks = (one for one in ranks if one.stack)
     elsewhere = next((one for one in stacks if not ((at := evidence.stack_location(one)) and at.call)), None)
     if elsewhere is None:

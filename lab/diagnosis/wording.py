@@ -293,7 +293,7 @@ class BlockingRank(Finding):
         return {
             "absent": f"{absent}was {stood}",
             "alone": _alone(self.location, self.others),
-            "gone": "exited early, with code 0, while others waited for it",
+            "gone": f"exited early, with code 0{render_lines(self.lines)}, while others waited for it",
             "odd": f"was {stood} while others were {render_stood(self.common) if self.common else ''}",
         }[self.how]
 
@@ -465,7 +465,7 @@ def _missed(missed: f.Missed) -> str:
     took = format_duration(missed.seconds)
     was_at, lines = f"; it was {where}" if where else "", render_lines([missed.source])
     return {
-        "exited": f"exited early, with code {missed.code} after {took}, while others still needed it",
+        "exited": f"exited early, with code {missed.code} after {took}{lines}, while others still needed it",
         "was_late": f"was late: it was {where}",
         "left": f"left the others while they still needed it; it was {where}",
         "never_came": f"had not entered {missed.step} when rank {missed.victim} stopped waiting for it{was_at}",

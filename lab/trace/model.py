@@ -345,6 +345,8 @@ class RankTrace:
     """Seconds at its last line."""
     stopped: bool = False
     """Whether the worker ended normally, with its trace complete."""
+    exited_at: str = ""
+    """The line at which the script called sys.exit(0); empty if it did not."""
     cut: str = ""
     """Why recording ended early; empty if it did not."""
     threads: bool = False

@@ -407,6 +407,7 @@ class RankReader:
             "start": self._read_start, "group": self._read_group, "begin": self._read_begin, "end": self._read_end,
             "mark": self._read_phase, "cut": self._read_cut, "stop": self._read_stop, "wait": self._read_wait,
             "store": self._read_store, "threads": self._read_threads,
+            "exit": lambda line: setattr(self.result, "exited_at", str(line.get("at", ""))),
             "gc": lambda line: self.result.collections.append(self._collection_span(line)),
         }  # fmt: skip
         """Kind of a line -> its handler; other kinds are skipped."""
