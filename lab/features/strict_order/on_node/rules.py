@@ -1,0 +1,168 @@
+"""The rules of a strict transport: which calls follow each other, and what NCCL rejects, each with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+VARIABLE = "LAB_STRICT_ORDER"
+"""Set for workers of a strict run."""
+_SOURCE = "https://github.com/pytorch/pytorch/blob/v2.9.0/torch/csrc/distributed/c10d/"
+NCCL_GROUP = f"{_SOURCE}ProcessGroupNCCL.cpp"
+_BACKEND = f"{_SOURCE}Backend.hpp"
+_DOCS = "https://docs.pytorch.org/docs/stable/distributed.html"
+_MESSAGES = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/p2p.html"
+_COUNTS = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/mpi.html"
+
+
+class Rule(NamedTuple):
+    """A row of the table: what a strict transport does with a kind of call."""
+
+    name: str
+    about: str
+    """The calls that it is about."""
+    does: str
+    """What happens to them."""
+    nccl: str
+    """What NCCL or PyTorch says; text in quotation marks is theirs."""
+    source: str
+
+
+ORDER = (
+    Rule("send", "`send`, `isend`", "complete once the receive was called",
+         '"any point-to-point communication will block until..." the other side calls it', _MESSAGES),
+    Rule("root", "`broadcast`, `reduce`, `gather`, `scatter`", "complete once every rank of the group has called them",
+         "a rank may wait for all others, whatever its role", _DOCS),
+    Rule("order", "collectives of all groups", "begin after all earlier calls of the same thread have completed",
+         '"make sure collective calls are executed in the same order on different GPUs"',
+         "https://github.com/NVIDIA/nccl/issues/239"),
+    Rule("pair", "messages between two ranks", "run in the order of the calls, in both directions; others overlap",
+         'one stream for each pair; with `device_id`, "serialized with all other ops on this ProcessGroup"',
+         NCCL_GROUP),
+    Rule("batch", "`batch_isend_irecv`", "is one call: its messages run at the same time, and end together",
+         "a group of calls is one operation", _MESSAGES),
+)  # fmt: skip
+REJECTED = {rule.name: rule for rule in (
+    Rule("reduction", "`BAND`, `BOR`, `BXOR`", "rejected", '"Cannot use ReduceOp.BAND with NCCL"', NCCL_GROUP),
+    Rule("dtype", "int16, uint16 to uint64, complex", "rejected",
+         '"Input tensor data type is not supported for NCCL process group"', NCCL_GROUP),
+    Rule("layout", "tensors that are not contiguous", "rejected", '"Tensors must be contiguous"', NCCL_GROUP),
+    Rule("sparse", "sparse tensors", "rejected", '"Tensors must be CUDA and dense"', NCCL_GROUP),
+    Rule("devices", "tensors of one call on several devices", "rejected", '"Tensors must be CUDA and dense"',
+         NCCL_GROUP),
+    Rule("any source", "`recv` without a source", "rejected", '"... does not support recvAnysource"', _BACKEND),
+    Rule("tag", "messages whose order differs from that of their tags", "rejected",
+         '"`tag` is not supported with the NCCL backend"', _DOCS),
+    Rule("count", "messages whose sizes or dtypes differ", "rejected",
+         '"a single count and a single data-type"', _COUNTS),
+    Rule("coalesced", "`all_gather_coalesced`", "rejected", '"ProcessGroupNCCL does not support allgather_coalesced"',
+         NCCL_GROUP),
+    Rule("monitored barrier", "`monitored_barrier`", "rejected",
+         '"monitored_barrier is only implemented for GLOO backend."', _DOCS),
+    Rule("objects", "`..._object`, `..._object_list` without a device", "rejected, unless the script names "
+         "`set_device` or `device_id`", '"it is the user\'s responsibility to ... set_device"', _DOCS),
+)}  # fmt: skip
+"""What NCCL rejects or does differently, by name."""
+OBJECTS = (
+    "all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list", "send_object_list",
+    "recv_object_list",
+)  # fmt: skip
+"""Functions that send pickled objects."""
+_NAMES_A_DEVICE = ("set_device(", "device_id=")
+_REDUCTIONS = ("BAND", "BOR", "BXOR")
+_DTYPES = ("int8", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64", "bool", "float8_e4m3fn",
+           "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")  # fmt: skip
+"""Those in `ncclDataType` of `ProcessGroupNCCL.cpp`."""
+
+
+class StrictOrderError(RuntimeError):
+    """A call that NCCL rejects, or that does something else there."""
+
+    __module__ = "builtins"  # so that tracebacks show the name alone
+
+    def __init__(self, text: str, rule: str) -> None:
+        super().__init__(text)
+        self.rule = rule
+        self.ranks: list[int] = []
+        self.lines: list[str] = []
+        """For a message: those of its send and its receive."""
+
+
+def reject(rule: str, what: str, reason: str = "") -> StrictOrderError:
+    """Return the error for a call, in one sentence with NCCL's reason and a source."""
+    row = REJECTED[rule]
+    return StrictOrderError(f"--strict-order: {what}; NCCL: {reason or row.nccl} ({row.source})", rule)
+
+
+Key = Any
+"""The pair of a message, which keeps it in order with messages of the same pair only; None for other calls."""
+
+
+def must_wait(before: tuple[Key, object], after: tuple[Key, object]) -> bool:
+    """Return whether a call of a rank may begin only after one that the rank made before.
+
+    Args:
+        before: key and batch of the earlier call; the batch is None outside of `batch_isend_irecv`.
+        after: those of the later call.
+    """
+    if before[1] is not None and before[1] is after[1]:
+        return False
+    return before[0] is None or after[0] is None or before[0] == after[0]
+
+
+def check_call(op: str, facts: Mapping[str, Any], tensors: Sequence[Any]) -> None:
+    """Raise `StrictOrderError` for a call that NCCL rejects by itself, whatever other ranks do."""
+    if facts.get("red") in _REDUCTIONS:
+        own = REJECTED["reduction"].nccl.replace(_REDUCTIONS[0], facts["red"])
+        raise reject("reduction", f"{op} reduces with {facts['red']}", own)
+    if facts.get("peer") == -1:
+        raise reject("any source", "recv names no source")
+    if op == "monitored_barrier":
+        raise reject("monitored barrier", "monitored_barrier needs gloo")
+    if op == "all_gather_coalesced":
+        raise reject("coalesced", "all_gather_coalesced needs gloo")
+    devices = sorted({str(tensor.device) for tensor in tensors})
+    if len(devices) > 1:
+        raise reject("devices", f"the tensors of {op} are on {' and '.join(devices)}; move them to one GPU")
+    for tensor in tensors:
+        dtype = str(tensor.dtype).partition(".")[2]
+        if tensor.is_sparse:
+            raise reject("sparse", f"{op} has a sparse tensor; use to_dense()")
+        if dtype not in _DTYPES:
+            raise reject("dtype", f"{op} has a tensor of {dtype}; convert it to one of {', '.join(_DTYPES[:8])}")
+        channels_last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=_channels_last())
+        if not (tensor.is_contiguous() or channels_last):
+            shape, stride = list(tensor.shape), list(tensor.stride())
+            raise reject("layout", f"{op} has a tensor of shape {shape} with strides {stride}; use contiguous()")
+
+
+def _channels_last() -> Any:
+    import torch
+
+    return torch.channels_last
+
+
+def check_message(send: Mapping[str, Any], recv: Mapping[str, Any]) -> None:
+    """Raise `StrictOrderError` if NCCL would deliver a message to a receive that does not expect it.
+
+    Args:
+        send: `rank`, `tag`, `count`, `dtype`, and `at` of the send.
+        recv: those of the receive with the same number between the two ranks.
+    """
+    who = (send["rank"], send["at"], recv["rank"], recv["at"])
+    met = "rank {} sends {{}} at {}, and the receive of rank {} at {} that comes next {{}}".format(*who)
+    differences = (
+        ("tag", "tag", "with tag {}", "has tag {}"),
+        ("dtype", "count", "{}", "expects {}"),
+        ("count", "count", "{} elements", "expects {}"),
+    )
+    for part, rule, sent, expected in differences:
+        if send[part] != recv[part]:
+            error = reject(rule, met.format(sent.format(send[part]), expected.format(recv[part])))
+            error.ranks, error.lines = [send["rank"], recv["rank"]], [send["at"], recv["at"]]
+            raise error
+
+
+def names_device(texts: Sequence[str]) -> bool:
+    """Return whether the sources of a script choose a device for objects."""
+    return any(word in text for text in texts for word in _NAMES_A_DEVICE)
