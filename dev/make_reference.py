@@ -20,6 +20,7 @@ from lab.features.faults.kinds import fault_kinds
 from lab.features.faults.verbs import engine_cell
 from lab.features.launchers.launchers import Torchrun
 from lab.features.mpi.needs import NEEDS
+from lab.features.strict_order.on_node.rules import ORDER, REJECTED
 from lab.record.layout import FILES
 from lab.spec.declare import Key, all_keys_of, keys_of
 from lab.spec.expressions import FUNCTIONS, VARIABLES
@@ -41,6 +42,7 @@ LINKS = {
     "grading": "grading.md",
     "launchers": "launchers-reference.md",
     "networks": "network-reference.md",
+    "strict-order": "strict-order.md",
 }
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -238,6 +240,16 @@ def _words(names: tuple[str, ...], last: str = "and") -> str:
     return f" {last} ".join(quoted) if len(quoted) < 3 else f"{', '.join(quoted[:-1])}, {last} {quoted[-1]}"
 
 
+def strict_order(page: str) -> str:
+    """The page on strict order, with its rules."""
+    heads = {"order": ("calls", "rule"), "rejected calls": ("calls", "what happens")}
+    parts = {}
+    for name, rules in (("order", ORDER), ("rejected calls", REJECTED.values())):
+        rows = [f"| {rule.about} | {rule.does} | {rule.nccl} ([source]({rule.source})) |" for rule in rules]
+        parts[name] = "\n".join([f"| {' | '.join(heads[name])} | NCCL or PyTorch |", "|---|---|---|", *rows])
+    return _with(page, parts)
+
+
 PAGES = {
     "backends.md": backends,
     "scenario-reference.md": reference,
@@ -245,6 +257,7 @@ PAGES = {
     "ci-reference.md": ci,
     "launchers-reference.md": launchers,
     "faults-reference.md": faults,
+    "strict-order.md": strict_order,
 }
 """Those of which parts are made here."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from lab.diagnosis.ends import call_facts
@@ -97,22 +98,24 @@ def explain_strict_order(run: Explained) -> list[Finding]:
 
 def _find_rejected(evidence: Evidence) -> Iterator[Finding]:
     found = [
-        ((rule, lines), ranks or (rank.rank,))
+        ((rule, lines if ranks else ()), (ranks or (rank.rank,), lines))
         for rank in evidence.trace.ranks.values()
         for rule, ranks, lines in rank.extra.get("rejected", ())
     ]
-    for (rule, lines), ranks in group_pairs(found).items():
-        everybody = tuple(sorted({one for some in ranks for one in some}))
-        of_message = len(lines) > 1
-        named = {"others" if of_message else "ranks": everybody}
-        yield RejectedCall(rule=rule, lines=lines, **named)
+    for (rule, of_message), alike in group_pairs(found).items():
+        everybody = tuple(sorted({rank for ranks, _ in alike for rank in ranks}))
+        lines = tuple(line for _, some in alike for line in some)
+        blamed, others = ((), everybody) if of_message else (everybody, ())  # a message has two ends
+        yield RejectedCall(rule=rule, lines=lines, ranks=blamed, others=others)
 
 
 def _find_luck(evidence: Evidence) -> Iterator[Finding]:
     trace = evidence.trace
     if not trace.recorded or evidence.dumped or sum(len(one.calls) for one in trace.ranks.values()) > _MOST_CALLS:
         return
-    command = f"lab run --strict-order {evidence.record.plan().script}"
+    script = Path(evidence.record.plan().script)
+    shown = script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script
+    command = f"lab run --strict-order {shown}"
     steps, reported = evidence.steps, set[tuple[str, ...]]()
 
     def facts_of(call: Call) -> CallFacts:

@@ -214,9 +214,9 @@ def find_other_matches(trace: Trace, steps: Sequence[Step]) -> list[OtherMatch]:
     """Return for receives from any source another message that breaks the program if it comes first."""
     sent = {}
     for step in steps:
-        received = next((call for call in step.calls.values() if call.operation.receives), None)
-        if step.message and received is not None and len(step.calls) > 1:
-            sent[id_of(received)] = next(call for call in step.calls.values() if call.operation.sends)
+        ends = sorted(step.calls.values(), key=lambda call: call.operation.sends)  # the receive first
+        if step.message and len(ends) > 1:
+            sent[id_of(ends[0])] = ends[1]
     matches = []
     for rank in trace.ranks.values():
         received = [call for call in rank.calls if id_of(call) in sent]

@@ -15,7 +15,6 @@ from lab.spec.declare import get_feature_values, key_field
 from lab.spec.kinds import boolean_kind
 
 if TYPE_CHECKING:
-    from lab.plan.cluster import ClusterInfo
     from lab.plan.plan import PlanOptions
     from lab.spec.scenario import Scenario
 
@@ -59,9 +58,7 @@ class StrictOrderPart:
         return []
 
 
-def plan_strict_order(
-    scenario: Scenario, options: PlanOptions, cluster: ClusterInfo, nnodes: int, world_size: int
-) -> StrictOrderPart | None:
+def plan_strict_order(scenario: Scenario, options: PlanOptions, *_: object) -> StrictOrderPart | None:
     """Plan the strict transport of a run; None if the scenario does not ask for it.
 
     Raises:

@@ -3,6 +3,6 @@
 HOOKS = {
     "worker": "transport:use_python",
     "recorder": "transport:watch_module",
-    "group_class": "transport:order_calls",
+    "recording": "transport:order_calls",
     "recorder_stop": "transport:finish_calls",
 }

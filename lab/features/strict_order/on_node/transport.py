@@ -1,4 +1,4 @@
-"""Make the calls of this process obey a strict transport: wait for receives, keep their order, reject what NCCL rejects.
+"""Make calls obey a strict transport: wait for receives, keep the order, reject what NCCL rejects.
 
 A call waits for earlier calls of the same thread, as `rules.must_wait` says. If it cannot begin at once and returns a
 handle, a thread of its own makes it later. Its `begin` line is written when it takes effect, so the diagnosis of a
@@ -68,7 +68,8 @@ class _Order:
 
     def number(self, *key: Any) -> int:
         """Return how often the key was used before, in this world."""
-        return next(self._numbers[(self.world, *key)])
+        place = (self.world, *key)
+        return next(self._numbers[place])
 
     def add(self, call: _Call) -> list[_Call]:
         """Add a call of this thread; return the open calls that it has to wait for."""
@@ -96,54 +97,35 @@ class _Call:
         peer = facts.get("peer")
         batch = getattr(_order.local, "batch", None)
         self.place = (None if peer is None or batch is not None else (group.group_name, peer)), batch
-        self._key = ""
+        self._key = f"strict-order/{_order.world}/"
         if peer is not None:
             ends = (group.rank(), peer) if op == "send" else (peer, group.rank())
-            self._key = f"{ends[0]}>{ends[1]}/{_order.number(group.group_name, op, *ends)}"
-        elif op in _ROOTED:
-            self._key = f"{op}/{_order.number(group.group_name, op)}"
+            self._key += f"{ends[0]}>{ends[1]}/{_order.number(group.group_name, op, *ends)}"
+        else:
+            self._key += str(_order.number(group.group_name))
 
     @property
-    def meets(self) -> bool:
-        """Whether it waits for other ranks in the store."""
-        return bool(self._key) and self._op != "recv"
+    def needs_thread(self) -> bool:
+        """Whether it would block the script, which gets a handle."""
+        return self._facts.get("peer") is not None or self._op in _ROOTED
 
-    def begin(self) -> Any:
-        """Write the begin line, meet the other ranks, and make the call; return its handle."""
+    def record(self) -> None:
+        """Write the begin line, unless it is written already."""
         from ....node.recorder.python_group import Call
 
-        if journal.on:
+        if journal.on and self._recorded is None:
             self._recorded = Call(self._facts, *self._tensors)
-        if self._key:
-            self._meet(self._store())
+
+    def begin(self) -> Any:
+        """Write the begin line, meet the other ranks, and make the call; return the backend's handle."""
+        self.record()
+        self._meet(self._store())
         return self._make()
-
-    def begin_with_handle(self) -> Any:
-        """Make the call now; return the backend's own handle."""
-        try:
-            work = self.begin()
-        except BaseException as error:
-            self.end(error)
-            raise
-        if work is None:
-            self.end()
-            return None
-        work.get_future().add_done_callback(self._done)
-        return work
-
-    def _done(self, future: Any) -> None:
-        try:
-            future.value()
-        except Exception as error:
-            self.end(error)
-        else:
-            self.end()
 
     def run(self, before: list[_Call]) -> Any:
         """Make the call after others, and wait until it completes; return its handle."""
         try:
-            for one in before:
-                _wait_for(lambda one=one: one.is_over, sys.maxsize, "")  # type: ignore[misc]
+            _wait_for(lambda: all(one.is_over for one in before), sys.maxsize, "")
             work = self.begin()
             if work is not None:
                 work.wait()
@@ -153,19 +135,57 @@ class _Call:
         self.end()
         return work
 
+    def run_now(self) -> Any:
+        """Make the call; return the backend's own handle, or one that a thread completes."""
+        try:
+            work = self.begin()
+        except BaseException as error:
+            self.end(error)
+            raise
+        if work is None:
+            self.end()
+            return None
+        try:
+            work.get_future().add_done_callback(self._done)
+        except RuntimeError:  # the backend has no futures
+            return self._run_in_thread(lambda: self._wait_and_end(work))
+        return work
+
     def run_later(self, before: list[_Call]) -> Any:
         """Make the call in a thread; return a handle for it."""
+        if not before:
+            self.record()  # in the order of the script
+        return self._run_in_thread(lambda: self.run(before))
+
+    def _done(self, future: Any) -> None:
+        try:
+            future.value()
+        except Exception as error:
+            self.end(error)
+        else:
+            self.end()
+
+    def _wait_and_end(self, work: Any) -> None:
+        try:
+            work.wait()
+        except BaseException as error:
+            self.end(error)
+            raise
+        self.end()
+
+    def _run_in_thread(self, action: Callable[[], object]) -> Any:
         import torch
         from torch._C import _distributed_c10d as c10d
 
         future: Any = torch.futures.Future()
-        result = list(self._tensors[0] if self._tensors[1] is None else self._tensors[1]) if self._tensors[0] else []
+        inputs, outputs = self._tensors
+        result = list(inputs if outputs is None else outputs) if inputs is not None else []
         modes = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
 
         def run() -> None:
             try:
                 with torch.inference_mode(modes[0]), torch.set_grad_enabled(modes[1]):
-                    self.run(before)
+                    action()
             except BaseException as error:
                 future.set_exception(error)
             else:
@@ -173,7 +193,7 @@ class _Call:
 
         threading.Thread(target=run, name="lab-strict-order", daemon=True).start()
         if self._facts.get("peer") is not None:
-            return _message_class()(future, self)
+            return _message_class()(future)
         return c10d._create_work_from_future(future)  # type: ignore[attr-defined]
 
     def end(self, error: BaseException | None = None) -> None:
@@ -186,17 +206,14 @@ class _Call:
 
     def reject(self, error: Exception) -> None:
         """Write the call with an error that it never got beyond."""
-        from ....node.recorder.python_group import Call
-
-        if journal.on:
-            self._recorded = Call(self._facts, *self._tensors)
+        self.record()
         self.end(error)
 
     # -- meeting other ranks
 
     def _store(self) -> Any:
         module = sys.modules["torch.distributed.distributed_c10d"]
-        return module._world.pg_map[self._group][1]
+        return module._world.pg_map.get(self._group, ("", None))[1]
 
     def _limit_s(self) -> float:
         try:
@@ -205,7 +222,9 @@ class _Call:
             return _DEFAULT_TIMEOUT_S
 
     def _meet(self, store: Any) -> None:
-        key = f"strict-order/{_order.world}/{self._key}"
+        key = self._key
+        if store is None:  # a group that the script made without init_process_group
+            return
         if self._op == "recv":
             store.set(key, json.dumps(self._describe()))
         elif self._op == "send":
@@ -213,12 +232,11 @@ class _Call:
             rules.check_message(self._describe(), json.loads(store.get(key)))
             store.delete_key(key)
         else:
-            size = self._group.size()
-            if store.add(key, 1) == size:
+            if store.add(key, 1) == self._group.size():
                 store.set(f"{key}/all", "")
-            _wait_for(
-                lambda: store.check([f"{key}/all"]), self._limit_s(), f"a rank of the group did not call {self._op}"
-            )
+            if self._op in _ROOTED:
+                why = f"a rank of the group did not call {self._op}"
+                _wait_for(lambda: store.check([f"{key}/all"]), self._limit_s(), why)
 
     def _describe(self) -> dict[str, Any]:
         tensors = [*self._tensors[0], *self._tensors[1]]
@@ -245,9 +263,9 @@ def _message_class() -> Any:
     class MessageWork(Work):
         """The handle of a message that a thread sends or receives."""
 
-        def __init__(self, future: Any, call: _Call) -> None:
+        def __init__(self, future: Any) -> None:
             super().__init__()
-            self._future, self._call = future, call
+            self._future = future
 
         def wait(self, timeout: Any = None) -> bool:
             limit_s = timeout.total_seconds() if timeout is not None else 0
@@ -280,18 +298,18 @@ def _message_class() -> Any:
 # -- the calls of the script
 
 
-def order_calls(kind: Any) -> None:
-    """Replace the methods of a class of recorded groups by ones that obey the order."""
+def order_calls(_: Any) -> None:
+    """Replace the methods of recorded groups by ones that obey the order, before other features change them."""
     if not is_strict():
         return
     from torch._C._distributed_c10d import ProcessGroup
 
-    from ....node.recorder.python_group import OPERATIONS
+    from ....node.recorder.python_group import OPERATIONS, RecordedGroup
 
     for op, methods in OPERATIONS.items():
         for name in methods:
             if hasattr(ProcessGroup, name):
-                setattr(kind, name, _ordered(op, getattr(ProcessGroup, name)))
+                setattr(RecordedGroup, name, _ordered(op, getattr(ProcessGroup, name)))
 
 
 def _ordered(op: str, plain: Any) -> Any:
@@ -318,7 +336,7 @@ def _ordered(op: str, plain: Any) -> Any:
         before = _order.add(call)
         if waits:
             return call.run(before)
-        return call.run_later(before) if before or message or call.meets else call.begin_with_handle()
+        return call.run_later(before) if before or call.needs_thread else call.run_now()
 
     return method
 
@@ -382,5 +400,5 @@ def finish_calls() -> None:
     while frame.f_back is not None and frame.f_code.co_name != "_leave":  # of the worker, which knows the exit code
         frame = frame.f_back
         code = frame.f_locals.get("code", 0) if frame.f_code.co_name == "_leave" else 0
-    for call in _order.list_open() if is_strict() and not code else ():
-        _wait_for(lambda call=call: call.is_over, sys.maxsize, "")  # type: ignore[misc]
+    if is_strict() and not code:
+        _wait_for(lambda: not _order.list_open(), sys.maxsize, "")

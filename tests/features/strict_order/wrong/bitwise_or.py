@@ -1,6 +1,6 @@
 """Flags of all ranks, by BOR."""
-# kind: failed
-# rank: 0 | 1 | 2
+# kind: rejected
+# rank: 0 | 1 | 2 | 0 1 | 0 2 | 1 2 | 0 1 2
 # says: ReduceOp.BOR
 # innocent: none
 

@@ -1,6 +1,6 @@
 """A barrier that only gloo has."""
-# kind: failed
-# rank: 0 | 1 | 2
+# kind: rejected
+# rank: 0 | 1 | 2 | 0 1 | 0 2 | 1 2 | 0 1 2
 # says: GLOO
 # innocent: none
 

@@ -1,6 +1,6 @@
 """The configuration of rank 0, as a pickled object."""
-# kind: failed
-# rank: 0 | 1 | 2
+# kind: rejected
+# rank: 0 | 1 | 2 | 0 1 | 0 2 | 1 2 | 0 1 2
 # says: set_device
 # innocent: none
 

@@ -1,5 +1,5 @@
 """Rank 0 takes results in the order in which they come."""
-# kind: failed
+# kind: rejected
 # rank: 0
 # says: recvAnysource
 

@@ -1,7 +1,7 @@
 """Tokens as int16, by a message."""
 # nodes: 2
-# kind: failed
-# rank: 0 | 1
+# kind: rejected
+# rank: 0 | 1 | 0 1
 # says: int16
 # innocent: none
 

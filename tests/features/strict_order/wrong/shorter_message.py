@@ -1,6 +1,6 @@
 """The receiver has room for more than what comes."""
 # nodes: 2
-# kind: failed | shape
+# kind: rejected
 # rank: 0 | nobody
 
 import torch

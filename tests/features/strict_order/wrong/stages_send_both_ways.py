@@ -9,8 +9,7 @@ dist.init_process_group("gloo")
 rank = dist.get_rank()
 sent, activation, gradient = [], torch.ones(4), torch.ones(4)
 if rank == 0:
-    for _ in range(3):
-        sent.append(dist.isend(activation.clone(), 1))  # cause
+    sent += [dist.isend(activation.clone(), 1) for _ in range(3)]  # cause
     for _ in range(3):
         dist.recv(gradient, 1)
 else:

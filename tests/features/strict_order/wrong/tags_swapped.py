@@ -1,7 +1,7 @@
 """Two messages that the receiver tells apart by their tags, in the other order."""
 # nodes: 2
-# kind: failed
-# rank: 0
+# kind: rejected
+# rank: 0 | nobody
 # says: tag
 
 import torch

@@ -1,6 +1,6 @@
 """A transposed weight, which is not contiguous, is reduced."""
-# kind: failed
-# rank: 0 | 1 | 2
+# kind: rejected
+# rank: 0 | 1 | 2 | 0 1 | 0 2 | 1 2 | 0 1 2
 # says: contiguous
 # innocent: none
 
