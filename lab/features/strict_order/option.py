@@ -26,7 +26,7 @@ class StrictOrderKeys(Frozen):
     """The key that asks for a strict transport."""
 
     strict_order: bool = key_field(False, boolean_kind(), "strict_order: true")
-    """Run by the rules of a strict transport, such as NCCL; see strict-order."""
+    """Run by the rules of a strict transport, such as NCCL; see strict order."""
 
 
 @dataclass(frozen=True)
