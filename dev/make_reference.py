@@ -249,11 +249,14 @@ def _words(names: tuple[str, ...], last: str = "and") -> str:
 
 def strict_order(page: str) -> str:
     """The page on strict order, with its rules."""
-    heads = {"order": ("calls", "rule"), "rejected calls": ("calls", "what happens")}
-    parts = {}
-    for name, rules in (("order", ORDER), ("rejected calls", REJECTED.values())):
-        rows = [f"| {rule.about} | {rule.does} | {rule.nccl} ([source]({rule.source})) |" for rule in rules]
-        parts[name] = "\n".join([f"| {' | '.join(heads[name])} | NCCL or PyTorch |", "|---|---|---|", *rows])
+    rows = [
+        f"| {rule.about} | {f'{rule.does} | ' * bool(rule.does)}{rule.nccl} ([source]({rule.source})) |"
+        for rule in (*ORDER, *REJECTED.values())
+    ]
+    parts = {
+        "order": "\n".join(["| calls | rule | NCCL or PyTorch |", "|---|---|---|", *rows[: len(ORDER)]]),
+        "rejected calls": "\n".join(["| calls | NCCL or PyTorch |", "|---|---|", *rows[len(ORDER) :]]),
+    }
     return _with(page, parts)
 
 

@@ -38,7 +38,10 @@ class RejectedCall(Finding):
         """Name the ranks and lines, NCCL's reason, and its source."""
         row = REJECTED[self.rule]
         who = name_ranks(self.ranks or self.others)
-        return f"{who} called what NCCL rejects{render_lines(self.lines)}: {row.about}", f"See {row.source}"
+        return (
+            f"{who} called what NCCL rejects{render_lines(self.lines)}: {row.about}",
+            f"NCCL: {row.nccl} ({row.source}).",
+        )
 
 
 class Luck(Finding):
@@ -55,25 +58,24 @@ class Luck(Finding):
         first, *others = self.calls
         if self.how == "order":
             pairs = zip(self.calls[::2], self.calls[1::2], strict=True)
-            each = join_words(f"rank {one.rank} {_called(one)} before {_called(other)}" for one, other in pairs)
+            each = join_words(
+                f"rank {one.rank} calls {describe_wait(one)} before {describe_wait(other)}" for one, other in pairs
+            )
             head = f"{name_ranks(self.others)} may wait for each other: {each}"
             return head, "Gloo runs these calls at the same time, NCCL may not.", self._fails()
         if self.how == "unreceived":
-            return f"no rank received what rank {first.rank} sent: {_called(first)}", self._fails()
+            return f"no rank received what rank {first.rank} sent: {describe_wait(first)}", self._fails()
         if self.how == "timeout":
-            head = f"rank {first.rank} waited in {_called(first)} until its time was up"
-            then = f"{join_words(f'rank {one.rank} called {_called(one)}' for one in others)} meanwhile or later"
+            head = f"rank {first.rank} waited in {describe_wait(first)} until its time was up"
+            then = f"{join_words(f'rank {one.rank} called {describe_wait(one)}' for one in others)} meanwhile or later"
             return f"{head}; {then}" if others else head, "A slower day may end it elsewhere."
         other, broken = others
-        head = f"rank {first.rank} received from any rank at {first.source}, and {_called(other)} may come first"
-        return f"{head}: then {describe_wait(broken)} may not get its message", self._fails()
+        head = f"rank {first.rank} received from any rank at {first.source}; what rank {other.rank} sent"
+        rest = f"{render_lines([other.source])} may come first, so that {describe_wait(broken)} fails"
+        return f"{head}{rest}", self._fails()
 
     def _fails(self) -> str:
         return f"`{self.command}` fails there."
-
-
-def _called(call: CallFacts) -> str:
-    return describe_wait(call)
 
 
 class RejectionReader:
@@ -81,13 +83,15 @@ class RejectionReader:
 
     def __init__(self, reader: RankReader) -> None:
         self._rank = reader.rank
-        self._found: list[tuple[str, tuple[int, ...], tuple[str, ...]]] = reader.result.extra.setdefault("rejected", [])
+        self._rejections: list[tuple[str, tuple[int, ...], tuple[str, ...]]] = reader.result.extra.setdefault(
+            "rejected", []
+        )
         reader.actions["rejected"] = self._read
 
     def _read(self, line: Mapping[str, Any]) -> None:
         rule, lines = str(line["rule"]), tuple(str(one) for one in line["lines"])
         if rule in REJECTED:
-            self._found.append((rule, tuple(parse_count(rank) for rank in line["ranks"]), lines))
+            self._rejections.append((rule, tuple(parse_count(rank) for rank in line["ranks"]), lines))
 
 
 def explain_strict_order(run: Explained) -> list[Finding]:
@@ -97,12 +101,12 @@ def explain_strict_order(run: Explained) -> list[Finding]:
 
 
 def _find_rejected(evidence: Evidence) -> Iterator[Finding]:
-    found = [
+    rejections = [
         ((rule, lines if ranks else ()), (ranks or (rank.rank,), lines))
         for rank in evidence.trace.ranks.values()
         for rule, ranks, lines in rank.extra.get("rejected", ())
     ]
-    for (rule, of_message), alike in group_pairs(found).items():
+    for (rule, of_message), alike in group_pairs(rejections).items():
         everybody = tuple(sorted({rank for ranks, _ in alike for rank in ranks}))
         lines = tuple(line for _, some in alike for line in some)
         blamed, others = ((), everybody) if of_message else (everybody, ())  # a message has two ends
@@ -120,7 +124,7 @@ def _find_luck(evidence: Evidence) -> Iterator[Finding]:
 
     def facts_of(call: Call) -> CallFacts:
         step = evidence.step(call)
-        assert step is not None  # only calls with a step are found
+        assert step is not None  # `luck` returns only calls with a step
         return call_facts(call, step, step.group.title if call.seq is None and step.group.label != "default" else "")
 
     def make(how: Any, *calls: Call) -> Iterator[Finding]:

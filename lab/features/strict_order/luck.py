@@ -158,15 +158,15 @@ class _Replay:
     def find_cycle(self) -> list[Hop]:
         """Return a ring of ranks that wait for each other; empty if all calls have begun."""
         late = next((call for call in self._calls if id_of(call) not in self._begun), None)
-        hops, seen = list[Hop](), dict[Id, int]()
+        hops, numbers = list[Hop](), dict[Id, int]()
         while late is not None:
             blocker = self._blocker(late)
             if blocker is None:
                 return []
-            if id_of(blocker) in seen:
-                hops[seen[id_of(blocker)]] = Hop(blocker, late)
-                return hops[seen[id_of(blocker)] :]
-            seen[id_of(blocker)] = len(hops)
+            if id_of(blocker) in numbers:
+                hops[numbers[id_of(blocker)]] = Hop(blocker, late)
+                return hops[numbers[id_of(blocker)] :]
+            numbers[id_of(blocker)] = len(hops)
             hops.append(Hop(blocker, late))
             step = self._step[id_of(blocker)]
             late = next((call for call in step.calls.values() if id_of(call) not in self._begun), None)
@@ -234,12 +234,12 @@ def _other_match(
     queues: dict[int, list[Call]] = {}
     for one in alike:
         queues.setdefault(sent[id_of(one)].rank, []).append(sent[id_of(one)])
-    found = []
+    others = []
     for source, queue in queues.items():
         if source != sent[id_of(call)].rank and queue[0].index < after.get(source, queue[0].index + 1):
             broken = _replay_receives(alike, queues, source, sent)
-            found += [OtherMatch(call, queue[0], broken)] if broken is not None else []
-    return found
+            others += [OtherMatch(call, queue[0], broken)] if broken is not None else []
+    return others
 
 
 def _replay_receives(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from lab.cli import arguments as shared
 from lab.cli.call import Command, Parser
 from lab.errors import UsageError
 from lab.features.strict_order.on_node.rules import VARIABLE
@@ -62,7 +63,7 @@ def plan_strict_order(scenario: Scenario, options: PlanOptions, *_: object) -> S
     """Plan the strict transport of a run; None if the scenario does not ask for it.
 
     Raises:
-        UsageError: calls are not recorded, so they cannot be ordered.
+        UsageError: the run records no calls, so it cannot order them.
     """
     if not get_feature_values(scenario, StrictOrderKeys).strict_order:
         return None
@@ -75,7 +76,7 @@ def plan_strict_order(scenario: Scenario, options: PlanOptions, *_: object) -> S
 
 def _add_option(parser: Parser) -> None:
     about = "complete and order calls as NCCL may, and reject what it rejects; see `lab help strict-order`"
-    parser.group("record").add_argument("--strict-order", action="store_true", help=about)
+    shared.add_options(parser.group("record"), "--strict-order", action="store_true", help=about, rare=True)
 
 
 def _run_strictly(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:

@@ -7,12 +7,10 @@ from typing import Any, NamedTuple
 
 VARIABLE = "LAB_STRICT_ORDER"
 """Set for workers of a strict run."""
-_SOURCE = "https://github.com/pytorch/pytorch/blob/v2.9.0/torch/csrc/distributed/c10d/"
-NCCL_GROUP = f"{_SOURCE}ProcessGroupNCCL.cpp"
-_BACKEND = f"{_SOURCE}Backend.hpp"
+_TORCH = "https://github.com/pytorch/pytorch/blob/v2.9.0/torch/csrc/distributed/c10d/"
+NCCL_GROUP = f"{_TORCH}ProcessGroupNCCL.cpp"
 _DOCS = "https://docs.pytorch.org/docs/stable/distributed.html"
-_MESSAGES = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/p2p.html"
-_COUNTS = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/mpi.html"
+_NCCL = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs"
 
 
 class Rule(NamedTuple):
@@ -21,46 +19,42 @@ class Rule(NamedTuple):
     name: str
     about: str
     """The calls that it is about."""
-    does: str
-    """What happens to them."""
     nccl: str
     """What NCCL or PyTorch says; text in quotation marks is theirs."""
     source: str
+    does: str = ""
+    """What happens to them; empty: they are rejected."""
 
 
 ORDER = (
-    Rule("send", "`send`, `isend`", "complete once the receive was called",
-         '"any point-to-point communication will block until..." the other side calls it', _MESSAGES),
-    Rule("root", "`broadcast`, `reduce`, `gather`, `scatter`", "complete once every rank of the group has called them",
-         "a rank may wait for all others, whatever its role", _DOCS),
-    Rule("order", "collectives of all groups", "begin after all earlier calls of the same thread have completed",
-         '"make sure collective calls are executed in the same order on different GPUs"',
-         "https://github.com/NVIDIA/nccl/issues/239"),
-    Rule("pair", "messages between two ranks", "run in the order of the calls, in both directions; others overlap",
-         'one stream for each pair; with `device_id`, "serialized with all other ops on this ProcessGroup"',
-         NCCL_GROUP),
-    Rule("batch", "`batch_isend_irecv`", "is one call: its messages run at the same time, and end together",
-         "a group of calls is one operation", _MESSAGES),
+    Rule("send", "`send`, `isend`", '"This operation is blocking for the GPU"', f"{_NCCL}/api/p2p.html",
+         "complete once the receive has begun"),
+    Rule("root", "`broadcast`, `reduce`, `gather`, `scatter`",
+         '"Collective operations have to be called for each rank"', f"{_NCCL}/usage/collectives.html",
+         "complete once every rank has called them"),
+    Rule("order", "collectives of all groups",
+         '"executed in the same order on different GPUs"', "https://github.com/NVIDIA/nccl/issues/239",
+         "begin after all earlier calls have completed"),
+    Rule("pair", "messages of two ranks", "one stream for each pair; with `device_id`, one for all", NCCL_GROUP,
+         "run in the order of the calls; those of other pairs overlap"),
+    Rule("batch", "`batch_isend_irecv`", '"calls within a group can be seen as progressing independently"',
+         f"{_NCCL}/usage/p2p.html", "is one call, whose messages overlap"),
 )  # fmt: skip
 REJECTED = {rule.name: rule for rule in (
-    Rule("reduction", "`BAND`, `BOR`, `BXOR`", "rejected", '"Cannot use ReduceOp.BAND with NCCL"', NCCL_GROUP),
-    Rule("dtype", "int16, uint16 to uint64, complex", "rejected",
+    Rule("reduction", "`BAND`, `BOR`, `BXOR`", '"Cannot use ReduceOp.BAND with NCCL"', NCCL_GROUP),
+    Rule("dtype", "int16, uint16 to uint64, complex",
          '"Input tensor data type is not supported for NCCL process group"', NCCL_GROUP),
-    Rule("layout", "tensors that are not contiguous", "rejected", '"Tensors must be contiguous"', NCCL_GROUP),
-    Rule("sparse", "sparse tensors", "rejected", '"Tensors must be CUDA and dense"', NCCL_GROUP),
-    Rule("devices", "tensors of one call on several devices", "rejected", '"Tensors must be CUDA and dense"',
-         NCCL_GROUP),
-    Rule("any source", "`recv` without a source", "rejected", '"... does not support recvAnysource"', _BACKEND),
-    Rule("tag", "messages whose order differs from that of their tags", "rejected",
-         '"`tag` is not supported with the NCCL backend"', _DOCS),
-    Rule("count", "messages whose sizes or dtypes differ", "rejected",
-         '"a single count and a single data-type"', _COUNTS),
-    Rule("coalesced", "`all_gather_coalesced`", "rejected", '"ProcessGroupNCCL does not support allgather_coalesced"',
-         NCCL_GROUP),
-    Rule("monitored barrier", "`monitored_barrier`", "rejected",
-         '"monitored_barrier is only implemented for GLOO backend."', _DOCS),
-    Rule("objects", "`..._object`, `..._object_list` without a device", "rejected, unless the script names "
-         "`set_device` or `device_id`", '"it is the user\'s responsibility to ... set_device"', _DOCS),
+    Rule("layout", "collectives of tensors that are not contiguous", '"Tensors must be contiguous"', NCCL_GROUP),
+    Rule("dense", "sparse tensors; tensors on several devices", '"Tensors must be CUDA and dense"', NCCL_GROUP),
+    Rule("any source", "`recv` without a source", '"Backend nccl does not support recvAnysource"',
+         f"{_TORCH}Backend.hpp"),
+    Rule("tag", "messages received in another order, by tags", '"tag is not supported with the NCCL backend"', _DOCS),
+    Rule("count", "messages whose sizes or dtypes differ", '"with the same count and data type"',
+         f"{_NCCL}/usage/p2p.html"),
+    Rule("coalesced", "`all_gather_coalesced`", '"ProcessGroupNCCL does not support allgather_coalesced"', NCCL_GROUP),
+    Rule("monitored barrier", "`monitored_barrier`", '"monitored_barrier is only implemented for GLOO backend"', _DOCS),
+    Rule("objects", "objects, if no file of the script has `set_device(` or `device_id=`",
+         '"it is the user\'s responsibility to ensure that this is set"', _DOCS),
 )}  # fmt: skip
 """What NCCL rejects or does differently, by name."""
 OBJECTS = (
@@ -88,7 +82,7 @@ class StrictOrderError(RuntimeError):
         """For a message: those of its send and its receive."""
 
 
-def reject(rule: str, what: str, reason: str = "") -> StrictOrderError:
+def reject_call(rule: str, what: str, reason: str = "") -> StrictOrderError:
     """Return the error for a call, in one sentence with NCCL's reason and a source."""
     row = REJECTED[rule]
     return StrictOrderError(f"--strict-order: {what}; NCCL: {reason or row.nccl} ({row.source})", rule)
@@ -114,26 +108,26 @@ def check_call(op: str, facts: Mapping[str, Any], tensors: Sequence[Any]) -> Non
     """Raise `StrictOrderError` for a call that NCCL rejects by itself, whatever other ranks do."""
     if facts.get("red") in _REDUCTIONS:
         own = REJECTED["reduction"].nccl.replace(_REDUCTIONS[0], facts["red"])
-        raise reject("reduction", f"{op} reduces with {facts['red']}", own)
+        raise reject_call("reduction", f"{op} reduces with {facts['red']}", own)
     if facts.get("peer") == -1:
-        raise reject("any source", "recv names no source")
+        raise reject_call("any source", "recv names no source")
     if op == "monitored_barrier":
-        raise reject("monitored barrier", "monitored_barrier needs gloo")
+        raise reject_call("monitored barrier", "monitored_barrier needs gloo")
     if op == "all_gather_coalesced":
-        raise reject("coalesced", "all_gather_coalesced needs gloo")
+        raise reject_call("coalesced", "all_gather_coalesced needs gloo")
     devices = sorted({str(tensor.device) for tensor in tensors})
     if len(devices) > 1:
-        raise reject("devices", f"the tensors of {op} are on {' and '.join(devices)}; move them to one GPU")
+        raise reject_call("dense", f"the tensors of {op} are on {' and '.join(devices)}; move them to one GPU")
     for tensor in tensors:
         dtype = str(tensor.dtype).partition(".")[2]
         if tensor.is_sparse:
-            raise reject("sparse", f"{op} has a sparse tensor; use to_dense()")
+            raise reject_call("dense", f"{op} has a sparse tensor; use to_dense()")
         if dtype not in _DTYPES:
-            raise reject("dtype", f"{op} has a tensor of {dtype}; convert it to one of {', '.join(_DTYPES[:8])}")
+            raise reject_call("dtype", f"{op} has a tensor of {dtype}; convert it to one of {', '.join(_DTYPES[:8])}")
         channels_last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=_channels_last())
-        if not (tensor.is_contiguous() or channels_last):
+        if "peer" not in facts and not (tensor.is_contiguous() or channels_last):  # else NCCL only warns
             shape, stride = list(tensor.shape), list(tensor.stride())
-            raise reject("layout", f"{op} has a tensor of shape {shape} with strides {stride}; use contiguous()")
+            raise reject_call("layout", f"{op} has a tensor of shape {shape} with strides {stride}; use contiguous()")
 
 
 def _channels_last() -> Any:
@@ -158,7 +152,7 @@ def check_message(send: Mapping[str, Any], recv: Mapping[str, Any]) -> None:
     )
     for part, rule, sent, expected in differences:
         if send[part] != recv[part]:
-            error = reject(rule, met.format(sent.format(send[part]), expected.format(recv[part])))
+            error = reject_call(rule, met.format(sent.format(send[part]), expected.format(recv[part])))
             error.ranks, error.lines = [send["rank"], recv["rank"]], [send["at"], recv["at"]]
             raise error
 

@@ -68,14 +68,14 @@ class _Order:
 
     def number(self, *key: Any) -> int:
         """Return how often the key was used before, in this world."""
-        place = (self.world, *key)
-        return next(self._numbers[place])
+        number_key = (self.world, *key)
+        return next(self._numbers[number_key])
 
     def add(self, call: _Call) -> list[_Call]:
         """Add a call of this thread; return the open calls that it has to wait for."""
         mine = [one for one in self._open.get(threading.get_ident(), ()) if not one.is_over]
         self._open[threading.get_ident()] = [*mine, call]
-        return [one for one in mine if rules.must_wait(one.place, call.place)]
+        return [one for one in mine if rules.must_wait(one.position, call.position)]
 
     def list_open(self) -> list[_Call]:
         """Return the calls that have not completed."""
@@ -96,7 +96,7 @@ class _Call:
         self.is_over = False
         peer = facts.get("peer")
         batch = getattr(_order.local, "batch", None)
-        self.place = (None if peer is None or batch is not None else (group.group_name, peer)), batch
+        self.position = (None if peer is None or batch is not None else (group.group_name, peer)), batch
         self._key = f"strict-order/{_order.world}/"
         if peer is not None:
             ends = (group.rank(), peer) if op == "send" else (peer, group.rank())
@@ -376,7 +376,7 @@ def _check_objects(name: str, *_: Any, **named: Any) -> None:
     if named.get("device") is not None or location.get("via", name) != name or not location:
         return
     if not rules.names_device(_read_sources()):
-        error = rules.reject("objects", f"{name} sends through the current GPU, which the script never sets")
+        error = rules.reject_call("objects", f"{name} sends through the current GPU, which the script never sets")
         _record_rejection(error, location["at"])
         raise error
 
