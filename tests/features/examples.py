@@ -21,8 +21,8 @@ from lab.features.training import ddp, replicas
 from lab.features.training import findings as training
 from lab.features.training.findings import TrainingKind
 from lab.features.values import findings as values
+from lab.features.values.clashes import Misfit
 from lab.features.values.findings import ValueKind
-from lab.trace.clashes import Misfit
 
 EXAMPLES: list[Finding] = [
     Advice(kind=AdviceKind.ADVICE, advice="`lab run ... -- --rank '{rank}'` passes each rank its own"),
