@@ -24,8 +24,8 @@ from lab.features.training import ddp, replicas
 from lab.features.training import findings as training
 from lab.features.training.findings import TrainingKind
 from lab.features.values import findings as values
+from lab.features.values.clashes import Misfit
 from lab.features.values.findings import ValueKind
-from lab.trace.clashes import Misfit
 
 LOSS = f.CallFacts(rank=0, name="all_reduce #1 in losses", source="train.py:5")
 NORM = f.CallFacts(rank=0, name="all_reduce #1 in norms", source="train.py:6")
