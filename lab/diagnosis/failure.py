@@ -187,8 +187,6 @@ def failed_at(rank: RankFacts) -> float:
 
 def _deeper(evidence: Evidence, own: Sequence[RankFacts]) -> Finding | None:
     """Return the cause of the first failure, if it is in arguments that do not fit, or in deviating state or values."""
-    if not evidence.trace.recorded:
-        return None
     first, deeper = own[0], list[Finding]()
     hit = evidence.broken_call(first.rank) if errors.failed_in_torch(first) else None
     if hit is not None:

@@ -13,7 +13,7 @@ from lab.diagnosis.errors import lost_a_peer
 from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
 from lab.diagnosis.finding import Finding, FindingKind, find_majority
 from lab.diagnosis.links import find_external_causes
-from lab.diagnosis.stacks import is_communicating, is_importing
+from lab.diagnosis.stacks import is_communicating, is_importing, is_leaving
 from lab.grouping import group_pairs
 from lab.trace.steps import Step
 from lab.words import format_duration
@@ -68,11 +68,11 @@ def judge_hang(evidence: Evidence, after: str = "") -> Judgement:
     if going_on is not None and culprit is None:
         heads.insert(0, going_on.headline)
     held = {rank for one in outside for rank in one.ranks}
-    never_came = culprit if cause == FindingKind.NEVER_ENTERED.value else None
     stood = [(rank, "was") for rank in standing.absent if rank not in held]
-    stood += [(rank, "waited") for rank in standing.waiting if rank != never_came]
+    stood += [(rank, "waited") for rank in standing.waiting]
     did = [(one, f"{verb} {wording.render_stood(ends.stood_of(evidence, evidence.ranks[one]))}") for one, verb in stood]
     did += [(rank, error if rank == culprit and not cause else "had ended") for rank in standing.gone]
+    did = did if first is None or outside else []  # a cause in the trace names the lines
     reason = wording.hang_reason(after or f"the run did not end within {facts.time_limit_text}", heads, did)
     blamed = ends.make_culprit(facts.rank(culprit), error, cause=cause) if culprit is not None else None
     if outside and outside[0].link:
@@ -118,6 +118,8 @@ def find_working(evidence: Evidence, ranks: Iterable[int]) -> dict[int, Literal[
     """Return which of these ranks, all in their own code, are at work: they compute, or keep printing."""
     working: dict[int, Literal["computing", "printing"]] = {}
     for facts in (evidence.ranks[rank] for rank in ranks):
+        if is_leaving(facts.stack):
+            continue
         called = max((call.end or 0.0 for call in evidence.calls(facts.rank)), default=0.0) + evidence.trace.origin
         printed = [time for time in evidence.printed_s.get(facts.rank, ()) if time >= called]
         if facts.load >= ends.COMPUTES_FROM and not facts.halted:
@@ -139,9 +141,8 @@ def _explain_work(evidence: Evidence, standing: ends.Standing, causes: Sequence[
     if working.keys() != {*absent} or not absences or not blamed <= working.keys():
         return None
     did, by = _Hang(evidence, {}).did(absent), tuple(dict.fromkeys(working.values()))
-    waiting = tuple(rank for rank in sorted(evidence.ranks) if rank not in working)
     lines = tuple(one.stood.location.at for one in did if one.stood and one.stood.location)
-    return wording.StillWorking(did=did, by=by, waiting=waiting, others=(*working,), lines=lines)
+    return wording.Activities(kind=FindingKind.OUT_OF_TIME, did=did, by=by, others=(*evidence.ranks,), lines=lines)
 
 
 def _find_imports(evidence: Evidence, causes: Sequence[Finding]) -> Finding | None:

@@ -6,8 +6,9 @@ Findings of features have the same form and are in the features. Words for runs 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, Literal
 
 from lab import words
@@ -27,6 +28,11 @@ from lab.words import (
 
 _LONGEST_REFUSAL = 120
 _LONGEST_THREAD_ERROR = 120
+_LONGEST_ERROR = 160
+"""Its traceback shows all of it."""
+_LONGEST_REASON = 200
+_LONGEST_THEN = 80
+"""Of the error of a rank that failed because of another one."""
 _MOST_HITS = 3
 _GROUP_ORDER = "Ranks have to enter the collectives of several groups in the same order."
 _WAY_TO_INSTALL = (
@@ -117,15 +123,16 @@ def render_end(end: f.End) -> str:
     limit = f"limit {format_limit(end.limit_bytes)}" if end.limit_bytes else ""
     if (activity := end.last_activity) is not None and not location:
         location = f", last seen {'after' if activity.ended else 'in'} {activity.name}{render_lines([activity.source])}"
+    error = quote_error(clip_end(end.error.removesuffix("."), _LONGEST_ERROR))
     expected = f", expected {end.expected_code}," if end.expected_code else ""
     sizes = ", ".join(filter(None, [held, limit]))
     out_of_memory = f"was killed{location}: out of memory{f' ({sizes})' if sizes else ''}"
     return {
         "memory": out_of_memory,
         "signal": f"was killed by {end.signal}{location}",
-        "raised": f"raised {quote_error(end.error.removesuffix('.'))}{where}",
+        "raised": f"raised {error}{where}",
         "unseen": f"ended{where} with an unknown exit status",
-        "exited": f"exited with code {end.code}{expected}{where}{f': {quote_error(end.error)}' if end.error else ''}",
+        "exited": f"exited with code {end.code}{expected}{where}{f': {error}' if end.error else ''}",
     }[end.how]
 
 
@@ -323,11 +330,18 @@ class Activities(Finding):
     """The longest wait in seconds, if the time was up while ranks were at work."""
     importing: tuple[int, ...] = ()
     """Ranks that still imported modules, if the others waited for nothing else."""
+    by: tuple[str, ...] = ()
+    """What shows that the ranks in `did` were at work, if the others only waited: `computing`, `printing`."""
 
     def render(self) -> Words:
         """Say what each rank did, and what that means."""
         did = join_words(describe_activities(self.did))
         match self.kind:
+            case FindingKind.OUT_OF_TIME if self.by:
+                still = re.sub(r"\b(was|were)\b", rf"\1 still {join_words(self.by)}", did, count=1)
+                waiting = [rank for rank in self.others if rank not in {one.rank for one in self.did}]
+                them = "them" if len(self.did) > 1 else "it"
+                return still + (f", and {name_ranks(waiting)} waited for {them}" if waiting else "")
             case FindingKind.OUT_OF_TIME if self.importing:
                 return f"{did}, still importing modules"
             case FindingKind.OUT_OF_TIME:
@@ -340,23 +354,6 @@ class Activities(Finding):
                 deviating = f"Rank {self.ranks[0]} was at another line than most ranks." if self.ranks else ""
                 return f"all ranks were in torch.distributed: {did}", deviating
         return did
-
-
-class StillWorking(Finding):
-    """Ranks were at work in their own code, and nothing else kept the others waiting."""
-
-    kind: Kind = FindingKind.OUT_OF_TIME
-    did: tuple[f.Activity, ...]
-    by: tuple[str, ...]
-    """What shows it: `computing` or `printing`."""
-    waiting: tuple[int, ...] = ()
-
-    def render(self) -> Words:
-        """Say who is at work where, and who waits for it."""
-        still, them = f"still {join_words(self.by)}", "them" if len(self.did) > 1 else "it"
-        each = ((one.rank, f"was {still} {render_stood(one.stood)}" if one.stood else "was busy") for one in self.did)
-        waiting = f", and {name_ranks(self.waiting)} waited for {them}" if self.waiting else ""
-        return f"{'; '.join(join_ranks(each))}{waiting}"
 
 
 class Progress(Finding):
@@ -528,8 +525,12 @@ class DeviatingCall(Finding):
 
 
 def hang_reason(after: str, heads: Sequence[str], did: Iterable[tuple[int, str]]) -> str:
-    """Return why a run hung: the headlines, and what ranks did."""
-    return f"{after}: {'; '.join([*heads, *join_ranks(did)])}"
+    """Return why a run hung: the headlines, and what ranks did as far as it fits into a short sentence."""
+    shown, clauses = [*heads], join_ranks(did)
+    while clauses and (not shown or len("; ".join([after, *shown, clauses[0]])) <= _LONGEST_REASON):
+        shown.append(clauses.pop(0))
+    more = f"; {format_count(len(clauses), 'group')} of ranks elsewhere" if clauses and not heads else ""
+    return f"{after}: {'; '.join(shown)}{more}"
 
 
 def node_reason(facts: FirstFailure, *, launcher: bool) -> str:
@@ -544,9 +545,9 @@ def deviating_call_reason(finding: Finding, rank: int, node: str, victim: int, e
     If another rank failed then, the reason says so.
     """
     headline, name = finding.headline, f"rank {rank} "
-    did = f"did not make the same call as the others: {headline}"
-    if finding.kind is FindingKind.GROUPS and headline.startswith(name):
-        did = headline.removeprefix(name)  # the headline says what this rank did
+    did = headline.removeprefix(name)  # the headline says what this rank did
+    if did == headline:
+        did = f"did not make the same call as the others: {headline}"
     then = f"; {then_failed(victim, end)}" if end is not None else ""
     return f"{full_name(rank, node)} {did}{then}"
 
@@ -577,7 +578,7 @@ def way_to_get_file(own: Any) -> str:
 
 def then_failed(rank: int, end: f.End) -> str:
     """Return how another rank failed, as a clause that follows the first cause."""
-    return f"rank {rank} then {render_end(end)}"
+    return f"rank {rank} then {render_end(replace(end, error=clip_end(end.error, _LONGEST_THEN)))}"
 
 
 def it_failed(end: f.End) -> str:

@@ -394,8 +394,6 @@ class Trace:
     """The clocks that the times of its ranks come from."""
     problems: list[str] = field(default_factory=list)
     """What is missing or damaged, one sentence each."""
-    common_start: bool = True
-    """Whether the calls of all ranks begin at the same point; not always if only the ends of traces were read."""
     cut_short: dict[int, str] = field(default_factory=dict)
     """By rank: the problem that its trace ends too early. This is normal for a worker that was killed."""
 

@@ -20,18 +20,10 @@ from lab.node.messages.agent import Stack
 from lab.record.events import Cancelled, Clock, TimedOut
 from lab.record.layout import MOST_RANKS, TRACE, rank_trace
 from lab.record.read import Record
-from lab.record.record_files import (
-    MOST_LINES_BYTES,
-    list_folder,
-    list_names,
-    open_file,
-    parse_line,
-    read_lines,
-    refuse_excess_ranks,
-)
+from lab.record.record_files import MOST_LINES_BYTES, list_names, open_file, parse_line, read_lines, refuse_excess_ranks
 from lab.trace import model
 from lab.trace.model import Buffer, Call, Clocks, Group, Phase, RankTrace, Reading, StoreLookup, Trace
-from lab.trace.tail import align_tails, read_kept_lines
+from lab.trace.tail import align_tails, read_kept_lines, skip_beginnings
 from lab.words import format_count
 
 # -- parse and validate the values of a line: a script can write anything into its trace
@@ -329,11 +321,7 @@ def read_trace(record: Record, most_bytes: float = math.inf) -> Trace:
     worlds = Worlds(trace)
     ranks = sorted({*expected, *traced})
     readers = [RankReader(rank, record if rank in traced else None, trace, worlds) for rank in ranks]
-    sizes = list_folder(record.path, TRACE) if traced else {}
-    if sum(sizes.values()) > most_bytes:
-        for reader in readers:
-            size = sizes.get(rank_trace(reader.rank), 0)
-            reader.result.skipped_bytes = max(0, size - int(most_bytes) // len(readers))
+    skip_beginnings(record, [reader.result for reader in readers], most_bytes)
     trace.clocks = align_clocks({reader.rank: reader.start for reader in readers if reader.start}, record)
     for reader in readers:
         reader.clock = trace.clocks.readings.get(reader.rank, reader.clock)

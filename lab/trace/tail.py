@@ -1,27 +1,27 @@
 """Read the ends of long traces, from a point that all ranks passed.
 
 A verdict does not wait until long traces are read. Of each rank the last lines are read, and from the part before them
-only what says which groups and modules there are. Then calls are dropped until the rest begins alike on all ranks: with
-the same collective of a group of all ranks, the same number in each other group, and the same message of each pair.
+only what says which groups and modules there are. Then calls are dropped so that the collectives of each group begin
+with the same number on all ranks, and the messages from one rank to another with the same message on both.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from typing import BinaryIO
 
 from lab.grouping import group_pairs
 from lab.record.layout import TRACE, rank_trace
 from lab.record.read import Record
-from lab.record.record_files import open_file
+from lab.record.record_files import list_folder, open_file
 from lab.trace.model import Call, RankTrace, Trace
 
 _CHUNK_BYTES = 1 << 20
-_MARKS = (b'"n":"init_process_group"', b'"n":"new_group"', b'"n":"destroy_process_group"')
-_KEPT = (b'{"k":"group"', *_MARKS, b'{"k":"ddp"', b'{"k":"threads"')
+_KEPT = (b'{"k":"group"', b'"n":"init_process_group"', b'"n":"new_group"', b'"n":"destroy_process_group"',
+         b'{"k":"ddp"', b'{"k":"threads"')  # fmt: skip
 """Lines with one of these are always read."""
 _STEP = b'"n":"step","e":1'
 _CALL = re.compile(rb'"op":"((?:send|recv)?)[^"]*","g":"([^"]*)",(?:"peer":(-?\d+),"tag":(\d+))?')
@@ -48,12 +48,18 @@ def _chunks(file: BinaryIO, until: int) -> Iterator[bytes]:
         yield chunk + file.readline(_CHUNK_BYTES)
 
 
+def skip_beginnings(record: Record, ranks: Sequence[RankTrace], most_bytes: float) -> None:
+    """Set how much of each file is skipped, so that this many bytes remain in total."""
+    sizes = list_folder(record.path, TRACE)
+    for rank in ranks if sum(sizes.values()) > most_bytes else ():
+        rank.skipped_bytes = max(0, sizes.get(rank_trace(rank.rank), 0) - int(most_bytes) // len(ranks))
+
+
 def align_tails(trace: Trace, record: Record) -> None:
     """Drop calls so that those of all ranks begin at a common point, and count what is missing before it."""
     members = {_plain(name): group.ranks for name, group in trace.groups.items()}
     ranks = [one for one in trace.ranks.values() if one.calls or one.skipped_bytes]
     before = {one.rank: _count_skipped(one, record, members) for one in ranks}
-    trace.common_start = _cut_at_collective(trace, before)
     streams = defaultdict[Stream, dict[int, list[Call]]](dict)
     for one in ranks:
         for stream, calls in group_pairs((_stream_of(call), call) for call in one.calls).items():
@@ -101,21 +107,3 @@ def _count_skipped(rank: RankTrace, record: Record, members: Mapping[str, tuple[
                 ends = (rank.rank, other) if op == b"send" else (other, rank.rank)
                 skipped[(group, *ends, int(tag)) if op else (group, _ANY, _ANY, _ANY)] += times
     return skipped
-
-
-def _cut_at_collective(trace: Trace, before: Mapping[int, Counter[Stream]]) -> bool:
-    """Drop the calls before the same collective on all ranks, that which drops least; return whether there is one."""
-    cuts = list[dict[int, int]]()
-    for name, group in trace.groups.items():
-        calls = {rank: enumerate(trace.ranks[rank].calls) for rank in before}
-        at = {
-            rank: {call.seq: n for n, call in ours if call.group == name and call.seq} for rank, ours in calls.items()
-        }
-        start = max((min(ours, default=0) for ours in at.values()), default=0)
-        if before.keys() <= set(group.ranks) and all(start in ours for ours in at.values()):
-            cuts.append({rank: ours[start] for rank, ours in at.items()})
-    best = min(cuts, key=lambda cut: sum(cut.values()), default={})
-    for rank, position in best.items():
-        before[rank].update(map(_stream_of, trace.ranks[rank].calls[:position]))
-        trace.ranks[rank].calls = trace.ranks[rank].calls[position:]
-    return bool(best)

@@ -226,8 +226,7 @@ class _Messages(ends.Waiting):
         ranks, wanted = wait.step.group.ranks, (wait.call.op, wait.call.source, wait.call.group)
         calls, size = {rank: self.evidence.calls(rank) for rank in ranks}, len(ranks)
         alike = {rank: [c for c in ours if (c.op, c.source, c.group) == wanted] for rank, ours in calls.items()}
-        is_aligned = self.evidence.trace.common_start
-        if size < _FEWEST or not is_aligned or wait.call not in alike.get(wait.rank, ()):
+        if size < _FEWEST or self.evidence.trace.is_tail or wait.call not in alike.get(wait.rank, ()):
             return None
         turn = alike[wait.rank].index(wait.call)
         there = {rank: ours[turn].peer for rank, ours in alike.items() if len(ours) > turn}
