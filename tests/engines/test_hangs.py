@@ -75,7 +75,8 @@ def test_a_rank_at_work_needs_more_time(hang: Run, way: str, by: str) -> None:
 def test_the_end_of_a_long_run_names_both_lines(hang: Run) -> None:
     result = hang("hang.py", "rank_1_broadcasts_after_many_calls", timeout_s=30.0)
 
-    assert result.path is not None and result.culprit is not None
+    assert result.path is not None
+    assert result.culprit is not None
     size = sum(file.stat().st_size for file in (result.path / "trace").iterdir())
     assert size > 8 << 20
     began = time.process_time()
@@ -86,7 +87,12 @@ def test_the_end_of_a_long_run_names_both_lines(hang: Run) -> None:
     assert (found["kind"], found["ranks"], len(found["lines"])) == ("mismatch", [1], 2)
     assert all(line in result.reason for line in found["lines"])
     [whole] = [one for one in explain_run(record).findings if one.kind == "mismatch"]
-    assert whole.sentence.startswith("Rank 1 called broadcast") and found["facts"]["number"] == whole.to_json()["facts"]["number"]
+    assert (
+        whole.sentence.startswith("Rank 1 called broadcast")
+    )
+    assert (
+        found["facts"]["number"] == whole.to_json()["facts"]["number"]
+    )
 
 
 @pytest.mark.local_first

@@ -73,11 +73,14 @@ def test_the_mismatch_at_the_end_of_a_long_run_is_in_the_tail(long: LongTrace) -
     for rank, op in enumerate(("all_reduce", "broadcast", "all_reduce")):
         long.collective(rank, op, _ROUNDS, ended=False)
     whole, tail = read_both(long.save())
-    assert tail.is_tail and not whole.is_tail
+    assert tail.is_tail
+    assert not whole.is_tail
     (last,) = (step for step in match_steps(tail) if step.state != "completed")
-    assert last.seq == _ROUNDS + 1 and {rank: call.op for rank, call in last.calls.items()}[1] == "broadcast"
+    assert last.seq == _ROUNDS + 1
+    assert {rank: call.op for rank, call in last.calls.items()}[1] == "broadcast"
     firsts = {one.calls[0].seq for one in tail.ranks.values()}
-    assert len(firsts) == 1 and all(one.skipped == one.calls[0].index - 1 > 0 for one in tail.ranks.values())
+    assert len(firsts) == 1
+    assert all(one.skipped == one.calls[0].index - 1 > 0 for one in tail.ranks.values())
     assert all(one.skipped + len(one.calls) == _ROUNDS + 1 for one in tail.ranks.values())
 
 
@@ -141,5 +144,6 @@ def test_groups_made_in_the_middle_are_known(long: LongTrace) -> None:
                 long.line(rank, "mark", n, n="new_group", e=1)
             long.collective(rank, "all_reduce", n, group="1" if n > _ROUNDS // 2 else "0")
     whole, tail = read_both(long.save())
-    assert tail.groups == whole.groups and tail.groups["1"].source == "a.py:99"
+    assert tail.groups == whole.groups
+    assert tail.groups["1"].source == "a.py:99"
     assert unfinished(tail) == []

@@ -16,7 +16,7 @@ from typing import Any
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RunFacts
 from lab.node.messages.agent import Exited, Halted, Joined, Note, Stack, Started
-from lab.node.processes import list_descendants
+from lab.node.processes import list_descendants, read_load_s
 from lab.node.rank_process import JoinedProcess
 from lab.record.events import Event, Over, TimedOut
 from lab.record.layout import TRACE, rank_trace
@@ -415,8 +415,10 @@ def _stack_of(process: JoinedProcess) -> str:
 
 
 def _cpu_time(process: JoinedProcess) -> float:
-    """Return the CPU time of a process and everything below it, in seconds; of a thread, 0."""
-    return read_cpu_s(() if process.thread else (process.pid, *list_descendants(process.pid)))
+    """Return how much a process and everything below it have computed, or waited for a core; of a thread, 0."""
+    if process.thread:
+        return 0.0
+    return read_load_s(process.pid) + read_cpu_s((process.pid, *list_descendants(process.pid)))
 
 
 def read_cpu_s(pids: Iterable[int]) -> float:
