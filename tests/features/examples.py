@@ -8,12 +8,11 @@ from lab.diagnosis.finding import Finding, FindingKind
 from lab.features.advice.advice import Advice, AdviceKind
 from lab.features.groups import findings as groups
 from lab.features.launchers.findings import AttemptEnded, LauncherEnded, LauncherKind
-from lab.features.links import connections
 from lab.features.links import findings as links
 from lab.features.links.findings import LinkKind
 from lab.features.messages import findings as messages
 from lab.features.mismatches import findings as mismatches
-from lab.features.mpi.findings import BackendKind, BackendNamed
+from lab.features.mpi.backends import BackendKind, BackendNamed
 from lab.features.started.started import StartedByScript, StartedKind, ThreadEnded, WorkerFailed
 from lab.features.stragglers import findings as stragglers
 from lab.features.stragglers.findings import TimeKind
@@ -27,7 +26,7 @@ from lab.trace.clashes import Misfit
 
 EXAMPLES: list[Finding] = [
     Advice(kind=AdviceKind.ADVICE, advice="`lab run ... -- --rank '{rank}'` passes each rank its own"),
-    connections.Cut(
+    links.Cut(
         kind=FindingKind.CUT_OFF,
         link="node0 - node1",
         seconds=3.0,
@@ -36,7 +35,7 @@ EXAMPLES: list[Finding] = [
         links=(("node0", "node1"),),
         one_way=(("node0", "node1"),),
     ),
-    connections.Cut(
+    links.Cut(
         kind=FindingKind.CUT_OFF,
         link="node1 - node2",
         seconds=3.0,
@@ -45,7 +44,7 @@ EXAMPLES: list[Finding] = [
         links=(("node1", "node2"),),
         one_way=(None,),
     ),
-    connections.Cut(
+    links.Cut(
         kind=FindingKind.CUT_OFF,
         ranks=(2,),
         seconds=0.9,
@@ -76,10 +75,10 @@ EXAMPLES: list[Finding] = [
     ),
     wording.Outside(kind=FindingKind.OUTSIDE, ranks=(1,), what="node", node="node1", how="was paused"),
     wording.Outside(kind=FindingKind.OUTSIDE, ranks=(1,), what="rank", node="node1", signal="SIGSTOP"),
-    connections.ConnectionReset(
+    links.ConnectionReset(
         kind=FindingKind.CONNECTION_RESET, others=(0,), link="node0 - node1", links=(("node0", "node1"),), refused=True
     ),
-    connections.ConnectionReset(
+    links.ConnectionReset(
         kind=FindingKind.CONNECTION_RESET, others=(0,), link="node0 - node2", links=(("node0", "node2"),)
     ),
     groups.Rendezvous(

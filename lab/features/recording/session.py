@@ -17,8 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lab.features.recording.package import INTERRUPT, INTERRUPT_WAIT, LONGEST_MESSAGE
-from lab.features.recording.supervisor import Options, Supervisor
+from lab.features.recording.supervisor import INTERRUPT, INTERRUPT_WAIT, LONGEST_MESSAGE, Options, Supervisor
 from lab.features.recording.world import World, read_cpu_s, started_at
 from lab.frozen import Frozen
 from lab.node import processes

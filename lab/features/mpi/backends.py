@@ -1,17 +1,22 @@
-"""What a script needs and not every backend or torch has: the key `needs`, and patterns in scripts."""
+"""What a script needs and not every backend or torch has; what it names itself, and what its groups then got."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
+from lab.diagnosis.evidence import Explained
+from lab.diagnosis.finding import Finding, Kind, Words
+from lab.diagnosis.wording import render_lines
 from lab.frozen import Frozen
+from lab.grouping import group_pairs
+from lab.node.messages.agent import Named
+from lab.spec import kinds
 from lab.spec.declare import get_feature_values, key_field
 from lab.spec.keys import BACKENDS
-from lab.spec.kinds import Kind, choice_kind, list_of
 from lab.spec.scenario import Scenario
-from lab.words import join_words
+from lab.words import clip_end, join_words, name_ranks
 
 
 class Need(NamedTuple):
@@ -64,9 +69,9 @@ NEEDS = {row.name: row for row in _ROWS}
 """By name."""
 
 
-_NAMED = choice_kind(tuple(NEEDS), ", or torch>= and a version, such as torch>=2.9")
+_NAMED = kinds.choice_kind(tuple(NEEDS), ", or torch>= and a version, such as torch>=2.9")
 _TORCH = r"torch>=([0-9]+\.[0-9]+)"
-_ITEM = Kind(
+_ITEM = kinds.Kind(
     _NAMED.allowed,
     lambda value: value.raw if value.kind == "text" and re.fullmatch(_TORCH, value.raw) else _NAMED.read(value),
     {"anyOf": [_NAMED.schema, {"type": "string", "pattern": f"^{_TORCH}$"}]},
@@ -78,7 +83,7 @@ class NeedsKeys(Frozen):
 
     needs: tuple[str, ...] = key_field(
         (),
-        list_of(_ITEM, f"a list of any of {join_words(NEEDS)}, torch>=VERSION"),
+        kinds.list_of(_ITEM, f"a list of any of {join_words(NEEDS)}, torch>=VERSION"),
         "needs: [monitored barrier, torch>=2.9]",
         "none",
     )
@@ -111,3 +116,48 @@ def find_needed_torch(scenario: Scenario, backend: str) -> Mapping[str, str]:
     needed += [(match[1], scenario.name) for name in listed if (match := re.fullmatch(_TORCH, name))]
     least, user = max(needed, key=lambda one: [*map(int, one[0].split("."))], default=("", ""))
     return {"least_torch": least, "torch_user": user}
+
+
+_LONGEST_BACKEND = 80
+
+
+class BackendKind(Kind):
+    """The kinds of findings of this feature."""
+
+    BACKEND = "backend", 8
+    ADDRESS = "address", 8
+
+
+class BackendNamed(Finding):
+    """A backend or address that a script named, other than the run's, and what happened to it."""
+
+    kind: Kind = BackendKind.BACKEND
+    named: str
+    backend: str
+    instead: bool = False
+    at: tuple[str, ...] = ()
+
+    def render(self) -> Words:
+        """Render which ranks named it, and what the groups got."""
+        where = render_lines(clip_end(line, _LONGEST_BACKEND) for line in self.at)
+        who = f"{name_ranks(self.others)} named {clip_end(self.named, _LONGEST_BACKEND)}{where}"
+        if self.instead:
+            return f"{who}, but got {self.backend} instead, as requested"
+        return f"{who}, not {self.backend} as the scenario says"
+
+
+def explain_backends(run: Explained) -> list[Finding]:
+    """Return a finding for each backend or address that scripts named and the run does not have."""
+    return find_named_backends(run.evidence.facts.named)
+
+
+def find_named_backends(named: Sequence[Named]) -> list[Finding]:
+    """Return a finding for each backend or address that scripts named and the run does not have."""
+    alike = group_pairs(((one.named, one.backend, one.instead), one) for one in named)
+    findings = list[Finding]()
+    for (name, backend, instead), ones in alike.items():
+        others, lines = tuple(sorted({one.rank for one in ones})), tuple(one.at for one in ones)
+        kind = BackendKind.ADDRESS if "://" in name else BackendKind.BACKEND
+        facts: dict[str, Any] = {"named": name, "backend": backend, "instead": instead, "at": lines}
+        findings.append(BackendNamed(kind=kind, lines=lines, others=others, **facts))
+    return findings
