@@ -20,6 +20,7 @@ from lab.features.faults.kinds import FaultKind, fault_kinds
 from lab.features.faults.verbs import engine_cell
 from lab.features.launchers.launchers import Torchrun
 from lab.features.mpi.backends import NEEDS
+from lab.features.strict_order.on_node.rules import ORDER, REJECTED
 from lab.grouping import group_pairs
 from lab.record.layout import FILES
 from lab.spec.declare import Key, all_keys_of, keys_of
@@ -42,6 +43,7 @@ LINKS = {
     "grading": "grading.md",
     "launchers": "launchers-reference.md",
     "networks": "network-reference.md",
+    "strict order": "strict-order.md",
 }
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -245,6 +247,19 @@ def _words(names: tuple[str, ...], last: str = "and") -> str:
     return f" {last} ".join(quoted) if len(quoted) < 3 else f"{', '.join(quoted[:-1])}, {last} {quoted[-1]}"
 
 
+def strict_order(page: str) -> str:
+    """The page on strict order, with its rules."""
+    rows = [
+        f"| {rule.about} | {f'{rule.does} | ' * bool(rule.does)}{rule.nccl} ([source]({rule.source})) |"
+        for rule in (*ORDER, *REJECTED.values())
+    ]
+    parts = {
+        "order": "\n".join(["| calls | rule | NCCL or PyTorch |", "|---|---|---|", *rows[: len(ORDER)]]),
+        "rejected calls": "\n".join(["| calls | NCCL or PyTorch |", "|---|---|", *rows[len(ORDER) :]]),
+    }
+    return _with(page, parts)
+
+
 PAGES = {
     "backends.md": backends,
     "scenario-reference.md": reference,
@@ -252,6 +267,7 @@ PAGES = {
     "ci-reference.md": ci,
     "launchers-reference.md": launchers,
     "faults-reference.md": faults,
+    "strict-order.md": strict_order,
 }
 """Those of which parts are made here."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lab.diagnosis import finding as f
 from lab.diagnosis import wording
 from lab.diagnosis.finding import Finding, FindingKind
@@ -17,13 +19,18 @@ from lab.features.started.started import StartedByScript, StartedKind, ThreadEnd
 from lab.features.stragglers import findings as stragglers
 from lab.features.stragglers.findings import TimeKind
 from lab.features.stragglers.timing import PathPart, TimeShare
+from lab.features.strict_order.findings import Luck, RejectedCall
 from lab.features.training import ddp, replicas
 from lab.features.training import findings as training
 from lab.features.training.findings import TrainingKind
 from lab.features.values import findings as values
+from lab.features.values.clashes import Misfit
 from lab.features.values.findings import ValueKind
-from lab.trace.clashes import Misfit
 
+LOSS = f.CallFacts(rank=0, name="all_reduce #1 in losses", source="train.py:5")
+NORM = f.CallFacts(rank=0, name="all_reduce #1 in norms", source="train.py:6")
+SENT = f.CallFacts(rank=0, name="send", source="train.py:8", direction="to", peer=1)
+TAKEN = f.CallFacts(rank=0, name="recv", source="train.py:9", direction="from")
 EXAMPLES: list[Finding] = [
     Advice(kind=AdviceKind.ADVICE, advice="`lab run ... -- --rank '{rank}'` passes each rank its own"),
     links.Cut(
@@ -905,4 +912,15 @@ EXAMPLES: list[Finding] = [
     ),
     StartedByScript(kind=StartedKind.STARTED, aside=2, aside_workers=(0,), any_ranks=False),
     StartedByScript(kind=StartedKind.STARTED, others=(0, 1, 2), by_worker={0: (0, 1), 1: (2,)}),
+    RejectedCall(rule="reduction", ranks=(0, 1, 2), lines=("train.py:7",)),
+    RejectedCall(rule="tag", others=(0, 1), lines=("train.py:7", "train.py:9")),
+    *(
+        Luck(how=how, calls=calls, command="lab run --strict-order train.py", others=(0, 1))  # type: ignore[arg-type]
+        for how, calls in {
+            "order": (LOSS, NORM, replace(NORM, rank=1), replace(LOSS, rank=1)),
+            "unreceived": (SENT,),
+            "any_source": (TAKEN, replace(SENT, rank=2, peer=0), replace(TAKEN, peer=2, source="train.py:11")),
+            "timeout": (replace(TAKEN, peer=1), replace(LOSS, rank=1)),
+        }.items()
+    ),
 ]

@@ -22,7 +22,6 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from ....node import netlink
-from ....node import nf_tables as nf
 from ....node.netlink import (
     ACK,
     CREATE,
@@ -36,6 +35,7 @@ from ....node.netlink import (
     read_attributes,
     send_requests,
 )
+from ...strict.on_node import nf_tables as nf
 from . import LATE
 
 _NEW_QUEUE, _DELETE_QUEUE, _QUEUES, _NEW_CLASS, _DELETE_CLASS, _CLASSES = 36, 37, 38, 40, 41, 42

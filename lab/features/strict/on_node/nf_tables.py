@@ -7,7 +7,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from . import netlink
+from ....node import netlink
 
 IPV4, IPV6 = 2, 10
 BEFORE_ROUTING, INPUT, OUTPUT = 0, 1, 3
