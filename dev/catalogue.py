@@ -12,7 +12,9 @@ from lab.features.lessons.verb_scenarios import read_chapters
 from lab.report.sanitize import escape_markdown
 from lab.spec.load import find_scenarios, library_folder, load_scenario
 from lab.spec.scenario import Scenario
-from lab.words import capitalize_first
+
+_DESCRIBED = "Essentials"
+"""The chapter whose lessons are described; a lesson says itself what it is about, so the others are only named."""
 
 
 def catalogue() -> str:
@@ -24,7 +26,7 @@ def catalogue() -> str:
 
 
 def catalogue_text(folder: Path, scenarios: Mapping[Path, Scenario], chapters: Mapping[str, Sequence[str]]) -> str:
-    """Every scenario with its size and what it is about.
+    """Every scenario by chapter, those of the first chapter with their size and what they are about.
 
     Args:
         folder: what the paths are relative to.
@@ -38,24 +40,33 @@ def catalogue_text(folder: Path, scenarios: Mapping[Path, Scenario], chapters: M
         f"{len(by_name)} lessons, in the order of a learning path; the first 15 are the essentials. Each is a YAML "
         "file and a script of plain PyTorch.",
         "`lab learn NAME` asks for your prediction, runs the lesson, and compares. `lab learn` shows your progress.",
-        "`lab run @NAME` runs a lesson without the question.",
+        "`lab run @NAME` runs a lesson without the question. `lab scenarios` says what each one is about.",
+        "",
+        "*Italics*: the run fails or hangs on purpose.",
         "",
     ]
     rest = sorted(by_name.keys() - set(chain(*chapters.values())))
     more = {"More" if chapters else "All": rest} if rest else {}
     for chapter, names in {**chapters, **more}.items():
-        rows = [_row(folder, name, by_name[name]) for name in names if name in by_name]
-        head = ["|lesson|nodes|what it is about|", "|---|---|---|"]
-        lines += [f"## {escape_markdown(chapter)}", "", *head, *rows, ""]
+        present = {name: by_name[name] for name in names if name in by_name}
+        if chapter == _DESCRIBED:
+            rows = [_row(folder, name, scenario) for name, scenario in present.items()]
+            shown = ["|lesson|nodes|what it is about|", "|---|---|---|", *rows]
+        else:
+            shown = [", ".join(_link(folder, name, scenario) for name, scenario in present.items())]
+        lines += [f"## {escape_markdown(chapter)}", "", *shown, ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _row(folder: Path, name: str, scenario: Scenario) -> str:
-    verdict = scenario.expect.verdict
-    outcome = f"*{capitalize_first(verdict)} on purpose.* " if verdict != "passed" else ""
-    link = f"[{escape_markdown(scenario.name)}](../{quote(folder.name)}/{quote(name)})"
     about = escape_markdown(first_sentence(scenario.learn), code=True).replace("|", "\\|")
-    return " ".join(f"|{link}|{size_text(scenario)}|{outcome}{about}|".split())
+    return " ".join(f"|{_link(folder, name, scenario)}|{size_text(scenario)}|{about}|".split())
+
+
+def _link(folder: Path, name: str, scenario: Scenario) -> str:
+    """A link to a scenario, in italics if its run does not pass."""
+    link = f"[{escape_markdown(scenario.name)}](../{quote(folder.name)}/{quote(name)})"
+    return link if scenario.expect.verdict == "passed" else f"*{link}*"
 
 
 def size_text(scenario: Scenario) -> str:

@@ -16,10 +16,12 @@ from typing import Any
 from lab.engine.select import engine_names
 from lab.feature import record_files, scenario_keys
 from lab.features.faults.fault import Fault, When
-from lab.features.faults.kinds import fault_kinds
+from lab.features.faults.kinds import FaultKind, fault_kinds
 from lab.features.faults.verbs import engine_cell
 from lab.features.launchers.launchers import Torchrun
-from lab.features.mpi.needs import NEEDS
+from lab.features.mpi.backends import NEEDS
+from lab.features.strict_order.on_node.rules import ORDER, REJECTED
+from lab.grouping import group_pairs
 from lab.record.layout import FILES
 from lab.spec.declare import Key, all_keys_of, keys_of
 from lab.spec.expressions import FUNCTIONS, VARIABLES
@@ -41,6 +43,7 @@ LINKS = {
     "grading": "grading.md",
     "launchers": "launchers-reference.md",
     "networks": "network-reference.md",
+    "strict order": "strict-order.md",
 }
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -85,9 +88,9 @@ def record(page: str) -> str:
 def backends(page: str) -> str:
     """The page on backends, with the table of what they lack written anew."""
     rows = [
-        f"| `{need.name}` | {need.what} | {backend} | {why} |"
+        f"| `{need.name}` | {need.what} | {', '.join(names)} | {why} |"
         for need in NEEDS.values()
-        for backend, why in need.missing.items()
+        for why, names in group_pairs((why, backend) for backend, why in need.missing.items()).items()
     ]
     rows += [
         f"| `{need.name}` | {need.what} | gloo of torch before {need.torch} | gloo refuses it, or the result is wrong |"
@@ -164,13 +167,16 @@ def _kinds_of_faults() -> Iterator[str]:
 
 def faults(page: str) -> str:
     """The page on faults, with what each engine can do."""
-    engines = engine_names()
-    head = ["| fault | what it breaks | " + " | ".join(engines) + " |", "|---|---|" + "---|" * len(engines)]
-    rows = [
-        f"| `{name}` | {kind.does} | {' | '.join(engine_cell(kind, engine) for engine in engines)} |"
-        for name, kind in fault_kinds().items()
-    ]
-    return _with(page, {"kinds by engine": "\n".join([*head, *rows])})
+    rows = [f"| `{name}` | {kind.does} | {_engines(kind)} |" for name, kind in fault_kinds().items()]
+    return _with(page, {"kinds by engine": "\n".join(["| fault | what it breaks | engines |", "|---|---|---|", *rows])})
+
+
+def _engines(kind: type[FaultKind]) -> str:
+    """The engines that support a fault, and whether only in runs."""
+    cells = {engine: engine_cell(kind, engine) for engine in engine_names()}
+    able = [engine for engine, cell in cells.items() if cell != "no"]
+    names = "all" if len(able) == len(cells) else ", ".join(able)
+    return f"{names}, in runs" if "in runs" in cells.values() else names
 
 
 SHORT = {
@@ -178,7 +184,10 @@ SHORT = {
     r"a size such as .*?, or bytes; from \S+ to \w+": "size",
     r"a rate such as [^;]*; from \S+ to \w+": "rate",
     r"a share such as [^;]*; more than 0 and at most 100%": "share",
-    r"a node \(node2: all that .*?\), one way \(.*?\), both ways \(.*?\), or all": "link",
+    r"words such as '[^']*'": "words",
+    r"a node \(node2: all its packets\), one way \(.*?\), both ways \(.*?\), or all": "link",
+    r"a list, each of it a mapping with `when` and one of .*": "a list of [faults](#faults)",
+    r"a list of any of monitored barrier, .*": "a list of [needs](backends.md#what-a-backend-cannot-do)",
     r"the name of a node, such as node2": "node",
     r"a rank, 0 or more": "rank",
     r"a whole number from 0 to \d{7,}": "number",
@@ -238,6 +247,19 @@ def _words(names: tuple[str, ...], last: str = "and") -> str:
     return f" {last} ".join(quoted) if len(quoted) < 3 else f"{', '.join(quoted[:-1])}, {last} {quoted[-1]}"
 
 
+def strict_order(page: str) -> str:
+    """The page on strict order, with its rules."""
+    rows = [
+        f"| {rule.about} | {f'{rule.does} | ' * bool(rule.does)}{rule.nccl} ([source]({rule.source})) |"
+        for rule in (*ORDER, *REJECTED.values())
+    ]
+    parts = {
+        "order": "\n".join(["| calls | rule | NCCL or PyTorch |", "|---|---|---|", *rows[: len(ORDER)]]),
+        "rejected calls": "\n".join(["| calls | NCCL or PyTorch |", "|---|---|", *rows[len(ORDER) :]]),
+    }
+    return _with(page, parts)
+
+
 PAGES = {
     "backends.md": backends,
     "scenario-reference.md": reference,
@@ -245,6 +267,7 @@ PAGES = {
     "ci-reference.md": ci,
     "launchers-reference.md": launchers,
     "faults-reference.md": faults,
+    "strict-order.md": strict_order,
 }
 """Those of which parts are made here."""
 

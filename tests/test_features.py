@@ -27,9 +27,11 @@ BY_NAME = {feature.name: feature for feature in list_features()}
 
 def imported(path: Path) -> Iterator[str]:
     """What a file imports, in functions too, and for the type checker."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            yield from (f"{node.module}.{name.name}" for name in node.names)
+        if isinstance(node, ast.ImportFrom):
+            home = [*parts[: len(parts) - node.level], node.module] if node.level else [node.module]
+            yield from (".".join(filter(None, [*home, name.name])) for name in node.names)
         elif isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
 

@@ -1,6 +1,7 @@
 """Hooks for features in the kernel's code on nodes: functions that their packages for nodes name in `HOOKS`.
 
-`HOOKS` maps the name of a hook to `module:function`, where the module is one of the package. The kernel calls these:
+`HOOKS` maps the name of a hook to `function` of the package, or `module:function` of one of its modules. The kernel
+calls these:
 
 - `agent(agent)`: an agent begins; returns an extension. It has `actions` by kind of message; `register(selector)` and
   `pass_on(ready)`, called before and after the agent waits; and `pids`, processes that belong to no run.
@@ -48,9 +49,9 @@ def hooks(name: str) -> tuple[Callable[..., Any], ...]:
     """Return the functions that features name for a hook, in the order of the features' names."""
     functions = []
     for package in _packages():
-        module, _, function = getattr(package, "HOOKS", {}).get(name, "").partition(":")
-        if module:
-            functions.append(getattr(import_module(f".{module}", package.__name__), function))
+        module, _, function = getattr(package, "HOOKS", {}).get(name, "").rpartition(":")
+        if function:
+            functions.append(getattr(import_module(f".{module}", package.__name__) if module else package, function))
     return tuple(functions)
 
 

@@ -163,7 +163,7 @@ def refuse_unfit(cluster: ClusterInfo, scenario: Scenario, options: PlanOptions)
 
 
 class Part(Protocol):
-    """A feature's part of a plan."""
+    """A feature's part of a plan. If it has `env`, these are variables of each worker."""
 
     name: str
     """Its key in `plan.json`."""
@@ -369,9 +369,9 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
     # Workers of one machine: with as many threads each as it has cores, they would wait for one another's, up to ten
     # times as long. So each has one, as torchrun says, unless the cluster says otherwise.
     threads = {"OMP_NUM_THREADS": "1"} if world_size > 1 and "OMP_NUM_THREADS" not in cluster.shape.env else {}
-    chosen = dict(groups.backend_variables(backend, instead=options.backend is not None))
-    if options.rewrite_address or scenario.rewrite_address:
-        chosen[groups.REWRITE_VARIABLE] = "1"
+    chosen = {name: value for part in parts for name, value in getattr(part, "env", {}).items()}
+    chosen |= groups.backend_variables(backend, instead=options.backend is not None)
+    chosen |= {groups.REWRITE_VARIABLE: "1"} if options.rewrite_address or scenario.rewrite_address else {}
     layout = Layout(
         run=run,
         addresses=_addresses(cluster, nnodes),

@@ -166,8 +166,8 @@ LAB_VARIABLES = (
 )  # fmt: skip
 """Variables that the lab sets for each worker, as torchrun does, in addition to those in `LAB_PREFIXES`."""
 LAB_PREFIXES = ("TORCHELASTIC_", "LAB_")
-SETTABLE = ("LAB_RECORDER", "LAB_TRACE_VALUES", "LAB_SEED")
-"""Variables with such a prefix that a scenario can set: recorder settings, and the seed of `lab test --seed`."""
+SETTABLE = ("LAB_RECORDER", "LAB_TRACE_VALUES", "LAB_SEED", "LAB_STRICT_ORDER")
+"""Variables with such a prefix that a scenario can set: recorder settings, `lab test --seed`, `--strict-order`."""
 
 _VARIABLE = "[A-Za-z_][A-Za-z0-9_]*"
 

@@ -77,14 +77,14 @@ def score(programs: list[Program], engine: str, keep: Path | None = None) -> Ite
             shutil.rmtree(folder)
 
 
-def ask(program: Program, cluster: Cluster, folder: Path) -> Answer:
+def ask(program: Program, cluster: Cluster, folder: Path, env: Mapping[str, str] | None = None) -> Answer:
     """What the lab says of a program; run again with more time if it had not come to its end or to where it stays."""
     alone = folder / program.name  # its folder is shipped: it holds nothing else
     alone.mkdir(parents=True, exist_ok=True)
     script = Path(shutil.copy(program.path, alone))
     timeout_s = program.timeout_s
     while True:
-        scenario = replace(scenario_from_script(script), timeout_s=timeout_s)
+        scenario = replace(scenario_from_script(script), timeout_s=timeout_s, env=env or {})
         began = time.monotonic()
         result = cluster.run(scenario, nodes=program.nodes, runs=folder / "runs")
         took_s = time.monotonic() - began

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lab.diagnosis import finding as f
 from lab.diagnosis import wording
 from lab.diagnosis.finding import Finding, FindingKind
 from lab.features.advice.advice import Advice, AdviceKind
 from lab.features.groups import findings as groups
 from lab.features.launchers.findings import AttemptEnded, LauncherEnded, LauncherKind
-from lab.features.links import connections
 from lab.features.links import findings as links
 from lab.features.links.findings import LinkKind
 from lab.features.messages import findings as messages
 from lab.features.mismatches import findings as mismatches
-from lab.features.mpi.findings import BackendKind, BackendNamed
+from lab.features.mpi.backends import BackendKind, BackendNamed
 from lab.features.started.started import StartedByScript, StartedKind, ThreadEnded, WorkerFailed
 from lab.features.stragglers import findings as stragglers
 from lab.features.stragglers.findings import TimeKind
 from lab.features.stragglers.timing import PathPart, TimeShare
+from lab.features.strict_order.findings import Luck, RejectedCall
 from lab.features.training import ddp, replicas
 from lab.features.training import findings as training
 from lab.features.training.findings import TrainingKind
 from lab.features.values import findings as values
+from lab.features.values.clashes import Misfit
 from lab.features.values.findings import ValueKind
-from lab.trace.clashes import Misfit
 
+LOSS = f.CallFacts(rank=0, name="all_reduce #1 in losses", source="train.py:5")
+NORM = f.CallFacts(rank=0, name="all_reduce #1 in norms", source="train.py:6")
+SENT = f.CallFacts(rank=0, name="send", source="train.py:8", direction="to", peer=1)
+TAKEN = f.CallFacts(rank=0, name="recv", source="train.py:9", direction="from")
 EXAMPLES: list[Finding] = [
     Advice(kind=AdviceKind.ADVICE, advice="`lab run ... -- --rank '{rank}'` passes each rank its own"),
-    connections.Cut(
+    links.Cut(
         kind=FindingKind.CUT_OFF,
         link="node0 - node1",
         seconds=3.0,
@@ -36,7 +42,7 @@ EXAMPLES: list[Finding] = [
         links=(("node0", "node1"),),
         one_way=(("node0", "node1"),),
     ),
-    connections.Cut(
+    links.Cut(
         kind=FindingKind.CUT_OFF,
         link="node1 - node2",
         seconds=3.0,
@@ -45,7 +51,7 @@ EXAMPLES: list[Finding] = [
         links=(("node1", "node2"),),
         one_way=(None,),
     ),
-    connections.Cut(
+    links.Cut(
         kind=FindingKind.CUT_OFF,
         ranks=(2,),
         seconds=0.9,
@@ -76,10 +82,10 @@ EXAMPLES: list[Finding] = [
     ),
     wording.Outside(kind=FindingKind.OUTSIDE, ranks=(1,), what="node", node="node1", how="was paused"),
     wording.Outside(kind=FindingKind.OUTSIDE, ranks=(1,), what="rank", node="node1", signal="SIGSTOP"),
-    connections.ConnectionReset(
+    links.ConnectionReset(
         kind=FindingKind.CONNECTION_RESET, others=(0,), link="node0 - node1", links=(("node0", "node1"),), refused=True
     ),
-    connections.ConnectionReset(
+    links.ConnectionReset(
         kind=FindingKind.CONNECTION_RESET, others=(0,), link="node0 - node2", links=(("node0", "node2"),)
     ),
     groups.Rendezvous(
@@ -906,4 +912,15 @@ EXAMPLES: list[Finding] = [
     ),
     StartedByScript(kind=StartedKind.STARTED, aside=2, aside_workers=(0,), any_ranks=False),
     StartedByScript(kind=StartedKind.STARTED, others=(0, 1, 2), by_worker={0: (0, 1), 1: (2,)}),
+    RejectedCall(rule="reduction", ranks=(0, 1, 2), lines=("train.py:7",)),
+    RejectedCall(rule="tag", others=(0, 1), lines=("train.py:7", "train.py:9")),
+    *(
+        Luck(how=how, calls=calls, command="lab run --strict-order train.py", others=(0, 1))  # type: ignore[arg-type]
+        for how, calls in {
+            "order": (LOSS, NORM, replace(NORM, rank=1), replace(LOSS, rank=1)),
+            "unreceived": (SENT,),
+            "any_source": (TAKEN, replace(SENT, rank=2, peer=0), replace(TAKEN, peer=2, source="train.py:11")),
+            "timeout": (replace(TAKEN, peer=1), replace(LOSS, rank=1)),
+        }.items()
+    ),
 ]

@@ -21,8 +21,7 @@ from markdown_it import MarkdownIt
 from lab.features.compare.page import write_diff
 from lab.features.grade.grades import Grade, Grades, Score
 from lab.features.grade.view import grades_csv, write_grades
-from lab.features.html.notebook import result_html
-from lab.features.html.page import write_report
+from lab.features.html.page import result_html, write_report
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.svg import svg_of
 from lab.features.records.records import Suite

@@ -13,18 +13,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from lab import DISTRIBUTION
+from lab import DISTRIBUTION, __version__
 from lab.engine import agent_holder
-from lab.engine.local import create
 from lab.engine.ownership import local_home, new_folder
-from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, Removed, Request, Traits, Trouble
-from lab.errors import ClusterError, EngineAbsent, UsageError
+from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, Removed, Request, Traits, Trouble, refuse_for_one_host
+from lab.errors import ClusterError, ClusterUnfit, EngineAbsent, UsageError
 from lab.feature import find_hook
 from lab.node import processes
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
@@ -33,6 +32,127 @@ from lab.words import format_count, format_duration
 
 if TYPE_CHECKING:
     from lab.engine.doctor import Check, Wanted
+
+CLUSTER_VARIABLE = "LAB_LOCAL_CLUSTER"
+"""Environment variable of every process of a cluster."""
+_NODES_OF_A_NETWORK = 250
+CONTROL, LIFE, LOG = "zygote.sock", "zygote.lock", "zygote.log"
+"""Files of a cluster: the socket at which its process accepts requests for an agent, its lock, and its output."""
+_FIRST, _NETWORKS = 256, 254 * 256
+"""The first network is 127.1.0, the last 127.254.255."""
+
+
+def free_network(home: Path, cluster: str, nodes: int) -> str:
+    """Return the middle octets of the first of consecutive networks 127.A.B.n that no cluster of this owner uses.
+
+    Raises:
+        ClusterUnfit: too few are free.
+    """
+    import hashlib  # a slow import, and most commands create no cluster
+
+    used: set[int] = set()
+    for data in filter(None, map(agent_holder.read_description, home.glob("*"))):
+        first = network_number(data["network"])
+        used.update(range(first, first + _count_networks(count_nodes(data))))
+    wanted = _count_networks(nodes)
+    begin = int.from_bytes(hashlib.sha256(f"{home}/{cluster}".encode()).digest()[:2], "big")
+    for number in ((begin + i) % _NETWORKS for i in range(_NETWORKS)):
+        if number + wanted <= _NETWORKS and used.isdisjoint(range(_FIRST + number, _FIRST + number + wanted)):
+            return network_name(_FIRST + number)
+    needed = f"{format_count(nodes, 'node')} need {format_count(wanted, 'consecutive network')} of loopback addresses"
+    why = f"{needed}; {len(used):,} of {_NETWORKS:,} are in use"
+    raise ClusterUnfit(why, "ask for fewer nodes, or remove clusters with `lab down --all`")
+
+
+def node_address(network: str, node_rank: int) -> str:
+    """Return a node's loopback address in the network with these middle octets, or the next one if it is full."""
+    next_networks, index = divmod(node_rank, _NODES_OF_A_NETWORK)
+    return f"127.{network_name(network_number(network) + next_networks)}.{index + 1}"
+
+
+def network_number(network: str) -> int:
+    """Return the number of a network, from its two middle octets."""
+    upper, lower = map(int, network.split("."))
+    return upper * 256 + lower
+
+
+def network_name(number: int) -> str:
+    """Return the two middle octets of a network."""
+    return f"{number // 256}.{number % 256}"
+
+
+def count_nodes(data: Mapping[str, Any]) -> int:
+    """Return the number of nodes in a cluster's description; 0 if it is missing."""
+    return int(json.loads(data.get("shape", "{}")).get("nodes", 0))
+
+
+def _count_networks(nodes: int) -> int:
+    """Return the number of consecutive networks for this many nodes."""
+    return -(-nodes // _NODES_OF_A_NETWORK)
+
+
+def requests_for(
+    home: Path, cluster: str, shape: Shape, *, network: str, run: str | None, packages: str = ""
+) -> list[Request]:
+    """Return the folder with its description, and the process that forks agents.
+
+    Args:
+        home: the folder of all local clusters.
+        cluster: its name.
+        shape: its shape.
+        network: the two middle octets of its addresses.
+        run: the run that will remove it, if any.
+        packages: the virtual environment of the workers; empty: none.
+
+    Raises:
+        ClusterUnfit: the local engine does not support this shape.
+    """
+    _refuse_impossible(shape)
+    folder = home / cluster
+    site = str(folder / "site")
+    start = f"import sys; sys.path.append({site!r}); from labnode.node.local_nodes import main; main()"
+    agents = [
+        {
+            "node": node,
+            "root": str(folder / node),
+            "container": False,
+            "import_root": site,
+            "socket": str(folder / f"{node}.sock"),
+            "memory_bytes": shape.memory_bytes,
+            "disk_bytes": shape.disk_bytes,
+            "shared": str(folder / "shared"),
+            "store": str(folder / "contents"),
+            "packages": packages,
+        }
+        for node in (f"node{node_rank}" for node_rank in range(shape.nodes))
+    ]
+    environment = {"GLOO_SOCKET_IFNAME": "lo", **shape.env, CLUSTER_VARIABLE: str(folder)}
+    argv = [sys.executable, "-c", start, str(folder / LIFE), str(folder / CONTROL)]
+    description = {"shape": shape.to_json(), "network": network, "run": run, "version": __version__}
+    description |= {"python": sys.executable, "packages": packages}
+    return [
+        Request(what=f"folder {folder}", body={agent_holder.DESCRIPTION: description}),
+        Request(
+            what=f"process of {shape.nodes} agents", body={"argv": argv, "agents": agents, "environment": environment}
+        ),
+    ]
+
+
+def _refuse_impossible(shape: Shape) -> None:
+    refuse_for_one_host(shape, "local")
+    for volume in shape.volumes:
+        if str(volume.source) != volume.target:
+            raise ClusterUnfit(
+                f"the local engine cannot mount {volume.source} at {volume.target}: its nodes are on this machine",
+                f"use {volume.source} as the target too, or the docker engine",
+            )
+    if shape.strict:
+        why = "--strict needs the docker engine: local workers run as your own user"
+        raise ClusterUnfit(why, "use --engine docker")
+    if shape.image is not None:
+        hint = "leave the image out, or use --engine docker"
+        raise ClusterUnfit(f"the local engine cannot use the image {shape.image}: it has no images", hint)
+
 
 _PYTHON_S = 60.0
 """A Python that does nothing else answers within less than this."""
@@ -47,7 +167,7 @@ class LocalEngine(agent_holder.HolderEngine):
     """
 
     name = "local"
-    control, life, log = create.CONTROL, create.LIFE, create.LOG
+    control, life, log = CONTROL, LIFE, LOG
     noun = "local node"
     ready_timeout_s = 120.0
     unlimited = MappingProxyType({"cpus": "--cpus", "processes": "--max-processes"})
@@ -78,7 +198,7 @@ class LocalEngine(agent_holder.HolderEngine):
         return self.make_info(
             folder,
             data,
-            [(create.node_address(data["network"], rank), "") for rank in range(create.count_nodes(data))],
+            [(node_address(data["network"], rank), "") for rank in range(count_nodes(data))],
             gpus="machine",
             shared=str(folder / "shared"),
             data=str(folder / "data"),
@@ -119,8 +239,8 @@ class LocalEngine(agent_holder.HolderEngine):
 
         if shape.nodes * shape.nproc_per_node > FEW_RANKS:
             refuse_excess_nodes(shape.nodes, shape.nproc_per_node, self.machine().capacity, COST)
-        network, packages = create.free_network(self.home, cluster, shape.nodes), self.packages(shape)
-        return create.requests_for(self.home, cluster, shape, network=network, run=run, packages=packages)
+        network, packages = free_network(self.home, cluster, shape.nodes), self.packages(shape)
+        return requests_for(self.home, cluster, shape, network=network, run=run, packages=packages)
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Create every node, and wait until its agent can fork workers; after an error nothing is left."""
@@ -146,7 +266,7 @@ class LocalEngine(agent_holder.HolderEngine):
         for name, source in shape.data.items():
             (folder / "data" / name).symlink_to(source)
         announce(f"starting {format_count(shape.nodes, 'local node')}, importing torch once")
-        environment, log = {**os.environ, **process["environment"]}, folder / create.LOG
+        environment, log = {**os.environ, **process["environment"]}, folder / LOG
         return agent_holder.start_holder(process["argv"], environment, log, json.dumps(process["agents"]))
 
     # -- using
@@ -191,7 +311,7 @@ class LocalEngine(agent_holder.HolderEngine):
             **os.environ,
             **(first if packages else {}),
             **agent_holder.node_variables(cluster, node),
-            create.CLUSTER_VARIABLE: f"{self.home}/{cluster.name}",
+            CLUSTER_VARIABLE: f"{self.home}/{cluster.name}",
         }
         try:
             return subprocess.run(list(argv), env=environment, cwd=folder, check=False).returncode
@@ -246,7 +366,7 @@ class LocalEngine(agent_holder.HolderEngine):
                 pids = ", ".join(map(str, sorted(victims)))
                 raise ClusterError(f"processes {pids} did not end within {format_duration(_REMOVED_S)}")
             time.sleep(0.005)
-        nodes = sum(create.count_nodes(agent_holder.read_description(folder)) for folder in folders)
+        nodes = sum(count_nodes(agent_holder.read_description(folder)) for folder in folders)
         agent_holder.remove_folders(folders)
         names = tuple(folder.name for folder in folders)
         return Removed(clusters=names, nodes=nodes or len(killed), files=len(folders))
@@ -270,7 +390,7 @@ def _pids(node: Node) -> list[int]:
 
 def _find_labelled(label: str, *, exact: bool) -> list[int]:
     """Return the processes whose environment has the label, without zombies, and all their descendants."""
-    wanted = f"{create.CLUSTER_VARIABLE}={label}".encode()
+    wanted = f"{CLUSTER_VARIABLE}={label}".encode()
     pids = []
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():

@@ -21,8 +21,7 @@ from lab.diagnosis.finding import ELSEWHERE, Finding
 from lab.diagnosis.stacks import clip_stack, shorten_stack
 from lab.diagnosis.wording import render_stood
 from lab.errors import LabError, UsageError
-from lab.features.attach.processes import Rank, Unable, read_command
-from lab.features.attach.spy import Sample, is_denied, read_samples
+from lab.features.attach.processes import Rank, Sample, Unable, is_denied, read_command, read_samples
 from lab.features.dumps.dump import Dumps
 from lab.features.dumps.record import import_dumps
 from lab.features.recording.verb import name_of

@@ -20,7 +20,6 @@ from lab.features.recording.verb import stall_limit
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = shared.help_in(__doc__)
     parser.add_argument("pid", type=shared.positive, metavar="PID", help="the launcher of the job, or any of its ranks")
     about = "time between two samples of each rank; 0: one sample (default: 1s)"
     parser.add_argument("--interval", type=stall_limit, default=1.0, metavar="TIME", help=about)
@@ -32,8 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Look at the job; needs no engine."""
     from lab.features.attach.job import inspect_world
-    from lab.features.attach.processes import find_worlds, read_command
-    from lab.features.attach.spy import find_program
+    from lab.features.attach.processes import find_program, find_worlds, read_command
 
     pid, of_pid, program = arguments.pid, find_worlds(arguments.pid), find_program()
     states = (inspect_world(ranks, program, arguments.interval, arguments.timeout) for ranks in of_pid)

@@ -26,6 +26,7 @@ from lab.features.chaos import search
 from lab.features.chaos.search import PROOFS, Pool, Schedule, SearchResult, Trial, sentences_of
 from lab.features.faults.fault import broken_in, with_faults
 from lab.features.faults.kinds import key_of
+from lab.features.suite.pool import hold_warm_cluster
 from lab.plan.plan import shape_for
 from lab.record.read import Record
 from lab.record.result import Result
@@ -34,7 +35,6 @@ from lab.report.verdict import counts_text, ended_line
 from lab.run.cluster_slot import ClusterSlot, WarmCluster, refuse_foreign_wishes
 from lab.run.collect import Observer
 from lab.run.options import RunOptions
-from lab.run.pool import hold_warm_cluster
 from lab.spec.launching import LAB
 from lab.spec.load import dump_scenario
 from lab.spec.scenario import Scenario

@@ -9,8 +9,7 @@ from typing import Any
 from lab.features.compare import DIFF_REPORT, compare
 from lab.features.html.timelines import run_data
 from lab.features.html.write import compress_data, render_page, write_page
-from lab.features.timeline.lanes import lanes_of
-from lab.features.timeline.svg import rank_colour
+from lab.features.timeline.svg import lanes_of, rank_colour
 from lab.frozen import Frozen
 from lab.record.read import Record
 from lab.report.style import VERDICTS

@@ -14,7 +14,7 @@ from typing import Any
 from lab import DISTRIBUTION
 from lab.errors import UsageError
 from lab.features.stragglers.timing import Span, blocked_spans, ready_at
-from lab.features.timeline.lanes import lay_rows
+from lab.features.timeline.svg import lay_rows
 from lab.grouping import group_pairs
 from lab.node.messages.agent import Note
 from lab.record.read import Record

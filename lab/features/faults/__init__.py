@@ -5,6 +5,7 @@ from lab.feature import Feature
 _HOME = "lab.features.faults"
 FEATURE = Feature(
     name="faults",
+    needs=("strict",),
     verbs={
         "fault": (f"{_HOME}.verbs:FAULT", "inject faults, also during a run; list and heal them", "Nodes"),
         "stop": (f"{_HOME}.verbs:STOP", "stop nodes, as a power cut does", "Nodes"),

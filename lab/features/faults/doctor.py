@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from lab.engine.doctor import Check
 
 PROGRAM = """
-from labnode.features.faults.on_node import filters, shaping
+from labnode.features.faults.on_node import shaping
 try:
     can |= {kind: shaping.Shaping(1).supports(kind) for kind in ("htb", "netem")}
-    filters.replace_rules({"192.0.2.1": {"loss": 0.5, "reset": 1}}, {"192.0.2.1": 0.5}, names=False)
+    shaping.replace_rules({"192.0.2.1": {"loss": 0.5, "reset": 1}}, {"192.0.2.1": 0.5}, names=False)
     can["filters"] = True
 except OSError:
     pass

@@ -46,7 +46,7 @@ _TEXT = (".py", ".pyi", ".txt", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini
 def pack_module(name: str, packed: Packed) -> bytes:
     """Encode a module and its submodules, if they can be sent to ranks; import nothing for that.
 
-    The result is a `lab.features.functions.on_node.shipped_modules.ShippedModule` as JSON.
+    The result is a `lab.features.functions.on_node.calls.ShippedModule` as JSON.
 
     Args:
         name: Without a dot; may come from an attacker.

@@ -4,7 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="grade",
-    needs=("html", "pictures"),
+    needs=("html", "pictures", "suite"),
     keys={"grade": "lab.features.grade.keys:GradeKeys"},
     verbs={"grade": ("lab.features.grade.verb", "run and grade submissions, isolated from this machine", "Teaching")},
     exports={

@@ -20,6 +20,7 @@ from lab.feature import find_hook
 from lab.features.grade import grades, submissions
 from lab.features.grade.grades import Grade, Grades
 from lab.features.grade.keys import scenario_grading
+from lab.features.suite.pool import WorkerPool, hold_warm_cluster
 from lab.plan.cluster import Shape
 from lab.plan.limits import limits_for
 from lab.plan.plan import shape_for
@@ -27,7 +28,6 @@ from lab.record.read import Record
 from lab.record.result import Result
 from lab.run.cluster_slot import ClusterSlot, WarmCluster, refuse_absent_image
 from lab.run.options import RunOptions
-from lab.run.pool import WorkerPool, hold_warm_cluster
 from lab.run.snapshot import read_snapshot
 from lab.spec.kinds import make_slug
 from lab.spec.load import KEY, load_scenario, resolve_lesson

@@ -9,6 +9,6 @@ FEATURE = Feature(
     needs=("calls", "pictures", "records", "stragglers", "timeline", "traffic"),
     verbs={"report": ("lab.features.html.verb", "write a run as one HTML page", "Everyday")},
     options={"run": "lab.features.html.verb:RUN_OPTIONS"},
-    views={"notebook": "lab.features.html.notebook:result_html"},
+    views={"notebook": "lab.features.html.page:result_html"},
     record_files={REPORT: "the run as one page, from `lab report`"},
 )

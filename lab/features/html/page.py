@@ -1,8 +1,13 @@
-"""Build the report of a run and write it."""
+"""Build the report of a run and write it; show a result in a notebook.
+
+In a notebook there are no scripts and no style sheets, so that JupyterLab, VS Code, and nbviewer show it alike. Text
+keeps the color of the page around it, which suits light and dark pages.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,15 +18,14 @@ from lab.diagnosis.explain import explain_run
 from lab.feature import find_view
 from lab.features.html import REPORT
 from lab.features.html.contents import MOST_FILES, collect_shown_files, link_citations, read_log_lines, read_sources
-from lab.features.html.timelines import run_data
-from lab.features.html.write import compress_data, render_page, write_page
-from lab.features.pictures.choice import step_kind
+from lab.features.html.timelines import run_data, timeline_svg
+from lab.features.html.write import compress_data, fill_template, render_page, write_page
 from lab.features.pictures.model import picture_of, unrecorded_ranks
 from lab.features.pictures.svg import svg_of
+from lab.features.pictures.text import step_kind
 from lab.features.stragglers.findings import describe_part
 from lab.features.stragglers.timing import critical_path_of, from_new_group, parts_of
-from lab.features.timeline.lanes import group_neighbours, lanes_of
-from lab.features.timeline.svg import operation_tones, rank_colour
+from lab.features.timeline.svg import group_neighbours, lanes_of, operation_tones, rank_colour
 from lab.features.traffic.traffic import build_matrix, summarize_operations
 from lab.frozen import Frozen
 from lab.grouping import group_pairs
@@ -29,12 +33,13 @@ from lab.operations import Operation, get_operation
 from lab.plan.plan import WorkerPlan
 from lab.record.read import Record
 from lab.record.result import Expectation, RankResult, Result
+from lab.report.sanitize import sanitize_plain
 from lab.report.style import VERDICTS
 from lab.report.table import group_by_kind, mask_numbers, range_text, spans_text
 from lab.report.verdict import ended_alike, note_rows, unmet_sentences
 from lab.trace.model import Trace
 from lab.trace.steps import Step
-from lab.words import NONE, format_bytes, format_count, format_duration, format_rate, join_words, name_nodes
+from lab.words import NONE, clip_end, format_bytes, format_count, format_duration, format_rate, join_words, name_nodes
 
 MOST_PICTURES = 200
 _MOST_BLOCKS = 51_200
@@ -342,3 +347,52 @@ def _page(record: Record, evidence: Evidence, path: Path) -> tuple[bytes, dict[s
 def _last_lines(text: str) -> str:
     lines = text.rstrip().splitlines()
     return "\n".join([*(["…"] if len(lines) > _MOST_TRACEBACK_LINES else []), *lines[-_MOST_TRACEBACK_LINES:]])
+
+
+_MOST_PICTURES = 6
+_MOST_LINES = 200
+_MOST_OPEN = 12
+"""The number of lines of output, or rows of notes, that are visible at first; readers open the rest."""
+_MOST_SENTENCES = 10
+
+
+def result_html(result: Result) -> str:
+    """Render a result as HTML; if its record is gone, only what the result itself holds."""
+    record = Record(path=result.path) if result.path is not None and result.path.is_dir() else None
+    return fill_template(
+        "notebook",
+        {"plain": sanitize_plain, "clip": clip_end, "colour": rank_colour},
+        most_lines=_MOST_LINES,
+        most_open=_MOST_OPEN,
+        most_sentences=_MOST_SENTENCES,
+        result=result,
+        tone=VERDICTS[result.verdict],
+        unmet=[sentence for sentence in unmet_sentences(result) if sentence not in result.reason],
+        notes=list(dict.fromkeys(name for rank in result.ranks for name in rank.notes)),
+        **(_record_parts(result, record) if record is not None else {}),
+    )
+
+
+def _record_parts(result: Result, record: Record) -> dict[str, Any]:
+    """Return what the record of a run adds to its result."""
+    evidence = read_evidence(record)
+    explanation = explain_run(record, evidence)
+    prefix = re.sub(r"[^A-Za-z0-9]+", "-", f"lab-{result.run}")
+    lanes = lanes_of(sorted(evidence.trace.ranks), [evidence.trace], [result], explanation.findings)
+    count, drawn = len(result.ranks), _choose_drawn_steps(evidence.steps)
+    return {
+        "sentences": explanation.new_sentences[:_MOST_SENTENCES],
+        "lines": read_log_lines(record)[0],
+        "timeline": timeline_svg(evidence.trace, evidence.steps, lanes, until=evidence.end_s, prefix=prefix),
+        "pictures": [
+            (f"Step {step.number}: {step.title}", svg_of(picture_of(step, result.expectations, count)))
+            for step in drawn
+        ],
+    }
+
+
+def _choose_drawn_steps(steps: Sequence[Step]) -> list[Step]:
+    """Return the broken steps, and the first of each kind that moves data; a barrier alone shows nothing."""
+    moving = [step for step in steps if step.state != "completed" or step.operation.moves_data]
+    wanted = {step.number for step in {step_kind(step): step for step in reversed(moving)}.values()}
+    return choose_steps([step for step in moving if step.state != "completed" or step.number in wanted], _MOST_PICTURES)

@@ -14,8 +14,7 @@ from lab.feature import find_view
 from lab.features.calls.notation import render_call
 from lab.features.html.write import fill_template
 from lab.features.stragglers.timing import Piece, blocked_spans, ready_at, unseen_calls
-from lab.features.timeline.lanes import rows_of
-from lab.features.timeline.svg import operation_tones
+from lab.features.timeline.svg import operation_tones, rows_of
 from lab.features.traffic.traffic import size_of
 from lab.node.messages.agent import Exited, Note, Started
 from lab.operations import get_operation

@@ -9,7 +9,7 @@ FEATURE = Feature(
     },
     on_node="lab.features.interactive.on_node",
     hooks={
-        "shared_terminal": "lab.features.interactive.shared_terminal:SharedTerminal",
+        "shared_terminal": "lab.features.interactive.terminal:SharedTerminal",
         "stdin": "lab.features.interactive.terminal:choose_stdin",
         "require_terminal": "lab.features.interactive.terminal:Keyboard.require",
     },

@@ -17,11 +17,11 @@ from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.diagnosis.explain import explain_run
 from lab.errors import LabError, UsageError
 from lab.features.calls.notation import calls_text
-from lab.features.html.notebook import result_html
+from lab.features.html.page import result_html
 from lab.features.lessons import progress
 from lab.features.lessons.progress import Attempt, LearningPath, lesson_name
 from lab.features.lessons.question import LETTERS, Prediction, Question, RunSize, scenario_question
-from lab.features.pictures.choice import choose_step, draw_step
+from lab.features.pictures.text import choose_step, draw_step
 from lab.frozen import Frozen
 from lab.record.read import Record
 from lab.record.result import Result

@@ -6,8 +6,8 @@ FEATURE = Feature(
     name="links",
     findings={
         "kinds": "lab.features.links.findings:LinkKind",
-        "cut": "lab.features.links.connections:find_cut_nodes",
-        "connections": "lab.features.links.connections:find_broken_links",
+        "cut": "lab.features.links.findings:find_cut_nodes",
+        "connections": "lab.features.links.findings:find_broken_links",
         "explain": "lab.features.links.findings:explain_links",
     },
 )

@@ -2,4 +2,8 @@
 
 from lab.feature import Feature
 
-FEATURE = Feature(name="mismatches", findings={"disagreements": "lab.features.mismatches.findings:find_disagreements"})
+FEATURE = Feature(
+    name="mismatches",
+    needs=("values",),
+    findings={"disagreements": "lab.features.mismatches.findings:find_disagreements"},
+)

@@ -5,14 +5,14 @@ from lab.feature import Feature
 FEATURE = Feature(
     name="mpi",
     on_node="lab.features.mpi.on_node",
-    keys={"needs": "lab.features.mpi.needs:NeedsKeys"},
+    keys={"needs": "lab.features.mpi.backends:NeedsKeys"},
     hooks={
-        "named_backends": "lab.features.mpi.findings:find_named_backends",
-        "lacking": "lab.features.mpi.needs:find_lacking",
-        "needed_torch": "lab.features.mpi.needs:find_needed_torch",
+        "named_backends": "lab.features.mpi.backends:find_named_backends",
+        "lacking": "lab.features.mpi.backends:find_lacking",
+        "needed_torch": "lab.features.mpi.backends:find_needed_torch",
     },
     findings={
-        "kinds": "lab.features.mpi.findings:BackendKind",
-        "explain": "lab.features.mpi.findings:explain_backends",
+        "kinds": "lab.features.mpi.backends:BackendKind",
+        "explain": "lab.features.mpi.backends:explain_backends",
     },
 )

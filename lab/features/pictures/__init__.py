@@ -6,5 +6,5 @@ FEATURE = Feature(
     name="pictures",
     needs=("timeline", "values"),
     options={"show": "lab.features.pictures.option"},
-    views={"run_pictures": "lab.features.pictures.choice:run_pictures"},
+    views={"run_pictures": "lab.features.pictures.text:run_pictures"},
 )

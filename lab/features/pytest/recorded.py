@@ -30,7 +30,7 @@ from typing import Any
 import pytest
 
 from lab.features.pytest.stash import RECORD, SUMMARY_LINES
-from lab.features.recording.package import (
+from lab.features.recording.supervisor import (
     INTERRUPT,
     INTERRUPT_WAIT,
     LONGEST_MESSAGE,
@@ -97,7 +97,7 @@ class _RecordedTests:
         sys.path.append(str(package))  # as the `sitecustomize` of other processes does
         joining: Any = import_module("labnode.node.rank.joining")
         joining.prepare_process(str(folder), None, str(self._socket), started=True, moves=True)
-        self._errors: Any = import_module("labnode.features.recording.on_node.errors")
+        self._errors: Any = import_module("labnode.features.recording.on_node.worlds")
         self._journal: Any = import_module("labnode.node.recorder.journal").journal
         patching: Any = import_module("labnode.node.recorder.patching")
         guard = partial(self._guard_connections, patching=patching)

@@ -26,17 +26,20 @@ from lab.errors import UsageError
 from lab.record.layout import RUNS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lab.record.result import Result
 
 _HUNG = 4
 _MOST_SHOWN = 10
 """Worlds that did not pass whose verdicts are printed."""
 _INTERPRETERS = ("python", "python3", "sh", "bash")
+_HEADINGS = {"failed": "error", "hung": "error", "timeout": "error"}
+"""Commands of GitHub's jobs, by verdict."""
 
 
 def add_arguments(parser: Parser) -> None:
     parser.usage = "lab record [options] -- COMMAND ..."
-    parser.epilog = shared.help_in(__doc__)
     parser.set_defaults(rest=[])
     about = "folder of the runs (default: .lab/runs)"
     parser.add_argument("-o", "--runs", type=Path, default=RUNS, metavar="DIR", help=about)
@@ -102,8 +105,6 @@ def _print_verdicts(results: list[Result], reported: dict[str, str]) -> None:
     for result in bad[:_MOST_SHOWN] if len(results) > 1 else results:
         _print(result, brief=reported.get(result.run) == result.reason)
     if os.environ.get("GITHUB_ACTIONS"):
-        from lab.features.recording.annotations import annotations_text
-
         sys.stderr.write(annotations_text(bad[:_MOST_SHOWN]))
     if len(results) > 1:
         counts = f"{len(results)} worlds, of which {len(results) - len(bad)} passed"
@@ -132,3 +133,46 @@ def _end_by_signal(number: int) -> None:
     if number != signal.SIGKILL:
         signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
+
+
+def annotations_text(results: Iterable[Result]) -> str:
+    """Return annotations of lines of the user's code, a line each; empty outside of GitHub's jobs.
+
+    Paths are relative to the checkout, which contains the current folder.
+    """
+    from lab.report.sanitize import sanitize_plain
+
+    top = os.environ.get("GITHUB_WORKSPACE", "") if os.environ.get("GITHUB_ACTIONS") == "true" else ""
+    lines = list[str]()
+    for result in results if top else ():
+        file, _, line = _location_of(result).rpartition(":")
+        path = os.path.relpath(Path.cwd() / file, os.path.realpath(top))
+        if file and not path.startswith(".."):
+            title = f"lab: {result.verdict} in {result.scenario}"
+            options = ",".join((f"file={_escaped(path)}", f"line={line}", f"title={_escaped(title)}"))
+            heading = _HEADINGS.get(result.verdict, "warning")
+            lines.append(f"::{heading} {options}::{sanitize_plain(result.reason).replace('%', '%25')}\n")
+    return "".join(lines)
+
+
+def _location_of(result: Result) -> str:
+    """Return `train.py:41`: where the culprit failed or stood, else the first line of a finding; empty if unknown."""
+    from lab.diagnosis.stacks import find_location, find_raised
+
+    folder = result.path or Path()
+    for rank in result.ranks:
+        if result.culprit is not None and rank.rank == result.culprit.rank:
+            for location in (find_raised(rank.traceback, folder), find_location(rank.stack, folder)):
+                if location is not None and location.own:
+                    return location.at
+    return next((line for finding in result.findings for line in finding["facts"].get("lines", ())), "")
+
+
+def _escaped(text: str) -> str:
+    """Return a text as the value of an option."""
+    from lab.report.sanitize import sanitize_plain
+
+    text = sanitize_plain(text)
+    for letter in "%:,":
+        text = text.replace(letter, f"%{ord(letter):02X}")
+    return text

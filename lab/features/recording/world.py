@@ -16,7 +16,7 @@ from typing import Any
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RunFacts
 from lab.node.messages.agent import Exited, Halted, Joined, Note, Stack, Started
-from lab.node.processes import list_descendants
+from lab.node.processes import list_descendants, read_stat
 from lab.node.rank_process import JoinedProcess
 from lab.record.events import Event, Over, TimedOut
 from lab.record.layout import TRACE, rank_trace
@@ -204,7 +204,7 @@ class World:
             *map(self.shorten, others),
             *(Stack(rank, now, text=text or "(no Python stack)") for rank, text in stacks.items()),
         ]
-        halted = (rank for rank, process in processes.items() if _state(process.pid)[:1] == [b"T"])
+        halted = (rank for rank, process in processes.items() if read_stat(process.pid)[:1] == [b"T"])
         self._stall += [*(Halted(rank, now, signal="SIGSTOP") for rank in halted), TimedOut(now, limit_s)]
         evidence = self._evidence([*self._exits.values(), *self._stall])
         is_idle = self.world_size > 1 and not self._exits and all(load <= _IDLE_TO for load in loads.values())
@@ -421,7 +421,7 @@ def _cpu_time(process: JoinedProcess) -> float:
 
 def read_cpu_s(pids: Iterable[int]) -> float:
     """Return the CPU time that processes have used, in seconds."""
-    return sum(sum(map(int, _state(pid)[11:13])) for pid in pids) * _TICK_S
+    return sum(sum(map(int, read_stat(pid)[11:13])) for pid in pids) * _TICK_S
 
 
 def _waits(evidence: Evidence) -> bool:
@@ -431,13 +431,6 @@ def _waits(evidence: Evidence) -> bool:
 
 def started_at(pid: int) -> float:
     """Return the Unix time at which a process started; that of now if it has ended."""
-    if not (state := _state(pid)):
+    if not (stat := read_stat(pid)):
         return time.time()
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + int(state[19]) * _TICK_S
-
-
-def _state(pid: int) -> list[bytes]:
-    """Return the kernel's facts of a process, from its state on; empty if it has ended."""
-    with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
-        return file.read().rpartition(b")")[2].split()
-    return []
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + int(stat[19]) * _TICK_S

@@ -17,13 +17,13 @@ from lab.engine.ownership import check_name, default_name
 from lab.engine.select import select_engine
 from lab.errors import ClusterUnfit, Interrupted, LabError, MachineLacks, UsageError, wrap_internal_error
 from lab.features.suite.cases import Case, Matrix, Outcome, SuiteRequest, SuiteResult, make_cases
+from lab.features.suite.pool import WorkerPool, hold_warm_cluster
 from lab.features.suite.view import Watcher
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.plan import PlanOptions, has_wishes, refuse_unfit
 from lab.record.read import Record, Turn
 from lab.run.cluster_slot import ClusterSlot, RunAttempt, WarmCluster, refuse_foreign_wishes
 from lab.run.options import RunOptions, suite_name
-from lab.run.pool import WorkerPool, hold_warm_cluster
 from lab.spec.load import find_scenarios, open_scenario
 from lab.spec.scenario import Scenario
 from lab.words import format_bytes, format_count

@@ -10,8 +10,8 @@ from itertools import accumulate, zip_longest
 from operator import and_, or_, xor
 from typing import Any, TypeVar
 
+from lab.features.values.clashes import slice_rows
 from lab.operations import Cut, Operation, Who
-from lab.trace.clashes import slice_rows
 from lab.trace.model import Buffer, Call
 from lab.trace.steps import Step
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.engine.agent_holder import DESCRIPTION
-from lab.engine.local.create import free_network, network_name, network_number, node_address, requests_for
+from lab.engine.local.engine import free_network, network_name, network_number, node_address, requests_for
 from lab.errors import ClusterError
 from lab.plan.cluster import Shape
 from lab.spec.keys import Volume

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.features.dumps.pickled import NotPlain, read_plain
+from lab.features.dumps.dump import NotPlain, read_plain
 from tests.features.dumps.made import dump, entry
 from tests.golden import golden
 

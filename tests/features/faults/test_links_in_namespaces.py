@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from lab.features.faults.on_node import filters, links
-from lab.features.faults.on_node.shaping import Shaped, Shaping
+from lab.features.faults.on_node import links
+from lab.features.faults.on_node.shaping import NAMES, Shaped, Shaping
 from lab.node.netlink import find_device
 from tests.golden import golden
 from tests.rates import reaches
@@ -297,7 +297,7 @@ def test_names_are_refused_at_once(pair: tuple[Namespace, Namespace]) -> None:
     with pytest.raises(PermissionError):
         asking.send(b"who is node0")
 
-    assert a.deed(links.inspect_links)["met"][filters.NAMES] == 1
+    assert a.deed(links.inspect_links)["met"][NAMES] == 1
     asking.close()
 
 

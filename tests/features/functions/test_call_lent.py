@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lab.features.functions.on_node.shipped_modules import ShippedModule, ShippedModuleFinder
+from lab.features.functions.on_node.calls import ShippedModule, ShippedModuleFinder
 
 FILES = {"lent_pkg/__init__.py": "from lent_pkg.inner import two\n", "lent_pkg/inner.py": "def two():\n    return 2\n"}
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lab.features.gpu.on_node import streams
-from lab.features.gpu.on_node.streams import Watcher, start_time
+from lab.features.gpu import on_node as streams
+from lab.features.gpu.on_node import Watcher, start_time
 from lab.node.recorder.journal import journal
 from tests.late import python_group, torch
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from lab.features.html.notebook import result_html
-from lab.features.html.page import write_report
+from lab.features.html.page import result_html, write_report
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.svg import svg_of
 from lab.record.layout import EVENTS, LOGS, RESULT, SCENARIO, TRACE

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.features.interactive.shared_terminal import SharedTerminal
+from lab.features.interactive.terminal import SharedTerminal
 from lab.node.messages.agent import TERMINAL
 from lab.report.live import LiveOutput
 from lab.report.sanitize import sanitize_line_editing

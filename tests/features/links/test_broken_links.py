@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.finding import Finding
-from lab.features.links.connections import broken_link
+from lab.features.links.findings import broken_link
 from lab.node.messages.agent import Exited
 from lab.record.events import Clock
 from tests.golden import golden

@@ -6,7 +6,7 @@ from itertools import permutations
 from typing import Any
 
 from lab.diagnosis.facts import Network
-from lab.features.links.connections import Cut, find_cut
+from lab.features.links.findings import Cut, find_cut
 from lab.node.messages.agent import Connections
 
 

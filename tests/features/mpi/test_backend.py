@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.features.mpi.findings import find_named_backends
+from lab.features.mpi.backends import find_named_backends
 from lab.node.messages.agent import Named
 from tests.diagnosis.facts import told_facts
 from tests.golden import golden

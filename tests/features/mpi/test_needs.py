@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.mpi.needs import NEEDS, find_lacking, find_needed_torch
+from lab.features.mpi.backends import NEEDS, find_lacking, find_needed_torch
 from lab.spec.keys import BACKENDS
 from lab.spec.scenario import Scenario
 from tests.golden import golden

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.pictures.choice import choose_few_steps, choose_step, run_pictures
+from lab.features.pictures.text import choose_few_steps, choose_step, run_pictures
 from lab.record.read import Record
 from lab.report.style import Style
 from lab.trace.read import read_trace

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lab.diagnosis.finding import Finding, FindingKind
 from lab.features.export.tracks import make_tracks
 from lab.features.html.timelines import Axis, call_lines, lay_out_bars
-from lab.features.timeline.lanes import MOST_ROWS, lanes_of, lay_rows
+from lab.features.timeline.svg import MOST_ROWS, lanes_of, lay_rows
 from lab.record.result import Culprit
 from lab.report.table import MANY
 from lab.trace.read import read_trace

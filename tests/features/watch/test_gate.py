@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from lab.features.watch.on_node.gate import Gate
+from lab.features.watch.on_node import Gate
 
 
 def test_a_gate_that_nobody_closed_lets_all_pass():

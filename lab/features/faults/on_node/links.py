@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ....node.netlink import find_device
-from . import LATE, NO_NETEM, filters, merge_parts
-from .shaping import Shaped, Shaping
+from . import LATE, NO_NETEM, merge_parts
+from .shaping import Shaped, Shaping, count_packets, has_rules, replace_rules, reset_connections
 
 if TYPE_CHECKING:
     from .actions import Actions
@@ -41,7 +41,7 @@ def _make(address: str) -> None:
         raise ValueError(NO_NETEM)
     queues.make(shaped, cable)
     twice = {peer: how["duplicate"] for peer, how in to.items() if how.get("duplicate")}
-    filters.replace_rules(asked["from"], twice, names=not asked["no_names"])
+    replace_rules(asked["from"], twice, names=not asked["no_names"])
 
 
 def apply_links(actions: Actions, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def apply_links(actions: Actions, parameters: Mapping[str, Any]) -> dict[str, An
     peers = [peer for peer, how in parameters.get("from", {}).items() if how.get("reset")]
     if peers:
         with suppress(OSError):  # both ends of each connection get an error anyway
-            _were_reset[name] = _were_reset.get(name, 0) + filters.reset_connections(peers)
+            _were_reset[name] = _were_reset.get(name, 0) + reset_connections(peers)
     return inspect_links(actions, parameters)
 
 
@@ -94,8 +94,8 @@ def inspect_links(_: Actions, parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "parts": sorted(_parts),
         "shaped": queues.exists(),
-        "filtered": filters.has_rules(),
-        "met": filters.count_packets(),
+        "filtered": has_rules(),
+        "met": count_packets(),
         "were_reset": sum(_were_reset.values()),
         "netem": queues.supports("netem"),
     }

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 
 from ....node import netlink
-from ....node import nf_tables as nf
+from . import nf_tables as nf
 
 CONNECTIONS_PER_S, DATAGRAMS_PER_S, AT_ONCE = 50, 300, 4096
 """Limits of packets to other nodes: of new connections, and of packets of other protocols, each of which may be a new

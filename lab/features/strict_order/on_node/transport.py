@@ -1,0 +1,404 @@
+"""Make calls obey a strict transport: wait for receives, keep the order, reject what NCCL rejects.
+
+A call waits for earlier calls of the same thread, as `rules.must_wait` says. If it cannot begin at once and returns a
+handle, a thread of its own makes it later. Its `begin` line is written when it takes effect, so the diagnosis of a
+hang finds who waits for whom. Ranks meet in the group's store: a receive announces itself there, and a send waits for
+that; in a collective with a root, each rank counts itself there and waits for all.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import os
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from ....node.recorder import install as recorder
+from ....node.recorder.journal import journal, source
+from ....node.recorder.patching import call_before, patch_module, replace_function, wraps_function
+from . import rules
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.0002, 0.005
+_ROOTED = ("broadcast", "reduce", "gather", "scatter")
+_DEFAULT_TIMEOUT_S = 1800.0
+
+
+def is_strict() -> bool:
+    """Return whether calls of this process obey a strict transport."""
+    return os.environ.get(rules.VARIABLE, "0") not in ("", "0")
+
+
+def use_python(_: Any = None) -> None:
+    """Record the calls of this process in Python."""
+    if is_strict():
+        recorder.use_python()
+
+
+@wraps_function(use_python)
+def _wait_for(is_ready: Callable[[], bool], limit_s: float, what: str) -> None:
+    """Poll until a condition holds. On stacks this is the recorder's, so that the rank counts as communicating."""
+    until, pause_s = time.monotonic() + limit_s, _FIRST_PAUSE_S
+    while not is_ready():
+        if time.monotonic() > until:
+            raise RuntimeError(f"Timed out after {limit_s:g} s: {what}")
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+class _Order:
+    """The calls of this process that have not completed."""
+
+    def __init__(self) -> None:
+        self.world = 0
+        """How many default groups this process has asked for."""
+        self.local = threading.local()
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all calls: this is a fork."""
+        self._open: dict[int, list[_Call]] = {}
+        self._numbers: defaultdict[tuple[Any, ...], itertools.count[int]] = defaultdict(itertools.count)
+
+    def number(self, *key: Any) -> int:
+        """Return how often the key was used before, in this world."""
+        number_key = (self.world, *key)
+        return next(self._numbers[number_key])
+
+    def add(self, call: _Call) -> list[_Call]:
+        """Add a call of this thread; return the open calls that it has to wait for."""
+        mine = [one for one in self._open.get(threading.get_ident(), ()) if not one.is_over]
+        self._open[threading.get_ident()] = [*mine, call]
+        return [one for one in mine if rules.must_wait(one.position, call.position)]
+
+    def list_open(self) -> list[_Call]:
+        """Return the calls that have not completed."""
+        return [one for calls in [*self._open.values()] for one in calls if not one.is_over]
+
+
+_order = _Order()
+os.register_at_fork(after_in_child=_order.reset)
+
+
+class _Call:
+    """One call of this process."""
+
+    def __init__(self, op: str, group: Any, facts: dict[str, Any], inputs: Any, outputs: Any, make: Any) -> None:
+        self._op, self._group, self._make = op, group, make
+        self._tensors, self._facts = (inputs, outputs), facts
+        self._recorded: Any = None
+        self.is_over = False
+        peer = facts.get("peer")
+        batch = getattr(_order.local, "batch", None)
+        self.position = (None if peer is None or batch is not None else (group.group_name, peer)), batch
+        self._key = f"strict-order/{_order.world}/"
+        if peer is not None:
+            ends = (group.rank(), peer) if op == "send" else (peer, group.rank())
+            self._key += f"{ends[0]}>{ends[1]}/{_order.number(group.group_name, op, *ends)}"
+        else:
+            self._key += str(_order.number(group.group_name))
+
+    @property
+    def needs_thread(self) -> bool:
+        """Whether it would block the script, which gets a handle."""
+        return self._facts.get("peer") is not None or self._op in _ROOTED
+
+    def record(self) -> None:
+        """Write the begin line, unless it is written already."""
+        from ....node.recorder.python_group import Call
+
+        if journal.on and self._recorded is None:
+            self._recorded = Call(self._facts, *self._tensors)
+
+    def begin(self) -> Any:
+        """Write the begin line, meet the other ranks, and make the call; return the backend's handle."""
+        self.record()
+        self._meet(self._store())
+        return self._make()
+
+    def run(self, before: list[_Call]) -> Any:
+        """Make the call after others, and wait until it completes; return its handle."""
+        try:
+            _wait_for(lambda: all(one.is_over for one in before), sys.maxsize, "")
+            work = self.begin()
+            if work is not None:
+                work.wait()
+        except BaseException as error:
+            self.end(error)
+            raise
+        self.end()
+        return work
+
+    def run_now(self) -> Any:
+        """Make the call; return the backend's own handle, or one that a thread completes."""
+        try:
+            work = self.begin()
+        except BaseException as error:
+            self.end(error)
+            raise
+        if work is None:
+            self.end()
+            return None
+        try:
+            work.get_future().add_done_callback(self._done)
+        except RuntimeError:  # the backend has no futures
+            return self._run_in_thread(lambda: self._wait_and_end(work))
+        return work
+
+    def run_later(self, before: list[_Call]) -> Any:
+        """Make the call in a thread; return a handle for it."""
+        if not before:
+            self.record()  # in the order of the script
+        return self._run_in_thread(lambda: self.run(before))
+
+    def _done(self, future: Any) -> None:
+        try:
+            future.value()
+        except Exception as error:
+            self.end(error)
+        else:
+            self.end()
+
+    def _wait_and_end(self, work: Any) -> None:
+        try:
+            work.wait()
+        except BaseException as error:
+            self.end(error)
+            raise
+        self.end()
+
+    def _run_in_thread(self, action: Callable[[], object]) -> Any:
+        import torch
+        from torch._C import _distributed_c10d as c10d
+
+        future: Any = torch.futures.Future()
+        inputs, outputs = self._tensors
+        result = list(inputs if outputs is None else outputs) if inputs is not None else []
+        modes = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+
+        def run() -> None:
+            try:
+                with torch.inference_mode(modes[0]), torch.set_grad_enabled(modes[1]):
+                    action()
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        threading.Thread(target=run, name="lab-strict-order", daemon=True).start()
+        if self._facts.get("peer") is not None:
+            return _message_class()(future)
+        return c10d._create_work_from_future(future)  # type: ignore[attr-defined]
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Write the end line, and let later calls begin."""
+        if isinstance(error, rules.StrictOrderError):
+            _record_rejection(error, self._facts.get("at", ""))
+        if self._recorded is not None:
+            self._recorded.end(error) if error is not None else self._recorded.finish()
+        self.is_over = True
+
+    def reject(self, error: Exception) -> None:
+        """Write the call with an error that it never got beyond."""
+        self.record()
+        self.end(error)
+
+    # -- meeting other ranks
+
+    def _store(self) -> Any:
+        module = sys.modules["torch.distributed.distributed_c10d"]
+        return module._world.pg_map.get(self._group, ("", None))[1]
+
+    def _limit_s(self) -> float:
+        try:
+            return float(self._group._get_backend(_cpu()).options._timeout.total_seconds())
+        except (AttributeError, RuntimeError):
+            return _DEFAULT_TIMEOUT_S
+
+    def _meet(self, store: Any) -> None:
+        key = self._key
+        if store is None:  # a group that the script made without init_process_group
+            return
+        if self._op == "recv":
+            store.set(key, json.dumps(self._describe()))
+        elif self._op == "send":
+            _wait_for(lambda: store.check([key]), self._limit_s(), "no rank called the receive of this send")
+            rules.check_message(self._describe(), json.loads(store.get(key)))
+            store.delete_key(key)
+        else:
+            if store.add(key, 1) == self._group.size():
+                store.set(f"{key}/all", "")
+            if self._op in _ROOTED:
+                why = f"a rank of the group did not call {self._op}"
+                _wait_for(lambda: store.check([f"{key}/all"]), self._limit_s(), why)
+
+    def _describe(self) -> dict[str, Any]:
+        tensors = [*self._tensors[0], *self._tensors[1]]
+        facts = {"rank": int(os.environ.get("RANK", "0")), "tag": self._facts["tag"], "at": self._facts.get("at", "?")}
+        dtype = str(tensors[0].dtype).partition(".")[2] if tensors else ""
+        return {**facts, "dtype": dtype, "count": sum(tensor.numel() for tensor in tensors)}
+
+
+def _record_rejection(error: rules.StrictOrderError, line: str) -> None:
+    journal.add("rejected", rule=error.rule, ranks=error.ranks, lines=error.lines or [line])
+
+
+@functools.cache
+def _cpu() -> Any:
+    import torch
+
+    return torch.device("cpu")
+
+
+@functools.cache
+def _message_class() -> Any:
+    from torch._C._distributed_c10d import Work
+
+    class MessageWork(Work):
+        """The handle of a message that a thread sends or receives."""
+
+        def __init__(self, future: Any) -> None:
+            super().__init__()
+            self._future = future
+
+        def wait(self, timeout: Any = None) -> bool:
+            limit_s = timeout.total_seconds() if timeout is not None else 0
+            _wait_for(self._future.done, limit_s or sys.maxsize, "the message did not arrive")
+            self._future.value()
+            return True
+
+        def is_completed(self) -> bool:
+            return bool(self._future.done())
+
+        def is_success(self) -> bool:
+            return bool(self._future.done()) and self.exception() is None
+
+        def exception(self) -> Any:
+            try:
+                self._future.value()
+            except Exception as error:
+                return error
+            return None
+
+        def result(self) -> Any:
+            return self._future.value()
+
+        def get_future(self) -> Any:
+            return self._future
+
+    return MessageWork
+
+
+# -- the calls of the script
+
+
+def order_calls(_: Any) -> None:
+    """Replace the methods of recorded groups by ones that obey the order, before other features change them."""
+    if not is_strict():
+        return
+    from torch._C._distributed_c10d import ProcessGroup
+
+    from ....node.recorder.python_group import OPERATIONS, RecordedGroup
+
+    for op, methods in OPERATIONS.items():
+        for name in methods:
+            if hasattr(ProcessGroup, name):
+                setattr(RecordedGroup, name, _ordered(op, getattr(ProcessGroup, name)))
+
+
+def _ordered(op: str, plain: Any) -> Any:
+    from ....node.recorder.python_group import describe_call
+
+    @functools.wraps(plain)
+    def method(group: Any, *arguments: Any, **named: Any) -> Any:
+        try:
+            facts, inputs, outputs = describe_call(op, (*arguments, *named.values()))
+        except Exception as error:  # unexpected arguments
+            journal.cut(f"the recorder cannot record {op}: {type(error).__name__}: {error}")
+            return plain(group._plain, *arguments, **named)
+        message, waits = "peer" in facts, facts.get("async") is False
+        number = {} if message else {"seq": next(vars(group).setdefault("_recorded_sequence", itertools.count(1)))}
+        late = {} if message or waits else {"late": 1}
+        facts = {"op": op, "g": group.group_name, **number, **facts, **late, **source.locate()}
+        make = functools.partial(plain, group._plain, *arguments, **named)
+        call = _Call(op, group, facts, inputs, outputs, make)
+        try:
+            rules.check_call(op, facts, [*(inputs or ()), *(outputs or ())])
+        except rules.StrictOrderError as error:
+            call.reject(error)
+            raise
+        before = _order.add(call)
+        if waits:
+            return call.run(before)
+        return call.run_later(before) if before or call.needs_thread else call.run_now()
+
+    return method
+
+
+def watch_module() -> None:
+    """Watch what begins worlds, batches of messages, and objects."""
+    if is_strict():
+        patch_module("torch.distributed.distributed_c10d", _watch)
+
+
+def _watch(module: ModuleType) -> None:
+    replace_function(module, "init_process_group", call_before(_begin_world))
+    replace_function(module, "batch_isend_irecv", _in_batch)
+    for name in rules.OBJECTS:
+        replace_function(module, name, call_before(functools.partial(_check_objects, name)))
+
+
+def _begin_world(*_: Any, **__: Any) -> None:
+    _order.world += 1
+
+
+def _in_batch(function: Any) -> Any:
+    @wraps_function(function)
+    def wrapper(*arguments: Any, **named: Any) -> Any:
+        _order.local.batch = object()
+        try:
+            return function(*arguments, **named)
+        finally:
+            _order.local.batch = None
+
+    return wrapper
+
+
+def _check_objects(name: str, *_: Any, **named: Any) -> None:
+    """Reject objects of the script itself; those of PyTorch's own modules are on the device of their module."""
+    location = source.locate()
+    if named.get("device") is not None or location.get("via", name) != name or not location:
+        return
+    if not rules.names_device(_read_sources()):
+        error = rules.reject_call("objects", f"{name} sends through the current GPU, which the script never sets")
+        _record_rejection(error, location["at"])
+        raise error
+
+
+def _read_sources() -> list[str]:
+    """Return the texts of the modules in the script's folder."""
+    texts, paths = list[str](), {getattr(module, "__file__", None) for module in [*sys.modules.values()]}
+    for path in paths:
+        if path and path.startswith(source.folder) and not path.startswith(source.hidden):
+            try:
+                with open(path, encoding="utf-8", errors="replace") as file:
+                    texts.append(file.read())
+            except OSError:
+                continue
+    return texts
+
+
+def finish_calls() -> None:
+    """Wait for the calls that are still open, because the group, or the process without an error, is about to end."""
+    frame, code = sys._getframe(), 0
+    while frame.f_back is not None and frame.f_code.co_name != "_leave":  # of the worker, which knows the exit code
+        frame = frame.f_back
+        code = frame.f_locals.get("code", 0) if frame.f_code.co_name == "_leave" else 0
+    if is_strict() and not code:
+        _wait_for(lambda: not _order.list_open(), sys.maxsize, "")

@@ -1,0 +1,92 @@
+"""Programs that gloo lets pass: under --strict-order wrong ones fail with the right diagnosis, and right ones pass."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lab import Cluster
+from lab.features.strict_order.on_node.rules import VARIABLE
+from lab.spec.load import scenario_from_script
+from tests.diagnosis.marking import mark
+from tests.diagnosis.programs import read_program
+from tests.diagnosis.score import ask
+from tests.engines.conftest import written
+
+PROGRAMS = Path(__file__).parents[1] / "features" / "strict_order"
+WRONG = sorted((PROGRAMS / "wrong").glob("*.py"))
+RIGHT = sorted((PROGRAMS / "right").glob("*.py"))
+ORDERS = {
+    "barrier_in_flight_across_groups",
+    "batch_and_collective_cross",
+    "collective_in_flight_before_a_message",
+    "gradients_reduced_while_stages_talk",
+    "groups_cross_in_async_calls",
+    "message_in_flight_before_a_collective",
+    "reduce_then_send",
+    "ring_of_three_groups",
+}
+"""Those whose order of calls the trace of a passed run shows."""
+UNRECEIVED = {"batch_lacks_a_receive", "isend_never_received"}
+STRICT = {VARIABLE: "1"}
+
+
+@pytest.mark.local_first
+@pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)
+def test_a_program_that_passes_by_luck_fails_with_the_right_diagnosis(
+    path: Path, cluster: Cluster, tmp_path: Path
+) -> None:
+    program = read_program(path)
+    strict = ask(program, cluster, tmp_path, STRICT)
+    marked = mark(program, strict)
+    assert marked.right, marked
+    assert strict.verdict == ("hung" if program.kinds & {"deadlock", "unmatched"} else "failed")
+
+
+@pytest.mark.local_first
+@pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)
+def test_its_passed_run_shows_the_order_that_is_luck(path: Path, cluster: Cluster, tmp_path: Path) -> None:
+    program = read_program(path)
+    usual = ask(replace(program, timeout_s=30.0), cluster, tmp_path)
+    assert usual.verdict == "passed", usual.reason
+    found = [finding for finding in usual.findings if finding.kind == "luck"]
+    assert [one.how for one in found] == ["order"] * (path.stem in ORDERS) + ["unreceived"] * (path.stem in UNRECEIVED)
+    for one in found:
+        assert any(line in one.lines for line in program.causes)
+        assert re.fullmatch(rf"lab run --strict-order \S+/{path.name}", one.command)
+
+
+@pytest.mark.local_first
+@pytest.mark.parametrize("path", RIGHT, ids=lambda path: path.stem)
+def test_a_right_program_passes_in_strict_order_too(path: Path, cluster: Cluster, tmp_path: Path) -> None:
+    program = read_program(path)
+    for env in ({}, STRICT):
+        marked = mark(program, ask(program, cluster, tmp_path, env))
+        assert marked.right, marked
+
+
+@pytest.mark.local_first
+def test_a_rejected_call_is_found_with_its_rule_and_both_lines(cluster: Cluster, tmp_path: Path) -> None:
+    answer = ask(read_program(PROGRAMS / "wrong" / "tags_swapped.py"), cluster, tmp_path, STRICT)
+    first = answer.findings[0]
+    assert (first.kind, first.rule, first.others) == ("rejected", "tag", (0, 1))
+    assert first.lines == ("tags_swapped.py:12", "tags_swapped.py:18")
+
+
+@pytest.mark.local_first
+def test_a_call_in_flight_at_the_end_of_a_failed_script_does_not_keep_it(cluster: Cluster, tmp_path: Path) -> None:
+    script = written(
+        tmp_path / "fails",
+        "import torch, torch.distributed as dist\n"
+        'dist.init_process_group("gloo")\n'
+        "if dist.get_rank() == 0:\n"
+        "    kept = dist.isend(torch.ones(1), 1)\n"
+        '    raise ValueError("no data")\n'
+        "dist.barrier()\n",
+    )
+    result = cluster.run(replace(scenario_from_script(script), env=STRICT), nodes=2, timeout_s=30.0)
+    assert (result.verdict, result.culprit.rank if result.culprit else None) == ("failed", 0)
+    assert "no data" in result.reason

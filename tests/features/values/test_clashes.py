@@ -1,0 +1,40 @@
+"""Whose the misfits of splits are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab.features.values.clashes import find_clashes
+from lab.trace.read import read_trace
+from lab.trace.steps import match_steps
+from tests.traces import TraceMaker
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.mark.parametrize(
+    ("takes", "gives", "odd", "misfits"),
+    [
+        ([[1, 1, 1], [2, 1, 1], [1, 1, 1]], [[1, 2, 1], [1, 1, 1], [1, 1, 1]], None, 0),
+        ([[1, 1, 1]] * 3, [[1, 2, 1], [1, 1, 1], [1, 1, 1]], (), 1),  # of one pair nobody can be told
+        ([[1, 1, 1], [3, 1, 3], [1, 1, 1]], [[1, 1, 1]] * 3, (1,), 2),  # the only one in both
+        ([[1, 1, 1], [1, 2, 1], [1, 1, 1]], [[1, 1, 1]] * 3, (1,), 1),  # at odds with itself
+        ([[1, 2, 1], [2, 2, 1], [1, 1, 1]], [[1, 1, 1]] * 3, (1,), 3),
+        ([[1, 2, 1], [1, 1, 2], [2, 1, 1]], [[1, 1, 1]] * 3, (), 3),
+        ([[1, 2, 1]] * 3, [[1, 1, 1]] * 3, (1,), 3),  # though all have the same splits
+    ],
+)
+def test_who_is_in_every_misfit_of_splits_or_alone_at_odds_with_itself_is_odd(
+    tmp_path: Path, takes: list[list[int]], gives: list[list[int]], odd: tuple[int, ...] | None, misfits: int
+) -> None:
+    made = TraceMaker(tmp_path / "run", 3)
+    for rank in range(3):
+        fields = {"split": [takes[rank], gives[rank]]}
+        given, taken = [1.0] * sum(gives[rank]), [1.0] * sum(takes[rank])
+        made.call(rank, "all_to_all_single", 1, 2, [given], [taken], **fields)
+    found = find_clashes(match_steps(read_trace(made.record())))
+    assert [(one.kind, one.deviating_ranks, len(one.misfits)) for one in found] == (
+        [] if odd is None else [("splits", odd, misfits)]
+    )
