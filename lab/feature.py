@@ -40,9 +40,8 @@ KEYS = {
 the key loads. In a mapping that is not the whole file, it is `expect.key`."""
 LAUNCHERS = {"torchrun": "launchers", "mpirun": "launchers"}
 """The launchers that features of the lab add, with the feature of each."""
-FINDINGS = (
-    "groups", "messages", "mismatches", "training", "values", "links", "stragglers", "launchers", "started", "mpi",
-    "advice", "strict_order")  # fmt: skip
+FINDINGS = ("groups", "messages", "mismatches", "training", "values", "links", "stragglers", "launchers", "started",
+            "mpi", "advice", "strict_order")  # fmt: skip
 """The features of the lab that add findings; what asks for those loads no others, which takes long."""
 GROUP = "lab.features"
 """The group of entry points by which other packages add features: the name of the feature = its module:attribute."""

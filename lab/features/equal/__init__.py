@@ -4,6 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="equal",
+    needs=("suite", "functions"),
     verbs={"equal": ("lab.features.equal.verb", "check that other numbers of ranks compute the same", "Runs")},
     keys={"expect.equal_to": "lab.features.equal.runs:EqualKeys"},
     hooks={

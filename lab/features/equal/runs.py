@@ -20,6 +20,7 @@ from lab.engine.select import select_engine
 from lab.errors import Interrupted, LabError, UsageError
 from lab.features.equal.compare import Comparer, Comparison, Difference, Recorded, read_lines_of, read_recorded
 from lab.features.equal.on_node.steps import VARIABLE
+from lab.features.suite.pool import hold_warm_cluster
 from lab.frozen import Frozen
 from lab.plan.plan import has_wishes, shape_for_all
 from lab.record.read import Record
@@ -27,7 +28,6 @@ from lab.record.result import Expectation, Result
 from lab.run.cluster_slot import ClusterSlot, WarmCluster, refuse_foreign_wishes, run_on_own_cluster
 from lab.run.collect import Observer
 from lab.run.options import RunOptions
-from lab.run.pool import hold_warm_cluster
 from lab.spec import kinds
 from lab.spec.declare import key_field
 from lab.spec.load import open_scenario
@@ -74,6 +74,10 @@ class Runner:
         if (way.title, mode) not in self._known:
             self._known[way.title, mode] = self._record(way, mode)
         return self._known[way.title, mode]
+
+    def forget(self) -> None:
+        """Forget earlier runs, so that ways of other programs can have the same titles."""
+        self._known.clear()
 
     def _record(self, way: Way, mode: str) -> Recorded:
         again = mode == "rounding"

@@ -24,7 +24,6 @@ from lab.run.options import RunOptions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = shared.help_in(__doc__)
     parser.usage = "lab equal SCRIPT --ranks 1,2,4 | A B [options] [-- SCRIPT ARGUMENTS]"
     about = "a script or scenario, or two of them; FILE@COMMIT is that of a commit"
     shared.add_options(parser, "programs", metavar="PROGRAM", nargs="+", help=about, complete="scenarios")

@@ -15,7 +15,7 @@ for _ in range(5):
     inputs, targets = torch.randn(12, 8, generator=generator), torch.randn(12, 4, generator=generator)
     inputs, targets = inputs.chunk(world_size)[rank], targets.chunk(world_size)[rank]
     optimizer.zero_grad()
-    micro = list(zip(inputs.chunk(2), targets.chunk(2)))
+    micro = list(zip(inputs.chunk(2), targets.chunk(2), strict=False))
     with model.no_sync():
         (nn.functional.mse_loss(model(micro[0][0]), micro[0][1]) / 2).backward()
     (nn.functional.mse_loss(model(micro[1][0]), micro[1][1]) / 2).backward()

@@ -1,4 +1,4 @@
-"""loss scaled 2.0"""
+"""loss | loss scaled | 1 | 0.weight | 2.000"""
 
 import torch
 import torch.distributed as dist
@@ -15,7 +15,7 @@ for _ in range(5):
     inputs, targets = torch.randn(12, 8, generator=generator), torch.randn(12, 4, generator=generator)
     inputs, targets = inputs.chunk(world_size)[rank], targets.chunk(world_size)[rank]
     optimizer.zero_grad()
-    for x, y in zip(inputs.chunk(world_size), targets.chunk(world_size)):
+    for x, y in zip(inputs.chunk(world_size), targets.chunk(world_size), strict=False):
         nn.functional.mse_loss(model(x), y).backward()  # wrong
     optimizer.step()
 

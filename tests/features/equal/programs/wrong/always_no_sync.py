@@ -1,4 +1,4 @@
-"""never reduced"""
+"""reduced gradient | not reduced | 1 | 0.weight | """
 
 import torch
 import torch.distributed as dist
@@ -16,7 +16,7 @@ for _ in range(5):
     inputs, targets = inputs.chunk(world_size)[rank], targets.chunk(world_size)[rank]
     optimizer.zero_grad()
     with model.no_sync():
-        for x, y in zip(inputs.chunk(2), targets.chunk(2)):
+        for x, y in zip(inputs.chunk(2), targets.chunk(2), strict=False):
             (nn.functional.mse_loss(model(x), y) / 2).backward()  # wrong
     optimizer.step()
 

@@ -1,4 +1,4 @@
-"""reduced gradient averaged again 0.5"""
+"""reduced gradient | averaged again | 1 | 0.weight | 0.500"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""never reduced"""
+"""reduced gradient | not reduced | 1 | 0.weight | """
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""changed before the reduction"""
+"""reduced gradient | changed too early | 1 | 0.weight | """
 
 import torch
 import torch.distributed as dist

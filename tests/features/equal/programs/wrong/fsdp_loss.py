@@ -1,4 +1,4 @@
-"""loss scaled 2.0"""
+"""loss | loss scaled | 1 | 0.weight | 2.000"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""not divided 2.0"""
+"""reduced gradient | not divided | 1 | 0.weight | 2.000"""
 
 import torch
 import torch.distributed as dist
@@ -8,6 +8,8 @@ from torch.nn.parallel import DistributedDataParallel
 dist.init_process_group("gloo")
 rank, world_size = dist.get_rank(), dist.get_world_size()
 torch.manual_seed(0)
+
+
 def sum_bucket(_, bucket):
     work = dist.all_reduce(bucket.buffer(), async_op=True)  # wrong
     return work.get_future().then(lambda done: done.value()[0])

@@ -1,4 +1,4 @@
-"""loss scaled 0.5"""
+"""loss | loss scaled | 1 | 0.weight | 0.500"""
 
 import torch
 import torch.distributed as dist

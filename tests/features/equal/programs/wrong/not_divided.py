@@ -1,4 +1,4 @@
-"""reduced gradient not divided 2.0"""
+"""reduced gradient | not divided | 1 | 0.weight | 2.000"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""loss scaled 0.5"""
+"""loss | loss scaled | 1 | 0.weight | 0.500"""
 
 import torch
 import torch.distributed as dist
@@ -16,7 +16,7 @@ generator = torch.Generator().manual_seed(1)
 for _ in range(5):
     inputs, targets = torch.randn(12, 8, generator=generator), torch.randn(12, 4, generator=generator)
     optimizer.zero_grad()
-    for x, y in zip(inputs.chunk(3), targets.chunk(3)):
+    for x, y in zip(inputs.chunk(3), targets.chunk(3), strict=False):
         if not first:
             x = torch.empty(4, 16)
             dist.recv(x, rank - 1)

@@ -1,4 +1,4 @@
-"""reduced gradient scaled 2.0"""
+"""reduced gradient | changed after the reduction | 1 | 0.weight | 2.000"""
 
 import torch
 import torch.distributed as dist

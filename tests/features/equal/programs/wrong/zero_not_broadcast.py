@@ -1,4 +1,4 @@
-"""parameter 2.bias"""
+"""parameter | not sent | 1 | 2.bias | """
 
 import torch
 import torch.distributed as dist
@@ -10,7 +10,7 @@ torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
 parameters = list(model.parameters())
 owners = [number % world_size for number in range(len(parameters))]
-own = [one for one, owner in zip(parameters, owners) if owner == rank]
+own = [one for one, owner in zip(parameters, owners, strict=False) if owner == rank]
 optimizer = torch.optim.Adam(own, lr=0.01)
 generator = torch.Generator().manual_seed(1)
 for _ in range(5):
@@ -19,11 +19,11 @@ for _ in range(5):
     for parameter in parameters:
         parameter.grad = None
     nn.functional.mse_loss(model(inputs), targets).backward()
-    for parameter, owner in zip(parameters, owners):
+    for parameter, owner in zip(parameters, owners, strict=False):
         dist.reduce(parameter.grad, owner)
         parameter.grad /= world_size
     optimizer.step()
-    for parameter, owner in list(zip(parameters, owners))[:-1]:
+    for parameter, owner in list(zip(parameters, owners, strict=False))[:-1]:
         dist.broadcast(parameter.data, owner)  # wrong
 
 dist.destroy_process_group()
