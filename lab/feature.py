@@ -48,7 +48,10 @@ GROUP = "lab.features"
 
 
 class Feature:
-    """Describe what a feature adds. Entries are `package.module`, or `package.module:attribute` for an object in it."""
+    """Describe what a feature adds. Entries are `package.module`, or `package.module:attribute` for an object in it.
+
+    In a feature of the lab, `.module` is a module of its own folder.
+    """
 
     name: str
     """Name of the feature's folder."""
@@ -86,13 +89,22 @@ class Feature:
     def __init__(self, *, name: str, **parts: Any) -> None:
         if unknown := parts.keys() - Feature.__annotations__:
             raise TypeError(f"a feature has no field {', '.join(sorted(unknown))}")
-        self.__dict__.update(parts, name=name)
+        self.__dict__.update(_absolute(parts, f"lab.features.{name}"), name=name)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"cannot change {name} of the feature {self.name}: features are read-only")
 
     def __repr__(self) -> str:
         return f"Feature(name={self.name!r})"
+
+
+def _absolute(entry: Any, home: str) -> Any:
+    """Replace the dot that entries begin with, in all values of a field, by the package of a feature of the lab."""
+    if isinstance(entry, str):
+        return f"{home}{entry}" if entry.startswith(".") else entry
+    if isinstance(entry, tuple):
+        return tuple(_absolute(one, home) for one in entry)
+    return {name: _absolute(one, home) for name, one in entry.items()}
 
 
 _all_features: tuple[Feature, ...] | None = None

@@ -1,7 +1,7 @@
 """Compare the recorded steps of two runs, and name the first difference beyond rounding, with its cause. Pure.
 
-Fingerprints of what a tensor is split into are combined first: by placement for DTensors, by rank for parts that a
-script has cut itself. A difference counts if it changes what is trained. Its cause is then sought in program order:
+It first adds up the fingerprints of the parts of a tensor: by placement for DTensors, by rank for parts that a script
+cuts itself. A difference counts if it changes what is trained. Its cause is then sought in program order:
 samples, outputs of modules, loss, gradients of ranks, reduction of gradients, optimizer.
 """
 

@@ -4,7 +4,7 @@ A line is about one step of an optimizer, and is written before it: its gradient
 have received what other ranks sent. A fingerprint of a tensor consists of the squared norm, the sum, and the projection
 on `exp(i * (a0 * i0 + a1 * i1 + ...))`, where `i0`, `i1`, ... are the indices of an element. The projection of a shard
 becomes that of its part of the whole tensor if it is multiplied by `exp(i * (a0 * offset0 + ...))`. So fingerprints of
-shards add up to that of the whole tensor, and whoever reads them can find out where a shard belongs.
+shards add up to that of the whole tensor, and their reader can find out where a shard belongs.
 
 The mode `rounding` changes each gradient by as much as another order of summation does. The mode `locate` adds, for one
 step, the outputs of modules, the gradients before their reduction, and what touched gradients and parameters, by line.
@@ -365,7 +365,7 @@ class _Recorder:
     # -- what it watches
 
     def watch_modules(self, module: Any) -> None:
-        """Watch the outermost modules, until it is known which are trained."""
+        """Watch the outermost modules, until the first step shows which ones an optimizer trains."""
 
         def enter(one: Any, arguments: Any) -> None:
             self._depth += 1
