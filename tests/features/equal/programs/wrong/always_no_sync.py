@@ -1,4 +1,4 @@
-"""reduced gradient | not reduced | 1 | 0.weight | """
+"""reduced gradient | not reduced | 1 | 0.weight |"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""module output | batch statistics | 1 | 1 | """
+"""module output | batch statistics | 1 | 1 |"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""reduced gradient | not reduced | 1 | 0.bias | """
+"""reduced gradient | not reduced | 1 | 0.bias |"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""parameter | parameter written | 1 | 2.weight | """
+"""parameter | parameter written | 1 | 2.weight |"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""module output | randomness | 1 | 1 | """
+"""module output | randomness | 1 | 1 |"""
 
 import torch
 import torch.distributed as dist

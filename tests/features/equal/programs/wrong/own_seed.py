@@ -1,4 +1,4 @@
-"""parameter | initial parameters | 0 | 0.weight | """
+"""parameter | initial parameters | 0 | 0.weight |"""
 
 import torch
 import torch.distributed as dist

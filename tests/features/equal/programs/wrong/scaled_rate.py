@@ -1,4 +1,4 @@
-"""parameter | optimizer settings | 1 | 0.weight | """
+"""parameter | optimizer settings | 1 | 0.weight |"""
 
 import torch
 import torch.distributed as dist

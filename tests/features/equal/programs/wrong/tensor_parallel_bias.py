@@ -1,4 +1,4 @@
-"""module output | module output | 1 | 0 | """
+"""module output | module output | 1 | 0 |"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""local gradient | local gradient | 1 | 0.first | """
+"""local gradient | local gradient | 1 | 0.first |"""
 
 import torch
 import torch.distributed as dist

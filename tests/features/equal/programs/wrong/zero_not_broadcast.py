@@ -1,4 +1,4 @@
-"""parameter | not sent | 1 | 2.bias | """
+"""parameter | not sent | 1 | 2.bias |"""
 
 import torch
 import torch.distributed as dist
