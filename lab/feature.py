@@ -22,7 +22,7 @@ IN_TREE = (
     "groups", "messages", "mismatches", "stragglers", "started", "compare", "projection", "score", "dumps", "grade",
     "lessons", "scaffold", "interactive", "copy", "image", "remote", "help", "faults", "edits", "chaos", "functions",
     "network_model", "pictures", "pytest", "recording", "packages", "launchers", "mpi", "gpu", "zygote", "slurm",
-    "strict", "strict_order", "advice", "attach",
+    "strict", "strict_order", "advice", "attach", "equal",
 )  # fmt: skip
 """The folders of `lab/features`, in the order of `lab --help`."""
 KEYS = {
@@ -34,14 +34,14 @@ KEYS = {
     "grade": "grade",
     **dict.fromkeys(("network", "faults", "rerun", "expect.detected_within"), "faults"),
     "strict_order": "strict_order",
+    "expect.equal_to": "equal",
 }
 """The keys of scenarios that features of the lab add, with the feature of each, which is the only one that a file with
 the key loads. In a mapping that is not the whole file, it is `expect.key`."""
 LAUNCHERS = {"torchrun": "launchers", "mpirun": "launchers"}
 """The launchers that features of the lab add, with the feature of each."""
-FINDINGS = (
-    "groups", "messages", "mismatches", "training", "values", "links", "stragglers", "launchers", "started", "mpi",
-    "advice", "strict_order")  # fmt: skip
+FINDINGS = ("groups", "messages", "mismatches", "training", "values", "links", "stragglers", "launchers", "started",
+            "mpi", "advice", "strict_order")  # fmt: skip
 """The features of the lab that add findings; what asks for those loads no others, which takes long."""
 GROUP = "lab.features"
 """The group of entry points by which other packages add features: the name of the feature = its module:attribute."""
