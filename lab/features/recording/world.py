@@ -260,15 +260,25 @@ class World:
         after = f"no call of {format_count(len(self.members), 'rank')} began or ended for {limit}"
         if self._groups() == []:
             return self._judge_absence("hung", f"{after}: ")
-        from lab.diagnosis.hang import judge_hang
         from lab.diagnosis.judge import judge_evidence
 
         if any(rank.failed for rank in evidence.facts.ranks):
             failure = self._without_strangers(judge_evidence(evidence))
             return replace(failure, verdict="hung", reason=f"{after}: {failure.reason}")
         after += f" while {name_ranks(self._computing)} computed" if self._computing else ""
-        judgement = self._without_strangers(judge_hang(evidence, after))
+        judgement = self._judge_hang(evidence, after)
         return replace(judgement, verdict="timeout", culprit=None) if self.is_patient else judgement
+
+    def _judge_hang(self, evidence: Evidence, after: str) -> Judgement:
+        """Return who held the others up; what ranks did that are not on record is unknown."""
+        from lab.diagnosis.hang import judge_hang
+
+        judgement, here = judge_hang(evidence, after), len(self.members) == self.world_size
+        if not here and (judgement.culprit is None or judgement.culprit.rank not in self.members):
+            lines = {rank: evidence.last_line(rank) for rank in self.members}
+            last = (f"the last call of rank {rank} was at {line}" for rank, line in sorted(lines.items()) if line)
+            judgement = Judgement(verdict="hung", reason="; ".join((after, *last)))
+        return self._without_strangers(judgement)
 
     def _judge_absence(self, verdict: Verdict, before: str) -> Judgement:
         """Return that ranks never came to init_process_group; a single one is the culprit."""
@@ -337,10 +347,7 @@ class World:
         ended_by_others = [rank.rank for rank in facts.ranks if rank.stopped]
         if ended_by_others and not any(rank.failed for rank in facts.ranks):
             if _waits(evidence):
-                from lab.diagnosis.hang import judge_hang
-
-                why = f"another process ended {name_ranks(ended_by_others)} after {after}"
-                return self._without_strangers(judge_hang(evidence, why))
+                return self._judge_hang(evidence, f"another process ended {name_ranks(ended_by_others)} after {after}")
             reason = f"another process ended {name_ranks(ended_by_others)} between calls, after {after}"
             return Judgement(verdict="passed", reason=reason)
         return self._without_strangers(judge_evidence(evidence))
