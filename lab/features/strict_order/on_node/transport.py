@@ -114,6 +114,8 @@ class _Order:
 
 
 _order = _Order()
+_held = itertools.count()
+"""Numbers of calls that had to wait for earlier ones."""
 os.register_at_fork(after_in_child=_order.reset)
 
 
@@ -156,7 +158,7 @@ class _Call:
     def run(self, before: list[_Call]) -> Any:
         """Make the call after others, and wait until it completes; return its handle."""
         try:
-            _wait_for(lambda: all(one.is_over for one in before), sys.maxsize, "")
+            self._wait_behind([one for one in before if not one.is_over])
             work = self.begin()
             if work is not None:
                 work.wait()
@@ -165,6 +167,14 @@ class _Call:
             raise
         self.end()
         return work
+
+    def _wait_behind(self, before: list[_Call]) -> None:
+        if before:
+            op, line, other = before[0]._op, before[0]._facts.get("at", ""), self._facts.get("at", "")
+            number = next(_held)
+            journal.add("held", e=0, n=number, op=self._op, at=other, behind=op, line=line)
+            _wait_for(lambda: all(one.is_over for one in before), sys.maxsize, "")
+            journal.add("held", e=1, n=number)
 
     def run_now(self) -> Any:
         """Make the call; return the backend's own handle, or one that a thread completes."""
