@@ -67,8 +67,8 @@ class Luck(Finding):
             return f"no rank received what rank {first.rank} sent: {describe_wait(first)}", self._fails()
         if self.how == "timeout":
             head = f"rank {first.rank} waited in {describe_wait(first)} until its time was up"
-            then = f"{join_words(f'rank {one.rank} called {describe_wait(one)}' for one in others)} meanwhile or later"
-            return f"{head}; {then}" if others else head, "A slower day may end it elsewhere."
+            then = f"only that ended the wait of rank {others[0].rank} in {describe_wait(others[0])}"
+            return f"{head}; {then}", "With another time limit, the run may hang."
         other, broken = others
         head = f"rank {first.rank} received from any rank at {first.source}; what rank {other.rank} sent"
         rest = f"{render_lines([other.source])} may come first, so that {describe_wait(broken)} fails"
@@ -140,6 +140,5 @@ def _find_luck(evidence: Evidence) -> Iterator[Finding]:
         yield from make("unreceived", call)
     for match in luck.find_other_matches(trace, steps):
         yield from make("any_source", match.receive, match.other, match.broken)
-    for call, step in luck.find_timed_out(steps):
-        absent = (next((one for one in evidence.calls(rank) if one.begin > call.begin), None) for rank in step.missing)
-        yield from make("timeout", call, *filter(None, absent))
+    for call, other in luck.find_timed_out(trace, steps):
+        yield from make("timeout", call, other)
