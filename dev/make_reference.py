@@ -44,6 +44,7 @@ LINKS = {
     "launchers": "launchers-reference.md",
     "networks": "network-reference.md",
     "strict order": "strict-order.md",
+    "equal": "equal.md",
 }
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 

@@ -1,7 +1,7 @@
 """The lab: a distributed-PyTorch laboratory.
 
-The public Python API is `Cluster`, `Scenario`, `Result`, `LabError`, `OutputError`, `distributed`, `learn`, `note`,
-`read_output` and `run_suite`; everything is imported when it is first used, so that `import lab` costs nothing.
+The public Python API is `Cluster`, `Scenario`, `Result`, `LabError`, `OutputError`, `distributed`, `equal`, `learn`,
+`note`, `read_output` and `run_suite`; everything is imported when it is first used, so that `import lab` costs nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lab.spec.scenario import Scenario
 
 __all__ = [
-    "Cluster", "LabError", "OutputError", "Result", "Scenario", "__version__", "distributed", "learn", "note",
+    "Cluster", "LabError", "OutputError", "Result", "Scenario", "__version__", "distributed", "equal", "learn", "note",
     "read_output", "run_suite",
 ]  # fmt: skip
 

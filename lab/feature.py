@@ -22,7 +22,7 @@ IN_TREE = (
     "groups", "messages", "mismatches", "stragglers", "started", "compare", "projection", "score", "dumps", "grade",
     "lessons", "scaffold", "interactive", "copy", "image", "remote", "help", "faults", "edits", "chaos", "functions",
     "network_model", "pictures", "pytest", "recording", "packages", "launchers", "mpi", "gpu", "zygote", "slurm",
-    "strict", "strict_order", "advice", "attach",
+    "strict", "strict_order", "advice", "attach", "equal",
 )  # fmt: skip
 """The folders of `lab/features`, in the order of `lab --help`."""
 KEYS = {
@@ -34,21 +34,24 @@ KEYS = {
     "grade": "grade",
     **dict.fromkeys(("network", "faults", "rerun", "expect.detected_within"), "faults"),
     "strict_order": "strict_order",
+    "expect.equal_to": "equal",
 }
 """The keys of scenarios that features of the lab add, with the feature of each, which is the only one that a file with
 the key loads. In a mapping that is not the whole file, it is `expect.key`."""
 LAUNCHERS = {"torchrun": "launchers", "mpirun": "launchers"}
 """The launchers that features of the lab add, with the feature of each."""
-FINDINGS = (
-    "groups", "messages", "mismatches", "training", "values", "links", "stragglers", "launchers", "started", "mpi",
-    "advice", "strict_order")  # fmt: skip
+FINDINGS = ("groups", "messages", "mismatches", "training", "values", "links", "stragglers", "launchers", "started",
+            "mpi", "advice", "strict_order")  # fmt: skip
 """The features of the lab that add findings; what asks for those loads no others, which takes long."""
 GROUP = "lab.features"
 """The group of entry points by which other packages add features: the name of the feature = its module:attribute."""
 
 
 class Feature:
-    """Describe what a feature adds. Entries are `package.module`, or `package.module:attribute` for an object in it."""
+    """Describe what a feature adds. Entries are `package.module`, or `package.module:attribute` for an object in it.
+
+    In a feature of the lab, `.module` is a module of its own folder.
+    """
 
     name: str
     """Name of the feature's folder."""
@@ -86,13 +89,22 @@ class Feature:
     def __init__(self, *, name: str, **parts: Any) -> None:
         if unknown := parts.keys() - Feature.__annotations__:
             raise TypeError(f"a feature has no field {', '.join(sorted(unknown))}")
-        self.__dict__.update(parts, name=name)
+        self.__dict__.update(_absolute(parts, f"lab.features.{name}"), name=name)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"cannot change {name} of the feature {self.name}: features are read-only")
 
     def __repr__(self) -> str:
         return f"Feature(name={self.name!r})"
+
+
+def _absolute(entry: Any, home: str) -> Any:
+    """Replace the dot that entries begin with, in all values of a field, by the package of a feature of the lab."""
+    if isinstance(entry, str):
+        return f"{home}{entry}" if entry.startswith(".") else entry
+    if isinstance(entry, tuple):
+        return tuple(_absolute(one, home) for one in entry)
+    return {name: _absolute(one, home) for name, one in entry.items()}
 
 
 _all_features: tuple[Feature, ...] | None = None

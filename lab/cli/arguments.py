@@ -283,11 +283,6 @@ def field_values(kind: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     return {field.name: getattr(arguments, field.name) for field in fields(kind) if hasattr(arguments, field.name)}
 
 
-def help_in(docstring: str | None) -> str:
-    """Return the text below the first line of a verb's docstring, for the end of the verb's help."""
-    return (docstring or "").partition("\n\n")[2].rstrip()
-
-
 def add_record(parser: argparse.ArgumentParser) -> None:
     """Add the name of a run, `--attempt`, `--runs`, and `--json`, for each verb that shows a record."""
     about = "name of a run, or how it begins or ends (default: the latest)"

@@ -96,6 +96,11 @@ def _drop_rest(stream: Any) -> None:
         os.close(nowhere)
 
 
+def help_in(docstring: str | None) -> str:
+    """Return the text below the first line of a verb's docstring, for the end of the verb's help."""
+    return (docstring or "").partition("\n\n")[2].rstrip()
+
+
 class Verb(Protocol):
     """A module that implements one verb."""
 
@@ -191,6 +196,7 @@ def run_verb(words: list[str]) -> int:
         prog=f"lab {verb}",
         description=f"{text[0].upper()}{text[1:]}.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=help_in(module.__doc__),
     )
     module.add_arguments(parser)
     own, rest = split_rest(words[1:], parser)

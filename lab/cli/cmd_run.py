@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.epilog = shared.help_in(__doc__)
     shared.add_scenarios(parser, "run")
     shared.add_options(parser, "--nodes", "--nproc-per-node", "--timeout", "--backend")
     shared.add_options(parser, "--launcher", choices=launcher_names())

@@ -185,10 +185,7 @@ class NodeRun:
         """Make a process of a starter a worker, after validation; a process that is refused ends."""
         running = [one for one in self.workers if one.rank >= 0 and one.is_running]
         known = any(one.rank == process.rank or one.local_rank == process.local_rank for one in running)
-        try:
-            parents = (processes.parent_of(datagram.pid), processes.parent_of(process.pid))
-        except (OSError, ValueError, IndexError):  # it has ended
-            return
+        parents = (processes.parent_of(datagram.pid), processes.parent_of(process.pid))
         sane = process.rank >= 0 <= process.local_rank and len(process.channels) == len(datagram.fds)
         sane = sane and starter.rank == STARTER and parents == (starter.pid, datagram.pid)
         if known or self._stopping or not sane:

@@ -131,14 +131,16 @@ def _children(pid: int) -> list[int]:
     return [int(child) for children in words for child in children]
 
 
-def parent_of(pid: int) -> int:
-    """Return the parent of a process.
+def read_stat(process: int | str) -> list[bytes]:
+    """Return the kernel's facts of a process, or of a `PID/task/TID`, from its state on; empty if it has ended."""
+    with suppress(OSError), open(f"/proc/{process}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()
+    return []
 
-    Raises:
-        OSError: it has ended.
-    """
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        return int(file.read().rpartition(b")")[2].split()[1])
+
+def parent_of(pid: int) -> int:
+    """Return the parent of a process; 0 if it has ended."""
+    return int((read_stat(pid)[1:2] or [b"0"])[0])
 
 
 def children_of() -> Callable[[int], list[int]]:
@@ -147,8 +149,7 @@ def children_of() -> Callable[[int], list[int]]:
         return _children
     children: dict[int, list[int]] = {}  # a kernel without lists of children
     for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
-        with suppress(OSError, IndexError, ValueError):  # it ended while we looked
-            children.setdefault(parent_of(pid), []).append(pid)
+        children.setdefault(parent_of(pid), []).append(pid)
     return lambda pid: children.get(pid, [])
 
 
@@ -282,20 +283,15 @@ def _state(pid: int) -> str:
 
     If only its main thread has ended, return the state of another thread.
     """
-    state, threads = _stat(f"/proc/{pid}/stat")
-    if state == "Z" and threads > 1:
+    words = read_stat(pid)
+    states = words[:1]
+    if states == [b"Z"] and int(words[17]) > 1:
         with suppress(OSError):
-            others = [_stat(f"/proc/{pid}/task/{thread}/stat")[0] for thread in os.listdir(f"/proc/{pid}/task")]
-            return next((other for other in others if other not in ("Z", "X", "")), state)
-    return state
-
-
-def _stat(path: str) -> tuple[str, int]:
-    """Return the letter of the state, and the number of threads."""
-    with suppress(OSError), open(path, "rb") as file:
-        words = file.read().rpartition(b")")[2].split()
-        return words[0].decode(), int(words[17])
-    return "", 0
+            others = [
+                state for thread in os.listdir(f"/proc/{pid}/task") for state in read_stat(f"{pid}/task/{thread}")[:1]
+            ]
+            states = [state for state in others if state not in b"ZX"] or states
+    return states[0].decode() if states else ""
 
 
 def signal_name(number: int) -> str | None:

@@ -279,11 +279,9 @@ class JoinedProcess(RankProcess):
         """Return its wait status; None if unknown."""
         if self.leaving and self.leaving.stays:
             return None
-        with suppress(OSError, IndexError):  # it was reaped, or is of another user
-            with open(f"/proc/{self.pid}/stat", "rb") as file:
-                words = file.read().rpartition(b")")[2].split()
-            if words[0] in b"ZX" and int(words[-1]) >= 0:
-                return int(words[-1])
+        words = processes.read_stat(self.pid)  # empty: it was reaped, or is of another user
+        if words and words[0] in b"ZX" and int(words[-1]) >= 0:
+            return int(words[-1])
         with suppress(OSError):  # it is no child of the agent
             # Not reaped: if it is a worker, its parent waits for it.
             end = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)

@@ -351,10 +351,11 @@ class _Reader:
         if self._kept == known:
             snapshot.token = snapshot.base = self._token
             return
-        before, now = _by_path(known.values()), _by_path(self._kept.values())
+        before = _by_path(record for _, record in known.items() - self._kept.items())
+        now = _by_path(record for _, record in self._kept.items() - known.items())
         changed = {path: record for path, record in now.items() if before.get(path) != record}
         snapshot.base = self._token
-        snapshot.removed = tuple(path for path in before if path not in now)
+        snapshot.removed = tuple(before.keys() - now.keys())
         snapshot.token = os.urandom(8).hex() if changed or snapshot.removed or not self._token else self._token
         for path, record in changed.items():
             kind, mtime, digest, _ = record.split("/", 3)

@@ -87,12 +87,8 @@ def test_the_end_of_a_long_run_names_both_lines(hang: Run) -> None:
     assert (found["kind"], found["ranks"], len(found["lines"])) == ("mismatch", [1], 2)
     assert all(line in result.reason for line in found["lines"])
     [whole] = [one for one in explain_run(record).findings if one.kind == "mismatch"]
-    assert (
-        whole.sentence.startswith("Rank 1 called broadcast")
-    )
-    assert (
-        found["facts"]["number"] == whole.to_json()["facts"]["number"]
-    )
+    assert whole.sentence.startswith("Rank 1 called broadcast")
+    assert found["facts"]["number"] == whole.to_json()["facts"]["number"]
 
 
 @pytest.mark.local_first

@@ -77,6 +77,24 @@ def test_a_rejected_call_is_found_with_its_rule_and_both_lines(cluster: Cluster,
 
 
 @pytest.mark.local_first
+def test_a_hang_shows_which_calls_waited_behind_which(cluster: Cluster, tmp_path: Path) -> None:
+    program = read_program(PROGRAMS / "wrong" / "groups_cross_in_async_calls.py")
+    (held,) = [one for one in ask(program, cluster, tmp_path, STRICT).findings if one.kind == "held_back"]
+    name = "groups_cross_in_async_calls.py"
+    assert [(call.rank, call.source) for call in held.held] == [(0, f"{name}:14"), (1, f"{name}:17")]
+    assert [(call.rank, call.source) for call in held.behind] == [(0, f"{name}:13"), (1, f"{name}:16")]
+
+
+@pytest.mark.local_first
+def test_the_key_of_a_scenario_makes_its_run_strict(cluster: Cluster, tmp_path: Path) -> None:
+    script = written(tmp_path / "strict", (PROGRAMS / "wrong" / "tags_swapped.py").read_text())
+    scenario = replace(scenario_from_script(script), extra={"strict_order": True})
+    result = cluster.run(scenario, nodes=2, timeout_s=30.0)
+    assert result.verdict == "failed"
+    assert "StrictOrderError" in result.reason
+
+
+@pytest.mark.local_first
 def test_a_call_in_flight_at_the_end_of_a_failed_script_does_not_keep_it(cluster: Cluster, tmp_path: Path) -> None:
     script = written(
         tmp_path / "fails",

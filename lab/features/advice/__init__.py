@@ -4,9 +4,6 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="advice",
-    views={"advice_of_result": "lab.features.advice.advice:find_advice"},
-    findings={
-        "kinds": "lab.features.advice.advice:AdviceKind",
-        "explain": "lab.features.advice.advice:explain_advice",
-    },
+    views={"advice_of_result": ".advice:find_advice"},
+    findings={"kinds": ".advice:AdviceKind", "explain": ".advice:explain_advice"},
 )

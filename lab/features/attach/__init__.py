@@ -5,5 +5,5 @@ from lab.feature import Feature
 FEATURE = Feature(
     name="attach",
     needs=("dumps", "recording"),
-    verbs={"attach": ("lab.features.attach.verb", "show what the ranks of a running job wait for", "Runs")},
+    verbs={"attach": (".verb", "show what the ranks of a running job wait for", "Runs")},
 )

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from lab import DISTRIBUTION
 from lab.errors import LabError, UsageError
 from lab.grouping import group_pairs
+from lab.node.processes import read_stat
 
 _NUMBERS = {"RANK": "WORLD_SIZE", "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE", "PMI_RANK": "PMI_SIZE"}
 """Variables with the rank and the world size that launchers set."""
@@ -66,11 +67,8 @@ class Rank(NamedTuple):
 
 def read_process(pid: int) -> Process | None:
     """Return a process; None if it has ended."""
-    try:
-        words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    return Process(pid, int(words[1]), words[0].decode(), int(words[19]))
+    words = read_stat(pid)
+    return Process(pid, int(words[1]), words[0].decode(), int(words[19])) if words else None
 
 
 def read_command(pid: int) -> list[str]:

@@ -20,7 +20,6 @@ from lab.features.recording.verb import stall_limit
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = shared.help_in(__doc__)
     parser.add_argument("pid", type=shared.positive, metavar="PID", help="the launcher of the job, or any of its ranks")
     about = "time between two samples of each rank; 0: one sample (default: 1s)"
     parser.add_argument("--interval", type=stall_limit, default=1.0, metavar="TIME", help=about)

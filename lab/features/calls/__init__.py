@@ -4,16 +4,12 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="calls",
-    keys={"expect.calls": "lab.features.calls.pattern:CallsKeys"},
-    options={
-        "run": "lab.features.calls.option:UPDATE",
-        "show": "lab.features.calls.option",
-        "test": "lab.features.calls.option:UPDATE",
-    },
+    keys={"expect.calls": ".pattern:CallsKeys"},
+    options={"run": ".option:UPDATE", "show": ".option", "test": ".option:UPDATE"},
     hooks={
-        "calls_of_result": "lab.features.calls.snapshot:RecordedCalls",
-        "use_test_snapshots": "lab.features.calls.snapshot:use_test_snapshots",
-        "expect.calls": "lab.features.calls.snapshot:judge_calls",
-        "with_stated_calls": "lab.features.calls.snapshot:with_stated_calls",
+        "calls_of_result": ".snapshot:RecordedCalls",
+        "use_test_snapshots": ".snapshot:use_test_snapshots",
+        "expect.calls": ".snapshot:judge_calls",
+        "with_stated_calls": ".snapshot:with_stated_calls",
     },
 )

@@ -2,4 +2,4 @@
 
 from lab.feature import Feature
 
-FEATURE = Feature(name="chaos", needs=("faults", "suite"), options={"run": "lab.features.chaos.option"})
+FEATURE = Feature(name="chaos", needs=("faults", "suite"), options={"run": ".option"})

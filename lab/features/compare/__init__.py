@@ -7,7 +7,7 @@ DIFF_REPORT = "diff.html"
 FEATURE = Feature(
     name="compare",
     needs=("html", "calls", "records", "timeline", "traffic"),
-    verbs={"diff": ("lab.features.compare.verb", "show what two runs did differently", "Runs")},
-    options={"report": "lab.features.compare.verb:REPORT_OPTIONS"},
+    verbs={"diff": (".verb", "show what two runs did differently", "Runs")},
+    options={"report": ".verb:REPORT_OPTIONS"},
     record_files={DIFF_REPORT: "this run next to another one, from `lab report --diff`"},
 )

@@ -28,7 +28,6 @@ _IN_NODE = re.compile(r"(node[0-9]+|[0-9]+):(.*)", re.DOTALL)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "lab cp [options] NODE:PATH PATH  |  lab cp [options] PATH NODE:PATH"
-    parser.epilog = shared.help_in(__doc__)
     parser.add_argument("source", help="what to copy: PATH here, or NODE:PATH")
     parser.add_argument("target", help="where to copy it: NODE:PATH, or PATH here")
     about = "copy at most this much (default: 1GiB); never more than the free space on this machine"

@@ -2,7 +2,4 @@
 
 from lab.feature import Feature
 
-FEATURE = Feature(
-    name="dumps",
-    verbs={"import": ("lab.features.dumps.verb", "import flight recorder dumps of another job", "Runs")},
-)
+FEATURE = Feature(name="dumps", verbs={"import": (".verb", "import flight recorder dumps of another job", "Runs")})

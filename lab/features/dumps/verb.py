@@ -27,7 +27,6 @@ _LONGEST_NAME = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = shared.help_in(__doc__)
     parser.add_argument("kind", choices=["fr"], metavar="KIND", help=_KIND)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="the folder with the dumps")
     parser.add_argument("--scenario", metavar="NAME", help="name of the job (default: name of the folder)")

@@ -2,4 +2,4 @@
 
 from lab.feature import Feature
 
-FEATURE = Feature(name="edits", needs=("compare",), options={"run": "lab.features.edits.option"})
+FEATURE = Feature(name="edits", needs=("compare",), options={"run": ".option"})

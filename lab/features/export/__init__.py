@@ -11,7 +11,7 @@ HTA = "hta"
 FEATURE = Feature(
     name="export",
     needs=("calls", "dumps", "stragglers", "timeline", "traffic"),
-    verbs={"trace": ("lab.features.export.verb", "show or export what ranks sent each other", "Runs")},
+    verbs={"trace": (".verb", "show or export what ranks sent each other", "Runs")},
     record_files={
         PERFETTO: "the trace for https://ui.perfetto.dev, from `lab trace --perfetto`",
         CHROME: "the trace for Chrome and others, from `lab trace --chrome`",

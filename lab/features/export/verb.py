@@ -22,7 +22,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from lab.cli.arguments import add_record, help_in, open_record, print_sanitized
+from lab.cli.arguments import add_record, open_record, print_sanitized
 from lab.errors import RecordError, UsageError
 from lab.feature import import_entry
 from lab.features.calls.notation import step_facts
@@ -155,7 +155,6 @@ _ALL = {**_FILES, **_FOLDERS}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = help_in(__doc__)
     for name, (_, what, _) in _ALL.items():
         metavar = "FILE" if name in _FILES else "FOLDER"
         parser.add_argument(name, metavar=metavar, nargs="?", const=_IN_RECORD, help=f"write {what}")

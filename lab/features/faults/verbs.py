@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 
 from lab.cli import arguments as shared
-from lab.cli.call import Command, Parser
+from lab.cli.call import Command, Parser, help_in
 from lab.cluster import Cluster
 from lab.engine.select import engine_names
 from lab.errors import UsageError
@@ -34,7 +34,7 @@ from lab.words import format_count, format_duration, join_words
 
 
 def _add_fault_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = shared.help_in(__doc__)
+    parser.epilog = help_in(__doc__)
     shared.add_options(parser, "what", help="a kind of fault; or list, heal, or kinds", complete="faults")
     shared.add_options(parser, "words", nargs="*", metavar="word", help="target and values", complete="nodes")
     about = "undo the fault after this time, such as 3s"

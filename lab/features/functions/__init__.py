@@ -5,14 +5,11 @@ from lab.feature import Feature
 FEATURE = Feature(
     name="functions",
     cluster={
-        "call": "lab.features.functions.calling:Calls.call",
-        "call_as": "lab.features.functions.calling:Calls.call_as",
-        "called": "lab.features.functions.calling:Calls.called",
-        "end_calls": "lab.features.functions.calling:Calls.end_calls",
+        "call": ".calling:Calls.call",
+        "call_as": ".calling:Calls.call_as",
+        "called": ".calling:Calls.called",
+        "end_calls": ".calling:Calls.end_calls",
     },
-    on_node="lab.features.functions.on_node",
-    exports={
-        "distributed": "lab.features.functions.distributed:distributed",
-        "testing.cases": "lab.features.functions.distributed",
-    },
+    on_node=".on_node",
+    exports={"distributed": ".distributed:distributed", "testing.cases": ".distributed"},
 )

@@ -2,6 +2,4 @@
 
 from lab.feature import Feature
 
-FEATURE = Feature(
-    name="gpu", hooks={"gpu_checks": "lab.features.gpu.checks:check_gpus"}, on_node="lab.features.gpu.on_node"
-)
+FEATURE = Feature(name="gpu", hooks={"gpu_checks": ".checks:check_gpus"}, on_node=".on_node")

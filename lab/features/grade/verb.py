@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = shared.help_in(__doc__)
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder, or zip file, of submissions")
     about = "scenario of the assignment (default: the only YAML file in DIR)"
     shared.add_options(parser, "--scenario", type=Path, metavar="FILE", help=about, complete="scenarios")

@@ -4,9 +4,6 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="groups",
-    hooks={"cannot_meet": "lab.features.groups.findings:cannot_meet"},
-    findings={
-        "groups": "lab.features.groups.findings:find_world_faults",
-        "rendezvous": "lab.features.groups.findings:explain_rendezvous",
-    },
+    hooks={"cannot_meet": ".findings:cannot_meet"},
+    findings={"groups": ".findings:find_world_faults", "rendezvous": ".findings:explain_rendezvous"},
 )

@@ -5,7 +5,7 @@ from lab.feature import Feature
 FEATURE = Feature(
     name="help",
     verbs={
-        "completion": ("lab.features.help.verb_completion", "print a completion script for your shell", "Setup"),
-        "help": ("lab.features.help.verb", "show the docs by topic", "Setup"),
+        "completion": (".verb_completion", "print a completion script for your shell", "Setup"),
+        "help": (".verb", "show the docs by topic", "Setup"),
     },
 )

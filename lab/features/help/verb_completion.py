@@ -12,7 +12,6 @@ import argparse
 import re
 from collections.abc import Callable, Iterable, Mapping
 
-from lab.cli.arguments import help_in
 from lab.cli.call import Parser, load_verb
 from lab.cli.overview import list_all_verbs
 from lab.engine.ownership import default_name
@@ -66,7 +65,6 @@ _AT_IS_PART_OF_A_WORD = "COMP_WORDBREAKS=${COMP_WORDBREAKS//@/}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = help_in(__doc__)
     parser.add_argument("shell", choices=SHELLS, nargs="?", help="your shell")
     what = "print names for a completion script"
     parser.add_argument("--names", choices=list(NAMES), help=what)

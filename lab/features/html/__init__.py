@@ -7,8 +7,8 @@ REPORT = "report.html"
 FEATURE = Feature(
     name="html",
     needs=("calls", "pictures", "records", "stragglers", "timeline", "traffic"),
-    verbs={"report": ("lab.features.html.verb", "write a run as one HTML page", "Everyday")},
-    options={"run": "lab.features.html.verb:RUN_OPTIONS"},
-    views={"notebook": "lab.features.html.page:result_html"},
+    verbs={"report": (".verb", "write a run as one HTML page", "Everyday")},
+    options={"run": ".verb:RUN_OPTIONS"},
+    views={"notebook": ".page:result_html"},
     record_files={REPORT: "the run as one page, from `lab report`"},
 )

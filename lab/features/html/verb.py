@@ -13,14 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lab.cli.arguments import add_record, help_in, open_record, print_sanitized
+from lab.cli.arguments import add_record, open_record, print_sanitized
 from lab.cli.call import Command, Parser
 from lab.feature import find_view
 from lab.words import format_bytes, format_count
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.epilog = help_in(__doc__)
     default = "report.html in the record; suite.html next to the records; diff.html in the record of RUN2"
     about = f"file to write (default: {default})"
     parser.add_argument("--out", "-o", dest="output", type=Path, metavar="FILE", help=about)

@@ -5,8 +5,6 @@ from lab.feature import Feature
 FEATURE = Feature(
     name="image",
     needs=("copy",),
-    verbs={
-        "image": ("lab.features.image.verb", "build the node image; list and remove images of packages", "Setup"),
-    },
-    hooks={"make_image": "lab.features.image.make:make_image"},
+    verbs={"image": (".verb", "build the node image; list and remove images of packages", "Setup")},
+    hooks={"make_image": ".make:make_image"},
 )

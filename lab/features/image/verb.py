@@ -31,7 +31,6 @@ _OF_THE_NODE_IMAGE = ("base", "build_base", "wheels", "torch", "index_url", "ext
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = shared.help_in(__doc__)
     actions = parser.add_subparsers(dest="action", required=True, metavar="build | list | prune")
     build = actions.add_parser("build", help="build the image of the nodes, or one with packages")
     build.add_argument("--base", help="image to build on, with Python >= 3.9 (default: a slim Python image)")

@@ -4,13 +4,11 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="interactive",
-    verbs={
-        "shell": ("lab.features.interactive.verb", "open a shell in a node", "Nodes"),
-    },
-    on_node="lab.features.interactive.on_node",
+    verbs={"shell": (".verb", "open a shell in a node", "Nodes")},
+    on_node=".on_node",
     hooks={
-        "shared_terminal": "lab.features.interactive.terminal:SharedTerminal",
-        "stdin": "lab.features.interactive.terminal:choose_stdin",
-        "require_terminal": "lab.features.interactive.terminal:Keyboard.require",
+        "shared_terminal": ".terminal:SharedTerminal",
+        "stdin": ".terminal:choose_stdin",
+        "require_terminal": ".terminal:Keyboard.require",
     },
 )

@@ -4,16 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="launchers",
-    launchers={
-        "torchrun": "lab.features.launchers.launchers:TorchrunLauncher",
-        "mpirun": "lab.features.launchers.launchers:MpirunLauncher",
-    },
-    hooks={
-        "with_attempts": "lab.features.launchers.findings:with_attempts",
-        "judge_starters": "lab.features.launchers.findings:judge_starters",
-    },
-    findings={
-        "kinds": "lab.features.launchers.findings:LauncherKind",
-        "explain": "lab.features.launchers.findings:explain_attempts",
-    },
+    launchers={"torchrun": ".launchers:TorchrunLauncher", "mpirun": ".launchers:MpirunLauncher"},
+    hooks={"with_attempts": ".findings:with_attempts", "judge_starters": ".findings:judge_starters"},
+    findings={"kinds": ".findings:LauncherKind", "explain": ".findings:explain_attempts"},
 )

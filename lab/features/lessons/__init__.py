@@ -7,14 +7,12 @@ PREDICTION = "prediction.json"
 FEATURE = Feature(
     name="lessons",
     verbs={
-        "learn": ("lab.features.lessons.verb", "take a lesson: predict, run, compare", "Teaching"),
-        "scenarios": ("lab.features.lessons.verb_scenarios", "list scenarios and lessons", "Scenarios"),
+        "learn": (".verb", "take a lesson: predict, run, compare", "Teaching"),
+        "scenarios": (".verb_scenarios", "list scenarios and lessons", "Scenarios"),
     },
     needs=("html", "pictures", "calls", "records"),
-    keys={"predict": "lab.features.lessons.question:LessonKeys"},
-    views={"lesson": "lab.features.lessons.question:read_lesson"},
-    exports={"learn": "lab.features.lessons.lesson:learn"},
-    record_files={
-        PREDICTION: "the question of a lesson, your prediction, the right answer, what the lesson teaches",
-    },
+    keys={"predict": ".question:LessonKeys"},
+    views={"lesson": ".question:read_lesson"},
+    exports={"learn": ".lesson:learn"},
+    record_files={PREDICTION: "the question of a lesson, your prediction, the right answer, what the lesson teaches"},
 )

@@ -5,9 +5,9 @@ from lab.feature import Feature
 FEATURE = Feature(
     name="links",
     findings={
-        "kinds": "lab.features.links.findings:LinkKind",
-        "cut": "lab.features.links.findings:find_cut_nodes",
-        "connections": "lab.features.links.findings:find_broken_links",
-        "explain": "lab.features.links.findings:explain_links",
+        "kinds": ".findings:LinkKind",
+        "cut": ".findings:find_cut_nodes",
+        "connections": ".findings:find_broken_links",
+        "explain": ".findings:explain_links",
     },
 )

@@ -2,6 +2,4 @@
 
 from lab.feature import Feature
 
-FEATURE = Feature(
-    name="messages", needs=("mismatches",), findings={"stand_off": "lab.features.messages.findings:find_stand_off"}
-)
+FEATURE = Feature(name="messages", needs=("mismatches",), findings={"stand_off": ".findings:find_stand_off"})

@@ -2,8 +2,4 @@
 
 from lab.feature import Feature
 
-FEATURE = Feature(
-    name="mismatches",
-    needs=("values",),
-    findings={"disagreements": "lab.features.mismatches.findings:find_disagreements"},
-)
+FEATURE = Feature(name="mismatches", needs=("values",), findings={"disagreements": ".findings:find_disagreements"})

@@ -4,15 +4,12 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="mpi",
-    on_node="lab.features.mpi.on_node",
-    keys={"needs": "lab.features.mpi.backends:NeedsKeys"},
+    on_node=".on_node",
+    keys={"needs": ".backends:NeedsKeys"},
     hooks={
-        "named_backends": "lab.features.mpi.backends:find_named_backends",
-        "lacking": "lab.features.mpi.backends:find_lacking",
-        "needed_torch": "lab.features.mpi.backends:find_needed_torch",
+        "named_backends": ".backends:find_named_backends",
+        "lacking": ".backends:find_lacking",
+        "needed_torch": ".backends:find_needed_torch",
     },
-    findings={
-        "kinds": "lab.features.mpi.backends:BackendKind",
-        "explain": "lab.features.mpi.backends:explain_backends",
-    },
+    findings={"kinds": ".backends:BackendKind", "explain": ".backends:explain_backends"},
 )

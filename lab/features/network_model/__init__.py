@@ -3,7 +3,5 @@
 from lab.feature import Feature
 
 FEATURE = Feature(
-    name="network_model",
-    needs=("records", "stragglers", "timeline", "traffic"),
-    options={"show": "lab.features.network_model.option"},
+    name="network_model", needs=("records", "stragglers", "timeline", "traffic"), options={"show": ".option"}
 )

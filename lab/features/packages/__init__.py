@@ -5,13 +5,13 @@ from lab.feature import Feature
 FEATURE = Feature(
     name="packages",
     needs=("copy", "image"),
-    keys={"requirements": "lab.features.packages.requirements:PackagesKeys"},
+    keys={"requirements": ".requirements:PackagesKeys"},
     hooks={
-        "package_store": "lab.features.packages.stores:package_store",
-        "merged_requirements": "lab.features.packages.requirements:merge_requirements",
-        "checked_requirements": "lab.features.packages.requirements:checked_requirements",
-        "requirements_in": "lab.features.packages.requirements:read_file",
-        "requirements_of_script": "lab.features.packages.requirements:read_block",
+        "package_store": ".stores:package_store",
+        "merged_requirements": ".requirements:merge_requirements",
+        "checked_requirements": ".requirements:checked_requirements",
+        "requirements_in": ".requirements:read_file",
+        "requirements_of_script": ".requirements:read_block",
     },
-    on_node="lab.features.packages.on_node",
+    on_node=".on_node",
 )

@@ -5,6 +5,6 @@ from lab.feature import Feature
 FEATURE = Feature(
     name="pictures",
     needs=("timeline", "values"),
-    options={"show": "lab.features.pictures.option"},
-    views={"run_pictures": "lab.features.pictures.text:run_pictures"},
+    options={"show": ".option"},
+    views={"run_pictures": ".text:run_pictures"},
 )

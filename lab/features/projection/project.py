@@ -615,7 +615,6 @@ def projection_svg(projection: Projection) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `lab project`."""
-    parser.epilog = shared.help_in(__doc__)
     about = "runs of the same training with different numbers of ranks (default: the latest)"
     shared.add_options(parser, "names", nargs="*", metavar="RUN", help=about, complete="runs")
     about = "numbers of ranks to predict for (default: 8,64,512,4096, as far as the run allows)"

@@ -5,5 +5,5 @@ from lab.feature import Feature
 FEATURE = Feature(
     name="pytest",
     needs=("faults", "functions", "suite", "records", "recording"),
-    hooks={"remove_orphans": "lab.features.pytest.guard:remove_orphans"},
+    hooks={"remove_orphans": ".guard:remove_orphans"},
 )

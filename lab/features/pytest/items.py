@@ -197,7 +197,10 @@ def lab_run_for(item: pytest.Item) -> Callable[..., Result]:
         if not isinstance(scenario, Scenario):
             scenario = open_scenario(Path(scenario) if str(scenario).startswith(SIGN) else item.path.parent / scenario)
         scenario = replace(scenario, args=(*scenario.args, *args))
-        return run_warm(item, scenario, RunOptions(**options))
+        result = run_warm(item, scenario, RunOptions(**options))
+        if (equals_of_run := find_hook("equals_of_run")) is not None:
+            vars(result)["equals"] = equals_of_run(scenario, result)
+        return result
 
     return lab_run
 

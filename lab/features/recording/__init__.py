@@ -4,6 +4,6 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="recording",
-    verbs={"record": ("lab.features.recording.verb", "run any command, record its ranks, and judge them", "Runs")},
-    on_node="lab.features.recording.on_node",
+    verbs={"record": (".verb", "run any command, record its ranks, and judge them", "Runs")},
+    on_node=".on_node",
 )

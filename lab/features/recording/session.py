@@ -12,7 +12,7 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -236,19 +236,20 @@ class SessionSupervisor(Supervisor):
             return None
         if not running:
             return world.conclude()
-        ended = [*self._ended_parts(world, test)]
-        others = {rank: one for rank, one in running.items() if all(rank != part.rank for part in ended)}
+        ended, others = self._split_ranks(world, test)
         if others and world.waits:
             return world.examine(others, time.monotonic() - world.progressed, ended, idle=True)
         return world.judge_now(ended) if ended else None
 
-    def _ended_parts(self, world: World, test: _Test) -> Iterator[Exited]:
-        """Yield the errors of ranks whose processes live on: pytest itself, and those of a pool."""
+    def _split_ranks(self, world: World, test: _Test) -> tuple[list[Exited], dict[int, JoinedProcess]]:
+        """Return the errors of ranks whose processes live on (pytest itself, and those of a pool), and the others."""
+        ended, others = list[Exited](), dict[int, JoinedProcess]()
         for rank, process in self._running(world).items():
-            raised = process.raised
-            if raised is not None and raised.time >= test.began_unix:
-                exited = process.describe_exit(raised.time, 1, 0)
-                yield world.shorten(exited._replace(rank=rank))
+            if process.raised is not None and process.raised.time >= test.began_unix:
+                ended.append(world.shorten(process.describe_exit(process.raised.time, 1, 0)._replace(rank=rank)))
+            else:
+                others[rank] = process
+        return ended, others
 
     # -- tests that stand still
 
@@ -266,8 +267,7 @@ class SessionSupervisor(Supervisor):
             is_due = world.world_size > 1 and world.is_running and now - max(world.progressed, test.began) >= limit
             if is_due and world not in test.shown and self._stands_still(world, test, now):
                 running = self._running(world)
-                ended = [*self._ended_parts(world, test)]
-                others = {rank: one for rank, one in running.items() if all(rank != part.rank for part in ended)}
+                ended, others = self._split_ranks(world, test)
                 result = world.examine(others, limit, ended, idle=True)
                 if result is not None:
                     test.shown[world], test.stalled = result, now

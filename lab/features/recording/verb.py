@@ -40,7 +40,6 @@ _HEADINGS = {"failed": "error", "hung": "error", "timeout": "error"}
 
 def add_arguments(parser: Parser) -> None:
     parser.usage = "lab record [options] -- COMMAND ..."
-    parser.epilog = shared.help_in(__doc__)
     parser.set_defaults(rest=[])
     about = "folder of the runs (default: .lab/runs)"
     parser.add_argument("-o", "--runs", type=Path, default=RUNS, metavar="DIR", help=about)

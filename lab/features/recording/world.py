@@ -16,7 +16,7 @@ from typing import Any
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RunFacts
 from lab.node.messages.agent import Exited, Halted, Joined, Note, Stack, Started
-from lab.node.processes import list_descendants, read_load_s
+from lab.node.processes import list_descendants, read_load_s, read_stat
 from lab.node.rank_process import JoinedProcess
 from lab.record.events import Event, Over, TimedOut
 from lab.record.layout import TRACE, rank_trace
@@ -204,7 +204,7 @@ class World:
             *map(self.shorten, others),
             *(Stack(one, now, text=text or "(no Python stack)", load=loads[one]) for one, text in stacks.items()),
         ]
-        halted = (rank for rank, process in processes.items() if _state(process.pid)[:1] == [b"T"])
+        halted = (rank for rank, process in processes.items() if read_stat(process.pid)[:1] == [b"T"])
         self._stall += [*(Halted(rank, now, signal="SIGSTOP") for rank in halted), TimedOut(now, limit_s)]
         evidence = self._evidence([*self._exits.values(), *self._stall])
         is_idle = self.world_size > 1 and not self._exits and all(load <= _IDLE_TO for load in loads.values())
@@ -260,15 +260,25 @@ class World:
         after = f"no call of {format_count(len(self.members), 'rank')} began or ended for {limit}"
         if self._groups() == []:
             return self._judge_absence("hung", f"{after}: ")
-        from lab.diagnosis.hang import judge_hang
         from lab.diagnosis.judge import judge_evidence
 
         if any(rank.failed for rank in evidence.facts.ranks):
             failure = self._without_strangers(judge_evidence(evidence))
             return replace(failure, verdict="hung", reason=f"{after}: {failure.reason}")
         after += f" while {name_ranks(self._computing)} computed" if self._computing else ""
-        judgement = self._without_strangers(judge_hang(evidence, after))
+        judgement = self._judge_hang(evidence, after)
         return replace(judgement, verdict="timeout", culprit=None) if self.is_patient else judgement
+
+    def _judge_hang(self, evidence: Evidence, after: str) -> Judgement:
+        """Return who held the others up; what ranks did that are not on record is unknown."""
+        from lab.diagnosis.hang import judge_hang
+
+        judgement, here = judge_hang(evidence, after), len(self.members) == self.world_size
+        if not here and (judgement.culprit is None or judgement.culprit.rank not in self.members):
+            lines = {rank: evidence.last_line(rank) for rank in self.members}
+            last = (f"the last call of rank {rank} was at {line}" for rank, line in sorted(lines.items()) if line)
+            judgement = Judgement(verdict="hung", reason="; ".join((after, *last)))
+        return self._without_strangers(judgement)
 
     def _judge_absence(self, verdict: Verdict, before: str) -> Judgement:
         """Return that ranks never came to init_process_group; a single one is the culprit."""
@@ -337,10 +347,7 @@ class World:
         ended_by_others = [rank.rank for rank in facts.ranks if rank.stopped]
         if ended_by_others and not any(rank.failed for rank in facts.ranks):
             if _waits(evidence):
-                from lab.diagnosis.hang import judge_hang
-
-                why = f"another process ended {name_ranks(ended_by_others)} after {after}"
-                return self._without_strangers(judge_hang(evidence, why))
+                return self._judge_hang(evidence, f"another process ended {name_ranks(ended_by_others)} after {after}")
             reason = f"another process ended {name_ranks(ended_by_others)} between calls, after {after}"
             return Judgement(verdict="passed", reason=reason)
         return self._without_strangers(judge_evidence(evidence))
@@ -423,7 +430,7 @@ def _cpu_time(process: JoinedProcess) -> float:
 
 def read_cpu_s(pids: Iterable[int]) -> float:
     """Return the CPU time that processes have used, in seconds."""
-    return sum(sum(map(int, _state(pid)[11:13])) for pid in pids) * _TICK_S
+    return sum(sum(map(int, read_stat(pid)[11:13])) for pid in pids) * _TICK_S
 
 
 def _waits(evidence: Evidence) -> bool:
@@ -433,13 +440,6 @@ def _waits(evidence: Evidence) -> bool:
 
 def started_at(pid: int) -> float:
     """Return the Unix time at which a process started; that of now if it has ended."""
-    if not (state := _state(pid)):
+    if not (stat := read_stat(pid)):
         return time.time()
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + int(state[19]) * _TICK_S
-
-
-def _state(pid: int) -> list[bytes]:
-    """Return the kernel's facts of a process, from its state on; empty if it has ended."""
-    with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
-        return file.read().rpartition(b")")[2].split()
-    return []
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + int(stat[19]) * _TICK_S

@@ -2,4 +2,4 @@
 
 from lab.feature import Feature
 
-FEATURE = Feature(name="records", options={"runs": "lab.features.records.prune_option"})
+FEATURE = Feature(name="records", options={"runs": ".prune_option"})

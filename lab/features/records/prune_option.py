@@ -19,6 +19,7 @@ from math import inf
 from pathlib import Path
 
 from lab.cli import arguments as shared
+from lab.cli.call import help_in
 from lab.errors import RecordError, UsageError
 from lab.node.files import remove_tree
 from lab.record.read import list_records
@@ -27,7 +28,7 @@ from lab.words import format_bytes, format_count
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = shared.help_in(__doc__)
+    parser.epilog = help_in(__doc__)
     parser.add_argument("--prune", action="store_true", help="remove the records outside of --keep and --older-than")
     parser.add_argument("--keep", type=shared.whole, metavar="N", help="with --prune: keep the latest N records")
     older = "with --prune: remove only records older than this, such as 12h, 7d, or 4w"

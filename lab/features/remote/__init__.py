@@ -2,4 +2,4 @@
 
 from lab.feature import Feature
 
-FEATURE = Feature(name="remote", hooks={"remote_stream": "lab.features.remote.streams:open_stream"})
+FEATURE = Feature(name="remote", hooks={"remote_stream": ".streams:open_stream"})

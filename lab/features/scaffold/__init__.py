@@ -2,7 +2,7 @@
 
 from lab.feature import Feature
 
-_VERBS = "lab.features.scaffold.verbs"
+_VERBS = ".verbs"
 FEATURE = Feature(
     name="scaffold",
     verbs={

@@ -5,7 +5,5 @@ from lab.feature import Feature
 FEATURE = Feature(
     name="score",
     needs=("faults", "records"),
-    verbs={
-        "score": ("lab.features.score.verb", "compare verdicts with the faults that were injected", "Runs"),
-    },
+    verbs={"score": (".verb", "compare verdicts with the faults that were injected", "Runs")},
 )

@@ -198,7 +198,6 @@ def _cells(row: Row) -> list[str]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = shared.help_in(__doc__)
     about = "runs, suites, or folders of runs (default: all runs)"
     shared.add_options(parser, "records", nargs="*", metavar="RUN", help=about, complete="runs")
     shared.add_options(parser, "--runs", "--json")

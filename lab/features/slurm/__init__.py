@@ -2,5 +2,4 @@
 
 from lab.feature import Feature
 
-_ENGINES = {"slurm": "lab.features.slurm.engine:SlurmEngine"}
-FEATURE = Feature(name="slurm", engines=_ENGINES, on_node="lab.features.slurm.on_node")
+FEATURE = Feature(name="slurm", engines={"slurm": ".engine:SlurmEngine"}, on_node=".on_node")

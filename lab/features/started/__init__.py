@@ -5,12 +5,9 @@ from lab.feature import Feature
 FEATURE = Feature(
     name="started",
     hooks={
-        "blame_starter": "lab.features.started.started:blame_starter",
-        "find_started": "lab.features.started.started:find_started",
-        "outlived_reason": "lab.features.started.started:outlived_reason",
+        "blame_starter": ".started:blame_starter",
+        "find_started": ".started:find_started",
+        "outlived_reason": ".started:outlived_reason",
     },
-    findings={
-        "kinds": "lab.features.started.started:StartedKind",
-        "explain": "lab.features.started.started:explain_started",
-    },
+    findings={"kinds": ".started:StartedKind", "explain": ".started:explain_started"},
 )

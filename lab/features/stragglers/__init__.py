@@ -2,10 +2,4 @@
 
 from lab.feature import Feature
 
-FEATURE = Feature(
-    name="stragglers",
-    findings={
-        "kinds": "lab.features.stragglers.findings:TimeKind",
-        "explain": "lab.features.stragglers.findings:explain_time",
-    },
-)
+FEATURE = Feature(name="stragglers", findings={"kinds": ".findings:TimeKind", "explain": ".findings:explain_time"})

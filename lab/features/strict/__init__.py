@@ -2,4 +2,4 @@
 
 from lab.feature import Feature
 
-FEATURE = Feature(name="strict", on_node="lab.features.strict.on_node")
+FEATURE = Feature(name="strict", on_node=".on_node")

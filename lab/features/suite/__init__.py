@@ -8,8 +8,8 @@ SUITE_REPORT = "suite.html"
 FEATURE = Feature(
     name="suite",
     needs=("compare", "html", "records"),
-    verbs={"test": ("lab.features.suite.verb", "run many scenarios in parallel, with reports", "Everyday")},
-    options={"report": "lab.features.suite.page"},
-    views={"suite": "lab.features.suite.page:write_suite"},
-    exports={"run_suite": "lab.features.suite.run:run_suite"},
+    verbs={"test": (".verb", "run many scenarios in parallel, with reports", "Everyday")},
+    options={"report": ".page"},
+    views={"suite": ".page:write_suite"},
+    exports={"run_suite": ".run:run_suite"},
 )

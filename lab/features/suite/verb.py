@@ -34,7 +34,6 @@ T = TypeVar("T")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = shared.help_in(__doc__)
     shared.add_scenarios(parser, "test")
     which = parser.add_argument_group("cases")
     which.add_argument("-k", dest="only", metavar="WORDS", help="cases to run, such as 'scatter and not nodes=5'")

@@ -4,11 +4,11 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="values",
-    hooks={"check_results": "lab.features.values.findings:check_results"},
+    hooks={"check_results": ".findings:check_results"},
     findings={
-        "kinds": "lab.features.values.findings:ValueKind",
-        "results": "lab.features.values.findings:find_unexpected_results",
-        "values": "lab.features.values.findings:find_spoiled_reductions",
-        "hints": "lab.features.values.findings:find_same_values",
+        "kinds": ".findings:ValueKind",
+        "results": ".findings:find_unexpected_results",
+        "values": ".findings:find_spoiled_reductions",
+        "hints": ".findings:find_same_values",
     },
 )

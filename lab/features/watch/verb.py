@@ -330,7 +330,6 @@ _DELIVERY_S = 5.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "lab watch [SCENARIO.yaml | SCRIPT.py | @LESSON | RUN] [options] [-- SCRIPT ARGUMENTS]"
-    parser.epilog = shared.help_in(__doc__)
     about = "a scenario or script to run and watch, or a run in progress"
     shared.add_options(parser, "what", nargs="?", help=about, complete="scenarios")
     parser.set_defaults(rest=[])

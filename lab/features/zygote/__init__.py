@@ -2,4 +2,4 @@
 
 from lab.feature import Feature
 
-FEATURE = Feature(name="zygote", hooks={"zygote": "lab.features.zygote.nodes"}, on_node="lab.features.zygote.on_node")
+FEATURE = Feature(name="zygote", hooks={"zygote": ".nodes"}, on_node=".on_node")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import tempfile
@@ -14,10 +15,12 @@ import pytest
 from tests.pytest_process import pytest_environment, pytest_words
 from tests.short import SHORT
 
-pytest.importorskip("torch")
+if importlib.util.find_spec("torch") is None:  # to import it would cost every process that collects tests
+    pytest.skip("needs torch", allow_module_level=True)
 
 SUITE = """
 import multiprocessing
+import importlib.util
 import os
 import socket
 import time

@@ -230,6 +230,26 @@ def test_a_world_that_stands_still_is_stopped_alone(home: Path, free_port: int) 
     assert 'worlds.py", line 26' in hung["ranks"][1]["stack"]
 
 
+def test_a_rank_that_is_not_on_record_is_not_accused(home: Path, free_port: int) -> None:
+    pytest.importorskip("torch")
+    (home / "worlds.py").write_text(WORLDS)
+    (home / "one.py").write_text(
+        "import sys\nfrom worlds import work\nwork(int(sys.argv[1]), int(sys.argv[2]), 'hang')\n"
+    )
+    with subprocess.Popen([sys.executable, "one.py", "1", str(free_port)]) as elsewhere:
+        try:
+            options = ("--stall", "2s", "--on-stall", "stop")
+            ended = record(sys.executable, "one.py", "0", str(free_port), options=options)
+        finally:
+            elsewhere.kill()
+
+    assert ended.returncode == 4
+    (hung,) = results(home)
+    assert (hung["verdict"], hung["culprit"]) == ("hung", None)
+    assert "never entered" not in hung["reason"]
+    assert hung["reason"].endswith("rank 0 was at worlds.py:27; only rank 0 of 2 ranks are on record")
+
+
 def test_a_rank_that_computes_for_long_is_reported_and_not_stopped(home: Path, free_port: int) -> None:
     pytest.importorskip("torch")
     (home / "worlds.py").write_text(WORLDS)

@@ -168,13 +168,9 @@ def _read(pid: int, name: str) -> bytes:
         return b""
 
 
-def _stat(pid: int) -> list[bytes]:
-    return _read(pid, "stat").rpartition(b")")[2].split()
-
-
 def _state(pid: int) -> str:
     """Return the letter of the state of a process; empty if it has ended."""
-    return (_stat(pid) or [b""])[0].decode().strip("ZX")
+    return (processes.read_stat(pid) or [b""])[0].decode().strip("ZX")
 
 
 # -- loader
@@ -216,7 +212,7 @@ def _loaders(worker: int) -> list[int]:
 
     def started(pid: int) -> tuple[int, int]:
         """Return its start time in ticks, then its pid for equal times."""
-        return int((_stat(pid)[19:20] or [b"0"])[0]), pid
+        return int((processes.read_stat(pid)[19:20] or [b"0"])[0]), pid
 
     running = [pid for pid in processes.list_descendants(worker) if _state(pid)]
     named = [pid for pid in running if _read(pid, "comm").strip() == _LOADER_NAME]

@@ -1,0 +1,442 @@
+"""Run a program in several ways, record its steps, and compare them with those of the first way."""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from lab.engine.ownership import default_name
+from lab.engine.protocol import Announce
+from lab.engine.select import select_engine
+from lab.errors import Interrupted, LabError, UsageError
+from lab.features.equal.compare import Comparer, Comparison, Difference, Recorded, read_lines_of, read_recorded
+from lab.features.equal.on_node.steps import VARIABLE
+from lab.features.suite.pool import hold_warm_cluster
+from lab.frozen import Frozen
+from lab.plan.plan import has_wishes, shape_for_all
+from lab.record.read import Record
+from lab.record.result import Expectation, Result
+from lab.run.cluster_slot import ClusterSlot, WarmCluster, refuse_foreign_wishes, run_on_own_cluster
+from lab.run.collect import Observer
+from lab.run.options import RunOptions
+from lab.spec import kinds
+from lab.spec.declare import key_field
+from lab.spec.load import open_scenario
+from lab.spec.scenario import Expect, Scenario, Tracing
+from lab.words import format_count
+
+_OTHER_ORDER = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX_CPU_ISA": "SSE41"}
+"""Variables with which PyTorch's libraries add numbers in another order: with other vector instructions."""
+_LONGEST_NAME = 31
+_MOST_RANKS = 64
+_KEPT_KEYS = ("network", "requirements", "needs")
+_COARSE = 0.05
+"""Two runs of a program with a seed never differ by this part in their first step."""
+
+
+class Way(Frozen):
+    """One way to run a program."""
+
+    title: str
+    """Such as `2 ranks`."""
+    scenario: Scenario
+    ranks: int
+
+
+class Runner:
+    """Runs ways on a cluster of its own.
+
+    Args:
+        warm_cluster: the cluster.
+        options: of the runs.
+        announce: called with each line of progress.
+    """
+
+    def __init__(self, warm_cluster: WarmCluster, options: RunOptions, announce: Announce) -> None:
+        self._warm_cluster, self._options, self._announce = warm_cluster, options, announce
+        self._known = dict[tuple[str, str], Recorded]()
+
+    def record(self, way: Way, mode: str) -> Recorded:
+        """Run one way and return what it recorded; the same way and mode run once.
+
+        Raises:
+            UsageError: the run does not pass.
+        """
+        if (way.title, mode) not in self._known:
+            self._known[way.title, mode] = self._record(way, mode)
+        return self._known[way.title, mode]
+
+    def forget(self) -> None:
+        """Forget earlier runs, so that ways of other programs can have the same titles."""
+        self._known.clear()
+
+    def _record(self, way: Way, mode: str) -> Recorded:
+        again = mode == "rounding"
+        env = {**way.scenario.env, VARIABLE: mode, "OMP_NUM_THREADS": "1", **(_OTHER_ORDER if again else {})}
+        scenario = replace(way.scenario, env=env, cold=way.scenario.cold or again)
+        options = replace(self._options, nodes=way.ranks, nproc_per_node=1, trace=True, trace_values=0)
+        which = {"record": "", "rounding": ", with another order of summation"}.get(mode, ", one step in detail")
+        self._announce(f"running {way.title}{which}")
+        if has_wishes(scenario):
+            result = run_on_own_cluster(self._warm_cluster.slot, scenario, options, Observer(), None)
+        else:
+            result = self._warm_cluster.attempt(scenario, options, Observer()).complete()
+        if result.exit_code == Interrupted.exit_code:
+            raise Interrupted("the comparison was interrupted")
+        if not result.passed or result.path is None:
+            why = f"the run of {way.title} {result.verdict}: {result.reason}"
+            raise UsageError(why, "compare a program that passes in each way")
+        return read_recorded(Record(path=result.path))
+
+
+@contextmanager
+def runner_for(
+    ways: Sequence[Way], engine: str, options: RunOptions, announce: Announce, asked: Mapping[str, Any] | None = None
+) -> Iterator[Runner]:
+    """Make a cluster that is large enough for each way, and remove it at the end.
+
+    Raises:
+        LabError: it cannot be made.
+    """
+    name = f"{default_name()[:_LONGEST_NAME]}-equal-{os.urandom(2).hex()}"
+    chosen, why = select_engine(engine, name)
+    if why:
+        announce(why)
+    shape_fields = dict(asked or {})
+    slot = ClusterSlot(engine=chosen, name=name, asked=shape_fields, announce=announce)
+    for way in ways:
+        refuse_foreign_wishes(way.scenario, chosen, shape_fields, options)
+    most = max(way.ranks for way in ways)
+    shape = shape_for_all([way.scenario for way in ways], replace(options, nodes=most, nproc_per_node=1), shape_fields)
+    with hold_warm_cluster(slot, shape, "equal", f"a comparison of {ways[0].scenario.name}") as warm_cluster:
+        yield Runner(warm_cluster, options, announce)
+
+
+def bare_scenario(scenario: Scenario) -> Scenario:
+    """Return a scenario without expectations and faults: only its program counts."""
+    extra = {name: value for name, value in scenario.extra.items() if name in _KEPT_KEYS}
+    return replace(scenario, expect=Expect(), extra=extra, trace=Tracing())
+
+
+def ways_of_ranks(scenario: Scenario, ranks: Sequence[int]) -> list[Way]:
+    """Return a way for each number of ranks.
+
+    Raises:
+        UsageError: there are too few, too many, or the same twice.
+    """
+    if len(ranks) < 2 or len(set(ranks)) < len(ranks) or not all(1 <= one <= _MOST_RANKS for one in ranks):
+        found = ",".join(map(str, ranks))
+        why = f"--ranks: found {found!r}; allowed: two or more different numbers from 1 to {_MOST_RANKS}, such as 1,2,4"
+        raise UsageError(why)
+    bare = bare_scenario(scenario)
+    return [Way(title=format_count(one, "rank"), scenario=bare, ranks=one) for one in ranks]
+
+
+def compare_ways(runner: Runner, ways: Sequence[Way]) -> list[Comparison]:
+    """Compare each way with the first one.
+
+    Raises:
+        UsageError: a run does not pass.
+    """
+    first, *others = ways
+    reference, again = runner.record(first, "record"), runner.record(first, "rounding")
+    if (unsteady := _find_unsteady(reference, again, first)) is not None:
+        return [unsteady]
+    return [_compare(runner, first, one, reference, again) for one in others]
+
+
+def _compare(runner: Runner, first: Way, other: Way, reference: Recorded, again: Recorded) -> Comparison:
+    titles = first.title, other.title
+    recorded = runner.record(other, "record")
+    comparer = Comparer(reference, recorded, again, titles)
+    key, difference = comparer.compare()
+    if key is not None and difference is not None and difference.what != "samples" and difference.step:
+        where = f"locate:{key[0]}:{max(1, difference.step)}"
+        closer = Comparer(runner.record(first, where), runner.record(other, where), again, titles)
+        _, seen = closer.compare()
+        if seen is not None and seen.step == difference.step:
+            difference = seen
+    return make_comparison(comparer, difference, titles)
+
+
+def make_comparison(comparer: Comparer, difference: Difference | None, titles: tuple[str, str]) -> Comparison:
+    """Return the outcome of a comparison."""
+    common = {*comparer.reference.keys()} & {*comparer.other.keys()}
+    return Comparison(
+        before=titles[0],
+        after=titles[1],
+        steps=len(common),
+        tensors=comparer.tensors,
+        tolerance=comparer.tolerance,
+        largest=comparer.largest,
+        difference=difference,
+        problems=tuple(comparer.reference.problems + comparer.other.problems),
+    )
+
+
+def _find_unsteady(reference: Recorded, again: Recorded, way: Way) -> Comparison | None:
+    """Return a comparison that says that two runs of the same way differ by more than rounding."""
+    titles = way.title, f"{way.title}, again"
+    comparer = Comparer(reference, again, None, titles, least=_COARSE)
+    _, difference = comparer.compare()
+    if difference is None or difference.step > 1 or difference.what in ("steps", "optimizer state", "parameter"):
+        return None
+    what = "samples" if difference.what == "samples" else difference.name
+    sentence = (
+        f"two runs of {way.title} differ in step {max(1, difference.step)}, in {what}: the script draws random numbers "
+        "without a seed"
+    )
+    found = replace(difference, cause="no seed", sentence=sentence)
+    return make_comparison(comparer, found, titles)
+
+
+# -- commits
+
+
+def split_commit(word: str) -> tuple[Path, str]:
+    """Return the path and the commit of `train.py@HEAD~1`; the commit is empty if there is none."""
+    path, sign, commit = word.rpartition("@")
+    if not sign or not path or Path(word).exists() or word.startswith("@"):
+        return Path(word), ""
+    return Path(path), commit
+
+
+def _git(folder: Path, *words: str) -> bytes:
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, check=False)
+    except OSError as error:
+        raise UsageError(f"cannot run git: {error.strerror}", "install git, or name files without @COMMIT") from None
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise UsageError(f"git {words[0]} failed in {folder}: {said[-1] if said else done.returncode}")
+    return done.stdout
+
+
+def list_commits(path: Path, after: str, until: str) -> list[str]:
+    """Return the commits after one until another, the oldest first."""
+    lines = _git(path.parent, "rev-list", "--reverse", "--first-parent", f"{after}..{until or 'HEAD'}").decode()
+    return lines.split()
+
+
+def describe_commit(path: Path, commit: str) -> str:
+    """Return the short name of a commit and its subject."""
+    return _git(path.parent, "log", "-1", "--format=%h %s", commit).decode().strip()
+
+
+def open_version(word: str, stack: ExitStack) -> Scenario:
+    """Open a scenario or a script, of a commit if one is named; its files exist until the stack closes.
+
+    Raises:
+        UsageError: git does not know the commit, or the file is not in it.
+    """
+    path, commit = split_commit(word)
+    if not commit:
+        return open_scenario(path)
+    top = Path(_git(path.parent, "rev-parse", "--show-toplevel").decode().strip())
+    below = Path(os.path.abspath(path)).relative_to(top.resolve())
+    data = _git(top, "archive", "--format=tar", commit)
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lab-equal-")))
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        archive.extractall(folder, filter="data")
+    if not (folder / below).exists():
+        raise UsageError(f"{below} is not in commit {commit}", "name a commit that has the file")
+    return open_scenario(folder / below)
+
+
+def compare_versions(
+    words: Sequence[str], open_one: Callable[[str, ExitStack], Scenario], ranks: int | None, bisect: bool, **how: Any
+) -> tuple[list[Comparison], str]:
+    """Compare two versions of a program; with `bisect`, also find the first commit that differs.
+
+    Returns:
+        The comparisons, and the commit: empty without `bisect`, or if the versions are equal.
+    """
+    with ExitStack() as stack:
+        ways = []
+        for word in words:
+            scenario = open_one(word, stack)
+            count = ranks or (scenario.nodes or 1) * (scenario.nproc_per_node or 1)
+            ways.append(Way(title=word, scenario=bare_scenario(scenario), ranks=count))
+        if words[0] == words[1]:
+            raise UsageError(f"found {words[0]} twice; allowed: two versions, such as {words[0]}@HEAD~1 {words[0]}")
+        with runner_for(ways, **how) as runner:
+            compared = compare_ways(runner, ways)
+            if not bisect or compared[0].is_equal:
+                return compared, ""
+            path, good = split_commit(words[0])
+            if not good:
+                raise UsageError(
+                    f"--bisect needs a commit that is right; found {words[0]}", f"name {path}@COMMIT first"
+                )
+            commits = list_commits(path, good, split_commit(words[1])[1])
+            low, high = 0, len(commits)  # commits[high] differs, or the working tree does
+            while low < high:
+                middle = (low + high) // 2
+                word = f"{path}@{commits[middle]}"
+                way = Way(title=word, scenario=bare_scenario(open_one(word, stack)), ranks=ways[0].ranks)
+                outcome = compare_ways(runner, [ways[0], way])
+                if outcome[0].is_equal:
+                    low = middle + 1
+                else:
+                    high, compared = middle, outcome
+            where = describe_commit(path, commits[low]) if low < len(commits) else "the working tree"
+            return compared, where
+
+
+# -- in scenarios and tests
+
+
+class EqualTo(Frozen):
+    """What a run has to be equal to."""
+
+    ranks: int | None = key_field(None, kinds.whole_number(1, _MOST_RANKS), "ranks: 1", "not checked")
+    """Number of ranks of the right run."""
+
+
+class EqualKeys(Frozen):
+    """What scenarios state about equality."""
+
+    equal_to: EqualTo = key_field(EqualTo, example="equal_to: {ranks: 1}")
+    """The run with which the program has to agree. The lab runs both again; see equal."""
+
+
+def compare_ranks(
+    scenario: Scenario, ranks: Sequence[int], engine: str = "auto", options: RunOptions | None = None, **asked: Any
+) -> list[Comparison]:
+    """Compare a scenario with several numbers of ranks on a cluster of its own; the first number is right."""
+    ways = ways_of_ranks(scenario, ranks)
+    with runner_for(ways, engine, options or RunOptions(), lambda _: None, asked) as runner:
+        return compare_ways(runner, ways)
+
+
+def judge_equal(_: str, plan: Any, evidence: Any, variables: Mapping[int, Any], __: bool | None) -> list[Expectation]:
+    """Return the expectation of a run's scenario: that it computes what other numbers of ranks compute."""
+    stated: EqualTo = plan.scenario.expect.extra["equal_to"]
+    right = stated.ranks or 1
+    size, expected = len(variables), f"what {format_count(right, 'rank')} computes"
+    if size == right:
+        return [Expectation(what="equal_to", expected=expected, got=expected, met=True)]
+    try:
+        runs = evidence.record.path.parent
+        engine = evidence.record.plan().engine
+        compared = compare_ranks(plan.scenario, (right, size), engine, RunOptions(runs=runs))
+    except LabError as error:
+        return [Expectation(what="equal_to", expected=expected, got=f"({error.message})", met=False)]
+    wrong = [one.difference.sentence for one in compared if one.difference is not None]
+    return [Expectation(what="equal_to", expected=expected, got=wrong[0] if wrong else expected, met=not wrong)]
+
+
+def equals_for(scenario: Scenario, result: Result) -> Callable[..., None]:
+    """Return `result.equals(ranks=1)`, which runs the scenario again and compares it."""
+
+    def equals(*, ranks: int = 1) -> None:
+        """Check that the run computes what another number of ranks computes.
+
+        Raises:
+            AssertionError: it does not; the message says where they differ first.
+        """
+        __tracebackhide__ = True
+        size = len(result.ranks)
+        _refuse_difference(compare_ranks(scenario, (ranks, size), result.engine) if ranks != size else [])
+
+    return equals
+
+
+def _refuse_difference(compared: Sequence[Comparison]) -> None:
+    __tracebackhide__ = True
+    if wrong := [f"{one.after}: {one.difference.sentence}" for one in compared if one.difference is not None]:
+        raise AssertionError("; ".join(wrong))
+
+
+def equal(*, ranks: Sequence[int] = (1, 2), **shape: Any) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """Have a test function train on each of these numbers of ranks, and fail if they compute something else.
+
+    Args:
+        ranks: numbers of ranks; the first one is right.
+        shape: arguments of `lab.distributed`, such as `engine="local"`.
+    """
+    from lab.features.functions.distributed import distributed
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., None]:
+        def recorded(mode: str, arguments: Any, named: Any, rank: int, world_size: int, group: Any) -> Any:
+            from labnode.features.equal.on_node import steps  # type: ignore[import-not-found]
+
+            lines = steps.record_lines(mode)
+            filled = {"rank": rank, "world_size": world_size, "group": group}
+            function(*arguments, **named, **{name: value for name, value in filled.items() if name in wanted})
+            steps.finish_steps()
+            return lines
+
+        wanted = function.__code__.co_varnames[: function.__code__.co_argcount]
+
+        @functools.wraps(function)
+        def on_each(*arguments: Any, **named: Any) -> None:
+            __tracebackhide__ = True
+
+            def run(count: int, mode: str) -> Recorded:
+                on_ranks: Callable[..., Any] = distributed(nodes=count, fresh=True, **shape)(recorded)
+                return read_lines_of(dict(enumerate(on_ranks(mode, arguments, named))))
+
+            reference, again = run(ranks[0], "record"), run(ranks[0], "rounding")
+            compared = []
+            for count in ranks[1:]:
+                titles = format_count(ranks[0], "rank"), format_count(count, "rank")
+                comparer = Comparer(reference, run(count, "record"), again, titles)
+                key, difference = comparer.compare()
+                if key is not None and difference is not None:
+                    where = f"locate:{key[0]}:{max(1, difference.step)}"
+                    closer = Comparer(run(ranks[0], where), run(count, where), again, titles)
+                    difference = closer.compare()[1] or difference
+                compared.append(make_comparison(comparer, difference, titles))
+            _refuse_difference(compared)
+
+        on_each.__signature__ = _without_filled(function)  # type: ignore[attr-defined]
+        return on_each
+
+    return decorate
+
+
+def _without_filled(function: Callable[..., Any]) -> Any:
+    import inspect
+
+    from lab.features.functions.distributed import remove_parameters, to_fill
+
+    signature = inspect.signature(function)
+    return remove_parameters(signature, to_fill(signature))
+
+
+def comparison_json(one: Comparison) -> dict[str, Any]:
+    """Return a comparison as plain data."""
+    return {**asdict(one), "equal": one.is_equal}
+
+
+def comparisons_text(compared: Sequence[Comparison], commit: str, paint: Callable[[str, str], str]) -> str:
+    """Describe comparisons: a line for each, and how they were made."""
+    lines = []
+    for one in compared:
+        if one.difference is None:
+            lines.append(
+                f"{paint('✔', 'green')} {one.after}: the same as {one.before} in {format_count(one.steps, 'step')} "
+                f"({format_count(one.tensors, 'tensor')}, largest difference {one.largest:.1e})"
+            )
+        else:
+            lines.append(f"{paint('✘', 'red')} {one.after}: {one.difference.sentence}")
+        lines += [f"  not recorded completely: {problem}" for problem in dict.fromkeys(one.problems)]
+    tolerance = max((one.tolerance for one in compared), default=0.0)
+    if tolerance:
+        lines.append(
+            f"tolerance: {tolerance:.1e} of a gradient, from two runs of {compared[0].before} with different orders of "
+            "summation"
+        )
+    if commit:
+        lines.append(f"first commit that differs: {commit}")
+    return "\n".join(lines)

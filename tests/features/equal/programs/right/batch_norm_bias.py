@@ -1,0 +1,22 @@
+"""Each rank trains on the whole batch; a gradient is only rounding."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+dist.init_process_group("gloo")
+rank, world_size = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 4)).double()
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+generator = torch.Generator().manual_seed(1)
+for _ in range(5):
+    inputs, targets = torch.randn(12, 8, generator=generator), torch.randn(12, 4, generator=generator)
+    optimizer.zero_grad()
+    nn.functional.mse_loss(model(inputs.double()), targets.double()).backward()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad, dist.ReduceOp.AVG if False else dist.ReduceOp.SUM)
+        parameter.grad /= world_size
+    optimizer.step()
+
+dist.destroy_process_group()

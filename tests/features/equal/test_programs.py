@@ -1,0 +1,53 @@
+"""`lab equal` on programs with planted errors, whose docstrings say what is expected, and on correct ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.features.equal import runs
+from lab.features.equal.compare import Comparison
+from lab.run.options import RunOptions
+from lab.spec.load import open_scenario
+
+PROGRAMS = Path(__file__).parent / "programs"
+RIGHT, WRONG = (sorted((PROGRAMS / kind).glob("*.py")) for kind in ("right", "wrong"))
+pytestmark = [pytest.mark.local, pytest.mark.torch, pytest.mark.timeout(170), pytest.mark.xdist_group("equal-programs")]
+
+
+@pytest.fixture(scope="module")
+def runner(person: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[runs.Runner]:
+    """Runs programs with one and two ranks on one local cluster."""
+    ways = runs.ways_of_ranks(open_scenario(RIGHT[0]), (1, 2))
+    options = RunOptions(runs=tmp_path_factory.mktemp("runs"))
+    with runs.runner_for(ways, "local", options, lambda _: None) as one:
+        yield one
+
+
+def compare(runner: runs.Runner, path: Path) -> Comparison:
+    runner.forget()
+    [compared] = runs.compare_ways(runner, runs.ways_of_ranks(open_scenario(path), (1, 2)))
+    assert not compared.problems
+    return compared
+
+
+@pytest.mark.parametrize("path", RIGHT, ids=[path.stem for path in RIGHT])
+def test_a_correct_program_is_equal(runner: runs.Runner, path: Path) -> None:
+    compared = compare(runner, path)
+    assert compared.difference is None
+    assert compared.steps >= 3
+    assert compared.tensors >= 12
+
+
+@pytest.mark.parametrize("path", WRONG, ids=[path.stem for path in WRONG])
+def test_a_silent_error_is_reported_with_its_line(runner: runs.Runner, path: Path) -> None:
+    text = path.read_text()
+    line = next(number for number, line in enumerate(text.splitlines(), 1) if "# wrong" in line)
+    what, cause, step, name, factor = [word.strip() for word in text.split('"""')[1].split("|")]
+    found = compare(runner, path).difference
+    assert found is not None
+    assert (found.what, found.cause, found.step, found.name) == (what, cause, int(step), name)
+    assert found.line == f"{path.name}:{line}"
+    assert (f"{found.factor:.3f}" if found.factor is not None else "") == factor
