@@ -68,7 +68,7 @@ def verdict_text(result: Result, style: Style, command_s: float = 0.0) -> str:
     if len(unmet) > _MOST_EXPECTATIONS:
         lines.append(f"    and {len(unmet) - _MOST_EXPECTATIONS} more: lab show --json")
     lines += [f"  {sentence}" for sentence in written_snapshots(result)]
-    advise = find_view("advice_of_result") if result.verdict == "failed" else None
+    advise = find_view("advice_of_result") if result.verdict in ("failed", "timeout") else None
     lines += [f"  hint: {advice}" for advice in (advise(result) if advise else ())]
     if result.path is not None:
         lines.append(style.paint(f"  record: {result.path}", "dim"))

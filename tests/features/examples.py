@@ -620,6 +620,15 @@ EXAMPLES: list[Finding] = [
         ),
         importing=(2,),
     ),
+    wording.Activities(
+        kind=FindingKind.OUT_OF_TIME,
+        others=(0, 1, 2),
+        lines=("train.py:37",),
+        did=(
+            f.Activity(rank=2, what="stood", stood=f.Stood(location=f.CodeLocation(file="train.py", line=37, call=""))),
+        ),
+        by=("computing",),
+    ),
     training.PhaseCounts(
         kind=TrainingKind.COUNTS,
         ranks=(1,),
