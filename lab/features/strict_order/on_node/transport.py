@@ -54,6 +54,14 @@ def _wait_for(is_ready: Callable[[], bool], limit_s: float, what: str) -> None:
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
+@wraps_function(use_python)
+def _wait_until_over(call: _Call, limit_s: float = -1) -> None:
+    """Wait until a call of this process has ended; on stacks this is the recorder's, too."""
+    if not call.lock.acquire(timeout=limit_s):
+        raise RuntimeError(f"Timed out after {limit_s:g} s: the call has not ended")
+    call.lock.release()
+
+
 class _Order:
     """The calls of this process that have not completed."""
 
@@ -114,6 +122,8 @@ class _Order:
 
 
 _order = _Order()
+_held = itertools.count()
+"""Numbers of calls that had to wait for earlier ones."""
 os.register_at_fork(after_in_child=_order.reset)
 
 
@@ -125,6 +135,9 @@ class _Call:
         self._tensors, self._facts = (inputs, outputs), facts
         self._recorded: Any = None
         self.is_over = False
+        self.lock = threading.Lock()
+        """Free once the call is over."""
+        self.lock.acquire()
         peer = facts.get("peer")
         batch = getattr(_order.local, "batch", None)
         self.position = (None if peer is None or batch is not None else (group.group_name, peer)), batch
@@ -156,7 +169,7 @@ class _Call:
     def run(self, before: list[_Call]) -> Any:
         """Make the call after others, and wait until it completes; return its handle."""
         try:
-            _wait_for(lambda: all(one.is_over for one in before), sys.maxsize, "")
+            self._wait_behind([one for one in before if not one.is_over])
             work = self.begin()
             if work is not None:
                 work.wait()
@@ -165,6 +178,15 @@ class _Call:
             raise
         self.end()
         return work
+
+    def _wait_behind(self, before: list[_Call]) -> None:
+        if before:
+            op, line, other = before[0]._op, before[0]._facts.get("at", ""), self._facts.get("at", "")
+            number = next(_held)
+            journal.add("held", e=0, n=number, op=self._op, at=other, behind=op, line=line)
+            for one in before:
+                _wait_until_over(one)
+            journal.add("held", e=1, n=number)
 
     def run_now(self) -> Any:
         """Make the call; return the backend's own handle, or one that a thread completes."""
@@ -224,16 +246,19 @@ class _Call:
 
         threading.Thread(target=run, name="lab-strict-order", daemon=True).start()
         if self._facts.get("peer") is not None:
-            return _message_class()(future)
+            return _message_class()(future, self)
         return c10d._create_work_from_future(future)  # type: ignore[attr-defined]
 
     def end(self, error: BaseException | None = None) -> None:
-        """Write the end line, and let later calls begin."""
+        """Write the end line, and let later calls begin; only the first call has an effect."""
+        if self.is_over:
+            return
         if isinstance(error, rules.StrictOrderError):
             _record_rejection(error, self._facts.get("at", ""))
         if self._recorded is not None:
             self._recorded.end(error) if error is not None else self._recorded.finish()
         self.is_over = True
+        self.lock.release()
 
     def reject(self, error: Exception) -> None:
         """Write the call with an error that it never got beyond."""
@@ -290,14 +315,14 @@ def _message_class() -> Any:
     class MessageWork(Work):
         """The handle of a message that a thread sends or receives."""
 
-        def __init__(self, future: Any) -> None:
+        def __init__(self, future: Any, call: _Call) -> None:
             super().__init__()
-            self._future = future
+            self._future, self._call = future, call
 
         def wait(self, timeout: Any = None) -> bool:
             limit_s = timeout.total_seconds() if timeout is not None else 0
-            _wait_for(self._future.done, limit_s or sys.maxsize, "the message did not arrive")
-            self._future.value()
+            _wait_until_over(self._call, limit_s if limit_s > 0 else -1)
+            self._future.wait()
             return True
 
         def is_completed(self) -> bool:
@@ -435,4 +460,5 @@ def finish_calls() -> None:
         frame = frame.f_back
         code = frame.f_locals.get("code", 0) if frame.f_code.co_name == "_leave" else 0
     if is_strict() and not code:
-        _wait_for(lambda: not _order.list_open(), sys.maxsize, "")
+        for call in _order.list_open():
+            _wait_until_over(call)
