@@ -20,6 +20,8 @@ from lab.record.result import Culprit
 from lab.trace.model import Call, Phase
 from lab.trace.steps import Step
 
+COMPUTES_FROM = 0.2
+"""Load from which on a rank computes; one that waits or sleeps has about none."""
 _LINES = 12
 """Lines of a traceback or stack in a verdict."""
 _WHOLE_ERROR = 4000
@@ -186,7 +188,7 @@ def end_of(evidence: Evidence, rank: RankFacts, *, brief: bool = False) -> f.End
 
 def _find_last_activity(evidence: Evidence, number: int) -> f.LastActivity | None:
     """Return the latest call or phase of a rank that left no stack."""
-    trace = evidence.trace.ranks.get(number) if evidence.has_readable_trace else None
+    trace = evidence.trace.ranks.get(number) if evidence.trace.recorded else None
     if trace is None or not (trace.calls or trace.phases):
         return None
     candidates: list[tuple[Call | Phase, str]] = [(call, call.op) for call in trace.calls]
@@ -213,7 +215,8 @@ def activity_of(evidence: Evidence, number: int, waits: Mapping[int, Wait]) -> f
         return f.Activity(rank=number, what="stood", stood=stood_of(evidence, rank))
     for last in evidence.calls(number)[-1:]:
         return f.Activity(rank=number, what="called", call=f.CallFacts(rank=number, name=last.op, source=last.source))
-    return f.Activity(rank=number, what="not_dumped" if evidence.dumped else "uncalled")
+    skipped = number in evidence.trace.ranks and evidence.trace.ranks[number].skipped
+    return f.Activity(rank=number, what="not_dumped" if evidence.dumped or skipped else "uncalled")
 
 
 def progress_of(evidence: Evidence, number: int) -> f.Progress | None:
@@ -238,10 +241,11 @@ def _called_before(evidence: Evidence, number: int) -> f.Progress | None:
     if calls := evidence.calls(number):
         last, step = calls[-1], evidence.step(calls[-1])
         name = step.title if step is not None and not step.message else last.op
-        return f.Progress(calls=len(calls), name=name, source=last.source)
+        before = evidence.trace.ranks[number].skipped
+        return f.Progress(calls=before + len(calls), name=name, source=last.source)
     # A trace without calls means that there were none, unless a node was lost with unsent data.
     rank, trace = evidence.ranks.get(number), evidence.trace.ranks.get(number)
-    known = trace is not None and trace.recorded and not (rank is not None and rank.node_lost)
+    known = trace is not None and trace.recorded and not trace.skipped and not (rank is not None and rank.node_lost)
     return f.Progress(calls=0) if known else None
 
 
@@ -265,13 +269,10 @@ def of_step(step: Step, ranks: Sequence[int] = ()) -> dict[str, Any]:
     return {"ranks": tuple(ranks), "others": others, "step": step.title, "lines": lines}
 
 
-def make_culprit(rank: RankFacts, error: str, traceback: str = "", cause: str = "") -> Culprit:
-    """Return a rank as the culprit, with the end of its traceback or its innermost frames.
-
-    Without both, the given traceback is shown.
-    """
+def make_culprit(rank: RankFacts, error: str, cause: str = "") -> Culprit:
+    """Return a rank as the culprit, with the end of its traceback or its innermost frames."""
     raised = "" if rank.stopped else _tail(rank.traceback)
-    shown = raised or "\n".join(clip_stack(shorten_stack(rank.stack), _LINES)) or _tail(traceback)
+    shown = raised or "\n".join(clip_stack(shorten_stack(rank.stack), _LINES))
     return Culprit(rank=rank.rank, node=rank.node, error=error, traceback=shown, cause=cause)
 
 
@@ -295,6 +296,13 @@ def _tail(traceback: str) -> str:
 # -- where ranks were, by their stacks
 
 
+def _is_in_call(evidence: Evidence, rank: RankFacts) -> bool:
+    """Return whether a rank was in a function of torch.distributed; a forward that only computes is none."""
+    at = evidence.stack_location(rank)
+    computes = rank.load >= COMPUTES_FROM and not is_communicating(rank.stack)
+    return at is not None and bool(at.call) and not (computes and at.call.startswith("DistributedDataParallel"))
+
+
 class Standing(NamedTuple):
     """Ranks by where they were when their stacks were taken."""
 
@@ -309,7 +317,7 @@ class Standing(NamedTuple):
     def of(cls, evidence: Evidence) -> Standing:
         """Sort the ranks of a run by where they were."""
         ranks = sorted(evidence.facts.ranks, key=lambda rank: rank.ended or 0.0)
-        waiting = sorted(rank.rank for rank in ranks if (at := evidence.stack_location(rank)) is not None and at.call)
+        waiting = sorted(rank.rank for rank in ranks if _is_in_call(evidence, rank))
         absent = sorted(rank.rank for rank in ranks if rank.alive and rank.rank not in waiting)
         return cls(waiting, absent, [rank.rank for rank in ranks if not rank.alive])
 
@@ -327,7 +335,10 @@ class Standing(NamedTuple):
             location, ranks = evidence.stack_location(evidence.ranks[waiting[0]]), (waiting[0],)
             return BlockingRank(kind=f.FindingKind.WENT_ALONE, how="alone", location=location, ranks=ranks, others=gone)
         if gone:
-            return BlockingRank(kind=f.FindingKind.LEFT_EARLY, how="gone", ranks=gone[:1], others=tuple(waiting))
+            kind, line, others = f.FindingKind.LEFT_EARLY, evidence.exit_line(gone[0]), tuple(waiting)
+            return BlockingRank(
+                kind=kind, how="gone", ranks=gone[:1], others=others, lines=(line,) if ":" in line else ()
+            )
         stacks = {rank: stood_of(evidence, evidence.ranks[rank]) for rank in waiting}
         common, deviating = f.find_majority(stacks)
         if not deviating:

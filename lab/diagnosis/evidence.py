@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from lab.diagnosis.facts import RankFacts, RunFacts, read_facts
 from lab.feature import feature_findings
 from lab.frozen import Frozen
+from lab.grouping import group_pairs
 from lab.record.events import Dumped
-from lab.record.layout import TRACE
-from lab.record.record_files import list_folder
+from lab.record.layout import INDEX
+from lab.record.read import IndexReader
+from lab.record.record_files import MOST_LINES_BYTES, open_file
 from lab.record.result import Culprit
 from lab.spec.scenario import Verdict
 
@@ -23,8 +27,11 @@ if TYPE_CHECKING:
     from lab.trace.model import Call, Trace
     from lab.trace.steps import Step
 
-_MAX_TRACE_BYTES = 16 << 20
-"""A verdict does not wait for larger traces; `lab explain` does."""
+_MOST_BYTES = 4 << 20
+"""Of larger traces, a verdict reads the ends, this much in total; `lab explain` reads everything."""
+
+_OF_WHOLE_TRACES = ("counts", "state")
+"""Rules that count from the beginning of traces."""
 
 
 class Judgement(Frozen):
@@ -50,6 +57,8 @@ class Evidence:
     facts: RunFacts
     record: Record
     """Holds the traces, and the sources that stacks refer to."""
+    whole: bool = False
+    """Whether long traces are read from their beginning."""
 
     @cached_property
     def ranks(self) -> dict[int, RankFacts]:
@@ -61,7 +70,7 @@ class Evidence:
         """What the ranks called."""
         from lab.trace.read import read_trace
 
-        return read_trace(self.record)
+        return read_trace(self.record, inf if self.whole else _MOST_BYTES)
 
     @cached_property
     def steps(self) -> list[Step]:
@@ -91,12 +100,6 @@ class Evidence:
         return "dumped" if self.dumped is not None else "stepped" if self.record.plan().stepped else ""
 
     @cached_property
-    def has_readable_trace(self) -> bool:
-        """Whether there is a trace that is small enough for a verdict to wait for."""
-        sizes = list_folder(self.record.path, TRACE).values()
-        return sum(sizes) <= _MAX_TRACE_BYTES and self.trace.recorded
-
-    @cached_property
     def end_s(self) -> float:
         """Seconds, by the trace's clock, at which the run was over: its stacks were taken, or its last rank ended.
 
@@ -108,14 +111,26 @@ class Evidence:
         known = [*filter(None, ends)] or [time.time()] * self.record.in_progress
         return max([self.trace.last, *(end - origin for end in known)], default=0.0)
 
+    @cached_property
+    def printed_s(self) -> dict[int, list[float]]:
+        """By rank: Unix times at which it printed."""
+        with suppress(OSError), open_file(self.record.path, INDEX, MOST_LINES_BYTES) as index:
+            return group_pairs((entry.rank, entry.time) for entry in IndexReader().read(index))
+        return {}
+
     def calls(self, rank: int) -> list[Call]:
         """Return the calls of a rank, in order."""
         return self.trace.ranks[rank].calls if rank in self.trace.ranks else []
 
     def parameter_names(self, rank: int) -> list[str]:
         """Return the parameter names of a rank's only DDP module, by index; empty if it has several modules."""
-        modules = self.trace.ranks[rank].modules if self.has_readable_trace and rank in self.trace.ranks else []
+        modules = self.trace.ranks[rank].modules if self.trace.recorded and rank in self.trace.ranks else []
         return [parameter.name for parameter in modules[0].parameters] if len(modules) == 1 else []
+
+    def exit_line(self, rank: int) -> str:
+        """Return the line at which a rank left its script with code 0; empty if unknown."""
+        trace = self.trace.ranks.get(rank)
+        return trace.exited_at or "the end of its script" * trace.stopped if trace is not None else ""
 
     def last_line(self, rank: int) -> str:
         """Return the line of a rank's last call; empty if unknown."""
@@ -155,7 +170,7 @@ class Evidence:
 
 def read_evidence(record: Record) -> Evidence:
     """Read everything from a record except `result.json`; `lab.diagnosis.explain` reports what is missing."""
-    evidence = Evidence(facts=read_facts(record), record=record)
+    evidence = Evidence(facts=read_facts(record), record=record, whole=True)
     for rank in evidence.trace.ranks:
         evidence.facts.rank(rank)
     return evidence
@@ -190,4 +205,6 @@ def apply_rules(run: object, *names: str) -> list[Finding]:
     | `hints` | what may be wrong |
     | `explain` | for `lab explain`, other facts of a run; takes an `Explained` |
     """
+    if isinstance(run, Evidence) and run.trace.is_tail:
+        names = tuple(name for name in names if name not in _OF_WHOLE_TRACES)
     return [one for name in names for rule in feature_findings(name) for one in rule(run)]

@@ -283,7 +283,7 @@ def _add(event: agent.Started | agent.Note | agent.Stack | agent.ThreadRaised | 
     elif isinstance(event, agent.Note):
         rank.notes[event.name] = event.value
     elif isinstance(event, agent.Stack):
-        rank.stack, rank.stack_time = event.text, event.time
+        rank.stack, rank.stack_time, rank.load = event.text, event.time, event.load
     elif isinstance(event, agent.ThreadRaised):
         rank.threads.append(event)
     else:
@@ -338,6 +338,8 @@ class RankFacts:
     """From faulthandler: when it crashed, or when the run hung."""
     stack_time: float | None = None
     """When the agent requested the stack."""
+    load: float = 0.0
+    """Share of the time in which it ran or waited for a core then."""
     notes: dict[str, Any] = field(default_factory=dict)
     threads: list[agent.ThreadRaised] = field(default_factory=list)
     """Its threads that ended with an error."""

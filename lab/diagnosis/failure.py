@@ -53,8 +53,8 @@ def judge_failure(evidence: Evidence) -> Judgement:
             return _judge_by(deeper, evidence, own[0], brief=True)
         return _blame_own(evidence, own)
     broken = next(iter(apply_rules(evidence, "connections")), None)
-    stuck = apply_rules(evidence, "rendezvous") if evidence.has_readable_trace and not (broken and broken.link) else []
-    stuck = stuck or (explain_stand_off(evidence) if evidence.has_readable_trace else [])
+    stuck = apply_rules(evidence, "rendezvous") if evidence.trace.recorded and not (broken and broken.link) else []
+    stuck = stuck or (explain_stand_off(evidence) if evidence.trace.recorded else [])
     if stuck:
         return _judge_by(stuck[0], evidence, victim)
     gone = tuple(rank.rank for rank in facts.ranks if rank.code == 0 and not rank.stopped)
@@ -71,7 +71,7 @@ def judge_failure(evidence: Evidence) -> Judgement:
     what: Literal["left", "late"] = "left" if early else "late"
     kind = FindingKind.LEFT_EARLY if early else FindingKind.LATE
     finding = FirstFailure(kind=kind, what=what, node=missed.node, missed=missed, ranks=ranks, others=others)
-    return _blame(facts.rank(missed.rank), finding, f": {wording.then_failed(victim.rank, end)}", victim.traceback)
+    return _blame(facts.rank(missed.rank), finding, f": {wording.then_failed(victim.rank, end)}")
 
 
 # -- judgements
@@ -106,7 +106,7 @@ def _different_call(evidence: Evidence, failed: Sequence[RankFacts], own: Sequen
         rank = evidence.facts.rank(deviating.ranks[0])
         location = evidence.raise_location(rank)
         return _blame(rank, replace(deviating, lines=(location.at,) if location else ()))
-    if not (all(map(errors.failed_in_torch, own)) and evidence.has_readable_trace):
+    if not (all(map(errors.failed_in_torch, own)) and evidence.trace.recorded):
         return None
     unlike = [one for one in apply_rules(evidence, "state") if one.kind is FindingKind.SHAPE] if own else []
     if unlike:  # DDP raises for such replicas
@@ -126,7 +126,7 @@ def _different_call(evidence: Evidence, failed: Sequence[RankFacts], own: Sequen
 def _blame_own(evidence: Evidence, own: Sequence[RankFacts]) -> Judgement:
     """Return a judgement on the first rank that failed by itself, and on others that failed for another reason."""
     first, end = own[0], end_of(evidence, own[0])
-    hit = evidence.broken_call(first.rank) if evidence.has_readable_trace else None
+    hit = evidence.broken_call(first.rank) if evidence.trace.recorded else None
     peer, then = hit[0].peer if hit is not None else None, errors.way_to_missing(evidence.facts, first)
     if not then and peer is not None and peer not in evidence.ranks:
         then = wording.no_such_rank(peer)
@@ -159,13 +159,13 @@ def _failed(rank: RankFacts, end: End) -> FirstFailure:
     return FirstFailure(what="failed", node=rank.node, end=end, location=end.location, ranks=(rank.rank,))
 
 
-def _blame(rank: RankFacts, finding: Finding, then: str = "", traceback: str = "") -> Judgement:
+def _blame(rank: RankFacts, finding: Finding, then: str = "") -> Judgement:
     """Return a judgement that names a rank as the culprit, in the words of a finding."""
     did, cause = finding.what_it_did(), "" if finding.kind is FindingKind.FAILED else finding.cause
     return Judgement(
         verdict="failed",
         reason=f"{wording.full_name(rank.rank, rank.node)} {did}{then}",
-        culprit=make_culprit(rank, did, traceback, cause),
+        culprit=make_culprit(rank, did, cause),
         findings=(finding,),
         summary=f"rank {rank.rank} {did}",
     )
@@ -187,8 +187,6 @@ def failed_at(rank: RankFacts) -> float:
 
 def _deeper(evidence: Evidence, own: Sequence[RankFacts]) -> Finding | None:
     """Return the cause of the first failure, if it is in arguments that do not fit, or in deviating state or values."""
-    if not evidence.has_readable_trace:
-        return None
     first, deeper = own[0], list[Finding]()
     hit = evidence.broken_call(first.rank) if errors.failed_in_torch(first) else None
     if hit is not None:
@@ -222,7 +220,7 @@ def missed_by(evidence: Evidence, victim: RankFacts) -> Missed | None:
     """Return the rank that a failed rank missed: it was gone or late; None if there is no such rank."""
     ranks = evidence.facts.ranks
     before = failed_at(victim) + DETECTION_LAG_S
-    hit = evidence.broken_call(victim.rank) if evidence.has_readable_trace else None
+    hit = evidence.broken_call(victim.rank) if evidence.trace.recorded else None
     gone = [rank for rank in ranks if rank.left and rank.ended is not None and rank.ended <= before]
     other_end = left_by(evidence, victim.rank)
     needed = [one for one in gone if hit is not None and (one.rank in hit[1].missing or one.rank == other_end)]
@@ -232,7 +230,8 @@ def missed_by(evidence: Evidence, victim: RankFacts) -> Missed | None:
     if gone:
         first = min(needed or gone, key=lambda rank: rank.ended or 0.0)
         lived = (first.ended or 0.0) - (first.started or first.ended or 0.0)
-        return _make_missed(first, victim, how="exited", code=first.code, seconds=lived)
+        source = evidence.exit_line(first.rank) if first.code == 0 else ""
+        return _make_missed(first, victim, how="exited", code=first.code, seconds=lived, source=source)
     stacks = (one for one in ranks if one.stack)
     elsewhere = next((one for one in stacks if not ((at := evidence.stack_location(one)) and at.call)), None)
     if elsewhere is None:

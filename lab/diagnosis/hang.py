@@ -13,7 +13,7 @@ from lab.diagnosis.errors import lost_a_peer
 from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
 from lab.diagnosis.finding import Finding, FindingKind, find_majority
 from lab.diagnosis.links import find_external_causes
-from lab.diagnosis.stacks import is_communicating, is_importing
+from lab.diagnosis.stacks import is_communicating, is_importing, is_leaving
 from lab.grouping import group_pairs
 from lab.trace.steps import Step
 from lab.words import format_duration
@@ -21,7 +21,7 @@ from lab.words import format_duration
 _BRIEF_S, _BRIEF_PART = 1.0, 0.1
 """A wait shorter than both is no standstill: in seconds, and as a part of the time limit."""
 _FEWEST_STEPS, _RECENT_STEPS = 3, 10
-"""Completed steps that show progress, and how many of the last ones show the pace."""
+"""Completed steps, or prints, that show progress, and how many of the last ones show the pace."""
 
 
 def judge_hang(evidence: Evidence, after: str = "") -> Judgement:
@@ -34,7 +34,7 @@ def judge_hang(evidence: Evidence, after: str = "") -> Judgement:
     facts, standing = evidence.facts, ends.Standing.of(evidence)
     outside, going_on, causes = find_external_causes(evidence), None, list[Finding]()
     blocking = standing.waited_for(evidence)
-    if evidence.has_readable_trace:
+    if evidence.trace.recorded:
         hang = _Hang(evidence, ends.find_waits(evidence))
         going_on = hang.still_going_on() if hang.longest_s() is not None else None
         causes = [] if outside else _causes(evidence)
@@ -47,6 +47,9 @@ def judge_hang(evidence: Evidence, after: str = "") -> Judgement:
             after or f"the run did not end within {facts.time_limit_text}", [importing.headline], []
         )
         return Judgement(verdict="timeout", reason=reason, findings=(importing,))
+    if not (outside or after) and (working := _explain_work(evidence, standing, causes)) is not None:
+        reason = f"timed out after {facts.time_limit_text}: {working.headline}"
+        return Judgement(verdict="timeout", reason=reason, findings=(working,))
     culprit = blocking.ranks[0] if blocking is not None and going_on is None else None
     error = blocking.what_it_did() if blocking is not None else ""
     # Prefer the trace if it blames another rank than the stacks, if it shows the call of that rank, or if it shows
@@ -65,11 +68,11 @@ def judge_hang(evidence: Evidence, after: str = "") -> Judgement:
     if going_on is not None and culprit is None:
         heads.insert(0, going_on.headline)
     held = {rank for one in outside for rank in one.ranks}
-    never_came = culprit if cause == FindingKind.NEVER_ENTERED.value else None
     stood = [(rank, "was") for rank in standing.absent if rank not in held]
-    stood += [(rank, "waited") for rank in standing.waiting if rank != never_came]
+    stood += [(rank, "waited") for rank in standing.waiting]
     did = [(one, f"{verb} {wording.render_stood(ends.stood_of(evidence, evidence.ranks[one]))}") for one, verb in stood]
     did += [(rank, error if rank == culprit and not cause else "had ended") for rank in standing.gone]
+    did = did if first is None or outside else []  # a cause in the trace names the lines
     reason = wording.hang_reason(after or f"the run did not end within {facts.time_limit_text}", heads, did)
     blamed = ends.make_culprit(facts.rank(culprit), error, cause=cause) if culprit is not None else None
     if outside and outside[0].link:
@@ -88,18 +91,58 @@ def find_progress(evidence: Evidence) -> wording.Progress | None:
     ]
     for what, done in kinds:
         completed = group_pairs((rank, end) for rank, end in done if end is not None)
-        fewest = min((len(completed.get(rank, ())) for rank in evidence.ranks), default=0)
-        if fewest < _FEWEST_STEPS:
+        if min((len(completed.get(rank, ())) for rank in evidence.ranks), default=0) < _FEWEST_STEPS:
             continue
-        lately = [sorted(completed[rank])[-_RECENT_STEPS:] for rank in evidence.ranks]
-        gaps_s = [after - before for of_rank in lately for before, after in pairwise(of_rank)]
-        silent_s = max(evidence.end_s - of_rank[-1] for of_rank in lately)
-        if silent_s > max(2 * median(gaps_s), min(_BRIEF_S, _BRIEF_PART * evidence.facts.timeout_s)):
+        traces = evidence.trace.ranks
+        before = {rank: traces[rank].skipped_steps if what == "step" else traces[rank].skipped for rank in completed}
+        fewest = min(before[rank] + len(completed[rank]) for rank in evidence.ranks)
+        gaps_s = _recent_gaps_s([completed[rank] for rank in evidence.ranks], evidence.end_s, evidence)
+        if not gaps_s:
             return None
         facts, per_s = evidence.facts, round(1 / (fmean(gaps_s) or 1.0), 3)
         took = facts.time_limit_text if facts.timed_out else format_duration(facts.duration_s)
         return wording.Progress(what=what, count=fewest, per_s=per_s, after=took)
     return None
+
+
+def _recent_gaps_s(times: Sequence[Iterable[float]], end_s: float, evidence: Evidence) -> list[float]:
+    """Return the seconds between the last events of each rank; nothing if a rank has kept still for too long since."""
+    lately = [sorted(of_rank)[-_RECENT_STEPS:] for of_rank in times]
+    gaps_s = [after - before for of_rank in lately for before, after in pairwise(of_rank)]
+    silent_s = max(end_s - of_rank[-1] for of_rank in lately)
+    brief_s = min(_BRIEF_S, _BRIEF_PART * evidence.facts.timeout_s)
+    return gaps_s if silent_s <= max(2 * median(gaps_s), brief_s) else []
+
+
+def find_working(evidence: Evidence, ranks: Iterable[int]) -> dict[int, Literal["computing", "printing"]]:
+    """Return which of these ranks, all in their own code, are at work: they compute, or keep printing."""
+    working: dict[int, Literal["computing", "printing"]] = {}
+    for facts in (evidence.ranks[rank] for rank in ranks):
+        if is_leaving(facts.stack):
+            continue
+        called = max((call.end or 0.0 for call in evidence.calls(facts.rank)), default=0.0) + evidence.trace.origin
+        printed = [time for time in evidence.printed_s.get(facts.rank, ()) if time >= called]
+        if facts.load >= ends.COMPUTES_FROM and not facts.halted:
+            working[facts.rank] = "computing"
+        elif len(printed) >= _FEWEST_STEPS and _recent_gaps_s([printed], facts.stack_time or 0.0, evidence):
+            working[facts.rank] = "printing"
+    return working
+
+
+def _explain_work(evidence: Evidence, standing: ends.Standing, causes: Sequence[Finding]) -> Finding | None:
+    """Return which ranks were still at work, if that is all that the others waited for."""
+    waits = ends.find_waits(evidence)
+    absent = [one for one in standing.absent if one not in waits or evidence.ranks[one].load >= ends.COMPUTES_FROM]
+    if standing.gone or not absent or not evidence.facts.timed_out:
+        return None
+    working = find_working(evidence, absent)
+    blamed = {rank for one in causes for rank in one.ranks}
+    absences = all(one.kind is FindingKind.NEVER_ENTERED for one in causes)
+    if working.keys() != {*absent} or not absences or not blamed <= working.keys():
+        return None
+    did, by = _Hang(evidence, {}).did(absent), tuple(dict.fromkeys(working.values()))
+    lines = tuple(one.stood.location.at for one in did if one.stood and one.stood.location)
+    return wording.Activities(kind=FindingKind.OUT_OF_TIME, did=did, by=by, others=(*evidence.ranks,), lines=lines)
 
 
 def _find_imports(evidence: Evidence, causes: Sequence[Finding]) -> Finding | None:
@@ -324,7 +367,7 @@ def left_by(evidence: Evidence, rank: int) -> int | None:
     If the other end had not begun the call, it is to blame only if it called less than most ranks, and the failed rank
     called as much as most. Otherwise the failed rank may have made one call too many.
     """
-    hit = evidence.broken_call(rank) if evidence.has_readable_trace else None
+    hit = evidence.broken_call(rank) if evidence.trace.recorded else None
     if hit is None or not hit[1].message:
         return None
     step = hit[1]
@@ -332,7 +375,7 @@ def left_by(evidence: Evidence, rank: int) -> int | None:
     other = others[0] if len(others) == 1 else -1
     if other not in evidence.ranks or not evidence.ranks[other].left:
         return None
-    calls = {one: len(evidence.calls(one)) for one in evidence.ranks}
+    calls = {one: evidence.trace.ranks[one].skipped + len(evidence.calls(one)) for one in evidence.ranks}
     usual, _ = find_majority(calls)
     called_less = usual is not None and calls[other] < usual == calls[rank]
     return other if other in step.calls or called_less else None
@@ -352,5 +395,5 @@ def split_disagreements(evidence: Evidence) -> tuple[list[Finding], list[Finding
 
 def differed_before(evidence: Evidence, rank: int) -> Finding | None:
     """Return what ranks called differently in a step that a rank completed before it failed."""
-    steps = {step.title for step in evidence.steps if rank in step.calls} if evidence.has_readable_trace else ()
+    steps = {step.title for step in evidence.steps if rank in step.calls} if evidence.trace.recorded else ()
     return next((one for one in split_disagreements(evidence)[1] if one.step in steps), None) if steps else None

@@ -6,8 +6,9 @@ Findings of features have the same form and are in the features. Words for runs 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, Literal
 
 from lab import words
@@ -27,8 +28,12 @@ from lab.words import (
 
 _LONGEST_REFUSAL = 120
 _LONGEST_THREAD_ERROR = 120
+_LONGEST_ERROR = 160
+"""Its traceback shows all of it."""
+_LONGEST_REASON = 200
+_LONGEST_THEN = 80
+"""Of the error of a rank that failed because of another one."""
 _MOST_HITS = 3
-_LONGER_LIMIT = "A longer time limit lets the run end: --timeout, or `timeout:` in the scenario."
 _GROUP_ORDER = "Ranks have to enter the collectives of several groups in the same order."
 _WAY_TO_INSTALL = (
     "; the nodes lack it: add its package to `requirements:` in the scenario, to a `# /// script` block of the script, "
@@ -118,15 +123,16 @@ def render_end(end: f.End) -> str:
     limit = f"limit {format_limit(end.limit_bytes)}" if end.limit_bytes else ""
     if (activity := end.last_activity) is not None and not location:
         location = f", last seen {'after' if activity.ended else 'in'} {activity.name}{render_lines([activity.source])}"
+    error = quote_error(clip_end(end.error.removesuffix("."), _LONGEST_ERROR))
     expected = f", expected {end.expected_code}," if end.expected_code else ""
     sizes = ", ".join(filter(None, [held, limit]))
     out_of_memory = f"was killed{location}: out of memory{f' ({sizes})' if sizes else ''}"
     return {
         "memory": out_of_memory,
         "signal": f"was killed by {end.signal}{location}",
-        "raised": f"raised {quote_error(end.error.removesuffix('.'))}{where}",
+        "raised": f"raised {error}{where}",
         "unseen": f"ended{where} with an unknown exit status",
-        "exited": f"exited with code {end.code}{expected}{where}{f': {quote_error(end.error)}' if end.error else ''}",
+        "exited": f"exited with code {end.code}{expected}{where}{f': {error}' if end.error else ''}",
     }[end.how]
 
 
@@ -294,7 +300,7 @@ class BlockingRank(Finding):
         return {
             "absent": f"{absent}was {stood}",
             "alone": _alone(self.location, self.others),
-            "gone": "exited early, with code 0, while others waited for it",
+            "gone": f"exited early, with code 0{render_lines(self.lines)}, while others waited for it",
             "odd": f"was {stood} while others were {render_stood(self.common) if self.common else ''}",
         }[self.how]
 
@@ -324,13 +330,20 @@ class Activities(Finding):
     """The longest wait in seconds, if the time was up while ranks were at work."""
     importing: tuple[int, ...] = ()
     """Ranks that still imported modules, if the others waited for nothing else."""
+    by: tuple[str, ...] = ()
+    """What shows that the ranks in `did` were at work, if the others only waited: `computing`, `printing`."""
 
     def render(self) -> Words:
         """Say what each rank did, and what that means."""
         did = join_words(describe_activities(self.did))
         match self.kind:
+            case FindingKind.OUT_OF_TIME if self.by:
+                still = re.sub(r"\b(was|were)\b", rf"\1 still {join_words(self.by)}", did, count=1)
+                waiting = [rank for rank in self.others if rank not in {one.rank for one in self.did}]
+                them = "them" if len(self.did) > 1 else "it"
+                return still + (f", and {name_ranks(waiting)} waited for {them}" if waiting else "")
             case FindingKind.OUT_OF_TIME if self.importing:
-                return f"{did}, still importing modules", _LONGER_LIMIT
+                return f"{did}, still importing modules"
             case FindingKind.OUT_OF_TIME:
                 longest = format_duration(self.longest_s or 0.0)
                 head = f"the ranks were still working at the time limit: no rank had waited longer than {longest}"
@@ -359,8 +372,7 @@ class Progress(Finding):
     def render(self) -> Words:
         """Say how far the ranks got, and at which pace."""
         pace = f"{self.per_s:.3g} {self.what}s/s" if self.per_s >= 1 else f"{1 / self.per_s:.3g} s each"
-        far = f"still progressing after {self.after} ({self.what} {self.count:,}, {pace})"
-        return far, _LONGER_LIMIT
+        return f"still progressing after {self.after} ({self.what} {self.count:,}, {pace})"
 
 
 # -- what came from outside
@@ -450,7 +462,7 @@ def _missed(missed: f.Missed) -> str:
     took = format_duration(missed.seconds)
     was_at, lines = f"; it was {where}" if where else "", render_lines([missed.source])
     return {
-        "exited": f"exited early, with code {missed.code} after {took}, while others still needed it",
+        "exited": f"exited early, with code {missed.code} after {took}{lines}, while others still needed it",
         "was_late": f"was late: it was {where}",
         "left": f"left the others while they still needed it; it was {where}",
         "never_came": f"had not entered {missed.step} when rank {missed.victim} stopped waiting for it{was_at}",
@@ -513,8 +525,12 @@ class DeviatingCall(Finding):
 
 
 def hang_reason(after: str, heads: Sequence[str], did: Iterable[tuple[int, str]]) -> str:
-    """Return why a run hung: the headlines, and what ranks did."""
-    return f"{after}: {'; '.join([*heads, *join_ranks(did)])}"
+    """Return why a run hung: the headlines, and what ranks did as far as it fits into a short sentence."""
+    shown, clauses = [*heads], join_ranks(did)
+    while clauses and (not shown or len("; ".join([after, *shown, clauses[0]])) <= _LONGEST_REASON):
+        shown.append(clauses.pop(0))
+    more = f"; {format_count(len(clauses), 'group')} of ranks elsewhere" if clauses and not heads else ""
+    return f"{after}: {'; '.join(shown)}{more}"
 
 
 def node_reason(facts: FirstFailure, *, launcher: bool) -> str:
@@ -529,9 +545,9 @@ def deviating_call_reason(finding: Finding, rank: int, node: str, victim: int, e
     If another rank failed then, the reason says so.
     """
     headline, name = finding.headline, f"rank {rank} "
-    did = f"did not make the same call as the others: {headline}"
-    if finding.kind is FindingKind.GROUPS and headline.startswith(name):
-        did = headline.removeprefix(name)  # the headline says what this rank did
+    did = headline.removeprefix(name)  # the headline says what this rank did
+    if did == headline:
+        did = f"did not make the same call as the others: {headline}"
     then = f"; {then_failed(victim, end)}" if end is not None else ""
     return f"{full_name(rank, node)} {did}{then}"
 
@@ -562,7 +578,7 @@ def way_to_get_file(own: Any) -> str:
 
 def then_failed(rank: int, end: f.End) -> str:
     """Return how another rank failed, as a clause that follows the first cause."""
-    return f"rank {rank} then {render_end(end)}"
+    return f"rank {rank} then {render_end(replace(end, error=clip_end(end.error, _LONGEST_THEN)))}"
 
 
 def it_failed(end: f.End) -> str:

@@ -348,10 +348,12 @@ class NodeRun:
     def report_stacks(self) -> None:
         """Send the stacks."""
         self.tcp.report()
-        for process in self._running():
+        loads = [(process, process.measure_load()) for process in self._running()]
+        for process, load in loads:
             if isinstance(process, Worker):
                 process.await_stacks_of_forks({joined.pid for joined in self.joined_processes})
-            self.send(messages.Stack(process.rank, time.time(), text=process.stack, attempt=process.attempt))
+            text, attempt = process.stack, process.attempt
+            self.send(messages.Stack(process.rank, time.time(), text=text, load=load, attempt=attempt))
 
     # -- standard input of workers
 

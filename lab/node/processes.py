@@ -162,6 +162,12 @@ def list_descendants(*roots: int) -> list[int]:
     return pids
 
 
+def read_load_s(pid: int) -> float:
+    """Return for how long a process and its descendants ran or waited for a core, in seconds; main threads only."""
+    files = (f"/proc/{one}/schedstat" for one in (pid, *list_descendants(pid)))
+    return sum(int(words[0]) + int(words[1]) for words in read_words(*files)) / 1e9
+
+
 def filter_catching(number: int, pids: list[int]) -> list[int]:
     """Return the processes that have a handler for a signal; the signal might kill the others."""
     caught = ((pid, words[1]) for pid in pids for words in read_words(f"/proc/{pid}/status") if words[0] == "SigCgt:")

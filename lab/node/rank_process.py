@@ -60,6 +60,8 @@ class RankProcess:
         self.stopped = False
         """Whether the lab asked it to end."""
         self._stack_begin = 0
+        self._before = 0.0, 0.0
+        """When its last stack was requested, and its load by then, see `processes.read_load_s`."""
 
     @property
     def stack(self) -> str:
@@ -84,8 +86,14 @@ class RankProcess:
     def begin_stack(self, *, requests: bool = True) -> None:
         """Ignore earlier stacks, and have it write another one if this `requests` it."""
         self._stack_begin = os.fstat(self.stack_file.fd).st_size
+        self._before = time.monotonic(), processes.read_load_s(self.pid)
         if requests:
             self.request_stack()
+
+    def measure_load(self) -> float:
+        """Return its load since the last request for its stack: 1.0 if it kept one core busy."""
+        began, before = self._before
+        return round(max(0.0, processes.read_load_s(self.pid) - before) / (time.monotonic() - began), 3)
 
     def request_stack(self, pid: int | None = None) -> bool:
         """Have it, or a process that it forked, write its stack; return whether it can."""

@@ -54,7 +54,7 @@ def verdict_text(result: Result, style: Style, command_s: float = 0.0) -> str:
         command_s: seconds that the command took; named if it took much longer than the run.
     """
     run_s = result.duration_s or 0.0
-    took = f" (with its cluster: {format_duration(command_s)})" if command_s > 2 * run_s + _LONG_S else ""
+    took = f" (the whole command: {format_duration(command_s)})" if command_s > 2 * run_s + _LONG_S else ""
     lines = [f"{style.verdict(result.verdict)}  {style.paint(result.scenario, 'bold')}  {result.reason}{took}"]
     culprit = result.culprit
     if culprit is not None and culprit.traceback and not result.passed:
@@ -68,7 +68,7 @@ def verdict_text(result: Result, style: Style, command_s: float = 0.0) -> str:
     if len(unmet) > _MOST_EXPECTATIONS:
         lines.append(f"    and {len(unmet) - _MOST_EXPECTATIONS} more: lab show --json")
     lines += [f"  {sentence}" for sentence in written_snapshots(result)]
-    advise = find_view("advice_of_result") if result.verdict == "failed" else None
+    advise = find_view("advice_of_result") if result.verdict in ("failed", "timeout") else None
     lines += [f"  hint: {advice}" for advice in (advise(result) if advise else ())]
     if result.path is not None:
         lines.append(style.paint(f"  record: {result.path}", "dim"))

@@ -345,12 +345,20 @@ class RankTrace:
     """Seconds at its last line."""
     stopped: bool = False
     """Whether the worker ended normally, with its trace complete."""
+    exited_at: str = ""
+    """The line at which the script called sys.exit(0); empty if it did not."""
     cut: str = ""
     """Why recording ended early; empty if it did not."""
     threads: bool = False
     """Whether several threads make calls. Then the order of calls in different groups is arbitrary."""
     calls: list[Call] = field(default_factory=list)
     """In the order in which they began."""
+    skipped_bytes: int = 0
+    """Size of the part of its file before the lines that were read, see `lab.trace.tail`."""
+    skipped: int = 0
+    """How many calls came before those that were read."""
+    skipped_steps: int = 0
+    """How many optimizer steps ended before."""
     phases: list[Phase] = field(default_factory=list)
     buckets: list[Buckets] = field(default_factory=list)
     modules: list[Module] = field(default_factory=list)
@@ -393,6 +401,11 @@ class Trace:
     def origin(self) -> float:
         """Unix time of time 0, in seconds."""
         return self.clocks.origin_s
+
+    @property
+    def is_tail(self) -> bool:
+        """Whether only the ends of traces were read."""
+        return any(rank.skipped_bytes for rank in self.ranks.values())
 
     @property
     def recorded(self) -> bool:

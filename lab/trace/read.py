@@ -23,6 +23,7 @@ from lab.record.read import Record
 from lab.record.record_files import MOST_LINES_BYTES, list_names, open_file, parse_line, read_lines, refuse_excess_ranks
 from lab.trace import model
 from lab.trace.model import Buffer, Call, Clocks, Group, Phase, RankTrace, Reading, StoreLookup, Trace
+from lab.trace.tail import align_tails, read_kept_lines, skip_beginnings
 from lab.words import format_count
 
 # -- parse and validate the values of a line: a script can write anything into its trace
@@ -55,6 +56,9 @@ def parse_count(value: Any, most: int = _LARGEST) -> int:
 
 def parse_buffers(described: Any, values: Any, summaries: Any) -> tuple[Buffer, ...]:
     """Return the tensors of a call from their dtypes and shapes, with the recorded values or summaries."""
+    if not summaries and len(values or ()) == len(described) == 1:  # the common case
+        (((dtype, shape),), (elements,)) = described, values
+        return (Buffer(str(dtype), parse_shape(shape), _parse_elements(elements)),)
     kept, summarised = chain(values or (), repeat(None)), chain(summaries or (), repeat(None))
     return tuple(
         Buffer(str(dtype), parse_shape(shape), _parse_elements(elements), _parse_summary(summary))
@@ -307,18 +311,24 @@ def wait_after(rank: RankTrace, call: Call) -> Phase | None:
     return rank.waits[position] if position < len(rank.waits) else None
 
 
-def read_trace(record: Record) -> Trace:
-    """Read the trace of a run; `Trace.problems` lists what is missing. Without any trace, all ranks are empty."""
+def read_trace(record: Record, most_bytes: float = math.inf) -> Trace:
+    """Read the trace of a run; `Trace.problems` lists what is missing. Without any trace, all ranks are empty.
+
+    If all files together are larger than `most_bytes`, read the end of each; see `lab.trace.tail`.
+    """
     expected, traced = sorted(record.ranks()), trace_files(record)
     trace = Trace(world_size=len(expected) or len(traced), ranks={}, groups={})
     worlds = Worlds(trace)
     ranks = sorted({*expected, *traced})
     readers = [RankReader(rank, record if rank in traced else None, trace, worlds) for rank in ranks]
+    skip_beginnings(record, [reader.result for reader in readers], most_bytes)
     trace.clocks = align_clocks({reader.rank: reader.start for reader in readers if reader.start}, record)
     for reader in readers:
         reader.clock = trace.clocks.readings.get(reader.rank, reader.clock)
         trace.ranks[reader.rank] = reader.read()
     worlds.finish(trace.ranks)
+    if trace.is_tail:
+        align_tails(trace, record)
     trace.groups = model.label_groups(trace.groups)
     stopped = [event.time for event in record.events() if isinstance(event, (TimedOut, Cancelled, Stack))]
     for rank in trace.ranks.values():
@@ -385,6 +395,7 @@ class RankReader:
             "start": self._read_start, "group": self._read_group, "begin": self._read_begin, "end": self._read_end,
             "mark": self._read_phase, "cut": self._read_cut, "stop": self._read_stop, "wait": self._read_wait,
             "store": self._read_store, "threads": self._read_threads,
+            "exit": lambda line: setattr(self.result, "exited_at", str(line.get("at", ""))),
             "gc": lambda line: self.result.collections.append(self._collection_span(line)),
         }  # fmt: skip
         """Kind of a line -> its handler; other kinds are skipped."""
@@ -436,7 +447,8 @@ class RankReader:
         name = f"{TRACE}/{rank_trace(self.rank)}"
         try:
             with open_file(self.record.path, name, MOST_LINES_BYTES) as file:  # type: ignore[union-attr]
-                for raw in read_lines(file):
+                skipped = self.result.skipped_bytes
+                for raw in chain(read_kept_lines(file, skipped) if skipped else (), read_lines(file)):
                     line = read_line(raw)
                     if line is not None:
                         yield line
@@ -508,11 +520,9 @@ class RankReader:
         call.end = self.seconds(line)
         if "peer" in line:
             call.peer = self.worlds.global_rank(call.group, line["peer"])
-        if call.is_inplace:
-            call.outputs = tuple(Buffer(buffer.dtype, buffer.shape) for buffer in call.outputs)
         call.error = str(line.get("err", ""))
-        if "ov" in line or "os" in line:
-            described = [[buffer.dtype, buffer.shape] for buffer in call.outputs]
+        if call.is_inplace or "ov" in line or "os" in line:
+            described = [(buffer.dtype, buffer.shape) for buffer in call.outputs]
             call.outputs = parse_buffers(described, line.get("ov"), line.get("os"))
 
     def _read_phase(self, line: Mapping[str, Any]) -> None:

@@ -1,8 +1,11 @@
 """async_op=True: a collective starts, and the rank computes while it waits for the others.
 
 Rank 0 starts an all_reduce and computes; the others enter it only when rank 0 tells them that it has computed. So the
-computation was over before the all_reduce could possibly be, and no clock is needed to prove the overlap.
+computation was over before the all_reduce could possibly be, and no clock is needed to prove the overlap. Rank 0 tells
+them through the store of the rendezvous: a message could wait for the all_reduce, as on NCCL.
 """
+
+import os
 
 import torch
 import torch.distributed as dist
@@ -18,7 +21,8 @@ def main():
     rank, world_size = dist.get_rank(), dist.get_world_size()
 
     x = torch.tensor([rank + 1])
-    go = torch.zeros(1)
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    store = dist.PrefixStore("overlap-" + os.environ.get("TORCHELASTIC_RUN_ID", ""), store)
     pending = False
     if rank == 0:
         work = dist.all_reduce(x, async_op=True)  # returns at once with a handle
@@ -26,10 +30,9 @@ def main():
         pending = world_size > 1 and not work.is_completed()
         print(f"rank 0 has computed {product[0, 0].item()}; all_reduce still pending: {pending}", flush=True)
         note("computed", product[0, 0])
-        for peer in range(1, world_size):
-            dist.send(go, dst=peer)
+        store.set("computed", "yes")
     else:
-        dist.recv(go, src=0)
+        store.wait(["computed"])
         print(f"rank {rank} enters the all_reduce", flush=True)
         work = dist.all_reduce(x, async_op=True)
 

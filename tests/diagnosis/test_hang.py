@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lab.diagnosis.causes import find_causes
-from lab.diagnosis.evidence import read_evidence
+from lab.diagnosis.evidence import Judgement, read_evidence
 from lab.diagnosis.finding import Finding
 from lab.diagnosis.hang import find_progress
 from lab.diagnosis.judge import judge_evidence
-from tests.diagnosis.facts import exited, hang, stack, stopped, told_facts, write_events
+from lab.record.layout import INDEX
+from tests.diagnosis.facts import WORK, exited, hang, stack, stopped, told_facts, write_events
 from tests.golden import golden
 from tests.traces import TraceMaker
 
@@ -53,6 +56,66 @@ def test_a_rank_that_never_entered_is_named_with_where_it_was_and_how_long_other
     assert (found.kind, found.ranks, found.others, found.step) == ("never_entered", (2,), (0, 1), "all_reduce #2")
     assert found.lines == ("train.py:37", "train.py:41")
     assert found.seconds == pytest.approx(7.0)
+
+
+def judge_at_work(made: TraceMaker, *ranks: int, load: float = 0.0, printed: tuple[float, ...] = ()) -> Judgement:
+    """The verdict on ranks that were at line 37 at the time limit, while the others waited."""
+    waiting = [rank for rank in range(3) if rank not in ranks]
+    for rank in waiting:
+        made.call(rank, "all_reduce", 1000, None, [[1.0]], at="train.py:41")
+    stacks = [{**stack(rank, 37), "load": load} for rank in ranks]
+    stacks += [stack(rank, 41, "all_reduce") for rank in waiting]
+    timed_out = {"event": "timed out", "time": 1_700_000_008.0, "timeout_s": 8.0}
+    write_events(made, timed_out, *stacks, *map(stopped, range(3)))
+    index = [[rank, 1, n, 1, 1_700_000_000.0 + at] for rank in ranks for n, at in enumerate(printed)]
+    (made.path / INDEX).write_text("".join(f"{json.dumps(entry)}\n" for entry in index))
+    return judge_evidence(read_evidence(made.record(stop=False)))
+
+
+@pytest.mark.parametrize(
+    ("facts", "by"),
+    [
+        ({"load": 0.9}, "computing"),
+        ({"printed": (2.0, 4.0, 6.0)}, "printing"),
+        ({"load": 0.05, "printed": (0.0, 0.1, 7.9)}, ""),  # before its last call, and once
+        ({"printed": (1.0, 1.5, 2.0)}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_rank_that_works_is_not_called_hung(made: TraceMaker, facts: dict[str, Any], by: str) -> None:
+    made.line(2, "end", 900, i=1)
+    verdict = judge_at_work(made, 2, **facts)
+    assert verdict.verdict == ("timeout" if by else "hung")
+    assert (verdict.culprit is None) == bool(by)
+    if by:
+        [found] = verdict.findings
+        assert (found.kind, found.ranks, found.lines) == ("out_of_time", (), ("train.py:37",))
+        assert f"rank 2 was still {by} at train.py:37, and ranks 0 and 1 waited for it" in verdict.reason
+
+
+def test_all_ranks_have_to_work_that_others_wait_for(made: TraceMaker) -> None:
+    assert judge_at_work(made, 1, 2, load=0.5).verdict == "timeout"
+    write_events(made, {"event": "timed out", "time": 1_700_000_008.0}, {**stack(1, 37), "load": 0.5}, stack(2, 38),
+                 stack(0, 41, "all_reduce"), *map(stopped, range(3)))  # fmt: skip
+    assert judge_evidence(read_evidence(made.record(stop=False))).verdict == "hung"
+
+
+def test_a_rank_that_called_something_else_is_to_blame_even_if_it_computes(made: TraceMaker) -> None:
+    made.call(2, "broadcast", 1000, 1001, [[1.0]], root=2, at="train.py:30")
+    verdict = judge_at_work(made, 2, load=1.0)
+    assert (verdict.verdict, verdict.culprit is not None and verdict.culprit.rank) == ("hung", 2)
+
+
+def test_the_forward_of_a_ddp_module_that_computes_is_no_wait(made: TraceMaker) -> None:
+    text = (
+        'Thread 0x00007f (most recent call first):\n  File "/x/torch/nn/modules/linear.py", line 9 in forward\n'
+        f'  File "/x/torch/nn/parallel/distributed.py", line 7 in forward\n  File "{WORK}/train.py", line 15 in main\n'
+    )
+    stacks = [{**stack(rank, 15), "text": text, "load": 0.6} for rank in range(3)]
+    write_events(made, {"event": "timed out", "time": 1_700_000_008.0}, *stacks, *map(stopped, range(3)))
+    verdict = judge_evidence(read_evidence(made.record(stop=False)))
+    assert verdict.verdict == "timeout"
+    assert "ranks 0-2 were still computing in DistributedDataParallel.forward at train.py:15" in verdict.reason
 
 
 def test_a_rank_that_others_had_hardly_waited_for_is_not_accused(made: TraceMaker) -> None:
@@ -236,7 +299,7 @@ def test_the_verdict_says_what_the_culprit_called_where_the_others_called_someth
     assert verdict.culprit is not None
     assert (verdict.culprit.rank, verdict.culprit.cause) == (2, "mismatch")
     called = "rank 2 called barrier at train.py:43 where ranks 0 and 1 called all_reduce at train.py:41 (call #2)"
-    assert f": {called}; " in verdict.reason
+    assert verdict.reason.endswith(f": {called}")
 
 
 def test_the_end_of_a_chain_over_two_groups_comes_first(made: TraceMaker) -> None:

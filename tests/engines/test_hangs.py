@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lab import Result
+from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.explain import explain_run
+from lab.diagnosis.facts import read_facts
+from lab.diagnosis.judge import judge_evidence
 from lab.record.read import Record
+from lab.report.style import Style
+from lab.report.verdict import verdict_text
 from tests.golden import golden
 
 pytestmark = pytest.mark.usefixtures("usable_for_the_next")
@@ -35,7 +41,6 @@ def test_a_run_of_which_every_rank_sleeps_is_hung_and_says_where(hang: Run) -> N
     ("way", "line"),
     [
         ("rank_1_never_comes", "time.sleep(3600)"),
-        ("rank_1_computes_for_ever", "matrix = torch.tanh(matrix @ matrix)"),
         ("rank_1_waits_for_a_lock", "lock.acquire()"),
     ],
 )
@@ -50,6 +55,40 @@ def test_the_rank_that_never_comes_to_the_collective_is_the_culprit(hang: Run, w
     assert f"({line})" in result.reason
     assert golden(3) in result.reason
     assert f"in {way}" in result.culprit.traceback
+
+
+@pytest.mark.local_first
+@pytest.mark.parametrize(
+    ("way", "by"), [("rank_1_computes_for_ever", "computing"), ("rank_1_prints_its_results", "printing")]
+)
+def test_a_rank_at_work_needs_more_time(hang: Run, way: str, by: str) -> None:
+    result = hang("hang.py", way)
+
+    assert (result.verdict, result.exit_code, result.culprit) == ("timeout", 4, None)
+    [found] = result.findings
+    assert (found["kind"], found["facts"]["by"], found["ranks"]) == ("out_of_time", [by], [])
+    assert re.search(rf"rank 1 was still {by} at hang\.py:\d+ .*, and ranks 0 and 2 waited for it$", result.reason)
+    assert "--timeout" in verdict_text(result, Style(colour=False))
+
+
+@pytest.mark.local_first
+def test_the_end_of_a_long_run_names_both_lines(hang: Run) -> None:
+    result = hang("hang.py", "rank_1_broadcasts_after_many_calls", timeout_s=30.0)
+
+    assert result.path is not None
+    assert result.culprit is not None
+    size = sum(file.stat().st_size for file in (result.path / "trace").iterdir())
+    assert size > 8 << 20
+    began = time.process_time()
+    judgement = judge_evidence(Evidence(facts=read_facts(record := Record(path=result.path)), record=record))
+    assert time.process_time() - began < 10
+    assert (result.verdict, result.culprit.rank, judgement.reason) == ("hung", 1, result.reason)
+    [found] = result.findings
+    assert (found["kind"], found["ranks"], len(found["lines"])) == ("mismatch", [1], 2)
+    assert all(line in result.reason for line in found["lines"])
+    [whole] = [one for one in explain_run(record).findings if one.kind == "mismatch"]
+    assert whole.sentence.startswith("Rank 1 called broadcast")
+    assert found["facts"]["number"] == whole.to_json()["facts"]["number"]
 
 
 @pytest.mark.local_first

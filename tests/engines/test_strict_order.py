@@ -9,13 +9,19 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster
+from lab.diagnosis.explain import explain_run
+from lab.errors import LabError
+from lab.features.faults.fault import beyond_engine
+from lab.features.mpi.backends import find_lacking
 from lab.features.strict_order.on_node.rules import VARIABLE
-from lab.spec.load import scenario_from_script
+from lab.record.read import Record
+from lab.spec.load import find_scenarios, load_scenario, scenario_from_script
 from tests.diagnosis.marking import mark
 from tests.diagnosis.programs import read_program
 from tests.diagnosis.score import ask
 from tests.engines.conftest import written
 
+ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parents[1] / "features" / "strict_order"
 WRONG = sorted((PROGRAMS / "wrong").glob("*.py"))
 RIGHT = sorted((PROGRAMS / "right").glob("*.py"))
@@ -77,6 +83,24 @@ def test_a_rejected_call_is_found_with_its_rule_and_both_lines(cluster: Cluster,
 
 
 @pytest.mark.local_first
+def test_a_hang_shows_which_calls_waited_behind_which(cluster: Cluster, tmp_path: Path) -> None:
+    program = read_program(PROGRAMS / "wrong" / "groups_cross_in_async_calls.py")
+    (held,) = [one for one in ask(program, cluster, tmp_path, STRICT).findings if one.kind == "held_back"]
+    name = "groups_cross_in_async_calls.py"
+    assert [(call.rank, call.source) for call in held.held] == [(0, f"{name}:14"), (1, f"{name}:17")]
+    assert [(call.rank, call.source) for call in held.behind] == [(0, f"{name}:13"), (1, f"{name}:16")]
+
+
+@pytest.mark.local_first
+def test_the_key_of_a_scenario_makes_its_run_strict(cluster: Cluster, tmp_path: Path) -> None:
+    script = written(tmp_path / "strict", (PROGRAMS / "wrong" / "tags_swapped.py").read_text())
+    scenario = replace(scenario_from_script(script), extra={"strict_order": True})
+    result = cluster.run(scenario, nodes=2, timeout_s=30.0)
+    assert result.verdict == "failed"
+    assert "StrictOrderError" in result.reason
+
+
+@pytest.mark.local_first
 def test_a_call_in_flight_at_the_end_of_a_failed_script_does_not_keep_it(cluster: Cluster, tmp_path: Path) -> None:
     script = written(
         tmp_path / "fails",
@@ -90,3 +114,29 @@ def test_a_call_in_flight_at_the_end_of_a_failed_script_does_not_keep_it(cluster
     result = cluster.run(replace(scenario_from_script(script), env=STRICT), nodes=2, timeout_s=30.0)
     assert (result.verdict, result.culprit.rank if result.culprit else None) == ("failed", 0)
     assert "no data" in result.reason
+
+
+@pytest.mark.long
+@pytest.mark.local_first
+@pytest.mark.timeout(1800)
+def test_all_lessons_pass_but_those_that_the_page_names(cluster: Cluster, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "strict-order.md").read_text(encoding="utf-8").partition("## Lessons that do not pass")[2]
+    named = set(re.findall(r"[\w-]{4,}", page.partition(": ")[2]))
+    failed, lucky = set[str](), dict[str, list[str]]()
+    for path in find_scenarios([ROOT / "scenarios"]):
+        scenario = load_scenario(path)
+        if find_lacking(scenario, "gloo") or beyond_engine(scenario, cluster.engine.name) or scenario.image:
+            continue
+        usual = replace(scenario, env={**scenario.env, VARIABLE: "0"})
+        for one in (usual, replace(scenario, env={**scenario.env, VARIABLE: "1"})):
+            try:
+                result = cluster.run(one, runs=tmp_path / "runs")
+            except LabError:  # too large for this cluster, or for this machine
+                continue
+            if one is not usual and not result.passed:
+                failed.add(scenario.name)
+            elif one is usual and result.path is not None:
+                found = explain_run(Record(path=result.path)).findings
+                lucky |= {scenario.name: [each.sentence for each in found if each.kind == "luck"]}
+    assert failed == named
+    assert {name: sentences for name, sentences in lucky.items() if sentences} == {}

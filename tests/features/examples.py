@@ -19,7 +19,7 @@ from lab.features.started.started import StartedByScript, StartedKind, ThreadEnd
 from lab.features.stragglers import findings as stragglers
 from lab.features.stragglers.findings import TimeKind
 from lab.features.stragglers.timing import PathPart, TimeShare
-from lab.features.strict_order.findings import Luck, RejectedCall
+from lab.features.strict_order.findings import HeldBack, Luck, RejectedCall
 from lab.features.training import ddp, replicas
 from lab.features.training import findings as training
 from lab.features.training.findings import TrainingKind
@@ -620,6 +620,15 @@ EXAMPLES: list[Finding] = [
         ),
         importing=(2,),
     ),
+    wording.Activities(
+        kind=FindingKind.OUT_OF_TIME,
+        others=(0, 1, 2),
+        lines=("train.py:37",),
+        did=(
+            f.Activity(rank=2, what="stood", stood=f.Stood(location=f.CodeLocation(file="train.py", line=37, call=""))),
+        ),
+        by=("computing",),
+    ),
     training.PhaseCounts(
         kind=TrainingKind.COUNTS,
         ranks=(1,),
@@ -913,6 +922,7 @@ EXAMPLES: list[Finding] = [
     StartedByScript(kind=StartedKind.STARTED, aside=2, aside_workers=(0,), any_ranks=False),
     StartedByScript(kind=StartedKind.STARTED, others=(0, 1, 2), by_worker={0: (0, 1), 1: (2,)}),
     RejectedCall(rule="reduction", ranks=(0, 1, 2), lines=("train.py:7",)),
+    HeldBack(held=(NORM, replace(LOSS, rank=1)), behind=(LOSS, replace(NORM, rank=1)), others=(0, 1)),
     RejectedCall(rule="tag", others=(0, 1), lines=("train.py:7", "train.py:9")),
     *(
         Luck(how=how, calls=calls, command="lab run --strict-order train.py", others=(0, 1))  # type: ignore[arg-type]

@@ -1,4 +1,7 @@
-"""Advise on common errors of scripts: missing arguments, ranks, files of other nodes, results without gradients."""
+"""Advise on common errors of scripts: missing arguments, ranks, files of other nodes, results without gradients.
+
+Also on the time limit of a run that was still at work.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,8 @@ _REQUIRED = re.compile(r"error: the following arguments are required: (.*)")
 _NO_RANK = re.compile(r"`rank` must be an integer|EADDRINUSE|address already in use", re.IGNORECASE)
 """What init_process_group raises if a rank has no number, or several of them have number 0."""
 _BEYOND = re.compile(r"invalid (?:root|source|destination|src|dst)[ \w]*:? (\d+)", re.IGNORECASE)
+
+_LONGER_LIMIT = "a longer time limit lets the run go on: --timeout, or `timeout:` in the scenario"
 
 
 class AdviceKind(Kind):
@@ -44,7 +49,9 @@ def explain_advice(run: Explained) -> list[Finding]:
 
 
 def find_advice(result: Result) -> list[str]:
-    """Return advice on the first failure of a run."""
+    """Return advice on the first failure of a run, or on its time limit."""
+    if result.verdict == "timeout":
+        return [_LONGER_LIMIT] if result.engine and result.culprit is None else []
     culprits = [one for one in result.ranks if result.culprit is not None and one.rank == result.culprit.rank]
     first = next(iter(culprits), RankResult(rank=-1))
     with suppress(OSError, RecordError):

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from lab.diagnosis.causes import find_causes
-from lab.diagnosis.ends import find_waits, longest_wait_s, stood_of
+from lab.diagnosis.ends import COMPUTES_FROM, find_waits, longest_wait_s, stood_of
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.diagnosis.facts import RunFacts
 from lab.diagnosis.finding import ELSEWHERE, Finding
@@ -38,8 +38,6 @@ _SHIPPED = "/run/work/"
 _JOB = re.compile(r'torch/distributed/|torch/multiprocessing/spawn\.py"')
 """A process that has not joined and has no such file on its stack is no rank."""
 _OUTER = tuple(f'  File "{one}' for one in ELSEWHERE)
-_BUSY = 0.3
-"""A rank that used more of a CPU is busy."""
 _MOST_CHILDREN, _MOST_POSITIONS, _STACK_LINES = 4, 3, 12
 """Limits: processes of a rank whose stacks are read, positions in the sentence, and lines of a stack."""
 _PERMISSION = "run it as root, in a container with SYS_PTRACE, or with /proc/sys/kernel/yama/ptrace_scope at 0"
@@ -175,7 +173,9 @@ def _inspect_rank(
     while len(lines) > 1 and lines[-1].startswith(_OUTER):
         lines.pop()
     used_s, where = now.cpu_s - before.cpu_s, render_stood(stood_of(evidence, facts))
-    where = f"{'stopped by a signal, ' * is_stopped}{where}{', using a CPU' * (used_s > _BUSY * interval_s > 0)}"
+    where = (
+        f"{'stopped by a signal, ' * is_stopped}{where}{', using a CPU' * (used_s > COMPUTES_FROM * interval_s > 0)}"
+    )
     moved = True if before.trail != now.trail else False if interval_s and not used_s else None
     call, at = (location.call, location.at) if location is not None else ("", "")
     return RankState(pid, number, where, "" if is_stopped else call, at, moved, "\n".join(lines))

@@ -153,7 +153,7 @@ def find_broken_links(evidence: Evidence) -> list[Finding]:
     """Return the connection that broke first, without a known cause; names a node if several of its connections did."""
 
     def together(rank: int, node: str) -> bool:
-        hit = evidence.broken_call(rank) if evidence.has_readable_trace else None
+        hit = evidence.broken_call(rank) if evidence.trace.recorded else None
         peers = [one.rank for one in evidence.facts.ranks if one.node == node]
         return hit is not None and any(one in hit[1].calls and hit[1].calls[one].state != "completed" for one in peers)
 

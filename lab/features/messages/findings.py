@@ -195,7 +195,7 @@ class _Messages(ends.Waiting):
         alone = ends.majority_step(self.waits) not in (None, wait.step.number)
         ranks: tuple[int, ...] = (wait.rank,) if alone and not as_before else ()
         ours = (wait, *(self.waits[rank] for rank in wait.on if rank in self.waits))
-        facts: dict[str, Any] = {"did": self.did(wait.on), "before": before}
+        facts: dict[str, Any] = {"did": self.did(wait.on), "before": 0 if self.evidence.trace.is_tail else before}
         left, is_next = self._left_out(wait)
         if left is not None:
             ranks, lines = wait.on, (left.source, *(one.call.source for one in ours))
@@ -226,7 +226,7 @@ class _Messages(ends.Waiting):
         ranks, wanted = wait.step.group.ranks, (wait.call.op, wait.call.source, wait.call.group)
         calls, size = {rank: self.evidence.calls(rank) for rank in ranks}, len(ranks)
         alike = {rank: [c for c in ours if (c.op, c.source, c.group) == wanted] for rank, ours in calls.items()}
-        if size < _FEWEST or wait.call not in alike.get(wait.rank, ()):
+        if size < _FEWEST or self.evidence.trace.is_tail or wait.call not in alike.get(wait.rank, ()):
             return None
         turn = alike[wait.rank].index(wait.call)
         there = {rank: ours[turn].peer for rank, ours in alike.items() if len(ours) > turn}

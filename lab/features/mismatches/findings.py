@@ -281,7 +281,7 @@ def find_offset_ranks(evidence: Evidence) -> list[f.Finding]:
     for name in (name for name in collectives if name in hung):
         calls = {one: [c for c in evidence.calls(one) if c.group == name and c.seq] for one in collectives[name].ranks}
         findings += _find_offsets(evidence, calls, {one: list_beats(ours, name) for one, ours in calls.items() if ours})
-    if findings or all(step.state == "completed" for step in evidence.steps):
+    if findings or evidence.trace.is_tail or all(step.state == "completed" for step in evidence.steps):
         return findings
     # A rank that left the loop that it shared with all others, at least two.
     calls = {rank: ours for rank in sorted(evidence.ranks) if (ours := evidence.calls(rank))}
@@ -356,7 +356,7 @@ def _slipped(
     return Slipped(
         calls=offset.calls,
         call=f.CallFacts(rank=call.rank, name=call.op, source=call.source),
-        turn=turn if lines.count(call.source) > 1 else 0,
+        turn=turn if lines.count(call.source) > 1 and not evidence.trace.is_tail else 0,
         met_off="" if body else title,
         ranks=tuple(ranks),
         others=tuple(common),

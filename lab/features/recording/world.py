@@ -16,7 +16,7 @@ from typing import Any
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RunFacts
 from lab.node.messages.agent import Exited, Halted, Joined, Note, Stack, Started
-from lab.node.processes import list_descendants, read_stat
+from lab.node.processes import list_descendants, read_load_s, read_stat
 from lab.node.rank_process import JoinedProcess
 from lab.record.events import Event, Over, TimedOut
 from lab.record.layout import TRACE, rank_trace
@@ -40,8 +40,8 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _SHIPPED = "/run/work/"
 """Where the diagnosis looks for files of the script, see `lab.diagnosis.stacks`."""
 _KILLED_AFTER_S = 2.0
-_COMPUTES_FROM, _IDLE_TO = 0.2, 0.01
-"""CPU time per second of a rank that computes, and of one that waits or sleeps."""
+_IDLE_TO = 0.01
+"""CPU time per second of a rank that waits or sleeps."""
 _PATIENCE = 3
 """A rank that computes may let others wait this many times as long."""
 
@@ -202,7 +202,7 @@ class World:
         stacks = {rank: self._own_file.sub(_SHIPPED, _stack_of(one)) for rank, one in processes.items()}
         self._stall = [
             *map(self.shorten, others),
-            *(Stack(rank, now, text=text or "(no Python stack)") for rank, text in stacks.items()),
+            *(Stack(one, now, text=text or "(no Python stack)", load=loads[one]) for one, text in stacks.items()),
         ]
         halted = (rank for rank, process in processes.items() if read_stat(process.pid)[:1] == [b"T"])
         self._stall += [*(Halted(rank, now, signal="SIGSTOP") for rank in halted), TimedOut(now, limit_s)]
@@ -213,9 +213,9 @@ class World:
             self._stall = []
             return None
         from lab.diagnosis.ends import Standing
+        from lab.diagnosis.hang import find_working
 
-        absent = Standing.of(evidence).absent if self._groups() else []
-        self._computing = [rank for rank in absent if loads.get(rank, 0.0) >= _COMPUTES_FROM]
+        self._computing = [*find_working(evidence, Standing.of(evidence).absent if self._groups() else [])]
         self.is_patient = patient and bool(self._computing)
         return self._judged(evidence, self._judge_stall(evidence))
 
@@ -362,7 +362,7 @@ class World:
     def _judged(self, evidence: Evidence, judgement: Judgement) -> Result:
         culprit = judgement.culprit
         ended = culprit is not None and culprit.rank in self._exits and not _LINE.search(culprit.error)
-        if culprit is not None and culprit.rank is not None and ended and evidence.has_readable_trace:
+        if culprit is not None and culprit.rank is not None and ended and evidence.trace.recorded:
             line = evidence.last_line(culprit.rank)  # nothing else shows where it was
             last = f"; the last call of rank {culprit.rank} was at {line}" if line else ""
             judgement = replace(judgement, reason=f"{judgement.reason}{last}")
@@ -382,6 +382,16 @@ class World:
 
             for name in script_files(texts):
                 self.writer.copy_source(self._folder, name, {})
+
+    @property
+    def is_recorded_in_python(self) -> bool:
+        """Whether a rank has the slower recorder."""
+        for name in map(rank_trace, self.members):
+            with suppress(OSError), open_file(self.writer.path, f"{TRACE}/{name}") as file:
+                start = parse_line(next(read_lines(file), b""))
+                if isinstance(start, dict) and start.get("recorder") == "python":
+                    return True
+        return False
 
     def _groups(self) -> list[dict[str, Any]]:
         """Return the first group of each rank in its trace, which it has once all ranks have met."""
@@ -422,8 +432,10 @@ def _stack_of(process: JoinedProcess) -> str:
 
 
 def _cpu_time(process: JoinedProcess) -> float:
-    """Return the CPU time of a process and everything below it, in seconds; of a thread, 0."""
-    return read_cpu_s(() if process.thread else (process.pid, *list_descendants(process.pid)))
+    """Return how much a process and everything below it have computed, or waited for a core; of a thread, 0."""
+    if process.thread:
+        return 0.0
+    return read_load_s(process.pid) + read_cpu_s((process.pid, *list_descendants(process.pid)))
 
 
 def read_cpu_s(pids: Iterable[int]) -> float:

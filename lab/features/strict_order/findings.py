@@ -21,10 +21,14 @@ _MOST_CALLS = 200_000
 """Most calls of a run that is replayed; more take seconds."""
 
 
+_MOST_HELD = 8
+
+
 class StrictOrderKind(Kind):
     """The kinds of findings of this feature."""
 
     REJECTED = "rejected", -1, "ends"
+    HELD_BACK = "held_back", 2
     LUCK = "luck", 6
 
 
@@ -42,6 +46,25 @@ class RejectedCall(Finding):
             f"{who} called what NCCL rejects{render_lines(self.lines)}: {row.about}",
             f"NCCL: {row.nccl} ({row.source}).",
         )
+
+
+class HeldBack(Finding):
+    """Calls of a strict run that had not begun when it was over, each with the earlier call that they waited for."""
+
+    kind: Kind = StrictOrderKind.HELD_BACK
+    held: tuple[CallFacts, ...]
+    behind: tuple[CallFacts, ...]
+    """The earlier call of the same rank, for each."""
+
+    def render(self) -> Words:
+        """Say which calls waited behind which."""
+        pairs = zip(self.held, self.behind, strict=True)
+        each = join_words(
+            f"rank {one.rank}'s {describe_wait(one)} behind its {describe_wait(two)}" for one, two in pairs
+        )
+        messages = all(call.name in ("send", "recv") for call in (*self.held, *self.behind))
+        advice = "For messages both ways between two ranks, use batch_isend_irecv." if messages else ""
+        return f"calls that other ranks may need had not begun: {each}", "On gloo, they begin at once.", advice
 
 
 class Luck(Finding):
@@ -67,8 +90,8 @@ class Luck(Finding):
             return f"no rank received what rank {first.rank} sent: {describe_wait(first)}", self._fails()
         if self.how == "timeout":
             head = f"rank {first.rank} waited in {describe_wait(first)} until its time was up"
-            then = f"{join_words(f'rank {one.rank} called {describe_wait(one)}' for one in others)} meanwhile or later"
-            return f"{head}; {then}" if others else head, "A slower day may end it elsewhere."
+            then = f"only that ended the wait of rank {others[0].rank} in {describe_wait(others[0])}"
+            return f"{head}; {then}", "With another time limit, the run may hang."
         other, broken = others
         head = f"rank {first.rank} received from any rank at {first.source}; what rank {other.rank} sent"
         rest = f"{render_lines([other.source])} may come first, so that {describe_wait(broken)} fails"
@@ -78,26 +101,44 @@ class Luck(Finding):
         return f"`{self.command}` fails there."
 
 
-class RejectionReader:
-    """Reads the lines of rejected calls from the trace of a rank."""
+class StrictOrderReader:
+    """Reads the lines of rejected calls, and of calls that wait for earlier ones, from the trace of a rank."""
 
     def __init__(self, reader: RankReader) -> None:
-        self._rank = reader.rank
-        self._rejections: list[tuple[str, tuple[int, ...], tuple[str, ...]]] = reader.result.extra.setdefault(
-            "rejected", []
-        )
-        reader.actions["rejected"] = self._read
+        self._rank, extra = reader.rank, reader.result.extra
+        self._rejections: list[tuple[str, tuple[int, ...], tuple[str, ...]]] = extra.setdefault("rejected", [])
+        self._held: dict[int, tuple[CallFacts, CallFacts]] = extra.setdefault("held", {})
+        reader.actions |= {"rejected": self._read_rejection, "held": self._read_held}
 
-    def _read(self, line: Mapping[str, Any]) -> None:
+    def _read_rejection(self, line: Mapping[str, Any]) -> None:
         rule, lines = str(line["rule"]), tuple(str(one) for one in line["lines"])
         if rule in REJECTED:
             self._rejections.append((rule, tuple(parse_count(rank) for rank in line["ranks"]), lines))
 
+    def _read_held(self, line: Mapping[str, Any]) -> None:
+        number = parse_count(line["n"])
+        if line.get("e"):
+            self._held.pop(number, None)
+            return
+        call = CallFacts(rank=self._rank, name=str(line["op"]), source=str(line["at"]))
+        behind = CallFacts(rank=self._rank, name=str(line["behind"]), source=str(line["line"]))
+        self._held[number] = call, behind
+
 
 def explain_strict_order(run: Explained) -> list[Finding]:
     """Return rejected calls of a strict run, or what a run passed by luck."""
-    rejected = [*_find_rejected(run.evidence)]
-    return rejected or ([*_find_luck(run.evidence)] if run.ended_well else [])
+    if run.ended_well:
+        return [*_find_luck(run.evidence)]
+    return [*_find_rejected(run.evidence), *_find_held(run.evidence)]
+
+
+def _find_held(evidence: Evidence) -> Iterator[Finding]:
+    if evidence.facts.timed_out or evidence.facts.interrupted:
+        pairs = [pair for rank in evidence.trace.ranks.values() for pair in rank.extra.get("held", {}).values()]
+        if pairs := pairs[:_MOST_HELD]:
+            held, behind = (tuple(calls) for calls in zip(*pairs, strict=True))
+            lines = tuple(call.source for pair in pairs for call in pair)
+            yield HeldBack(held=held, behind=behind, others=tuple({call.rank: 0 for call in held}), lines=lines)
 
 
 def _find_rejected(evidence: Evidence) -> Iterator[Finding]:
@@ -140,6 +181,5 @@ def _find_luck(evidence: Evidence) -> Iterator[Finding]:
         yield from make("unreceived", call)
     for match in luck.find_other_matches(trace, steps):
         yield from make("any_source", match.receive, match.other, match.broken)
-    for call, step in luck.find_timed_out(steps):
-        absent = (next((one for one in evidence.calls(rank) if one.begin > call.begin), None) for rank in step.missing)
-        yield from make("timeout", call, *filter(None, absent))
+    for call, other in luck.find_timed_out(trace, steps):
+        yield from make("timeout", call, other)

@@ -279,6 +279,13 @@ def _find_later(trace: Trace, steps: Sequence[Step], call: Call) -> dict[int, in
 # -- waits that only a time limit ended
 
 
-def find_timed_out(steps: Sequence[Step]) -> list[tuple[Call, Step]]:
-    """Return calls of a passed run that ended because a rank's time was up, and their steps."""
-    return [(call, step) for step in steps for call in step.calls.values() if _TIMED_OUT.search(call.error)]
+def find_timed_out(trace: Trace, steps: Sequence[Step]) -> list[tuple[Call, Call]]:
+    """Return calls of a passed run that ended because time was up, and what a rank that never came waited in then."""
+    pairs = []
+    for step in steps:
+        for call in step.calls.values():
+            over = call.end if call.end is not None and _TIMED_OUT.search(call.error) else None
+            absent = (trace.ranks[rank].calls for rank in step.missing if over is not None and rank in trace.ranks)
+            waiting = (one for calls in absent for one in calls if one.begin < (over or 0.0) < (one.end or 0.0))
+            pairs += [(call, one) for one in waiting][:1]
+    return pairs

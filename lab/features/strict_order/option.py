@@ -17,6 +17,7 @@ from lab.spec.kinds import boolean_kind
 
 if TYPE_CHECKING:
     from lab.plan.plan import PlanOptions
+    from lab.run.options import Companion
     from lab.spec.scenario import Scenario
 
 _UNRECORDED = "--strict-order orders the calls that it records, but {} turns the trace off"
@@ -35,7 +36,7 @@ class StrictOrderPart:
     """The strict transport of a plan."""
 
     name: ClassVar[str] = "strict_order"
-    companion: ClassVar[str] = "lab.run.options:Companion"
+    companion: ClassVar[str] = f"{__name__}:make_companion"
     env: ClassVar[Mapping[str, str]] = {VARIABLE: "1"}
 
     def data(self) -> bool:
@@ -57,6 +58,13 @@ class StrictOrderPart:
     def starting(self) -> list[str]:
         """Return nothing."""
         return []
+
+
+def make_companion(*_: object, **__: object) -> Companion:
+    """Return the companion of a strict run, which does nothing: its workers have a variable."""
+    from lab.run.options import Companion
+
+    return Companion()
 
 
 def plan_strict_order(scenario: Scenario, options: PlanOptions, *_: object) -> StrictOrderPart | None:

@@ -119,6 +119,8 @@ def _clash(
 
     A rank with an empty key belongs to no group.
     """
+    if not misfits and len({*map(key, step.calls.values())}) == 1:  # the common case
+        return None
     sides: dict[str, list[int]] = defaultdict(list)
     descriptions: dict[str, str] = {}
     for rank, call in sorted(step.calls.items()):

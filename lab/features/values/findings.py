@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from operator import ne
@@ -197,12 +198,12 @@ def find_spoiled_reductions(evidence: Evidence) -> list[Finding]:
 
     After it the other ranks have the value from its result.
     """
-    largest: dict[tuple[str, str, int], list[float]] = {}  # largest value of any rank, by step
+    usual = defaultdict[tuple[str, str, int], _Usual](_Usual)
     for step in (step for step in evidence.steps if step.operation.reduces and not step.message):
         guilty = tuple(rank for rank, call in sorted(step.calls.items()) if any(map(_holds_nan, call.inputs)))
         if guilty and _spoils(step):
             return [_spoiling_values(step, guilty, "nan")]
-        if (far := _far(step, largest.setdefault(_line_of(step), []))) is not None:
+        if (far := _far(step, usual[_line_of(step)])) is not None:
             return [far]
     return _departures(evidence)
 
@@ -215,20 +216,29 @@ def _spoils(step: Step) -> bool:
     return adds or not results or any(map(_holds_nan, results))
 
 
-def _far(step: Step, before: list[float]) -> Finding | None:
+@dataclass(slots=True)
+class _Usual:
+    """The largest values of the earlier steps at a line."""
+
+    steps: int = 0
+    least: float = math.inf
+    most: float = 0.0
+
+
+def _far(step: Step, before: _Usual) -> Finding | None:
     """Return a finding if one rank's input is far from all earlier inputs and from those of the others."""
     known = {rank: value for rank, call in step.calls.items() if (value := _largest(call)) is not None}
     adds = all(call.reduce_op in _ADDS for call in step.calls.values())
     if step.missing or not adds or len(step.calls) < 2 or len(known) < len(step.calls):
         return None
-    earlier, usual = [*before], max(before, default=0.0)
-    before.append(max(known.values()))
+    steps, least, usual, largest = before.steps, before.least, before.most, max(known.values())
+    before.steps, before.least, before.most = steps + 1, min(least, largest), max(usual, largest)
     far = [rank for rank, value in known.items() if value > _FAR * usual]
     rest = max((value for rank, value in known.items() if rank not in far), default=0.0)
-    is_known = len(earlier) >= _LEAST_BEFORE and usual and min(earlier) * _NEAR >= usual
+    is_known = steps >= _LEAST_BEFORE and usual and least * _NEAR >= usual
     if not is_known or len(far) != 1 or not 0 < rest <= _NEAR * usual:
         return None
-    return _spoiling_values(step, far, "far", value=known[far[0]], rest=rest, usual=usual, steps=len(earlier))
+    return _spoiling_values(step, far, "far", value=known[far[0]], rest=rest, usual=usual, steps=steps)
 
 
 def _departures(evidence: Evidence) -> list[Finding]:
@@ -316,12 +326,13 @@ def _comparable_inputs(call: Call) -> Hashable | None:
 
 def _content(buffer: Buffer) -> Hashable | None:
     values, summary = buffer.values or (), buffer.summary or {}
-    if not buffer.dtype.startswith(("float", "bfloat")) or any(isinstance(one, list) for one in values):
+    kinds = {*map(type, values)}
+    if not buffer.dtype.startswith(("float", "bfloat")) or list in kinds:
         return None  # pairs are complex numbers
     if buffer.values is not None:
-        numbers = [one for one in values if not isinstance(one, str)]
+        numbers = [one for one in values if not isinstance(one, str)] if str in kinds else values
         # Ones and counts are trivial: the numbers must differ from each other, and not all may be integers.
-        is_varied = any(number % 1 for number in numbers) and any(number != numbers[0] for number in numbers)
+        is_varied = numbers and numbers.count(numbers[0]) < len(numbers) and any(number % 1 for number in numbers)
         return tuple(values) if is_varied else None
     shown = tuple(str(summary.get(key)) for key in ("n", "hash", "norm", "min", "max"))
     return shown if summary.get("hash") and summary.get("min") != summary.get("max") else None

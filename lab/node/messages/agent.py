@@ -568,7 +568,7 @@ class Follow(OfRun):
     """Whether each worker is held before each recorded call."""
 
 
-PROTOCOL = 15
+PROTOCOL = 16
 """Version of these messages. A client and an agent of different versions stop at once, with an error."""
 LACKS = "needs"
 OLDEST_TORCH = "2.4"
@@ -810,6 +810,8 @@ class Stack(FromRank):
     """The stack of a worker."""
 
     text: str = ""
+    load: float = 0.0
+    """Share of the time in which it, or a process below it, ran or waited for a core just before."""
 
 
 class Halted(FromRank):

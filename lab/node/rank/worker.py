@@ -28,6 +28,7 @@ from ..hooks import FEATURES, hooks, load_hooks
 from ..messages.agent import Imported
 from ..processes import read_words, readable_bytes
 from ..recorder import install as recorder
+from ..recorder.journal import journal
 from ..recorder.patching import when_imported
 from . import groups, joining, note
 from .note import describe_error, without_frames
@@ -165,6 +166,9 @@ def _run_script(path: str, namespace: dict[str, Any], spec: dict[str, Any]) -> i
             status = _exit_code(error.code)
             if status:
                 _report(error, spec)
+            else:
+                frames = reversed([*traceback.walk_tb(error.__traceback__)])
+                journal.add("exit", at=note.line_in(spec["folder"], frames))
             return status
         except KeyboardInterrupt as error:
             without_frames(error, _OWN_CODE)

@@ -1,5 +1,5 @@
 # kind: never_entered
-# rank: 0
+# rank: 0 | nobody
 """Rejection sampling finds nothing to accept."""
 
 import torch

@@ -28,6 +28,23 @@ def rank_1_computes_for_ever(rank):
     dist.all_reduce(torch.ones(1))
 
 
+def rank_1_prints_its_results(rank):
+    while rank == 1:
+        print("accuracy 0.9", flush=True)
+        time.sleep(0.1)
+    dist.all_reduce(torch.ones(1))
+
+
+def rank_1_broadcasts_after_many_calls(rank):
+    values = torch.full((256,), 1 / 3)
+    for _ in range(1000):
+        dist.all_reduce(values.clone())
+    if rank == 1:
+        dist.broadcast(values, src=0)
+    else:
+        dist.all_reduce(values)
+
+
 def rank_1_waits_for_a_lock(rank):
     if rank == 1:
         lock = threading.Lock()

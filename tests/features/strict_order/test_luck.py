@@ -147,8 +147,19 @@ def test_a_send_without_a_receive_is_found(made: TraceMaker) -> None:
     assert [call.source for call in luck.find_unreceived(trace, match_steps(trace))] == ["a.py:5"]
 
 
-def test_a_call_that_ended_by_its_time_limit_is_found(made: TraceMaker) -> None:
+def test_a_wait_that_only_the_time_limit_of_another_rank_ended_is_found(made: TraceMaker) -> None:
     made.call(0, "recv", 1, None, (), [[0.0]], peer=1, tag=0, at="a.py:7", via="recv")
     made.line(0, "end", 50, i=1, err="Timed out waiting 2000ms for recv operation to complete")
+    reduce(made, 0, "0", 51, 9)
+    reduce(made, 1, "0", 3, 9)
     trace = read_trace(made.record())
-    assert [call.source for call, _ in luck.find_timed_out(match_steps(trace))] == ["a.py:7"]
+    timed_out = luck.find_timed_out(trace, match_steps(trace))
+    assert [(call.source, other.source) for call, other in timed_out] == [("a.py:7", "a.py:9")]
+
+
+def test_a_rank_that_came_too_late_is_no_luck(made: TraceMaker) -> None:
+    for rank, begin_ms in enumerate((1, 60)):
+        index = made.call(rank, "all_reduce", begin_ms, None, [[1.0]], at="a.py:7")
+        made.line(rank, "end", begin_ms + 40, i=index, err="Timed out waiting 2000ms")
+    trace = read_trace(made.record())
+    assert luck.find_timed_out(trace, match_steps(trace)) == []

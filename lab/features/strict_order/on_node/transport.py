@@ -15,8 +15,9 @@ import os
 import sys
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
+from datetime import timedelta
 from types import ModuleType
 from typing import Any
 
@@ -28,6 +29,7 @@ from . import rules
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.0002, 0.005
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 _DEFAULT_TIMEOUT_S = 1800.0
+_PATIENCE = timedelta(seconds=10)
 
 
 def is_strict() -> bool:
@@ -52,12 +54,25 @@ def _wait_for(is_ready: Callable[[], bool], limit_s: float, what: str) -> None:
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
+@wraps_function(use_python)
+def _wait_until_over(call: _Call, limit_s: float = -1) -> None:
+    """Wait until a call of this process has ended; on stacks this is the recorder's, too."""
+    if not call.lock.acquire(timeout=limit_s):
+        raise RuntimeError(f"Timed out after {limit_s:g} s: the call has not ended")
+    call.lock.release()
+
+
 class _Order:
     """The calls of this process that have not completed."""
 
     def __init__(self) -> None:
-        self.world = 0
-        """How many default groups this process has asked for."""
+        self.world = ""
+        """Name of the current world, on which its ranks agreed in the world's own store."""
+        self.store: Any = None
+        """Where its ranks meet: the store of the run, which lasts; else that of the world."""
+        self.address = ("", "")
+        """Host and port of the run's store, before the script changes its variables."""
+        self._worlds: Counter[str] = Counter()
         self.local = threading.local()
         self.reset()
 
@@ -66,10 +81,34 @@ class _Order:
         self._open: dict[int, list[_Call]] = {}
         self._numbers: defaultdict[tuple[Any, ...], itertools.count[int]] = defaultdict(itertools.count)
 
+    def begin_world(self, module: ModuleType, group: Any) -> None:
+        """Name a new world: its keys in the store differ from those of all others."""
+        self._numbers.clear()
+        store = base = module._world.pg_map[group][1]
+        while hasattr(base, "underlying_store"):
+            base = base.underlying_store
+        where = " ".join(str(getattr(base, part, "")) for part in ("host", "port", "path"))
+        self._worlds[where] += 1
+        key = f"strict-order/world/{self._worlds[where]}"
+        if group.rank() == 0:
+            store.set(key, f"{os.environ.get('RANK', '0')}-{os.getpid()}-{sum(self._worlds.values())}")
+        self.world = store.get(key).decode()
+        self.store = self._connect() or store
+
+    def _connect(self) -> Any:
+        from torch._C._distributed_c10d import TCPStore
+
+        host, port = self.address
+        if not (host and port.isdecimal()):
+            return None
+        try:
+            return TCPStore(host, int(port), is_master=False, timeout=_PATIENCE)
+        except (RuntimeError, ValueError):  # no one hosts it
+            return None
+
     def number(self, *key: Any) -> int:
         """Return how often the key was used before, in this world."""
-        number_key = (self.world, *key)
-        return next(self._numbers[number_key])
+        return next(self._numbers[key])
 
     def add(self, call: _Call) -> list[_Call]:
         """Add a call of this thread; return the open calls that it has to wait for."""
@@ -83,6 +122,8 @@ class _Order:
 
 
 _order = _Order()
+_held = itertools.count()
+"""Numbers of calls that had to wait for earlier ones."""
 os.register_at_fork(after_in_child=_order.reset)
 
 
@@ -94,10 +135,13 @@ class _Call:
         self._tensors, self._facts = (inputs, outputs), facts
         self._recorded: Any = None
         self.is_over = False
+        self.lock = threading.Lock()
+        """Free once the call is over."""
+        self.lock.acquire()
         peer = facts.get("peer")
         batch = getattr(_order.local, "batch", None)
         self.position = (None if peer is None or batch is not None else (group.group_name, peer)), batch
-        self._key = f"strict-order/{_order.world}/"
+        self._key = f"strict-order/{_order.world}/{group.group_name}/"
         if peer is not None:
             ends = (group.rank(), peer) if op == "send" else (peer, group.rank())
             self._key += f"{ends[0]}>{ends[1]}/{_order.number(group.group_name, op, *ends)}"
@@ -119,13 +163,13 @@ class _Call:
     def begin(self) -> Any:
         """Write the begin line, meet the other ranks, and make the call; return the backend's handle."""
         self.record()
-        self._meet(self._store())
+        self._meet(_order.store)
         return self._make()
 
     def run(self, before: list[_Call]) -> Any:
         """Make the call after others, and wait until it completes; return its handle."""
         try:
-            _wait_for(lambda: all(one.is_over for one in before), sys.maxsize, "")
+            self._wait_behind([one for one in before if not one.is_over])
             work = self.begin()
             if work is not None:
                 work.wait()
@@ -134,6 +178,15 @@ class _Call:
             raise
         self.end()
         return work
+
+    def _wait_behind(self, before: list[_Call]) -> None:
+        if before:
+            op, line, other = before[0]._op, before[0]._facts.get("at", ""), self._facts.get("at", "")
+            number = next(_held)
+            journal.add("held", e=0, n=number, op=self._op, at=other, behind=op, line=line)
+            for one in before:
+                _wait_until_over(one)
+            journal.add("held", e=1, n=number)
 
     def run_now(self) -> Any:
         """Make the call; return the backend's own handle, or one that a thread completes."""
@@ -193,16 +246,19 @@ class _Call:
 
         threading.Thread(target=run, name="lab-strict-order", daemon=True).start()
         if self._facts.get("peer") is not None:
-            return _message_class()(future)
+            return _message_class()(future, self)
         return c10d._create_work_from_future(future)  # type: ignore[attr-defined]
 
     def end(self, error: BaseException | None = None) -> None:
-        """Write the end line, and let later calls begin."""
+        """Write the end line, and let later calls begin; only the first call has an effect."""
+        if self.is_over:
+            return
         if isinstance(error, rules.StrictOrderError):
             _record_rejection(error, self._facts.get("at", ""))
         if self._recorded is not None:
             self._recorded.end(error) if error is not None else self._recorded.finish()
         self.is_over = True
+        self.lock.release()
 
     def reject(self, error: Exception) -> None:
         """Write the call with an error that it never got beyond."""
@@ -210,10 +266,6 @@ class _Call:
         self.end(error)
 
     # -- meeting other ranks
-
-    def _store(self) -> Any:
-        module = sys.modules["torch.distributed.distributed_c10d"]
-        return module._world.pg_map.get(self._group, ("", None))[1]
 
     def _limit_s(self) -> float:
         try:
@@ -223,7 +275,7 @@ class _Call:
 
     def _meet(self, store: Any) -> None:
         key = self._key
-        if store is None:  # a group that the script made without init_process_group
+        if store is None:  # the script made the group without init_process_group
             return
         if self._op == "recv":
             store.set(key, json.dumps(self._describe()))
@@ -263,14 +315,14 @@ def _message_class() -> Any:
     class MessageWork(Work):
         """The handle of a message that a thread sends or receives."""
 
-        def __init__(self, future: Any) -> None:
+        def __init__(self, future: Any, call: _Call) -> None:
             super().__init__()
-            self._future = future
+            self._future, self._call = future, call
 
         def wait(self, timeout: Any = None) -> bool:
             limit_s = timeout.total_seconds() if timeout is not None else 0
-            _wait_for(self._future.done, limit_s or sys.maxsize, "the message did not arrive")
-            self._future.value()
+            _wait_until_over(self._call, limit_s if limit_s > 0 else -1)
+            self._future.wait()
             return True
 
         def is_completed(self) -> bool:
@@ -344,18 +396,25 @@ def _ordered(op: str, plain: Any) -> Any:
 def watch_module() -> None:
     """Watch what begins worlds, batches of messages, and objects."""
     if is_strict():
+        _order.address = (os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", ""))
         patch_module("torch.distributed.distributed_c10d", _watch)
 
 
 def _watch(module: ModuleType) -> None:
-    replace_function(module, "init_process_group", call_before(_begin_world))
+    replace_function(module, "init_process_group", functools.partial(_naming_world, module))
     replace_function(module, "batch_isend_irecv", _in_batch)
     for name in rules.OBJECTS:
         replace_function(module, name, call_before(functools.partial(_check_objects, name)))
 
 
-def _begin_world(*_: Any, **__: Any) -> None:
-    _order.world += 1
+def _naming_world(module: ModuleType, function: Any) -> Any:
+    @wraps_function(function)
+    def wrapper(*arguments: Any, **named: Any) -> Any:
+        result = function(*arguments, **named)
+        _order.begin_world(module, module._world.default_pg)
+        return result
+
+    return wrapper
 
 
 def _in_batch(function: Any) -> Any:
@@ -401,4 +460,5 @@ def finish_calls() -> None:
         frame = frame.f_back
         code = frame.f_locals.get("code", 0) if frame.f_code.co_name == "_leave" else 0
     if is_strict() and not code:
-        _wait_for(lambda: not _order.list_open(), sys.maxsize, "")
+        for call in _order.list_open():
+            _wait_until_over(call)
