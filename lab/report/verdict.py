@@ -54,7 +54,7 @@ def verdict_text(result: Result, style: Style, command_s: float = 0.0) -> str:
         command_s: seconds that the command took; named if it took much longer than the run.
     """
     run_s = result.duration_s or 0.0
-    took = f" (with its cluster: {format_duration(command_s)})" if command_s > 2 * run_s + _LONG_S else ""
+    took = f" (the whole command: {format_duration(command_s)})" if command_s > 2 * run_s + _LONG_S else ""
     lines = [f"{style.verdict(result.verdict)}  {style.paint(result.scenario, 'bold')}  {result.reason}{took}"]
     culprit = result.culprit
     if culprit is not None and culprit.traceback and not result.passed:

@@ -44,6 +44,7 @@ _NAMED = {
     "python": Topic("clusters, runs, and lessons from Python", "python-api.md"),
     "github": Topic("a workflow for GitHub Actions", "ci-reference.md", "github-actions"),
     "gitlab": Topic("a pipeline for GitLab", "ci-reference.md", "gitlab"),
+    "uninstall": Topic("how to remove the lab", "install.md", "remove-it"),
     "security": Topic("what a script can and cannot do", "untrusted-scripts.md"),
     "traffic": Topic("bytes and bandwidths, Perfetto, Chrome, torchfrtrace, simulators, diff", "trace-exports.md"),
     "ddp": Topic("every call that DDP makes", "ddp-story.md"),
@@ -65,6 +66,18 @@ def text_of(topic: Topic) -> str:
     """Return a page or section as Markdown."""
     page = (docs_folder() / topic.page).read_text(encoding="utf-8")
     return _COMMENT.sub("", _section(page, topic.section) if topic.section else page).strip() + "\n"
+
+
+def find_word(word: str) -> str:
+    """Return the first section of the docs whose heading has a word, or else rows of tables that begin with it."""
+    row, rows = re.compile(rf"\| `-{{0,2}}{re.escape(word)}\b.*"), list[str]()
+    for page in sorted(docs_folder().glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        headings = re.findall(rf"^##+ +(.*\b{re.escape(word)}\b.*)$", text, re.IGNORECASE | re.MULTILINE)
+        if headings:
+            return _section(text, anchor_of(headings[0]))
+        rows += [f"{page.name}: {line}\n" for line in text.splitlines() if row.match(line)]
+    return "".join(rows)
 
 
 def docs_folder() -> Path:
@@ -107,12 +120,13 @@ def run(arguments: argparse.Namespace) -> int:
         from lab.cli.call import run_verb
 
         return run_verb([name, "--help"])
-    if name is not None and name not in known:
+    found = find_word(name) if name is not None and name not in known and len(name) > 2 else ""
+    if name is not None and name not in known and not found:
         meant = did_you_mean(name, [*known, *verbs])
         raise UsageError(f"there is no topic {name!r}{meant}", "`lab help` lists topics, and `lab --help` lists verbs")
     lines = [f"  {one:<21}{topic.about}\n" for one, topic in known.items()]
     how = "\n`lab help TOPIC` shows one, `lab help VERB` how a verb is used.\n"
-    text = "".join(["topics:\n", *lines, how]) if name is None else text_of(known[name])
+    text = "".join(["topics:\n", *lines, how]) if name is None else found or text_of(known[name])
     style = style_for(sys.stdout)
     if name is None or style.width is None:  # not a terminal: print the Markdown
         print(text, end="")

@@ -9,10 +9,8 @@ import os
 import select
 import signal
 import subprocess
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 
 from lab.engine.ownership import state_folder
 from lab.engine.protocol import Announce, Engine
@@ -25,17 +23,10 @@ def start_guard() -> subprocess.Popen[bytes]:
 
     It has its own session, so Ctrl-C does not reach it, and inherits no file that it could keep open.
     """
-    own = str(Path(__file__).parents[3])  # before any other folder `lab`
-    path = [own, *map(os.path.abspath, sys.path)]
-    program = f"import sys; sys.path[:] = {path!r}; from lab.features.pytest.guard import main; main({os.getpid()})"
-    return subprocess.Popen(
-        [sys.executable, "-S", "-c", program],  # it gets our path, so `site` is not needed
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd="/",
-        start_new_session=True,
-    )
+    from lab.features.recording.supervisor import start_python  # the guard itself does not need it
+
+    program = f"from lab.features.pytest.guard import main; main({os.getpid()})"
+    return start_python(program, stdin=subprocess.PIPE, cwd="/")
 
 
 def main(keeper: int) -> None:

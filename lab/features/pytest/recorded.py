@@ -37,6 +37,7 @@ from lab.features.recording.supervisor import (
     install_package,
     recorded_environment,
     socket_path,
+    start_python,
 )
 from lab.node.statement import SOCKET_VARIABLE, bind_notes
 from lab.record.layout import RUNS
@@ -45,7 +46,6 @@ _ANSWER_S = 30.0
 _FRAMES = 8
 """Innermost frames among which one shows that pytest waits for a process."""
 _WAITING = ("multiprocessing", "concurrent/futures")
-_OWN = str(Path(__file__).parents[3])
 
 
 def record_tests(config: pytest.Config, stall_s: float) -> None:
@@ -301,17 +301,6 @@ def _start_supervisor(descriptors: tuple[int, int, int], folder: Path, runs: Pat
     """Start the process that reads the statements of recorded processes; it is no child of this one."""
     settings: dict[str, Any] = {"pid": os.getpid(), "folder": str(folder), "runs": str(runs), "stall_s": stall_s}
     settings |= dict(zip(("notes", "channel", "abort"), descriptors, strict=True))
-    path = [_OWN, *map(os.path.abspath, sys.path)]
-    program = (
-        f"import os, sys; os.fork() and os._exit(0); sys.path[:] = {path!r}; "
-        f"from lab.features.recording.session import main; main({json.dumps(settings)!r})"
-    )
-    subprocess.run(
-        [sys.executable, "-S", "-c", program],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        pass_fds=descriptors,
-        start_new_session=True,
-        check=False,
-    )
+    then = f"from lab.features.recording.session import main; main({json.dumps(settings)!r})"
+    program = f"import os; os.fork() and os._exit(0); {then}"
+    start_python(program, stdin=subprocess.DEVNULL, pass_fds=descriptors).wait()

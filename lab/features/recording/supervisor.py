@@ -10,6 +10,7 @@ import selectors
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -317,3 +318,20 @@ def recorded_environment(package: Path, folder: Path, values: int | None, notes:
     settings = {**json.loads(make_environment(str(folder), values, before)[SETTINGS_VARIABLE]), "moves": True}
     own = {SETTINGS_VARIABLE: json.dumps(settings), SOCKET_VARIABLE: str(notes)}
     return {**os.environ, "PYTHONPATH": path, **own}
+
+
+_OWN = str(Path(__file__).parents[3])
+"""This lab comes before any other folder `lab`."""
+
+
+def start_python(program: str, **how: Any) -> subprocess.Popen[bytes]:
+    """Start a program in a session of its own, without output, with the path of this Python.
+
+    Args:
+        program: Its text.
+        how: Arguments of `Popen`.
+    """
+    path = [_OWN, *map(os.path.abspath, sys.path)]
+    words = [sys.executable, "-S", "-c", f"import sys; sys.path[:] = {path!r}; {program}"]  # it needs no `site`
+    silent = subprocess.DEVNULL
+    return subprocess.Popen(words, stdout=silent, stderr=silent, start_new_session=True, **how)

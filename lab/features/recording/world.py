@@ -383,6 +383,16 @@ class World:
             for name in script_files(texts):
                 self.writer.copy_source(self._folder, name, {})
 
+    @property
+    def is_recorded_in_python(self) -> bool:
+        """Whether a rank has the slower recorder."""
+        for name in map(rank_trace, self.members):
+            with suppress(OSError), open_file(self.writer.path, f"{TRACE}/{name}") as file:
+                start = parse_line(next(read_lines(file), b""))
+                if isinstance(start, dict) and start.get("recorder") == "python":
+                    return True
+        return False
+
     def _groups(self) -> list[dict[str, Any]]:
         """Return the first group of each rank in its trace, which it has once all ranks have met."""
         groups = list[dict[str, Any]]()

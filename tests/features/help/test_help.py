@@ -52,6 +52,16 @@ def test_a_topic_is_shown_in_a_pipe_as_it_is_written(capsys: pytest.CaptureFixtu
     assert len(out.splitlines()) > 5
 
 
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [("remove", "pip uninstall"), ("uninstall", "pip uninstall"), ("timeout", "scenario-reference.md: | `timeout` |")],
+)
+def test_a_word_of_a_heading_or_a_key_is_found(capsys: pytest.CaptureFixture[str], word: str, shown: str) -> None:
+    code, out, _ = said(capsys, word)
+    assert code == 0
+    assert shown in out
+
+
 def test_a_section_ends_where_the_next_one_of_its_rank_begins() -> None:
     text = text_of(TOPICS["exit-codes"])
     assert text.startswith("## Exit codes\n")
