@@ -37,7 +37,9 @@ class Explanation(Frozen):
     @property
     def new_sentences(self) -> list[str]:
         """The sentences of the findings, without what the verdict's reason already says."""
-        return [new for finding in self.findings if (new := _without_reason(finding.sentence, self.sentence))]
+        after = self.sentence.partition(": ")[2]  # of a time limit
+        sentences = (_without_reason(finding.sentence, self.sentence) for finding in self.findings)
+        return [new for sentence in sentences if (new := _without_reason(sentence, after))]
 
     def to_json(self) -> dict[str, Any]:
         """Return the explanation as plain data."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from math import inf
 from typing import BinaryIO
 
@@ -24,7 +25,7 @@ _KEPT = (b'{"k":"group"', b'"n":"init_process_group"', b'"n":"new_group"', b'"n"
          b'{"k":"ddp"', b'{"k":"threads"')  # fmt: skip
 """Lines with one of these are always read."""
 _STEP = b'"n":"step","e":1'
-_CALL = re.compile(rb'"op":"((?:send|recv)?)[^"]*","g":"([^"]*)",(?:"peer":(-?\d+),"tag":(\d+))?')
+_CALL = re.compile(rb'"op":"((?:send|recv)?)[^"]*","g":"([^"]*)",(?:"peer":(-?\d{1,9}),"tag":(\d{1,18}))?')
 _ANY = -1
 """Source of a message that is received from any rank."""
 
@@ -97,7 +98,7 @@ def _stream_of(call: Call) -> Stream:
 def _count_skipped(rank: RankTrace, record: Record, members: Mapping[str, tuple[int, ...]]) -> Counter[Stream]:
     """Count the calls of a rank before those that were read, and its optimizer steps there."""
     skipped = Counter[Stream]()
-    with open_file(record.path, f"{TRACE}/{rank_trace(rank.rank)}") as file:
+    with suppress(OSError), open_file(record.path, f"{TRACE}/{rank_trace(rank.rank)}") as file:
         for lines in _chunks(file, rank.skipped_bytes):
             rank.skipped_steps += lines.count(_STEP)
             for (op, name, peer, tag), times in Counter(_CALL.findall(lines)).items():

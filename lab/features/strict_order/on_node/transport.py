@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from types import ModuleType
 from typing import Any
@@ -140,7 +140,8 @@ class _Call:
         self.lock.acquire()
         peer = facts.get("peer")
         batch = getattr(_order.local, "batch", None)
-        self.position = (None if peer is None or batch is not None else (group.group_name, peer)), batch
+        self.position = (None if peer is None or batch is not None else _find_rank(group, peer)), batch
+        self.versions = _read_versions(inputs) if op == "send" else []
         self._key = f"strict-order/{_order.world}/{group.group_name}/"
         if peer is not None:
             ends = (group.rank(), peer) if op == "send" else (peer, group.rank())
@@ -290,6 +291,14 @@ class _Call:
                 why = f"a rank of the group did not call {self._op}"
                 _wait_for(lambda: store.check([f"{key}/all"]), self._limit_s(), why)
 
+    def refuse_changes(self) -> None:
+        """Raise an error if the script has changed a tensor of a send."""
+        if self.versions and self.versions != _read_versions(self._tensors[0]):
+            line = self._facts.get("at", "?")
+            error = rules.reject_call("changed", f"the tensor of isend at {line} changed before its wait()")
+            _record_rejection(error, line)
+            raise error
+
     def _describe(self) -> dict[str, Any]:
         tensors = [*self._tensors[0], *self._tensors[1]]
         facts = {"rank": int(os.environ.get("RANK", "0")), "tag": self._facts["tag"], "at": self._facts.get("at", "?")}
@@ -299,6 +308,19 @@ class _Call:
 
 def _record_rejection(error: rules.StrictOrderError, line: str) -> None:
     journal.add("rejected", rule=error.rule, ranks=error.ranks, lines=error.lines or [line])
+
+
+def _read_versions(tensors: Iterable[Any]) -> list[int]:
+    try:
+        return [tensor._version for tensor in tensors]
+    except RuntimeError:  # tensors of the inference mode have none
+        return []
+
+
+def _find_rank(group: Any, peer: int) -> int:
+    """Return the global rank of a member of a group: messages of two ranks have one order in all groups."""
+    ranks = sys.modules["torch.distributed.distributed_c10d"]._world.pg_group_ranks.get(group, {})
+    return next((rank for rank, member in ranks.items() if member == peer), peer)
 
 
 @functools.cache
@@ -321,6 +343,7 @@ def _message_class() -> Any:
 
         def wait(self, timeout: Any = None) -> bool:
             limit_s = timeout.total_seconds() if timeout is not None else 0
+            self._call.refuse_changes()
             _wait_until_over(self._call, limit_s if limit_s > 0 else -1)
             self._future.wait()
             return True
