@@ -18,7 +18,7 @@ VAGUE = frozenset({
 })
 # fmt: on
 """Words that say nothing about what they name; CONTRIBUTING has the words to use."""
-ONE_WORD = frozenset({"main", "run", "hooks", "learn", "distributed"})
+ONE_WORD = frozenset({"main", "run", "hooks", "learn", "distributed", "equal"})
 """Programs, verbs, what a feature declares, and the public API."""
 
 PRESCRIBED = frozenset({"tell"})

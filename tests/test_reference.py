@@ -64,7 +64,7 @@ def test_the_schema_describes_every_key_and_allows_no_other() -> None:
         return [of, *(deeper for one in of["properties"].values() if "properties" in one for deeper in sections(one))]
 
     found = sections(json.loads(SCHEMA))
-    assert len(found) == 6
+    assert len(found) == 7
     assert all(section["additionalProperties"] is False for section in found)
     assert all(len(key["description"]) > 10 for section in found for key in section["properties"].values())
 

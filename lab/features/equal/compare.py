@@ -35,6 +35,10 @@ _SAME_FACTOR = 2e-3
 _MOST_NAMED = 3
 _MOST_COMPARED = 8
 """Parameters whose gradients are followed line by line."""
+_SCALES, _COPIES = ("div", "mul", "_foreach_div", "_foreach_mul"), ("copy", "set", "_foreach_copy")
+"""Beginnings of the names of operators that scale tensors, and that copy them."""
+_CHAOS = 1e-3
+"""Once the second run of the reference is this far from it, other runs may be anywhere."""
 _LONGEST_LINE_BYTES = 1 << 26
 
 
@@ -74,7 +78,7 @@ def _read_print(values: Sequence[float]) -> Print:
     return Print(values[0], values[1], complex(values[2], values[3]))
 
 
-def distance(one: Print, other: Print, count: int, *, weak: bool = False) -> float:
+def estimate_distance(one: Print, other: Print, count: int, *, weak: bool = False) -> float:
     """Estimate the norm of the difference of two tensors; `weak` ignores the order of elements."""
     if not (one.is_finite() and other.is_finite()):
         return 0.0 if one.is_finite() == other.is_finite() else math.inf
@@ -169,6 +173,15 @@ class Recorded:
             for (of, _), step in steps.items()
             if of == number and step.facts.get("last")
         }
+
+    def rename(self, rank: int, names: Mapping[str, str]) -> None:
+        """Give the parameters of a rank other names."""
+        self.models[rank] = {names.get(name, name): one for name, one in self.models[rank].items()}
+        self.names[rank] = {of: [names.get(one, one) for one in known] for of, known in self.names[rank].items()}
+        for step in self.ranks[rank].values():
+            step.parameters = {names.get(name, name): one for name, one in step.parameters.items()}
+            step.gradients = {names.get(name, name): one for name, one in step.gradients.items()}
+            step.states = {(names.get(name, name), of): one for (name, of), one in step.states.items()}
 
     def after(self, key: Key) -> dict[int, Step]:
         """Return the state after a step, by rank."""
@@ -282,7 +295,7 @@ class Whole(NamedTuple):
     ranks: tuple[int, ...] = ()
 
 
-def combine(parts: Mapping[int, tuple[Print, Parameter]], shape: tuple[int, ...]) -> list[Whole]:
+def combine_parts(parts: Mapping[int, tuple[Print, Parameter]], shape: tuple[int, ...]) -> list[Whole]:
     """Return the tensors of this shape that the ranks have: one for each rank, or one of all parts.
 
     Empty if the parts are not those of such a tensor.
@@ -301,8 +314,10 @@ def combine(parts: Mapping[int, tuple[Print, Parameter]], shape: tuple[int, ...]
         return [Whole(value, False, (rank,)) for rank, (value, _) in parts.items()]
     distinct = list[tuple[Print, Parameter]]()
     for value, of in parts.values():
-        near = any(one[1].local == of.local and distance(one[0], value, 1) <= 1e-6 * value.norm for one in distinct)
-        if not near and of.size:
+        is_known = any(
+            one[1].local == of.local and estimate_distance(one[0], value, 1) <= 1e-6 * value.norm for one in distinct
+        )
+        if not is_known and of.size:
             distinct.append((value, of))
     for chosen in ([*parts.values()], distinct):
         if sum(of.size for _, of in chosen) == math.prod(shape):
@@ -332,6 +347,20 @@ def sum_prints(values: Iterable[Print]) -> Print:
     for value in values:
         total = total + value
     return total
+
+
+def first_values(recorded: Recorded) -> dict[int, dict[str, Print]]:
+    """Return the parameters before the first steps, by rank and name."""
+    return {
+        rank: {
+            name: value for (_, number), step in steps.items() if number == 1 for name, value in step.parameters.items()
+        }
+        for rank, steps in recorded.ranks.items()
+    }
+
+
+def _is_same(one: Print, other: Print) -> bool:
+    return estimate_distance(one, other, 1) <= 1e-6 * max(one.norm, 1e-30)
 
 
 # -- the comparison
@@ -366,7 +395,7 @@ class Comparison(Frozen):
     """What the first run is, such as `1 rank`."""
     after: str
     steps: int
-    """Steps that both made."""
+    """Steps that both made, and that do not depend on rounding."""
     tensors: int
     """Fingerprints that were compared."""
     tolerance: float
@@ -404,10 +433,12 @@ class Comparer:
         self._least = least
         self.reference, self.other, self._again = reference, other, again
         self.titles = titles
+        self.until: int | None = None
+        """The last step that was compared, if later ones depend on rounding."""
         self.tensors, self.tolerance, self.largest = 0, 0.0, 0.0
         self._noise = dict[tuple[str, str], float]()
         self._shapes = self._whole_shapes(reference)
-        self._renamed = self._match_names()
+        self._align_names()
 
     # -- names and shapes
 
@@ -415,57 +446,47 @@ class Comparer:
     def _whole_shapes(recorded: Recorded) -> dict[str, Parameter]:
         return {name: one for model in recorded.models.values() for name, one in model.items()}
 
-    def _match_names(self) -> dict[str, str]:
-        """Return the reference's names of parameters that the other run names differently, by their first values."""
-        mine, theirs = self._first_values(self.reference), self._first_values(self.other)
-        free = {name: one for name, one in mine.items() if name not in theirs}
-        renamed = {}
-        for name, (value, of) in theirs.items():
-            if name in mine:
+    def _align_names(self) -> None:
+        """Give parameters of the other run the reference's names, if all of a rank have the same first values."""
+        expected = dict[str, Print]()
+        for one in first_values(self.reference).values():
+            expected |= {name: value for name, value in one.items() if name not in expected}
+        for rank, values in first_values(self.other).items():
+            if all(name in expected and _is_same(value, expected[name]) for name, value in values.items()):
                 continue
-            for candidate, (known, as_known) in free.items():
-                is_same = as_known.shape == of.shape and distance(known, value, 1) <= 1e-6 * max(known.norm, 1e-30)
-                if is_same and known.norm:
-                    renamed[name] = candidate
-                    free.pop(candidate)
-                    break
-        return renamed
-
-    @staticmethod
-    def _first_values(recorded: Recorded) -> dict[str, tuple[Print, Parameter]]:
-        values = dict[str, tuple[Print, Parameter]]()
-        for rank, steps in recorded.ranks.items():
-            for (_, step), one in steps.items():
-                for name, value in one.parameters.items() if step == 1 else ():
-                    values.setdefault(name, (value, recorded.models[rank][name]))
-        return values
+            free, names = [*expected], dict[str, str]()
+            for name, value in values.items():
+                match = next((one for one in free if _is_same(value, expected[one])), None)
+                if match is not None:
+                    names[name] = match
+                    free = [one for one in free if one != match]
+            if len(names) == len(values):
+                self.other.rename(rank, names)
 
     def _parts(self, recorded: Recorded, steps: Mapping[int, Step], name: str, kind: str) -> dict[int, Any]:
         """Return the parts of a tensor by rank; `kind` is `parameters`, `gradients`, or a name of a state."""
         parts = dict[int, Any]()
         for rank, step in steps.items():
             of: dict[Any, Print] = step.states if kind not in ("parameters", "gradients") else getattr(step, kind)
-            for known in [name, *(other for other, mine in self._renamed.items() if mine == name)]:
-                key = known if kind in ("parameters", "gradients") else (known, kind)
-                if key in of and known in recorded.models.get(rank, {}):
-                    parts[rank] = of[key], recorded.models[rank][known]
-                    break
+            key = name if kind in ("parameters", "gradients") else (name, kind)
+            if key in of and name in recorded.models.get(rank, {}):
+                parts[rank] = of[key], recorded.models[rank][name]
         return parts
 
     def _pairs(self, kind: str, name: str, mine: Mapping[int, Step], theirs: Mapping[int, Step]) -> Iterator[Any]:
         """Yield the expected fingerprint and each one that ranks have."""
         expected = self._parts(self.reference, mine, name, kind)
-        found = self._parts(self.other, theirs, name, kind)
-        if not expected or not found:
+        actual = self._parts(self.other, theirs, name, kind)
+        if not expected or not actual:
             return
-        alike = len(expected) > 1 and expected.keys() == found.keys()
-        if alike and all(found[rank][1].local == one[1].local for rank, one in expected.items()):
+        alike = len(expected) > 1 and expected.keys() == actual.keys()
+        if alike and all(actual[rank][1].local == one[1].local for rank, one in expected.items()):
             for rank, (value, _) in expected.items():
-                yield value, Whole(found[rank][0], False, (rank,))
+                yield value, Whole(actual[rank][0], False, (rank,))
             return
         shape = next(iter(expected.values()))[1].shape
-        wholes = combine(expected, shape)
-        for whole in combine(found, shape) if wholes else ():
+        wholes = combine_parts(expected, shape)
+        for whole in combine_parts(actual, shape) if wholes else ():
             yield wholes[0].value, whole._replace(weak=whole.weak or wholes[0].weak)
 
     def _floor(self, dtype: str) -> float:
@@ -474,10 +495,11 @@ class Comparer:
 
     # -- tolerances
 
-    def _learn_noise(self, key: Key) -> None:
-        """Note how far the reference is from its second run."""
+    def _learn_noise(self, key: Key) -> float:
+        """Note how far the reference is from its second run; return the part of all gradients that differs."""
         if self._again is None:
-            return
+            return 0.0
+        whole = [0.0, 0.0]
         mine, theirs = self.reference.at(key), self._again.at(key)
         for rank, step in mine.items():
             if rank not in theirs:
@@ -488,9 +510,12 @@ class Comparer:
                     if other is not None:
                         of = name if kind != "states" else name[0]
                         label = (kind if kind != "states" else name[1], of)
-                        apart = distance(value, other, 1)
-                        if math.isfinite(apart):
-                            self._noise[label] = max(self._noise.get(label, 0.0), apart)
+                        gap = estimate_distance(value, other, 1)
+                        if math.isfinite(gap):
+                            self._noise[label] = max(self._noise.get(label, 0.0), gap)
+                            if kind == "gradients":
+                                whole = [whole[0] + gap * gap, whole[1] + value.square]
+        return math.sqrt(whole[0] / whole[1]) if whole[1] > 0 else 0.0
 
     def _limit(self, kind: str, name: str, expected: Print, other: Print, of_all: float) -> float:
         dtype = self._shapes[name].dtype if name in self._shapes else "float32"
@@ -516,12 +541,12 @@ class Comparer:
             count = math.prod(self._shapes[name].shape) if name in self._shapes else 1
             for expected, whole in self._pairs(kind, name, mine, theirs):
                 self.tensors += 1
-                apart = distance(expected, whole.value, count, weak=whole.weak)
+                gap = estimate_distance(expected, whole.value, count, weak=whole.weak)
                 limit = self._limit(kind, name, expected, whole.value, of_all)
-                if apart > limit:
+                if gap > limit:
                     differing.setdefault(name, []).append((expected, whole))
-                elif expected.norm and math.isfinite(apart) and apart > of_all * _OF_ALL:
-                    self.largest = max(self.largest, apart / expected.norm)
+                elif expected.norm and math.isfinite(gap) and gap > of_all * _OF_ALL:
+                    self.largest = max(self.largest, gap / expected.norm)
         return differing
 
     @staticmethod
@@ -539,10 +564,12 @@ class Comparer:
             return None, Difference(what="steps", step=0, cause="no steps", sentence=known)
         common = [key for key in keys if key in set(others)]
         for key in common:
-            self._learn_noise(key)
-            found = self._compare_step(key)
-            if found is not None:
-                return key, found
+            if self._learn_noise(key) > max(_CHAOS, self._floor("float32") * 5):
+                self.until = key[1] - 1
+                return None, None
+            difference = self._compare_step(key)
+            if difference is not None:
+                return key, difference
         for number in {of for of, _ in common}:
             last = max(step for of, step in common if of == number)
             self._learn_noise((number, last + 1))
@@ -599,7 +626,7 @@ class Comparer:
             one, other = (
                 next(iter(self._parts(self.reference, of, name, "parameters").values()))[0] for of in (before, after)
             )
-            moved = moved or distance(one, other, 1) > 100 * self._limit("parameters", name, one, other, 0.0)
+            moved = moved or estimate_distance(one, other, 1) > 100 * self._limit("parameters", name, one, other, 0.0)
         if self._unlike("parameters", mine, theirs):
             return False
         return moved
@@ -680,8 +707,8 @@ class Comparer:
         mine, theirs = self.reference.made(key), self.other.made(key)
         rules = (self._other_samples, self._other_outputs, self._other_reduction)
         for rule in rules:
-            if (found := rule(key, unlike, mine, theirs)) is not None:
-                return found
+            if (difference := rule(key, unlike, mine, theirs)) is not None:
+                return difference
         return self._plain_gradient(key, unlike, theirs)
 
     def _other_samples(
@@ -723,7 +750,7 @@ class Comparer:
         for run in (self.reference, self.other):
             steps = [step for one in run.ranks.values() for (of, _), step in one.items() if of == number]
             every.append(sorted(value for step in steps for value in step.rows))
-        return near(*every)
+        return are_near(*every)
 
     def _other_outputs(
         self, key: Key, unlike: Mapping[str, list[Any]], mine: Mapping[int, Step], theirs: Mapping[int, Step]
@@ -734,18 +761,18 @@ class Comparer:
         tolerance = self._floor("float32") * 5
         factors = dict[tuple[str, str, int], float]()
         for label, (_, by_sample) in expected.items():
-            apart = compare_samples(by_sample, counts[label][1], tolerance) if label in counts else None
-            if apart is not None:
-                factors[label] = apart
+            gap = compare_samples(by_sample, counts[label][1], tolerance) if label in counts else None
+            if gap is not None:
+                factors[label] = gap
         differing = {module for module, _, _ in factors}
         alike = {module for module, _, _ in expected.keys() & counts.keys()} - differing
-        for (module, kind, width), apart in factors.items():
+        for (module, kind, width), gap in factors.items():
             above = ["", *(module[:at] for at, sign in enumerate(module) if sign == ".")] if module else []
             if is_cut and (kind == "Linear" or any(one in alike for one in above)):
                 continue  # it is a part of the output, which others complete
             title, line = f"{module or 'the model'} ({kind})", counts[module, kind, width][0]
             facts: dict[str, Any] = {"what": "module output", "step": key[1], "name": module or kind}
-            facts |= {"names": tuple(unlike), "line": line, "factor": apart or None}
+            facts |= {"names": tuple(unlike), "line": line, "factor": gap or None}
             sentence = f"in step {key[1]} the output of {title} differs for the same sample"
             if "Dropout" in kind or self._draws(module):
                 random = join_words(self.other.random[:_MOST_NAMED]) or title
@@ -754,7 +781,7 @@ class Comparer:
             if "BatchNorm" in kind and "Sync" not in kind:
                 sentence += ": it uses the mean and variance of the samples of one rank; use SyncBatchNorm"
                 return Difference(**facts, cause="batch statistics", sentence=sentence)
-            sentence += f"{_factor_words(apart or None)}; {line} computes it"
+            sentence += f"{_factor_words(gap or None)}; {line} computes it"
             return Difference(**facts, cause="module output", sentence=sentence)
         return None
 
@@ -762,9 +789,8 @@ class Comparer:
         names = dict[str, list[Parameter]]()
         for model in self.other.models.values():
             for name, one in model.items():
-                known = self._renamed.get(name, name)
-                if known in self._shapes:
-                    names.setdefault(known, []).append(one)
+                if name in self._shapes:
+                    names.setdefault(name, []).append(one)
         yield from names.items()
 
     def _draws(self, module: str) -> bool:
@@ -784,10 +810,16 @@ class Comparer:
             return None
         values = [value for value, _ in parts.values()]
         size, limit = len(values), self._limit("gradients", name, expected, expected, 0.0) * 3
-        differ = any(distance(value, values[0], 1) > limit for value in values)
+        differ = any(estimate_distance(value, values[0], 1) > limit for value in values)
         total = mean_of(values).times(size)
         if differ:
             facts: dict[str, Any] = {"what": "reduced gradient", "step": key[1], "name": name, "names": tuple(unlike)}
+            history = self._history(self.other, key, name)
+            agreed = [at for at, (_, _, agree) in enumerate(history) if agree and at]
+            if agreed and agreed[-1] + 1 < len(history):
+                line = history[agreed[-1] + 1][0]
+                sentence = f"in step {key[1]} ranks had the same gradient of {_named(unlike)}, until {line} changed it"
+                return Difference(**facts, line=line, cause="changed after the reduction", sentence=sentence)
             line = self._reducing_line(key, name) or next((one.facts.get("back", "") for one in theirs.values()), "")
             if any(_close_waves(total.times(factor), expected, limit) for factor in (1 / size, 1.0)):
                 sentence = (
@@ -815,13 +847,13 @@ class Comparer:
             factor = common_factor(unlike[name])
         expected, size = unlike[name][0][0], len(self.other.ranks)
         limit = self._limit("gradients", name, expected, expected, 0.0) * 3
-        back = next((one.facts.get("back", "") for one in theirs.values()), "")
+        back = next((one.facts.get("back", "") for one in theirs.values() if name in one.gradients), "")
         facts: dict[str, Any] = {"step": key[1], "name": name, "names": tuple(unlike), "factor": factor}
         start = f"in step {key[1]} the gradient of {_named(unlike)} "
         start += "differs" if factor is None else f"is {factor:.3f} x that of {self.titles[0]}"
         history = self._history(self.other, key, name)
         if (after := _after_last_right(history, expected, limit)) is not None:
-            line = _line_of_factor(history, after, factor)
+            line = self._origin(key, name, _line_of_factor(history, after, factor), factor)
             is_again = factor is not None and 0 < factor < 1
             verb = "averaged again" if is_again else "changed" if factor is None else "scaled"
             cause = "averaged again" if is_again else "changed after the reduction"
@@ -836,23 +868,58 @@ class Comparer:
         if factor is not None and scale is not None and _is_near(scale, 1.0) and _is_near(factor, size):
             sentence = f"{start}: it is summed at {touching}, and never divided by the number of ranks"
             return Difference(what="reduced gradient", **facts, line=touching, cause="not divided", sentence=sentence)
+        of_losses = self._loss_ratio(key)
+        if scale is not None and not _is_near(scale, 1.0) and (of_losses is None or _is_near(of_losses, 1.0)):
+            line = self._backward_line(key, back)
+            sentence = f"{start}; so it is where ranks compute it, although the loss is right: {line} changes it"
+            return Difference(what="local gradient", **facts, line=line, cause="local gradient", sentence=sentence)
         if scale is not None and not _is_near(scale, 1.0) and factor is not None and _is_near(scale, factor):
             line = next((one.located["loss_at"] for one in theirs.values() if one.located.get("loss_at")), back)
             which = "so is the loss" if local is None else "so is the gradient of each rank before the reduction"
             sentence = f"{start}: {which}, which {line} computes"
             return Difference(what="loss", **facts, line=line, cause="loss scaled", sentence=sentence)
         if local is not None and right is not None and scale is None:
-            sentence = f"{start}; it already differs where ranks compute it, at {back}"
-            return Difference(what="local gradient", **facts, line=back, cause="local gradient", sentence=sentence)
+            line = self._backward_line(key, back)
+            sentence = f"{start}; it already differs where ranks compute it, at {line}"
+            return Difference(what="local gradient", **facts, line=line, cause="local gradient", sentence=sentence)
         if factor is None and (line := self._first_unlike_line(key, unlike)):
             sentence = f"{start}: {line} changes it, before the mean of all ranks is known"
             return Difference(what="reduced gradient", **facts, line=line, cause="changed too early", sentence=sentence)
         if factor is not None and 0 < factor < 1:
-            line = _line_of_factor(history, 0, factor) if history else touching
+            line = self._origin(key, name, _line_of_factor(history, 0, factor), factor) if history else touching
             sentence = f"{start}: it is divided too often, at {line}"
             return Difference(what="reduced gradient", **facts, line=line, cause="averaged again", sentence=sentence)
         sentence = f"{start}; {touching} is the last line that changes it"
         return Difference(what="reduced gradient", **facts, line=touching, cause="reduction", sentence=sentence)
+
+    def _backward_line(self, key: Key, back: str) -> str:
+        """Return the only line of the script that scales tensors inside of backward, else the line that begins it."""
+        lines = {
+            str(line)
+            for step in self.other.made(key).values()
+            for operator, line in step.located.get("backward", ())
+            if line not in ("", step.facts["back"]) and operator.partition(".")[2].startswith(_SCALES)
+        }
+        return lines.pop() if len(lines) == 1 else back
+
+    def _origin(self, key: Key, name: str, line: str, factor: float | None) -> str:
+        """Return the line that scaled what another line copied into a gradient."""
+        for rank, step in self.other.made(key).items():
+            known = self._names_on(rank, key[0])
+            events = [
+                (operator.partition(".")[2], at, bool(before))
+                for operator, at, of, before in step.located.get("events", ())
+                if any(one < len(known) and known[one] == name for one in of)
+            ]
+            ends = [number for number, (_, at, direct) in enumerate(events) if direct and at == line]
+            if not ends or not events[ends[-1]][0].startswith(_COPIES):
+                continue
+            for operator, at, is_direct in reversed(events[: ends[-1]]):
+                if is_direct:
+                    break
+                if at and operator.startswith(_SCALES if factor is None or 0 < factor < 1 else (*_SCALES, "allreduce")):
+                    return str(at)
+        return line
 
     def _loss_ratio(self, key: Key) -> float | None:
         """Return how many times the expected loss the mean of the ranks' losses is."""
@@ -883,7 +950,7 @@ class Comparer:
         if not of_ranks or any(lines != of_ranks[0][0] for lines, _ in of_ranks):
             return []
         columns = [*zip(*(values for _, values in of_ranks), strict=True)]
-        agree = [all(distance(one, of[0], 1) <= 1e-3 * of[0].norm for one in of) for of in columns]
+        agree = [all(estimate_distance(one, of[0], 1) <= 1e-3 * of[0].norm for one in of) for of in columns]
         return [*zip(of_ranks[0][0], map(mean_of, columns), agree, strict=True)]
 
     def _names_on(self, rank: int, number: int) -> list[str]:
@@ -938,8 +1005,8 @@ def _line_of_factor(history: History, first: int, factor: float | None) -> str:
 
 def _named(unlike: Mapping[str, Any]) -> str:
     names = [*unlike]
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return f"{names[0]}{more}"
+    rest = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{names[0]}{rest}"
 
 
 def _differs(unlike: Mapping[str, Any]) -> str:
@@ -1001,7 +1068,7 @@ def deviating_ranks(pairs: Sequence[tuple[Print, Whole]], recorded: Recorded) ->
     return ranks if len(ranks) < len(recorded.ranks) else ()
 
 
-def near(one: Sequence[float], other: Sequence[float]) -> bool:
+def are_near(one: Sequence[float], other: Sequence[float]) -> bool:
     """Return whether two sorted lists of numbers are the same, but for rounding."""
     return len(one) == len(other) and all(
         math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-6) for a, b in zip(one, other, strict=True)
@@ -1012,7 +1079,7 @@ def distinct_steps(steps: Iterable[Step]) -> list[Step]:
     """Return steps without those that have the same samples as another."""
     distinct = list[Step]()
     for step in steps:
-        if not any(near(sorted(one.rows), sorted(step.rows)) for one in distinct):
+        if not any(are_near(sorted(one.rows), sorted(step.rows)) for one in distinct):
             distinct.append(step)
     return distinct
 
@@ -1023,7 +1090,7 @@ def same_samples(mine: Sequence[Step], theirs: Sequence[Step]) -> bool:
         expected = sorted(value for step in one for value in step.rows)
         sums = [sum(values) for values in zip(*(step.facts["sums"] for step in one), strict=True)]
         for other in ([*theirs], distinct_steps(theirs)):
-            if near(expected, sorted(value for step in other for value in step.rows)):
+            if are_near(expected, sorted(value for step in other for value in step.rows)):
                 return True
             others = [sum(values) for values in zip(*(step.facts["sums"] for step in other), strict=True)]
             if others[1] == sums[1] and all(
@@ -1036,7 +1103,9 @@ def same_samples(mine: Sequence[Step], theirs: Sequence[Step]) -> bool:
 def alike_ranks(steps: Mapping[int, Step]) -> tuple[int, ...]:
     """Return ranks that read the same samples."""
     for rank, step in steps.items():
-        twins = tuple(other for other, one in steps.items() if step.rows and near(sorted(one.rows), sorted(step.rows)))
+        twins = tuple(
+            other for other, one in steps.items() if step.rows and are_near(sorted(one.rows), sorted(step.rows))
+        )
         if len(twins) > 1 and rank == twins[0]:
             return twins
     return ()
@@ -1048,17 +1117,17 @@ Outputs = dict[tuple[str, str, int], tuple[str, dict[float, float]]]
 
 def outputs_by_sample(steps: Iterable[Step]) -> Outputs:
     """Return what modules computed for each sample, in the order of their first calls."""
-    found: Outputs = {}
+    outputs: Outputs = {}
     for step in steps:
         calls = [read_floats(one) for one in step.located.get("rows", ())]
         for module, kind, line, call, width, text in step.located.get("outputs", ()):
             values = read_floats(text)
             if not 0 < call <= len(calls) or len(calls[call - 1]) != len(values):
                 continue
-            by_sample = found.setdefault((module, kind, width), (line, {}))[1]
+            by_sample = outputs.setdefault((module, kind, width), (line, {}))[1]
             for sample, value in zip(calls[call - 1], values, strict=True):
                 by_sample.setdefault(round(sample, 5), value)
-    return found
+    return outputs
 
 
 def compare_samples(mine: Mapping[float, float], theirs: Mapping[float, float], tolerance: float) -> float | None:

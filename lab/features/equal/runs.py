@@ -134,8 +134,10 @@ def ways_of_ranks(scenario: Scenario, ranks: Sequence[int]) -> list[Way]:
         UsageError: there are too few, too many, or the same twice.
     """
     if len(ranks) < 2 or len(set(ranks)) < len(ranks) or not all(1 <= one <= _MOST_RANKS for one in ranks):
-        found = ",".join(map(str, ranks))
-        why = f"--ranks: found {found!r}; allowed: two or more different numbers from 1 to {_MOST_RANKS}, such as 1,2,4"
+        stated = ",".join(map(str, ranks))
+        why = (
+            f"--ranks: found {stated!r}; allowed: two or more different numbers from 1 to {_MOST_RANKS}, such as 1,2,4"
+        )
         raise UsageError(why)
     bare = bare_scenario(scenario)
     return [Way(title=format_count(one, "rank"), scenario=bare, ranks=one) for one in ranks]
@@ -174,7 +176,7 @@ def make_comparison(comparer: Comparer, difference: Difference | None, titles: t
     return Comparison(
         before=titles[0],
         after=titles[1],
-        steps=len(common),
+        steps=len(common) if comparer.until is None else comparer.until,
         tensors=comparer.tensors,
         tolerance=comparer.tolerance,
         largest=comparer.largest,
@@ -195,8 +197,8 @@ def _find_unsteady(reference: Recorded, again: Recorded, way: Way) -> Comparison
         f"two runs of {way.title} differ in step {max(1, difference.step)}, in {what}: the script draws random numbers "
         "without a seed"
     )
-    found = replace(difference, cause="no seed", sentence=sentence)
-    return make_comparison(comparer, found, titles)
+    unsteady = replace(difference, cause="no seed", sentence=sentence)
+    return make_comparison(comparer, unsteady, titles)
 
 
 # -- commits

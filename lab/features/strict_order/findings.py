@@ -127,9 +127,7 @@ class StrictOrderReader:
 
 def explain_strict_order(run: Explained) -> list[Finding]:
     """Return rejected calls of a strict run, or what a run passed by luck."""
-    if run.ended_well:
-        return [*_find_luck(run.evidence)]
-    return [*_find_rejected(run.evidence), *_find_held(run.evidence)]
+    return [*_find_rejected(run.evidence), *(_find_luck if run.ended_well else _find_held)(run.evidence)]
 
 
 def _find_held(evidence: Evidence) -> Iterator[Finding]:

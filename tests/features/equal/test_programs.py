@@ -13,14 +13,20 @@ from lab.run.options import RunOptions
 from lab.spec.load import open_scenario
 
 PROGRAMS = Path(__file__).parent / "programs"
-RIGHT, WRONG = (sorted((PROGRAMS / kind).glob("*.py")) for kind in ("right", "wrong"))
+RIGHT, WRONG = (
+    [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.long] if "more" in path.parts else [])
+        for path in sorted(PROGRAMS.rglob(f"{kind}/*.py"))
+    ]
+    for kind in ("right", "wrong")
+)
 pytestmark = [pytest.mark.local, pytest.mark.torch, pytest.mark.timeout(170), pytest.mark.xdist_group("equal-programs")]
 
 
 @pytest.fixture(scope="module")
 def runner(person: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[runs.Runner]:
     """Runs programs with one and two ranks on one local cluster."""
-    ways = runs.ways_of_ranks(open_scenario(RIGHT[0]), (1, 2))
+    ways = runs.ways_of_ranks(open_scenario(PROGRAMS / "right" / "ddp.py"), (1, 2))
     options = RunOptions(runs=tmp_path_factory.mktemp("runs"))
     with runs.runner_for(ways, "local", options, lambda _: None) as one:
         yield one
@@ -33,7 +39,7 @@ def compare(runner: runs.Runner, path: Path) -> Comparison:
     return compared
 
 
-@pytest.mark.parametrize("path", RIGHT, ids=[path.stem for path in RIGHT])
+@pytest.mark.parametrize("path", RIGHT)
 def test_a_correct_program_is_equal(runner: runs.Runner, path: Path) -> None:
     compared = compare(runner, path)
     assert compared.difference is None
@@ -41,7 +47,7 @@ def test_a_correct_program_is_equal(runner: runs.Runner, path: Path) -> None:
     assert compared.tensors >= 12
 
 
-@pytest.mark.parametrize("path", WRONG, ids=[path.stem for path in WRONG])
+@pytest.mark.parametrize("path", WRONG)
 def test_a_silent_error_is_reported_with_its_line(runner: runs.Runner, path: Path) -> None:
     text = path.read_text()
     line = next(number for number, line in enumerate(text.splitlines(), 1) if "# wrong" in line)

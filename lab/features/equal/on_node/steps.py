@@ -632,6 +632,8 @@ class _Locator:
         """Module, line that calls it, call of the model, elements of a sample, and a number for each sample."""
         self._events = list[tuple[str, str, list[int], list[list[float]]]]()
         """Operator, line, parameters, and their gradients before it; none if it is about other tensors made of them."""
+        self._backward = dict[tuple[str, str], None]()
+        """Operators in backward passes, and the lines that call them."""
         self._writes = list[tuple[str, str, list[int]]]()
         self._derived = dict[int, tuple[Any, set[int]]]()
         """By address: tensors made of gradients, and of which."""
@@ -732,10 +734,14 @@ class _Locator:
 
     def _note_result(self, function: Any, arguments: Any, result: Any) -> None:
         frame: Any = sys._getframe(2)
+        is_backward = False
         while frame is not None:
             if frame.f_code.co_name == "forward" and (line := _line_in_script(frame)):
                 self._last_lines[frame.f_code] = line
+            is_backward = is_backward or frame.f_code.co_name == "_engine_run_backward"
             frame = frame.f_back
+        if is_backward and len(self._backward) < _MOST_EVENTS:
+            self._backward[str(function), source.line()] = None
         made = [*_tensors([result])]
         for one in made:
             if one.numel() == 1 and one.is_floating_point():
@@ -761,7 +767,7 @@ class _Locator:
         ]
         self._add(
             o=trained.number, n=trained.steps + 1, located=1, loss_at=self._loss_at, events=events,
-            rows=[_encode(one) for one in self.rows],
+            backward=[*self._backward], rows=[_encode(one) for one in self.rows],
             outputs=[
                 [names.get(id(one), ""), type(one).__name__, line, call, width, _encode(values)]
                 for one, line, call, width, values in self._outputs

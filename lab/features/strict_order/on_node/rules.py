@@ -51,6 +51,8 @@ REJECTED = {rule.name: rule for rule in (
     Rule("tag", "messages received in another order, by tags", '"tag is not supported with the NCCL backend"', _DOCS),
     Rule("count", "messages whose sizes or dtypes differ", '"with the same count and data type"',
          f"{_NCCL}/usage/p2p.html"),
+    Rule("changed", "tensors of `isend` that change before `wait()`",
+         '"Modifying tensor before the request completes causes undefined behavior"', _DOCS),
     Rule("coalesced", "`all_gather_coalesced`", '"ProcessGroupNCCL does not support allgather_coalesced"', NCCL_GROUP),
     Rule("monitored barrier", "`monitored_barrier`", '"monitored_barrier is only implemented for GLOO backend"', _DOCS),
     Rule("objects", "objects, if no file of the script has `set_device(` or `device_id=`",

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from types import ModuleType
 from typing import Any
@@ -135,12 +135,14 @@ class _Call:
         self._tensors, self._facts = (inputs, outputs), facts
         self._recorded: Any = None
         self.is_over = False
+        self.error: BaseException | None = None
         self.lock = threading.Lock()
         """Free once the call is over."""
         self.lock.acquire()
         peer = facts.get("peer")
         batch = getattr(_order.local, "batch", None)
-        self.position = (None if peer is None or batch is not None else (group.group_name, peer)), batch
+        self.position = (None if peer is None or batch is not None else _find_rank(group, peer)), batch
+        self.versions = _read_versions(inputs) if op == "send" else []
         self._key = f"strict-order/{_order.world}/{group.group_name}/"
         if peer is not None:
             ends = (group.rank(), peer) if op == "send" else (peer, group.rank())
@@ -186,6 +188,8 @@ class _Call:
             journal.add("held", e=0, n=number, op=self._op, at=other, behind=op, line=line)
             for one in before:
                 _wait_until_over(one)
+            if (error := next((one.error for one in before if one.error is not None), None)) is not None:
+                raise error  # a communicator that failed begins nothing
             journal.add("held", e=1, n=number)
 
     def run_now(self) -> Any:
@@ -257,7 +261,7 @@ class _Call:
             _record_rejection(error, self._facts.get("at", ""))
         if self._recorded is not None:
             self._recorded.end(error) if error is not None else self._recorded.finish()
-        self.is_over = True
+        self.error, self.is_over = error, True
         self.lock.release()
 
     def reject(self, error: Exception) -> None:
@@ -290,6 +294,14 @@ class _Call:
                 why = f"a rank of the group did not call {self._op}"
                 _wait_for(lambda: store.check([f"{key}/all"]), self._limit_s(), why)
 
+    def refuse_changes(self) -> None:
+        """Raise an error if the script has changed a tensor of a send."""
+        if self.versions and self.versions != _read_versions(self._tensors[0]):
+            line = self._facts.get("at", "?")
+            error = rules.reject_call("changed", f"the tensor of isend at {line} changed before its wait()")
+            _record_rejection(error, line)
+            raise error
+
     def _describe(self) -> dict[str, Any]:
         tensors = [*self._tensors[0], *self._tensors[1]]
         facts = {"rank": int(os.environ.get("RANK", "0")), "tag": self._facts["tag"], "at": self._facts.get("at", "?")}
@@ -299,6 +311,19 @@ class _Call:
 
 def _record_rejection(error: rules.StrictOrderError, line: str) -> None:
     journal.add("rejected", rule=error.rule, ranks=error.ranks, lines=error.lines or [line])
+
+
+def _read_versions(tensors: Iterable[Any]) -> list[int]:
+    try:
+        return [tensor._version for tensor in tensors]
+    except RuntimeError:  # tensors of the inference mode have none
+        return []
+
+
+def _find_rank(group: Any, peer: int) -> int:
+    """Return the global rank of a member of a group: messages of two ranks have one order in all groups."""
+    ranks = sys.modules["torch.distributed.distributed_c10d"]._world.pg_group_ranks.get(group, {})
+    return next((rank for rank, member in ranks.items() if member == peer), peer)
 
 
 @functools.cache
@@ -321,6 +346,7 @@ def _message_class() -> Any:
 
         def wait(self, timeout: Any = None) -> bool:
             limit_s = timeout.total_seconds() if timeout is not None else 0
+            self._call.refuse_changes()
             _wait_until_over(self._call, limit_s if limit_s > 0 else -1)
             self._future.wait()
             return True

@@ -1,0 +1,25 @@
+"""Fsdp mixed."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+dist.init_process_group("gloo")
+rank, world_size = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+mesh = init_device_mesh("cpu", (world_size,))
+policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+fully_shard(model, mesh=mesh, mp_policy=policy)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+generator = torch.Generator().manual_seed(1)
+for _ in range(5):
+    inputs, targets = torch.randn(12, 8, generator=generator), torch.randn(12, 4, generator=generator)
+    inputs, targets = inputs.chunk(world_size)[rank], targets.chunk(world_size)[rank]
+    optimizer.zero_grad()
+    nn.functional.mse_loss(model(inputs).float(), targets).backward()
+    optimizer.step()
+
+dist.destroy_process_group()

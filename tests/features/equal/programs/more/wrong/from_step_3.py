@@ -1,0 +1,24 @@
+"""x"""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+dist.init_process_group("gloo")
+rank, world_size = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+generator = torch.Generator().manual_seed(1)
+for step in range(5):
+    inputs, targets = torch.randn(12, 8, generator=generator), torch.randn(12, 4, generator=generator)
+    inputs, targets = inputs.chunk(world_size)[rank], targets.chunk(world_size)[rank]
+    optimizer.zero_grad()
+    nn.functional.mse_loss(model(inputs), targets).backward()
+    for number, parameter in enumerate(model.parameters()):
+        dist.all_reduce(parameter.grad)  # wrong
+        if step < 2 or number != 2:
+            parameter.grad /= world_size
+    optimizer.step()
+
+dist.destroy_process_group()

@@ -1,0 +1,24 @@
+"""x"""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+rank, world_size = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+model = DistributedDataParallel(nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)))
+optimizer = ZeroRedundancyOptimizer(
+    model.parameters(), optimizer_class=torch.optim.Adam, lr=0.01, weight_decay=0.1 * (world_size - 1)
+)  # wrong
+generator = torch.Generator().manual_seed(1)
+for _ in range(5):
+    inputs, targets = torch.randn(12, 8, generator=generator), torch.randn(12, 4, generator=generator)
+    inputs, targets = inputs.chunk(world_size)[rank], targets.chunk(world_size)[rank]
+    optimizer.zero_grad()
+    nn.functional.mse_loss(model(inputs), targets).backward()
+    optimizer.step()
+
+dist.destroy_process_group()

@@ -1,0 +1,127 @@
+"""`lab equal` on the command line, between commits, in scenarios, and in tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import lab
+from lab.cli.main import main
+from lab.features.equal import runs
+from lab.run.options import RunOptions
+from lab.spec.load import open_scenario
+
+PROGRAMS = Path(__file__).parent / "programs"
+pytestmark = [pytest.mark.local, pytest.mark.torch, pytest.mark.timeout(300), pytest.mark.xdist_group("equal-uses")]
+GIT = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a"}
+
+
+@pytest.fixture
+def folder(person: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, in which commands run."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def commit(folder: Path, text: str) -> str:
+    (folder / "train.py").write_text(text)
+    env = {**os.environ, **GIT, "GIT_COMMITTER_EMAIL": "a@b"}
+    for words in (["init", "-q"], ["add", "train.py"], ["commit", "-q", "-m", f"change {len(text)}"]):
+        subprocess.run(["git", *words], cwd=folder, env=env, check=True)
+    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, env=env, check=True, capture_output=True)
+    return done.stdout.decode().strip()
+
+
+def test_the_exit_code_and_json_say_what_differs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "train.py").write_text((PROGRAMS / "wrong" / "not_divided.py").read_text())
+    assert main(["equal", "train.py", "--ranks", "1,2", "--engine", "local", "--json"]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert not answer["equal"]
+    [compared] = answer["comparisons"]
+    assert compared["difference"]["cause"] == "not divided"
+    assert round(compared["difference"]["factor"], 3) == 2.0
+    assert compared["difference"]["line"].startswith("train.py:")
+
+
+def test_bisect_finds_the_first_commit_that_differs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (PROGRAMS / "right" / "ddp.py").read_text()
+    right = commit(folder, text)
+    commit(folder, f"{text}\n# a comment\n")
+    wrong = commit(folder, f"{text.replace('lr=0.01', 'lr=0.02')}\n")
+    commit(folder, f"{text.replace('lr=0.01', 'lr=0.02')}\n# another comment\n")
+    words = ["equal", f"train.py@{right}", "train.py", "--bisect", "--ranks", "2", "--engine", "local", "--json"]
+    assert main(words) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert wrong.startswith(answer["commit"].split()[0])
+    assert answer["comparisons"][0]["difference"]["cause"] == "optimizer settings"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--ranks", "1"],
+        ["--ranks", "2,2"],
+        ["--ranks", "two"],
+        ["--bisect"],
+        ["b.py", "c.py"],
+        ["b.py", "--ranks", "1,2"],
+    ],
+)
+def test_what_makes_no_sense_is_refused(words: list[str], folder: Path) -> None:
+    (folder / "a.py").write_text("print()\n")
+    assert main(["equal", "a.py", *words, "--engine", "local"]) == 2
+
+
+@pytest.mark.parametrize(("program", "met"), [("right/ddp.py", True), ("wrong/summed_after_ddp.py", False)])
+def test_a_scenario_can_expect_it(program: str, met: bool, folder: Path) -> None:
+    (folder / "train.py").write_text((PROGRAMS / program).read_text())
+    (folder / "train.yaml").write_text("script: train.py\nnodes: 2\nexpect: {equal_to: {ranks: 1}}\n")
+    result = lab.Cluster(engine="local", name="lab-test-equal").run(folder / "train.yaml")
+    [stated] = [one for one in result.expectations if one.what == "equal_to"]
+    assert stated.met is met
+    assert result.passed is met
+
+
+def test_a_result_of_a_test_can_be_compared(folder: Path) -> None:
+    script = folder / "train.py"
+    script.write_text((PROGRAMS / "wrong" / "summed_after_ddp.py").read_text())
+    scenario = open_scenario(script)
+    result = lab.Cluster(engine="local", name="lab-test-equals").run(scenario, options=RunOptions(nodes=2))
+    with pytest.raises(AssertionError, match=r"2\.000 x"):
+        runs.equals_for(scenario, result)(ranks=1)
+
+
+def train(rank: int, world_size: int, factor: float) -> None:
+    """Train with gradients times a factor."""
+    import torch
+    import torch.distributed as dist
+
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    inputs = torch.randn(8, 4, generator=torch.Generator().manual_seed(1))
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(inputs.chunk(world_size)[rank]).square().mean().backward()
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
+            parameter.grad *= factor / world_size
+        optimizer.step()
+
+
+def test_a_decorated_function_is_compared(folder: Path) -> None:
+    @lab.equal(ranks=(1, 2), engine="local")
+    def train_right(rank: int, world_size: int) -> None:
+        train(rank, world_size, 1.0)
+
+    @lab.equal(ranks=(1, 2), engine="local")
+    def train_wrong(rank: int, world_size: int) -> None:
+        train(rank, world_size, float(world_size))
+
+    train_right()
+    with pytest.raises(AssertionError, match=r"2\.000 x"):
+        train_wrong()
