@@ -53,6 +53,12 @@ def find_location(dump: str, folder: Path) -> CodeLocation | None:
     return location
 
 
+def name_own_files(text: str, folder: Path | str) -> str:
+    """Return stacks in which a job's own files, those below a folder but no libraries, have the paths of a script."""
+    own = rf'(?<=File "){re.escape(f"{folder}/")}(?![^"\n]*/(?:site-packages|lib/python\d|labnode/))'
+    return re.sub(own, "/run/work/", text)
+
+
 def _frames(text: str) -> list[dict[str, str]]:
     return [match.groupdict() for match in _FRAME.finditer(text)]
 

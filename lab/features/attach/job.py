@@ -18,7 +18,7 @@ from lab.diagnosis.ends import COMPUTES_FROM, find_waits, longest_wait_s, stood_
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.diagnosis.facts import RunFacts
 from lab.diagnosis.finding import ELSEWHERE, Finding
-from lab.diagnosis.stacks import clip_stack, shorten_stack
+from lab.diagnosis.stacks import clip_stack, name_own_files, shorten_stack
 from lab.diagnosis.wording import render_stood
 from lab.errors import LabError, UsageError
 from lab.features.attach.processes import Rank, Sample, Unable, is_denied, read_command, read_samples
@@ -33,8 +33,6 @@ from lab.record.read import Record
 from lab.report.style import Style
 from lab.words import capitalize_first, format_count, format_duration, join_words, name_ranks
 
-_SHIPPED = "/run/work/"
-"""Where the diagnosis looks for files of the script, see `lab.diagnosis.stacks`."""
 _JOB = re.compile(r'torch/distributed/|torch/multiprocessing/spawn\.py"')
 """A process that has not joined and has no such file on its stack is no rank."""
 _OUTER = tuple(f'  File "{one}' for one in ELSEWHERE)
@@ -164,8 +162,7 @@ def _inspect_rank(
         f"Process {one}, started by this worker:\n{first[one].stack}" for one in rank.children if one in first
     ]
     folder = os.path.realpath(f"/proc/{pid}/cwd")
-    own = rf'(?<=File "){re.escape(f"{folder}/")}(?![^"\n]*/(?:site-packages|lib/python\d))'
-    text, name = re.sub(own, _SHIPPED, "\n".join([now.stack, *of_children])), pid if number is None else number
+    text, name = name_own_files("\n".join([now.stack, *of_children]), folder), pid if number is None else number
     evidence.facts.add(Stack(name, time.time(), text=text))
     facts = next(one for one in evidence.facts.ranks if one.rank == name)
     location, is_stopped = evidence.stack_location(facts), now.state in ("T", "t")

@@ -15,6 +15,7 @@ from typing import Any
 
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RunFacts
+from lab.diagnosis.stacks import name_own_files
 from lab.node.messages.agent import Exited, Halted, Joined, Note, Stack, Started
 from lab.node.processes import list_descendants, read_load_s, read_stat
 from lab.node.rank_process import JoinedProcess
@@ -37,8 +38,6 @@ _LINE = re.compile(r":\d+")
 _STACK_WAIT_S = 0.3
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 """The unit in which the kernel reports when a process started."""
-_SHIPPED = "/run/work/"
-"""Where the diagnosis looks for files of the script, see `lab.diagnosis.stacks`."""
 _KILLED_AFTER_S = 2.0
 _IDLE_TO = 0.01
 """CPU time per second of a rank that waits or sleeps."""
@@ -70,9 +69,6 @@ class World:
         self.progressed = time.monotonic()
         """When a call of a rank last began or ended, or a rank joined or ended."""
         self._folder = folder
-        self._own_file = re.compile(
-            rf'(?<=File "){re.escape(str(folder))}/(?![^"\n]*/(?:site-packages|lib/python\d|labnode/))'
-        )
         self._facts = RunFacts(ranks=[])
         self._exits: dict[int, Exited] = {}
         """By rank; written at the end, because only then it is known who ended whom."""
@@ -130,7 +126,7 @@ class World:
 
     def shorten(self, exited: Exited) -> Exited:
         """Return an end whose stacks name the user's files as those of a script."""
-        texts = {name: self._own_file.sub(_SHIPPED, getattr(exited, name)) for name in ("traceback", "stack")}
+        texts = {name: name_own_files(getattr(exited, name), self._folder) for name in ("traceback", "stack")}
         return exited._replace(**texts)
 
     @property
@@ -199,7 +195,7 @@ class World:
         used = {rank: _cpu_time(one) - before.get(rank, 0.0) for rank, one in processes.items()}
         loads = {rank: seconds / (self._examined - since) for rank, seconds in used.items()}
         patient, limit_s = not (idle or self._stall), limit_s * (_PATIENCE if self._stall else 1)
-        stacks = {rank: self._own_file.sub(_SHIPPED, _stack_of(one)) for rank, one in processes.items()}
+        stacks = {rank: name_own_files(_stack_of(one), self._folder) for rank, one in processes.items()}
         self._stall = [
             *map(self.shorten, others),
             *(Stack(one, now, text=text or "(no Python stack)", load=loads[one]) for one, text in stacks.items()),

@@ -135,6 +135,7 @@ class _Call:
         self._tensors, self._facts = (inputs, outputs), facts
         self._recorded: Any = None
         self.is_over = False
+        self.error: BaseException | None = None
         self.lock = threading.Lock()
         """Free once the call is over."""
         self.lock.acquire()
@@ -187,6 +188,8 @@ class _Call:
             journal.add("held", e=0, n=number, op=self._op, at=other, behind=op, line=line)
             for one in before:
                 _wait_until_over(one)
+            if (error := next((one.error for one in before if one.error is not None), None)) is not None:
+                raise error  # a communicator that failed begins nothing
             journal.add("held", e=1, n=number)
 
     def run_now(self) -> Any:
@@ -258,7 +261,7 @@ class _Call:
             _record_rejection(error, self._facts.get("at", ""))
         if self._recorded is not None:
             self._recorded.end(error) if error is not None else self._recorded.finish()
-        self.is_over = True
+        self.error, self.is_over = error, True
         self.lock.release()
 
     def reject(self, error: Exception) -> None:
