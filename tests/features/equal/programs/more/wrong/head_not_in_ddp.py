@@ -1,4 +1,4 @@
-"""reduced gradient | not reduced | 1 | Linear.weight | """
+"""reduced gradient | not reduced | 1 | Linear.weight |"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""reduced gradient | changed too early | 1 | 0.weight | """
+"""reduced gradient | changed too early | 1 | 0.weight |"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""parameter | optimizer settings | 2 | 0.weight | """
+"""parameter | optimizer settings | 2 | 0.weight |"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""reduced gradient | reduction | 2 | 0.weight | """
+"""reduced gradient | reduction | 2 | 0.weight |"""
 
 import torch
 import torch.distributed as dist

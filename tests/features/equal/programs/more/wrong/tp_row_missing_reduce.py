@@ -1,4 +1,4 @@
-"""module output | module output | 1 | Parallel | """
+"""module output | module output | 1 | Parallel |"""
 
 import torch
 import torch.distributed as dist
