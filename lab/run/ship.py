@@ -31,7 +31,7 @@ _INLINE_BYTES = 1 << 18
 """Changed contents up to this size are sent without asking the nodes what they lack."""
 _LARGE_BYTES = 1 << 30
 _MUCH_BYTES = 64 << 20
-"""From this size on, what is sent is announced: it takes a moment."""
+"""From this size on, the lab announces a transfer."""
 _SECOND_S = 1.0
 
 

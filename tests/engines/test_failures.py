@@ -62,6 +62,15 @@ def test_the_rank_that_failed_first_is_the_culprit_and_the_reason_says_how(run: 
     assert "\n" not in result.reason
 
 
+@pytest.mark.local_first
+def test_a_rank_that_left_early_is_shown_with_its_own_line(run: Run) -> None:
+    result = run("fail.py", "exits_early", 1)
+
+    assert result.culprit is not None
+    assert re.search(r"exited early, with code 0 after [\d.]+ m?s at fail\.py:\d+, while others", result.reason)
+    assert result.culprit.traceback == ""  # not that of a rank which lost it
+
+
 ONE_EACH = (("raises", 0), ("kills_itself", 1), ("exits_early", 4))
 """Each way and each rank once."""
 

@@ -23,7 +23,7 @@ _NO_RANK = re.compile(r"`rank` must be an integer|EADDRINUSE|address already in 
 """What init_process_group raises if a rank has no number, or several of them have number 0."""
 _BEYOND = re.compile(r"invalid (?:root|source|destination|src|dst)[ \w]*:? (\d+)", re.IGNORECASE)
 
-_LONGER_LIMIT = "a longer time limit lets the run go on: --timeout, or `timeout:` in the scenario"
+_LONGER_LIMIT = "a longer time limit lets the run continue: --timeout, or `timeout:` in the scenario"
 
 
 class AdviceKind(Kind):
