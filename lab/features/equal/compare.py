@@ -1093,8 +1093,12 @@ def same_samples(mine: Sequence[Step], theirs: Sequence[Step]) -> bool:
             if are_near(expected, sorted(value for step in other for value in step.rows)):
                 return True
             others = [sum(values) for values in zip(*(step.facts["sums"] for step in other), strict=True)]
-            if others[1] == sums[1] and all(
-                math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-6) for a, b in zip(sums[2:], others[2:], strict=True)
+            if (
+                sums[3]
+                and others[1] == sums[1]
+                and all(
+                    math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-6) for a, b in zip(sums[2:], others[2:], strict=True)
+                )
             ):
                 return True  # in another layout
     return False

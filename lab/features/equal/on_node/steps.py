@@ -21,7 +21,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -47,6 +47,8 @@ _SMALL, _ALL_SMALL = 1 << 14, 1 << 18
 _MOST_ROWS, _MOST_COLUMNS = 256, 1024
 """Most samples of a step, and elements of each, that are compared one by one."""
 _MOST_EVENTS = 4000
+_EXACT_STEPS = 8
+"""The lines of later steps are those of these: finding a line takes long."""
 
 
 def record_steps() -> None:
@@ -153,17 +155,22 @@ def _encode(values: Any) -> str:
 
 def _row_values(tensor: Any) -> Any:
     """Return a number for each sample of a batch that depends on its elements, at most so many, and their order."""
-    import torch
-
     rows = tensor.detach().reshape(len(tensor), -1)
     columns = rows.shape[1]
     rows = rows[:, :: max(1, -(-columns // _MOST_COLUMNS))].double()
-    return rows @ (1.5 + torch.cos(torch.arange(1.0, rows.shape[1] + 1, dtype=torch.float64, device=rows.device) ** 2))
+    return rows @ _column_weights(rows.shape[1], rows.device)
+
+
+@cache
+def _column_weights(count: int, device: Any) -> Any:
+    import torch
+
+    return 1.5 + torch.cos(torch.arange(1.0, count + 1, dtype=torch.float64, device=device) ** 2)
 
 
 def _local(tensor: Any) -> Any:
-    """Return this rank's part of a tensor, without its history."""
-    return getattr(tensor, "_local_tensor", tensor).detach()
+    """Return this rank's part of a tensor."""
+    return getattr(tensor, "_local_tensor", tensor)
 
 
 def _is_readable(tensor: Any) -> bool:
@@ -227,7 +234,7 @@ class _Trained:
         self.roots = with_ours
         self.is_small = sum(_local(one).numel() for one in self.parameters) <= _ALL_SMALL
         self._sketches = dict[Any, _Sketch]()
-        self._settings: Any = None
+        self._rates: Any = None
         self._key: Any = None
         """Which gradients and states the last line has."""
         self._is_described = False
@@ -274,17 +281,13 @@ class _Trained:
         if key != self._key:
             self._key = key
             facts |= {"g": which[0], "s": which[1]}
-        settings = [
-            {
-                name: value
-                for name, value in group.items()
-                if isinstance(value, (int, float, tuple)) and name != "params"
-            }
-            for group in optimizer.param_groups
-        ]
-        if settings != self._settings:
-            self._settings = settings
-            facts["set"] = settings
+        rates = [group.get("lr") for group in optimizer.param_groups]
+        if rates != self._rates or not self.steps & (self.steps - 1):
+            self._rates = rates
+            facts["set"] = [
+                {name: value for name, value in group.items() if isinstance(value, (int, float, tuple))}
+                for group in optimizer.param_groups
+            ]
         if not self._is_described:
             self._is_described = True
             facts |= self.describe()
@@ -330,7 +333,8 @@ class _Recorder:
         self._hooked = weakref.WeakSet[Any]()
         self._first_hooks = list[Any]()
         """Hooks of all modules, until the first step shows which ones are trained."""
-        self._depth = 0
+        self._depth = self._stepped = 0
+        self._lines = dict[str, str]()
         self._batch = _Batch()
         self._generator: Any = None
         self._locator: _Locator | None = None
@@ -341,14 +345,21 @@ class _Recorder:
         def attempt(*arguments: Any) -> None:
             if not self._is_on():
                 return
-            try:
-                import torch
+            import torch
 
-                with torch.no_grad(), torch._C._DisableTorchDispatch():
+            had_gradients = torch.is_grad_enabled()
+            torch._C._set_grad_enabled(False)  # `no_grad` takes longer
+            try:
+                if self._locator is None:
                     action(*arguments)
+                else:
+                    with torch._C._DisableTorchDispatch():
+                        action(*arguments)
             except Exception as error:  # the script must not notice it
                 self._mode = "off"
                 self.add(why=f"{type(error).__name__}: {error}"[:300])
+            finally:
+                torch._C._set_grad_enabled(had_gradients)
 
         return inline_for_compile(attempt, do_nothing)
 
@@ -439,7 +450,7 @@ class _Recorder:
             if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
                 device = "cpu" if torch.is_autocast_enabled("cpu") else "cuda"
                 self._batch.cast = str(torch.get_autocast_dtype(device)).partition(".")[2]
-            self._batch.forward_at = source.line()
+            self._batch.forward_at = self._line("forward")
             self._guarded(self._note_inputs)(module, arguments)
 
     def _unbound_enter(self) -> Callable[[Any, Any], None]:
@@ -463,11 +474,19 @@ class _Recorder:
             tensor = _local(tensor)
             if sum(map(len, batch.rows)) < _MOST_ROWS:
                 batch.rows.append(_row_values(tensor))
-            wide = tensor.double()
-            sums = len(tensor), tensor.numel(), *torch.stack([wide.sum(), (wide * wide).sum()]).tolist()
+            sums: tuple[float, ...] = (len(tensor), tensor.numel(), 0.0, 0.0)
+            if tensor.dim() > 2:  # rows may be something else than samples
+                wide = tensor.double()
+                sums = (*sums[:2], *torch.stack([wide.sum(), (wide * wide).sum()]).tolist())
             batch.sums = [one + other for one, other in zip(batch.sums, sums)]
             if self._locator is not None:
                 self._locator.rows.append(batch.rows[-1][: len(tensor)])
+
+    def _line(self, what: str) -> str:
+        """Return the current line of the script; that of the first steps, unless a step is located."""
+        if self._target is not None or len(self._batch.losses) > 1 or self._stepped < _EXACT_STEPS:
+            self._lines[what] = source.line()
+        return self._lines[what]
 
     def _is_target_next(self) -> bool:
         """Return whether the step that the script prepares is the one to locate."""
@@ -477,7 +496,7 @@ class _Recorder:
         return {one.number: one.steps for one in self._trained.values()}.get(number, 0) == step - 1
 
     def _note_loss(self, tensors: Any) -> None:
-        self._batch.backward_at = source.line()
+        self._batch.backward_at = self._line("backward")
         for one in [tensors] if hasattr(tensors, "numel") else list(tensors):
             if one.numel() == 1:
                 self._batch.losses.append(float(_local(one)))
@@ -546,12 +565,13 @@ class _Recorder:
         import torch
 
         batch, self._batch = self._batch, _Batch()
+        self._stepped += 1
         if batch.rows:
             facts["x"] = _encode(torch.cat(batch.rows)[:_MOST_ROWS])
         if batch.are_inputs_known and batch.sums[0]:
             facts["sums"] = batch.sums
         facts |= {"loss": batch.losses, "forward": batch.forward_at, "back": batch.backward_at, "cast": batch.cast}
-        self.add(o=trained.number, n=trained.steps, at=source.line(), **facts)
+        self.add(o=trained.number, n=trained.steps, at=self._line("step"), **facts)
 
     def finish(self) -> None:
         """Write the parameters and the state after the last step of each optimizer."""

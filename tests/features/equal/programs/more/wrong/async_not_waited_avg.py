@@ -1,4 +1,4 @@
-"""x"""
+"""reduced gradient | averaged again | 1 | 0.weight | 0.500"""
 
 import torch
 import torch.distributed as dist

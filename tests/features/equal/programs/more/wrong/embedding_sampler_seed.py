@@ -1,4 +1,4 @@
-"""x"""
+"""samples | other samples | 1 |  |"""
 
 import torch
 import torch.distributed as dist

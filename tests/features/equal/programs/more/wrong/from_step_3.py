@@ -1,4 +1,4 @@
-"""x"""
+"""reduced gradient | not divided | 3 | 2.weight | 2.000"""
 
 import torch
 import torch.distributed as dist

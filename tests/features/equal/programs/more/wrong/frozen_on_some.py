@@ -1,4 +1,4 @@
-"""x"""
+"""reduced gradient | changed after the reduction | 1 | 2.bias |"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""x"""
+"""reduced gradient | not reduced | 1 | Linear.weight |"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""x"""
+"""reduced gradient | averaged again | 1 | encoder.weight | 0.647"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""x"""
+"""reduced gradient | changed too early | 1 | 0.weight |"""
 
 import torch
 import torch.distributed as dist

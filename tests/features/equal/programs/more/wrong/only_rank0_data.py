@@ -1,4 +1,4 @@
-"""x"""
+"""samples | same samples | 1 |  |"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""x"""
+"""parameter | optimizer settings | 2 | 0.weight |"""
 
 import torch
 import torch.distributed as dist

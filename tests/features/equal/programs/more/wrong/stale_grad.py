@@ -1,4 +1,4 @@
-"""x"""
+"""reduced gradient | reduction | 2 | 0.weight |"""
 
 import torch
 import torch.distributed as dist

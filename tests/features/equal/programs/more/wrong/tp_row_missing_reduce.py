@@ -1,4 +1,4 @@
-"""x"""
+"""module output | module output | 1 | Parallel |"""
 
 import torch
 import torch.distributed as dist

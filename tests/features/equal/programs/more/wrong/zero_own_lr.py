@@ -1,4 +1,4 @@
-"""x"""
+"""parameter | optimizer settings | 1 | 0.weight |"""
 
 import torch
 import torch.distributed as dist
@@ -10,9 +10,9 @@ dist.init_process_group("gloo")
 rank, world_size = dist.get_rank(), dist.get_world_size()
 torch.manual_seed(0)
 model = DistributedDataParallel(nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)))
-optimizer = ZeroRedundancyOptimizer(
+optimizer = ZeroRedundancyOptimizer(  # wrong
     model.parameters(), optimizer_class=torch.optim.Adam, lr=0.01, weight_decay=0.1 * (world_size - 1)
-)  # wrong
+)
 generator = torch.Generator().manual_seed(1)
 for _ in range(5):
     inputs, targets = torch.randn(12, 8, generator=generator), torch.randn(12, 4, generator=generator)
