@@ -72,7 +72,8 @@ def judge_hang(evidence: Evidence, after: str = "") -> Judgement:
     stood += [(rank, "waited") for rank in standing.waiting]
     did = [(one, f"{verb} {wording.render_stood(ends.stood_of(evidence, evidence.ranks[one]))}") for one, verb in stood]
     did += [(rank, error if rank == culprit and not cause else "had ended") for rank in standing.gone]
-    did = did if first is None or outside else []  # a cause in the trace names the lines
+    if first is not None and not outside and wording.names_line(heads):
+        did = []
     reason = wording.hang_reason(after or f"the run did not end within {facts.time_limit_text}", heads, did)
     blamed = ends.make_culprit(facts.rank(culprit), error, cause=cause) if culprit is not None else None
     if outside and outside[0].link:

@@ -28,7 +28,7 @@ from lab.words import (
 
 _LONGEST_REFUSAL = 120
 _LONGEST_THREAD_ERROR = 120
-_LONGEST_ERROR = 160
+_LONGEST_ERROR = 240
 """Its traceback shows all of it."""
 _LONGEST_REASON = 200
 _LONGEST_THEN = 80
@@ -524,11 +524,22 @@ class DeviatingCall(Finding):
 # -- reasons of verdicts
 
 
+def names_line(headlines: Iterable[str]) -> bool:
+    """Return whether a headline names a line of a script."""
+    return any(map(re.compile(r"\.py:\d+").search, headlines))
+
+
 def hang_reason(after: str, heads: Sequence[str], did: Iterable[tuple[int, str]]) -> str:
-    """Return why a run hung: the headlines, and what ranks did as far as it fits into a short sentence."""
+    """Return why a run hung: the headlines, and what ranks did as far as it fits into a short sentence.
+
+    If no headline names a line, what the first ranks did is never left out.
+    """
     shown, clauses = [*heads], join_ranks(did)
-    while clauses and (not shown or len("; ".join([after, *shown, clauses[0]])) <= _LONGEST_REASON):
+    longest = _LONGEST_REASON if heads else 2 * _LONGEST_REASON
+    has_line = names_line(heads)
+    while clauses and (not has_line or len("; ".join([after, *shown, clauses[0]])) <= longest):
         shown.append(clauses.pop(0))
+        has_line = True
     hidden = f"; {format_count(len(clauses), 'group')} of ranks elsewhere" if clauses and not heads else ""
     return f"{after}: {'; '.join(shown)}{hidden}"
 
