@@ -529,8 +529,8 @@ def hang_reason(after: str, heads: Sequence[str], did: Iterable[tuple[int, str]]
     shown, clauses = [*heads], join_ranks(did)
     while clauses and (not shown or len("; ".join([after, *shown, clauses[0]])) <= _LONGEST_REASON):
         shown.append(clauses.pop(0))
-    more = f"; {format_count(len(clauses), 'group')} of ranks elsewhere" if clauses and not heads else ""
-    return f"{after}: {'; '.join(shown)}{more}"
+    hidden = f"; {format_count(len(clauses), 'group')} of ranks elsewhere" if clauses and not heads else ""
+    return f"{after}: {'; '.join(shown)}{hidden}"
 
 
 def node_reason(facts: FirstFailure, *, launcher: bool) -> str:
