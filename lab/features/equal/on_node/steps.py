@@ -89,10 +89,10 @@ class _Sketch:
     def __init__(self, tensors: Sequence[Any]) -> None:
         import torch
 
-        self._small, self._large, room = list[int](), list[int](), _ALL_SMALL
+        self._small, self._large, budget = list[int](), list[int](), _ALL_SMALL
         for number, tensor in enumerate(tensors):
-            is_small = tensor.numel() <= min(_SMALL, room)
-            room -= tensor.numel() if is_small else 0
+            is_small = tensor.numel() <= min(_SMALL, budget)
+            budget -= tensor.numel() if is_small else 0
             (self._small if is_small else self._large).append(number)
         self._count = len(tensors)
         self._device = tensors[0].device if tensors else None
