@@ -190,7 +190,10 @@ def _find_unsteady(reference: Recorded, again: Recorded, way: Way) -> Comparison
     titles = way.title, f"{way.title}, again"
     comparer = Comparer(reference, again, None, titles, least=_COARSE)
     _, difference = comparer.compare()
-    if difference is None or difference.step > 1 or difference.what in ("steps", "optimizer state", "parameter"):
+    is_first = difference is not None and (
+        difference.step == 0 or difference.what not in ("optimizer state", "parameter")
+    )
+    if difference is None or difference.step > 1 or difference.what == "steps" or not is_first:
         return None
     what = "samples" if difference.what == "samples" else difference.name
     sentence = (
