@@ -164,9 +164,9 @@ def _compare(runner: Runner, first: Way, other: Way, reference: Recorded, again:
     if key is not None and difference is not None and difference.what != "samples" and difference.step:
         where = f"locate:{key[0]}:{max(1, difference.step)}"
         closer = Comparer(runner.record(first, where), runner.record(other, where), again, titles)
-        _, seen = closer.compare()
-        if seen is not None and seen.step == difference.step:
-            difference = seen
+        _, closer_difference = closer.compare()
+        if closer_difference is not None and closer_difference.step == difference.step:
+            difference = closer_difference
     return make_comparison(comparer, difference, titles)
 
 
@@ -190,7 +190,10 @@ def _find_unsteady(reference: Recorded, again: Recorded, way: Way) -> Comparison
     titles = way.title, f"{way.title}, again"
     comparer = Comparer(reference, again, None, titles, least=_COARSE)
     _, difference = comparer.compare()
-    if difference is None or difference.step > 1 or difference.what in ("steps", "optimizer state", "parameter"):
+    is_first = difference is not None and (
+        difference.step == 0 or difference.what not in ("optimizer state", "parameter")
+    )
+    if difference is None or difference.step > 1 or difference.what == "steps" or not is_first:
         return None
     what = "samples" if difference.what == "samples" else difference.name
     sentence = (
@@ -218,8 +221,8 @@ def _git(folder: Path, *words: str) -> bytes:
     except OSError as error:
         raise UsageError(f"cannot run git: {error.strerror}", "install git, or name files without @COMMIT") from None
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise UsageError(f"git {words[0]} failed in {folder}: {said[-1] if said else done.returncode}")
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        raise UsageError(f"git {words[0]} failed in {folder}: {lines[-1] if lines else done.returncode}")
     return done.stdout
 
 
@@ -333,8 +336,10 @@ def judge_equal(_: str, plan: Any, evidence: Any, variables: Mapping[int, Any], 
         compared = compare_ranks(plan.scenario, (right, size), engine, RunOptions(runs=runs))
     except LabError as error:
         return [Expectation(what="equal_to", expected=expected, got=f"({error.message})", met=False)]
-    wrong = [one.difference.sentence for one in compared if one.difference is not None]
-    return [Expectation(what="equal_to", expected=expected, got=wrong[0] if wrong else expected, met=not wrong)]
+    sentences = [one.difference.sentence for one in compared if one.difference is not None]
+    return [
+        Expectation(what="equal_to", expected=expected, got=sentences[0] if sentences else expected, met=not sentences)
+    ]
 
 
 def equals_for(scenario: Scenario, result: Result) -> Callable[..., None]:
@@ -355,8 +360,8 @@ def equals_for(scenario: Scenario, result: Result) -> Callable[..., None]:
 
 def _refuse_difference(compared: Sequence[Comparison]) -> None:
     __tracebackhide__ = True
-    if wrong := [f"{one.after}: {one.difference.sentence}" for one in compared if one.difference is not None]:
-        raise AssertionError("; ".join(wrong))
+    if sentences := [f"{one.after}: {one.difference.sentence}" for one in compared if one.difference is not None]:
+        raise AssertionError("; ".join(sentences))
 
 
 def equal(*, ranks: Sequence[int] = (1, 2), **shape: Any) -> Callable[[Callable[..., Any]], Callable[..., None]]:

@@ -47,6 +47,14 @@ def test_the_exit_code_and_json_say_what_differs(folder: Path, capsys: pytest.Ca
     assert compared["difference"]["line"].startswith("train.py:")
 
 
+def test_a_script_without_a_seed_is_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (PROGRAMS / "right" / "ddp.py").read_text().replace("torch.manual_seed(0)", "torch.seed()")
+    (folder / "train.py").write_text(text)
+    assert main(["equal", "train.py", "--engine", "local", "--json"]) == 1
+    [compared] = json.loads(capsys.readouterr().out)["comparisons"]
+    assert compared["difference"]["cause"] == "no seed"
+
+
 def test_bisect_finds_the_first_commit_that_differs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (PROGRAMS / "right" / "ddp.py").read_text()
     right = commit(folder, text)

@@ -89,10 +89,10 @@ class _Sketch:
     def __init__(self, tensors: Sequence[Any]) -> None:
         import torch
 
-        self._small, self._large, room = list[int](), list[int](), _ALL_SMALL
+        self._small, self._large, budget = list[int](), list[int](), _ALL_SMALL
         for number, tensor in enumerate(tensors):
-            is_small = tensor.numel() <= min(_SMALL, room)
-            room -= tensor.numel() if is_small else 0
+            is_small = tensor.numel() <= min(_SMALL, budget)
+            budget -= tensor.numel() if is_small else 0
             (self._small if is_small else self._large).append(number)
         self._count = len(tensors)
         self._device = tensors[0].device if tensors else None
@@ -299,10 +299,9 @@ class _Batch:
 
     def __init__(self) -> None:
         self.losses = list[float]()
-        self.rows = list[Any]()
-        """A number for each sample, by call of the model."""
-        self.sums = [0, 0, 0.0, 0.0]
-        """Samples, elements, their sum, and the sum of their squares."""
+        self.calls = list[tuple[int, Any, Sequence[float]]]()
+        """By call: the first parameter of the model, a number for each sample; samples, elements, their sum, and the
+        sum of their squares."""
         self.are_inputs_known = True
         self.forward_at = self.backward_at = ""
         self.cast = ""
@@ -472,15 +471,14 @@ class _Recorder:
             batch.are_inputs_known = False
         elif not tensor.requires_grad and tensor.dim() and tensor.numel() and not tensor.is_complex():
             tensor = _local(tensor)
-            if sum(map(len, batch.rows)) < _MOST_ROWS:
-                batch.rows.append(_row_values(tensor))
             sums: tuple[float, ...] = (len(tensor), tensor.numel(), 0.0, 0.0)
             if tensor.dim() > 2:  # rows may be something else than samples
                 wide = tensor.double()
                 sums = (*sums[:2], *torch.stack([wide.sum(), (wide * wide).sum()]).tolist())
-            batch.sums = [one + other for one, other in zip(batch.sums, sums)]
+            rows = _row_values(tensor[:_MOST_ROWS])
+            batch.calls.append((id(next(module.parameters())), rows, sums))
             if self._locator is not None:
-                self._locator.rows.append(batch.rows[-1][: len(tensor)])
+                self._locator.rows.append(rows)
 
     def _line(self, what: str) -> str:
         """Return the current line of the script; that of the first steps, unless a step is located."""
@@ -566,10 +564,11 @@ class _Recorder:
 
         batch, self._batch = self._batch, _Batch()
         self._stepped += 1
-        if batch.rows:
-            facts["x"] = _encode(torch.cat(batch.rows)[:_MOST_ROWS])
-        if batch.are_inputs_known and batch.sums[0]:
-            facts["sums"] = batch.sums
+        ids = {id(one) for one in trained.parameters}
+        if calls := [(rows, sums) for of, rows, sums in batch.calls if of in ids]:
+            facts["x"] = _encode(torch.cat([rows for rows, _ in calls])[:_MOST_ROWS])
+            if batch.are_inputs_known:
+                facts["sums"] = [sum(values) for values in zip(*(sums for _, sums in calls))]
         facts |= {"loss": batch.losses, "forward": batch.forward_at, "back": batch.backward_at, "cast": batch.cast}
         self.add(o=trained.number, n=trained.steps, at=self._line("step"), **facts)
 
