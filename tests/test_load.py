@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lab.errors import ScenarioError
+from lab.features.equal.runs import EqualTo
 from lab.features.faults.fault import Fault, When
 from lab.features.faults.kinds.links import Network
 from lab.features.faults.kinds.nodes import Kill
@@ -60,6 +61,7 @@ outputs: [out, '*.pt']
 network: {profile: wan-40ms, rate: 10mbit, links: {node0 -> node1: {delay: 5ms, jitter: 1ms, loss: 0.5%}}}
 faults: [{kill: node1, when: {rank: 1, note: loss, equals: 0.5}, for: 3s}]
 rerun: true
+strict_order: true
 trace: {values: 9}
 expect:
   exit: {0: 0, 1: 1, 2: -9}
@@ -78,6 +80,7 @@ expect:
   restarts: [1, node2, ~]
   reason: 'rank 1 .*'
   tolerance: {relative: 1e-3, absolute: 0}
+  equal_to: {ranks: 1}
 grade: {points: {note loss: 2.5, check: 4}, files: [data]}
 """
 
@@ -156,6 +159,7 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
                 "calls": {0: ("send to 1",), 1: ("recv", "...")},
                 "replicas": "equal",
                 "detected_within": 5.0,
+                "equal_to": EqualTo(ranks=1),
             },
         ),
         extra={
@@ -168,6 +172,7 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
             ),
             "faults": (Fault(what=Kill(node="node1"), when=When(rank=1, note="loss", equals=0.5), for_s=3.0),),
             "rerun": True,
+            "strict_order": True,
             "predict": Question(
                 ask=golden(2),
                 choices=("[10.0]", "[20.0]"),

@@ -120,13 +120,13 @@ def run(arguments: argparse.Namespace) -> int:
         from lab.cli.call import run_verb
 
         return run_verb([name, "--help"])
-    found = find_word(name) if name is not None and name not in known and len(name) > 2 else ""
-    if name is not None and name not in known and not found:
+    passage = find_word(name) if name is not None and name not in known and len(name) > 2 else ""
+    if name is not None and name not in known and not passage:
         meant = did_you_mean(name, [*known, *verbs])
         raise UsageError(f"there is no topic {name!r}{meant}", "`lab help` lists topics, and `lab --help` lists verbs")
     lines = [f"  {one:<21}{topic.about}\n" for one, topic in known.items()]
     how = "\n`lab help TOPIC` shows one, `lab help VERB` how a verb is used.\n"
-    text = "".join(["topics:\n", *lines, how]) if name is None else found or text_of(known[name])
+    text = "".join(["topics:\n", *lines, how]) if name is None else passage or text_of(known[name])
     style = style_for(sys.stdout)
     if name is None or style.width is None:  # not a terminal: print the Markdown
         print(text, end="")
