@@ -55,6 +55,12 @@ MUTATIONS: dict[str, Sequence[Mutation]] = {
             Note(1, "broadcast_difference_from_arithmetic", 0.0),
         ),
     ],
+    "ddp/divided_loss": [
+        Mutation("targets.numel()", "errors.numel()", Note(0, "ratio", 0.5, 1.0)),
+    ],
+    "ddp/extra_reduction": [
+        Mutation("dist.all_reduce(parameter.grad)", "pass", Note(0, "ratio", 2.0, 1.0)),
+    ],
     "ddp/find_unused_parameters": [
         Mutation("    model.zero_grad()\n", "", Note(0, "trunk.weight equals one process", True, False)),
         Mutation(", find_unused_parameters=True", "", Raises("Expected to have finished reduction")),

@@ -37,7 +37,7 @@ def rank_1_prints_its_results(rank):
 
 def rank_1_broadcasts_after_many_calls(rank):
     values = torch.full((256,), 1 / 3)
-    for _ in range(1000):
+    for _ in range(300):
         dist.all_reduce(values.clone())
     if rank == 1:
         dist.broadcast(values, src=0)

@@ -14,6 +14,7 @@ from lab.cli.main import main
 from lab.features.equal import runs
 from lab.run.options import RunOptions
 from lab.spec.load import open_scenario
+from tests.pytest_process import pytest_environment, pytest_words
 
 PROGRAMS = Path(__file__).parent / "programs"
 pytestmark = [pytest.mark.local, pytest.mark.torch, pytest.mark.timeout(300), pytest.mark.xdist_group("equal-uses")]
@@ -103,11 +104,14 @@ def test_a_result_of_a_test_can_be_compared(folder: Path) -> None:
         runs.equals_for(scenario, result)(ranks=1)
 
 
-def train(rank: int, world_size: int, factor: float) -> None:
-    """Train with gradients times a factor."""
-    import torch
-    import torch.distributed as dist
+DECORATED = """
+import torch
+import torch.distributed as dist
 
+import lab
+
+
+def train(rank, world_size, factor):
     torch.manual_seed(0)
     model = torch.nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -121,15 +125,20 @@ def train(rank: int, world_size: int, factor: float) -> None:
         optimizer.step()
 
 
+@lab.equal(ranks=(1, 2), engine="local")
+def test_right(rank, world_size):
+    train(rank, world_size, 1.0)
+
+
+@lab.equal(ranks=(1, 2), engine="local")
+def test_wrong(rank, world_size):
+    train(rank, world_size, float(world_size))
+"""
+
+
 def test_a_decorated_function_is_compared(folder: Path) -> None:
-    @lab.equal(ranks=(1, 2), engine="local")
-    def train_right(rank: int, world_size: int) -> None:
-        train(rank, world_size, 1.0)
-
-    @lab.equal(ranks=(1, 2), engine="local")
-    def train_wrong(rank: int, world_size: int) -> None:
-        train(rank, world_size, float(world_size))
-
-    train_right()
-    with pytest.raises(AssertionError, match=r"2\.000 x"):
-        train_wrong()
+    (folder / "test_training.py").write_text(DECORATED)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    ended = subprocess.run(pytest_words(), env=pytest_environment(), capture_output=True, text=True, timeout=200)
+    assert "1 failed, 1 passed" in ended.stdout, ended.stdout + ended.stderr
+    assert "2.000 x that of 1 rank" in ended.stdout
