@@ -404,6 +404,8 @@ class Comparison(Frozen):
     """The largest relative difference up to the first real one."""
     difference: Difference | None = None
     problems: tuple[str, ...] = ()
+    later: int = 0
+    """Steps after these, which rounding changes too much to be compared."""
 
     @property
     def is_equal(self) -> bool:

@@ -173,10 +173,12 @@ def _compare(runner: Runner, first: Way, other: Way, reference: Recorded, again:
 def make_comparison(comparer: Comparer, difference: Difference | None, titles: tuple[str, str]) -> Comparison:
     """Return the outcome of a comparison."""
     common = {*comparer.reference.keys()} & {*comparer.other.keys()}
+    steps = len(common) if comparer.until is None else comparer.until
     return Comparison(
         before=titles[0],
         after=titles[1],
-        steps=len(common) if comparer.until is None else comparer.until,
+        steps=steps,
+        later=len(common) - steps,
         tensors=comparer.tensors,
         tolerance=comparer.tolerance,
         largest=comparer.largest,
@@ -435,6 +437,9 @@ def comparisons_text(compared: Sequence[Comparison], commit: str, paint: Callabl
                 f"{paint('✔', 'green')} {one.after}: the same as {one.before} in {format_count(one.steps, 'step')} "
                 f"({format_count(one.tensors, 'tensor')}, largest difference {one.largest:.1e})"
             )
+            if one.later:
+                later = format_count(one.later, "later step")
+                lines.append(f"  not compared: {later}, in which rounding alone changes gradients too much")
         else:
             lines.append(f"{paint('✘', 'red')} {one.after}: {one.difference.sentence}")
         lines += [f"  not recorded completely: {problem}" for problem in dict.fromkeys(one.problems)]

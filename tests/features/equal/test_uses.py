@@ -12,6 +12,7 @@ import pytest
 import lab
 from lab.cli.main import main
 from lab.features.equal import runs
+from lab.features.equal.compare import Comparison
 from lab.run.options import RunOptions
 from lab.spec.load import open_scenario
 from tests.pytest_process import pytest_environment, pytest_words
@@ -83,6 +84,12 @@ def test_bisect_finds_the_first_commit_that_differs(folder: Path, capsys: pytest
 def test_what_makes_no_sense_is_refused(words: list[str], folder: Path) -> None:
     (folder / "a.py").write_text("print()\n")
     assert main(["equal", "a.py", *words, "--engine", "local"]) == 2
+
+
+def test_steps_that_depend_on_rounding_are_named_as_not_compared() -> None:
+    facts = {"before": "1 rank", "after": "2 ranks", "steps": 9, "tensors": 36, "tolerance": 0.1, "largest": 0.01}
+    texts = [runs.comparisons_text([Comparison(**facts, later=later)], "", lambda text, _: text) for later in (0, 3)]
+    assert ["not compared: 3 later steps" in text for text in texts] == [False, True]
 
 
 @pytest.mark.parametrize(("program", "met"), [("right/ddp.py", True), ("wrong/summed_after_ddp.py", False)])
