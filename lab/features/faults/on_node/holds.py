@@ -295,6 +295,7 @@ def describe_tensors(tensors: Sequence[Any]) -> tuple[dict[str, Any], ...]:
 
 
 def wait_ahead(work: Any) -> None:
+    """Wait for a call; the script can wait again."""
     result, failure = None, None
     try:
         result = work.wait()
