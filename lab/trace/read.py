@@ -510,6 +510,7 @@ class RankReader:
             source=str(line.get("at", "")),
             function=str(line.get("fn", "")),
             via=str(line.get("via", "")),
+            caller=str(line.get("by", "")),
             phase=self.nested[-1].name if self.nested else "",
         )
 
