@@ -1,0 +1,12 @@
+"""Mutants: change one thing that a rank does, without a change of its script, with the truth known."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="mutants",
+    needs=("faults", "suite"),
+    keys={"mutant": ".option:MutantKeys"},
+    options={"run": ".option:OPTION"},
+    parts=(".option:plan_mutant",),
+    on_node=".on_node",
+)
