@@ -22,6 +22,7 @@ from lab.features.equal.compare import Comparer, Comparison, Difference, Recorde
 from lab.features.equal.on_node.steps import VARIABLE
 from lab.features.suite.pool import hold_warm_cluster
 from lab.frozen import Frozen
+from lab.node.warm import PRELOAD, SLOW_MODULES
 from lab.plan.plan import has_wishes, shape_for_all
 from lab.record.read import Record
 from lab.record.result import Expectation, Result
@@ -117,6 +118,7 @@ def runner_for(
         refuse_foreign_wishes(way.scenario, chosen, shape_fields, options)
     most = max(way.ranks for way in ways)
     shape = shape_for_all([way.scenario for way in ways], replace(options, nodes=most, nproc_per_node=1), shape_fields)
+    shape = replace(shape, env={**shape.env, PRELOAD: SLOW_MODULES[0]})  # of optimizers: each way has one
     with hold_warm_cluster(slot, shape, "equal", f"a comparison of {ways[0].scenario.name}") as warm_cluster:
         yield Runner(warm_cluster, options, announce)
 
