@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 from hypothesis import settings
 
+from lab.polling import poll_until
 from tests.short import SHORT
 
 if TYPE_CHECKING:
@@ -299,7 +300,9 @@ def engine_missing() -> str:
 
 @lru_cache(maxsize=1)
 def slurm_missing() -> str:
-    """Return why no Slurm can be used; empty if one answers."""
+    """Return why no Slurm can be used; empty if one answers. One that starts is waited for."""
+    if starts := os.environ.get("SLURM_STARTS"):
+        poll_until(Path(starts).exists, 150)
     try:
         said = subprocess.run(["sinfo", "--version"], capture_output=True, text=True, timeout=20, check=False)
         ping = subprocess.run(["scontrol", "ping"], capture_output=True, text=True, timeout=20, check=False)

@@ -14,6 +14,7 @@ from lab import Result
 from lab.cli.main import main
 from lab.features.equal import runs
 from lab.features.equal.compare import Comparison
+from lab.node.warm import PRELOAD, SLOW_MODULES
 from lab.spec.load import open_scenario
 from lab.spec.scenario import Scenario
 from tests.pytest_process import pytest_environment, pytest_words
@@ -25,7 +26,8 @@ GIT = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMA
 
 @pytest.fixture
 def folder(person: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder, in which commands run."""
+    """An empty folder, in which commands run; their clusters import once what optimizers need."""
+    monkeypatch.setenv(PRELOAD, SLOW_MODULES[0])
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
