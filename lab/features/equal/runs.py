@@ -257,22 +257,24 @@ def open_version(word: str, stack: ExitStack) -> Scenario:
     return open_scenario(folder / below)
 
 
-def compare_versions(
-    words: Sequence[str], open_one: Callable[[str, ExitStack], Scenario], ranks: int | None, bisect: bool, **how: Any
+def compare_programs(
+    words: Sequence[str], open_one: Callable[[str, ExitStack], Scenario], ranks: Sequence[int], bisect: bool, **how: Any
 ) -> tuple[list[Comparison], str]:
-    """Compare two versions of a program; with `bisect`, also find the first commit that differs.
+    """Compare numbers of ranks of one program, or two versions; with `bisect`, find the first commit that differs.
 
     Returns:
         The comparisons, and the commit: empty without `bisect`, or if the versions are equal.
     """
     with ExitStack() as stack:
-        ways = []
-        for word in words:
-            scenario = open_one(word, stack)
-            count = ranks or (scenario.nodes or 1) * (scenario.nproc_per_node or 1)
-            ways.append(Way(title=word, scenario=bare_scenario(scenario), ranks=count))
-        if words[0] == words[1]:
+        scenarios = [open_one(word, stack) for word in words]
+        if len(words) == 1:
+            ways = ways_of_ranks(scenarios[0], ranks or (1, 2))
+        elif words[0] == words[1]:
             raise UsageError(f"found {words[0]} twice; allowed: two versions, such as {words[0]}@HEAD~1 {words[0]}")
+        else:
+            sizes = [ranks[0] if ranks else (one.nodes or 1) * (one.nproc_per_node or 1) for one in scenarios]
+            both = zip(words, scenarios, sizes, strict=True)
+            ways = [Way(title=word, scenario=bare_scenario(one), ranks=size) for word, one, size in both]
         with runner_for(ways, **how) as runner:
             compared = compare_ways(runner, ways)
             if not bisect or compared[0].is_equal:

@@ -15,7 +15,7 @@ from typing import Any
 
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RunFacts
-from lab.diagnosis.stacks import name_own_files
+from lab.diagnosis.stacks import name_own_files, script_files
 from lab.node.messages.agent import Exited, Halted, Joined, Note, Stack, Started
 from lab.node.processes import list_descendants, read_load_s, read_stat
 from lab.node.rank_process import JoinedProcess
@@ -234,11 +234,6 @@ class World:
             judgement = replace(judgement, culprit=None)
         return self._judged(evidence, judgement)
 
-    def describe_last_call(self, rank: int) -> str:
-        """Return a line with the last call of a rank; empty if it has none."""
-        calls = self._evidence(()).calls(rank) if rank in self.members else ()
-        return f"\n  the last call of rank {rank} was {calls[-1].op} at {calls[-1].source}" if calls else ""
-
     def stop(self, processes: Iterable[JoinedProcess]) -> None:
         """End the ranks: first as launchers do, then by force; call it again until they have ended."""
         now, number = time.monotonic(), 0
@@ -374,8 +369,6 @@ class World:
     def _copy_sources(self) -> None:
         texts = "\n".join(text for rank in self._facts.ranks for text in (rank.stack, rank.traceback) if text)
         if texts:
-            from lab.diagnosis.stacks import script_files
-
             for name in script_files(texts):
                 self.writer.copy_source(self._folder, name, {})
 
