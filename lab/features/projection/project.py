@@ -21,7 +21,6 @@ from statistics import mean, median
 from typing import Any, NamedTuple
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import print_answer, write_text
 from lab.errors import LabError, UsageError
 from lab.features.network_model.model import Line, line_through
 from lab.features.projection import costs
@@ -640,8 +639,8 @@ def run(arguments: argparse.Namespace) -> int:
     sources = [source_of(record.run, open_trace(record)) for record in records]
     projection = project_run(sources, arguments.ranks, target, arguments.library, arguments.others)
     if arguments.svg is not None:
-        write_text(arguments.svg, projection_svg(projection))
-    return print_answer(
+        shared.write_text(arguments.svg, projection_svg(projection))
+    return shared.print_answer(
         arguments,
         lambda: projection_json(projection),
         lambda style: f"wrote {arguments.svg}" if arguments.svg is not None else projection_text(projection, style),

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import lab
-from lab import __version__
 from lab.engine import boot
 from lab.engine import ownership as label
 from lab.engine.agent_holder import DESCRIPTION, start_holder
@@ -63,7 +62,7 @@ def start_agents(
     asked, shared, *steps = (request.body for request in requests)
     folder = label.new_folder(home, cluster, "LAB_SLURM_HOME")
     label.register_cluster(ENGINE, cluster, folder)
-    description: dict[str, Any] = {"shape": shape.to_json(), "run": run, "version": __version__}
+    description: dict[str, Any] = {"shape": shape.to_json(), "run": run, "version": lab.__version__}
 
     def describe(**fields: Any) -> None:
         """Add fields to the description of the cluster, which is replaced atomically."""
