@@ -330,18 +330,15 @@ def judge_equal(_: str, plan: Any, evidence: Any, variables: Mapping[int, Any], 
     stated: EqualTo = plan.scenario.expect.extra["equal_to"]
     right = stated.ranks or 1
     size, expected = len(variables), f"what {format_count(right, 'rank')} computes"
-    if size == right:
-        return [Expectation(what="equal_to", expected=expected, got=expected, met=True)]
-    try:
-        runs = evidence.record.path.parent
-        engine = evidence.record.plan().engine
-        compared = compare_ranks(plan.scenario, (right, size), engine, RunOptions(runs=runs))
-    except LabError as error:
-        return [Expectation(what="equal_to", expected=expected, got=f"({error.message})", met=False)]
-    sentences = [one.difference.sentence for one in compared if one.difference is not None]
-    return [
-        Expectation(what="equal_to", expected=expected, got=sentences[0] if sentences else expected, met=not sentences)
-    ]
+    got = expected
+    if size != right:
+        try:
+            options = RunOptions(runs=evidence.record.path.parent)
+            compared = compare_ranks(plan.scenario, (right, size), evidence.record.plan().engine, options)
+            got = next((one.difference.sentence for one in compared if one.difference is not None), expected)
+        except LabError as error:
+            got = f"({error.message})"
+    return [Expectation(what="equal_to", expected=expected, got=got, met=got == expected)]
 
 
 def equals_for(scenario: Scenario, result: Result) -> Callable[..., None]:

@@ -64,22 +64,22 @@ _EXACT_STEPS = 8
 
 def record_steps() -> None:
     """Record the steps of this process, if its run asks for that."""
-    mode = os.environ.get(VARIABLE, "")
-    if mode:
-        recorder = _Recorder(mode, None)
-        _recorders.append(recorder)
-        for name, watch in recorder.watched.items():
-            patch_module(name, watch)
+    if mode := os.environ.get(VARIABLE, ""):
+        _start(mode, None, patch_module)
 
 
 def record_lines(mode: str) -> list[dict[str, Any]]:
     """Record the steps of this process from now on, and return the list to which lines are added."""
     lines = list[dict[str, Any]]()
-    recorder = _Recorder(mode, lines.append)
+    _start(mode, lines.append, lambda name, watch: watch(import_module(name)))
+    return lines
+
+
+def _start(mode: str, keep: Callable[[dict[str, Any]], object] | None, patch: Callable[[str, Any], object]) -> None:
+    recorder = _Recorder(mode, keep)
     _recorders.append(recorder)
     for name, watch in recorder.watched.items():
-        watch(import_module(name))
-    return lines
+        patch(name, watch)
 
 
 def finish_steps() -> None:
