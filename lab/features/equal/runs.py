@@ -216,10 +216,8 @@ def split_commit(word: str) -> tuple[Path, str]:
 
 
 def _git(folder: Path, *words: str) -> bytes:
-    try:
+    with UsageError.on_os_error("cannot run git", "install git, or name files without @COMMIT"):
         done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, check=False)
-    except OSError as error:
-        raise UsageError(f"cannot run git: {error.strerror}", "install git, or name files without @COMMIT") from None
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         raise UsageError(f"git {words[0]} failed in {folder}: {lines[-1] if lines else done.returncode}")

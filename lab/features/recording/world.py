@@ -15,7 +15,7 @@ from typing import Any
 
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RunFacts
-from lab.diagnosis.stacks import name_own_files, script_files
+from lab.diagnosis.stacks import name_own_files
 from lab.node.messages.agent import Exited, Halted, Joined, Note, Stack, Started
 from lab.node.processes import list_descendants, read_load_s, read_stat
 from lab.node.rank_process import JoinedProcess
@@ -25,7 +25,7 @@ from lab.record.read import Record
 from lab.record.record_files import open_file, parse_line, read_lines
 from lab.record.result import Culprit, Result
 from lab.record.write import RecordWriter
-from lab.run.outcome import EXIT_CODES, describe_judgement, rank_result
+from lab.run.outcome import EXIT_CODES, copy_sources, describe_judgement, rank_result
 from lab.spec.scenario import Verdict
 from lab.words import format_count, format_duration, name_ranks
 
@@ -296,7 +296,7 @@ class World:
             self._fact(event)
         evidence = self._evidence(())
         result = self._judged(evidence, self._judge(evidence))
-        self._copy_sources()
+        copy_sources(self._facts, self.writer, self._folder, None)
         self.writer.finish(result)
         self.result = result
         return result
@@ -365,12 +365,6 @@ class World:
             ranks=tuple(rank_result(rank, self.writer) for rank in evidence.facts.ranks),
             exit_code=EXIT_CODES[judgement.verdict],
         )
-
-    def _copy_sources(self) -> None:
-        texts = "\n".join(text for rank in self._facts.ranks for text in (rank.stack, rank.traceback) if text)
-        if texts:
-            for name in script_files(texts):
-                self.writer.copy_source(self._folder, name, {})
 
     @property
     def is_recorded_in_python(self) -> bool:
