@@ -30,6 +30,7 @@ from lab.features.projection.replay import Clock, Machine, Work, Working, World,
 from lab.features.stragglers.timing import Span
 from lab.features.timeline.svg import Plot, Shapes, draw_text, render_sheet
 from lab.features.traffic.traffic import size_of
+from lab.frozen import Frozen
 from lab.grouping import group_pairs
 from lab.operations import get_operation
 from lab.record.read import find_record
@@ -254,8 +255,7 @@ def _shared_machine(trace: Trace, working: Sequence[Working]) -> Machine | None:
 # -- larger worlds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(Frozen):
     """The transfers of one kind in a training step."""
 
     op: str
@@ -268,8 +268,7 @@ class Call:
     """Duration of each call when nothing else runs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(Frozen):
     """The result for one world; seconds of a training step of a rank."""
 
     ranks: int
@@ -293,8 +292,7 @@ class Row:
         return self.measured_s or self.step_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Projection:
+class Projection(Frozen):
     """The projected training steps of larger worlds."""
 
     runs: tuple[tuple[str, int], ...]
