@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.diagnosis.evidence import Evidence, Judgement
@@ -19,9 +21,6 @@ from lab.run.ship import Outputs
 from lab.spec.expressions import RankVariables, rank_variables
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from lab.record.read import Started
     from lab.run.options import Job
 
