@@ -173,19 +173,14 @@ def rank_result(facts: RankFacts, writer: RecordWriter, attempt: int = LATEST) -
 
         traceback, stack = shorten_paths(traceback), shorten_stack(stack)
     return RankResult(
-        rank=facts.rank,
-        node=facts.node,
-        local_rank=facts.local_rank,
+        **{name: getattr(facts, name) for name in ("rank", "node", "local_rank", "signal", "stopped", "parent")},
         exit_code=None if facts.stopped else facts.code,
-        signal=facts.signal,
-        stopped=facts.stopped,
         error=error,
         traceback=traceback,
         stack=stack,
         notes=dict(facts.notes),
         duration_s=round(facts.ended - facts.started, 6) if facts.ended and facts.started else None,
         log_path=writer.log_path(facts.rank if facts.parent is None else facts.parent, attempt),
-        parent=facts.parent,
     )
 
 
