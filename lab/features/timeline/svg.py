@@ -81,7 +81,7 @@ def lay_rows(
     Args:
         spans: Beginning and end of each, in the order in which they begin.
         limit: The maximum number of rows.
-        allows_first_row: Whether the span with this index may be in the first row; None allows it for all spans.
+        fits_first: Whether the span with this index may be in the first row; None allows it for all spans.
     """
     free: list[float] = [-math.inf] if fits_first else []
     rows = []
