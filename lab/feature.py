@@ -22,7 +22,7 @@ IN_TREE = (
     "groups", "messages", "mismatches", "stragglers", "started", "compare", "projection", "score", "dumps", "grade",
     "lessons", "scaffold", "interactive", "copy", "image", "remote", "help", "faults", "edits", "chaos", "functions",
     "network_model", "pictures", "pytest", "recording", "packages", "launchers", "mpi", "gpu", "zygote", "slurm",
-    "strict", "strict_order", "advice", "attach", "equal",
+    "strict", "strict_order", "advice", "attach", "equal", "mutants",
 )  # fmt: skip
 """The folders of `lab/features`, in the order of `lab --help`."""
 KEYS = {
@@ -34,6 +34,7 @@ KEYS = {
     "grade": "grade",
     **dict.fromkeys(("network", "faults", "rerun", "expect.detected_within"), "faults"),
     "strict_order": "strict_order",
+    "mutant": "mutants",
     "expect.equal_to": "equal",
 }
 """The keys of scenarios that features of the lab add, with the feature of each, which is the only one that a file with

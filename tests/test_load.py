@@ -62,6 +62,7 @@ network: {profile: wan-40ms, rate: 10mbit, links: {node0 -> node1: {delay: 5ms, 
 faults: [{kill: node1, when: {rank: 1, note: loss, equals: 0.5}, for: 3s}]
 rerun: true
 strict_order: true
+mutant: skip all_reduce rank=1 nth=2
 trace: {values: 9}
 expect:
   exit: {0: 0, 1: 1, 2: -9}
@@ -173,6 +174,7 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
             "faults": (Fault(what=Kill(node="node1"), when=When(rank=1, note="loss", equals=0.5), for_s=3.0),),
             "rerun": True,
             "strict_order": True,
+            "mutant": "skip all_reduce rank=1 nth=2",
             "predict": Question(
                 ask=golden(2),
                 choices=("[10.0]", "[20.0]"),

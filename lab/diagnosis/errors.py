@@ -131,6 +131,21 @@ def failed_in_torch(rank: RankFacts) -> bool:
     return rank.signal == "SIGABRT" or (_BY_TORCH.search(rank.error) is not None and not rank.out_of_memory)
 
 
+_NAMED = re.compile(
+    r"(?<!from )(?<!with )(?<!than )(?<!like )(?<!to )(?<!of )\brank(?:s?[ =:#]*(?P<one>\d+)\b"
+    r"|s[ =:]*(?:dict_keys\()?[\[({](?P<several>[\d, ]+)[\])}])|[{,] ?(?P<key>\d+): ?['\"(<]*\w*(?:Error|Exception)\b",
+    re.IGNORECASE,
+)
+"""Ranks in the text of an error: `rank 2`, `ranks [1, 3]`, `{1: ValueError(...)}`. Others are only compared with."""
+
+
+def find_named_ranks(error: str) -> set[int]:
+    """Return the ranks that an error names; nothing if it tells about several, one after the other."""
+    named = [{*map(int, re.findall(r"\d+", match[match.lastgroup or 0]))} for match in _NAMED.finditer(error)]
+    largest = max(named, key=len, default=set[int]())
+    return largest if set().union(*named) == largest else set()
+
+
 def find_deviating_call(ranks: Iterable[RankFacts]) -> DeviatingCall | None:
     """Return the rank whose call differs, according to the errors of ranks.
 

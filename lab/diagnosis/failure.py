@@ -125,6 +125,8 @@ def _different_call(evidence: Evidence, failed: Sequence[RankFacts], own: Sequen
 
 def _blame_own(evidence: Evidence, own: Sequence[RankFacts]) -> Judgement:
     """Return a judgement on the first rank that failed by itself, and on others that failed for another reason."""
+    named = _named_by_others(own)
+    own = own if named is None else [named, *(rank for rank in own if rank is not named)]
     first, end = own[0], end_of(evidence, own[0])
     hit = evidence.broken_call(first.rank) if evidence.trace.recorded else None
     peer, then = hit[0].peer if hit is not None else None, errors.way_to_missing(evidence.facts, first)
@@ -132,10 +134,16 @@ def _blame_own(evidence: Evidence, own: Sequence[RankFacts]) -> Judgement:
         then = wording.no_such_rank(peer)
     before = None if then else differed_before(evidence, first.rank)
     finding = replace(_failed(first, end), alike=_failed_alike(evidence, first))
-    judgement = _blame(first, finding, finding.name_alike() + then)
+    judgement = _blame(first, finding, finding.name_alike() + (wording.named_by(first.rank) if named else "") + then)
     others = [_failed(rank, end_of(evidence, rank, brief=True)) for rank in _independent(evidence, own)]
     reason = wording.own_reason(judgement.reason, before, others)
     return replace(judgement, reason=reason, findings=(*judgement.findings, *others))
+
+
+def _named_by_others(own: Sequence[RankFacts]) -> RankFacts | None:
+    """Return the rank that the error of other ranks names, if it failed too and not all ranks that failed are named."""
+    known, named = {rank.rank: rank for rank in own}, errors.find_named_ranks(own[0].error)
+    return known[min(named)] if named and named < known.keys() else None
 
 
 def _independent(evidence: Evidence, own: Sequence[RankFacts]) -> list[RankFacts]:

@@ -335,6 +335,8 @@ class Side(Frozen):
     what: str
     """What they called, passed, created, or have."""
     lines: tuple[str, ...] = ()
+    callers: tuple[str, ...] = ()
+    """Lines that called the functions with these lines, if they differ between the sides."""
 
 
 class UnexpectedElement(Frozen):

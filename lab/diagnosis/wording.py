@@ -597,6 +597,11 @@ def it_failed(end: f.End) -> str:
     return f": it {render_end(end)}"
 
 
+def named_by(rank: int) -> str:
+    """Return why a rank is responsible for an error that all ranks raised, as a clause that follows it."""
+    return f"; the error names rank {rank}"
+
+
 def no_such_rank(peer: int) -> str:
     """Return why a message failed, as a clause that follows it."""
     return f": there is no rank {peer}"

@@ -88,9 +88,9 @@ class Limits:
         """Report requests of the run that the kernel refused, and killed processes other than workers."""
         refused, killed = _forks_refused() - self._refused, _oom_kills() - self._killed
         if refused > 0:
-            self.report("processes", _read_cgroup("pids.max", "pids/pids.max"), refused)
+            self.report("processes", read_cgroup("pids.max", "pids/pids.max"), refused)
         if killed > 0:
-            self.report("memory", _read_cgroup("memory.max", "memory/memory.limit_in_bytes"), killed)
+            self.report("memory", read_cgroup("memory.max", "memory/memory.limit_in_bytes"), killed)
 
     def report(self, what: str, limit: int, excess: int, rank: int | None = None, attempt: str = "") -> None:
         """Report a reached limit, see `Limited`."""
@@ -179,15 +179,15 @@ def what_to_kill(limit_bytes: int, running: Iterable[Worker], keep: int | None) 
 
 def _oom_kills() -> int:
     """Return how often the kernel has killed a process of this cgroup because memory ran out; 0 if unknown."""
-    return _read_cgroup("memory.events", "memory/memory.oom_control", key="oom_kill")
+    return read_cgroup("memory.events", "memory/memory.oom_control", key="oom_kill")
 
 
 def _forks_refused() -> int:
     """Return how often the limit of this cgroup has refused a process or thread."""
-    return _read_cgroup("pids.events", "pids/pids.events", key="max")
+    return read_cgroup("pids.events", "pids/pids.events", key="max")
 
 
-def _read_cgroup(*names: str, key: str = "") -> int:
+def read_cgroup(*names: str, key: str = "") -> int:
     """Return the number in the first existing file, in the line that begins with `key`; 0 without one."""
     lines = processes.read_words(*(f"/sys/fs/cgroup/{name}" for name in names))
     numbers = (words[-1] for words in lines if words[:-1] == ([key] if key else []))

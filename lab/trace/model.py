@@ -239,6 +239,8 @@ class Call:
     function: str = ""
     via: str = ""
     """The function that this line called: `all_reduce`, `backward`."""
+    caller: str = ""
+    """`file:line` of the script that called the function with that line; empty if it is in no function."""
     phase: str = ""
     """The innermost phase around the call: `forward`, `backward`, `DDP()`, `step`, ...; empty outside of all phases."""
     bucket: int | None = None
@@ -256,6 +258,11 @@ class Call:
     def state(self) -> str:
         """`completed`, `failed`, or `unfinished`."""
         return "failed" if self.error else "unfinished" if self.end is None else "completed"
+
+    @property
+    def path(self) -> str:
+        """Where the script made the call: its line, and the line that called the function with it."""
+        return f"{self.source} {self.caller}"
 
     @property
     def has_handle(self) -> bool:

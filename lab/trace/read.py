@@ -393,8 +393,9 @@ class RankReader:
         self._has_lines = False
         self.actions: dict[str, Callable[[Mapping[str, Any]], None]] = {
             "start": self._read_start, "group": self._read_group, "begin": self._read_begin, "end": self._read_end,
-            "mark": self._read_phase, "cut": self._read_cut, "stop": self._read_stop, "wait": self._read_wait,
-            "store": self._read_store, "threads": self._read_threads,
+            "mark": self._read_phase, "cut": self._read_cut, "wait": self._read_wait, "store": self._read_store,
+            "stop": lambda _: setattr(self.result, "stopped", True),
+            "threads": lambda _: setattr(self.result, "threads", True),
             "exit": lambda line: setattr(self.result, "exited_at", str(line.get("at", ""))),
             "gc": lambda line: self.result.collections.append(self._collection_span(line)),
         }  # fmt: skip
@@ -510,6 +511,7 @@ class RankReader:
             source=str(line.get("at", "")),
             function=str(line.get("fn", "")),
             via=str(line.get("via", "")),
+            caller=str(line.get("by", "")),
             phase=self.nested[-1].name if self.nested else "",
         )
 
@@ -561,9 +563,3 @@ class RankReader:
     def _read_cut(self, line: Mapping[str, Any]) -> None:
         self.result.cut = str(line.get("why", "no reason given"))
         self.trace.problems.append(f"rank {self.rank}: recording ended early: {self.result.cut}")
-
-    def _read_stop(self, _: Mapping[str, Any]) -> None:
-        self.result.stopped = True
-
-    def _read_threads(self, _: Mapping[str, Any]) -> None:
-        self.result.threads = True

@@ -74,7 +74,7 @@ def _mark_broken(program: Program, answer: Answer) -> Mark:
         accused=tuple(sorted(accused & program.innocent)),
         false=tuple(_false(program, answer)),
         seconds=answer.seconds,
-        answer=_in_short(answer),
+        answer=say_in_short(answer),
     )
 
 
@@ -88,7 +88,7 @@ def _mark_legal(program: Program, answer: Answer) -> Mark:
         line=not wrong,
         false=tuple(wrong),
         seconds=answer.seconds,
-        answer=_in_short(answer),
+        answer=say_in_short(answer),
     )
 
 
@@ -116,14 +116,18 @@ def _false(program: Program, answer: Answer) -> list[str]:
         for sentence in answer.said.splitlines()
         if re.search(pattern, sentence)
     ]
+    return list(dict.fromkeys([*found, *waited_and_never_entered(answer)]))
+
+
+def waited_and_never_entered(answer: Answer) -> list[str]:
+    """What cannot be true: a rank that never entered a step and waited in it."""
     waited = {(rank, match["what"].strip()) for match in _WAITED_IN.finditer(answer.said) for rank in _each(match)}
-    found += [
+    return [
         f"rank {rank} never entered {match['what'].strip()}, and waited in it"
         for match in _NEVER_ENTERED.finditer(answer.said)
         for rank in _each(match)
         if (rank, match["what"].strip()) in waited
     ]
-    return list(dict.fromkeys(found))
 
 
 def _each(match: re.Match[str]) -> Iterable[int]:
@@ -132,7 +136,8 @@ def _each(match: re.Match[str]) -> Iterable[int]:
         yield from range(int(first), int(last or first) + 1)
 
 
-def _in_short(answer: Answer) -> dict[str, Any]:
+def say_in_short(answer: Answer) -> dict[str, Any]:
+    """What was said, as plain data."""
     return {
         "verdict": answer.verdict,
         "culprit": answer.culprit,

@@ -5,6 +5,7 @@
       --json                       everything as data, also what was said
       --against FILE               compare with what --json wrote before
       --keep FOLDER                keep the records there
+      --mutants N --seed S         N mutants of programs, or of the named folders and files; see `mutants.py`
 
 A line for each: whether the first finding's kind, its ranks and the first line named are right, innocent ranks that
 were named, statements that are not true, and the seconds that it took. Ends with 1 if anything was wrong.
@@ -29,6 +30,7 @@ from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.diagnosis.explain import explain_run
 from lab.record.read import Record
 from lab.spec.load import scenario_from_script
+from tests.diagnosis import mutants
 from tests.diagnosis.marking import Answer, Mark, figures, mark
 from tests.diagnosis.programs import Program, read_programs
 
@@ -45,7 +47,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print everything as data")
     parser.add_argument("--against", type=Path, metavar="FILE", help="compare with what --json wrote before")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the records there")
+    parser.add_argument("--mutants", type=int, metavar="N", help="score N mutants of programs; see mutants.py")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="with --mutants: the seed; 0 by default")
+    parser.add_argument("--jobs", type=int, default=mutants.JOBS, metavar="N", help="with --mutants: clusters at once")
+    parser.add_argument("--kinds", default="", metavar="KINDS", help="with --mutants: only these, such as skip,swap")
     asked = parser.parse_args(arguments)
+    if asked.mutants:
+        return mutants.main(asked)
     wanted = [one for one in read_programs() if not asked.patterns or any(text in one.name for text in asked.patterns)]
     before = json.loads(asked.against.read_text()) if asked.against else {}
     marks: dict[str, Mark] = {}

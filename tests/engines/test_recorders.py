@@ -143,7 +143,8 @@ def test_names_are_kept_whatever_is_in_them(
     assert result.passed, result.reason
 
     [(begin, _)] = calls(ranks[0], "all_reduce")
-    assert (begin["at"], begin["fn"], begin["via"]) == (f"{script.name}:4", "größer", "all_reduce")
+    lines = f"{script.name}:4", f"{script.name}:5"
+    assert (begin["at"], begin["by"], begin["fn"], begin["via"]) == (*lines, "größer", "all_reduce")
 
 
 @pytest.mark.long

@@ -59,7 +59,7 @@ def place_of(source: Source, path: Path, tmp_path: Path) -> dict[str, Any]:
 
 def test_it_is_the_innermost_line_of_the_scripts_folder(source: Source, folder: Path, tmp_path: Path) -> None:
     place = place_of(source, folder / "models" / "toy.py", tmp_path)
-    assert place == {"at": "models/toy.py:3", "fn": "helper", "via": "all_reduce"}
+    assert place == {"at": "models/toy.py:3", "fn": "helper", "via": "all_reduce", "by": "models/toy.py:6"}
 
 
 def test_where_nothing_is_in_that_folder_it_is_the_innermost_that_is_not_installed(

@@ -8,19 +8,16 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from lab.cli import arguments as shared
 from lab.cli.cmd_run import read_arguments
-from lab.engine.ownership import check_name, default_name
-from lab.engine.protocol import Announce, Engine
-from lab.engine.select import select_engine
+from lab.cluster import Cluster
 from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
 from lab.features.chaos import search
 from lab.features.chaos.search import PROOFS, Pool, Schedule, SearchResult, Trial, sentences_of
@@ -32,7 +29,7 @@ from lab.record.read import Record
 from lab.record.result import Result
 from lab.report.style import Style, style_for
 from lab.report.verdict import counts_text, ended_line
-from lab.run.cluster_slot import ClusterSlot, WarmCluster, refuse_foreign_wishes
+from lab.run.cluster_slot import WarmCluster, refuse_foreign_wishes
 from lab.run.collect import Observer
 from lab.run.options import RunOptions
 from lab.spec.launching import LAB
@@ -122,19 +119,16 @@ class Trials:
 
 
 @contextmanager
-def trials_on(
-    engine: Engine, name: str, scenario: Scenario, asked: Mapping[str, Any], options: RunOptions, announce: Announce
-) -> Iterator[Trials]:
-    """Make trials of a scenario on a separate cluster that is removed at the end.
+def trials_next_to(cluster: Cluster, scenario: Scenario, options: RunOptions) -> Iterator[Trials]:
+    """Make trials of a scenario on a separate cluster of the same settings that is removed at the end.
 
     Raises:
         UsageError: The scenario has its own faults, is expected to fail, or would mount folders.
     """
     refuse_unfit_for_search(scenario)
-    refuse_foreign_wishes(scenario, engine, asked, options)
-    own_name = f"{name[:_LONGEST_NAME]}-chaos-{os.urandom(2).hex()}"
-    slot = ClusterSlot(engine=engine, name=own_name, asked=asked, announce=announce)
-    shape = shape_for(scenario, options, asked)
+    slot = replace(cluster.slot, name=f"{cluster.name[:_LONGEST_NAME]}-chaos-{os.urandom(2).hex()}")
+    refuse_foreign_wishes(scenario, slot.engine, slot.asked, options)
+    shape = shape_for(scenario, options, slot.asked)
     scenario = replace(scenario, timeout_s=options.timeout_s or scenario.timeout_s)
     with hold_warm_cluster(slot, shape, "chaos", f"a search with {scenario.name}") as warm_cluster:
         yield Trials(warm_cluster=warm_cluster, scenario=scenario, options=options)
@@ -213,14 +207,10 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
     scenario, seed, began = scenarios[0], arguments.seed or 0, time.monotonic()
     runs = arguments.schedules or schedules
     path = choose_scenario_path(scenario, seed, arguments.out)
-    name = check_name(arguments.name) if arguments.name else default_name()
-    engine, why = select_engine(arguments.engine, name)
-    asked = {key: value for key, value in shape.items() if value}
     with shared.Progress(quiet=arguments.quiet or arguments.json) as display:
         style, numbers = style_for(sys.stderr), Counter[str]()
-        if why:
-            display.announce(why)
-        with trials_on(engine, name, scenario, asked, options, display.announce) as trials:
+        cluster = Cluster(name=arguments.name, engine=arguments.engine, announce=display.announce, **shape)
+        with trials_next_to(cluster, scenario, options) as trials:
             first = trials.undisturbed()
             named = [word for word in (arguments.kinds or "").split(",") if word]
             pool = trials.make_pool(first, seed, named, arguments.most or Pool.most)

@@ -13,9 +13,9 @@ import json
 import math
 import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice, takewhile
 from typing import Any, NamedTuple
 
 from lab.features.equal.on_node.steps import ANGLES
@@ -40,6 +40,9 @@ _SCALES, _COPIES = ("div", "mul", "_foreach_div", "_foreach_mul"), ("copy", "set
 _CHAOS = 1e-3
 """Once the second run of the reference is this far from it, other runs may be anywhere."""
 _LONGEST_LINE_BYTES = 1 << 26
+
+
+PARAMETERS, GRADIENTS = "parameters", "gradients"
 
 
 class Print(NamedTuple):
@@ -113,11 +116,8 @@ class Step:
     """What one rank did in one step."""
 
     at: str = ""
-    parameters: dict[str, Print] = field(default_factory=dict)
-    """Before the step."""
-    gradients: dict[str, Print] = field(default_factory=dict)
-    states: dict[tuple[str, str], Print] = field(default_factory=dict)
-    """By parameter and name, before the step."""
+    tensors: dict[str, dict[str, Print]] = field(default_factory=dict)
+    """By kind, then by the name of the parameter, before the step: `PARAMETERS`, `GRADIENTS`, and names of states."""
     facts: dict[str, Any] = field(default_factory=dict)
     settings: Any = None
     settings_at: str = ""
@@ -126,9 +126,23 @@ class Step:
     writes: list[Any] = field(default_factory=list)
 
     @property
+    def states(self) -> list[str]:
+        """The names of states of its optimizer."""
+        return [kind for kind in self.tensors if kind not in (PARAMETERS, GRADIENTS)]
+
+    @property
     def rows(self) -> list[float]:
         """A number for each of its samples."""
         return read_floats(self.facts.get("x", ""))
+
+
+class Event(NamedTuple):
+    """What touched the gradient of a parameter, or tensors that are made of it."""
+
+    operator: str
+    line: str
+    before: Print | None
+    """The gradient before it; None: it touched another tensor."""
 
 
 History = Sequence[tuple[str, Print, bool]]
@@ -179,13 +193,28 @@ class Recorded:
         self.models[rank] = {names.get(name, name): one for name, one in self.models[rank].items()}
         self.names[rank] = {of: [names.get(one, one) for one in known] for of, known in self.names[rank].items()}
         for step in self.ranks[rank].values():
-            step.parameters = {names.get(name, name): one for name, one in step.parameters.items()}
-            step.gradients = {names.get(name, name): one for name, one in step.gradients.items()}
-            step.states = {(names.get(name, name), of): one for (name, of), one in step.states.items()}
+            step.tensors = {
+                kind: {names.get(name, name): one for name, one in values.items()}
+                for kind, values in step.tensors.items()
+            }
 
     def after(self, key: Key) -> dict[int, Step]:
         """Return the state after a step, by rank."""
         return self.at((key[0], key[1] + 1))
+
+    def number_of(self, rank: int, key: Key, name: str) -> int:
+        """Return the number by which a rank's lines name a parameter, -1 if they do not."""
+        names = self.names.get(rank, {}).get(key[0], [])
+        return names.index(name) if name in names else -1
+
+    def events(self, rank: int, key: Key, name: str) -> list[Event]:
+        """List what touched the gradient of a parameter before the step, in order."""
+        number, located = self.number_of(rank, key, name), self.ranks[rank][key].located
+        return [
+            Event(operator, line, _read_print(before[of.index(number)]) if before else None)
+            for operator, line, of, before in located.get("events", ())
+            if number in of
+        ]
 
 
 def read_floats(text: str) -> list[float]:
@@ -198,7 +227,7 @@ def read_recorded(record: Record) -> Recorded:
     """Read the steps that a run recorded."""
     recorded = Recorded()
     for rank in sorted(record.workers()):
-        reader = _Reader(recorded, rank)
+        read = _line_reader(recorded, rank)
         try:
             file = open_file(record.path, f"{TRACE}/{rank_trace(rank)}")
         except OSError:
@@ -210,7 +239,7 @@ def read_recorded(record: Record) -> Recorded:
                 if b"bfloat16" in text or b"bf16" in text:
                     recorded.coarse = "bfloat16"
                 if text.startswith(b'{"k":"equal"'):
-                    reader.read(json.loads(text))
+                    read(json.loads(text))
     return recorded
 
 
@@ -218,69 +247,54 @@ def read_lines_of(lines: Mapping[int, Sequence[dict[str, Any]]]) -> Recorded:
     """Read the steps from the lines of each rank."""
     recorded = Recorded()
     for rank, of_rank in lines.items():
-        reader = _Reader(recorded, rank)
+        read = _line_reader(recorded, rank)
         for line in of_rank:
-            reader.read(line)
+            read(line)
             recorded.coarse = recorded.coarse or line.get("cast", "")
     return recorded
 
 
-class _Reader:
-    """Reads the lines of one rank, in their order."""
+def _line_reader(recorded: Recorded, rank: int) -> Callable[[dict[str, Any]], None]:
+    """Return a function that reads the lines of one rank, in their order."""
+    names, which, settings = recorded.names.setdefault(rank, {}), dict[int, Any](), dict[int, tuple[Any, str]]()
 
-    def __init__(self, recorded: Recorded, rank: int) -> None:
-        self._recorded, self._rank = recorded, rank
-        self._names = recorded.names.setdefault(rank, {})
-        self._which, self._settings = dict[int, tuple[Any, Any]](), dict[int, Any]()
+    def read(line: dict[str, Any]) -> None:
+        if "why" in line:
+            recorded.problems.append(f"rank {rank}: {line['why']}")
+        if "loader" in line:
+            recorded.loaders.append(line)
+        steps = recorded.ranks.setdefault(rank, {})
+        if "o" not in line:
+            return
+        number = line["o"]
+        step = steps.setdefault((number, line["n"]), Step())
+        if "located" in line:
+            step.located = line
+        elif "writes" in line:
+            step.writes = line["writes"]
+        else:
+            if "model" in line:
+                names[number] = [name for name, *_ in line["model"]]
+                model = recorded.models.setdefault(rank, {})
+                for name, dtype, shape, local, offset, adds in line["model"]:
+                    at = None if offset is None else tuple(offset)
+                    model[name] = Parameter(name, dtype, tuple(shape), tuple(local), at, adds)
+                recorded.random += [one for one in line["random"] if one not in recorded.random]
+            if "g" in line:
+                which[number] = line["g"], line["s"]
+            if "set" in line:
+                settings[number] = line["set"], line.get("set_at", "")
+            values = read_floats(line["f"])
+            prints = (_read_print(values[at : at + 4]) for at in range(0, len(values), 4))
+            step.at, step.facts = line.get("at", ""), line
+            step.settings, step.settings_at = settings.get(number, (None, ""))
+            known, (gradients, states) = names[number], which[number]
+            step.tensors[PARAMETERS] = dict(zip(known, prints, strict=False))
+            step.tensors[GRADIENTS] = {known[of]: next(prints) for of in gradients}
+            for of, kind in states:
+                step.tensors.setdefault(kind, {})[known[of]] = next(prints)
 
-    def read(self, line: dict[str, Any]) -> None:
-        """Read one line."""
-        steps = self._recorded.ranks.setdefault(self._rank, {})
-        _read_line(self._recorded, self._rank, line, steps, self._names, self._which, self._settings)
-
-
-def _read_line(
-    recorded: Recorded,
-    rank: int,
-    line: dict[str, Any],
-    steps: dict[Key, Step],
-    names: dict[int, list[str]],
-    which: dict[int, tuple[Any, Any]],
-    settings: dict[int, Any],
-) -> None:
-    if "why" in line:
-        recorded.problems.append(f"rank {rank}: {line['why']}")
-    if "loader" in line:
-        recorded.loaders.append({**line, "of": rank})
-    if "o" not in line:
-        return
-    number, key = line["o"], (line["o"], line["n"])
-    step = steps.setdefault(key, Step())
-    if "located" in line:
-        step.located = line
-    elif "writes" in line:
-        step.writes = line["writes"]
-    else:
-        if "model" in line:
-            model = recorded.models.setdefault(rank, {})
-            names[number] = [one[0] for one in line["model"]]
-            for name, dtype, shape, local, offset, adds in line["model"]:
-                at = None if offset is None else tuple(offset)
-                model[name] = Parameter(name, dtype, tuple(shape), tuple(local), at, adds)
-            recorded.random += [one for one in line["random"] if one not in recorded.random]
-        if "g" in line:
-            which[number] = line["g"], line["s"]
-        if "set" in line:
-            settings[number] = line["set"], line.get("set_at", "")
-        values = read_floats(line["f"])
-        prints = [_read_print(values[at : at + 4]) for at in range(0, len(values), 4)]
-        known, (gradients, states) = names[number], which[number]
-        step.at, step.facts = line.get("at", ""), line
-        step.settings, step.settings_at = settings.get(number, (None, ""))
-        step.parameters = dict(zip(known, prints, strict=False))
-        rest = iter(prints[len(known) :])
-        step.gradients = {known[of]: next(rest) for of in gradients}
-        step.states = {(known[of], name): next(rest) for of, name in states}
+    return read
 
 
 # -- tensors of all ranks
@@ -314,9 +328,7 @@ def combine_parts(parts: Mapping[int, tuple[Print, Parameter]], shape: tuple[int
         return [Whole(value, False, (rank,)) for rank, (value, _) in parts.items()]
     distinct = list[tuple[Print, Parameter]]()
     for value, of in parts.values():
-        is_known = any(
-            one[1].local == of.local and estimate_distance(one[0], value, 1) <= 1e-6 * value.norm for one in distinct
-        )
+        is_known = any(one[1].local == of.local and _is_same(value, one[0]) for one in distinct)
         if not is_known and of.size:
             distinct.append((value, of))
     for chosen in ([*parts.values()], distinct):
@@ -353,7 +365,10 @@ def first_values(recorded: Recorded) -> dict[int, dict[str, Print]]:
     """Return the parameters before the first steps, by rank and name."""
     return {
         rank: {
-            name: value for (_, number), step in steps.items() if number == 1 for name, value in step.parameters.items()
+            name: value
+            for (_, number), step in steps.items()
+            if number == 1
+            for name, value in step.tensors.get(PARAMETERS, {}).items()
         }
         for rank, steps in recorded.ranks.items()
     }
@@ -364,6 +379,10 @@ def _is_same(one: Print, other: Print) -> bool:
 
 
 # -- the comparison
+
+
+Unlike = Mapping[str, Sequence[tuple[Print, Whole]]]
+"""Names of tensors that differ, each with the expected value and the deviating ones."""
 
 
 class Difference(Frozen):
@@ -439,14 +458,10 @@ class Comparer:
         """The last step that was compared, if later ones depend on rounding."""
         self.tensors, self.tolerance, self.largest = 0, 0.0, 0.0
         self._noise = dict[tuple[str, str], float]()
-        self._shapes = self._whole_shapes(reference)
+        self._shapes = {name: one for model in reference.models.values() for name, one in model.items()}
         self._align_names()
 
     # -- names and shapes
-
-    @staticmethod
-    def _whole_shapes(recorded: Recorded) -> dict[str, Parameter]:
-        return {name: one for model in recorded.models.values() for name, one in model.items()}
 
     def _align_names(self) -> None:
         """Give parameters of the other run the reference's names, if all of a rank have the same first values."""
@@ -466,14 +481,12 @@ class Comparer:
                 self.other.rename(rank, names)
 
     def _parts(self, recorded: Recorded, steps: Mapping[int, Step], name: str, kind: str) -> dict[int, Any]:
-        """Return the parts of a tensor by rank; `kind` is `parameters`, `gradients`, or a name of a state."""
-        parts = dict[int, Any]()
-        for rank, step in steps.items():
-            of: dict[Any, Print] = step.states if kind not in ("parameters", "gradients") else getattr(step, kind)
-            key = name if kind in ("parameters", "gradients") else (name, kind)
-            if key in of and name in recorded.models.get(rank, {}):
-                parts[rank] = of[key], recorded.models[rank][name]
-        return parts
+        """Return the parts of a tensor by rank, each with its parameter; `kind` is one of `Step.tensors`."""
+        return {
+            rank: (values[name], recorded.models[rank][name])
+            for rank, step in steps.items()
+            if name in (values := step.tensors.get(kind, {})) and name in recorded.models.get(rank, {})
+        }
 
     def _pairs(self, kind: str, name: str, mine: Mapping[int, Step], theirs: Mapping[int, Step]) -> Iterator[Any]:
         """Yield the expected fingerprint and each one that ranks have."""
@@ -501,45 +514,38 @@ class Comparer:
         """Note how far the reference is from its second run; return the part of all gradients that differs."""
         if self._again is None:
             return 0.0
-        whole = [0.0, 0.0]
-        mine, theirs = self.reference.at(key), self._again.at(key)
-        for rank, step in mine.items():
-            if rank not in theirs:
-                continue
-            for kind in ("parameters", "gradients", "states"):
-                for name, value in getattr(step, kind).items():
-                    other = getattr(theirs[rank], kind).get(name)
-                    if other is not None:
-                        of = name if kind != "states" else name[0]
-                        label = (kind if kind != "states" else name[1], of)
-                        gap = estimate_distance(value, other, 1)
-                        if math.isfinite(gap):
-                            self._noise[label] = max(self._noise.get(label, 0.0), gap)
-                            if kind == "gradients":
-                                whole = [whole[0] + gap * gap, whole[1] + value.square]
-        return math.sqrt(whole[0] / whole[1]) if whole[1] > 0 else 0.0
+        distance = size = 0.0
+        theirs = self._again.at(key)
+        for rank, step in self.reference.at(key).items():
+            for kind, values in step.tensors.items() if rank in theirs else ():
+                others = theirs[rank].tensors.get(kind, {})
+                for name in values.keys() & others.keys():
+                    gap = estimate_distance(values[name], others[name], 1)
+                    if not math.isfinite(gap):
+                        continue
+                    self._noise[kind, name] = max(self._noise.get((kind, name), 0.0), gap)
+                    if kind == GRADIENTS:
+                        distance, size = distance + gap * gap, size + values[name].square
+        return math.sqrt(distance / size) if size > 0 else 0.0
 
     def _limit(self, kind: str, name: str, expected: Print, other: Print, of_all: float) -> float:
         dtype = self._shapes[name].dtype if name in self._shapes else "float32"
         scale = max(expected.norm, other.norm) if expected.is_finite() and other.is_finite() else 1.0
         noise = _NOISE * self._noise.get((kind, name), 0.0)
         limit = max(self._floor(dtype) * scale, noise, (_OF_ALL + self._floor(dtype) / 30) * of_all)
-        if scale:
-            self.tolerance = max(self.tolerance, min(1.0, limit / scale)) if kind == "gradients" else self.tolerance
+        if scale and kind == GRADIENTS:
+            self.tolerance = max(self.tolerance, min(1.0, limit / scale))
         return limit
 
-    def _unlike(self, kind: str, mine: Mapping[int, Step], theirs: Mapping[int, Step]) -> dict[str, list[Any]]:
-        """Return the names of tensors that differ, each with the expected value and the deviating ones."""
-        differing, tables = dict[str, list[Any]](), [getattr(step, self._table(kind)) for step in mine.values()]
-        names = list(dict.fromkeys(one if isinstance(one, str) else one[0] for table in tables for one in table))
-        values = [
-            value.square
-            for table in tables[:1]
-            for key, value in table.items()
-            if (kind in ("parameters", "gradients") or key[1] == kind) and value.is_finite()
-        ]
-        of_all = math.sqrt(sum(values)) if kind == "gradients" else 0.0
-        for name in names:
+    def _unlike(self, kind: str, mine: Mapping[int, Step], theirs: Mapping[int, Step]) -> Unlike:
+        """Return the tensors that differ."""
+        differing, tables = (
+            dict[str, list[tuple[Print, Whole]]](),
+            [step.tensors.get(kind, {}) for step in mine.values()],
+        )
+        squares = [one.square for table in tables[:1] for one in table.values() if one.is_finite()]
+        of_all = math.sqrt(sum(squares)) if kind == GRADIENTS else 0.0
+        for name in dict.fromkeys(chain(*tables)):
             count = math.prod(self._shapes[name].shape) if name in self._shapes else 1
             for expected, whole in self._pairs(kind, name, mine, theirs):
                 self.tensors += 1
@@ -550,10 +556,6 @@ class Comparer:
                 elif expected.norm and math.isfinite(gap) and gap > of_all * _OF_ALL:
                     self.largest = max(self.largest, gap / expected.norm)
         return differing
-
-    @staticmethod
-    def _table(kind: str) -> str:
-        return kind if kind in ("parameters", "gradients") else "states"
 
     # -- what differs first
 
@@ -577,7 +579,7 @@ class Comparer:
             self._learn_noise((number, last + 1))
             ends = [run.ends(number) for run in (self.reference, self.other)]
             counts = [max(step for of, step in run if of == number) for run in (keys, others)]
-            if counts[0] == counts[1] and all(ends) and (unlike := self._unlike("parameters", *ends)):
+            if counts[0] == counts[1] and all(ends) and (unlike := self._unlike(PARAMETERS, *ends)):
                 return (number, last), self._parameter_difference((number, last), unlike, ends[1])
             if counts[0] != counts[1]:
                 return None, self._other_count(counts)
@@ -593,11 +595,11 @@ class Comparer:
     def _compare_step(self, key: Key) -> Difference | None:
         mine, theirs = self.reference.made(key), self.other.made(key)
         step = key[1]
-        if unlike := self._unlike("parameters", mine, theirs):
+        if unlike := self._unlike(PARAMETERS, mine, theirs):
             return self._parameter_difference((key[0], step - 1), unlike, theirs)
         if step > 1 and (state := self._unlike_states(key)):
             return state
-        if unlike := self._unlike("gradients", mine, theirs):
+        if unlike := self._unlike(GRADIENTS, mine, theirs):
             if self._is_compensated(key, unlike):
                 return None
             return self._gradient_difference(key, unlike)
@@ -605,19 +607,16 @@ class Comparer:
 
     def _unlike_states(self, key: Key) -> Difference | None:
         mine, theirs = self.reference.made(key), self.other.made(key)
-        for kind in dict.fromkeys(name for step in mine.values() for _, name in step.states):
+        for kind in dict.fromkeys(kind for step in mine.values() for kind in step.states):
             if unlike := self._unlike(kind, mine, theirs):
-                name = next(iter(unlike))
-                factor = common_factor([pair for pairs in unlike.values() for pair in pairs])
-                line = next((one.at for one in self.other.made((key[0], key[1] - 1)).values()), "")
-                sentence = f"{kind} of {_named(unlike)} differs after step {key[1] - 1}{_factor_words(factor)}"
-                return Difference(
-                    what="optimizer state", step=key[1] - 1, name=name, names=tuple(unlike), line=line, factor=factor,
-                    cause="optimizer state", sentence=sentence,
-                )  # fmt: skip
+                before, factor = (key[0], key[1] - 1), _factor_of_all(unlike)
+                line = next((one.at for one in self.other.made(before).values()), "")
+                sentence = f"{kind} of {_named(unlike)} differs after step {before[1]}{_factor_words(factor)}"
+                what = "optimizer state"
+                return _difference(what, before, unlike, what, sentence, line=line, factor=factor)
         return None
 
-    def _is_compensated(self, key: Key, unlike: Mapping[str, list[Any]]) -> bool:
+    def _is_compensated(self, key: Key, unlike: Unlike) -> bool:
         """Return whether other gradients train the same: other learning rates, or parameters that are averaged."""
         mine, theirs = self.reference.after(key), self.other.after(key)
         if not mine or not theirs or any(step.states for step in chain(mine.values(), theirs.values())):
@@ -626,69 +625,55 @@ class Comparer:
         moved = False
         for name in unlike:
             one, other = (
-                next(iter(self._parts(self.reference, of, name, "parameters").values()))[0] for of in (before, after)
+                next(iter(self._parts(self.reference, of, name, PARAMETERS).values()))[0] for of in (before, after)
             )
-            moved = moved or estimate_distance(one, other, 1) > 100 * self._limit("parameters", name, one, other, 0.0)
-        if self._unlike("parameters", mine, theirs):
-            return False
-        return moved
+            moved = moved or estimate_distance(one, other, 1) > 100 * self._limit(PARAMETERS, name, one, other, 0.0)
+        return moved and not self._unlike(PARAMETERS, mine, theirs)
 
-    def _has_scaled_rate(self, key: Key, unlike: Mapping[str, list[Any]]) -> bool:
-        factor = common_factor([pair for pairs in unlike.values() for pair in pairs])
-        rates = [
+    def _has_scaled_rate(self, key: Key, unlike: Unlike) -> bool:
+        factor = _factor_of_all(unlike)
+        mine, theirs = (
             next((group.get("lr") for step in run.made(key).values() for group in step.settings or ()), None)
             for run in (self.reference, self.other)
-        ]
-        mine, theirs = rates
+        )
         if factor is None or not mine or not theirs or abs(factor * theirs / mine - 1) > _SAME_FACTOR:
             return False
-        return not self._unlike("parameters", self.reference.after(key), self.other.after(key))
+        return not self._unlike(PARAMETERS, self.reference.after(key), self.other.after(key))
 
     # -- parameters
 
-    def _parameter_difference(
-        self, key: Key, unlike: Mapping[str, list[Any]], theirs: Mapping[int, Step]
-    ) -> Difference:
+    def _parameter_difference(self, key: Key, unlike: Unlike, theirs: Mapping[int, Step]) -> Difference:
         name, step = next(iter(unlike)), key[1]
-        ranks = deviating_ranks(unlike[name], self.other)
+        ranks, made = deviating_ranks(unlike[name], self.other), self.other.made(key)
         whose = f" on {name_ranks(ranks)}" if ranks else ""
-        facts: dict[str, Any] = {
-            "what": "parameter",
-            "step": step,
-            "name": name,
-            "names": tuple(unlike),
-            "ranks": ranks,
-        }
+
+        def difference(cause: str, line: str, sentence: str) -> Difference:
+            return _difference("parameter", key, unlike, cause, sentence, ranks=ranks, line=line)
+
         if step == 0:
             line = next((one.facts.get("forward") or one.at for one in theirs.values()), "")
             why = "ranks start with different parameters" if ranks else "the initial parameters are others"
             sentence = f"{_named(unlike)} {_differs(unlike)} before the first step{whose}: {why}"
-            return Difference(**facts, line=line, cause="initial parameters", sentence=sentence)
-        made = self.other.made(key)
+            return difference("initial parameters", line, sentence)
         line = next((one.at for one in made.values()), "")
         start = f"after step {step} {_named(unlike)} {_differs(unlike)}{whose}"
         if (changed := self._other_settings(key)) is not None:
             line = next((one.settings_at for one in made.values() if one.settings_at), line)
             setting, mine, other = changed
             sentence = f"{start}: {setting} is {other}, but {mine} with {self.titles[0]}"
-            return Difference(**facts, line=line, cause="optimizer settings", sentence=sentence)
-        written = [
-            (operator, at, [known[one] for one in of if one < len(known)])
-            for rank, one in made.items()
-            for known in [self._names_on(rank, key[0])]
-            for operator, at, of in one.writes
+            return difference("optimizer settings", line, sentence)
+        start += ", although its gradient was the same"
+        writes = [
+            at for rank, one in made.items() for _, at, of in one.writes if self.other.number_of(rank, key, name) in of
         ]
-        if own := [at for _, at, of in written if name in of]:
-            line = own[-1] or line
-            sentence = f"{start}, although its gradient was the same: {line} changes it"
-            return Difference(**facts, line=line, cause="parameter written", sentence=sentence)
-        sentence = f"{start}, although its gradient was the same"
-        sent = Counter(at for operator, at, _ in written if "c10d" in operator and at)
+        if writes:
+            line = writes[-1] or line
+            return difference("parameter written", line, f"{start}: {line} changes it")
+        sent = Counter(at for one in made.values() for operator, at, _ in one.writes if "c10d" in operator and at)
         if sent and ranks:
             line = sent.most_common(1)[0][0]
-            sentence += f": {line} sends other parameters, but not this one"
-            return Difference(**facts, line=line, cause="not sent", sentence=sentence)
-        return Difference(**facts, line=line, cause="update", sentence=sentence)
+            return difference("not sent", line, f"{start}: {line} sends other parameters, but not this one")
+        return difference("update", line, start)
 
     def _other_settings(self, key: Key) -> tuple[str, Any, Any] | None:
         """Return a setting of the optimizer with different values, and both."""
@@ -705,61 +690,61 @@ class Comparer:
 
     # -- gradients
 
-    def _gradient_difference(self, key: Key, unlike: Mapping[str, list[Any]]) -> Difference:
-        mine, theirs = self.reference.made(key), self.other.made(key)
+    def _gradient_difference(self, key: Key, unlike: Unlike) -> Difference:
         rules = (self._other_samples, self._other_outputs, self._other_reduction)
-        for rule in rules:
-            if (difference := rule(key, unlike, mine, theirs)) is not None:
-                return difference
-        return self._plain_gradient(key, unlike, theirs)
+        found = next((one for rule in rules if (one := rule(key, unlike)) is not None), None)
+        return found or self._plain_gradient(key, unlike)
 
-    def _other_samples(
-        self, key: Key, unlike: Mapping[str, list[Any]], mine: Mapping[int, Step], theirs: Mapping[int, Step]
-    ) -> Difference | None:
-        fed = {rank: step for rank, step in theirs.items() if step.facts.get("sums")}
-        own = [step for step in mine.values() if step.facts.get("sums")]
+    def _other_samples(self, key: Key, unlike: Unlike) -> Difference | None:
+        fed = {rank: step for rank, step in self.other.made(key).items() if step.facts.get("sums")}
+        own = [step for step in self.reference.made(key).values() if step.facts.get("sums")]
         if not fed or not own or same_samples(own, [*fed.values()]):
             return None
         line = next((one["loader"] for one in self.other.loaders), "")
         line = line or next((one.facts.get("forward", "") for one in fed.values()), "")
-        expected = sum(one.facts["sums"][0] for one in distinct_steps(own))
-        counted = sum(one.facts["sums"][0] for one in fed.values())
-        facts: dict[str, Any] = {"what": "samples", "step": key[1], "name": "", "names": tuple(unlike), "line": line}
+
+        def difference(cause: str, sentence: str, **facts: Any) -> Difference:
+            return replace(_difference("samples", key, unlike, cause, sentence, line=line, **facts), name="")
+
         if twins := alike_ranks(fed):
             sampler = next((one for one in self.other.loaders if not one.get("num_replicas")), None)
-            why = f": the {sampler['sampler']} at {sampler['loader']} does not know the rank" if sampler else ""
-            if why == "":
-                why = ": what chooses them does not know the rank"
-            sentence = f"{name_ranks(twins)} trained on the same samples in step {key[1]}{why}"
-            return Difference(**facts, ranks=twins, cause="same samples", sentence=sentence)
+            chooses = f"the {sampler['sampler']} at {sampler['loader']}" if sampler else "what chooses them"
+            sentence = (
+                f"{name_ranks(twins)} trained on the same samples in step {key[1]}: {chooses} does not know the rank"
+            )
+            return difference("same samples", sentence, ranks=twins)
+        expected = sum(one.facts["sums"][0] for one in distinct_steps(own))
+        counted = sum(one.facts["sums"][0] for one in fed.values())
         if counted != expected:
-            ratio = counted / expected
             sentence = (
                 f"step {key[1]} trains on {format_count(expected, 'sample')} with {self.titles[0]}, "
                 f"and on {counted} with {self.titles[1]}"
             )
-            if abs(ratio - round(ratio)) < 1e-9 and ratio > 1:
+            if counted % expected == 0:
                 sentence += ": the batch of a rank has a fixed size; divide it by the number of ranks to compare"
-            return Difference(**facts, factor=round(ratio, 6), cause="number of samples", sentence=sentence)
+            return difference("number of samples", sentence, factor=round(counted / expected, 6))
         if self._same_overall(key[0]):
             sentence = f"step {key[1]} trains on other samples than with {self.titles[0]}: the data order differs"
-            return Difference(**facts, cause="data order", sentence=sentence)
+            return difference("data order", sentence)
         sentence = f"step {key[1]} trains on samples that {self.titles[0]} does not train on in this step"
-        return Difference(**facts, cause="other samples", sentence=sentence)
+        return difference("other samples", sentence)
 
     def _same_overall(self, number: int) -> bool:
-        every = []
-        for run in (self.reference, self.other):
-            steps = [step for one in run.ranks.values() for (of, _), step in one.items() if of == number]
-            every.append(sorted(value for step in steps for value in step.rows))
-        return are_near(*every)
+        return are_near(
+            *(
+                _all_rows(step for one in run.ranks.values() for (of, _), step in one.items() if of == number)
+                for run in (self.reference, self.other)
+            )
+        )
 
-    def _other_outputs(
-        self, key: Key, unlike: Mapping[str, list[Any]], mine: Mapping[int, Step], theirs: Mapping[int, Step]
-    ) -> Difference | None:
+    def _other_outputs(self, key: Key, unlike: Unlike) -> Difference | None:
         """Return the first module whose output for the same sample differs."""
-        expected, counts = outputs_by_sample(mine.values()), outputs_by_sample(theirs.values())
-        is_cut = any(one.local != self._shapes[name].local for name, ones in self._by_name() for one in ones)
+        expected, counts = (outputs_by_sample(run.made(key).values()) for run in (self.reference, self.other))
+        is_cut = any(
+            name in self._shapes and one.local != self._shapes[name].local
+            for model in self.other.models.values()
+            for name, one in model.items()
+        )
         tolerance = self._floor("float32") * 5
         factors = dict[tuple[str, str, int], float]()
         for label, (_, by_sample) in expected.items():
@@ -773,126 +758,108 @@ class Comparer:
             if is_cut and (kind == "Linear" or any(one in alike for one in above)):
                 continue  # it is a part of the output, which others complete
             title, line = f"{module or 'the model'} ({kind})", counts[module, kind, width][0]
-            facts: dict[str, Any] = {"what": "module output", "step": key[1], "name": module or kind}
-            facts |= {"names": tuple(unlike), "line": line, "factor": gap or None}
             sentence = f"in step {key[1]} the output of {title} differs for the same sample"
             if "Dropout" in kind or self._draws(module):
-                random = join_words(self.other.random[:_MOST_NAMED]) or title
-                sentence += f": {random} draws other numbers"
-                return Difference(**facts, cause="randomness", sentence=sentence)
-            if "BatchNorm" in kind and "Sync" not in kind:
+                cause = "randomness"
+                sentence += f": {join_words(self.other.random[:_MOST_NAMED]) or title} draws other numbers"
+            elif "BatchNorm" in kind and "Sync" not in kind:
+                cause = "batch statistics"
                 sentence += ": it uses the mean and variance of the samples of one rank; use SyncBatchNorm"
-                return Difference(**facts, cause="batch statistics", sentence=sentence)
-            sentence += f"{_factor_words(gap or None)}; {line} computes it"
-            return Difference(**facts, cause="module output", sentence=sentence)
+            else:
+                cause = "module output"
+                sentence += f"{_factor_words(gap or None)}; {line} computes it"
+            difference = _difference("module output", key, unlike, cause, sentence, line=line, factor=gap or None)
+            return replace(difference, name=module or kind)
         return None
-
-    def _by_name(self) -> Iterator[tuple[str, list[Parameter]]]:
-        names = dict[str, list[Parameter]]()
-        for model in self.other.models.values():
-            for name, one in model.items():
-                if name in self._shapes:
-                    names.setdefault(name, []).append(one)
-        yield from names.items()
 
     def _draws(self, module: str) -> bool:
         return any(not module or one.startswith(f"{module}.") for one in self.other.random)
 
-    def _other_reduction(
-        self, key: Key, unlike: Mapping[str, list[Any]], mine: Mapping[int, Step], theirs: Mapping[int, Step]
-    ) -> Difference | None:
+    def _other_reduction(self, key: Key, unlike: Unlike) -> Difference | None:
         """Explain gradients that ranks have not reduced, or not right."""
-        name = next(iter(unlike))
-        parts = self._parts(self.other, theirs, name, "gradients")
-        expected = unlike[name][0][0]
-        whole = len(parts) > 1 and all(
-            of.local == self._shapes[name].shape and of.offset is None for _, of in parts.values()
-        )
-        if not whole:
+        name, theirs = next(iter(unlike)), self.other.made(key)
+        parts, shape = self._parts(self.other, theirs, name, GRADIENTS), self._shapes[name].shape
+        if len(parts) < 2 or any(of.local != shape or of.offset is not None for _, of in parts.values()):
             return None
-        values = [value for value, _ in parts.values()]
-        size, limit = len(values), self._limit("gradients", name, expected, expected, 0.0) * 3
-        differ = any(estimate_distance(value, values[0], 1) > limit for value in values)
-        total = mean_of(values).times(size)
-        if differ:
-            facts: dict[str, Any] = {"what": "reduced gradient", "step": key[1], "name": name, "names": tuple(unlike)}
-            history = self._history(self.other, key, name)
-            agreed = [at for at, (_, _, agree) in enumerate(history) if agree and at]
-            if agreed and agreed[-1] + 1 < len(history):
-                line = history[agreed[-1] + 1][0]
-                sentence = f"in step {key[1]} ranks had the same gradient of {_named(unlike)}, until {line} changed it"
-                return Difference(**facts, line=line, cause="changed after the reduction", sentence=sentence)
-            line = self._reducing_line(key, name) or next((one.facts.get("back", "") for one in theirs.values()), "")
-            if any(_close_waves(total.times(factor), expected, limit) for factor in (1 / size, 1.0)):
-                sentence = (
-                    f"in step {key[1]} the gradient of {_named(unlike)} is never reduced: ranks step with their own"
-                )
-                return Difference(**facts, line=line, cause="not reduced", sentence=sentence)
-            sentence = f"in step {key[1]} ranks step with different gradients of {_named(unlike)}"
-            return Difference(**facts, line=line, cause="not reduced", sentence=sentence)
-        return None
+        values, expected = [value for value, _ in parts.values()], unlike[name][0][0]
+        limit = self._limit(GRADIENTS, name, expected, expected, 0.0) * 3
+        if all(estimate_distance(value, values[0], 1) <= limit for value in values):
+            return None
+        history, step, named = self._history(self.other, key, name), key[1], _named(unlike)
+        agreed = [at for at, (_, _, agree) in enumerate(history) if agree and at]
+        if agreed and agreed[-1] + 1 < len(history):
+            line, cause = history[agreed[-1] + 1][0], "changed after the reduction"
+            sentence = f"in step {step} ranks had the same gradient of {named}, until {line} changed it"
+        else:
+            line = self._reducing_line(key) or next((one.facts.get("back", "") for one in theirs.values()), "")
+            cause, mean = "not reduced", mean_of(values)
+            if any(_close_waves(mean.times(factor), expected, limit) for factor in (1.0, len(values))):
+                sentence = f"in step {step} the gradient of {named} is never reduced: ranks step with their own"
+            else:
+                sentence = f"in step {step} ranks step with different gradients of {named}"
+        return _difference("reduced gradient", key, unlike, cause, sentence, line=line)
 
-    def _reducing_line(self, key: Key, name: str) -> str:
-        """Return the line that reduces gradients of other parameters, or touches this one last."""
-        lines = Counter[str]()
-        for step in self.other.made(key).values():
-            for operator, line, _, _ in step.located.get("events", ()):
-                if "c10d" in operator and line:
-                    lines[line] += 1
-        return lines.most_common(1)[0][0] if lines else ""
+    def _reducing_line(self, key: Key) -> str:
+        """Return the line that reduces most gradients."""
+        lines = Counter(
+            line
+            for step in self.other.made(key).values()
+            for operator, line, _, _ in step.located.get("events", ())
+            if "c10d" in operator and line
+        )
+        return str(lines.most_common(1)[0][0]) if lines else ""
 
-    def _plain_gradient(self, key: Key, unlike: Mapping[str, list[Any]], theirs: Mapping[int, Step]) -> Difference:
+    def _plain_gradient(self, key: Key, unlike: Unlike) -> Difference:
         """Name the factor of a gradient that all ranks have, and the line from which it is wrong."""
-        name = next(iter(unlike))
-        factor = common_factor([pair for pairs in unlike.values() for pair in pairs])
+        name, theirs = next(iter(unlike)), self.other.made(key)
+        factor = _factor_of_all(unlike)
         if factor is None and len(unlike) > 1:
             factor = common_factor(unlike[name])
         expected, size = unlike[name][0][0], len(self.other.ranks)
-        limit = self._limit("gradients", name, expected, expected, 0.0) * 3
-        back = next((one.facts.get("back", "") for one in theirs.values() if name in one.gradients), "")
-        facts: dict[str, Any] = {"step": key[1], "name": name, "names": tuple(unlike), "factor": factor}
+        limit = self._limit(GRADIENTS, name, expected, expected, 0.0) * 3
+        back = next((one.facts.get("back", "") for one in theirs.values() if name in one.tensors[GRADIENTS]), "")
         start = f"in step {key[1]} the gradient of {_named(unlike)} "
         start += "differs" if factor is None else f"is {factor:.3f} x that of {self.titles[0]}"
-        history = self._history(self.other, key, name)
+
+        def difference(what: str, cause: str, line: str, why: str) -> Difference:
+            return _difference(what, key, unlike, cause, f"{start}{why}", line=line, factor=factor)
+
+        history, is_smaller = self._history(self.other, key, name), factor is not None and 0 < factor < 1
         if (after := _after_last_right(history, expected, limit)) is not None:
             line = self._origin(key, name, _line_of_factor(history, after, factor), factor)
-            is_again = factor is not None and 0 < factor < 1
-            verb = "averaged again" if is_again else "changed" if factor is None else "scaled"
-            cause = "averaged again" if is_again else "changed after the reduction"
-            sentence = f"{start}: it was right, and is {verb} at {line}"
-            return Difference(what="reduced gradient", **facts, line=line, cause=cause, sentence=sentence)
-        local = self._local_mean(self.other, key, name)
-        right = self._local_mean(self.reference, key, name)
-        scale = wave_ratio(local, right) if local is not None and right is not None else None
-        touching = self._reducing_line(key, name) or (history[-1][0] if history else back)
-        if scale is None and local is None:
-            scale = self._loss_ratio(key)
-        if factor is not None and scale is not None and _is_near(scale, 1.0) and _is_near(factor, size):
-            sentence = f"{start}: it is summed at {touching}, and never divided by the number of ranks"
-            return Difference(what="reduced gradient", **facts, line=touching, cause="not divided", sentence=sentence)
+            verb = "averaged again" if is_smaller else "changed" if factor is None else "scaled"
+            cause = "averaged again" if is_smaller else "changed after the reduction"
+            return difference("reduced gradient", cause, line, f": it was right, and is {verb} at {line}")
+        local, right = (self._local_mean(run, key, name) for run in (self.other, self.reference))
         of_losses = self._loss_ratio(key)
-        if scale is not None and not _is_near(scale, 1.0) and (of_losses is None or _is_near(of_losses, 1.0)):
-            line = self._backward_line(key, back)
-            sentence = f"{start}; so it is where ranks compute it, although the loss is right: {line} changes it"
-            return Difference(what="local gradient", **facts, line=line, cause="local gradient", sentence=sentence)
-        if scale is not None and not _is_near(scale, 1.0) and factor is not None and _is_near(scale, factor):
-            line = next((one.located["loss_at"] for one in theirs.values() if one.located.get("loss_at")), back)
-            which = "so is the loss" if local is None else "so is the gradient of each rank before the reduction"
-            sentence = f"{start}: {which}, which {line} computes"
-            return Difference(what="loss", **facts, line=line, cause="loss scaled", sentence=sentence)
+        if local is not None and right is not None:
+            scale = wave_ratio(local, right)
+        else:
+            scale = of_losses if local is None else None
+        touching = self._reducing_line(key) or (history[-1][0] if history else back)
+        if factor is not None and scale is not None and _is_near(scale, 1.0) and _is_near(factor, size):
+            why = f": it is summed at {touching}, and never divided by the number of ranks"
+            return difference("reduced gradient", "not divided", touching, why)
+        if scale is not None and not _is_near(scale, 1.0):
+            if of_losses is None or _is_near(of_losses, 1.0):
+                line = self._backward_line(key, back)
+                why = f"; so it is where ranks compute it, although the loss is right: {line} changes it"
+                return difference("local gradient", "local gradient", line, why)
+            if factor is not None and _is_near(scale, factor):
+                line = next((one.located["loss_at"] for one in theirs.values() if one.located.get("loss_at")), back)
+                which = "the loss" if local is None else "the gradient of each rank before the reduction"
+                return difference("loss", "loss scaled", line, f": so is {which}, which {line} computes")
         if local is not None and right is not None and scale is None:
             line = self._backward_line(key, back)
-            sentence = f"{start}; it already differs where ranks compute it, at {line}"
-            return Difference(what="local gradient", **facts, line=line, cause="local gradient", sentence=sentence)
+            why = f"; it already differs where ranks compute it, at {line}"
+            return difference("local gradient", "local gradient", line, why)
         if factor is None and (line := self._first_unlike_line(key, unlike)):
-            sentence = f"{start}: {line} changes it, before the mean of all ranks is known"
-            return Difference(what="reduced gradient", **facts, line=line, cause="changed too early", sentence=sentence)
-        if factor is not None and 0 < factor < 1:
+            why = f": {line} changes it, before the mean of all ranks is known"
+            return difference("reduced gradient", "changed too early", line, why)
+        if is_smaller:
             line = self._origin(key, name, _line_of_factor(history, 0, factor), factor) if history else touching
-            sentence = f"{start}: it is divided too often, at {line}"
-            return Difference(what="reduced gradient", **facts, line=line, cause="averaged again", sentence=sentence)
-        sentence = f"{start}; {touching} is the last line that changes it"
-        return Difference(what="reduced gradient", **facts, line=touching, cause="reduction", sentence=sentence)
+            return difference("reduced gradient", "averaged again", line, f": it is divided too often, at {line}")
+        return difference("reduced gradient", "reduction", touching, f"; {touching} is the last line that changes it")
 
     def _backward_line(self, key: Key, back: str) -> str:
         """Return the only line of the script that scales tensors inside of backward, else the line that begins it."""
@@ -906,21 +873,17 @@ class Comparer:
 
     def _origin(self, key: Key, name: str, line: str, factor: float | None) -> str:
         """Return the line that scaled what another line copied into a gradient."""
-        for rank, step in self.other.made(key).items():
-            known = self._names_on(rank, key[0])
+        scales = _SCALES if factor is None or 0 < factor < 1 else (*_SCALES, "allreduce")
+        for rank in self.other.made(key):
             events = [
-                (operator.partition(".")[2], at, bool(before))
-                for operator, at, of, before in step.located.get("events", ())
-                if any(one < len(known) and known[one] == name for one in of)
+                one._replace(operator=one.operator.partition(".")[2]) for one in self.other.events(rank, key, name)
             ]
-            ends = [number for number, (_, at, direct) in enumerate(events) if direct and at == line]
-            if not ends or not events[ends[-1]][0].startswith(_COPIES):
+            ends = [number for number, one in enumerate(events) if one.before is not None and one.line == line]
+            if not ends or not events[ends[-1]].operator.startswith(_COPIES):
                 continue
-            for operator, at, is_direct in reversed(events[: ends[-1]]):
-                if is_direct:
-                    break
-                if at and operator.startswith(_SCALES if factor is None or 0 < factor < 1 else (*_SCALES, "allreduce")):
-                    return str(at)
+            copied = takewhile(lambda one: one.before is None, reversed(events[: ends[-1]]))
+            if origin := next((one.line for one in copied if one.line and one.operator.startswith(scales)), ""):
+                return origin
         return line
 
     def _loss_ratio(self, key: Key) -> float | None:
@@ -938,25 +901,15 @@ class Comparer:
         """Return what changed a gradient; the first entry is about the time before."""
         of_ranks = []
         for rank, step in recorded.made(key).items():
-            known = recorded.names.get(rank, {}).get(key[0], [])
-            events = [
-                (line, _read_print(before[of.index(at)]))
-                for _, line, of, before in step.located.get("events", ())
-                if before
-                for at in of
-                if at < len(known) and known[at] == name
-            ]
-            if events and name in step.gradients:
-                lines = ["", *(line for line, _ in events)]
-                of_ranks.append((lines, [*(value for _, value in events), step.gradients[name]]))
+            events = [one for one in recorded.events(rank, key, name) if one.before is not None]
+            if events and name in step.tensors[GRADIENTS]:
+                values = [*(one.before for one in events), step.tensors[GRADIENTS][name]]
+                of_ranks.append((["", *(one.line for one in events)], values))
         if not of_ranks or any(lines != of_ranks[0][0] for lines, _ in of_ranks):
             return []
         columns = [*zip(*(values for _, values in of_ranks), strict=True)]
         agree = [all(estimate_distance(one, of[0], 1) <= 1e-3 * of[0].norm for one in of) for of in columns]
         return [*zip(of_ranks[0][0], map(mean_of, columns), agree, strict=True)]
-
-    def _names_on(self, rank: int, number: int) -> list[str]:
-        return self.other.names.get(rank, {}).get(number, [])
 
     def _first_unlike_line(self, key: Key, names: Iterable[str]) -> str:
         """Return the first line after which gradients are no multiple of the right ones after the same line."""
@@ -977,12 +930,12 @@ class Comparer:
     @staticmethod
     def _local_mean(recorded: Recorded, key: Key, name: str) -> Print | None:
         """Return the mean of the gradients that ranks computed themselves."""
-        values = []
-        for rank, step in recorded.made(key).items():
-            known = recorded.names.get(rank, {}).get(key[0], [])
-            values += [
-                _read_print(one) for at, one in step.located.get("local", ()) if at < len(known) and known[at] == name
-            ]
+        values = [
+            _read_print(one)
+            for rank, step in recorded.made(key).items()
+            for number, one in step.located.get("local", ())
+            if number == recorded.number_of(rank, key, name)
+        ]
         return mean_of(values) if values else None
 
 
@@ -1003,6 +956,11 @@ def _line_of_factor(history: History, first: int, factor: float | None) -> str:
 
 
 # -- parts of sentences, and arithmetic
+
+
+def _difference(what: str, key: Key, unlike: Unlike, cause: str, sentence: str, **facts: Any) -> Difference:
+    names = tuple(unlike)
+    return Difference(what=what, step=key[1], name=names[0], names=names, cause=cause, sentence=sentence, **facts)
 
 
 def _named(unlike: Mapping[str, Any]) -> str:
@@ -1064,6 +1022,10 @@ def common_factor(pairs: Sequence[tuple[Print, Whole]]) -> float | None:
     return sum(factors) / len(factors)
 
 
+def _factor_of_all(unlike: Unlike) -> float | None:
+    return common_factor([*chain.from_iterable(unlike.values())])
+
+
 def deviating_ranks(pairs: Sequence[tuple[Print, Whole]], recorded: Recorded) -> tuple[int, ...]:
     """Return the ranks that deviate, if others do not."""
     ranks = tuple(rank for _, whole in pairs for rank in whole.ranks)
@@ -1081,7 +1043,7 @@ def distinct_steps(steps: Iterable[Step]) -> list[Step]:
     """Return steps without those that have the same samples as another."""
     distinct = list[Step]()
     for step in steps:
-        if not any(are_near(sorted(one.rows), sorted(step.rows)) for one in distinct):
+        if not any(are_near(_all_rows([one]), _all_rows([step])) for one in distinct):
             distinct.append(step)
     return distinct
 
@@ -1089,28 +1051,28 @@ def distinct_steps(steps: Iterable[Step]) -> list[Step]:
 def same_samples(mine: Sequence[Step], theirs: Sequence[Step]) -> bool:
     """Return whether ranks together read the same samples, or each rank all of them."""
     for one in ([*mine], distinct_steps(mine)):
-        expected = sorted(value for step in one for value in step.rows)
-        sums = [sum(values) for values in zip(*(step.facts["sums"] for step in one), strict=True)]
+        expected, sums = _all_rows(one), _all_sums(one)
         for other in ([*theirs], distinct_steps(theirs)):
-            if are_near(expected, sorted(value for step in other for value in step.rows)):
+            others = _all_sums(other)
+            is_other_layout = sums[3] and others[1] == sums[1] and are_near(sums[2:], others[2:])
+            if is_other_layout or are_near(expected, _all_rows(other)):
                 return True
-            others = [sum(values) for values in zip(*(step.facts["sums"] for step in other), strict=True)]
-            if (
-                sums[3]
-                and others[1] == sums[1]
-                and all(
-                    math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-6) for a, b in zip(sums[2:], others[2:], strict=True)
-                )
-            ):
-                return True  # in another layout
     return False
+
+
+def _all_rows(steps: Iterable[Step]) -> list[float]:
+    return sorted(value for step in steps for value in step.rows)
+
+
+def _all_sums(steps: Iterable[Step]) -> list[float]:
+    return [sum(values) for values in zip(*(step.facts["sums"] for step in steps), strict=True)]
 
 
 def alike_ranks(steps: Mapping[int, Step]) -> tuple[int, ...]:
     """Return ranks that read the same samples."""
     for rank, step in steps.items():
         twins = tuple(
-            other for other, one in steps.items() if step.rows and are_near(sorted(one.rows), sorted(step.rows))
+            other for other, one in steps.items() if step.rows and are_near(_all_rows([one]), _all_rows([step]))
         )
         if len(twins) > 1 and rank == twins[0]:
             return twins

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import io
 import os
 import subprocess
 import tarfile
 import tempfile
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
@@ -64,21 +66,18 @@ class Runner:
 
     def __init__(self, warm_cluster: WarmCluster, options: RunOptions, announce: Announce) -> None:
         self._warm_cluster, self._options, self._announce = warm_cluster, options, announce
-        self._known = dict[tuple[str, str], Recorded]()
+        self._known = dict[tuple[Path, str, str], Recorded]()
 
     def record(self, way: Way, mode: str) -> Recorded:
-        """Run one way and return what it recorded; the same way and mode run once.
+        """Run one way and return what it recorded; the same way of a program runs once in each mode.
 
         Raises:
             UsageError: the run does not pass.
         """
-        if (way.title, mode) not in self._known:
-            self._known[way.title, mode] = self._record(way, mode)
-        return self._known[way.title, mode]
-
-    def forget(self) -> None:
-        """Forget earlier runs, so that ways of other programs can have the same titles."""
-        self._known.clear()
+        key = way.scenario.script, way.title, mode
+        if key not in self._known:
+            self._known[key] = self._record(way, mode)
+        return self._known[key]
 
     def _record(self, way: Way, mode: str) -> Recorded:
         again = mode == "rounding"
@@ -155,30 +154,31 @@ def compare_ways(runner: Runner, ways: Sequence[Way]) -> list[Comparison]:
     reference, again = runner.record(first, "record"), runner.record(first, "rounding")
     if (unsteady := _find_unsteady(reference, again, first)) is not None:
         return [unsteady]
-    return [_compare(runner, first, one, reference, again) for one in others]
+    return [_compare(runner.record, first, one, reference, again) for one in others]
 
 
-def _compare(runner: Runner, first: Way, other: Way, reference: Recorded, again: Recorded) -> Comparison:
+def _compare(
+    record: Callable[[Way, str], Recorded], first: Way, other: Way, reference: Recorded, again: Recorded
+) -> Comparison:
+    """Compare two ways; `record` runs one in a mode of the recorder."""
     titles = first.title, other.title
-    recorded = runner.record(other, "record")
-    comparer = Comparer(reference, recorded, again, titles)
+    comparer = Comparer(reference, record(other, "record"), again, titles)
     key, difference = comparer.compare()
     if key is not None and difference is not None and difference.what != "samples" and difference.step:
-        where = f"locate:{key[0]}:{max(1, difference.step)}"
-        closer = Comparer(runner.record(first, where), runner.record(other, where), again, titles)
+        where = f"locate:{key[0]}:{difference.step}"
+        closer = Comparer(record(first, where), record(other, where), again, titles)
         _, closer_difference = closer.compare()
         if closer_difference is not None and closer_difference.step == difference.step:
             difference = closer_difference
-    return make_comparison(comparer, difference, titles)
+    return _make_comparison(comparer, difference)
 
 
-def make_comparison(comparer: Comparer, difference: Difference | None, titles: tuple[str, str]) -> Comparison:
-    """Return the outcome of a comparison."""
+def _make_comparison(comparer: Comparer, difference: Difference | None) -> Comparison:
     common = {*comparer.reference.keys()} & {*comparer.other.keys()}
     steps = len(common) if comparer.until is None else comparer.until
     return Comparison(
-        before=titles[0],
-        after=titles[1],
+        before=comparer.titles[0],
+        after=comparer.titles[1],
         steps=steps,
         later=len(common) - steps,
         tensors=comparer.tensors,
@@ -191,13 +191,11 @@ def make_comparison(comparer: Comparer, difference: Difference | None, titles: t
 
 def _find_unsteady(reference: Recorded, again: Recorded, way: Way) -> Comparison | None:
     """Return a comparison that says that two runs of the same way differ by more than rounding."""
-    titles = way.title, f"{way.title}, again"
-    comparer = Comparer(reference, again, None, titles, least=_COARSE)
+    comparer = Comparer(reference, again, None, (way.title, f"{way.title}, again"), least=_COARSE)
     _, difference = comparer.compare()
-    is_first = difference is not None and (
-        difference.step == 0 or difference.what not in ("optimizer state", "parameter")
-    )
-    if difference is None or difference.step > 1 or difference.what == "steps" or not is_first:
+    if difference is None or difference.step > 1 or difference.what == "steps":
+        return None
+    if difference.step and difference.what in ("optimizer state", "parameter"):
         return None
     what = "samples" if difference.what == "samples" else difference.name
     sentence = (
@@ -205,7 +203,7 @@ def _find_unsteady(reference: Recorded, again: Recorded, way: Way) -> Comparison
         "without a seed"
     )
     unsteady = replace(difference, cause="no seed", sentence=sentence)
-    return make_comparison(comparer, unsteady, titles)
+    return _make_comparison(comparer, unsteady)
 
 
 # -- commits
@@ -220,10 +218,8 @@ def split_commit(word: str) -> tuple[Path, str]:
 
 
 def _git(folder: Path, *words: str) -> bytes:
-    try:
+    with UsageError.on_os_error("cannot run git", "install git, or name files without @COMMIT"):
         done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, check=False)
-    except OSError as error:
-        raise UsageError(f"cannot run git: {error.strerror}", "install git, or name files without @COMMIT") from None
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         raise UsageError(f"git {words[0]} failed in {folder}: {lines[-1] if lines else done.returncode}")
@@ -261,22 +257,24 @@ def open_version(word: str, stack: ExitStack) -> Scenario:
     return open_scenario(folder / below)
 
 
-def compare_versions(
-    words: Sequence[str], open_one: Callable[[str, ExitStack], Scenario], ranks: int | None, bisect: bool, **how: Any
+def compare_programs(
+    words: Sequence[str], open_one: Callable[[str, ExitStack], Scenario], ranks: Sequence[int], bisect: bool, **how: Any
 ) -> tuple[list[Comparison], str]:
-    """Compare two versions of a program; with `bisect`, also find the first commit that differs.
+    """Compare numbers of ranks of one program, or two versions; with `bisect`, find the first commit that differs.
 
     Returns:
         The comparisons, and the commit: empty without `bisect`, or if the versions are equal.
     """
     with ExitStack() as stack:
-        ways = []
-        for word in words:
-            scenario = open_one(word, stack)
-            count = ranks or (scenario.nodes or 1) * (scenario.nproc_per_node or 1)
-            ways.append(Way(title=word, scenario=bare_scenario(scenario), ranks=count))
-        if words[0] == words[1]:
+        scenarios = [open_one(word, stack) for word in words]
+        if len(words) == 1:
+            ways = ways_of_ranks(scenarios[0], ranks or (1, 2))
+        elif words[0] == words[1]:
             raise UsageError(f"found {words[0]} twice; allowed: two versions, such as {words[0]}@HEAD~1 {words[0]}")
+        else:
+            sizes = [ranks[0] if ranks else (one.nodes or 1) * (one.nproc_per_node or 1) for one in scenarios]
+            both = zip(words, scenarios, sizes, strict=True)
+            ways = [Way(title=word, scenario=bare_scenario(one), ranks=size) for word, one, size in both]
         with runner_for(ways, **how) as runner:
             compared = compare_ways(runner, ways)
             if not bisect or compared[0].is_equal:
@@ -287,18 +285,18 @@ def compare_versions(
                     f"--bisect needs a commit that is right; found {words[0]}", f"name {path}@COMMIT first"
                 )
             commits = list_commits(path, good, split_commit(words[1])[1])
-            low, high = 0, len(commits)  # commits[high] differs, or the working tree does
-            while low < high:
-                middle = (low + high) // 2
-                word = f"{path}@{commits[middle]}"
+            outcomes = dict[str, list[Comparison]]()
+
+            def differs(commit: str) -> bool:
+                word = f"{path}@{commit}"
                 way = Way(title=word, scenario=bare_scenario(open_one(word, stack)), ranks=ways[0].ranks)
-                outcome = compare_ways(runner, [ways[0], way])
-                if outcome[0].is_equal:
-                    low = middle + 1
-                else:
-                    high, compared = middle, outcome
-            where = describe_commit(path, commits[low]) if low < len(commits) else "the working tree"
-            return compared, where
+                outcomes[commit] = compare_ways(runner, [ways[0], way])
+                return not outcomes[commit][0].is_equal
+
+            at = bisect_left(commits, True, key=differs)
+            if at == len(commits):
+                return compared, "the working tree"
+            return outcomes[commits[at]], describe_commit(path, commits[at])
 
 
 # -- in scenarios and tests
@@ -332,18 +330,15 @@ def judge_equal(_: str, plan: Any, evidence: Any, variables: Mapping[int, Any], 
     stated: EqualTo = plan.scenario.expect.extra["equal_to"]
     right = stated.ranks or 1
     size, expected = len(variables), f"what {format_count(right, 'rank')} computes"
-    if size == right:
-        return [Expectation(what="equal_to", expected=expected, got=expected, met=True)]
-    try:
-        runs = evidence.record.path.parent
-        engine = evidence.record.plan().engine
-        compared = compare_ranks(plan.scenario, (right, size), engine, RunOptions(runs=runs))
-    except LabError as error:
-        return [Expectation(what="equal_to", expected=expected, got=f"({error.message})", met=False)]
-    sentences = [one.difference.sentence for one in compared if one.difference is not None]
-    return [
-        Expectation(what="equal_to", expected=expected, got=sentences[0] if sentences else expected, met=not sentences)
-    ]
+    got = expected
+    if size != right:
+        try:
+            options = RunOptions(runs=evidence.record.path.parent)
+            compared = compare_ranks(plan.scenario, (right, size), evidence.record.plan().engine, options)
+            got = next((one.difference.sentence for one in compared if one.difference is not None), expected)
+        except LabError as error:
+            got = f"({error.message})"
+    return [Expectation(what="equal_to", expected=expected, got=got, met=got == expected)]
 
 
 def equals_for(scenario: Scenario, result: Result) -> Callable[..., None]:
@@ -375,7 +370,7 @@ def equal(*, ranks: Sequence[int] = (1, 2), **shape: Any) -> Callable[[Callable[
         ranks: numbers of ranks; the first one is right.
         shape: arguments of `lab.distributed`, such as `engine="local"`.
     """
-    from lab.features.functions.distributed import distributed
+    from lab.features.functions.distributed import distributed, remove_parameters, to_fill
 
     def decorate(function: Callable[..., Any]) -> Callable[..., None]:
         def recorded(mode: str, arguments: Any, named: Any, rank: int, world_size: int, group: Any) -> Any:
@@ -393,36 +388,21 @@ def equal(*, ranks: Sequence[int] = (1, 2), **shape: Any) -> Callable[[Callable[
         def on_each(*arguments: Any, **named: Any) -> None:
             __tracebackhide__ = True
 
-            def run(count: int, mode: str) -> Recorded:
-                on_ranks: Callable[..., Any] = distributed(nodes=count, fresh=True, **shape)(recorded)
+            def record(way: Way, mode: str) -> Recorded:
+                on_ranks: Callable[..., Any] = distributed(nodes=way.ranks, fresh=True, **shape)(recorded)
                 return read_lines_of(dict(enumerate(on_ranks(mode, arguments, named))))
 
-            reference, again = run(ranks[0], "record"), run(ranks[0], "rounding")
-            compared = []
-            for count in ranks[1:]:
-                titles = format_count(ranks[0], "rank"), format_count(count, "rank")
-                comparer = Comparer(reference, run(count, "record"), again, titles)
-                key, difference = comparer.compare()
-                if key is not None and difference is not None:
-                    where = f"locate:{key[0]}:{max(1, difference.step)}"
-                    closer = Comparer(run(ranks[0], where), run(count, where), again, titles)
-                    difference = closer.compare()[1] or difference
-                compared.append(make_comparison(comparer, difference, titles))
+            scenario = Scenario(name=function.__name__, script=Path(function.__code__.co_filename))
+            first, *others = ways_of_ranks(scenario, ranks)
+            reference, again = record(first, "record"), record(first, "rounding")
+            compared = [_compare(record, first, one, reference, again) for one in others]
             _refuse_difference(compared)
 
-        on_each.__signature__ = _without_filled(function)  # type: ignore[attr-defined]
+        signature = inspect.signature(function)
+        on_each.__signature__ = remove_parameters(signature, to_fill(signature))  # type: ignore[attr-defined]
         return on_each
 
     return decorate
-
-
-def _without_filled(function: Callable[..., Any]) -> Any:
-    import inspect
-
-    from lab.features.functions.distributed import remove_parameters, to_fill
-
-    signature = inspect.signature(function)
-    return remove_parameters(signature, to_fill(signature))
 
 
 def comparison_json(one: Comparison) -> dict[str, Any]:

@@ -364,7 +364,7 @@ def explain_rendezvous(evidence: Evidence) -> list[Finding]:
     """Return what blocked ranks in init_process_group, or made them fail there; empty if nothing was recorded."""
     lookups = {rank: of for rank in evidence.ranks if (of := _lookup(evidence, rank)) is not None}
     stuck = tuple(rank for rank in lookups if _is_stuck(evidence, rank))
-    asked = {rank: of for rank, of in lookups.items() if rank in stuck or of.has_answer}
+    asked = {rank: of for rank, of in lookups.items() if rank in stuck or (of.has_answer and _in_world(evidence, rank))}
     return _rendezvous(_unmet(asked, stuck, evidence), asked, evidence) if stuck else []
 
 
@@ -434,11 +434,17 @@ def find_split_worlds(evidence: Evidence) -> list[Finding]:
         lookup = None if facts.left else _lookup(evidence, rank)
         if lookup is None or not lookup.has_answer:
             continue
-        worlds = _worlds_of(evidence.trace.ranks[rank], evidence.trace.groups)
-        if worlds and worlds[-1].destroyed is None:
-            own = "" if _is_runs(lookup, evidence) or not _LOOPBACK.match(lookup.host) else facts.node
+        if _in_world(evidence, rank):
+            shared = lookup.host == evidence.record.plan().master_addr or not _LOOPBACK.match(lookup.host)
+            own = "" if shared else facts.node
             met.setdefault(f"{lookup.host}:{lookup.port} {own}", {})[rank] = lookup
     return [one for asked in met.values() for one in _rendezvous(_disagreement(asked), asked, evidence)]
+
+
+def _in_world(evidence: Evidence, rank: int) -> bool:
+    """Return whether a rank has not destroyed the last world that it began."""
+    worlds = _worlds_of(evidence.trace.ranks[rank], evidence.trace.groups)
+    return bool(worlds) and worlds[-1].destroyed is None
 
 
 def _lookup(evidence: Evidence, rank: int) -> StoreLookup | None:

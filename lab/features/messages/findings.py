@@ -6,6 +6,7 @@ Such a message is a send without a receive, or a receive without a send.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 from lab.diagnosis import ends
@@ -18,6 +19,8 @@ from lab.words import format_count, join_words, name_ranks
 
 _FEWEST = 3
 """Fewest ranks for a majority."""
+_FEWEST_ROUNDS = 2
+"""Fewest rounds that show how a tag changes from one to the next."""
 
 
 _How = Literal["neighbour", "no_such_rank", "passing_by", "other_peers", "nobody_there"]
@@ -56,6 +59,8 @@ class UnmatchedMessage(Finding):
     did: tuple[f.Activity, ...] = ()
     before: int = 0
     """How many such messages had come before."""
+    usual_tag: int | None = None
+    """For `passing_by`: the tag that the named rank would have used as in its earlier rounds, or as other ranks do."""
     left_out: f.CallFacts | None = None
     """The call that the other end skipped in its own loop."""
     left_next: bool = False
@@ -70,7 +75,8 @@ class UnmatchedMessage(Finding):
         if self.how == "no_such_rank":
             return f"{head}{took}: there is no rank {first.peer}, the last one is {self.last_rank}"
         if self.how == "passing_by":
-            return _passing_by(self, *self.waits[:2])
+            usual = f"Earlier messages, or those of other ranks, show tag {self.usual_tag}."
+            return _passing_by(self, *self.waits[:2]), "" if self.usual_tag is None else usual
         if self.how == "other_peers":
             other = f"rank {self.waits[1].rank} in {describe_wait(self.waits[1])}{took}"
             return f"{head}, and {other}: no call matches either message{f'; {did}' if did else ''}"
@@ -184,7 +190,31 @@ class _Messages(ends.Waiting):
         """Return a finding on a send and a receive of two ranks that address each other with other tags or groups."""
         differ = len({one.call.group for one in ours}) > 1
         calls = tuple(ends.call_facts(one.call, one.step, one.step.group.title if differ else "") for one in ours)
-        return self._unmatched("passing_by", ours, waits=calls, waited_s=ends.waited_s(self.evidence, ours))
+        usual = {one.rank: tag for one in ours if (tag := self._usual_tag(one)) not in (None, one.call.tag)}
+        facts: dict[str, Any] = {"usual_tag": next(iter(usual.values()))} if len(usual) == 1 else {}
+        ranks = (*usual,) if len(usual) == 1 else ()
+        facts |= {"lines": tuple(one.call.source for one in sorted(ours, key=lambda one: one.rank not in ranks))}
+        return self._unmatched(
+            "passing_by", ours, ranks, waits=calls, waited_s=ends.waited_s(self.evidence, ours), **facts
+        )
+
+    def _usual_tag(self, wait: ends.Wait) -> int | None:
+        """Return the tag that a message has in the loop of its rank, or that other ranks use at its line.
+
+        In a loop, the tag is the same in each round, or changes by the same number. None if neither is known.
+        """
+        call = wait.call
+        alike = {
+            rank: [c for c in self.evidence.calls(rank) if (c.op, c.path) == (call.op, call.path)]
+            for rank in self.evidence.ranks
+        }
+        turn = next((n for n, one in enumerate(alike[wait.rank]) if one is call), 0)
+        before = [one.tag for one in alike[wait.rank][:turn] if one.peer == call.peer]
+        if len(before) >= _FEWEST_ROUNDS:
+            changes = {after - tag for tag, after in pairwise(before)}
+            return before[-1] + changes.pop() if len(changes) == 1 else None
+        there = {ours[turn].tag for rank, ours in alike.items() if rank != wait.rank and len(ours) > turn}
+        return there.pop() if len(there) == 1 else None
 
     def _nobody_there(self, wait: ends.Wait) -> Finding:
         """Return a finding on a message whose other end waits in something else."""

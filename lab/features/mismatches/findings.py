@@ -7,7 +7,7 @@ from the middle of the body shows that its rank has not left the loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from lab.diagnosis.ends import lines_of, of_step
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.wording import render_lines, render_repeats, render_unexpected
 from lab.feature import find_hook
-from lab.features.values.clashes import Clash, Misfit, find_clashes
+from lab.features.values.clashes import Clash, Misfit, describe_tensors, find_clashes
 from lab.trace.model import Call
 from lab.trace.steps import Step
 from lab.words import capitalize_first, format_count, format_duration, join_words, name_ranks
@@ -88,6 +88,8 @@ class Slipped(f.Finding):
     """How many calls they skipped; a negative number counts extra calls."""
     call: f.CallFacts
     """The first of them."""
+    caller: str = ""
+    """The line that called the function with this call."""
     turn: int = 0
     """The round of their loop; 0 if the line occurs only once."""
     met_off: str = ""
@@ -99,7 +101,7 @@ class Slipped(f.Finding):
         number = "one call" if count == 1 else format_count(count, "call")
         it, are = ("they", "are") if len(self.ranks) > 1 else ("it", "is")
         rest = {1: "", 2: " and the call after it"}.get(count, f" and the {count - 1} calls after it")
-        calls = f"{self.call.name}{render_lines([self.call.source])}{rest}"
+        calls = f"{self.call.name}{_render_lines_and_callers([self.call.source], [self.caller])}{rest}"
         did, where = f"skipped {calls}", "ahead of"
         if self.calls < 0:
             did, where = f"called {calls} one time more than {common}", "behind"
@@ -113,7 +115,8 @@ def find_disagreements(evidence: Evidence) -> list[f.Finding]:
     """Return what ranks called differently, each kind and location once; steps that never ended come first."""
     by_location: dict[tuple[str, tuple[str, ...]], list[tuple[Step, Mismatch | Unequal]]] = {}
     for clash in find_clashes(evidence.steps):
-        finding = _mismatch(clash, evidence) if clash.kind == f.FindingKind.MISMATCH.value else _unequal(clash)
+        make = _mismatch if clash.kind == f.FindingKind.MISMATCH.value else _unequal
+        finding = make(clash, evidence)
         by_location.setdefault((finding.kind, finding.lines), []).append((clash.step, finding))
     groups = sorted(by_location.values(), key=lambda group: all(step.state == "completed" for step, _ in group))
     clashing = [_waiting(*group[0], len(group) - 1, evidence) for group in groups]
@@ -136,13 +139,16 @@ def _mismatch(clash: Clash, evidence: Evidence) -> Mismatch:
     step = clash.step
     deviating = clash.deviating_ranks or _by_rhythm(step, evidence)
     common = of_step(step, deviating)
+    others = common["others"] if deviating else [rank for _, ranks in clash.sides for rank in ranks]
+    called = _with_lines(step, [*_called(step, deviating), *_called(step, others)])
+    sides = len(_called(step, deviating))
     return Mismatch(
         number=step.seq,
         group="" if step.group.label == "default" else step.group.title,
-        deviating_sides=_called(step, deviating),
-        sides=_called(step, common["others"] if deviating else [rank for _, ranks in clash.sides for rank in ranks]),
+        deviating_sides=called[:sides],
+        sides=called[sides:],
         by_rhythm=bool(deviating) and not clash.deviating_ranks,
-        **common,
+        **common | {"lines": _lines_and_callers(called)},
     )
 
 
@@ -157,24 +163,58 @@ def _by_rhythm(step: Step, evidence: Evidence) -> tuple[int, ...]:
 
 def _called(step: Step, ranks: Sequence[int]) -> tuple[f.Side, ...]:
     """Group ranks by what they called."""
-    sides = f.sides_of({rank: step.calls[rank].op for rank in ranks})
-    return tuple(replace(side, lines=lines_of(step.calls[rank] for rank in side.ranks)) for side in sides)
+    return f.sides_of({rank: step.calls[rank].op for rank in ranks})
 
 
-def _unequal(clash: Clash) -> Unequal:
+def _with_lines(step: Step, sides: Iterable[f.Side]) -> tuple[f.Side, ...]:
+    """Add to each side the lines of its calls, and the callers of these lines if the sides have different ones."""
+    calls = [(side, [step.calls[rank] for rank in side.ranks]) for side in sides]
+    callers = [f.unique_lines(call.caller for call in of_side) for _, of_side in calls]
+    shown = callers if len({*callers}) > 1 else [()] * len(callers)
+    return tuple(
+        replace(side, lines=lines_of(of_side), callers=by) for (side, of_side), by in zip(calls, shown, strict=True)
+    )
+
+
+def _lines_and_callers(sides: Iterable[f.Side]) -> tuple[str, ...]:
+    return tuple(line for side in sides for line in (*side.lines, *side.callers))
+
+
+def _unequal(clash: Clash, evidence: Evidence) -> Unequal:
     """Return a finding on arguments that do not fit together."""
-    step, deviating = clash.step, clash.deviating_ranks
+    step, deviating = clash.step, clash.deviating_ranks or _changed(clash, evidence)
     check_results = find_hook("check_results") if clash.comparable else None
     elements = check_results(step) if check_results else []
+    passed = [f.Side(ranks=tuple(ranks), what=what) for what, ranks in clash.sides]
+    sides = _with_lines(step, sorted(passed, key=lambda side: not {*side.ranks}.isdisjoint(deviating)))
+    one_line = clash.misfits or len({(side.lines, side.callers) for side in sides}) == 1
     return Unequal(
         kind=f.FindingKind(clash.kind),
-        sides=tuple(f.Side(ranks=tuple(ranks), what=what) for what, ranks in clash.sides),
+        sides=tuple(replace(side, lines=(), callers=()) for side in sides) if one_line else sides,
         misfits=clash.misfits,
-        at=lines_of(step.calls[rank] for rank in deviating or sorted(step.calls)),
+        at=lines_of(step.calls[rank] for rank in deviating or sorted(step.calls)) if one_line else (),
         unexpected=elements[0] if elements else None,
         affected_ranks=tuple(element.rank for element in elements),
-        **of_step(step, deviating),
+        **of_step(step, deviating) | {"lines": _lines_and_callers(reversed(sides))},
     )
+
+
+_FEWEST_ROUNDS = 2
+"""Fewest earlier calls of a line that show what it always passes."""
+
+
+def _changed(clash: Clash, evidence: Evidence) -> tuple[int, ...]:
+    """Return the ranks that passed something else than ever before at their line, if all others passed the same."""
+    read: dict[str, Callable[[Call], object]] = {"root": lambda c: c.root, "reduce_op": lambda c: c.reduce_op}
+    passed, deviating = read.get(clash.kind, describe_tensors), list[int]()
+    for rank, call in clash.step.calls.items():
+        wanted = (call.op, call.path, call.group, call.peer)
+        earlier = (one for one in evidence.calls(rank) if one.index < call.index)
+        before = [passed(one) for one in earlier if (one.op, one.path, one.group, one.peer) == wanted]
+        if clash.misfits or len(before) < _FEWEST_ROUNDS or len({*before}) > 1:
+            return ()
+        deviating += [rank] if before[0] != passed(call) else []
+    return tuple(deviating) if len(deviating) < len(clash.step.calls) else ()
 
 
 # -- the rhythm of a rank: the loop that its calls repeat
@@ -187,12 +227,12 @@ _TURNS = 2
 """How often a loop body must repeat to count."""
 
 Beat = tuple[str, str]
-"""Operation and line."""
+"""Operation, and where the script made the call."""
 
 
 def list_beats(calls: Sequence[Call], group: str) -> list[Beat]:
     """Return the collectives of a rank in a group, in order."""
-    return [(call.op, call.source) for call in calls if call.group == group and call.seq is not None]
+    return [(call.op, call.path) for call in calls if call.group == group and call.seq is not None]
 
 
 def out_of_step(one: Sequence[Beat], other: Sequence[Beat]) -> int | None:
@@ -285,7 +325,7 @@ def find_offset_ranks(evidence: Evidence) -> list[f.Finding]:
         return findings
     # A rank that left the loop that it shared with all others, at least two.
     calls = {rank: ours for rank in sorted(evidence.ranks) if (ours := evidence.calls(rank))}
-    done = {rank: [(call.op, call.source) for call in ours] for rank, ours in calls.items()}
+    done = {rank: [(call.op, call.path) for call in ours] for rank, ours in calls.items()}
     return _find_offsets(evidence, calls, done, anywhere=True) if len(done) > _PAIR else []
 
 
@@ -350,18 +390,19 @@ def _slipped(
     """
     calls = theirs if offset.calls > 0 else mine
     call, step = calls[offset.at], evidence.step(mine[offset.at])
-    lines = [each.source for each in calls]
-    turn = -(-lines[: offset.at + 1].count(call.source) // max(1, [line for _, line in body].count(call.source)))
+    paths = [each.path for each in calls]
+    turn = -(-paths[: offset.at + 1].count(call.path) // max(1, [path for _, path in body].count(call.path)))
     title = step.title if step is not None else ""
     return Slipped(
         calls=offset.calls,
         call=f.CallFacts(rank=call.rank, name=call.op, source=call.source),
-        turn=turn if lines.count(call.source) > 1 and not evidence.trace.is_tail else 0,
+        caller=call.caller,
+        turn=turn if paths.count(call.path) > 1 and not evidence.trace.is_tail else 0,
         met_off="" if body else title,
         ranks=tuple(ranks),
         others=tuple(common),
         step=title,
-        lines=(mine[offset.at].source, theirs[offset.at].source),
+        lines=(mine[offset.at].source, call.caller, theirs[offset.at].source),
     )
 
 
@@ -372,7 +413,16 @@ _MOST_MISFITS = 3
 
 def _by_side(sides: Iterable[f.Side], verb: str) -> list[str]:
     """Return `rank 1 called broadcast at train.py:22`, for each side."""
-    return [f"{name_ranks(side.ranks)} {verb} {side.what}{render_lines(side.lines)}" for side in sides]
+    return [
+        f"{name_ranks(side.ranks)} {verb} {side.what}{_render_lines_and_callers(side.lines, side.callers)}"
+        for side in sides
+    ]
+
+
+def _render_lines_and_callers(lines: Sequence[str], callers: Sequence[str]) -> str:
+    """Return ` at train.py:5 (called at train.py:40)`."""
+    by = join_words(filter(None, callers))
+    return f"{render_lines(lines)}{f' (called at {by})' if by else ''}"
 
 
 def _stuck(seconds: float | None) -> str:

@@ -12,9 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lab.cluster import Cluster
 from lab.engine.doctor import AGENT_BYTES, WORKER_BYTES, free_memory_bytes
-from lab.engine.ownership import check_name, default_name
-from lab.engine.select import select_engine
 from lab.errors import ClusterUnfit, Interrupted, LabError, MachineLacks, UsageError, wrap_internal_error
 from lab.features.suite.cases import Case, Matrix, Outcome, SuiteRequest, SuiteResult, make_cases
 from lab.features.suite.pool import WorkerPool, hold_warm_cluster
@@ -55,11 +54,8 @@ def execute_suite(asked: SuiteRequest, watcher: Watcher | None = None) -> SuiteR
     watcher = watcher or Watcher()
     if asked.matrix.image:  # the user named them, not a scenario
         asked = replace(asked, options=replace(asked.options, pull=True))
-    name = check_name(asked.name) if asked.name else default_name()
-    engine, why = select_engine(asked.engine, name) if isinstance(asked.engine, str) else (asked.engine, "")
-    if why:
-        watcher.announce(0, why)
-    slot = ClusterSlot(engine=engine, name=name, asked=asked.shape, announce=lambda text: watcher.announce(0, text))
+    cluster = Cluster(name=asked.name, engine=asked.engine, announce=partial(watcher.announce, 0), **asked.shape)
+    slot, name = cluster.slot, cluster.name
     seed = asked.seed
     if seed is None and (asked.shuffle or asked.repeat > 1):
         seed = int.from_bytes(os.urandom(4), "big") % _SEEDS

@@ -13,7 +13,7 @@ from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Finding, FindingKind, Kind, Side, Words, find_majority, sides_of, unique_lines
 from lab.diagnosis.wording import render_lines
 from lab.features.training.findings import TrainingKind
-from lab.features.training.trace_lines import Turn, turns_of
+from lab.features.training.trace_lines import Turn, turns_of, turns_of_modules
 from lab.features.values.expected import number_of
 from lab.frozen import Frozen
 from lab.plan.plan import Plan
@@ -38,8 +38,25 @@ Modules = Mapping[int, Module]
 """By rank: the replicas of one module."""
 
 
+class FirstUnlike(Frozen):
+    """What differed at the first recorded step after which parameters differ."""
+
+    what: str
+    """A setting of the optimizer, `lr`, or `gradient`."""
+    sides: tuple[Side, ...]
+    line: str = ""
+    """Where the deviating rank, or the first, made the step."""
+
+    def render(self) -> str:
+        """Say what differed, as a clause that follows the difference of a parameter."""
+        which = "the norm of its gradient" if self.what == "gradient" else f"{self.what} of the optimizer"
+        return f"; in that step{render_lines([self.line])} {which} was {on_sides(self.sides)}"
+
+
 class Replicas(Finding):
     """Replicas of a DDP module that differ."""
+
+    first_unlike: FirstUnlike | None = None
 
     how: _How
     at: tuple[str, ...] = ()
@@ -78,6 +95,7 @@ class Replicas(Finding):
                 steps = format_count(self.steps, "optimizer step")
                 after = f"after {steps} the replicas of {title} are no longer the same"
                 head = f"{after}: the norm of {self.parameter} is {on_sides(self.sides)}"
+                head += self.first_unlike.render() if self.first_unlike else ""
             case _:
                 never = name_ranks(rank for rank in (*self.ranks, *self.others) if rank not in self.stepped)
                 stepped = f"{name_ranks(self.stepped)} stepped the parameters of {title}{render_lines(self.stepped_at)}"
@@ -90,6 +108,7 @@ class DivergedWeights(Finding):
     """Weights that are trained with the same gradients and differ."""
 
     kind: Kind = TrainingKind.DIVERGED
+    first_unlike: FirstUnlike | None = None
     reduced_at: tuple[str, ...]
     steps: int
     stepped_at: tuple[str, ...]
@@ -101,7 +120,8 @@ class DivergedWeights(Finding):
         return (
             f"{name_ranks((*self.ranks, *self.others))} train with the same gradients, but not the same weights: after "
             f"{format_count(self.steps, 'step')} of the optimizer{render_lines(self.stepped_at)}, the norm of its "
-            f"{format_ordinal(self.position)} parameter is {on_sides(self.sides)}",
+            f"{format_ordinal(self.position)} parameter is {on_sides(self.sides)}"
+            f"{self.first_unlike.render() if self.first_unlike else ''}",
             f"The gradients were reduced at {join_words(self.reduced_at)}.",
         )
 
@@ -199,11 +219,16 @@ def _other_values(modules: Modules, evidence: Evidence) -> Finding | None:
     norms = {rank: module.norms[diverged[0]] for rank, module in modules.items()}
     first, deviating = _first_divergence(norms)
     traces = [evidence.trace.ranks[rank] for rank in modules]
+    known = {rank: turns_of_modules(evidence.trace.ranks[rank]) for rank in modules}
+    steps_of = {rank: known[rank].get((module.number, diverged[0])) for rank, module in modules.items()}
+    unlike = _first_unlike(steps_of, first, deviating)
     return _unlike(
         TrainingKind.DIVERGED,
         "norm",
         modules,
         deviating,
+        first_unlike=unlike,
+        stepped_at=(unlike.line,) if unlike else (),
         sides=sides_of({rank: f"{of[first]:.6g}" for rank, of in norms.items()}),
         position=first + 1,
         parameter=next(iter(modules.values())).parameters[first].name,
@@ -211,6 +236,24 @@ def _other_values(modules: Modules, evidence: Evidence) -> Finding | None:
         unused_forward=not any(phase.name == "forward" for trace in traces for phase in trace.phases),
         no_exchange=not any(_exchanges(call) for trace in traces for call in trace.calls),
     )
+
+
+def _first_unlike(turns: Mapping[int, Turn | None], position: int, deviating: tuple[int, ...]) -> FirstUnlike | None:
+    """Return which setting of the optimizers, or else whether the gradient of a parameter, differed in a step."""
+    known = {rank: turn for rank, turn in turns.items() if turn is not None}
+    if len(known) < len(turns):
+        return None
+    line = known[next(iter(deviating or known))].source
+    for name in dict.fromkeys(chain(*(turn.settings for turn in known.values()))):
+        values = {rank: turn.settings.get(name) for rank, turn in known.items()}
+        if len({*values.values()}) > 1:
+            shown = {rank: "not set" if value is None else f"{value:.6g}" for rank, value in values.items()}
+            return FirstUnlike(what=name, sides=sides_of(shown), line=line)
+    gradients = {rank: turn.gradients[position : position + 1] for rank, turn in known.items()}
+    if not all(map(len, gradients.values())) or _alike(gradients):
+        return None
+    shown = {rank: "unknown" if of[0] is None else f"{of[0]:.6g}" for rank, of in gradients.items()}
+    return FirstUnlike(what="gradient", sides=sides_of(shown), line=line)
 
 
 def _first_divergence(norms: Mapping[int, Norms]) -> tuple[int, tuple[int, ...]]:
@@ -316,13 +359,13 @@ def find_diverged_weights(evidence: Evidence) -> list[Finding]:
     common = set.intersection(*map(set, of_ranks.values())) if of_ranks else set()
     findings = list[Finding]()
     for optimizer in sorted({number for number, _ in common}):
-        numbers = [steps for number, steps in common if number == optimizer]
-        first, last = (
+        diverged = [
             [*_diverged_weights(steps, {rank: of[optimizer, steps] for rank, of in of_ranks.items()}, evidence)]
-            for steps in (min(numbers), max(numbers))
-        )
-        still = [{*one.ranks, *one.others} for one in last]
-        findings += [one for one in first if {*one.ranks, *one.others} in still]
+            for steps in sorted(steps for number, steps in common if number == optimizer)
+        ]
+        for last in diverged[-1]:
+            ours = {*last.ranks, *last.others}
+            findings.append(next(one for one in chain(*diverged) if {*one.ranks, *one.others} == ours))
     return findings
 
 
@@ -336,8 +379,10 @@ def _diverged_weights(steps: int, turns: Turns, evidence: Evidence) -> Iterator[
         reduced_at = unique_lines(chain(*reduced))
         first, deviating = _first_divergence(norms)
         others = tuple(rank for rank in alike if rank not in deviating)
+        unlike = _first_unlike(alike, first, deviating)
         shown = {rank: "unknown" if of[first] is None else f"{of[first]:.6g}" for rank, of in norms.items()}
         yield DivergedWeights(
+            first_unlike=unlike,
             reduced_at=reduced_at,
             steps=steps,
             stepped_at=unique_lines(turn.source for turn in alike.values()),

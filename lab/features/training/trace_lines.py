@@ -18,8 +18,10 @@ class Turn(NamedTuple):
 
     time: float
     source: str
+    settings: Mapping[str, float]
+    """`lr`, `momentum`, ..., of its first group of parameters."""
     sizes: tuple[int, ...]
-    """Elements of each of its parameters."""
+    """Elements of each of its parameters; not known for those of a DDP module."""
     gradients: tuple[float | None, ...]
     """Norm of each gradient, None if there was none or it is unknown; for a large gradient, norm of a sample."""
     norms: tuple[float | None, ...]
@@ -32,6 +34,11 @@ def turns_of(rank: RankTrace) -> dict[tuple[int, int], Turn]:
     Only optimizers without parameters of DDP modules have turns.
     """
     return cast("dict[tuple[int, int], Turn]", rank.extra.setdefault("optimizer_turns", {}))
+
+
+def turns_of_modules(rank: RankTrace) -> dict[tuple[int, int], Turn]:
+    """Return the same by number of a DDP module, for the optimizers that have its parameters."""
+    return cast("dict[tuple[int, int], Turn]", rank.extra.setdefault("module_turns", {}))
 
 
 class ModuleReader:
@@ -73,15 +80,21 @@ class ModuleReader:
     def _read_norms(self, line: Mapping[str, Any]) -> None:
         """Handle the norms of a module's parameters after a step of its optimizer."""
         if (module := self._module(line)) is not None:
-            module.norms[parse_count(line["steps"])] = _norms(line["norms"])
+            steps, norms = parse_count(line["steps"]), _norms(line["norms"])
+            module.norms[steps] = norms
+            turns_of_modules(self.result)[module.number, steps] = self._turn(line, (), norms)
 
     def _read_turn(self, line: Mapping[str, Any]) -> None:
         """Handle a step of an optimizer without parameters of a module."""
-        sizes, gradients, norms = tuple(map(parse_count, line["sizes"])), _norms(line["grads"]), _norms(line["norms"])
-        if not len(sizes) == len(gradients) == len(norms):
+        turn = self._turn(line, tuple(map(parse_count, line["sizes"])), _norms(line["norms"]))
+        if not len(turn.sizes) == len(turn.gradients) == len(turn.norms):
             raise ValueError(line)
-        turn = Turn(self.reader.seconds(line), str(line.get("at", "")), sizes, gradients, norms)
         turns_of(self.result)[parse_count(line["o"]), parse_count(line["steps"])] = turn
+
+    def _turn(self, line: Mapping[str, Any], sizes: tuple[int, ...], norms: tuple[float | None, ...]) -> Turn:
+        settings = {str(name): float(value) for name, value in line.get("set", {}).items()}
+        gradients = _norms(line.get("grads", ()))
+        return Turn(self.reader.seconds(line), str(line.get("at", "")), settings, sizes, gradients, norms)
 
     def _read_call(self, line: Mapping[str, Any]) -> None:
         """Handle which module's forward begins next, if there are several or its gradients will not be exchanged."""

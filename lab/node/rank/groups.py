@@ -186,7 +186,6 @@ def keep_destroyed_groups() -> None:
 
             return wrapper
 
-        if hasattr(module, "_world"):  # some versions of torch do not have it
-            replace_function(module, "destroy_process_group", keeping)
+        replace_function(module, "destroy_process_group", keeping)
 
     when_imported("torch.distributed.distributed_c10d", watch)

@@ -19,6 +19,8 @@ OWN_CODE = (os.path.join(os.path.dirname(__file__), ""), FEATURES)
 """Folders of the recorder and of the features' additions to it."""
 _PLUMBING = frozenset({"wrapper", "decorate_context", "_wrapped_call_impl", "_call_impl"})
 """Functions of decorators and of torch.nn.Module, whose names tell a reader nothing."""
+_FARTHEST_CALLER = 64
+"""Frames in which the caller of a function of the script is looked for."""
 _json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
@@ -124,7 +126,10 @@ class Source:
         self.hidden = ("<", *(os.path.join(path, "") for path in hidden))
 
     def locate(self) -> dict[str, str]:
-        """Return `at`, `fn`, and `via` of the innermost line in the script's folder, else of the innermost visible."""
+        """Return `at`, `fn`, and `via` of the innermost line in the script's folder, else of the innermost visible.
+
+        `by` is the line of the script that called the function with that line.
+        """
         return self._locate(sys._getframe(1)) or self._locate(frame_in_backward())
 
     def _locate(self, frame: FrameType | None) -> dict[str, str]:
@@ -136,17 +141,27 @@ class Source:
                 if path and not path.startswith(self.hidden):
                     in_script = path[0] != "/" or path.startswith(self.folder)  # the working folder is the script's
                     if in_script or not location:
-                        shown = path.removeprefix(self.folder).removeprefix("./")
-                        location = {
-                            "at": f"{shown}:{frame.f_lineno}",
-                            "fn": code.co_name,
-                            **({"via": via} if via else {}),
-                        }
+                        location = {"at": self._at(frame), "fn": code.co_name, **({"via": via} if via else {})}
                     if in_script:
+                        location.update(self._caller(frame))
                         break
                 via = _readable_name(code) or via
             frame = frame.f_back
         return location
+
+    def _at(self, frame: FrameType) -> str:
+        return f"{frame.f_code.co_filename.removeprefix(self.folder).removeprefix('./')}:{frame.f_lineno}"
+
+    def _caller(self, frame: FrameType | None) -> dict[str, str]:
+        for _ in range(_FARTHEST_CALLER):
+            if frame is None or frame.f_code.co_name == "<module>":
+                break
+            frame = frame.f_back
+            path = frame.f_code.co_filename if frame is not None else ""
+            shown = path and not path.startswith((*OWN_CODE, *self.hidden))
+            if frame is not None and shown and (path[0] != "/" or path.startswith(self.folder)):
+                return {"by": self._at(frame)}
+        return {}
 
     def line(self) -> str:
         """Return the `at` of that line; empty if there is none."""

@@ -23,12 +23,15 @@ class Source {
     std::string file; // without the closing quote, because the line number follows
     std::string function;
     std::string name; // empty if it tells a reader nothing
+    bool is_module;
   };
 
   struct Found {
     const Code* code = nullptr;
     const Code* via = nullptr;
     int line = 0;
+    const Code* caller = nullptr; // of the script too
+    int caller_line = 0;
   };
 
  public:
@@ -40,7 +43,7 @@ class Source {
     forget();
   }
 
-  // Adds `at`, `fn`, and `via`; adds nothing if this thread has no Python frames. Takes the interpreter's lock for a
+  // Adds `at`, `fn`, `via`, and `by`; adds nothing if this thread has no Python frames. Takes the interpreter's lock for a
   // moment, so the caller must not hold a lock of the recorder.
   void write(Json& json) {
     if (PyGILState_GetThisThreadState() == nullptr || Py_IsFinalizing())
@@ -53,6 +56,8 @@ class Source {
         json.key("fn").raw(found.code->function);
       if (found.via != nullptr)
         json.key("via").raw(found.via->name);
+      if (found.caller != nullptr)
+        json.key("by").raw(found.caller->file).raw(":").number(found.caller_line).raw("\"");
     }
     PyGILState_Release(state);
   }
@@ -69,7 +74,10 @@ class Source {
   static constexpr int kDeepest = 256;
   static constexpr size_t kMostCodes = 16384;
 
-  // Finds the innermost frame of the script's folder; if there is none, the innermost visible frame.
+  static constexpr int kFarthestCaller = 64;
+
+  // Finds the innermost frame of the script's folder, and the one that called it; if there is none, the innermost
+  // visible frame.
   Found look() {
     const Code* via = nullptr;
     Found found;
@@ -78,10 +86,11 @@ class Source {
     PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
     for (int depth = 0; frame != nullptr && depth < kDeepest; depth++) {
       const Code& code = code_of(frame);
-      if (code.place == Place::kScript || (code.place == Place::kElsewhere && found.code == nullptr)) {
+      if (code.place == Place::kScript || (code.place == Place::kElsewhere && found.code == nullptr))
         found = {&code, via, PyFrame_GetLineNumber(frame)};
-        if (code.place == Place::kScript)
-          break;
+      if (code.place == Place::kScript) {
+        find_caller(frame, found);
+        break;
       }
       if (!code.name.empty())
         via = &code;
@@ -91,6 +100,26 @@ class Source {
     }
     Py_XDECREF(frame);
     return found;
+  }
+
+  void find_caller(PyFrameObject* called, Found& found) {
+    const Code* code = found.code;
+    PyFrameObject* frame = called;
+    Py_INCREF(frame);
+    for (int depth = 0; frame != nullptr && !code->is_module && depth < kFarthestCaller; depth++) {
+      PyFrameObject* outer = PyFrame_GetBack(frame);
+      Py_DECREF(frame);
+      frame = outer;
+      if (frame == nullptr)
+        break;
+      code = &code_of(frame);
+      if (code->place == Place::kScript) {
+        found.caller = code;
+        found.caller_line = PyFrame_GetLineNumber(frame);
+        break;
+      }
+    }
+    Py_XDECREF(frame);
   }
 
   // Caches by the address of the code object, and keeps that alive so that no other object gets its address.
@@ -113,7 +142,8 @@ class Source {
 #endif
     std::string file = quoted(without("./", without(folder_, path)));
     file.pop_back();
-    return {place_of(path), file, quoted(function), is_readable(name) ? quoted(without("Tensor.", name)) : ""};
+    const std::string readable = is_readable(name) ? quoted(without("Tensor.", name)) : "";
+    return {place_of(path), file, quoted(function), readable, function == "<module>"};
   }
 
   Place place_of(const std::string& path) const {

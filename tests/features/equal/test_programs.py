@@ -33,7 +33,6 @@ def runner(person: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[r
 
 
 def compare(runner: runs.Runner, path: Path) -> Comparison:
-    runner.forget()
     [compared] = runs.compare_ways(runner, runs.ways_of_ranks(open_scenario(path), (1, 2)))
     assert not compared.problems
     return compared

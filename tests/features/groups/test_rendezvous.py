@@ -235,3 +235,28 @@ def test_a_world_that_a_rank_has_destroyed_is_not_compared(made: TraceMaker) -> 
         entered(made, rank, destroyed=rank == 1)
     hang(made, *(stack(rank, 9, "all_reduce") for rank in range(3)))
     assert "rendezvous" not in [finding.kind for finding in find_causes(read_evidence(made.record(stop=False)))]
+
+
+def test_ranks_that_meet_again_as_worlds_of_different_sizes_are_told(made: TraceMaker) -> None:
+    """Rank 2 has left its only world; it expects nobody."""
+    for rank in range(3):
+        look(made, rank)
+        made.line(rank, "group", 3, g="0", ranks=[0, 1, 2], backend="gloo", desc="default_pg", rank=rank)
+        made.line(rank, "mark", 4, n="init_process_group", e=1)
+        made.line(rank, "mark", 5, n="destroy_process_group", e=0, at="train.py:5", g="0")
+        made.line(rank, "mark", 6, n="destroy_process_group", e=1)
+    for rank in (0, 1):
+        made.line(rank, "mark", 7, n="init_process_group", e=0, at="train.py:9")
+        made.line(rank, "store", 8, e=0, at="train.py:9", host=RUN[0], port=29777, rank=rank, world=2 + rank)
+        made.line(rank, "store", 9, e=1)
+    made.line(0, "group", 10, g="0", ranks=[0, 1], backend="gloo", desc="default_pg", rank=0)
+    made.line(0, "mark", 11, n="init_process_group", e=1)
+    made.call(0, "all_reduce", 12, None, [[1.0]], at="train.py:10")
+    hang(made, stack(0, 10, "all_reduce"), stack(1, 9, "init_process_group"), exited(2))
+    first = find_causes(read_evidence(made.record(stop=False)))[0]
+    assert first.kind == "rendezvous"
+    assert told_facts(first) == {
+        "how": "sizes",
+        "address": f"{RUN[0]}:29777",
+        "sides": [{"ranks": [0], "what": "2"}, {"ranks": [1], "what": "3"}],
+    }

@@ -106,3 +106,34 @@ def test_who_ended_before_its_own_send_was_over_is_named(made: TraceMaker) -> No
     culprit = judge_evidence(read_evidence(made.record(stop=False))).culprit
     assert culprit is not None
     assert (culprit.rank, culprit.cause) == (0, "left_early")
+
+
+@pytest.mark.parametrize(("deviating", "rounds", "usual"), [(0, 3, 7), (1, 3, 7), (0, 1, None)])
+def test_who_uses_another_tag_than_in_the_rounds_before_is_named(
+    made: TraceMaker, deviating: int, rounds: int, usual: int | None
+) -> None:
+    """Tags grow by two from round to round; a single round shows no rule."""
+    for turn in range(rounds):
+        made.call(0, "send", 10 * turn, 10 * turn + 1, [[1.0]], peer=1, tag=2 * turn + 1, at="train.py:7")
+        made.call(1, "recv", 10 * turn, 10 * turn + 1, (), [[1.0]], peer=0, tag=2 * turn + 1, at="train.py:9")
+    tags = [2 * rounds + 1 + 4 * (rank == deviating) for rank in (0, 1)]
+    made.call(0, "send", 1000, None, [[1.0]], peer=1, tag=tags[0], at="train.py:7")
+    made.call(1, "recv", 1000, None, (), [[1.0]], peer=0, tag=tags[1], at="train.py:9")
+    hang(made, stack(0, 7, "send"), stack(1, 9, "recv"))
+    first = find_causes(read_evidence(made.record(stop=False)))[0]
+    assert (first.kind, first.ranks) == ("unmatched", () if usual is None else (deviating,))
+    assert told_facts(first).get("usual_tag") == usual
+    assert usual is None or first.lines == (
+        ("train.py:7", "train.py:9") if deviating == 0 else ("train.py:9", "train.py:7")
+    )
+
+
+def test_the_tag_of_other_ranks_at_the_line_shows_who_deviates(made: TraceMaker) -> None:
+    for rank in range(3):
+        tag = 5 if rank == 1 else 4
+        made.call(rank, "send", 1, None, [[1.0]], peer=(rank + 1) % 3, tag=tag, at="train.py:7", **{"async": True})
+        end = None if rank == 2 else 3
+        made.call(rank, "recv", 2, end, (), [[1.0]], peer=(rank - 1) % 3, tag=4, at="train.py:8")
+    hang(made, stack(1, 9, "wait"), stack(2, 8, "recv"), stack(0, 9, "wait"))
+    first = find_causes(read_evidence(made.record(stop=False)))[0]
+    assert (first.kind, first.ranks, first.lines) == ("unmatched", (1,), ("train.py:7", "train.py:8"))

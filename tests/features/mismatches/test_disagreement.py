@@ -11,6 +11,7 @@ from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
 from lab.features.mismatches.findings import find_disagreements
 from tests.diagnosis.facts import told_facts
+from tests.golden import golden
 from tests.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -216,3 +217,39 @@ def test_who_was_served_with_a_wrong_sum_is_told(made: TraceMaker, got: float, t
     [finding] = found(made)
     sentence = "Ranks 0 and 2 got wrong values from it: element 1 on rank 0 is 2, but should be 3."
     assert (sentence in finding.sentence) == told
+
+
+def test_a_line_in_a_function_is_told_with_its_caller_where_the_callers_differ(made: TraceMaker) -> None:
+    for rank in range(3):
+        sent = [[1.0]] if rank == 0 else [[1.0, 2.0]]
+        made.call(rank, "all_reduce", 1, None, sent, at="train.py:5", by="train.py:30" if rank == 0 else "train.py:20")
+    [finding] = found(made)
+    assert told_facts(finding)["sides"] == [
+        {"ranks": [1, 2], "what": "float32 [2]", "lines": ["train.py:5"], "callers": ["train.py:20"]},
+        {"ranks": [0], "what": "float32 [1]", "lines": ["train.py:5"], "callers": ["train.py:30"]},
+    ]
+    assert finding.lines == ("train.py:5", "train.py:30", "train.py:20")
+    assert golden(1) in finding.sentence
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_of_two_ranks_the_one_that_passes_something_new_is_named(tmp_path: Path, rounds: int) -> None:
+    """One earlier round shows no rule; and a rank whose sizes always change may pass any."""
+    made = TraceMaker(tmp_path / "two", 2)
+    for turn in range(rounds):
+        for rank in (0, 1):
+            made.call(rank, "all_reduce", 10 * turn, 10 * turn + 1, [[1.0]], at="train.py:5")
+    made.call(0, "all_reduce", 100, None, [[1.0]], at="train.py:5")
+    made.call(1, "all_reduce", 100, None, [[1.0, 2.0]], at="train.py:5")
+    [finding] = found(made)
+    assert (finding.kind, finding.ranks) == ("shape", (1,) if rounds > 1 else ())
+
+
+def test_of_two_ranks_whose_sizes_change_none_is_named(tmp_path: Path) -> None:
+    made = TraceMaker(tmp_path / "two", 2)
+    for turn in range(1, 4):
+        for rank in (0, 1):
+            made.call(rank, "all_reduce", 10 * turn, 10 * turn + 1, [[1.0] * turn], at="train.py:5")
+    made.call(0, "all_reduce", 100, None, [[1.0] * 4], at="train.py:5")
+    made.call(1, "all_reduce", 100, None, [[1.0] * 5], at="train.py:5")
+    assert found(made)[0].ranks == ()

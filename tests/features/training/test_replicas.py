@@ -206,3 +206,23 @@ def test_nothing_is_said_of_replicas_that_are_to_differ_for_a_while(made: TraceM
             made.call(rank, "all_reduce", 21, 22, [[1.0]], [[1.0]], red="SUM", group="1", via="backward")
             made.line(rank, "mark", 23, n="backward", e=1)
     assert found(made) == []
+
+
+@pytest.mark.parametrize("unlike", ["lr", "gradient", None])
+def test_what_differed_in_the_first_step_is_told_with_its_line(made: TraceMaker, unlike: str | None) -> None:
+    for rank in range(3):
+        module(made, rank, PARAMETERS)
+        odd = rank == 2
+        facts = {"set": {"lr": 0.2 if odd and unlike == "lr" else 0.1}, "at": "train.py:40"}
+        grads = [1.0, 3.0 if odd and unlike == "gradient" else 2.0]
+        made.line(rank, "norms", 10, d=1, steps=1, norms=[1.0, 5.0 if odd else 4.0], grads=grads, **facts)
+    [finding] = found(made)
+    assert (finding.kind, finding.ranks) == ("diverged", (2,))
+    sides = {"lr": ("0.1", "0.2"), "gradient": ("2", "3")}.get(unlike or "")
+    known = sides and {
+        "what": unlike,
+        "sides": [{"ranks": [0, 1], "what": sides[0]}, {"ranks": [2], "what": sides[1]}],
+        "line": "train.py:40",
+    }
+    assert told_facts(finding).get("first_unlike") == known
+    assert finding.lines[0] == ("train.py:40" if known else "train.py:20")

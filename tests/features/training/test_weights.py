@@ -92,3 +92,11 @@ def test_gradients_of_their_own_let_weights_differ(made: TraceMaker) -> None:
         made.line(rank, "weights", 5, o=1, steps=1, sizes=[2], grads=[math.hypot(*gradient)], norms=[float(rank)])
     assert found(made) == []
     assert not worth_reading(made.path / TRACE)
+
+
+def test_the_first_step_after_which_they_differ_counts_if_they_differ_to_the_end(made: TraceMaker) -> None:
+    step(made, [1.0, 1.0, 1.0])
+    step(made, [1.0, 1.0, 3.0], steps=2)
+    step(made, [1.0, 1.0, 4.0], steps=4)
+    [finding] = found(made)
+    assert (finding.ranks, told_facts(finding)["steps"]) == ((2,), 2)

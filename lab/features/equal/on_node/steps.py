@@ -36,6 +36,16 @@ from ....node.recorder.patching import (
     wraps_function,
 )
 
+
+class _Torch:
+    """torch, which the script imports: a process of the lab has no need of it."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module("torch"), name)
+
+
+torch: Any = _Torch()
+
 VARIABLE = "LAB_EQUAL"
 """Set to `record`, `rounding`, or `locate:OPTIMIZER:STEP`, it turns this on."""
 ANGLES = (2.399963229728653, 1.324717957244746, 0.754877666246693, 2.839286755214161, 1.167303978261419)
@@ -47,28 +57,29 @@ _SMALL, _ALL_SMALL = 1 << 14, 1 << 18
 _MOST_ROWS, _MOST_COLUMNS = 256, 1024
 """Most samples of a step, and elements of each, that are compared one by one."""
 _MOST_EVENTS = 4000
+_NO_TARGET = (-1, -1)
 _EXACT_STEPS = 8
 """The lines of later steps are those of these: finding a line takes long."""
 
 
 def record_steps() -> None:
     """Record the steps of this process, if its run asks for that."""
-    mode = os.environ.get(VARIABLE, "")
-    if mode:
-        recorder = _Recorder(mode, None)
-        _recorders.append(recorder)
-        for name, watch in recorder.watched.items():
-            patch_module(name, watch)
+    if mode := os.environ.get(VARIABLE, ""):
+        _start(mode, None, patch_module)
 
 
 def record_lines(mode: str) -> list[dict[str, Any]]:
     """Record the steps of this process from now on, and return the list to which lines are added."""
     lines = list[dict[str, Any]]()
-    recorder = _Recorder(mode, lines.append)
+    _start(mode, lines.append, lambda name, watch: watch(import_module(name)))
+    return lines
+
+
+def _start(mode: str, keep: Callable[[dict[str, Any]], object] | None, patch: Callable[[str, Any], object]) -> None:
+    recorder = _Recorder(mode, keep)
     _recorders.append(recorder)
     for name, watch in recorder.watched.items():
-        watch(import_module(name))
-    return lines
+        patch(name, watch)
 
 
 def finish_steps() -> None:
@@ -87,33 +98,24 @@ class _Sketch:
     """Fingerprints of tensors of the same shapes, one list of tensors after the other."""
 
     def __init__(self, tensors: Sequence[Any]) -> None:
-        import torch
-
-        self._small, self._large, budget = list[int](), list[int](), _ALL_SMALL
-        for number, tensor in enumerate(tensors):
-            is_small = tensor.numel() <= min(_SMALL, budget)
-            budget -= tensor.numel() if is_small else 0
-            (self._small if is_small else self._large).append(number)
-        self._count = len(tensors)
-        self._device = tensors[0].device if tensors else None
+        self._small, self._large, budget = list[int](), dict[int, tuple[Any, Any]](), _ALL_SMALL
+        self._count, self._device = len(tensors), tensors[0].device if tensors else None
         weights, lengths = [], []
-        for tensor in (tensors[number] for number in self._small):
+        for number, tensor in enumerate(tensors):
             rows, columns = _weights(tuple(tensor.shape), self._device)
-            whole = (rows[:, None] * columns).reshape(-1)
-            weights.append(torch.stack([torch.ones_like(whole.real), whole.real, whole.imag], 1))
-            lengths.append(len(whole))
+            if tensor.numel() <= min(_SMALL, budget):
+                budget -= tensor.numel()
+                whole = (rows[:, None] * columns).reshape(-1)
+                weights.append(_parts_of(whole))
+                lengths.append(len(whole))
+                self._small.append(number)
+            else:
+                self._large[number] = rows, _parts_of(columns).float()
         self._weights = torch.cat(weights) if weights else None
         self._lengths = torch.tensor(lengths, device=self._device)
-        self._of_large = {}
-        for number in self._large:
-            rows, columns = _weights(tuple(tensors[number].shape), self._device)
-            parts = torch.stack([torch.ones_like(columns.real), columns.real, columns.imag], 1)
-            self._of_large[number] = rows, parts.float()
 
     def measure(self, tensors: Sequence[Any]) -> Any:
         """Return the fingerprints: a row of four float64 for each tensor."""
-        import torch
-
         result = torch.zeros(self._count, 4, dtype=torch.float64, device=self._device)
         if self._weights is not None:
             small = [tensors[number] for number in self._small]
@@ -121,11 +123,8 @@ class _Sketch:
             parts = torch.segment_reduce(
                 torch.cat([flat * flat, self._weights * flat], 1), "sum", lengths=self._lengths, unsafe=True
             )
-            if self._large:
-                result[self._small] = parts
-            else:
-                result = parts
-        for number, (rows, columns) in self._of_large.items():
+            result[self._small] = parts
+        for number, (rows, columns) in self._large.items():
             tensor = tensors[number].float()
             by_row = (tensor.reshape(len(rows), -1) @ columns).double()
             whole = (rows * torch.complex(by_row[:, 1], by_row[:, 2])).sum()
@@ -134,9 +133,13 @@ class _Sketch:
         return result
 
 
+def _parts_of(weights: Any) -> Any:
+    """Return the weights of a sum, and those of the projection as two real numbers."""
+    return torch.stack([torch.ones_like(weights.real), weights.real, weights.imag], 1)
+
+
 def _weights(shape: tuple[int, ...], device: Any) -> tuple[Any, Any]:
     """Return the weights of the projection of a tensor: of its first index, and of the others together."""
-    import torch
 
     def turns(size: int, dimension: int) -> Any:
         angles = torch.arange(size, dtype=torch.float64, device=device) * ANGLES[dimension % len(ANGLES)]
@@ -163,8 +166,6 @@ def _row_values(tensor: Any) -> Any:
 
 @cache
 def _column_weights(count: int, device: Any) -> Any:
-    import torch
-
     return 1.5 + torch.cos(torch.arange(1.0, count + 1, dtype=torch.float64, device=device) ** 2)
 
 
@@ -174,8 +175,6 @@ def _local(tensor: Any) -> Any:
 
 
 def _is_readable(tensor: Any) -> bool:
-    import torch
-
     is_dense = isinstance(tensor, torch.Tensor) and _local(tensor).layout == torch.strided
     return is_dense and tensor.is_floating_point() and _local(tensor).device.type != "meta"
 
@@ -193,6 +192,20 @@ def _placement(tensor: Any) -> tuple[list[int], list[int] | None, int]:
     return list(tensor.shape), None, adds
 
 
+def _call_after_making(action: Callable[[Any], object]) -> Callable[..., Any]:
+    """Return a decorator that calls `action` with each object that a constructor has made."""
+
+    def decorate(made: Callable[..., None]) -> Callable[..., None]:
+        @wraps_function(made)
+        def construct(one: Any, *arguments: Any, **named: Any) -> None:
+            made(one, *arguments, **named)
+            action(one)
+
+        return construct
+
+    return decorate
+
+
 # -- steps
 
 
@@ -202,8 +215,6 @@ def _strip(name: str) -> str:
 
 def _find_roots() -> list[Any]:
     """Return the modules of this process that have parameters and are in no other module."""
-    import torch
-
     modules = [one for one in gc.get_objects() if issubclass(type(one), torch.nn.Module) and "_modules" in one.__dict__]
     inner = {id(child) for one in modules for child in one.modules() if child is not one}
     return [one for one in modules if id(one) not in inner and next(one.parameters(), None) is not None]
@@ -233,9 +244,9 @@ class _Trained:
         self.owned = [number for number, one in enumerate(self.parameters) if id(one) in ids]
         self.roots = with_ours
         self.is_small = sum(_local(one).numel() for one in self.parameters) <= _ALL_SMALL
-        self._sketches = dict[Any, _Sketch]()
+        self._sketches = dict[str, _Sketch]()
         self._rates: Any = None
-        self._key: Any = None
+        self._key = ""
         """Which gradients and states the last line has."""
         self._is_described = False
 
@@ -253,7 +264,7 @@ class _Trained:
         ]
         return {"model": rows, "random": random}
 
-    def measure(self, tensors: Sequence[Any], key: Any) -> str:
+    def measure(self, tensors: Sequence[Any], key: str) -> str:
         """Return the fingerprints of tensors; those with the same key always have the same shapes."""
         if key not in self._sketches:
             self._sketches[key] = _Sketch(tensors)
@@ -261,22 +272,22 @@ class _Trained:
 
     def facts(self, optimizer: Any) -> dict[str, Any]:
         """Return the facts of the line before a step, or after the last one."""
-        gradients, states = list[tuple[int, Any]](), list[tuple[int, str, Any]]()
+        which: tuple[list[int], list[list[Any]]] = [], []
+        tensors = [_local(one) for one in self.parameters]
         for number in self.owned:
             gradient = self.parameters[number].grad
             if gradient is not None and _is_readable(gradient):
-                gradients.append((number, _local(gradient)))
+                which[0].append(number)
+                tensors.append(_local(gradient))
         if self.steps and (self.is_small or self.steps & (self.steps - 1) == 0):
             of_optimizer = getattr(optimizer, "optim", optimizer).state
             for number in self.owned:
                 parameter = self.parameters[number]
                 for name, value in sorted(of_optimizer.get(parameter, {}).items(), key=str):
                     if _is_readable(value) and value.shape == parameter.shape and value.dim():
-                        states.append((number, str(name), _local(value)))
-        tensors = [_local(one) for one in self.parameters]
-        which = [number for number, _ in gradients], [[number, name] for number, name, _ in states]
-        tensors += [one for _, one in gradients] + [one for *_, one in states]
-        key = tuple(which[0]), tuple(map(tuple, which[1]))
+                        which[1].append([number, str(name)])
+                        tensors.append(_local(value))
+        key = repr(which)
         facts: dict[str, Any] = {"f": self.measure(tensors, key)}
         if key != self._key:
             self._key = key
@@ -322,7 +333,8 @@ class _Recorder:
             "torch.optim.lr_scheduler": self.watch_schedules,
             "torch.utils.data.dataloader": self.watch_loaders,
         }
-        self._target = tuple(int(part) for part in which.split(":")) if which else None
+        self._target = tuple(map(int, which.split(":"))) if which else _NO_TARGET
+        """Number of the optimizer and of its step to locate."""
         self._trained: weakref.WeakKeyDictionary[Any, _Trained] = weakref.WeakKeyDictionary()
         self._latest: Any = None
         """The last optimizer that made a step: it lives until its last state is written."""
@@ -344,8 +356,6 @@ class _Recorder:
         def attempt(*arguments: Any) -> None:
             if not self._is_on():
                 return
-            import torch
-
             had_gradients = torch.is_grad_enabled()
             torch._C._set_grad_enabled(False)  # `no_grad` takes longer
             try:
@@ -403,14 +413,11 @@ class _Recorder:
         """Watch the steps of all optimizers."""
         module.register_optimizer_step_pre_hook(self._guarded(self._before_step))
         module.register_optimizer_step_post_hook(self._guarded(self._after_step))
-        made, notes = module.Optimizer.__init__, self._made_at
 
-        @wraps_function(made)
-        def __init__(one: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807 - PyTorch's name
-            made(one, *arguments, **named)
-            notes[one] = source.line()
+        def note(optimizer: Any) -> None:
+            self._made_at[optimizer] = source.line()
 
-        module.Optimizer.__init__ = __init__
+        replace_methods(module.Optimizer, ["__init__"], _call_after_making(note))
 
     def watch_schedules(self, module: Any) -> None:
         """Note where schedules change settings."""
@@ -418,13 +425,11 @@ class _Recorder:
         def note(*_: Any, **__: Any) -> None:
             self._schedule_at = source.line()
 
-        kinds = [module.LRScheduler, getattr(module, "ReduceLROnPlateau", module.LRScheduler)]
-        for kind in dict.fromkeys(kinds):
+        for kind in (module.LRScheduler, module.ReduceLROnPlateau):
             replace_methods(kind, ["step"], call_before(note))
 
     def watch_loaders(self, module: Any) -> None:
         """Note where loaders are made, and how they choose samples."""
-        loader, made = module.DataLoader, module.DataLoader.__init__
 
         def note(one: Any) -> None:
             sampler = getattr(one, "sampler", None)
@@ -433,34 +438,16 @@ class _Recorder:
             }
             self.add(loader=source.line(), sampler=type(sampler).__name__, batch=one.batch_size, **knows)
 
-        guarded = self._guarded(note)
-
-        @wraps_function(made)
-        def __init__(one: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807 - PyTorch's name
-            made(one, *arguments, **named)
-            guarded(one)
-
-        loader.__init__ = __init__
+        replace_methods(module.DataLoader, ["__init__"], _call_after_making(self._guarded(note)))
 
     def _enter_root(self, module: Any, arguments: Any) -> None:
-        import torch
-
         if torch.is_grad_enabled() and self._is_on():
-            if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-                device = "cpu" if torch.is_autocast_enabled("cpu") else "cuda"
+            if device := next(filter(torch.is_autocast_enabled, ("cpu", "cuda")), None):
                 self._batch.cast = str(torch.get_autocast_dtype(device)).partition(".")[2]
             self._batch.forward_at = self._line("forward")
             self._guarded(self._note_inputs)(module, arguments)
 
-    def _unbound_enter(self) -> Callable[[Any, Any], None]:
-        def enter(module: Any, arguments: Any) -> None:
-            self._enter_root(module, arguments)
-
-        return enter
-
     def _note_inputs(self, module: Any, arguments: Sequence[Any]) -> None:
-        import torch
-
         if self._is_target_next():
             if self._locator is None:
                 self._locator = _Locator(self.add)
@@ -482,16 +469,15 @@ class _Recorder:
 
     def _line(self, what: str) -> str:
         """Return the current line of the script; that of the first steps, unless a step is located."""
-        if self._target is not None or len(self._batch.losses) > 1 or self._stepped < _EXACT_STEPS:
+        if self._target != _NO_TARGET or len(self._batch.losses) > 1 or self._stepped < _EXACT_STEPS:
             self._lines[what] = source.line()
         return self._lines[what]
 
     def _is_target_next(self) -> bool:
         """Return whether the step that the script prepares is the one to locate."""
-        if self._target is None:
-            return False
         number, step = self._target
-        return {one.number: one.steps for one in self._trained.values()}.get(number, 0) == step - 1
+        made = next((one.steps for one in self._trained.values() if one.number == number), 0)
+        return made == step - 1
 
     def _note_loss(self, tensors: Any) -> None:
         self._batch.backward_at = self._line("backward")
@@ -512,9 +498,9 @@ class _Recorder:
             self._disturb(trained)
         if self._locator is not None:
             self._locator.pause()
-            if self._is_target_next() and self._target is not None and trained.number == self._target[0]:
+            if trained.number == self._target[0] and self._is_target_next():
                 self._locator.write_step(trained)
-            elif trained.steps > (self._target or (0, 0))[1] - 1:
+            elif trained.steps >= self._target[1]:
                 self._end_locating(trained)
         facts = trained.facts(optimizer)
         trained.steps += 1
@@ -528,7 +514,7 @@ class _Recorder:
         self._stepping = None
         if self._locator is not None:
             self._locator.resume()
-        elif self._is_target_next() and self._target is not None:
+        elif self._is_target_next():
             self._locator = _Locator(self.add)
             for trained in self._trained.values():
                 for root in trained.roots if trained.number == self._target[0] else ():
@@ -539,17 +525,19 @@ class _Recorder:
         for hook in self._first_hooks:
             hook.remove()
         self._first_hooks = []
+
+        def enter(root: Any, arguments: Any) -> None:
+            self._enter_root(root, arguments)
+
         for root in roots:
             if root not in self._hooked:
                 self._hooked.add(root)
-                root.register_forward_pre_hook(inline_for_compile(self._unbound_enter(), do_nothing))
+                root.register_forward_pre_hook(inline_for_compile(enter, do_nothing))
         trained = self._trained[optimizer] = _Trained(len(self._trained), optimizer, roots)
         return trained
 
     def _disturb(self, trained: _Trained) -> None:
         """Change gradients by as much as rounding does."""
-        import torch
-
         if self._generator is None:
             self._generator = torch.Generator().manual_seed(1)
         for number in trained.owned:
@@ -560,8 +548,6 @@ class _Recorder:
                 one.mul_(1 + 2 * torch.finfo(one.dtype).eps * noise)
 
     def _write(self, trained: _Trained, facts: dict[str, Any]) -> None:
-        import torch
-
         batch, self._batch = self._batch, _Batch()
         self._stepped += 1
         ids = {id(one) for one in trained.parameters}
@@ -590,8 +576,6 @@ class _Recorder:
 
     def _write_without_optimizer(self) -> None:
         """Write the gradients of a script that has no optimizer."""
-        import torch
-
         roots = _find_roots()
         parameters = [one for root in roots for one in root.parameters() if one.grad is not None]
         if parameters:
@@ -602,9 +586,9 @@ class _Recorder:
             self._write(trained, facts)
 
     def _end_locating(self, trained: _Trained) -> None:
-        if self._locator is not None and self._target is not None and trained.number == self._target[0]:
+        if self._locator is not None and trained.number == self._target[0]:
             self._locator.write_writes(trained)
-            self._locator, self._target = None, None
+            self._locator, self._target = None, _NO_TARGET
 
 
 # -- one step in detail
@@ -734,8 +718,6 @@ class _Locator:
         return direct, sorted(derived - set(direct))
 
     def _note_call(self, function: Any, arguments: Any) -> None:
-        import torch
-
         schema = getattr(function, "_schema", None)
         if schema is None or not (schema.is_mutable or "c10d" in function.namespace):
             return

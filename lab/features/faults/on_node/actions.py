@@ -30,6 +30,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ....node import processes
+from ....node.limits import read_cgroup
 from ....node.messages import wire
 from ....node.messages.agent import ActionRequest, ActionResult
 
@@ -254,11 +255,6 @@ _PAGE_BYTES = mmap.PAGESIZE
 _PAUSE_S = 0.01
 _SLACK_BYTES = 8 << 20
 """Memory that other processes free is allocated after this time."""
-_CGROUPS = (
-    ("memory.max", "memory.current", "memory.stat"),
-    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
-)
-"""Files of a cgroup, version 2 and 1: its limit, its usage, and the statistics of the usage."""
 
 
 def apply_hog(actions: Actions, parameters: Parameters) -> Answer:
@@ -288,18 +284,12 @@ def inspect_hog(actions: Actions, parameters: Parameters) -> Answer:
 
 def left_bytes() -> int | None:
     """Return the free memory of the container, including file caches; None: it has no limit."""
-    for names in _CGROUPS:
-        with suppress(OSError, ValueError):
-            limit, used, stat = (_read_cgroup(name) for name in names)
-            counts = dict(line.split() for line in stat.splitlines())
-            cached = sum(int(counts.get(name, 0)) for name in ("inactive_file", "active_file"))
-            return None if int(limit) >= _UNLIMITED_BYTES else int(limit) - int(used) + cached
-    return None
-
-
-def _read_cgroup(name: str) -> str:
-    with open(f"/sys/fs/cgroup/{name}") as file:
-        return file.read()
+    limit = read_cgroup("memory.max", "memory/memory.limit_in_bytes")
+    if not 0 < limit < _UNLIMITED_BYTES:
+        return None
+    used = read_cgroup("memory.current", "memory/memory.usage_in_bytes")
+    cached = (read_cgroup("memory.stat", "memory/memory.stat", key=key) for key in ("inactive_file", "active_file"))
+    return limit - used + sum(cached)
 
 
 def _eat(leave_bytes: int) -> NoReturn:

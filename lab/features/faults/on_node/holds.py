@@ -249,7 +249,7 @@ class Holds:
                 work = method(group, *arguments, **named)
                 if work is not None:
                     with suppress(Exception):  # the next one who waits for the work gets its error
-                        _wait_ahead(work)
+                        wait_ahead(work)
             finally:
                 self.reach(CALL, op, nth, AFTER, tensors=results)
             return work
@@ -294,7 +294,8 @@ def describe_tensors(tensors: Sequence[Any]) -> tuple[dict[str, Any], ...]:
     )
 
 
-def _wait_ahead(work: Any) -> None:
+def wait_ahead(work: Any) -> None:
+    """Wait for a call; the script can wait again."""
     result, failure = None, None
     try:
         result = work.wait()

@@ -2,8 +2,8 @@
 
 The `norms` and `weights` lines are about the steps 1, 2, 4, 8, ..., and the last. `norms` is about the parameters of a
 DDP module: they are the same on all ranks as long as the replicas are. `weights` is about an optimizer without such
-parameters. It adds the norms of its gradients, which identify them among the reduced tensors. For large tensors,
-norms are those of the sample that a summary has.
+parameters. Both have the norms of the gradients, and the settings of the optimizer. For large tensors, norms are those
+of the sample that a summary has.
 
 `cpu` has the run time of threads and their wait for a core, as the kernel counts it: of the thread that trains, and of
 the other threads of its process, which send and receive the bytes of its calls. `gc` has the times when Python's
@@ -34,16 +34,19 @@ class _Trained:
     def __init__(self, kind: str, key: str, number: int, of: Any, read: Callable[[Any], dict[str, Any]]) -> None:
         self._kind, self._facts, self._of, self._read = kind, {key: number}, weakref.ref(of), read
         self._steps = self._written = 0
+        self._last: dict[str, Any] = {}
+        """The line of the step that `step` wrote last, and the settings of its optimizer."""
 
     @property
     def is_there(self) -> bool:
         """Return whether the module, or the optimizer, still exists."""
         return self._of() is not None
 
-    def step(self) -> None:
+    def step(self, optimizer: Any) -> None:
         """Count a step of its optimizer."""
         self._steps += 1
         if self._steps & (self._steps - 1) == 0:
+            self._last = {"at": source.line(), "set": _read_settings(optimizer)}
             self.write()
 
     def write(self) -> None:
@@ -52,10 +55,11 @@ class _Trained:
         if of is None or self._steps == self._written:
             return
         with suppress(AttributeError, RuntimeError, TypeError, ValueError):  # unexpected parameters
-            journal.add(self._kind, **self._facts, steps=self._steps, **self._read(of))
+            journal.add(self._kind, **self._facts, steps=self._steps, **self._last, **self._read(of))
             self._written = self._steps
 
 
+_MOST_SETTINGS = 16
 _modules: list[tuple[_Trained, set[int]]] = []
 """Modules, each with the identities of its parameters."""
 _numbers = itertools.count(1)
@@ -70,7 +74,8 @@ def add_module(module: Any, number: int, parameters: list[Any]) -> None:
     references = [weakref.ref(parameter) for parameter in parameters]
 
     def read(_: Any) -> dict[str, Any]:
-        return {"norms": [_norm(parameter()) for parameter in references]}
+        known = [parameter() for parameter in references]
+        return {"grads": [_norm(getattr(one, "grad", None)) for one in known], "norms": [_norm(one) for one in known]}
 
     _modules.append((_Trained("norms", "d", number, module, read), set(map(id, parameters))))
 
@@ -101,7 +106,7 @@ def _after_step(optimizer: Any, *_: Any) -> None:
             _optimizers[optimizer] = _Trained("weights", "o", next(_numbers), optimizer, _read_optimizer)
         trained = [_optimizers[optimizer]]
     for one in trained:
-        one.step()
+        one.step(optimizer)
 
 
 def write_last_norms() -> None:
@@ -110,10 +115,16 @@ def write_last_norms() -> None:
         one.write()
 
 
+def _read_settings(optimizer: Any) -> dict[str, float]:
+    """Return the numbers among the settings of an optimizer's first group: `lr`, `momentum`, ..."""
+    group = optimizer.param_groups[0]
+    numbers = {name: value for name, value in group.items() if isinstance(value, (int, float))}
+    return {str(name): value for name, value in list(numbers.items())[:_MOST_SETTINGS] if value - value == 0}
+
+
 def _read_optimizer(optimizer: Any) -> dict[str, Any]:
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     return {
-        "at": source.line(),
         "sizes": [parameter.numel() for parameter in parameters],
         "grads": [_norm(parameter.grad) for parameter in parameters],
         "norms": [_norm(parameter) for parameter in parameters],

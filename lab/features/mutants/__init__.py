@@ -1,0 +1,13 @@
+"""Mutants: change one thing that a rank does, without a change of its script, with the truth known."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="mutants",
+    needs=("faults", "suite"),
+    verbs={"mutate": (".mutate", "find out which mistakes your checks notice", "Runs")},
+    keys={"mutant": ".option:MutantKeys"},
+    options={"run": ".option:OPTION"},
+    parts=(".option:plan_mutant",),
+    on_node=".on_node",
+)

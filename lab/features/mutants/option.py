@@ -1,0 +1,124 @@
+"""`lab run --mutant`, and the key `mutant` of scenarios."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from lab.cli import arguments as shared
+from lab.cli.call import Command, Parser
+from lab.errors import UsageError
+from lab.features.mutants.on_node.mutant import ALLOWED, EXAMPLE, OBSERVE, VARIABLE, parse_mutant
+from lab.frozen import Frozen
+from lab.spec.declare import get_feature_values, key_field
+from lab.spec.kinds import Kind, read_text
+
+if TYPE_CHECKING:
+    from lab.plan.plan import PlanOptions
+    from lab.run.options import Companion
+    from lab.spec.reading import Value
+    from lab.spec.scenario import Scenario
+
+
+def _read_mutant(value: Value) -> str:
+    text = read_text(value, ALLOWED)
+    try:
+        return check_mutant(text)
+    except UsageError as error:
+        raise value.problem(error.message) from None
+
+
+def check_mutant(text: str) -> str:
+    """Return the text of a mutant as it is written in full.
+
+    Raises:
+        UsageError: it is no mutant.
+    """
+    try:
+        return text if text == OBSERVE else parse_mutant(text).text
+    except ValueError as error:
+        raise UsageError(f"the mutant {text!r}: {error}") from None
+
+
+def mutant_kind() -> Kind:
+    """Make the kind of a mutant on one line."""
+    return Kind(ALLOWED, _read_mutant, {"type": "string"})
+
+
+class MutantKeys(Frozen):
+    """The key that changes what a rank does."""
+
+    mutant: str = key_field("", mutant_kind(), f"mutant: {EXAMPLE}")
+    """One thing that a rank does differently, see `lab help mutants`."""
+
+
+class MutantPart(Frozen):
+    """The mutant of a plan."""
+
+    name: ClassVar[str] = "mutant"
+    companion: ClassVar[str] = f"{__name__}:make_companion"
+    text: str
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """The variable of its workers."""
+        return {VARIABLE: self.text}
+
+    def data(self) -> str:
+        """Return the value of the key."""
+        return self.text
+
+    def sentences(self) -> list[str]:
+        """Return its line for `--dry-run`."""
+        return [f"mutant: {self.text}"]
+
+    def before(self) -> dict[str, bool]:
+        """Return no nodes: it stops none."""
+        return {}
+
+    def stopping(self, nodes: Iterable[str]) -> list[str]:
+        """Return nothing."""
+        return []
+
+    def starting(self) -> list[str]:
+        """Return nothing."""
+        return []
+
+
+def make_companion(*_: object, **__: object) -> Companion:
+    """Return a companion that does nothing: the workers have a variable."""
+    from lab.run.options import Companion
+
+    return Companion()
+
+
+def plan_mutant(scenario: Scenario, options: PlanOptions, *_: object) -> MutantPart | None:
+    """Plan the mutant of a run; None if the scenario has none.
+
+    Raises:
+        UsageError: the run records no calls, so none can be changed.
+    """
+    text = get_feature_values(scenario, MutantKeys).mutant
+    if not text:
+        return None
+    if not (options.trace and scenario.trace.on) or scenario.env.get("LAB_RECORDER") == "off":
+        raise UsageError("a mutant changes calls that are recorded, but this run records none", "record the trace")
+    return MutantPart(text=text)
+
+
+def _add_option(parser: Parser) -> None:
+    about = f"change one thing that a rank does, such as '{EXAMPLE}'; see `lab help mutants`"
+    shared.add_options(parser.group("faults"), "--mutant", metavar="MUTANT", type=check_mutant, help=about, rare=True)
+
+
+def _run_mutant(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
+    if arguments.mutant:
+        if not arguments.trace:
+            raise UsageError("--mutant changes calls that are recorded, but --no-trace records none", "leave out one")
+        arguments.env = [*arguments.env, (VARIABLE, arguments.mutant)]
+    return verb(arguments)
+
+
+OPTION = Command(_add_option, _run_mutant)
+"""The option of `lab run`."""
