@@ -221,10 +221,7 @@ class SessionSupervisor(Supervisor):
         verdicts = [(f"lab: {test.note}", "", "")] if test.note else []
         for world, result in (bad or by_verdict[-1:])[:_MOST_SHOWN]:
             self._kept.add(world)
-            text = verdict_text(result, Style(colour=False))
-            if result.culprit is not None and result.culprit.rank is not None:
-                text += world.describe_last_call(result.culprit.rank)
-            text = clip_end(sanitize_text(text), _LONGEST_VERDICT)
+            text = clip_end(sanitize_text(verdict_text(result, Style(colour=False))), _LONGEST_VERDICT)
             verdicts.append((f"lab: world of {format_count(world.world_size, 'rank')}", text, str(world.writer.path)))
         return verdicts
 
