@@ -1,0 +1,104 @@
+"""Mutants as text, and how they are drawn."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.errors import UsageError
+from lab.features.mutants.candidates import Candidates, Event
+from lab.features.mutants.mutate import describe_mutant
+from lab.features.mutants.on_node.mutant import KINDS, Mutant, parse_mutant
+from lab.features.mutants.option import check_mutant
+from lab.features.mutants.truth import find_truth
+
+
+def call(rank: int, target: str, nth: int, at: str, **facts: object) -> Event:
+    usual = {"g": "0", "size": 3, "dtype": "float32", "elements": 4, "async": False, "red": "SUM"}
+    return Event(rank=rank, target=target, nth=nth, at=at, via=target, facts={**usual, **facts})
+
+
+LOOP = [
+    event
+    for rank in range(3)
+    for event in (
+        call(rank, "all_reduce", 1, "t.py:5"),
+        call(rank, "all_reduce", 2, "t.py:6"),
+        call(rank, "all_reduce", 3, "t.py:6"),
+        call(rank, "broadcast", 1, "t.py:7", root=0),
+        call(rank, "barrier", 1, "t.py:9", elements=0, dtype=""),
+    )
+]
+
+
+@given(
+    st.sampled_from([(kind, target) for kind, row in KINDS.items() for target in row.targets]),
+    st.lists(st.integers(0, 99), max_size=3, unique=True),
+    st.integers(0, 1000),
+    st.sampled_from(["", "train.py:9"]),
+)
+def test_a_mutant_is_read_as_it_is_written(pair: tuple[str, str], ranks: list[int], nth: int, at: str) -> None:
+    mutant = Mutant(*pair, tuple(ranks), nth, at, "2" if KINDS[pair[0]].parameter else "")
+    assert parse_mutant(mutant.text) == mutant
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("", "kind"),
+        ("jump all_reduce", "jump"),
+        ("skip", "after skip"),
+        ("skip forward rank=1", "forward"),
+        ("skip all_reduce rank=x", "rank=x"),
+        ("skip all_reduce nth=0", "nth=0"),
+        ("skip all_reduce when=1", "when=1"),
+        ("root broadcast rank=1", "to="),
+    ],
+)
+def test_what_is_no_mutant_is_refused_with_what_was_found(text: str, named: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        check_mutant(text)
+    assert named in refused.value.message
+
+
+def test_each_drawn_mutant_fits_its_event_and_can_be_read() -> None:
+    candidates, random = Candidates(LOOP), Random(3)
+    for _ in range(300):
+        drawn = candidates.draw(random)
+        assert drawn is not None
+        mutant, event = drawn
+        assert parse_mutant(mutant.text) == mutant
+        assert (event.target, event.nth, (event.rank,)) == (mutant.target, mutant.nth, mutant.ranks)
+
+
+def test_a_swap_is_drawn_only_for_calls_that_differ() -> None:
+    candidates = Candidates(LOOP, ["swap"])
+    assert {(one.target, one.nth) for one in candidates.by_kind["swap"]} == {("all_reduce", 3), ("broadcast", 1)}
+
+
+def test_after_a_skipped_call_each_line_up_to_the_first_misfit_is_right() -> None:
+    candidates = Candidates(LOOP)
+    event = candidates.by_rank[1][0]
+    truth = find_truth(Mutant("skip", "all_reduce", (1,)), event, candidates)
+    assert truth.lines == {"t.py:5", "t.py:6", "t.py:7"}
+    assert truth.culprits == (frozenset({1}),)
+    assert truth.innocent == {0, 2}
+
+
+def test_of_a_message_nobody_need_be_blamed() -> None:
+    messages = [call(0, "send", 1, "t.py:3", peer=1, tag=0), call(1, "recv", 1, "t.py:5", peer=0, tag=0)]
+    candidates = Candidates([*messages, call(2, "barrier", 1, "t.py:9")])
+    truth = find_truth(Mutant("tag", "send", (0,), to="7"), messages[0], candidates)
+    assert truth.culprits == (frozenset({0}), frozenset())
+    assert truth.lines >= {"t.py:3", "t.py:5"}
+
+
+def test_a_mutant_is_described_with_its_line() -> None:
+    assert (
+        describe_mutant(Mutant("skip", "all_reduce", (1,), 2), "m.py:4") == "rank 1 skips its 2nd all_reduce at m.py:4"
+    )
+    each = Mutant("root", "broadcast", (), 0, to="2")
+    assert describe_mutant(each, "m.py:4") == "each rank passes the root 2 to the broadcast at m.py:4"
