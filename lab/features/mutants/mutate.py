@@ -43,6 +43,7 @@ from lab.features.mutants.trials import (
     scratch_records,
     with_mutant,
 )
+from lab.features.recording.session import KEEP_VARIABLE
 from lab.features.suite.pool import WorkerPool
 from lab.frozen import Frozen
 from lab.record.read import Record, list_records
@@ -63,7 +64,8 @@ _TESTS_AT_ONCE = 2
 _ATTEMPTS = 30
 _LEAST_S, _SLOWER = 20.0, 5.0
 """Time limit of tests with a mutant: at least this, or this many times the time without one."""
-_STALL = "--lab-stall=5s"
+_LEAST_STALL_S = 5.0
+"""Tests with a mutant that make no progress for this long, or as long as all tests take without one, are ended."""
 _LONGEST_REASON = 200
 
 
@@ -99,7 +101,7 @@ class Report(Frozen):
     tried: tuple[Tried, ...]
     seconds: float
     command: str
-    """Reproduces one mutant, which follows it."""
+    """Reproduces a mutant, in place of `{}`."""
 
     def with_fate(self, fate: str) -> list[Tried]:
         """Return the mutants of a fate."""
@@ -205,7 +207,7 @@ class ScenarioSubject:
 
     def __init__(self, scenario: Any, runner: Runner | None = None) -> None:
         self.scenario, self.name, self._runner, self._limit_s = scenario, scenario.name, runner, 0.0
-        self.command = shlex.join(["lab", "run", os.path.relpath(scenario.source or scenario.script), "--mutant"])
+        self.command = f"lab run {shlex.quote(os.path.relpath(scenario.source or scenario.script))} --mutant {{}}"
 
     def on(self, runner: Runner) -> ScenarioSubject:
         """Return the same scenario on another cluster."""
@@ -260,10 +262,10 @@ class TestsSubject:
             raise UsageError(f"found {shlex.join(words)!r} after --; allowed: pytest and its arguments")
         self.name = shlex.join(words)
         engine = [] if any(word.startswith("--lab-engine") for word in words) else ["--lab-engine=local"]
-        self._words = [sys.executable, "-m", "pytest", *words[1:], *engine, "--lab", _STALL, "-p", "no:cacheprovider"]
-        self._folder, self._limit_s, self._number = folder, 3600.0, 0
+        self._words = [sys.executable, "-m", "pytest", *words[1:], *engine, "--lab", "-p", "no:cacheprovider"]
+        self._folder, self._limit_s, self._stall_s, self._number = folder, 3600.0, 0.0, 0
         self._lock = threading.Lock()
-        self.command = f"pytest {shlex.join([*words[1:], *engine])} --lab  # with {VARIABLE}="
+        self.command = f"{VARIABLE}={{}} pytest {shlex.join([*words[1:], *engine])} --lab"
 
     def observe(self) -> tuple[Sequence[Event], list[Outcome]]:
         """See `Subject`."""
@@ -275,7 +277,8 @@ class TestsSubject:
                 raise _does_not_pass(self.name, reason)
             outcomes.append(outcome)
             events = [event for record in records for event in read_events(record)]
-        self._limit_s = max(_LEAST_S, _SLOWER * (time.monotonic() - began) / 2)
+        each_s = (time.monotonic() - began) / 2
+        self._limit_s, self._stall_s = max(_LEAST_S, _SLOWER * each_s), max(_LEAST_STALL_S, each_s)
         if not events:
             raise UsageError(f"{self.name} starts no ranks that the lab can record", "lab help recording")
         return events, outcomes
@@ -285,7 +288,7 @@ class TestsSubject:
 
     def attempt(self, mutant: Mutant) -> tuple[str, Outcome]:
         """See `Subject`."""
-        reason, outcome, _ = self._run(mutant.text, "-x")
+        reason, outcome, _ = self._run(mutant.text, "-x", f"--lab-stall={self._stall_s:.0f}s")
         return reason, outcome
 
     def adapt(self, mutant: Mutant, event: Event) -> Mutant:
@@ -297,13 +300,18 @@ class TestsSubject:
         with self._lock:
             self._number += 1
             folder = self._folder / str(self._number)
-        folder.mkdir()
+        runs = folder / "runs"
+        runs.mkdir(parents=True)
         junit = folder / "junit.xml"
-        words = [*self._words, *options, f"--lab-report={folder}", f"--junitxml={junit}"]
+        words = [*self._words, *options, f"--lab-report={runs}", f"--junitxml={junit}"]
         reason = ""
         with open(folder / "output", "wb") as output:
             tests = subprocess.Popen(
-                words, env={**os.environ, VARIABLE: text}, stdout=output, stderr=output, start_new_session=True
+                words,
+                env={**os.environ, VARIABLE: text, KEEP_VARIABLE: "1"},
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
             )
             try:
                 code = tests.wait(self._limit_s)
@@ -313,7 +321,7 @@ class TestsSubject:
                 with suppress(ProcessLookupError):
                     os.killpg(tests.pid, signal.SIGTERM if tests.poll() is None else signal.SIGKILL)
                 tests.wait()
-        records = sorted(list_records(folder), key=lambda record: record.path.name)
+        records = sorted(list_records(runs), key=lambda record: record.path.name)
         if code and not reason:
             reason = _first_failure(junit) or clip_end(_last_line(folder / "output"), _LONGEST_REASON)
         return reason, read_outcome(*(record.result() for record in records)), records
@@ -458,7 +466,7 @@ def report_text(report: Report, style: Style) -> str:
     """Return the score, and each survivor as a sentence with the command that reproduces it."""
     lines = [style.paint(summary_line(report), "bold")]
     for one in report.with_fate("survived"):
-        lines += [f"  if {one.does}, no check fails", f"    {report.command} '{one.mutant.text}'"]
+        lines += [f"  if {one.does}, no check fails", f"    {report.command.format(shlex.quote(one.mutant.text))}"]
     return "\n".join(lines)
 
 

@@ -105,7 +105,8 @@ def read_outcome(*results: Result) -> Outcome:
 
 def _describe_call(call: Call) -> str:
     arguments = call.op, call.group, call.root, call.peer, call.tag, call.reduce_op, call.splits, call.source
-    return repr((arguments, [(one.dtype, one.shape, one.values, one.summary) for one in (*call.inputs, *call.outputs)]))
+    buffers = call.inputs if call.late else (*call.inputs, *call.outputs)
+    return repr((arguments, [(one.dtype, one.shape, one.values, one.summary) for one in buffers]))
 
 
 def with_mutant(scenario: Scenario, text: str, timeout_s: float | None = None) -> Scenario:
