@@ -166,9 +166,10 @@ class Rewriter(ast.NodeTransformer):
     def _parts(self, call: ast.Call) -> Iterator[tuple[ast.AST, str | None]]:
         """Yield the arguments of a call, each with its kind."""
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        kind = "error" if name in self._errors or name.endswith("Error") else CALLS.get(name, self._kind) or None
+        is_error = name in self._errors or name == "on_os_error"
+        kind = "error" if is_error or name.endswith("Error") else CALLS.get(name, self._kind) or None
         for at, argument in enumerate(call.args):
-            yield argument, "hint" if name in self._errors and at == 1 else kind
+            yield argument, "hint" if is_error and at == 1 else kind
         for keyword in call.keywords:
             yield keyword.value, None if keyword.arg in NO_MESSAGES else KEYWORDS.get(keyword.arg or "", kind)
 

@@ -31,6 +31,23 @@ class LabError(Exception):
     def __str__(self) -> str:
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
 
+    @classmethod
+    def on_os_error(cls, what: str, hint: str = "") -> _OnOSError:
+        """Return a context that turns errors of the system into this one: `cannot write x: No space left on device`."""
+        return _OnOSError(cls, what, hint)
+
+
+class _OnOSError:
+    def __init__(self, kind: type[LabError], what: str, hint: str) -> None:
+        self._kind, self._what, self._hint = kind, what, hint
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, OSError):
+            raise self._kind(f"{self._what}: {error.strerror or error}", self._hint) from error
+
 
 class UsageError(LabError):
     """The command line or a call of the API asks for something invalid."""

@@ -6,7 +6,8 @@ tests/hostile belongs to that of the engine it runs on too, local or docker.
 `@pytest.mark.docker` on any other test says that it needs an engine too; what needs a Slurm is the tier slurm.
 
 Without an engine those are skipped, with the reason; in CI (CI=true) a skip is a failure, unless what is missing is
-hardware: a reason that begins with "needs GPU" or "needs kernel". What is marked `long` runs with `--long` only.
+hardware: a reason that begins with "needs GPU" or "needs kernel". What is marked `long` runs with `--long` only. Of the
+cases of a test that is marked `sample(number)` so many run, others with each commit; with `--long` all of them do.
 
 Of several processes that run tests, one has all of a group, and makes once what they share; groups are begun first.
 """
@@ -20,15 +21,18 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 from hypothesis import settings
 
+from lab.polling import poll_until
 from tests.short import SHORT
 
 if TYPE_CHECKING:
@@ -41,6 +45,8 @@ FIRST = ("engines-docker", "hostile-docker", "engines-local", "site", "browser",
 """Groups that take longest."""
 ELSEWHERE = ("docker", "slurm")
 """Markers of engines whose nodes are not processes of this machine, or for which something has to be started first."""
+SAMPLED = "SAMPLED_COMMIT"
+"""Variable with the commit that says which cases of tests marked `sample` run."""
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 HARDWARE = re.compile(r"^(?:Skipped: )?needs (?:a |an |the )?(?:GPU|kernel)\b")
 
@@ -56,6 +62,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Take back what a shell in the background or nohup ignores: commands under test are sent these signals."""
+    os.environ.setdefault(SAMPLED, commit())  # the processes of pytest-xdist have it from the first one
     settings.load_profile("long" if config.getoption("--long") else "quick")
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
@@ -97,8 +104,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=when)
     if not config.getoption("--long"):
         left_out = {item for item in items if item.get_closest_marker("long")}
+        chosen = config.option.keyword or config.getoption("lf", False) or any("::" in word for word in config.args)
+        if not chosen:
+            left_out |= not_sampled(item for item in items if item not in left_out)
         config.hook.pytest_deselected(items=[*left_out])
         items[:] = [item for item in items if item not in left_out]
+
+
+def not_sampled(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """Return the cases of tests marked `sample` that another commit tries."""
+    cases = defaultdict[str, list[pytest.Item]](list)
+    for item in items:
+        if item.get_closest_marker("sample"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    left_out = set()
+    for name, ones in cases.items():
+        (number,) = next(mark.args for mark in ones[0].iter_markers("sample"))
+        left_out |= {*ones} - {*Random(f"{os.environ[SAMPLED]} {name}").sample(ones, min(number, len(ones)))}
+    return left_out
+
+
+def commit() -> str:
+    """Return the hash of the checkout's commit; empty if it is none of git's."""
+    try:
+        done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip()
 
 
 def when(item: pytest.Item) -> int:
@@ -268,7 +300,9 @@ def engine_missing() -> str:
 
 @lru_cache(maxsize=1)
 def slurm_missing() -> str:
-    """Return why no Slurm can be used; empty if one answers."""
+    """Return why no Slurm can be used; empty if one answers. One that starts is waited for."""
+    if starts := os.environ.get("SLURM_STARTS"):
+        poll_until(Path(starts).exists, 150)
     try:
         said = subprocess.run(["sinfo", "--version"], capture_output=True, text=True, timeout=20, check=False)
         ping = subprocess.run(["scontrol", "ping"], capture_output=True, text=True, timeout=20, check=False)

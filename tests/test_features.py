@@ -160,6 +160,7 @@ def scatter(folder: Path, *without: str) -> Path:
 
 
 @pytest.mark.xdist_group("features")
+@pytest.mark.sample(12)  # each is left out in the same way
 @pytest.mark.parametrize("name", IN_TREE)
 def test_without_a_feature_everything_else_is_there(name: str, copied: Path, tmp_path: Path) -> None:
     gone = needed_by(name)

@@ -341,10 +341,8 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         LabError: it cannot be written.
     """
-    try:
+    with LabError.on_os_error(f"cannot write {path}", "choose a writable folder"):
         path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise LabError(f"cannot write {path}: {error.strerror}", "choose a writable folder") from error
 
 
 _LASTING = ("warning", "using", "removed")

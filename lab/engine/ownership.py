@@ -106,12 +106,10 @@ def register_cluster(engine: str, cluster: str, folder: Path) -> None:
         ClusterError: the entry cannot be written.
     """
     entry = _registered() / engine / cluster
-    try:
+    with ClusterError.on_os_error(f"cannot write {entry}", "set XDG_STATE_HOME to another folder"):
         entry.parent.mkdir(parents=True, exist_ok=True)
         entry.unlink(missing_ok=True)
         entry.symlink_to(folder)
-    except OSError as error:
-        raise ClusterError(f"cannot write {entry}: {error.strerror}", "set XDG_STATE_HOME to another folder") from error
 
 
 def forget_cluster(engine: str, cluster: str) -> None:

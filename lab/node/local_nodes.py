@@ -125,6 +125,7 @@ def main() -> None:
     processes.allow_open_files(_FILES + _FILES_OF_A_NODE * len(configs))
     zygote = Zygote(life, control, configs)
     warm.import_torch()
+    warm.import_frozen(os.environ.pop(warm.PRELOAD, "").split())
     if len(configs) > _MANY:
         warm.prepare_for_forks()
     zygote.serve()

@@ -68,6 +68,8 @@ SLOW_MODULES = (
     "torch.distributed.tensor",  # imported by torch.testing.assert_close
 )
 """Parts of torch that a script may import, and that take a second or more."""
+PRELOAD = "LAB_PRELOAD"
+"""Variable with modules that the parent of a local cluster's nodes imports, so that no node has to."""
 
 
 def missing_modules() -> list[str]:

@@ -6,8 +6,8 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -29,14 +29,10 @@ LATEST = -1
 """Stands for the number of the last attempt."""
 
 
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def _writing(path: Path) -> AbstractContextManager[None]:
     """Turn errors of the system into a RecordError."""
-    try:
-        yield
-    except OSError as error:
-        hint = "free some space or choose another folder with --runs (pytest: --lab-report=FOLDER)"
-        raise RecordError(f"cannot write the record in {path}: {error.strerror or error}", hint) from error
+    hint = "free some space or choose another folder with --runs (pytest: --lab-report=FOLDER)"
+    return RecordError.on_os_error(f"cannot write the record in {path}", hint)
 
 
 def _append(file: BinaryIO, data: bytes) -> None:

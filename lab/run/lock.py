@@ -93,35 +93,26 @@ class ClusterLock:
             ClusterBusy: another process holds it; the message says which, and why.
             ClusterError: the lock cannot be written.
         """
-        try:
+        what = f"cannot write the lock of cluster {self.cluster}, {self.path}"
+        writing = ClusterError.on_os_error(what, "free space there, or set XDG_STATE_HOME to a folder of your own")
+        with writing:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise self._cannot_write(error) from error
-
         holder = {"pid": os.getpid(), "purpose": purpose, "removes": removes, "exclusive": exclusive}
         try:
             if not poll_until(lambda: try_lock(fd), max(wait_s, 0.1), _POLL_S):  # a reader may lock it for a moment
                 raise self._busy(wait_s)
             left = os.pread(fd, _MOST_BYTES, 0)
             self.crashed, self.removal_cut = bool(left), _read(left).get("removes") is True
-            try:
+            with writing:
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, json.dumps({**holder, "since": time.time()}).encode(), 0)
-            except OSError as error:
-                raise self._cannot_write(error) from error
             try:
                 yield self
             finally:
                 os.ftruncate(fd, 0)
         finally:
             os.close(fd)
-
-    def _cannot_write(self, error: OSError) -> ClusterError:
-        return ClusterError(
-            f"cannot write the lock of cluster {self.cluster}, {self.path}: {error.strerror}",
-            "free space there, or set XDG_STATE_HOME to a folder of your own",
-        )
 
     def _busy(self, wait_s: float) -> ClusterBusy:
         holder = self.holder() or {}

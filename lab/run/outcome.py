@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.diagnosis.evidence import Evidence, Judgement
@@ -39,7 +41,7 @@ def judge_run(job: Job, facts: RunFacts, outputs: Outputs) -> Result:
     if started is not None:  # processes that scripts started are the ranks of the run
         writer.assign_ranks(started)
         facts.assign_started_ranks(started)
-    _copy_sources(facts, job)
+    copy_sources(facts, writer, plan.scenario.shipped, job.options.modules)
     evidence = Evidence(facts=facts, record=Record(path=writer.path))
     ranks, parents = (tuple(rank_result(rank, writer) for rank in of) for of in (facts.ranks, facts.parents))
     variables = _variables(plan, facts, started)
@@ -83,7 +85,7 @@ def _judge_earlier(job: Job, facts: RunFacts, number: int) -> Attempt:
     writer = job.writer
     writer.flush(attempt=number)
     own = facts.attempt(number)
-    _copy_sources(own, job, number)
+    copy_sources(own, writer, job.plan.scenario.shipped, job.options.modules, number)
     record = Record(path=writer.attempts[number].path)
     judgement = judge_evidence(Evidence(facts=own, record=record))
     result = Result(
@@ -146,13 +148,16 @@ def _describe(job: Job) -> dict[str, Any]:
     return {**names, "path": job.writer.path}
 
 
-def _copy_sources(facts: RunFacts, job: Job, attempt: int = LATEST) -> None:
+def copy_sources(
+    facts: RunFacts, writer: RecordWriter, folder: Path, modules: Mapping[str, Path] | None, attempt: int = LATEST
+) -> None:
+    """Copy the scripts that stacks and tracebacks name into the record."""
     texts = "\n".join(text for rank in facts.ranks for text in (rank.stack, rank.traceback) if text)
     if texts:
         from lab.diagnosis.stacks import script_files
 
         for name in script_files(texts):
-            job.writer.copy_source(job.plan.scenario.shipped, name, job.options.modules or {}, attempt)
+            writer.copy_source(folder, name, modules or {}, attempt)
 
 
 def rank_result(facts: RankFacts, writer: RecordWriter, attempt: int = LATEST) -> RankResult:

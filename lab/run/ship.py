@@ -137,16 +137,14 @@ def _read_content(digest: str, content: SnapshotContent) -> Iterator[bytes]:
     if content.data is not None:
         yield write_header(digest, len(content.data)) + content.data
         return
-    try:
-        with open(os.open(content.path, READ_FLAGS), "rb", buffering=0) as file:
-            left = os.fstat(file.fileno()).st_size
-            yield write_header(digest, left)
-            while left > 0:
-                data = file.read(min(left, _CHUNK_BYTES)) or bytes(min(left, _CHUNK_BYTES))
-                left -= len(data)
-                yield data
-    except OSError as error:
-        raise UsageError(f"cannot read {content.path}: {error.strerror or error}") from error
+    reading = UsageError.on_os_error(f"cannot read {content.path}")
+    with reading, open(os.open(content.path, READ_FLAGS), "rb", buffering=0) as file:
+        left = os.fstat(file.fileno()).st_size
+        yield write_header(digest, left)
+        while left > 0:
+            data = file.read(min(left, _CHUNK_BYTES)) or bytes(min(left, _CHUNK_BYTES))
+            left -= len(data)
+            yield data
 
 
 def warnings_of(snapshot: Snapshot) -> Iterator[str]:

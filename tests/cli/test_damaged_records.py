@@ -214,6 +214,7 @@ def test_every_wrong_value_in_every_place_spoils_no_view(
             damaged.look(capsys)
 
 
+@pytest.mark.sample(12)  # other damage of each file is tried by the tests above
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=pytest.mark.long) if name == f"{TRACE}/rank0.jsonl" else name for name in FILES],

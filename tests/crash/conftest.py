@@ -100,7 +100,7 @@ class Command:
 
 def wait_until(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
     """Wait for a condition; fail when it takes longer than the deadline."""
-    if not polling.poll_until(condition, deadline_s, every_s=0.03):  # some look at every process of the machine
+    if not polling.poll_until(condition, deadline_s, every_s=0.1):  # some look at every process, or ask an engine
         pytest.fail(f"waited {deadline_s:.0f} s for {what}")
 
 

@@ -176,7 +176,9 @@ class Score:
         if source.family == "legal":
             allowed = read_program(source.scenario.script).allowed
             self.false += [
-                f"{source.shown}: {one.sentence}" for one in findings if one.ranks and one.kind not in allowed
+                f"{source.shown}: {one.sentence}"
+                for one in findings
+                if one.ranks and one.kind not in {*allowed, "straggler"}
             ]
         candidates = Candidates(baseline.events, self.kinds)
         known, tried = {(str(one.kind), one.lines) for one in findings}, set[str]()
@@ -227,7 +229,7 @@ def ask(source: Source, baseline: Baseline, truth: Truth, known: set[Any], runne
         findings=explanation.findings,
         seconds=round(result.duration_s or 0.0, 2),
     )
-    equivalent = baseline.is_equivalent(read_outcome(result))
+    equivalent = baseline.is_equivalent(read_outcome(result), truth.mutant.ranks)
     size = f"--nodes {source.size[0]} --timeout {limit_s:.0f}s"
     command = f"lab run --engine local {size} {source.shown} --mutant '{truth.mutant.text}'"
     return mark(source, truth, answer, known, equivalent=equivalent, command=command)
@@ -248,7 +250,8 @@ def mark(source: Source, truth: Truth, answer: Answer, known: set[Any], *, equiv
     accused = {rank for one in serious for rank in one.ranks} | ({answer.culprit} - {None})
     false = [*waited_and_never_entered(answer)]
     if first is None:
-        right = (equivalent or truth.silent) and answer.verdict == "passed"
+        is_unblamed = answer.verdict == "passed" or (answer.verdict == "failed" and answer.culprit is None)
+        right = (equivalent or truth.silent) and is_unblamed
         kind = rank = line = right
     elif equivalent:  # nothing happened, so nothing is to be said
         kind = rank = line = False
@@ -258,7 +261,7 @@ def mark(source: Source, truth: Truth, answer: Answer, known: set[Any], *, equiv
         rank = frozenset(first.ranks) in truth.culprits and (
             answer.culprit is None or any(answer.culprit in ranks for ranks in truth.culprits)
         )
-        named = first.lines[:1] if first.ranks else first.lines
+        named = first.lines[:1] if first.ranks and truth.symptom != "shifted" else first.lines
         line = any(one in truth.lines for one in named)
     return Mark(
         program=source.shown,

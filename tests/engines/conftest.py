@@ -26,6 +26,7 @@ from lab.diagnosis.judge import judge_evidence
 from lab.engine.agent_holder import LocalChannel
 from lab.features.zygote.nodes import SWITCH
 from lab.node import processes
+from lab.node.warm import PRELOAD, SLOW_MODULES
 from lab.plan.cluster import Node
 from lab.record.read import Record
 from lab.spec.load import scenario_from_script
@@ -73,8 +74,10 @@ def clusters(person: None) -> Iterator[dict[str, Cluster]]:
 
 
 @pytest.fixture
-def make_cluster(engine: str, clusters: dict[str, Cluster]) -> MakeCluster:
+def make_cluster(engine: str, clusters: dict[str, Cluster], request: pytest.FixtureRequest) -> MakeCluster:
     """Makes clusters of a shape, one of each on an engine."""
+    group = request.node.get_closest_marker("xdist_group")
+    trains = engine == "local" and group is not None and group.args == ("engines-local",)
 
     def make(**shape: Any) -> Cluster:
         key = f"{engine} {os.environ.get(SWITCH, '')} {sorted(shape.items())!r}"
@@ -83,6 +86,8 @@ def make_cluster(engine: str, clusters: dict[str, Cluster]) -> MakeCluster:
             with pytest.MonkeyPatch.context() as patch:  # other tests use it too, and not only with a stub of torch
                 path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
                 patch.setenv("PYTHONPATH", os.pathsep.join(one for one in path if one != str(STUB)))
+                if trains:  # else each node would import that after its first training
+                    patch.setenv(PRELOAD, SLOW_MODULES[0])
                 clusters[key].up()
         return clusters[key]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab.engine.select import open_engine
+from lab.node.warm import PRELOAD
 from tests.golden import golden
 from tests.pytest_process import pytest_environment, pytest_words
 
@@ -199,7 +200,8 @@ def test_tests_written_for_torchs_own_base_run_with_one_line_changed_and_one_tha
     (tmp_path / "test_gloo.py").write_text(changed)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     argv = pytest_words("-rs", f"--lab-engine={engine}")
-    ended = subprocess.run(argv, cwd=tmp_path, env=pytest_environment(), capture_output=True, text=True, timeout=170)
+    environment = {**pytest_environment(), PRELOAD: "torch.distributed.tensor"}  # else each rank of a test imports them
+    ended = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=170)
     assert "1 failed, 12 passed" in ended.stdout, ended.stdout + ended.stderr
     assert "\n>           self.assertEqual(torch.ones(1), torch.zeros(1))\n" in ended.stdout
     assert golden(1) in ended.stdout

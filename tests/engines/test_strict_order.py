@@ -41,6 +41,7 @@ STRICT = {VARIABLE: "1"}
 
 
 @pytest.mark.local_first
+@pytest.mark.sample(8)  # each is one program of a kind that others show too
 @pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)
 def test_a_program_that_passes_by_luck_fails_with_the_right_diagnosis(
     path: Path, cluster: Cluster, tmp_path: Path
@@ -53,6 +54,7 @@ def test_a_program_that_passes_by_luck_fails_with_the_right_diagnosis(
 
 
 @pytest.mark.local_first
+@pytest.mark.sample(8)  # each is one program of a kind that others show too
 @pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)
 def test_its_passed_run_shows_the_order_that_is_luck(path: Path, cluster: Cluster, tmp_path: Path) -> None:
     program = read_program(path)
@@ -65,6 +67,7 @@ def test_its_passed_run_shows_the_order_that_is_luck(path: Path, cluster: Cluste
         assert re.fullmatch(rf"lab run --strict-order \S+/{path.name}", one.command)
 
 
+@pytest.mark.trains
 @pytest.mark.local_first
 @pytest.mark.parametrize("path", RIGHT, ids=lambda path: path.stem)
 def test_a_right_program_passes_in_strict_order_too(path: Path, cluster: Cluster, tmp_path: Path) -> None:

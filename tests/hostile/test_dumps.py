@@ -20,6 +20,7 @@ from tests.hostile.limited import Answer, Forks
 MOST_CPU_S = 20
 MOST_MEMORY_BYTES = 1500 << 20
 VIEWS = (["explain"], ["show"], ["show", "--steps"], ["report", "-o", "report.html"])
+pytestmark = pytest.mark.xdist_group("tests/hostile/test_dumps.py")  # one process imports what all commands need
 ACTING = ("\x1b", "\x07", "\x00", "\u202e", "\u2066", "\x85")
 
 

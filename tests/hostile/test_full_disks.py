@@ -70,12 +70,18 @@ class Outputs:
         return self._forks.send(request), err.read_text()
 
 
+@pytest.fixture(scope="module")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """What verbs import is imported already."""
+    made = Forks()
+    made.learn(tmp_path_factory.mktemp("learned"), ["show"], ["up", "--dry-run", "--engine", "local"])
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def with_output(local_lab: Lab) -> Iterator[Outputs]:
-    forks = Forks()
-    forks.learn(local_lab.folder, ["show"], ["up", "--dry-run", "--engine", "local"])
-    yield Outputs(local_lab, forks)
-    forks.close()
+def with_output(local_lab: Lab, forks: Forks) -> Outputs:
+    return Outputs(local_lab, forks)
 
 
 def broken_pipe() -> int:

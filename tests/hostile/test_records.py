@@ -29,7 +29,7 @@ from tests.golden import golden
 from tests.hostile.limited import Forks, Request
 from tests.hostile.view_record import VIEWS
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = [pytest.mark.timeout(200), pytest.mark.xdist_group("tests/hostile/test_records.py")]  # see `forks`
 SECRET = "SECRET-7f3a9c"
 VICTIM = "this file belongs to the user\n"
 SLOWEST_VIEW_S = 20

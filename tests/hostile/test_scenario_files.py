@@ -13,6 +13,7 @@ from lab.features.calls.snapshot import read_calls
 from tests.golden import golden
 from tests.hostile.limited import Forks
 
+pytestmark = pytest.mark.xdist_group("tests/hostile/test_scenario_files.py")  # see test_dumps.py
 MOST_CPU_S = 12
 BASE = "script: s.py\nnodes: 2\n"
 BLOCK = "# /// script\n{}\n# ///\n"

@@ -378,10 +378,8 @@ class SnapshotFile(Frozen):
                 raise SnapshotDamaged("its text has other calls")
         except SnapshotDamaged as error:
             raise LabError(f"cannot write {self.name}: its calls cannot be written as text ({error.message})") from None
-        try:
+        with LabError.on_os_error(f"cannot write {self.path}"):
             write_file(self.path.parent, self.name, text.encode(), make_folders=False)
-        except OSError as error:
-            raise LabError(f"cannot write {self.path}: {error.strerror}") from error
 
 
 def locate_snapshot(file: Path, nnodes: int, nproc_per_node: int, how: str = "") -> SnapshotFile:

@@ -416,20 +416,17 @@ class Dumps:
         """Return the rank of each file that is named like a dump, sorted by name."""
         files, size = dict[str, int](), 0
         most = self.limits.files
-        try:
-            with os.scandir(folder) as entries:
-                for count, entry in enumerate(entries, start=1):
-                    if count > most:
-                        raise RecordError(f"{folder} has more than {most:,} files; allowed: {most:,}", HINT)
-                    rank = _rank_of(entry.name)
-                    if rank is None:
-                        continue
-                    about, files[entry.name] = entry.stat(follow_symlinks=False), rank
-                    is_read = stat.S_ISREG(about.st_mode) and about.st_size <= _MOST_BYTES
-                    size += about.st_size if is_read else 0
-        except OSError as error:
-            hint = "name the folder with the dumps"
-            raise RecordError(f"cannot read {folder}: {error.strerror}", hint) from error
+        reading = RecordError.on_os_error(f"cannot read {folder}", "name the folder with the dumps")
+        with reading, os.scandir(folder) as entries:
+            for count, entry in enumerate(entries, start=1):
+                if count > most:
+                    raise RecordError(f"{folder} has more than {most:,} files; allowed: {most:,}", HINT)
+                rank = _rank_of(entry.name)
+                if rank is None:
+                    continue
+                about, files[entry.name] = entry.stat(follow_symlinks=False), rank
+                is_read = stat.S_ISREG(about.st_mode) and about.st_size <= _MOST_BYTES
+                size += about.st_size if is_read else 0
         if size > self.limits.size_bytes:
             what = f"{folder} holds {format_limit(size)} of dumps in {format_count(len(files), 'file')}"
             raise RecordError(f"{what}; allowed: {format_limit(self.limits.size_bytes)}", HINT)

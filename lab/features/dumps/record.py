@@ -17,8 +17,7 @@ from lab.diagnosis.causes import find_causes
 from lab.diagnosis.ends import culprit_by, find_waits
 from lab.diagnosis.evidence import Evidence, Judgement, read_evidence
 from lab.errors import RecordError
-from lab.features.dumps import dump as words
-from lab.features.dumps.dump import HINT, Dump, Dumps, Entry, Limits
+from lab.features.dumps.dump import DEFAULT_GROUP, HINT, Dump, Dumps, Entry, Limits
 from lab.operations import OPERATIONS, Cut, Who, get_operation
 from lab.record.events import Clock, Dumped
 from lab.record.layout import TRACE, rank_trace
@@ -170,7 +169,7 @@ def _members(dumps: Mapping[int, Dump], calls: Mapping[int, list[Entry]], proble
                 groups[name][rank] = ranks
         for entry in calls[rank]:
             callers[entry.group].add(rank)
-            if entry.description == words.DEFAULT_GROUP or (entry.group == "0" and not entry.description):
+            if entry.description == DEFAULT_GROUP or (entry.group == "0" and not entry.description):
                 of_all.add(entry.group)
     for name, lists in reported.items():
         if len(lists) > _MOST_VARIANTS and name != _GLOOS:

@@ -328,9 +328,7 @@ def combine_parts(parts: Mapping[int, tuple[Print, Parameter]], shape: tuple[int
         return [Whole(value, False, (rank,)) for rank, (value, _) in parts.items()]
     distinct = list[tuple[Print, Parameter]]()
     for value, of in parts.values():
-        is_known = any(
-            one[1].local == of.local and estimate_distance(one[0], value, 1) <= 1e-6 * value.norm for one in distinct
-        )
+        is_known = any(one[1].local == of.local and _is_same(value, one[0]) for one in distinct)
         if not is_known and of.size:
             distinct.append((value, of))
     for chosen in ([*parts.values()], distinct):

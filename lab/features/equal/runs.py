@@ -24,6 +24,7 @@ from lab.features.equal.compare import Comparer, Comparison, Difference, Recorde
 from lab.features.equal.on_node.steps import VARIABLE
 from lab.features.suite.pool import hold_warm_cluster
 from lab.frozen import Frozen
+from lab.node.warm import PRELOAD, SLOW_MODULES
 from lab.plan.plan import has_wishes, shape_for_all
 from lab.record.read import Record
 from lab.record.result import Expectation, Result
@@ -116,6 +117,7 @@ def runner_for(
         refuse_foreign_wishes(way.scenario, chosen, shape_fields, options)
     most = max(way.ranks for way in ways)
     shape = shape_for_all([way.scenario for way in ways], replace(options, nodes=most, nproc_per_node=1), shape_fields)
+    shape = replace(shape, env={**shape.env, PRELOAD: SLOW_MODULES[0]})  # of optimizers: each way has one
     with hold_warm_cluster(slot, shape, "equal", f"a comparison of {ways[0].scenario.name}") as warm_cluster:
         yield Runner(warm_cluster, options, announce)
 
@@ -216,10 +218,8 @@ def split_commit(word: str) -> tuple[Path, str]:
 
 
 def _git(folder: Path, *words: str) -> bytes:
-    try:
+    with UsageError.on_os_error("cannot run git", "install git, or name files without @COMMIT"):
         done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, check=False)
-    except OSError as error:
-        raise UsageError(f"cannot run git: {error.strerror}", "install git, or name files without @COMMIT") from None
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         raise UsageError(f"git {words[0]} failed in {folder}: {lines[-1] if lines else done.returncode}")
@@ -257,22 +257,24 @@ def open_version(word: str, stack: ExitStack) -> Scenario:
     return open_scenario(folder / below)
 
 
-def compare_versions(
-    words: Sequence[str], open_one: Callable[[str, ExitStack], Scenario], ranks: int | None, bisect: bool, **how: Any
+def compare_programs(
+    words: Sequence[str], open_one: Callable[[str, ExitStack], Scenario], ranks: Sequence[int], bisect: bool, **how: Any
 ) -> tuple[list[Comparison], str]:
-    """Compare two versions of a program; with `bisect`, also find the first commit that differs.
+    """Compare numbers of ranks of one program, or two versions; with `bisect`, find the first commit that differs.
 
     Returns:
         The comparisons, and the commit: empty without `bisect`, or if the versions are equal.
     """
     with ExitStack() as stack:
-        ways = []
-        for word in words:
-            scenario = open_one(word, stack)
-            count = ranks or (scenario.nodes or 1) * (scenario.nproc_per_node or 1)
-            ways.append(Way(title=word, scenario=bare_scenario(scenario), ranks=count))
-        if words[0] == words[1]:
+        scenarios = [open_one(word, stack) for word in words]
+        if len(words) == 1:
+            ways = ways_of_ranks(scenarios[0], ranks or (1, 2))
+        elif words[0] == words[1]:
             raise UsageError(f"found {words[0]} twice; allowed: two versions, such as {words[0]}@HEAD~1 {words[0]}")
+        else:
+            sizes = [ranks[0] if ranks else (one.nodes or 1) * (one.nproc_per_node or 1) for one in scenarios]
+            both = zip(words, scenarios, sizes, strict=True)
+            ways = [Way(title=word, scenario=bare_scenario(one), ranks=size) for word, one, size in both]
         with runner_for(ways, **how) as runner:
             compared = compare_ways(runner, ways)
             if not bisect or compared[0].is_equal:
@@ -328,18 +330,15 @@ def judge_equal(_: str, plan: Any, evidence: Any, variables: Mapping[int, Any], 
     stated: EqualTo = plan.scenario.expect.extra["equal_to"]
     right = stated.ranks or 1
     size, expected = len(variables), f"what {format_count(right, 'rank')} computes"
-    if size == right:
-        return [Expectation(what="equal_to", expected=expected, got=expected, met=True)]
-    try:
-        runs = evidence.record.path.parent
-        engine = evidence.record.plan().engine
-        compared = compare_ranks(plan.scenario, (right, size), engine, RunOptions(runs=runs))
-    except LabError as error:
-        return [Expectation(what="equal_to", expected=expected, got=f"({error.message})", met=False)]
-    sentences = [one.difference.sentence for one in compared if one.difference is not None]
-    return [
-        Expectation(what="equal_to", expected=expected, got=sentences[0] if sentences else expected, met=not sentences)
-    ]
+    got = expected
+    if size != right:
+        try:
+            options = RunOptions(runs=evidence.record.path.parent)
+            compared = compare_ranks(plan.scenario, (right, size), evidence.record.plan().engine, options)
+            got = next((one.difference.sentence for one in compared if one.difference is not None), expected)
+        except LabError as error:
+            got = f"({error.message})"
+    return [Expectation(what="equal_to", expected=expected, got=got, met=got == expected)]
 
 
 def equals_for(scenario: Scenario, result: Result) -> Callable[..., None]:

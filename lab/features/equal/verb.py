@@ -53,19 +53,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     asked = {"image": arguments.image} if arguments.image else {}
     options = RunOptions(runs=arguments.runs, timeout_s=arguments.timeout_s, backend=arguments.backend)
-    commit = ""
     with shared.Progress(quiet=arguments.quiet or arguments.json) as display:
         how = {"engine": arguments.engine, "options": options, "announce": display.announce, "asked": asked}
-        if len(words) == 2:
-            count = ranks[0] if ranks else None
-            compared, commit = runs.compare_versions(words, open_one, count, arguments.bisect, **how)
-        else:
-            from contextlib import ExitStack
-
-            with ExitStack() as stack:
-                ways = runs.ways_of_ranks(open_one(words[0], stack), ranks or [1, 2])
-                with runs.runner_for(ways, **how) as runner:
-                    compared = runs.compare_ways(runner, ways)
+        compared, commit = runs.compare_programs(words, open_one, ranks, arguments.bisect, **how)
     is_equal = all(one.is_equal for one in compared)
     data = {"equal": is_equal, "commit": commit or None, "comparisons": [*map(runs.comparison_json, compared)]}
     shared.print_answer(arguments, lambda: data, lambda style: runs.comparisons_text(compared, commit, style.paint))

@@ -13,7 +13,7 @@ from typing import Any
 
 from lab import DISTRIBUTION
 from lab.errors import UsageError
-from lab.features.stragglers.timing import Span, blocked_spans, ready_at
+from lab.features.stragglers.timing import Span, blocked_spans, free_spans, ready_at
 from lab.features.timeline.svg import lay_rows
 from lab.grouping import group_pairs
 from lab.node.messages.agent import Note
@@ -397,9 +397,5 @@ def _events(rank: RankTrace) -> Iterator[dict[str, Any]]:
 
 def own_work(rank: RankTrace) -> list[Span]:
     """Return when no call blocked a rank, from the end of init_process_group on, for a microsecond or more each."""
-    free, spans = ready_at(rank), list[Span]()
-    for begin, end in sorted(blocked_spans(rank).values()):
-        if round((begin - free) * 1e6) > 0:
-            spans.append((free, begin))
-        free = max(free, end)
-    return [*spans, (free, rank.last)] if round((rank.last - free) * 1e6) > 0 else spans
+    spans = free_spans(blocked_spans(rank).values(), ready_at(rank), rank.last)
+    return [(begin, end) for begin, end in spans if round((end - begin) * 1e6) > 0]

@@ -179,7 +179,7 @@ def run(arguments: argparse.Namespace) -> int:
             sys.stdout.flush()
             continue
         path, written = Path(name) if name else record.path / default_name, list[int]()
-        try:
+        with RecordError.on_os_error(f"cannot write {path}", "choose a writable folder"):
             if name and option in _FOLDERS:
                 path.mkdir(parents=True, exist_ok=True)
             for file, data in files:
@@ -188,8 +188,6 @@ def run(arguments: argparse.Namespace) -> int:
                 else:
                     write_file(record.path, f"{default_name}/{file}".rstrip("/"), data)
                 written.append(len(data))
-        except OSError as error:
-            raise RecordError(f"cannot write {path}: {error.strerror}", "choose a writable folder") from error
         if not quiet:
             what = f"{format_count(len(written), 'file')} into {path}" if option in _FOLDERS else path
             print_sanitized(f"wrote {what} ({sum(written):,} bytes)")

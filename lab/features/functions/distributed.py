@@ -9,7 +9,6 @@ import unittest
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from inspect import Parameter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, overload
 
 from lab.errors import LabError, RanksFailed, UsageError
@@ -24,7 +23,7 @@ SHAPE = "__lab_shape__"
 """Attribute of a decorated function: the shape of the cluster that it needs."""
 FILLED = ("rank", "world_size", "group")
 """Parameters that each rank fills in: its rank, the world size, and the process group of all ranks."""
-_REST = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+_REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def to_fill(signature: inspect.Signature) -> tuple[str, ...]:

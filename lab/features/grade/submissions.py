@@ -171,11 +171,8 @@ def find_submissions(folder: Path, excluded: Collection[Path] = ()) -> list[Subm
         UsageError: The folder is unreadable, or has no submission.
     """
     excluded = [Path(os.path.realpath(path)) for path in excluded]
-    try:
-        with os.scandir(folder) as entries:
-            submissions = [one for entry in entries if (one := _read_submission(entry, excluded))]
-    except OSError as error:
-        raise UsageError(f"cannot read {folder}: {error.strerror or error}") from error
+    with UsageError.on_os_error(f"cannot read {folder}"), os.scandir(folder) as entries:
+        submissions = [one for entry in entries if (one := _read_submission(entry, excluded))]
     if not submissions:
         raise UsageError(f"{folder} has no submissions", "a submission is NAME.py, NAME.zip, or a folder NAME")
     return sorted(_make_names_unique(submissions), key=lambda one: one.name)
@@ -317,10 +314,8 @@ def _find_script_folder(folder: Path, name: str) -> Path:
 
 
 def _list_visible(folder: Path) -> list[Path]:
-    try:
+    with UsageError.on_os_error("cannot read it"):
         names = sorted(os.listdir(folder))
-    except OSError as error:
-        raise UsageError(f"cannot read it: {error.strerror or error}") from error
     visible = (name for name in names if not name.startswith(".") and not name.endswith((".pyc", ".pyo")))
     return [folder / name for name in visible if name not in _SKIPPED_NAMES]
 

@@ -118,10 +118,8 @@ def write_grades(grades: Grades, folder: Path) -> list[Path]:
     Raises:
         RecordError: A file cannot be written.
     """
-    try:
+    with RecordError.on_os_error(f"cannot make the folder {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RecordError(f"cannot make the folder {folder}: {error.strerror or error}") from error
     rows, pages = [], list[Path]()
     for number, grade in enumerate(grades.grades, start=1):
         page = folder / f"{number:03}-{make_slug(grade.name)}.html"

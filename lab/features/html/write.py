@@ -111,11 +111,8 @@ def write_page(page: bytes, path: Path) -> None:
     Raises:
         RecordError: the file cannot be written.
     """
-    try:
+    with RecordError.on_os_error(f"cannot write the report {path}", "choose another file with --out"):
         write_file(path.parent, path.name, page, make_folders=False)
-    except OSError as error:
-        problem = f"cannot write the report {path}: {error.strerror or error}"
-        raise RecordError(problem, "choose another file with --out") from error
 
 
 def open_page(page: Path | str) -> str:

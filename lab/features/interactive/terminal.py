@@ -9,6 +9,7 @@ import os
 import re
 import termios
 import time
+import tty
 from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from functools import partial
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from lab.run.agent_channels import AgentChannels
     from lab.run.collect import Observer
 
-_INPUT, _LOCAL, _CHARACTERS = 0, 3, 6
 _CHUNK_BYTES = 4096
 
 
@@ -78,11 +78,10 @@ class Keyboard:
         if self._before is not None:
             return
         self._before = termios.tcgetattr(self.fd)
-        raw = [*self._before[:_CHARACTERS], list(self._before[_CHARACTERS])]
-        raw[_INPUT] &= ~(termios.BRKINT | termios.ICRNL | termios.INPCK | termios.ISTRIP | termios.IXON)
-        raw[_LOCAL] &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG)
-        raw[_CHARACTERS][termios.VMIN], raw[_CHARACTERS][termios.VTIME] = 1, 0
-        termios.tcsetattr(self.fd, termios.TCSAFLUSH, raw)
+        tty.setraw(self.fd)
+        raw = termios.tcgetattr(self.fd)
+        raw[tty.OFLAG] = self._before[tty.OFLAG]
+        termios.tcsetattr(self.fd, termios.TCSADRAIN, raw)
 
     def restore(self) -> None:
         """Restore its mode."""

@@ -276,10 +276,8 @@ class Prediction(Frozen):
         Raises:
             RecordError: The file cannot be written.
         """
-        try:
+        with RecordError.on_os_error(f"cannot write {folder / PREDICTION}"):
             write_file(folder, PREDICTION, json.dumps(self.to_json(), indent=2).encode())
-        except OSError as error:
-            raise RecordError(f"cannot write {folder / PREDICTION}: {error.strerror or error}") from error
 
 
 def read_prediction(record: Record) -> Prediction | None:

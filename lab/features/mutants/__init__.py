@@ -4,7 +4,8 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="mutants",
-    needs=("faults", "suite"),
+    needs=("faults", "suite", "recording"),
+    verbs={"mutate": (".mutate", "find out which mistakes your checks notice", "Runs")},
     keys={"mutant": ".option:MutantKeys"},
     options={"run": ".option:OPTION"},
     parts=(".option:plan_mutant",),

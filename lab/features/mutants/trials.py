@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from lab.engine.ownership import default_name
 from lab.engine.protocol import Engine
@@ -21,11 +20,11 @@ from lab.features.suite.pool import WorkerPool, hold_warm_cluster
 from lab.frozen import Frozen
 from lab.plan.cluster import Shape
 from lab.record.read import Record
-from lab.record.result import Result
+from lab.record.result import RankResult, Result
 from lab.run.cluster_slot import ClusterSlot, WarmCluster
 from lab.run.options import RunOptions
 from lab.spec.scenario import Scenario
-from lab.trace.model import Buffer, Call, Trace
+from lab.trace.model import Call, Trace
 from lab.trace.read import read_trace
 
 _LEAST_S, _SLOWER = 3.0, 4.0
@@ -42,8 +41,8 @@ class Outcome(Frozen):
     logs: Mapping[int, Sequence[str]]
     """Sorted lines of each rank's output."""
     notes: Mapping[int, str]
-    calls: Mapping[int, Sequence[Any]]
-    """What each rank called, with the values that it passed and received."""
+    calls: Mapping[int, Sequence[str]]
+    """What each rank called, with the values that it passed and received; sorted, because threads take turns."""
 
     def differences(self, other: Outcome) -> set[tuple[str, int]]:
         """Return in which fields, for which ranks, two runs differ."""
@@ -54,43 +53,60 @@ class Outcome(Frozen):
         )
 
 
+def is_equivalent(plain: Sequence[Outcome], outcome: Outcome, ranks: Iterable[int]) -> bool:
+    """Return whether a run cannot be told from two runs without a mutant; False if those differ in what would show it.
+
+    Args:
+        plain: the two runs without a mutant.
+        outcome: the run with one.
+        ranks: what it changes.
+    """
+    differences, varies = plain[0].differences(outcome), plain[0].differences(plain[1])
+    return differences <= varies and not any(("calls", rank) in differences for rank in ranks)
+
+
 class Baseline(Frozen):
-    """A scenario without a mutant: what it does, and what varies from run to run."""
+    """A scenario without a mutant."""
 
     scenario: Scenario
     result: Result
     events: Sequence[Event]
     outcome: Outcome
-    varies: frozenset[tuple[str, int]]
-    """Fields and ranks that differ between two runs without a mutant."""
+    again: Outcome
+    """The outcome of the second run without a mutant."""
     limit_s: float
     """Time limit of a run with a mutant."""
 
-    def is_equivalent(self, outcome: Outcome) -> bool:
-        """Return whether a run with a mutant cannot be told from one without."""
-        return self.outcome.differences(outcome) <= self.varies
+    def is_equivalent(self, outcome: Outcome, ranks: Iterable[int]) -> bool:
+        """Return whether a run in which these ranks do something else cannot be told from one without a mutant."""
+        return is_equivalent([self.outcome, self.again], outcome, ranks)
 
 
-def read_outcome(result: Result) -> Outcome:
-    """Read what can be compared from the result and the record of a run."""
-    trace = read_trace(Record(path=result.path)) if result.path is not None else Trace(0, {}, {})
-    ranks = {rank.rank: rank for rank in result.ranks}
+_RUNS_APART = 1_000_000
+"""Ranks of a second run are numbered from here, and so on."""
+
+
+def read_outcome(*results: Result) -> Outcome:
+    """Read what can be compared from the results and the records of runs."""
+    ranks, calls = dict[int, RankResult](), dict[int, Sequence[str]]()
+    for number, result in enumerate(results):
+        first = number * _RUNS_APART
+        ranks |= {first + rank.rank: rank for rank in result.ranks}
+        trace = read_trace(Record(path=result.path)) if result.path is not None else Trace(0, {}, {})
+        calls |= {first + rank: sorted(map(_describe_call, one.calls)) for rank, one in trace.ranks.items()}
     return Outcome(
-        verdict=result.verdict,
+        verdict=" ".join(result.verdict for result in results),
         ends={number: rank.ended for number, rank in ranks.items()},
         logs={number: sorted(rank.log.splitlines()) for number, rank in ranks.items()},
         notes={number: repr(sorted(rank.notes.items())) for number, rank in ranks.items()},
-        calls={number: [*map(_describe_call, one.calls)] for number, one in trace.ranks.items()},
+        calls=calls,
     )
 
 
-def _describe_call(call: Call) -> tuple[Any, ...]:
+def _describe_call(call: Call) -> str:
     arguments = call.op, call.group, call.root, call.peer, call.tag, call.reduce_op, call.splits, call.source
-    return (*arguments, *map(_describe_buffer, (*call.inputs, *call.outputs)))
-
-
-def _describe_buffer(buffer: Buffer) -> tuple[Any, ...]:
-    return buffer.dtype, buffer.shape, repr(buffer.values), repr(buffer.summary)
+    buffers = call.inputs if call.late else (*call.inputs, *call.outputs)
+    return repr((arguments, [(one.dtype, one.shape, one.values, one.summary) for one in buffers]))
 
 
 def with_mutant(scenario: Scenario, text: str, timeout_s: float | None = None) -> Scenario:
@@ -128,14 +144,14 @@ class Runner:
         result, again = self.run(watched), self.run(watched)
         first, second = read_outcome(result), read_outcome(again)
         events = read_events(Record(path=result.path)) if result.path is not None else []
-        longest_s = max(result.duration_s or 0.0, again.duration_s or 0.0)
+        warm_s = min(result.duration_s or 0.0, again.duration_s or 0.0)  # the first may import modules
         return Baseline(
             scenario=scenario,
             result=result,
             events=events,
             outcome=first,
-            varies=frozenset(first.differences(second)),
-            limit_s=max(_LEAST_S, _SLOWER * longest_s),
+            again=second,
+            limit_s=max(_LEAST_S, _SLOWER * warm_s),
         )
 
 

@@ -89,6 +89,9 @@ def find_truth(mutant: Mutant, event: Event, candidates: Candidates) -> Truth:
     lines = {event.at}
     if right.symptom == "shifted":
         lines |= {*_shifted_lines(event, candidates)}
+    if mutant.kind == "exit":
+        lines |= {*_line_before(event, candidates)}
+    has_replicas = any(one.target == "forward" for one in candidates.by_rank[event.rank])
     symmetric = event.is_message or event.facts.get("size", 3) < 3 or (not event.is_call and len(ranks) < 3)
     nobody = right.symptom in ("shifted", "mismatch", "wrong", "rendezvous") and symmetric
     if nobody or len(changed) > 1:
@@ -101,7 +104,7 @@ def find_truth(mutant: Mutant, event: Event, candidates: Candidates) -> Truth:
         culprits=(changed, *([frozenset[int]()] if nobody or len(changed) > 1 else [])),
         lines=frozenset(lines),
         innocent=ranks - changed,
-        silent=right.silent,
+        silent=right.silent or (mutant.target == "step" and mutant.kind == "skip" and not has_replicas),
     )
 
 
@@ -117,8 +120,13 @@ def _shifted_lines(event: Event, candidates: Candidates) -> Iterator[str]:
             yield other.at
             return
     yield from (one.at for one in later[-1:])
-    before = [one for one in calls[: calls.index(event)] if one.is_call]
-    yield from (one.at for one in before[-1:])  # with the last call left out, this is the last one of the rank
+    yield from _line_before(event, candidates)  # with the last call left out, this is the last one of the rank
+
+
+def _line_before(event: Event, candidates: Candidates) -> Iterator[str]:
+    """Yield the line of the last call before an event."""
+    calls = candidates.by_rank[event.rank]
+    yield from [one.at for one in calls[: calls.index(event)] if one.is_call][-1:]
 
 
 def _meets(one: Event, event: Event) -> bool:

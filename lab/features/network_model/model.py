@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import pairwise
 from statistics import median
 from typing import Any, NamedTuple
@@ -31,8 +31,7 @@ from lab.words import NONE, format_bytes, format_duration, format_rate
 _OP = "all_reduce"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
+class Timing(Frozen):
     """Measured times of the all_reduces of one size in groups of this many ranks."""
 
     ranks: int
@@ -48,8 +47,7 @@ class Timing:
         return _bus_bytes(self.ranks, self.bytes) / self.seconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class Model(Frozen):
     """The model that fits the all_reduces of groups of this many ranks."""
 
     ranks: int

@@ -313,16 +313,14 @@ def key_of(base: str, requirements: Sequence[str]) -> str:
     digest = hashlib.sha256("\n".join((_FORMAT, base, *requirements)).encode())
     addresses = [one.partition(" @ ")[2].partition(" ;")[0].strip() for one in requirements]
     for path in filter(None, map(wheel_path, addresses)):
-        try:
-            with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                if size > _MAX_WHEEL_BYTES:
-                    allowed = format_limit(_MAX_WHEEL_BYTES)
-                    raise ClusterUnfit(f"the wheel {path} has {format_bytes(size)}; allowed: {allowed}")
-                while piece := file.read(1 << 20):
-                    digest.update(piece)
-        except OSError as error:
-            raise ClusterUnfit(f"cannot read the wheel {path}: {error.strerror}", "name a readable wheel") from error
+        reading = ClusterUnfit.on_os_error(f"cannot read the wheel {path}", "name a readable wheel")
+        with reading, open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > _MAX_WHEEL_BYTES:
+                allowed = format_limit(_MAX_WHEEL_BYTES)
+                raise ClusterUnfit(f"the wheel {path} has {format_bytes(size)}; allowed: {allowed}")
+            while piece := file.read(1 << 20):
+                digest.update(piece)
     return digest.hexdigest()[:16]
 
 

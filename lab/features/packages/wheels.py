@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lab.errors import ClusterError, ClusterUnfit, LabError
 from lab.features.packages import install_program, pip_program, probe
-from lab.features.packages.install_program import BELOW
-from lab.features.packages.pip_program import NO_PIP, REFUSED
 from lab.frozen import Frozen
 from lab.spec.reading import clip_repr
 from lab.words import clip_end, format_bytes, format_duration, join_words
@@ -245,13 +243,13 @@ def pip_failed(code: int, lines: Sequence[str], target: Target) -> LabError:
         target: The Python that the packages are for.
     """
     text = "\n".join(lines)
-    if code == NO_PIP:
+    if code == pip_program.NO_PIP:
         hint = f"{sys.executable} -m ensurepip, or install pip into the lab's environment in another way"
         return ClusterUnfit(f"the lab fetches packages with pip, which {sys.executable} does not have", hint)
-    if REFUSED in text:
+    if pip_program.REFUSED in text:
         names = re.findall(r"^Collecting (\S+)", text, re.MULTILINE) or ["a package"]
         hint = "name a version that has a wheel, or build one with `pip wheel` and name its path"
-        return ClusterUnfit(f"cannot install {_one_line(names[-1])}: {REFUSED}", hint)
+        return ClusterUnfit(f"cannot install {_one_line(names[-1])}: {pip_program.REFUSED}", hint)
     if "conflicting dependencies" in text:
         return _conflict(text, target)
     if invalid := _INVALID.search(text):
@@ -472,7 +470,7 @@ def _refuse_overlap(
         modules = ["/".join(path.parts[:depth]) for depth in range(1, len(path.parts))]
         if path.suffix in _IMPORTED:
             modules.append("/".join((*path.parts[:-1], path.name.partition(".")[0])))
-        own = path.name == BELOW or not _OWN_MODULES.isdisjoint(modules)
+        own = path.name == install_program.BELOW or not _OWN_MODULES.isdisjoint(modules)
         overlap = any(one in target.modules for one in modules)
     if overlap:
         why = f"{wheel} has {clip_repr(name, 200)}, but {target.what} has that file already and keeps it"

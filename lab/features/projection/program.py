@@ -14,7 +14,7 @@ from typing import NamedTuple
 from lab.errors import LabError
 from lab.features.projection.costs import Pattern, pattern_of
 from lab.features.projection.replay import Action, Begin, Clock, Key, Transfer, Wait, Work
-from lab.features.stragglers.timing import Span, blocked_spans, wait_for
+from lab.features.stragglers.timing import Span, blocked_spans, free_spans, wait_for
 from lab.features.traffic.traffic import size_of
 from lab.operations import get_operation
 from lab.trace.model import Call, Phase, RankTrace, Trace, calls_within
@@ -171,14 +171,8 @@ def program_of(
 
 def own_work(trace: Trace) -> list[Span]:
     """Return when ranks worked, outside of waits."""
-    spans: list[Span] = []
-    for rank in trace.ranks.values():
-        at = rank.first
-        for begin, end in [*sorted(waits_of(rank).values()), (rank.last, rank.last)]:
-            if begin > at:
-                spans.append((at, begin))
-            at = max(at, end)
-    return spans
+    ranks = trace.ranks.values()
+    return [span for rank in ranks for span in free_spans(waits_of(rank).values(), rank.first, rank.last)]
 
 
 def _turns(rank: RankTrace, step_of: Mapping[tuple[int, int], Step], clock: Clock, wanting: float) -> list[_Turn]:

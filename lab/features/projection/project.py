@@ -21,7 +21,6 @@ from statistics import mean, median
 from typing import Any, NamedTuple
 
 from lab.cli import arguments as shared
-from lab.cli.arguments import print_answer, write_text
 from lab.errors import LabError, UsageError
 from lab.features.network_model.model import Line, line_through
 from lab.features.projection import costs
@@ -31,6 +30,7 @@ from lab.features.projection.replay import Clock, Machine, Work, Working, World,
 from lab.features.stragglers.timing import Span
 from lab.features.timeline.svg import Plot, Shapes, draw_text, render_sheet
 from lab.features.traffic.traffic import size_of
+from lab.frozen import Frozen
 from lab.grouping import group_pairs
 from lab.operations import get_operation
 from lab.record.read import find_record
@@ -255,8 +255,7 @@ def _shared_machine(trace: Trace, working: Sequence[Working]) -> Machine | None:
 # -- larger worlds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(Frozen):
     """The transfers of one kind in a training step."""
 
     op: str
@@ -269,8 +268,7 @@ class Call:
     """Duration of each call when nothing else runs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(Frozen):
     """The result for one world; seconds of a training step of a rank."""
 
     ranks: int
@@ -294,8 +292,7 @@ class Row:
         return self.measured_s or self.step_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Projection:
+class Projection(Frozen):
     """The projected training steps of larger worlds."""
 
     runs: tuple[tuple[str, int], ...]
@@ -640,8 +637,8 @@ def run(arguments: argparse.Namespace) -> int:
     sources = [source_of(record.run, open_trace(record)) for record in records]
     projection = project_run(sources, arguments.ranks, target, arguments.library, arguments.others)
     if arguments.svg is not None:
-        write_text(arguments.svg, projection_svg(projection))
-    return print_answer(
+        shared.write_text(arguments.svg, projection_svg(projection))
+    return shared.print_answer(
         arguments,
         lambda: projection_json(projection),
         lambda style: f"wrote {arguments.svg}" if arguments.svg is not None else projection_text(projection, style),

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from lab.errors import LabError
 from lab.features.stragglers.timing import Span
+from lab.frozen import Frozen
 from lab.operations import Who, get_operation
 from lab.words import format_count
 
@@ -171,8 +172,7 @@ class Player(NamedTuple):
     """Number of the copy, from 0, among those that replay the same rank."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class World(Frozen):
     """The input of a replay."""
 
     turns: Mapping[int, Sequence[Sequence[Action]]]

@@ -298,8 +298,7 @@ def _assertion_settings(config: pytest.Config) -> dict[str, Any]:
     for name in _INI:
         with suppress(KeyError, ValueError):  # not every version of pytest has the option
             settings[name] = config.getini(name)
-    kind = getattr(pytest.Config, "VERBOSITY_ASSERTIONS", None)
-    verbosity = config.get_verbosity(kind) if kind is not None else config.getoption("verbose")
+    verbosity = config.get_verbosity(pytest.Config.VERBOSITY_ASSERTIONS)
     return {**settings, "verbosity": verbosity, "ci": any(os.environ.get(name) for name in ("CI", "BUILD_NUMBER"))}
 
 

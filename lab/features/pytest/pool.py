@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import cache
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -28,7 +28,7 @@ from lab.engine.protocol import Engine
 from lab.engine.select import select_engine
 from lab.errors import ClusterBusy, ImageError, Interrupted, LabError, RanksFailed
 from lab.features.functions.calling import Calls
-from lab.features.functions.pack import find_modules
+from lab.features.functions.pack import CallOptions, find_modules
 from lab.features.pytest.guard import keeper_lock, remove_locks, start_guard
 from lab.features.pytest.stash import DEADLINE, POOL
 from lab.plan.limits import Machine
@@ -39,9 +39,6 @@ from lab.report.sanitize import sanitize_text
 from lab.run.options import RunOptions, suite_name
 from lab.spec.scenario import Scenario
 from lab.words import format_count, format_duration
-
-if TYPE_CHECKING:
-    from lab.features.functions.pack import CallOptions
 
 _WAIT_S = 10.0
 """How long a test waits for a cluster that another process uses."""

@@ -53,6 +53,8 @@ _WAITS_FOR_TASK = re.compile(
 )
 """The innermost lines of a stack."""
 _TIME = re.compile(rb'"t":(\d+)')
+KEEP_VARIABLE = "LAB_KEEP_RECORDS"
+"""If it is set, the records of tests that pass remain, too."""
 _SHARED = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "torch_shm_manager", "lab.features.pytest")
 """Words in the command lines of children of pytest that later tests use too."""
 
@@ -171,7 +173,7 @@ class SessionSupervisor(Supervisor):
 
     def _release(self, world: World) -> None:
         """Judge a world for good if its record remains; otherwise remove the record."""
-        if world in self._kept:
+        if world in self._kept or os.environ.get(KEEP_VARIABLE):
             if world.result is None:
                 world.conclude()
         else:
@@ -219,10 +221,7 @@ class SessionSupervisor(Supervisor):
         verdicts = [(f"lab: {test.note}", "", "")] if test.note else []
         for world, result in (bad or by_verdict[-1:])[:_MOST_SHOWN]:
             self._kept.add(world)
-            text = verdict_text(result, Style(colour=False))
-            if result.culprit is not None and result.culprit.rank is not None:
-                text += world.describe_last_call(result.culprit.rank)
-            text = clip_end(sanitize_text(text), _LONGEST_VERDICT)
+            text = clip_end(sanitize_text(verdict_text(result, Style(colour=False))), _LONGEST_VERDICT)
             verdicts.append((f"lab: world of {format_count(world.world_size, 'rank')}", text, str(world.writer.path)))
         return verdicts
 

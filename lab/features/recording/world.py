@@ -25,7 +25,7 @@ from lab.record.read import Record
 from lab.record.record_files import open_file, parse_line, read_lines
 from lab.record.result import Culprit, Result
 from lab.record.write import RecordWriter
-from lab.run.outcome import EXIT_CODES, describe_judgement, rank_result
+from lab.run.outcome import EXIT_CODES, copy_sources, describe_judgement, rank_result
 from lab.spec.scenario import Verdict
 from lab.words import format_count, format_duration, name_ranks
 
@@ -234,11 +234,6 @@ class World:
             judgement = replace(judgement, culprit=None)
         return self._judged(evidence, judgement)
 
-    def describe_last_call(self, rank: int) -> str:
-        """Return a line with the last call of a rank; empty if it has none."""
-        calls = self._evidence(()).calls(rank) if rank in self.members else ()
-        return f"\n  the last call of rank {rank} was {calls[-1].op} at {calls[-1].source}" if calls else ""
-
     def stop(self, processes: Iterable[JoinedProcess]) -> None:
         """End the ranks: first as launchers do, then by force; call it again until they have ended."""
         now, number = time.monotonic(), 0
@@ -301,7 +296,7 @@ class World:
             self._fact(event)
         evidence = self._evidence(())
         result = self._judged(evidence, self._judge(evidence))
-        self._copy_sources()
+        copy_sources(self._facts, self.writer, self._folder, None)
         self.writer.finish(result)
         self.result = result
         return result
@@ -370,14 +365,6 @@ class World:
             ranks=tuple(rank_result(rank, self.writer) for rank in evidence.facts.ranks),
             exit_code=EXIT_CODES[judgement.verdict],
         )
-
-    def _copy_sources(self) -> None:
-        texts = "\n".join(text for rank in self._facts.ranks for text in (rank.stack, rank.traceback) if text)
-        if texts:
-            from lab.diagnosis.stacks import script_files
-
-            for name in script_files(texts):
-                self.writer.copy_source(self._folder, name, {})
 
     @property
     def is_recorded_in_python(self) -> bool:

@@ -145,11 +145,9 @@ def _put(path: Path, text: bytes, arguments: argparse.Namespace) -> str:
     if there and (path.name == _IGNORED.name or not arguments.force):
         return "kept"
     if not arguments.dry_run:
-        try:
+        with UsageError.on_os_error(f"cannot write {path}", "name a folder that you can write"):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(text)
-        except OSError as error:
-            raise UsageError(f"cannot write {path}: {error.strerror}", "name a folder that you can write") from error
     return "overwrote" if there else "wrote"
 
 

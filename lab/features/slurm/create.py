@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import lab
-from lab import __version__
 from lab.engine import boot
 from lab.engine import ownership as label
 from lab.engine.agent_holder import DESCRIPTION, start_holder
@@ -63,7 +62,7 @@ def start_agents(
     asked, shared, *steps = (request.body for request in requests)
     folder = label.new_folder(home, cluster, "LAB_SLURM_HOME")
     label.register_cluster(ENGINE, cluster, folder)
-    description: dict[str, Any] = {"shape": shape.to_json(), "run": run, "version": __version__}
+    description: dict[str, Any] = {"shape": shape.to_json(), "run": run, "version": lab.__version__}
 
     def describe(**fields: Any) -> None:
         """Add fields to the description of the cluster, which is replaced atomically."""
@@ -92,15 +91,13 @@ def start_agents(
 
 def _make_shared(folder: Path, data: dict[str, str]) -> None:
     """Create the folder that all nodes see, with a link to each folder of data."""
-    try:
+    hint = "set LAB_SLURM_SHARED to your folder on a file system that all machines share"
+    with ClusterError.on_os_error(f"cannot create the shared folder {folder}", hint):
         for name in ("shared", "data"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         for name, source in data.items():
             (folder / "data" / name).unlink(missing_ok=True)
             (folder / "data" / name).symlink_to(source)
-    except OSError as error:
-        hint = "set LAB_SLURM_SHARED to your folder on a file system that all machines share"
-        raise ClusterError(f"cannot create the shared folder {folder}: {error.strerror}", hint) from error
 
 
 def _hosts_of(job: str) -> list[Host]:
@@ -121,11 +118,8 @@ def _resolve(host: Host) -> str:
     Raises:
         ClusterError: Its name has no address.
     """
-    try:
+    with ClusterError.on_os_error(f"{host.address}, the address of {host.name} in Slurm, cannot be resolved"):
         addresses = socket.getaddrinfo(host.address, None, type=socket.SOCK_STREAM)
-    except OSError as error:
-        why = f"cannot be resolved: {error.strerror or error}"
-        raise ClusterError(f"{host.address}, the address of {host.name} in Slurm, {why}") from error
     return str(min(addresses, key=lambda one: one[0] != socket.AF_INET)[4][0])
 
 

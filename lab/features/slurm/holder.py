@@ -14,7 +14,6 @@ import json
 import os
 import subprocess
 import sys
-from asyncio import StreamReader, StreamWriter
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -49,7 +48,7 @@ class HeldNode:
 
     def __init__(self, argv: list[str], path: str, first: bytes) -> None:
         self._argv, self._path, self._first = argv, path, first
-        self._clients: set[StreamWriter] = set()
+        self._clients: set[asyncio.StreamWriter] = set()
         self.running = False
         """Whether its step has not ended, as far as known."""
 
@@ -98,7 +97,7 @@ class HeldNode:
         for client in self._clients:
             client.close()
 
-    async def _listen_to(self, reader: StreamReader, client: StreamWriter) -> None:
+    async def _listen_to(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
         """Pass on a client's input until it disconnects."""
         agent, begun = self._agent, b""
         _bound(client)
@@ -114,12 +113,12 @@ class HeldNode:
         client.close()
 
 
-def _bound(writer: StreamWriter) -> None:
+def _bound(writer: asyncio.StreamWriter) -> None:
     """Let `drain` wait while too much output is pending."""
     writer.transport.set_write_buffer_limits(_MOST_WAITING_BYTES, _MOST_WAITING_BYTES - _CHUNK_BYTES)
 
 
-async def _send(client: StreamWriter, data: bytes) -> None:
+async def _send(client: asyncio.StreamWriter, data: bytes) -> None:
     """Send data to a client, and disconnect it if it reads nothing."""
     client.write(data)
     try:
@@ -139,7 +138,7 @@ async def hold_agents(folder: Path, job: str, argvs: dict[str, list[str]]) -> No
     life, first = lock_life(folder), (folder / "agent.bin").read_bytes()
     nodes = {name: HeldNode(argv, str(folder / f"{name}.sock"), first) for name, argv in argvs.items()}
 
-    async def answer(reader: StreamReader, client: StreamWriter) -> None:
+    async def answer(reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
         """Start a node that a client requests."""
         with suppress(OSError, asyncio.TimeoutError):  # the client has disconnected
             name = (await asyncio.wait_for(reader.read(_LONGEST_LINE), _ASKED_TIMEOUT_S)).decode("utf-8", "replace")

@@ -6,16 +6,12 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape, quoteattr
 
-from lab.report.sanitize import sanitize_text
-
-if TYPE_CHECKING:
-    from lab.operations import Operation
-
 from lab.diagnosis.finding import Finding
+from lab.operations import Operation
 from lab.record.result import Result
+from lab.report.sanitize import sanitize_text
 from lab.report.table import MANY, group_equal
 from lab.trace.model import Call, Trace
 
@@ -85,7 +81,7 @@ def lay_rows(
     Args:
         spans: Beginning and end of each, in the order in which they begin.
         limit: The maximum number of rows.
-        allows_first_row: Whether the span with this index may be in the first row; None allows it for all spans.
+        fits_first: Whether the span with this index may be in the first row; None allows it for all spans.
     """
     free: list[float] = [-math.inf] if fits_first else []
     rows = []

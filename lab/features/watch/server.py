@@ -17,8 +17,7 @@ from socketserver import ThreadingTCPServer
 from typing import Any
 from urllib.parse import urlsplit
 
-from lab.features.html import REPORT
-from lab.features.html import write as bundle
+from lab.features.html import REPORT, write
 from lab.features.html.page import write_report
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.svg import svg_of
@@ -108,7 +107,7 @@ def _draw_step(step: Step, world_size: int, now: Now) -> dict[str, Any]:
 
 def page_of(title: str) -> bytes:
     """Render the page of a run; the title applies until the run reports its name."""
-    return bundle.render_page("watch", "watch", {}, title=title, colours={})
+    return write.render_page("watch", "watch", {}, title=title, colours={})
 
 
 def report_of(path: Callable[[], Path | None]) -> Callable[[], bytes | None]:
@@ -150,12 +149,12 @@ _BEAT_S = 5.0
 class Server:
     """Shows a run on a page.
 
-    page: The page.
+    Args:
+        page: The page.
         host: The address to listen at.
         port: 0 for any free port.
         stepper: Releases held ranks.
         report: Returns the report of the run once it is over; None before.
-        report: returns the report of the run once it is over; None before.
     """
 
     def __init__(

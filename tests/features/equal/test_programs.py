@@ -38,6 +38,15 @@ def compare(runner: runs.Runner, path: Path) -> Comparison:
     return compared
 
 
+def test_a_script_without_a_seed_is_reported(runner: runs.Runner, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text((PROGRAMS / "right" / "ddp.py").read_text().replace("torch.manual_seed(0)", "torch.seed()"))
+    found = compare(runner, script).difference
+    assert found is not None
+    assert found.cause == "no seed"
+
+
+@pytest.mark.sample(1)  # all are compared by the same code
 @pytest.mark.parametrize("path", RIGHT)
 def test_a_correct_program_is_equal(runner: runs.Runner, path: Path) -> None:
     compared = compare(runner, path)
@@ -46,6 +55,7 @@ def test_a_correct_program_is_equal(runner: runs.Runner, path: Path) -> None:
     assert compared.tensors >= 12
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("path", WRONG)
 def test_a_silent_error_is_reported_with_its_line(runner: runs.Runner, path: Path) -> None:
     text = path.read_text()

@@ -137,6 +137,7 @@ def test_a_signal_for_the_lab_reaches_the_command(home: Path) -> None:
     assert (out, running.returncode) == ("told\n", 5)
 
 
+@pytest.mark.sample(1)  # both are the same kill of one process and the same look at what is left
 @pytest.mark.parametrize("victim", ["lab", "launcher"])
 def test_a_kill_leaves_what_the_command_alone_leaves(
     home: Path, cache: Path, victim: str, free_port: int, monkeypatch: pytest.MonkeyPatch

@@ -36,6 +36,16 @@ from ....node.recorder.patching import (
     wraps_function,
 )
 
+
+class _Torch:
+    """torch, which the script imports: a process of the lab has no need of it."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module("torch"), name)
+
+
+torch: Any = _Torch()
+
 VARIABLE = "LAB_EQUAL"
 """Set to `record`, `rounding`, or `locate:OPTIMIZER:STEP`, it turns this on."""
 ANGLES = (2.399963229728653, 1.324717957244746, 0.754877666246693, 2.839286755214161, 1.167303978261419)
@@ -54,22 +64,22 @@ _EXACT_STEPS = 8
 
 def record_steps() -> None:
     """Record the steps of this process, if its run asks for that."""
-    mode = os.environ.get(VARIABLE, "")
-    if mode:
-        recorder = _Recorder(mode, None)
-        _recorders.append(recorder)
-        for name, watch in recorder.watched.items():
-            patch_module(name, watch)
+    if mode := os.environ.get(VARIABLE, ""):
+        _start(mode, None, patch_module)
 
 
 def record_lines(mode: str) -> list[dict[str, Any]]:
     """Record the steps of this process from now on, and return the list to which lines are added."""
     lines = list[dict[str, Any]]()
-    recorder = _Recorder(mode, lines.append)
+    _start(mode, lines.append, lambda name, watch: watch(import_module(name)))
+    return lines
+
+
+def _start(mode: str, keep: Callable[[dict[str, Any]], object] | None, patch: Callable[[str, Any], object]) -> None:
+    recorder = _Recorder(mode, keep)
     _recorders.append(recorder)
     for name, watch in recorder.watched.items():
-        watch(import_module(name))
-    return lines
+        patch(name, watch)
 
 
 def finish_steps() -> None:
@@ -88,8 +98,6 @@ class _Sketch:
     """Fingerprints of tensors of the same shapes, one list of tensors after the other."""
 
     def __init__(self, tensors: Sequence[Any]) -> None:
-        import torch
-
         self._small, self._large, budget = list[int](), dict[int, tuple[Any, Any]](), _ALL_SMALL
         self._count, self._device = len(tensors), tensors[0].device if tensors else None
         weights, lengths = [], []
@@ -108,8 +116,6 @@ class _Sketch:
 
     def measure(self, tensors: Sequence[Any]) -> Any:
         """Return the fingerprints: a row of four float64 for each tensor."""
-        import torch
-
         result = torch.zeros(self._count, 4, dtype=torch.float64, device=self._device)
         if self._weights is not None:
             small = [tensors[number] for number in self._small]
@@ -129,14 +135,11 @@ class _Sketch:
 
 def _parts_of(weights: Any) -> Any:
     """Return the weights of a sum, and those of the projection as two real numbers."""
-    import torch
-
     return torch.stack([torch.ones_like(weights.real), weights.real, weights.imag], 1)
 
 
 def _weights(shape: tuple[int, ...], device: Any) -> tuple[Any, Any]:
     """Return the weights of the projection of a tensor: of its first index, and of the others together."""
-    import torch
 
     def turns(size: int, dimension: int) -> Any:
         angles = torch.arange(size, dtype=torch.float64, device=device) * ANGLES[dimension % len(ANGLES)]
@@ -163,8 +166,6 @@ def _row_values(tensor: Any) -> Any:
 
 @cache
 def _column_weights(count: int, device: Any) -> Any:
-    import torch
-
     return 1.5 + torch.cos(torch.arange(1.0, count + 1, dtype=torch.float64, device=device) ** 2)
 
 
@@ -174,8 +175,6 @@ def _local(tensor: Any) -> Any:
 
 
 def _is_readable(tensor: Any) -> bool:
-    import torch
-
     is_dense = isinstance(tensor, torch.Tensor) and _local(tensor).layout == torch.strided
     return is_dense and tensor.is_floating_point() and _local(tensor).device.type != "meta"
 
@@ -216,8 +215,6 @@ def _strip(name: str) -> str:
 
 def _find_roots() -> list[Any]:
     """Return the modules of this process that have parameters and are in no other module."""
-    import torch
-
     modules = [one for one in gc.get_objects() if issubclass(type(one), torch.nn.Module) and "_modules" in one.__dict__]
     inner = {id(child) for one in modules for child in one.modules() if child is not one}
     return [one for one in modules if id(one) not in inner and next(one.parameters(), None) is not None]
@@ -359,8 +356,6 @@ class _Recorder:
         def attempt(*arguments: Any) -> None:
             if not self._is_on():
                 return
-            import torch
-
             had_gradients = torch.is_grad_enabled()
             torch._C._set_grad_enabled(False)  # `no_grad` takes longer
             try:
@@ -430,8 +425,7 @@ class _Recorder:
         def note(*_: Any, **__: Any) -> None:
             self._schedule_at = source.line()
 
-        kinds = [module.LRScheduler, getattr(module, "ReduceLROnPlateau", module.LRScheduler)]
-        for kind in dict.fromkeys(kinds):
+        for kind in (module.LRScheduler, module.ReduceLROnPlateau):
             replace_methods(kind, ["step"], call_before(note))
 
     def watch_loaders(self, module: Any) -> None:
@@ -447,8 +441,6 @@ class _Recorder:
         replace_methods(module.DataLoader, ["__init__"], _call_after_making(self._guarded(note)))
 
     def _enter_root(self, module: Any, arguments: Any) -> None:
-        import torch
-
         if torch.is_grad_enabled() and self._is_on():
             if device := next(filter(torch.is_autocast_enabled, ("cpu", "cuda")), None):
                 self._batch.cast = str(torch.get_autocast_dtype(device)).partition(".")[2]
@@ -456,8 +448,6 @@ class _Recorder:
             self._guarded(self._note_inputs)(module, arguments)
 
     def _note_inputs(self, module: Any, arguments: Sequence[Any]) -> None:
-        import torch
-
         if self._is_target_next():
             if self._locator is None:
                 self._locator = _Locator(self.add)
@@ -548,8 +538,6 @@ class _Recorder:
 
     def _disturb(self, trained: _Trained) -> None:
         """Change gradients by as much as rounding does."""
-        import torch
-
         if self._generator is None:
             self._generator = torch.Generator().manual_seed(1)
         for number in trained.owned:
@@ -560,8 +548,6 @@ class _Recorder:
                 one.mul_(1 + 2 * torch.finfo(one.dtype).eps * noise)
 
     def _write(self, trained: _Trained, facts: dict[str, Any]) -> None:
-        import torch
-
         batch, self._batch = self._batch, _Batch()
         self._stepped += 1
         ids = {id(one) for one in trained.parameters}
@@ -590,8 +576,6 @@ class _Recorder:
 
     def _write_without_optimizer(self) -> None:
         """Write the gradients of a script that has no optimizer."""
-        import torch
-
         roots = _find_roots()
         parameters = [one for root in roots for one in root.parameters() if one.grad is not None]
         if parameters:
@@ -734,8 +718,6 @@ class _Locator:
         return direct, sorted(derived - set(direct))
 
     def _note_call(self, function: Any, arguments: Any) -> None:
-        import torch
-
         schema = getattr(function, "_schema", None)
         if schema is None or not (schema.is_mutable or "c10d" in function.namespace):
             return

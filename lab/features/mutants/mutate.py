@@ -1,0 +1,504 @@
+"""`lab mutate`: whether the checks of a script, a scenario, or tests notice if a rank does something else.
+
+  lab mutate train.yaml                        a scenario, with what it expects
+  lab mutate train.py --mutants 200            a script: its exit code, and whether it ends
+  lab mutate --budget 5m -- pytest tests/      tests that start ranks, in any way
+  lab mutate train.yaml --kinds skip,dtype     only these changes
+
+A mutant changes one thing that one rank does, without a change of the files. `lab help mutants` says more.
+
+exit codes: 0, or 1 with --at-least and a lower score; 2 refused, or it does not pass without a mutant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from html import escape
+from pathlib import Path
+from random import Random
+from typing import Any, Protocol
+from xml.etree.ElementTree import Element, ParseError, SubElement, indent, parse, tostring
+
+from lab.cli import arguments as shared
+from lab.errors import LabError, UsageError
+from lab.features.mutants.candidates import Candidates, Event, read_events
+from lab.features.mutants.on_node.mutant import BEHAVIORS, KINDS, OBSERVE, VARIABLE, Mutant
+from lab.features.mutants.trials import (
+    Outcome,
+    Runner,
+    is_equivalent,
+    read_outcome,
+    run_parallel,
+    scratch_records,
+    with_mutant,
+)
+from lab.features.recording.session import KEEP_VARIABLE
+from lab.features.suite.pool import WorkerPool
+from lab.frozen import Frozen
+from lab.record.read import Record, list_records
+from lab.record.result import Result
+from lab.report.sanitize import sanitize_plain
+from lab.report.style import Style
+from lab.run.options import RunOptions
+from lab.spec.kinds import parse_duration
+from lab.words import clip_end, format_count, format_duration, format_ordinal, name_ranks
+
+DRAWN = 100
+"""Default number of mutants."""
+QUIET = tuple(kind for kind in KINDS if kind not in (*BEHAVIORS, "world", "address"))
+"""Kinds that are drawn by default: what ends or holds up a rank is noticed by any test that waits for it."""
+_JOBS = 4
+"""Runs at once: a run that hangs only waits."""
+_TESTS_AT_ONCE = 2
+_ATTEMPTS = 30
+_LEAST_S, _SLOWER = 20.0, 5.0
+"""Time limit of tests with a mutant: at least this, or this many times the time without one."""
+_LEAST_STALL_S = 5.0
+"""Tests with a mutant that make no progress for this long, or as long as all tests take without one, are ended."""
+_LONGEST_REASON = 200
+
+
+class Tried(Frozen):
+    """A mutant that was tried."""
+
+    mutant: Mutant
+    at: str
+    """The line of what it changes."""
+    fate: str
+    """`caught`, `survived`, or `equivalent`."""
+    how: str = ""
+    """What noticed it."""
+
+    @property
+    def does(self) -> str:
+        """`rank 1 skips its 2nd all_reduce at metrics.py:40`."""
+        return describe_mutant(self.mutant, self.at)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        ranks = [*self.mutant.ranks]
+        facts = {"mutant": self.mutant.text, "kind": self.mutant.kind, "ranks": ranks, "line": self.at}
+        return {**facts, "does": self.does, "fate": self.fate, "how": self.how}
+
+
+class Report(Frozen):
+    """The outcome of `lab mutate`."""
+
+    name: str
+    seed: int
+    asked: int
+    tried: tuple[Tried, ...]
+    seconds: float
+    command: str
+    """Reproduces a mutant, in place of `{}`."""
+
+    def with_fate(self, fate: str) -> list[Tried]:
+        """Return the mutants of a fate."""
+        return [one for one in self.tried if one.fate == fate]
+
+    @property
+    def score(self) -> float | None:
+        """Percentage of mutants that were caught, without equivalent ones; None: there are none."""
+        caught, survived = len(self.with_fate("caught")), len(self.with_fate("survived"))
+        return 100 * caught / (caught + survived) if caught + survived else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        counts = Counter(one.fate for one in self.tried)
+        facts = {"name": self.name, "seed": self.seed, "score": self.score, "seconds": round(self.seconds, 3)}
+        fates = {fate: counts[fate] for fate in ("caught", "survived", "equivalent")}
+        return {**facts, **fates, "asked": self.asked, "mutants": [one.to_json() for one in self.tried]}
+
+
+def describe_mutant(mutant: Mutant, at: str) -> str:
+    """Describe in a clause what ranks do differently."""
+    who = name_ranks(mutant.ranks) if mutant.ranks else "each rank"
+    which = f"the {mutant.target}" if mutant.nth == 0 else f"its {format_ordinal(mutant.nth)} {mutant.target}"
+    return f"{who} {KINDS[mutant.kind].does.format(f'{which} at {at}', to=mutant.to)}"
+
+
+class Subject(Protocol):
+    """What is tried: a scenario, or tests."""
+
+    name: str
+    command: str
+
+    def observe(self) -> tuple[Sequence[Event], list[Outcome]]:
+        """Run it twice without a mutant; return what mutants could change, and both outcomes.
+
+        Raises:
+            LabError: it does not pass.
+        """
+
+    def warm_up(self) -> None:
+        """Import what it needs, so that the first run with a mutant is as fast as the others."""
+
+    def attempt(self, mutant: Mutant) -> tuple[str, Outcome]:
+        """Run it with a mutant; return what noticed the mutant, empty if nothing did, and the outcome."""
+
+    def adapt(self, mutant: Mutant, event: Event) -> Mutant:
+        """Return the mutant as it is to be tried."""
+
+
+class _Trials:
+    """The mutants of a subject, in the order of the draw."""
+
+    def __init__(self, count: int, seed: int, kinds: Sequence[str], until: float, report: Callable[[str], None]):
+        self._count, self._random, self._kinds, self._until, self._report = count, Random(seed), kinds, until, report
+        self._drawn: list[tuple[Mutant, Event]] = []
+        self._outcomes: list[Outcome] = []
+        self._ready, self._lock, self._next = threading.Event(), threading.Lock(), 0
+        self.tried: dict[int, Tried] = {}
+        self.failure: LabError | None = None
+
+    def work(self, subject: Subject, *, first: bool) -> None:
+        """Observe, if this is the first worker, then try mutants until there are none left."""
+        if first:
+            try:
+                self._draw(subject)
+            except LabError as error:
+                self.failure = error
+            finally:
+                self._ready.set()
+        self._ready.wait()
+        if not first and self._drawn:
+            subject.warm_up()
+        while (number := self._take_next()) is not None:
+            mutant, event = self._drawn[number]
+            noticed, outcome = subject.attempt(mutant)
+            is_same = not noticed and is_equivalent(self._outcomes, outcome, mutant.ranks)
+            fate = "caught" if noticed else "equivalent" if is_same else "survived"
+            self.tried[number] = Tried(mutant=mutant, at=event.at, fate=fate, how=clip_end(noticed, _LONGEST_REASON))
+            self._report(f"[{len(self.tried)}/{len(self._drawn)}] {fate}: {self.tried[number].does}")
+
+    def _take_next(self) -> int | None:
+        with self._lock:
+            if self._next >= len(self._drawn) or time.monotonic() > self._until:
+                return None
+            self._next += 1
+            return self._next - 1
+
+    def _draw(self, subject: Subject) -> None:
+        events, self._outcomes = subject.observe()
+        candidates, known = Candidates(events, self._kinds), set[str]()
+        for _ in range(self._count * _ATTEMPTS):
+            drawn = candidates.draw(self._random)
+            if drawn is None or len(self._drawn) == self._count:
+                break
+            mutant = subject.adapt(*drawn)
+            if mutant.text not in known:
+                known.add(mutant.text)
+                self._drawn.append((mutant, drawn[1]))
+
+
+class ScenarioSubject:
+    """A scenario on a warm cluster."""
+
+    def __init__(self, scenario: Any, runner: Runner | None = None) -> None:
+        self.scenario, self.name, self._runner, self._limit_s = scenario, scenario.name, runner, 0.0
+        self.command = f"lab run {shlex.quote(os.path.relpath(scenario.source or scenario.script))} --mutant {{}}"
+
+    def on(self, runner: Runner) -> ScenarioSubject:
+        """Return the same scenario on another cluster."""
+        other = ScenarioSubject(self.scenario, runner)
+        other.limits = self.limits
+        return other
+
+    limits: list[float]
+    """The time limit, once it is known; clusters share it."""
+
+    def observe(self) -> tuple[Sequence[Event], list[Outcome]]:
+        """See `Subject`."""
+        assert self._runner is not None
+        found = self._runner.find_baseline(self.scenario)
+        if not found.result.passed:
+            raise _does_not_pass(self.name, found.result.reason)
+        self.limits.append(found.limit_s)
+        return found.events, [found.outcome, found.again]
+
+    def warm_up(self) -> None:
+        """See `Subject`."""
+        assert self._runner is not None
+        self._runner.run(self.scenario)
+
+    def attempt(self, mutant: Mutant) -> tuple[str, Outcome]:
+        """See `Subject`."""
+        assert self._runner is not None
+        result = self._runner.run(with_mutant(self.scenario, mutant.text, self.limits[0]))
+        return _why_not_passed(result), read_outcome(result)
+
+    def adapt(self, mutant: Mutant, event: Event) -> Mutant:
+        """See `Subject`."""
+        return mutant
+
+
+def _why_not_passed(result: Result) -> str:
+    if result.passed:
+        return ""
+    unmet = [one.sentence() for one in result.unmet]
+    return unmet[0] if unmet and result.verdict not in ("hung", "timeout") else f"{result.verdict}: {result.reason}"
+
+
+def _does_not_pass(name: str, reason: str) -> LabError:
+    return UsageError(f"{name} does not pass without a mutant: {reason}", "fix it first")
+
+
+class TestsSubject:
+    """Tests of pytest, whose ranks the lab records."""
+
+    def __init__(self, words: Sequence[str], folder: Path) -> None:
+        if not words or Path(words[0]).name != "pytest":
+            raise UsageError(f"found {shlex.join(words)!r} after --; allowed: pytest and its arguments")
+        self.name = shlex.join(words)
+        engine = [] if any(word.startswith("--lab-engine") for word in words) else ["--lab-engine=local"]
+        self._words = [sys.executable, "-m", "pytest", *words[1:], *engine, "--lab", "-p", "no:cacheprovider"]
+        self._folder, self._limit_s, self._stall_s, self._number = folder, 3600.0, 0.0, 0
+        self._lock = threading.Lock()
+        self.command = f"{VARIABLE}={{}} pytest {shlex.join([*words[1:], *engine])} --lab"
+
+    def observe(self) -> tuple[Sequence[Event], list[Outcome]]:
+        """See `Subject`."""
+        events, outcomes = list[Event](), list[Outcome]()
+        began = time.monotonic()
+        for _ in range(2):
+            reason, outcome, records = self._run(OBSERVE)
+            if reason:
+                raise _does_not_pass(self.name, reason)
+            outcomes.append(outcome)
+            events = [event for record in records for event in read_events(record)]
+        each_s = (time.monotonic() - began) / 2
+        self._limit_s, self._stall_s = max(_LEAST_S, _SLOWER * each_s), max(_LEAST_STALL_S, each_s)
+        if not events:
+            raise UsageError(f"{self.name} starts no ranks that the lab can record", "lab help recording")
+        return events, outcomes
+
+    def warm_up(self) -> None:
+        """See `Subject`: each run of pytest is a new process."""
+
+    def attempt(self, mutant: Mutant) -> tuple[str, Outcome]:
+        """See `Subject`."""
+        reason, outcome, _ = self._run(mutant.text, "-x", f"--lab-stall={self._stall_s:.0f}s")
+        return reason, outcome
+
+    def adapt(self, mutant: Mutant, event: Event) -> Mutant:
+        """Change each call at the line: several tests may make it."""
+        return mutant._replace(at=event.at, nth=0 if event.is_call else 1)
+
+    def _run(self, text: str, *options: str) -> tuple[str, Outcome, list[Record]]:
+        """Run the tests; return the first failure, empty without one, what the ranks did, and the records."""
+        with self._lock:
+            self._number += 1
+            folder = self._folder / str(self._number)
+        runs = folder / "runs"
+        runs.mkdir(parents=True)
+        junit = folder / "junit.xml"
+        words = [*self._words, *options, f"--lab-report={runs}", f"--junitxml={junit}"]
+        reason = ""
+        with open(folder / "output", "wb") as output:
+            tests = subprocess.Popen(
+                words,
+                env={**os.environ, VARIABLE: text, KEEP_VARIABLE: "1"},
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+            try:
+                code = tests.wait(self._limit_s)
+            except subprocess.TimeoutExpired:
+                code, reason = -1, f"the tests did not end within {format_duration(self._limit_s)}"
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(tests.pid, signal.SIGTERM if tests.poll() is None else signal.SIGKILL)
+                tests.wait()
+        records = sorted(list_records(runs), key=lambda record: record.path.name)
+        if code and not reason:
+            reason = _first_failure(junit) or clip_end(_last_line(folder / "output"), _LONGEST_REASON)
+        return reason, read_outcome(*(record.result() for record in records)), records
+
+
+def _first_failure(junit: Path) -> str:
+    with suppress(OSError, ParseError):
+        for case in parse(junit).iter("testcase"):
+            if case.find("failure") is not None or case.find("error") is not None:
+                return f"{case.get('classname')}::{case.get('name')} failed"
+    return ""
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(errors="replace").split("\n")
+    return next((sanitize_plain(line) for line in reversed(lines) if line.strip()), "pytest failed")
+
+
+def try_scenario(
+    scenario: Any, count: int, seed: int, kinds: Sequence[str] = QUIET, engine: str = "auto",
+    until: float = float("inf"), jobs: int = _JOBS, report: Callable[[str], None] = lambda _: None,
+) -> Report:  # fmt: skip
+    """Try mutants of a scenario on warm clusters.
+
+    Raises:
+        LabError: it does not pass without a mutant, or no engine answers.
+    """
+    from lab.engine.select import select_engine
+    from lab.plan.plan import shape_for
+
+    subject, trials = ScenarioSubject(scenario), _Trials(count, seed, kinds, until, report)
+    subject.limits, began = [], time.monotonic()
+    found, why = select_engine(engine, "mutants")
+    if why:
+        report(why)
+    with scratch_records() as folder:
+        options = RunOptions(runs=folder)
+        tasks: Iterator[Callable[[Runner], None]] = (
+            partial(_work_on, trials, subject, number == 0) for number in range(jobs)
+        )
+        run_parallel(found, shape_for(scenario, options, {}), jobs, options, tasks, report)
+    return _report_of(subject, trials, count, seed, began)
+
+
+def _work_on(trials: _Trials, subject: ScenarioSubject, first: bool, runner: Runner) -> None:
+    trials.work(subject.on(runner), first=first)
+
+
+def _report_of(subject: Subject, trials: _Trials, count: int, seed: int, began: float) -> Report:
+    if trials.failure is not None:
+        raise trials.failure
+    return Report(
+        name=subject.name,
+        seed=seed,
+        asked=count,
+        tried=tuple(trials.tried[number] for number in sorted(trials.tried)),
+        seconds=time.monotonic() - began,
+        command=subject.command,
+    )
+
+
+def _try_tests(
+    words: Sequence[str], count: int, seed: int, kinds: Sequence[str], until: float, jobs: int,
+    report: Callable[[str], None],
+) -> Report:  # fmt: skip
+    began = time.monotonic()
+    with scratch_records() as folder:
+        subject, trials = TestsSubject(words, folder), _Trials(count, seed, kinds, until, report)
+        works = [partial(trials.work, subject, first=number == 0) for number in range(jobs)]
+        WorkerPool().run(works, interrupted=lambda: report("interrupted: stopping"))
+    return _report_of(subject, trials, count, seed, began)
+
+
+# -- the verb
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.usage = "lab mutate SCRIPT | SCENARIO | -- pytest ARGUMENTS [options]"
+    about = "a script, a scenario, or a lesson as @NAME; or nothing, and pytest after --"
+    shared.add_options(parser, "program", type=Path, nargs="?", help=about, complete="scenarios")
+    about = f"try N mutants (default: {DRAWN})"
+    parser.add_argument("--mutants", type=shared.positive, default=DRAWN, metavar="N", help=about)
+    about = "draw them from this seed (default: 0)"
+    parser.add_argument("--seed", type=shared.whole, default=0, metavar="N", help=about)
+    parser.add_argument("--budget", type=_budget, metavar="TIME", help="start no more mutants after this time, as 5m")
+    about = "draw only these kinds (default: all that do not end or hold up a rank)"
+    parser.add_argument("--kinds", type=_kinds, default=QUIET, metavar="KINDS", help=about)
+    about = "exit with 1 if fewer percent are caught"
+    parser.add_argument("--at-least", type=float, metavar="PERCENT", help=about)
+    parser.add_argument("-j", "--jobs", type=shared.positive, metavar="N", help=f"runs at once (default: {_JOBS})")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML: each mutant is a test")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page")
+    shared.add_options(parser, "--engine", "--json", "--quiet")
+    parser.set_defaults(rest=[])
+
+
+def _budget(word: str) -> float:
+    try:
+        return parse_duration(word)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(error.message) from None
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    for word in text.split(","):
+        if word not in KINDS:
+            raise argparse.ArgumentTypeError(f"found the kind {word!r}; allowed: {', '.join(KINDS)}")
+    return tuple(text.split(","))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Try mutants; return 1 if fewer are caught than `--at-least` asks for."""
+    if bool(arguments.program) == bool(arguments.rest):
+        raise UsageError("lab mutate tries a program, or pytest after --", "lab mutate train.yaml")
+    count, seed, kinds, jobs = arguments.mutants, arguments.seed, arguments.kinds, arguments.jobs
+    until = time.monotonic() + (arguments.budget or float("inf"))
+    with shared.Progress(quiet=arguments.quiet or arguments.json) as display:
+        if arguments.rest:
+            report = _try_tests(arguments.rest, count, seed, kinds, until, jobs or _TESTS_AT_ONCE, display.line)
+        else:
+            scenario = shared.named_scenarios([arguments.program], [], {})[0]
+            report = try_scenario(scenario, count, seed, kinds, arguments.engine, until, jobs or _JOBS, display.line)
+    if arguments.junit is not None:
+        shared.write_text(arguments.junit, junit_xml(report))
+    if arguments.html is not None:
+        shared.write_text(arguments.html, html_page(report))
+    shared.print_answer(arguments, report.to_json, lambda style: report_text(report, style))
+    return int(arguments.at_least is not None and (report.score or 0.0) < arguments.at_least)
+
+
+def summary_line(report: Report) -> str:
+    """Count the fates of the mutants."""
+    caught, survived = len(report.with_fate("caught")), report.with_fate("survived")
+    score = "nothing to catch" if report.score is None else f"score {report.score:.0f} %"
+    counts = f"{caught} caught, {len(survived)} survived, {len(report.with_fate('equivalent'))} change nothing"
+    tried = format_count(len(report.tried), "mutant")
+    return f"{report.name}: {score}: of {tried}, {counts}, in {format_duration(report.seconds)}"
+
+
+def report_text(report: Report, style: Style) -> str:
+    """Return the score, and each survivor as a sentence with the command that reproduces it."""
+    lines = [style.paint(summary_line(report), "bold")]
+    for one in report.with_fate("survived"):
+        lines += [f"  if {one.does}, no check fails", f"    {report.command.format(shlex.quote(one.mutant.text))}"]
+    return "\n".join(lines)
+
+
+def junit_xml(report: Report) -> str:
+    """Return JUnit XML in which each mutant is a test: a survivor fails, an equivalent one is skipped."""
+    counts = Counter(one.fate for one in report.tried)
+    totals = {"tests": str(len(report.tried)), "failures": str(counts["survived"])}
+    attributes = {"name": "lab mutate", **totals, "skipped": str(counts["equivalent"]), "errors": "0"}
+    suite = Element("testsuite", {**attributes, "time": f"{report.seconds:.3f}"})
+    for one in report.tried:
+        case = SubElement(suite, "testcase", {"classname": sanitize_plain(report.name), "name": one.mutant.text})
+        if one.fate == "survived":
+            SubElement(case, "failure", {"message": f"if {sanitize_plain(one.does)}, no check fails"})
+        elif one.fate == "equivalent":
+            SubElement(case, "skipped", {"message": "it changes nothing that the run shows"})
+    indent(suite)
+    xml: bytes = tostring(suite, encoding="utf-8", xml_declaration=True)
+    return xml.decode() + "\n"
+
+
+def html_page(report: Report) -> str:
+    """Return a page: the score, then all mutants, survivors first."""
+    order = ("survived", "caught", "equivalent")
+    rows = [
+        f"<tr class={one.fate}><td>{one.fate}<td>{escape(one.does)}<td>{escape(one.how)}"
+        f"<td><code>{escape(one.mutant.text)}</code>"
+        for one in sorted(report.tried, key=lambda one: order.index(one.fate))
+    ]
+    style = "body{font:16px sans-serif;margin:2em}td,th{padding:.3em .8em;text-align:left;vertical-align:top}"
+    colors = ".survived{background:#fdd}.equivalent{color:#777}"
+    return (
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>Mutants of {escape(report.name)}</title>"
+        f"<style>{style}{colors}</style><h1>Mutants of {escape(report.name)}</h1>"
+        f"<p>{escape(summary_line(report))}</p><table><tr><th>fate<th>if<th>noticed by<th>mutant{''.join(rows)}</table>"
+    )
