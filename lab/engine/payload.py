@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+import shutil
+import sys
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.resources import files
+from importlib.util import cache_from_source
 from pathlib import Path, PurePosixPath
 
 from lab.feature import list_features
@@ -21,6 +24,15 @@ _SUFFIXES = (".py", ".cpp", ".hpp")
 
 def node_files() -> dict[str, bytes]:
     """Return file contents by path below the import root: `lab/node` as `labnode/node`, and parts of features."""
+    parts, shim = _parts()
+    packages = {"labnode", *(str(folder) for part in parts for folder in PurePosixPath(part).parents[:-1])}
+    contents = {f"{package}/__init__.py": b"" for package in sorted(packages)}
+    contents |= {path: source.read_bytes() for path, source in _list_sources(parts)}
+    return {**contents, "lab/__init__.py": shim.encode()}
+
+
+def _parts() -> tuple[dict[str, Path], str]:
+    """Return the folders whose files nodes get, by their path there, and the text of the nodes' module `lab`."""
     parts, shim = {"labnode/node": Path(__file__).parent.parent / "node"}, _SHIM
     for feature in list_features():
         if feature.on_node:
@@ -30,12 +42,13 @@ def node_files() -> dict[str, bytes]:
                 if module.startswith(f"{feature.on_node}."):  # scripts can import it too
                     there = module.replace(feature.on_node, f"labnode.features.{feature.name}.on_node")
                     shim += f"from {there} import {name} as {name}\n"
-    packages = {"labnode", *(str(folder) for part in parts for folder in PurePosixPath(part).parents[:-1])}
-    contents = {f"{package}/__init__.py": b"" for package in sorted(packages)}
-    for part, source in parts.items():
-        paths = sorted(path for path in source.rglob("*") if path.suffix in _SUFFIXES)
-        contents |= {f"{part}/{path.relative_to(source).as_posix()}": path.read_bytes() for path in paths}
-    return {**contents, "lab/__init__.py": shim.encode()}
+    return parts, shim
+
+
+def _list_sources(parts: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
+    for part, folder in parts.items():
+        for source in sorted(path for path in folder.rglob("*") if path.suffix in _SUFFIXES):
+            yield f"{part}/{source.relative_to(folder).as_posix()}", source
 
 
 @lru_cache(maxsize=1)
@@ -74,8 +87,15 @@ def prefix_length(content: bytes) -> bytes:
 
 
 def write_node_files(folder: Path) -> None:
-    """Write the files below a folder."""
+    """Write the files below a folder, with what this Python has compiled of them, so that no node compiles it again."""
     for path, content in node_files().items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
+    for path, source in _list_sources(_parts()[0]):
+        target, compiled = folder / path, Path(cache_from_source(str(source)))
+        if compiled.exists() and sys.pycache_prefix is None:
+            copy = Path(cache_from_source(str(target)))
+            copy.parent.mkdir(exist_ok=True)
+            copy.write_bytes(compiled.read_bytes())
+            shutil.copystat(source, target)  # it is valid for a source of that time
