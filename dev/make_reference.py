@@ -45,6 +45,7 @@ LINKS = {
     "networks": "network-reference.md",
     "strict order": "strict-order.md",
     "equal": "equal.md",
+    "mutants": "mutants.md",
 }
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 

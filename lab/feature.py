@@ -34,7 +34,7 @@ KEYS = {
     "grade": "grade",
     **dict.fromkeys(("network", "faults", "rerun", "expect.detected_within"), "faults"),
     "strict_order": "strict_order",
-    "mutant": "mutants",
+    **dict.fromkeys(("mutant", "expect.mutants"), "mutants"),
     "expect.equal_to": "equal",
 }
 """The keys of scenarios that features of the lab add, with the feature of each, which is the only one that a file with

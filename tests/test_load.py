@@ -82,6 +82,7 @@ expect:
   reason: 'rank 1 .*'
   tolerance: {relative: 1e-3, absolute: 0}
   equal_to: {ranks: 1}
+  mutants: 80
 grade: {points: {note loss: 2.5, check: 4}, files: [data]}
 """
 
@@ -161,6 +162,7 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
                 "replicas": "equal",
                 "detected_within": 5.0,
                 "equal_to": EqualTo(ranks=1),
+                "mutants": 80,
             },
         ),
         extra={

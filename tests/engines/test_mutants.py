@@ -163,6 +163,16 @@ def test_checks_notice_what_they_check_and_nothing_else(tmp_path: Path) -> None:
     assert "rank 1 passes a NaN to its 2nd all_reduce at main.py:6" in html_page(report)
 
 
+@LOCAL
+@pytest.mark.timeout(600)
+def test_a_scenario_can_expect_that_its_checks_notice_mutants(cluster: Cluster, tmp_path: Path) -> None:
+    script = scenario_from_script(written(tmp_path / "checked", CHECKED))
+    expecting = replace(script, expect=replace(script.expect, extra={"mutants": 100.0}))
+    result = cluster.run(expecting, nodes=3, runs=tmp_path)
+    assert [(one.what, one.expected) for one in result.unmet] == [("mutants", 100.0)]
+    assert "but nothing fails if rank" in result.unmet[0].got
+
+
 @pytest.mark.timeout(1800)
 def test_the_diagnosis_of_sixty_mutants_is_mostly_right() -> None:
     score = mutants.run_score(60, 7, mutants.list_sources([]), 2)

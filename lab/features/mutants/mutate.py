@@ -23,6 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -47,7 +48,7 @@ from lab.features.recording.session import KEEP_VARIABLE
 from lab.features.suite.pool import WorkerPool
 from lab.frozen import Frozen
 from lab.record.read import Record, list_records
-from lab.record.result import Result
+from lab.record.result import Expectation, Result
 from lab.report.sanitize import sanitize_plain
 from lab.report.style import Style
 from lab.run.options import RunOptions
@@ -58,6 +59,8 @@ DRAWN = 100
 """Default number of mutants."""
 QUIET = tuple(kind for kind in KINDS if kind not in (*BEHAVIORS, "world", "address"))
 """Kinds that are drawn by default: what ends or holds up a rank is noticed by any test that waits for it."""
+_EXPECTED = 20
+"""Mutants of the expectation `mutants`."""
 _JOBS = 4
 """Runs at once: a run that hangs only waits."""
 _TESTS_AT_ONCE = 2
@@ -207,7 +210,8 @@ class ScenarioSubject:
 
     def __init__(self, scenario: Any, runner: Runner | None = None) -> None:
         self.scenario, self.name, self._runner, self._limit_s = scenario, scenario.name, runner, 0.0
-        self.command = f"lab run {shlex.quote(os.path.relpath(scenario.source or scenario.script))} --mutant {{}}"
+        program = shlex.quote(os.path.relpath(scenario.source or scenario.script))
+        self.command = f"lab run {program} --mutant {{}}"
 
     def on(self, runner: Runner) -> ScenarioSubject:
         """Return the same scenario on another cluster."""
@@ -395,6 +399,21 @@ def _try_tests(
     return _report_of(subject, trials, count, seed, began)
 
 
+def judge_mutants(_: str, plan: Any, evidence: Any, *__: Any) -> list[Expectation]:
+    """Return the expectation of a run's scenario that its other expectations notice mutants."""
+    expect, wanted = plan.scenario.expect, plan.scenario.expect.extra["mutants"]
+    others = {name: value for name, value in expect.extra.items() if name != "mutants"}
+    scenario = replace(plan.scenario, nodes=plan.nnodes, nproc_per_node=plan.nproc_per_node)
+    scenario = replace(scenario, expect=replace(expect, extra=others))
+    try:
+        report = try_scenario(scenario, _EXPECTED, 0, QUIET, evidence.record.plan().engine)
+    except LabError as error:
+        return [Expectation(what="mutants", expected=wanted, got=f"({error.message})", met=False)]
+    missed = next((f", but nothing fails if {one.does}" for one in report.with_fate("survived")), "")
+    score = 100.0 if report.score is None else report.score
+    return [Expectation(what="mutants", expected=wanted, got=f"{score:.0f}{missed}", met=score >= wanted)]
+
+
 # -- the verb
 
 
@@ -466,7 +485,10 @@ def report_text(report: Report, style: Style) -> str:
     """Return the score, and each survivor as a sentence with the command that reproduces it."""
     lines = [style.paint(summary_line(report), "bold")]
     for one in report.with_fate("survived"):
-        lines += [f"  if {one.does}, no check fails", f"    {report.command.format(shlex.quote(one.mutant.text))}"]
+        lines += [
+            f"  if {one.does}, no check fails",
+            f"    {report.command.replace('{}', shlex.quote(one.mutant.text))}",
+        ]
     return "\n".join(lines)
 
 

@@ -12,7 +12,7 @@ from lab.errors import UsageError
 from lab.features.mutants.on_node.mutant import ALLOWED, EXAMPLE, OBSERVE, VARIABLE, parse_mutant
 from lab.frozen import Frozen
 from lab.spec.declare import get_feature_values, key_field
-from lab.spec.kinds import Kind, read_text
+from lab.spec.kinds import Kind, number_kind, read_text
 
 if TYPE_CHECKING:
     from lab.plan.plan import PlanOptions
@@ -50,7 +50,14 @@ class MutantKeys(Frozen):
     """The key that changes what a rank does."""
 
     mutant: str = key_field("", mutant_kind(), f"mutant: {EXAMPLE}")
-    """One thing that a rank does differently, see `lab help mutants`."""
+    """One thing that a rank does differently; see mutants."""
+
+
+class ExpectKeys(Frozen):
+    """The expectation that the other expectations notice mutants."""
+
+    mutants: float = key_field(0.0, number_kind("a percentage from 0 to 100", low=0, high=100), "mutants: 80")
+    """At least this percentage of 20 mutants fail the other expectations; see mutants."""
 
 
 class MutantPart(Frozen):
