@@ -34,8 +34,9 @@ KEYS = {
     "grade": "grade",
     **dict.fromkeys(("network", "faults", "rerun", "expect.detected_within"), "faults"),
     "strict_order": "strict_order",
-    **dict.fromkeys(("mutant", "expect.mutants"), "mutants"),
+    "mutant": "mutants",
     "expect.equal_to": "equal",
+    "expect.mutants": "mutants",
 }
 """The keys of scenarios that features of the lab add, with the feature of each, which is the only one that a file with
 the key loads. In a mapping that is not the whole file, it is `expect.key`."""
