@@ -174,7 +174,7 @@ class _Trials:
         self._ready.wait()
         if not first and self._drawn:
             subject.warm_up()
-        while (number := self._take_next()) is not None:
+        while (number := self._claim_next()) is not None:
             mutant, event = self._drawn[number]
             noticed, outcome = subject.attempt(mutant)
             is_same = not noticed and is_equivalent(self._outcomes, outcome, mutant.ranks)
@@ -182,7 +182,7 @@ class _Trials:
             self.tried[number] = Tried(mutant=mutant, at=event.at, fate=fate, how=clip_end(noticed, _LONGEST_REASON))
             self._report(f"[{len(self.tried)}/{len(self._drawn)}] {fate}: {self.tried[number].does}")
 
-    def _take_next(self) -> int | None:
+    def _claim_next(self) -> int | None:
         with self._lock:
             if self._next >= len(self._drawn) or time.monotonic() > self._until:
                 return None
@@ -221,11 +221,11 @@ class ScenarioSubject:
     def observe(self) -> tuple[Sequence[Event], list[Outcome]]:
         """See `Subject`."""
         assert self._runner is not None
-        found = self._runner.find_baseline(self.scenario)
-        if not found.result.passed:
-            raise _does_not_pass(self.name, found.result.reason)
-        self.limits.append(found.limit_s)
-        return found.events, [found.outcome, found.again]
+        baseline = self._runner.find_baseline(self.scenario)
+        if not baseline.result.passed:
+            raise _does_not_pass(self.name, baseline.result.reason)
+        self.limits.append(baseline.limit_s)
+        return baseline.events, [found.outcome, found.again]
 
     def warm_up(self) -> None:
         """See `Subject`."""
@@ -354,7 +354,7 @@ def try_scenario(
 
     subject, trials = ScenarioSubject(scenario), _Trials(count, seed, kinds, until, report)
     subject.limits, began = [], time.monotonic()
-    found, why = select_engine(engine, "mutants")
+    selected, why = select_engine(engine, "mutants")
     if why:
         report(why)
     with scratch_records() as folder:
@@ -362,7 +362,7 @@ def try_scenario(
         tasks: Iterator[Callable[[Runner], None]] = (
             partial(_work_on, trials, subject, number == 0) for number in range(jobs)
         )
-        run_parallel(found, shape_for(scenario, options, {}), jobs, options, tasks, report)
+        run_parallel(selected, shape_for(scenario, options, {}), jobs, options, tasks, report)
     return _report_of(subject, trials, count, seed, began)
 
 
