@@ -225,7 +225,7 @@ class ScenarioSubject:
         if not baseline.result.passed:
             raise _does_not_pass(self.name, baseline.result.reason)
         self.limits.append(baseline.limit_s)
-        return baseline.events, [found.outcome, found.again]
+        return baseline.events, [baseline.outcome, baseline.again]
 
     def warm_up(self) -> None:
         """See `Subject`."""
