@@ -58,7 +58,8 @@ def judge_failure(evidence: Evidence) -> Judgement:
     if stuck:
         return _judge_by(stuck[0], evidence, victim)
     gone = tuple(rank.rank for rank in facts.ranks if rank.code == 0 and not rank.stopped)
-    if len(gone) > len(facts.ranks) - len(gone) and left_by(evidence, victim.rank) is None:
+    most_left = len(gone) > len(facts.ranks) - len(gone) or _repeats_last_call(evidence, victim, gone)
+    if most_left and left_by(evidence, victim.rank) is None:
         alone = WentAlone(location=evidence.raise_location(victim), node=victim.node, ranks=(victim.rank,), others=gone)
         return _blame(victim, alone, wording.it_failed(end_of(evidence, victim)))
     if broken is not None:
@@ -308,6 +309,7 @@ def _explain_first(evidence: Evidence, first: RankFacts) -> Finding | None:
         facts = replace(facts, what="strayed", location=location)
     else:
         return None
+    left_at = evidence.exit_line(first.rank) if first.left else ""
     hits = _hits(evidence, facts.ranks)
     calls = [call for _, hit in hits for call in hit]
     return replace(
@@ -319,7 +321,10 @@ def _explain_first(evidence: Evidence, first: RankFacts) -> Finding | None:
         ),
         others=tuple(sorted(call.rank for call in calls)),
         step=hits[0][0].title if hits else "",
-        lines=(location.at if location else evidence.last_line(first.rank), *(call.source for call in calls)),
+        lines=(
+            location.at if location else left_at if ":" in left_at else evidence.last_line(first.rank),
+            *(call.source for call in calls),
+        ),
     )
 
 
@@ -333,6 +338,16 @@ def _hits(evidence: Evidence, ended: Sequence[int]) -> list[tuple[Step, list[Cal
     return sorted(hits.values(), key=lambda item: -len(item[1]))
 
 
+def _repeats_last_call(evidence: Evidence, rank: RankFacts, gone: Sequence[int]) -> bool:
+    """Return whether a rank failed when it made a call twice that the other half of the ranks made once and ended."""
+    calls, hit = evidence.calls(rank.rank), evidence.broken_call(rank.rank)
+    at = next((n for n, call in enumerate(calls) if hit is not None and call is hit[0]), 0)
+    same = (calls[at].op, calls[at].path) if at else ("", "")
+    if not at or (calls[at - 1].op, calls[at - 1].path) != same or 2 * len(gone) != len(evidence.ranks):
+        return False
+    return all([(call.op, call.path) for call in evidence.calls(one)].count(same) == 1 for one in gone)
+
+
 def _went_alone(evidence: Evidence, first: RankFacts) -> Finding | None:
     """Return a finding if a rank failed in a call because all ranks that it needed had ended with code 0."""
     hit = evidence.broken_call(first.rank) if first.failed else None
@@ -340,7 +355,8 @@ def _went_alone(evidence: Evidence, first: RankFacts) -> Finding | None:
         return None
     (call, step), ranks = hit, evidence.ranks
     gone = step.missing
-    if len(gone) <= len(step.calls) or not all(rank in ranks and ranks[rank].left for rank in gone):
+    most_left = len(gone) > len(step.calls) or _repeats_last_call(evidence, first, gone)
+    if not most_left or not all(rank in ranks and ranks[rank].left for rank in gone):
         return None
     return WentAlone(
         node=first.node,

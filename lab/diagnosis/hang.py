@@ -203,10 +203,16 @@ def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Findi
 
 
 def explain_stand_off(evidence: Evidence) -> list[Finding]:
-    """Return why ranks failed if none failed by itself: they waited for each other until one gave up."""
-    if not all(lost_a_peer(rank) for rank in evidence.facts.ranks if rank.failed):
+    """Return why ranks failed if none failed by itself: they waited for each other until one gave up.
+
+    It is no stand-off if a rank was in a collective that another one, which had ended, never entered.
+    """
+    waits, ranks = ends.find_waits(evidence, until_failed=True), evidence.ranks
+    collectives = [wait for wait in waits.values() if not wait.step.message]
+    left = any(one in ranks and ranks[one].left for wait in collectives for one in wait.on)
+    if left or not all(lost_a_peer(rank) for rank in evidence.facts.ranks if rank.failed):
         return []
-    return _Hang(evidence, ends.find_waits(evidence, until_failed=True)).stand_off(())
+    return _Hang(evidence, waits).stand_off(())
 
 
 class _Hang(ends.Waiting):

@@ -431,3 +431,18 @@ def test_an_explanation_does_not_repeat_what_the_reason_says(made: TraceMaker) -
     assert replace(explanation, sentence=f"{reason}; besides, it rained").new_sentences == [golden(1)]
     assert replace(explanation, sentence=f"{reason} twice").new_sentences == [cause.sentence]
     assert replace(explanation, sentence=cause.sentence.rstrip(".").replace("Rank", "rank")).new_sentences == []
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_of_two_ranks_the_one_that_made_the_last_call_twice_went_alone(tmp_path: Path, again: bool) -> None:
+    """At another line it is unknown whether the other rank should have made the call."""
+    made = TraceMaker(tmp_path / "two", 2)
+    for rank in (0, 1):
+        made.call(rank, "barrier", 1, 2, at="train.py:9")
+    lost = made.call(0, "barrier", 3, None, at="train.py:9" if again else "train.py:12")
+    made.line(0, "end", 5000, i=lost, err="Connection closed by peer")
+    write_events(made, raised(0, PEER, 9, 5.1), exited(1, at=4.9))
+    judgement = judge_evidence(read_evidence(made.record(stop=False)))
+    assert judgement.culprit is not None
+    assert judgement.culprit.rank == (0 if again else 1)
+    assert judgement.findings[0].kind == ("went_alone" if again else "left_early")

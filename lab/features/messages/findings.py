@@ -5,6 +5,7 @@ Such a message is a send without a receive, or a receive without a send.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, find_majori
 from lab.diagnosis.wording import describe_activities, describe_wait, render_lines, render_ring, render_waited
 from lab.features.mismatches.findings import find_due_call, find_skipped_calls
 from lab.trace.model import Call
-from lab.words import format_count, join_words, name_ranks
+from lab.words import capitalize_first, format_count, join_words, name_ranks
 
 _FEWEST = 3
 """Fewest ranks for a majority."""
@@ -65,6 +66,8 @@ class UnmatchedMessage(Finding):
     """The call that the other end skipped in its own loop."""
     left_next: bool = False
     """Whether that was the next call of its loop; otherwise it skipped the call once and continued."""
+    made_by: tuple[int, ...] = ()
+    """Ranks that all made such a call; then this shows that the other end skipped it, and not its own loop."""
 
     def render(self) -> Words:
         """Name the rank that waited for the message, and why it cannot arrive."""
@@ -88,6 +91,11 @@ class UnmatchedMessage(Finding):
         if call is not None:
             once = f"had skipped {describe_wait(call)} in one round, and continued with the call after it."
             left = f"In earlier rounds, rank {call.rank} did it." if self.left_next else f"Rank {call.rank} {once}"
+            if self.made_by:
+                there = render_lines([call.source])
+                left = (
+                    f"{capitalize_first(name_ranks(self.made_by))} called {call.name}{there}; rank {call.rank} did not."
+                )
         return f"{head}{took}, and {who} {verb}: {did}", left
 
 
@@ -230,6 +238,10 @@ class _Messages(ends.Waiting):
         if left is not None:
             ranks, lines = wait.on, (left.source, *(one.call.source for one in ours))
             facts |= {"lines": lines, "left_out": left, "left_next": is_next}
+        elif (others := self._made_by_others(wait)) is not None:
+            left, made_by = others
+            ranks, lines = wait.on, (left.source, *(one.call.source for one in ours))
+            facts |= {"lines": lines, "left_out": left, "made_by": made_by}
         return self._unmatched("nobody_there", ours, ranks, **facts)
 
     def _left_out(self, wait: ends.Wait) -> tuple[f.CallFacts | None, bool]:
@@ -247,6 +259,30 @@ class _Messages(ends.Waiting):
             return ends.call_facts(calls[before], wait.step), True
         once = [calls[position] for position in find_skipped_calls(beats) if answers[position]]
         return (ends.call_facts(once[0], wait.step), False) if len(once) == 1 else (None, False)
+
+    def _made_by_others(self, wait: ends.Wait) -> tuple[f.CallFacts, tuple[int, ...]] | None:
+        """Return the call that all ranks but the other end of a message made once more at a line, and these ranks.
+
+        Such calls are in the same direction, to the rank at the same distance.
+        """
+        ranks = wait.step.group.ranks
+        if len(wait.on) != 1 or wait.on[0] not in ranks or wait.rank not in ranks or len(ranks) < _FEWEST:
+            return None
+        missing, size = wait.on[0], len(ranks)
+        distance, receives = (ranks.index(wait.rank) - ranks.index(missing)) % size, wait.call.operation.receives
+        made = {rank: Counter[tuple[str, str]]() for rank in ranks}
+        for rank, counts in made.items():
+            for call in self.evidence.calls(rank):
+                to = ranks.index(call.peer) if call.peer in ranks else None
+                if call.operation.sends == receives and to == (ranks.index(rank) + distance) % size:
+                    counts[call.op, call.source] += 1
+        others = tuple(rank for rank in ranks if rank != missing)
+        for op, source in made[others[0]]:
+            if min(made[rank][op, source] for rank in others) > made[missing][op, source]:
+                direction: Literal["to", "from"] = "to" if receives else "from"
+                skipped = f.CallFacts(rank=missing, name=op, source=source, direction=direction, peer=wait.rank)
+                return skipped, others
+        return None
 
     def _neighbour(self, wait: ends.Wait) -> Finding | None:
         """Return a finding on a rank that addresses another neighbor than the others at the same line.

@@ -280,11 +280,16 @@ def lateness_at(steps: Sequence[Step], trace: Trace) -> list[Lateness]:
     """Return the lateness at each step to which a single rank certainly came last, in order."""
     spans = {rank: timing.blocked_spans(ranks) for rank, ranks in trace.ranks.items()}
     lateness, lines = [], set[str]()
+    counted = dict.fromkeys(trace.ranks, 0.0)  # until when the waits of a rank are counted: those for handles overlap
     for step, pacer in ((step, step.late) for step in steps):
         if pacer is not None:
             early = [call for call in step.calls.values() if call is not pacer and call.index in spans[call.rank]]
-            waits = (timing.waiting_span(step, call, spans[call.rank][call.index]) for call in early)
-            lateness.append(Lateness(pacer, tuple(end - begin for begin, end in waits), pacer.source not in lines))
+            waited = []
+            for call in early:
+                begin, end = timing.waiting_span(step, call, spans[call.rank][call.index])
+                waited.append(max(0.0, end - max(begin, counted[call.rank])))
+                counted[call.rank] = max(end, counted[call.rank])
+            lateness.append(Lateness(pacer, tuple(waited), pacer.source not in lines))
             lines.add(pacer.source)
     return lateness
 

@@ -63,7 +63,7 @@ class UnexpectedResult(Finding):
 
 
 class SpoilingValues(Finding):
-    """Inputs of some ranks that spoil a reduction."""
+    """Inputs of some ranks that spoil the results of others."""
 
     how: Literal["nan", "far", "other"]
     at: tuple[str, ...] = ()
@@ -181,7 +181,7 @@ def _who_changed(step: Step, evidence: Evidence) -> tuple[int, ...]:
     return tuple(changers) if len(changers) < len(step.calls) else ()
 
 
-# -- inputs that spoil a reduction for all ranks: NaN, or values far from all others
+# -- inputs that spoil the results of other ranks: NaN, or in reductions values far from all others
 
 _ADDS = ("SUM", "AVG")
 _ARITHMETIC = (*_ADDS, "PRODUCT", "PREMUL_SUM")
@@ -194,18 +194,29 @@ _NEAR = 1e2
 
 
 def find_spoiled_reductions(evidence: Evidence) -> list[Finding]:
-    """Return the first reduction to which a rank passed NaN or an outlier.
+    """Return the first reduction to which a rank passed NaN or an outlier, or the first step from which NaN came there.
 
-    After it the other ranks have the value from its result.
+    After it the other ranks have the value from its result. Other operations may carry NaN on purpose: without a
+    reduction, they count only if the same line passed other values before.
     """
-    usual = defaultdict[tuple[str, str, int], _Usual](_Usual)
-    for step in (step for step in evidence.steps if step.operation.reduces and not step.message):
-        guilty = tuple(rank for rank, call in sorted(step.calls.items()) if any(map(_holds_nan, call.inputs)))
-        if guilty and _spoils(step):
-            return [_spoiling_values(step, guilty, "nan")]
+    usual, clean = defaultdict[tuple[str, str, int], _Usual](_Usual), set[tuple[int, str]]()
+    first: Finding | None = None
+    by_change = False
+    for step in evidence.steps:
+        givers = {rank: call for rank, call in sorted(step.calls.items()) if call.giver in (None, rank)}
+        guilty = tuple(rank for rank, call in givers.items() if any(map(_holds_nan, call.inputs)))
+        reduces = step.operation.reduces and not step.message
+        if guilty and reduces and _spoils(step):
+            return [first or _spoiling_values(step, guilty, "nan")]
+        if not reduces:
+            if guilty and first is None:
+                first = _spoiling_values(step, guilty, "nan")
+                by_change = all((rank, givers[rank].path) in clean for rank in guilty)
+            clean |= {(rank, call.path) for rank, call in givers.items() if rank not in guilty}
+            continue
         if (far := _far(step, usual[_line_of(step)])) is not None:
             return [far]
-    return _departures(evidence)
+    return [first] if first is not None and by_change else _departures(evidence)
 
 
 def _spoils(step: Step) -> bool:

@@ -137,3 +137,22 @@ def test_the_tag_of_other_ranks_at_the_line_shows_who_deviates(made: TraceMaker)
     hang(made, stack(1, 9, "wait"), stack(2, 8, "recv"), stack(0, 9, "wait"))
     first = find_causes(read_evidence(made.record(stop=False)))[0]
     assert (first.kind, first.ranks, first.lines) == ("unmatched", (1,), ("train.py:7", "train.py:8"))
+
+
+@pytest.mark.parametrize("sends", [(1, 2), (2,)])
+def test_of_a_ring_the_rank_that_alone_left_its_send_out_is_named(made: TraceMaker, sends: tuple[int, ...]) -> None:
+    """With one rank of three that sends, the majority sent nothing."""
+    for rank in range(3):
+        if rank in sends:
+            made.call(rank, "send", 1, 4, [[1.0]], peer=(rank + 1) % 3, tag=0, at="train.py:8")
+        came = (rank - 1) % 3 in sends
+        made.call(rank, "recv", 2, 5 if came else None, (), [[1.0]], peer=(rank - 1) % 3, tag=0, at="train.py:9")
+        if came:
+            made.call(rank, "barrier", 6, None, at="train.py:10")
+    waits = {rank: ("barrier", 10) if (rank - 1) % 3 in sends else ("recv", 9) for rank in range(3)}
+    hang(made, *(stack(rank, line, op) for rank, (op, line) in waits.items()))
+    first = find_causes(read_evidence(made.record(stop=False)))[0]
+    told = told_facts(first)
+    assert told.get("made_by") == ([1, 2] if len(sends) == 2 else None)
+    if len(sends) == 2:
+        assert (first.ranks, first.lines[0], told["left_out"]["source"]) == ((0,), "train.py:8", "train.py:8")

@@ -87,3 +87,22 @@ def test_one_rank_that_departs_once_from_what_all_always_bring_is_named(tmp_path
             made.call(rank, "all_reduce", 10 * turn, 10 * turn + 1, mine, [[1.0, 1.0]], red="SUM", at="train.py:9")
     [found] = find_spoiled_reductions(read_evidence(made.record()))
     assert (found.kind, found.ranks, found.step) == ("outlier", (1,), "all_reduce #5")
+
+
+@pytest.mark.parametrize(("before", "reduced", "line"), [(True, False, 10), (False, False, None), (False, True, 10)])
+def test_nan_that_a_message_carries_counts_if_it_is_new_there_or_reaches_a_reduction(
+    tmp_path: Path, before: bool, reduced: bool, line: int | None
+) -> None:
+    """A message may carry NaN on purpose."""
+    made = TraceMaker(tmp_path / "run", 2)
+    for turn in range(2 if before else 1):
+        value = [[1.0]] if before and turn == 0 else [["nan"]]
+        made.call(0, "send", 10 * turn + 1, 10 * turn + 2, value, peer=1, tag=0, at="train.py:10")
+        made.call(1, "recv", 10 * turn + 1, 10 * turn + 2, (), value, peer=0, tag=0, at="train.py:11")
+    if reduced:
+        for rank in range(2):
+            made.call(rank, "all_reduce", 50, 51, [["nan"]], [["nan"]], red="SUM", at="train.py:20")
+    findings = find_spoiled_reductions(read_evidence(made.record()))
+    assert [(one.kind, one.ranks, one.lines[0]) for one in findings] == (
+        [("nonfinite", (0,), f"train.py:{line}")] if line else []
+    )
