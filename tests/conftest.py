@@ -127,7 +127,14 @@ def not_sampled(items: Iterable[pytest.Item]) -> set[pytest.Item]:
 def commit() -> str:
     """Return the hash of the checkout's commit; empty if it is none of git's."""
     try:
-        done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+        words = [
+            "git",
+            "-c",
+            "safe.directory=*",
+            "rev-parse",
+            "HEAD",
+        ]  # CI runs this as root, in a checkout of another user
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     except OSError:
         return ""
     return done.stdout.strip()

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 from pathlib import Path
+
+from tests.conftest import SAMPLED
+from tests.pytest_process import pytest_environment, pytest_words
 
 ROOT = Path(__file__).resolve().parents[1]
 SLOW = {"torch", "lab.node.recorder.python_group"}
@@ -34,3 +38,33 @@ def test_no_module_of_tests_imports_torch_before_a_test_uses_it() -> None:
     likely = {path: text for path, text in texts.items() if LIKELY.search(text)}
     assert likely
     assert {path: slow for path, text in likely.items() if (slow := imported(ast.parse(text)) & SLOW)} == {}
+
+
+CASES = """
+import pytest
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("number", range(20))
+def test_case(number): pass
+
+def test_other(): pass
+"""
+
+
+def collected(folder: Path, commit: str, *words: str) -> set[str]:
+    """The tests that pytest collects in a folder, with the hooks of these tests."""
+    argv = pytest_words("-p", "tests.conftest", "--collect-only", "-q", *words)
+    environment = {**pytest_environment(), SAMPLED: commit}
+    said = subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
+    return {line.partition("::")[2] for line in said.splitlines() if "::" in line}
+
+
+def test_of_a_sampled_test_each_commit_runs_other_cases_and_the_long_run_all(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_it.py").write_text(CASES)
+    first, other = (collected(tmp_path, commit) for commit in ("3f2a", "b71c"))
+    assert len(first) == len(other) == 4
+    assert first != other
+    assert "test_other" in first & other
+    assert collected(tmp_path, "3f2a", "test_it.py::test_case[7]") == {"test_case[7]"}
+    assert len(collected(tmp_path, "3f2a", "--long")) == 21

@@ -11,7 +11,7 @@ from lab.diagnosis.ends import calls_at, common_progress, culprit_by, end_of, ma
 from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
 from lab.diagnosis.facts import DETECTION_LAG_S, RankFacts, RunFacts
 from lab.diagnosis.finding import End, Finding, FindingKind, Hit, Missed
-from lab.diagnosis.hang import differed_before, explain_stand_off, left_by, split_disagreements
+from lab.diagnosis.hang import differed_before, explain_stand_off, independent_of, left_by, split_disagreements
 from lab.diagnosis.links import find_external_causes
 from lab.diagnosis.wording import FirstFailure, WentAlone
 from lab.feature import find_hook
@@ -113,14 +113,16 @@ def _different_call(evidence: Evidence, failed: Sequence[RankFacts], own: Sequen
     if unlike:  # DDP raises for such replicas
         return _judge_by(unlike[0], evidence, failed[0])
     makes_worlds = (FindingKind.GROUPS, FindingKind.RENDEZVOUS)
-    for one in split_disagreements(evidence)[0]:
+    stopping = split_disagreements(evidence)[0]
+    for n, one in enumerate(stopping):
         if one.kind in makes_worlds or one.step in evidence.unfinished_steps:
+            besides = independent_of(one, stopping[n + 1 :])
             if not one.ranks:  # half of the ranks called something else
-                return _judge_by(one, evidence, failed[0])
+                return _judge_by(one, evidence, failed[0], besides=besides)
             rank = evidence.facts.rank(one.ranks[0])
             end = end_of(evidence, failed[0]) if failed[0] is not rank else None
             reason = wording.deviating_call_reason(one, rank.rank, rank.node, failed[0].rank, end)
-            return _judge_by(one, evidence, failed[0], reason)
+            return _judge_by(one, evidence, failed[0], reason, besides=besides)
     return None
 
 
@@ -181,12 +183,19 @@ def _blame(rank: RankFacts, finding: Finding, then: str = "") -> Judgement:
 
 
 def _judge_by(
-    finding: Finding, evidence: Evidence, victim: RankFacts, reason: str = "", *, brief: bool = False
+    finding: Finding,
+    evidence: Evidence,
+    victim: RankFacts,
+    reason: str = "",
+    *,
+    brief: bool = False,
+    besides: Sequence[Finding] = (),
 ) -> Judgement:
     """Return a judgement with the words of a finding, and with the culprit that it names."""
     headline, culprit = finding.headline, culprit_by(finding, evidence)
     reason = reason or f"{headline}; {wording.then_failed(victim.rank, end_of(evidence, victim, brief=brief))}"
-    return Judgement(verdict="failed", reason=reason, culprit=culprit, findings=(finding,), summary=headline)
+    reason = wording.own_reason(reason, None, besides)
+    return Judgement(verdict="failed", reason=reason, culprit=culprit, findings=(finding, *besides), summary=headline)
 
 
 def failed_at(rank: RankFacts) -> float:

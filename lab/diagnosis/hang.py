@@ -166,8 +166,13 @@ def _causes(evidence: Evidence) -> list[Finding]:
     known = stopping or hung or other
     if not known or not (known[0].step or known[0].kind is FindingKind.RENDEZVOUS):
         return []
-    causes, involved = known[:1], {*known[0].ranks, *known[0].others}
-    for one in (*known[1:], *hung):
+    return [known[0], *independent_of(known[0], (*known[1:], *hung))]
+
+
+def independent_of(first: Finding, others: Iterable[Finding]) -> list[Finding]:
+    """Return the causes that have no rank in common with the first one, nor with each other."""
+    causes, involved = list[Finding](), {*first.ranks, *first.others}
+    for one in others:
         ours = {*one.ranks, *one.others}
         if one.step and "ends" in one.kind.properties and ours.isdisjoint(involved):
             causes, involved = [*causes, one], involved | ours

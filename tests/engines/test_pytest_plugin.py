@@ -192,6 +192,7 @@ def test_scripts_of_tests_import_the_package_and_failures_are_told_once(engine: 
     assert golden(4) in ended.failure("test_fails")
 
 
+@pytest.mark.usefixtures("torch_stub")
 @pytest.mark.parametrize(
     ("words", "is_made"),
     [
@@ -209,6 +210,7 @@ def test_a_session_makes_a_cluster_only_for_tests_that_it_runs(project: Path, tm
     assert ("lab: cluster of 3 nodes made in" in ended.said) is is_made
 
 
+@pytest.mark.usefixtures("torch_stub")
 def test_an_error_while_collecting_leaves_no_cluster(project: Path):
     before = {info.name for info in open_engine("local").find()}
     (project / "test_it.py").write_text("def test_never(lab_run): pass\n")

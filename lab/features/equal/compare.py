@@ -692,8 +692,8 @@ class Comparer:
 
     def _gradient_difference(self, key: Key, unlike: Unlike) -> Difference:
         rules = (self._other_samples, self._other_outputs, self._other_reduction)
-        found = next((one for rule in rules if (one := rule(key, unlike)) is not None), None)
-        return found or self._plain_gradient(key, unlike)
+        first = next((one for rule in rules if (one := rule(key, unlike)) is not None), None)
+        return first or self._plain_gradient(key, unlike)
 
     def _other_samples(self, key: Key, unlike: Unlike) -> Difference | None:
         fed = {rank: step for rank, step in self.other.made(key).items() if step.facts.get("sums")}

@@ -261,7 +261,7 @@ class _Messages(ends.Waiting):
         return (ends.call_facts(once[0], wait.step), False) if len(once) == 1 else (None, False)
 
     def _made_by_others(self, wait: ends.Wait) -> tuple[f.CallFacts, tuple[int, ...]] | None:
-        """Return the call that all ranks but the other end of a message made once more at a line, and these ranks.
+        """Return the call that all ranks but the other end of a message made one time more at a line, and these ranks.
 
         Such calls are in the same direction, to the rank at the same distance.
         """

@@ -112,12 +112,12 @@ class Slipped(f.Finding):
 
 
 def find_disagreements(evidence: Evidence) -> list[f.Finding]:
-    """Return what ranks called differently, each kind and location once; steps that never ended come first."""
-    by_location: dict[tuple[str, tuple[str, ...]], list[tuple[Step, Mismatch | Unequal]]] = {}
+    """Return what ranks called differently, each kind, rank, and line once; steps that never ended come first."""
+    by_location: dict[tuple[object, ...], list[tuple[Step, Mismatch | Unequal]]] = {}
     for clash in find_clashes(evidence.steps):
         make = _mismatch if clash.kind == f.FindingKind.MISMATCH.value else _unequal
         finding = make(clash, evidence)
-        by_location.setdefault((finding.kind, finding.lines), []).append((clash.step, finding))
+        by_location.setdefault((finding.kind, finding.ranks, finding.lines), []).append((clash.step, finding))
     groups = sorted(by_location.values(), key=lambda group: all(step.state == "completed" for step, _ in group))
     clashing = [_waiting(*group[0], len(group) - 1, evidence) for group in groups]
     skipped, turns = find_offset_ranks(evidence), {step.title: step.number for step in evidence.steps}

@@ -177,7 +177,7 @@ class _Trials:
         self._ready.wait()
         if not first and self._drawn:
             subject.warm_up()
-        while (number := self._next_number()) is not None:
+        while (number := self._claim_next()) is not None:
             mutant, event = self._drawn[number]
             noticed, outcome = subject.attempt(mutant)
             is_same = not noticed and is_equivalent(self._outcomes, outcome, mutant.ranks)
@@ -185,7 +185,7 @@ class _Trials:
             self.tried[number] = Tried(mutant=mutant, at=event.at, fate=fate, how=clip_end(noticed, _LONGEST_REASON))
             self._report(f"[{len(self.tried)}/{len(self._drawn)}] {fate}: {self.tried[number].does}")
 
-    def _next_number(self) -> int | None:
+    def _claim_next(self) -> int | None:
         with self._lock:
             if self._next >= len(self._drawn) or time.monotonic() > self._until:
                 return None
@@ -358,7 +358,7 @@ def try_scenario(
 
     subject, trials = ScenarioSubject(scenario), _Trials(count, seed, kinds, until, report)
     subject.limits, began = [], time.monotonic()
-    chosen, why = select_engine(engine, "mutants")
+    selected, why = select_engine(engine, "mutants")
     if why:
         report(why)
     with scratch_records() as folder:
@@ -366,7 +366,7 @@ def try_scenario(
         tasks: Iterator[Callable[[Runner], None]] = (
             partial(_work_on, trials, subject, number == 0) for number in range(jobs)
         )
-        run_parallel(chosen, shape_for(scenario, options, {}), jobs, options, tasks, report)
+        run_parallel(selected, shape_for(scenario, options, {}), jobs, options, tasks, report)
     return _report_of(subject, trials, count, seed, began)
 
 

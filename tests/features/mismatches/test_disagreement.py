@@ -9,8 +9,9 @@ import pytest
 
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
+from lab.diagnosis.judge import judge_evidence
 from lab.features.mismatches.findings import find_disagreements
-from tests.diagnosis.facts import told_facts
+from tests.diagnosis.facts import exited, stack, stopped, told_facts, write_events
 from tests.golden import golden
 from tests.traces import TraceMaker
 
@@ -253,3 +254,24 @@ def test_of_two_ranks_whose_sizes_change_none_is_named(tmp_path: Path) -> None:
     made.call(0, "all_reduce", 100, None, [[1.0] * 4], at="train.py:5")
     made.call(1, "all_reduce", 100, None, [[1.0] * 5], at="train.py:5")
     assert found(made)[0].ranks == ()
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_two_groups_that_break_by_themselves_are_both_reported(tmp_path: Path, failed: bool) -> None:
+    made = TraceMaker(tmp_path / "six", 6)
+    made.group("1", [0, 1, 2])
+    made.group("2", [3, 4, 5])
+    for rank in range(6):
+        sent = [[1.0] * (2 if rank in (1, 5) else 1)]
+        made.call(rank, "all_reduce", 1, None, sent, at="train.py:9", g=str(1 + rank // 3))
+    if failed:
+        write_events(made, exited(0, None, 5.0, signal="SIGABRT"), *(stopped(rank) for rank in range(1, 6)))
+    else:
+        timed_out = {"event": "timed out", "time": 1_700_000_008.0, "timeout_s": 8.0}
+        stacks = (stack(rank, 9, "all_reduce") for rank in range(6))
+        write_events(made, timed_out, *stacks, *map(stopped, range(6)))
+    judgement = judge_evidence(read_evidence(made.record(stop=False)))
+    assert [(one.kind, one.ranks) for one in judgement.findings] == [("shape", (1,)), ("shape", (5,))]
+    assert judgement.culprit is not None
+    assert judgement.culprit.rank == 1
+    assert all(one.headline in judgement.reason for one in judgement.findings)
