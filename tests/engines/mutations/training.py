@@ -42,6 +42,10 @@ MUTATIONS: dict[str, Sequence[Mutation]] = {
         Mutation("    dist.all_reduce(own_counts)\n", "", Note(0, "accuracy_difference", 0.0)),
         Mutation("    averaged /= world_size\n", "", Check("rank 0: note averaged: expected accuracy ")),
     ],
+    "metrics/what_a_test_notices": [
+        Mutation("        dist.all_reduce(gradient)\n", "", Note(0, "weights_are_equal", True, False)),
+        Mutation("weights -= 0.5", "weights += 0.5", Note(0, "loss_is_lower", True, False)),
+    ],
     "metrics/gathered_metrics": [
         Mutation(
             "logits[: len(test_set)], targets[: len(test_set)]", "logits, targets", Note(0, "accuracy_difference", 0.0)

@@ -95,7 +95,7 @@ def parse_mutant(text: str) -> Mutant:
     """Read a mutant.
 
     Raises:
-        ValueError: the text is none; says what was found and what is allowed.
+        ValueError: the text is none; the message names the word and the allowed ones.
     """
     kind, *words = text.split() or [""]
     if kind not in KINDS:
