@@ -141,9 +141,15 @@ class Evidence:
         return self.step_of.get((call.rank, call.index))
 
     def broken_call(self, rank: int) -> tuple[Call, Step] | None:
-        """Return the first call of a rank that failed or never ended, with its step."""
-        call = next((call for call in self.calls(rank) if call.state != "completed"), None)
-        return (call, step) if call is not None and (step := self.step(call)) is not None else None
+        """Return the first call of a rank that failed or never ended, with its step.
+
+        If all are messages, one that no rank answered comes before the others.
+        """
+        calls = [(call, self.step(call)) for call in self.calls(rank) if call.state != "completed"]
+        broken = [(call, step) for call, step in calls if step is not None]
+        if all(step.message for _, step in broken):
+            broken.sort(key=lambda one: not one[1].missing)
+        return broken[0] if broken else None
 
     def stack_location(self, rank: RankFacts) -> CodeLocation | None:
         """Return the line of the script in a rank's stack."""

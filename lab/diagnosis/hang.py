@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
 from statistics import fmean, median
@@ -377,7 +378,8 @@ def left_by(evidence: Evidence, rank: int) -> int | None:
     """Return the other end of the message that a rank failed in, if it ended first and is to blame.
 
     If the other end had not begun the call, it is to blame only if it called less than most ranks, and the failed rank
-    called as much as most. Otherwise the failed rank may have made one call too many.
+    called as much as most; or if only the failed rank sent the other end as many messages as it received from it.
+    Otherwise the failed rank may have made one call too many.
     """
     hit = evidence.broken_call(rank) if evidence.trace.recorded else None
     if hit is None or not hit[1].message:
@@ -390,7 +392,10 @@ def left_by(evidence: Evidence, rank: int) -> int | None:
     calls = {one: evidence.trace.ranks[one].skipped + len(evidence.calls(one)) for one in evidence.ranks}
     usual, _ = find_majority(calls)
     called_less = usual is not None and calls[other] < usual == calls[rank]
-    return other if other in step.calls or called_less else None
+    pair = ((rank, other), (other, rank))
+    mine, theirs = (Counter(call.op for call in evidence.calls(one) if call.peer == peer) for one, peer in pair)
+    uneven = mine["send"] == mine["recv"] and theirs["send"] != theirs["recv"]
+    return other if other in step.calls or called_less or uneven else None
 
 
 # -- what ranks did differently, from rules of features

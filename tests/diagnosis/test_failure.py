@@ -446,3 +446,26 @@ def test_of_two_ranks_the_one_that_made_the_last_call_twice_went_alone(tmp_path:
     assert judgement.culprit is not None
     assert judgement.culprit.rank == (0 if again else 1)
     assert judgement.findings[0].kind == ("went_alone" if again else "left_early")
+
+
+@pytest.mark.parametrize("sent", [1, 2])
+def test_of_two_that_exchange_messages_the_one_that_sent_less_left_early(tmp_path: Path, sent: int) -> None:
+    """A rank that receives more than it sent may have made one call too many."""
+    made = TraceMaker(tmp_path / "three", 3)
+    for turn in range(2):
+        for rank, peer in ((0, 1), (1, 0), (1, 2), (2, 1)):
+            late = (rank, peer, turn) == (0, 1, 1)
+            if not (late and sent == 1):
+                made.call(rank, "send", 10 * turn, 10 * turn + 1, [[1.0]], peer=peer, tag=0, at="train.py:9")
+            unmet = (rank, peer, turn) == (1, 0, 1) and sent == 1
+            end = None if unmet else 10 * turn + 3
+            call = made.call(rank, "recv", 10 * turn + 2, end, (), [[1.0]], peer=peer, tag=0, at="train.py:10")
+            if unmet:
+                made.line(1, "end", 5000, i=call, err="Connection closed by peer")
+    if sent == 2:
+        call = made.call(1, "recv", 40, None, (), [[1.0]], peer=0, tag=0, at="train.py:20")
+        made.line(1, "end", 5000, i=call, err="Connection closed by peer")
+    write_events(made, raised(1, PEER, 10, 5.1), exited(0, at=4.9), exited(2, at=4.9))
+    culprit = judge_evidence(read_evidence(made.record(stop=False))).culprit
+    assert culprit is not None
+    assert culprit.rank == (0 if sent == 1 else 1)

@@ -330,7 +330,8 @@ def _lived_on(evidence: Evidence, rank: int, end: Phase, worlds: Iterable[_World
 
 def _left_group(step: Step, gone: Mapping[int, Phase], evidence: Evidence, waits: Mapping[int, Wait]) -> Finding:
     entered, calls = tuple(sorted(step.calls)), step.calls.values()
-    alone, failed = len(gone) > len(entered), any(call.error for call in calls)
+    absent = [rank for rank in step.missing if rank in gone or evidence.ranks[rank].left]
+    alone, failed = len(absent) > len(entered), any(call.error for call in calls)
     took, destroyed = _since(calls, evidence), [phase.source for phase in gone.values()]
     used = [step.calls[rank].source for rank in (entered if alone else step.calls)]
     return GroupDestroyed(
@@ -432,12 +433,13 @@ def find_split_worlds(evidence: Evidence) -> list[Finding]:
     met: dict[str, dict[int, StoreLookup]] = {}
     for rank, facts in evidence.ranks.items():
         lookup = None if facts.left else _lookup(evidence, rank)
-        if lookup is None or not lookup.has_answer:
+        if lookup is None:
             continue
         if _in_world(evidence, rank):
             shared = lookup.host == evidence.record.plan().master_addr or not _LOOPBACK.match(lookup.host)
             own = "" if shared else facts.node
             met.setdefault(f"{lookup.host}:{lookup.port} {own}", {})[rank] = lookup
+    met = {where: asked for where, asked in met.items() if any(of.has_answer for of in asked.values())}
     return [one for asked in met.values() for one in _rendezvous(_disagreement(asked), asked, evidence)]
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from lab.diagnosis.ends import lines_of
 from lab.diagnosis.evidence import Evidence, Explained
-from lab.diagnosis.finding import Finding, Kind, Words
+from lab.diagnosis.finding import Finding, FindingKind, Kind, Words
 from lab.diagnosis.wording import render_lines
 from lab.features.stragglers import timing
 from lab.trace.model import Call, Trace
@@ -148,7 +148,8 @@ def explain_time(run: Explained) -> Iterator[Finding]:
     """Yield stragglers, the use of time of a successful run, and totals of calls."""
     evidence = run.evidence
     if evidence.trace.recorded:
-        slow = [] if evidence.untimed else [*find_straggler(evidence)]
+        crashed = any(one.kind is FindingKind.FAILED for one in run.causes)
+        slow = [] if evidence.untimed or crashed else [*find_straggler(evidence)]
         yield from slow
         if run.ended_well and not evidence.untimed and (slow or evidence.trace.last >= _WORTH_SHARES_S):
             yield from find_shares(evidence)
