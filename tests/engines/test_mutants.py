@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -171,6 +174,33 @@ def test_a_scenario_can_expect_that_its_checks_notice_mutants(cluster: Cluster, 
     result = cluster.run(expecting, nodes=3, runs=tmp_path)
     assert [(one.what, one.expected) for one in result.unmet] == [("mutants", 100.0)]
     assert "but nothing fails if rank" in result.unmet[0].got
+
+
+STEP = """
+import torch, torch.distributed as dist
+from lab import note
+dist.init_process_group("gloo")
+total = torch.tensor([1.0])
+dist.all_reduce(total)
+note("total", total.item())
+dist.destroy_process_group()
+"""
+TESTS = """
+def test_total(lab_run):
+    assert lab_run("main.py", nodes=2).ranks[0].notes["total"] == 2.0
+"""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_tests_of_pytest_on_warm_clusters_notice_mutants(tmp_path: Path) -> None:
+    written(tmp_path, STEP)
+    (tmp_path / "test_main.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    words = [sys.executable, "-m", "lab", "mutate", "--json", "--mutants", "1", "--kinds", "nan", "--", "pytest"]
+    done = subprocess.run([*words, "test_main.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    (mutant,) = json.loads(done.stdout)["mutants"]
+    assert (mutant["line"], mutant["fate"], mutant["how"]) == ("main.py:6", "caught", "test_main::test_total failed")
 
 
 @pytest.mark.timeout(1800)

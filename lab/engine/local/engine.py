@@ -266,7 +266,8 @@ class LocalEngine(agent_holder.HolderEngine):
         for name, source in shape.data.items():
             (folder / "data" / name).symlink_to(source)
         announce(f"starting {format_count(shape.nodes, 'local node')}, importing torch once")
-        environment, log = {**os.environ, **process["environment"]}, folder / LOG
+        own = {name: value for name, value in os.environ.items() if name != "LAB_STARTED"}  # of a recorded command
+        environment, log = {**own, **process["environment"]}, folder / LOG
         return agent_holder.start_holder(process["argv"], environment, log, json.dumps(process["agents"]))
 
     # -- using
