@@ -197,8 +197,9 @@ def test_tests_of_pytest_on_warm_clusters_notice_mutants(tmp_path: Path) -> None
     written(tmp_path, STEP)
     (tmp_path / "test_main.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    words = [sys.executable, "-m", "lab.cli.main", "mutate", "--json", "--mutants", "1", "--kinds", "nan", "--", "pytest"]
-    done = subprocess.run([*words, "test_main.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    options = ["--json", "--mutants", "1", "--kinds", "nan", "--", "pytest", "test_main.py"]
+    words = [sys.executable, "-m", "lab.cli.main", "mutate", *options]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
     (mutant,) = json.loads(done.stdout)["mutants"]
     assert (mutant["line"], mutant["fate"], mutant["how"]) == ("main.py:6", "caught", "test_main::test_total failed")
 
