@@ -210,6 +210,9 @@ def _deeper(evidence: Evidence, own: Sequence[RankFacts]) -> Finding | None:
     if hit is not None:
         stopping = (one for one in split_disagreements(evidence)[0] if one.step == hit[1].title)
         deeper += [one for one in stopping if "misfit" in one.kind.properties]
+    if hit is not None and not deeper and first.signal:  # gloo aborts when data of an earlier call does not fit
+        before = differed_before(evidence, first.rank)
+        deeper += [before] if before is not None and before.ranks and "misfit" in before.kind.properties else []
     raised = _raised_as(evidence, first)
     alike = [rank for rank in own if raised is not None and _raised_as(evidence, rank) == raised]
     if (

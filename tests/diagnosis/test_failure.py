@@ -469,3 +469,14 @@ def test_of_two_that_exchange_messages_the_one_that_sent_less_left_early(tmp_pat
     culprit = judge_evidence(read_evidence(made.record(stop=False))).culprit
     assert culprit is not None
     assert culprit.rank == (0 if sent == 1 else 1)
+
+
+def test_who_is_killed_by_data_of_an_earlier_call_that_did_not_fit_is_not_blamed(tmp_path: Path) -> None:
+    made = TraceMaker(tmp_path / "three", 3)
+    for rank in range(3):
+        made.call(rank, "broadcast", 1, 2, [[1.0] * (1 if rank == 0 else 2)], at="train.py:9", root=0)
+        made.call(rank, "broadcast", 3, None, [[1.0]], at="train.py:9", root=0)
+    write_events(made, exited(2, None, 5.0, signal="SIGABRT"), stopped(0), stopped(1))
+    judgement = judge_evidence(read_evidence(made.record(stop=False)))
+    assert judgement.culprit is not None
+    assert (judgement.culprit.rank, judgement.findings[0].kind) == (0, "shape")
