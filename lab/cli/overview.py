@@ -40,7 +40,6 @@ def render_overview() -> str:
         members = [verb for verb in dict.fromkeys([*first, *verbs]) if verb in verbs and verbs[verb][1] == group]
         lines += [f"  {'' if i else group:<11}{verb:<12}{verbs[verb][0]}" for i, verb in enumerate(members)]
     return f"""usage: lab VERB [options]; lab VERB --help shows options; lab help lists topics; lab --version
-
 {chr(10).join(lines)}
 
 exit codes: 0 passed, 1 failed, 2 refused, 3 no engine, 4 hung, 130 interrupted"""
