@@ -321,11 +321,23 @@ class Standing(NamedTuple):
         absent = sorted(rank.rank for rank in ranks if rank.alive and rank.rank not in waiting)
         return cls(waiting, absent, [rank.rank for rank in ranks if not rank.alive])
 
+    @staticmethod
+    def at_one_line(evidence: Evidence, ranks: Iterable[int]) -> bool:
+        """Return whether several ranks were all at the same line."""
+        return (
+            len(
+                {location and location.at for location in map(evidence.stack_location, map(evidence.facts.rank, ranks))}
+            )
+            == 1
+        )
+
     def waited_for(self, evidence: Evidence) -> f.Finding | None:
         """Return the rank that kept the others waiting; None if no rank can be named."""
         waiting, gone = self.waiting, tuple(self.gone)
         if not waiting and len(self.absent) != 1:
             return None  # each rank was busy in its own code, and none waited
+        if len(self.absent) > max(1, len(waiting)) and self.at_one_line(evidence, self.absent):
+            return None  # they may wait for something that the others did not do
         if self.absent:
             ranks, others = (self.absent[0],), tuple(waiting)
             stood = stood_of(evidence, evidence.ranks[ranks[0]])

@@ -246,6 +246,8 @@ class _Hang(ends.Waiting):
         if gone and len(gone) == len(free):
             left = FindingKind.LEFT_EARLY if all(ranks_of[rank].left for rank in gone) else FindingKind.FAILED
             kind, ranks = (FindingKind.WENT_ALONE, waiting) if len(gone) > len(waiting) else (left, gone)
+        elif len(free) > max(1, len(waiting)) and ends.Standing.at_one_line(self.evidence, free):
+            ranks = ()
         elif not free:
             kind = FindingKind.ELSEWHERE
             ranks = missing if ends.majority_step(self.waits) == step.number and not explained else ()

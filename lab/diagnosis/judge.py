@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -90,19 +91,21 @@ def judge_replaced(facts: RunFacts) -> Judgement | None:
 
 # -- whether the traces of a run in which nothing failed are worth reading: reading takes longer than a short run
 #
-# Nearly every silent error leaves one of five signs in the bytes of the traces:
+# Nearly every silent error leaves one of six signs in the bytes of the traces:
 # - handles of the script's own
 # - operations that fill several tensors
 # - NaN
 # - numbers so large that they have an exponent
 # - replicas with different state
+# - other counts of SUM, MAX, ... on one rank than on another
 
 _MOST_BYTES = 1 << 20
 _HANDLES = rb'"async":true(?![^\n]*"via":"(?:DistributedDataParallel|backward))'
 _SEVERAL_TENSORS = rb'"op":"(?:all_gather|gather|all_to_all)"'
 _SIGNS = re.compile(b"|".join((_HANDLES, _SEVERAL_TENSORS, rb'"nan"', rb"\de\+\d")))
-_STATE = re.compile(rb'("[do]":\d+,[^\n]*?)"(?:params|norms)":(\[.*?\])(?:,"buckets"|})')
+_STATE = re.compile(rb'("[do]":\d+,[^\n]*?)"(?:params|norms)":(\[.*?\])(?:,"(?:buckets|grads)"|})')
 """For a module, or for an optimizer step with its gradients: state that should be the same on all ranks."""
+_REDUCED_BY = re.compile(rb'"red":"(\w+)"')
 
 
 def worth_reading(folder: Path) -> bool:
@@ -115,4 +118,7 @@ def worth_reading(folder: Path) -> bool:
         with suppress(OSError):
             traces.append(read_file(folder.parent, f"{folder.name}/{name}", _MOST_BYTES))
     state = (match for trace in traces for match in _STATE.findall(trace))
+    reductions = [Counter(_REDUCED_BY.findall(trace)) for trace in traces]
+    if len(set().union(*reductions)) > 1 and any(one != reductions[0] for one in reductions):
+        return True
     return any(map(_SIGNS.search, traces)) or any(known.setdefault(what, values) != values for what, values in state)

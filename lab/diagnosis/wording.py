@@ -239,7 +239,7 @@ class MissedStep(Finding):
         if self.refused:
             head = _refusal(self.step, self.refused)
         elif self.message:
-            verb = "sent" if self.receives else "received"
+            verb = "sent it" if self.receives else "received it"
             head = f"{who} waited in {describe_call(self.waits[0])}{there}: {whom} never {verb}"
             rest = f"{capitalize_first(did)}."
         untold = f"These dumps do not show whether {name_ranks(self.untold_messages)} waited for a message."

@@ -64,3 +64,25 @@ def test_a_number_that_is_written_with_an_exponent_is_a_sign(made: TraceMaker) -
     for rank in range(2):
         made.call(rank, "all_reduce", 1, 2, [[1.0]], [[3e36 if rank else 2.0]])
     assert seen(made)
+
+
+@pytest.mark.parametrize(("ops", "worth"), [(("SUM", "MAX"), True), (("SUM", "SUM"), False), (("MAX", "MAX"), False)])
+def test_a_rank_that_reduces_by_another_operation_is_worth_reading(
+    tmp_path: Path, ops: tuple[str, str], worth: bool
+) -> None:
+    made = TraceMaker(tmp_path / "two", 2)
+    for rank, red in enumerate(ops):
+        made.call(rank, "all_reduce", 1, 2, [[1.0]], [[2.0]], red="SUM")
+        made.call(rank, "all_reduce", 3, 4, [[1.0]], [[2.0]], red=red)
+    made.record()
+    assert worth_reading(made.path / TRACE) is worth
+
+
+def test_ddp_replicas_that_differ_are_worth_reading_whatever_their_gradients(tmp_path: Path) -> None:
+    """As the recorder writes it: settings before, gradients after the norms."""
+    made = TraceMaker(tmp_path / "two", 2)
+    for rank in (0, 1):
+        settings = {"at": "train.py:9", "set": {"lr": 0.1 + rank}}
+        made.line(rank, "norms", 2, **settings, d=1, steps=1, norms=[1.0 + rank], grads=[2.0])
+    made.record()
+    assert worth_reading(made.path / TRACE)

@@ -460,3 +460,16 @@ def test_the_pace_of_uneven_steps_is_that_of_their_whole_time(tmp_path: Path) ->
     assert progress is not None
     assert progress.count == 5
     assert progress.per_s == pytest.approx(4 / 8.8, rel=0.01)
+
+
+@pytest.mark.parametrize(("line", "culprit"), [(31, None), (32, 1)])
+def test_ranks_that_are_all_at_one_line_are_not_blamed_by_a_minority(
+    made: TraceMaker, line: int, culprit: int | None
+) -> None:
+    """They may poll for a file or a key that the others did not write."""
+    made.call(0, "barrier", 1000, None, at="train.py:40")
+    timed_out = {"event": "timed out", "time": 1_700_000_008.0, "timeout_s": 8.0}
+    stacks = (stack(0, 40, "barrier"), stack(1, 31), stack(2, line))
+    write_events(made, timed_out, *stacks, *map(stopped, range(3)))
+    blamed = judge_evidence(read_evidence(made.record(stop=False))).culprit
+    assert (blamed and blamed.rank) == culprit

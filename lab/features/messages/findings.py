@@ -141,7 +141,7 @@ class _Messages(ends.Waiting):
         calls = self.evidence.calls(wait.rank)
         position = next(n for n, call in enumerate(calls) if call is wait.call)
         done = [(call.op, f"{call.source} {call.group}") for call in calls[: position + 1]]
-        before = find_due_call(done[:-1])
+        before = find_due_call(done[:-1], done[-1])
         if before is None or (done[before] == done[-1] and calls[before].peer == wait.call.peer):
             return None
         return calls[before]
@@ -269,6 +269,7 @@ class _Messages(ends.Waiting):
         if len(wait.on) != 1 or wait.on[0] not in ranks or wait.rank not in ranks or len(ranks) < _FEWEST:
             return None
         missing, size = wait.on[0], len(ranks)
+        wraps = abs(ranks.index(wait.rank) - ranks.index(missing)) > 1 and {wait.rank, missing} == {ranks[0], ranks[-1]}
         distance, receives = (ranks.index(wait.rank) - ranks.index(missing)) % size, wait.call.operation.receives
         made = {rank: Counter[tuple[str, str]]() for rank in ranks}
         for rank, counts in made.items():
@@ -278,7 +279,8 @@ class _Messages(ends.Waiting):
                     counts[call.op, call.source] += 1
         others = tuple(rank for rank in ranks if rank != missing)
         for op, source in made[others[0]]:
-            if min(made[rank][op, source] for rank in others) > made[missing][op, source]:
+            before = made[missing][op, source]  # without any, ranks may be a line, which has ends, and no ring
+            if min(made[rank][op, source] for rank in others) > before and (before or not wraps):
                 direction: Literal["to", "from"] = "to" if receives else "from"
                 skipped = f.CallFacts(rank=missing, name=op, source=source, direction=direction, peer=wait.rank)
                 return skipped, others

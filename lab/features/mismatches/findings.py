@@ -254,13 +254,14 @@ def _parting(one: Sequence[Beat], other: Sequence[Beat], default: int) -> int:
     return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), default)
 
 
-def find_due_call(done: Sequence[Beat]) -> int | None:
+def find_due_call(done: Sequence[Beat], made: Beat | None = None) -> int | None:
     """Return the position of an earlier call that the loop would make next.
 
-    Return None if the calls do not end inside a loop body.
+    Return None if the calls end with a whole loop body, unless the call that was made is a later one of the body: then
+    the rank did not leave the loop.
     """
     body, position = _body(done)
-    return len(done) - len(body) if position else None
+    return len(done) - len(body) if position or made in body[1:] else None
 
 
 def find_skipped_calls(done: Sequence[Beat]) -> list[int]:

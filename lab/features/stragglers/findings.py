@@ -396,7 +396,7 @@ def _standing_out(steps: Sequence[Step]) -> dict[str, Any]:
             late = {"late_s": pacer.begin - longest.begin, "late_rank": pacer.rank}
         at = lines_of(longest.calls.values())
         return {"standing_out": longest.title, "at": at, "longest_s": took, **late}
-    size, largest = max(((max(c.bytes for c in step.calls.values()), step) for _, step in ended), key=itemgetter(0))
+    size, largest = max(((max(c.bytes for c in step.calls.values()), step) for step in steps), key=itemgetter(0))
     return {"standing_out": largest.title, "at": lines_of(largest.calls.values()), "largest_bytes": size}
 
 

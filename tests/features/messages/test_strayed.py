@@ -94,3 +94,23 @@ def test_who_sends_to_another_rank_than_in_the_rounds_before_is_named(tmp_path: 
         "wait": {"rank": 2, "name": "send", "source": "train.py:2", "direction": "to", "peer": 0},
         "usual": {"rank": 2, "name": "send", "source": "train.py:2", "direction": "to", "peer": 1},
     }
+
+
+@pytest.mark.parametrize("left_out", [True, False])
+def test_who_left_out_the_first_call_of_its_loop_and_stayed_in_it_is_named(tmp_path: Path, left_out: bool) -> None:
+    """A call that is not of the loop may follow its last round."""
+    made = TraceMaker(tmp_path / "four", 4)
+    made.group("1", [0, 1])
+    made.group("2", [2, 3])
+    for turn in range(3):
+        for rank in range(4):
+            begin, last, skips = 10 * turn + 1.0, turn == 2, turn == 2 and rank == 3
+            if not skips:
+                end = None if last and rank == 2 else begin + 1
+                made.call(rank, "all_reduce", begin, end, [[1.0]], group=str(1 + rank // 2), at="train.py:7")
+            if not (last and rank == 2):
+                line = 12 if skips and not left_out else 9
+                made.call(rank, "barrier", begin + 2, None if last else begin + 3, at=f"train.py:{line}")
+    hang(made, *(stack(rank, 7 if rank == 2 else 9, "barrier") for rank in range(4)))
+    found = find_causes(read_evidence(made.record(stop=False)))[0]
+    assert ((found.kind, found.ranks) == ("deadlock", (3,))) is left_out

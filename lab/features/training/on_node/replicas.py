@@ -55,7 +55,7 @@ class _Trained:
         if of is None or self._steps == self._written:
             return
         with suppress(AttributeError, RuntimeError, TypeError, ValueError):  # unexpected parameters
-            journal.add(self._kind, **self._facts, steps=self._steps, **self._last, **self._read(of))
+            journal.add(self._kind, **self._last, **self._facts, steps=self._steps, **self._read(of))
             self._written = self._steps
 
 
@@ -75,7 +75,7 @@ def add_module(module: Any, number: int, parameters: list[Any]) -> None:
 
     def read(_: Any) -> dict[str, Any]:
         known = [parameter() for parameter in references]
-        return {"grads": [_norm(getattr(one, "grad", None)) for one in known], "norms": [_norm(one) for one in known]}
+        return {"norms": [_norm(one) for one in known], "grads": [_norm(getattr(one, "grad", None)) for one in known]}
 
     _modules.append((_Trained("norms", "d", number, module, read), set(map(id, parameters))))
 
