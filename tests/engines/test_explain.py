@@ -23,7 +23,7 @@ EXPECTED: dict[str, tuple[str, tuple[int, ...], str]] = {
     "never_arrives": ("never_entered", (1,), "time.sleep(3600)"),
     "only_on_rank0": ("mismatch", (0,), "dist.all_reduce(loss)"),
     "port_taken": ("failed", (0,), "store = dist.TCPStore("),
-    "rank0_exits_early": ("left_early", (0,), "dist.all_reduce(tensor)"),
+    "rank0_exits_early": ("left_early", (0,), "sys.exit(0)"),
     "straggler": ("straggler", (1,), "dist.all_reduce(torch.ones(4))"),
     "tags_ignored": ("rejected", (), "dist.isend(loss"),
     "unequal_batches": ("went_alone", (0,), "loss.backward()"),
