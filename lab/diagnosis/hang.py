@@ -120,7 +120,7 @@ def find_working(evidence: Evidence, ranks: Iterable[int]) -> dict[int, Literal[
     """Return which of these ranks, all in their own code, are at work: they compute, or keep printing."""
     working: dict[int, Literal["computing", "printing"]] = {}
     for facts in (evidence.ranks[rank] for rank in ranks):
-        if is_leaving(facts.stack):
+        if is_leaving(facts.stack) or facts.threads:  # one of its threads failed
             continue
         called = max((call.end or 0.0 for call in evidence.calls(facts.rank)), default=0.0) + evidence.trace.origin
         printed = [time for time in evidence.printed_s.get(facts.rank, ()) if time >= called]

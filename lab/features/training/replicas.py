@@ -45,12 +45,12 @@ class FirstUnlike(Frozen):
     """A setting of the optimizer, `lr`, or `gradient`."""
     sides: tuple[Side, ...]
     line: str = ""
-    """Where the deviating rank, or the first, made the step."""
+    """Where the deviating rank, or the first, made the step; for a setting that never changed, made the optimizer."""
 
     def render(self) -> str:
         """Say what differed, as a clause that follows the difference of a parameter."""
         which = "the norm of its gradient" if self.what == "gradient" else f"{self.what} of the optimizer"
-        return f"; in that step{render_lines([self.line])} {which} was {on_sides(self.sides)}"
+        return f"; in that step {which}{render_lines([self.line])} was {on_sides(self.sides)}"
 
 
 class Replicas(Finding):
@@ -243,17 +243,17 @@ def _first_unlike(turns: Mapping[int, Turn | None], position: int, deviating: tu
     known = {rank: turn for rank, turn in turns.items() if turn is not None}
     if len(known) < len(turns):
         return None
-    line = known[next(iter(deviating or known))].source
+    first = known[next(iter(deviating or known))]
     for name in dict.fromkeys(chain(*(turn.settings for turn in known.values()))):
         values = {rank: turn.settings.get(name) for rank, turn in known.items()}
         if len({*values.values()}) > 1:
             shown = {rank: "not set" if value is None else f"{value:.6g}" for rank, value in values.items()}
-            return FirstUnlike(what=name, sides=sides_of(shown), line=line)
+            return FirstUnlike(what=name, sides=sides_of(shown), line=first.made_at or first.source)
     gradients = {rank: turn.gradients[position : position + 1] for rank, turn in known.items()}
     if not all(map(len, gradients.values())) or _alike(gradients):
         return None
     shown = {rank: "unknown" if of[0] is None else f"{of[0]:.6g}" for rank, of in gradients.items()}
-    return FirstUnlike(what="gradient", sides=sides_of(shown), line=line)
+    return FirstUnlike(what="gradient", sides=sides_of(shown), line=first.source)
 
 
 def _first_divergence(norms: Mapping[int, Norms]) -> tuple[int, tuple[int, ...]]:

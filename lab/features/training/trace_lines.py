@@ -20,6 +20,8 @@ class Turn(NamedTuple):
     source: str
     settings: Mapping[str, float]
     """`lr`, `momentum`, ..., of its first group of parameters."""
+    made_at: str
+    """The line that constructed it, if its settings are still those that it was made with; else empty."""
     sizes: tuple[int, ...]
     """Elements of each of its parameters; not known for those of a DDP module."""
     gradients: tuple[float | None, ...]
@@ -94,7 +96,8 @@ class ModuleReader:
     def _turn(self, line: Mapping[str, Any], sizes: tuple[int, ...], norms: tuple[float | None, ...]) -> Turn:
         settings = {str(name): float(value) for name, value in line.get("set", {}).items()}
         gradients = _norms(line.get("grads", ()))
-        return Turn(self.reader.seconds(line), str(line.get("at", "")), settings, sizes, gradients, norms)
+        at, made_at = str(line.get("at", "")), str(line.get("made", ""))
+        return Turn(self.reader.seconds(line), at, settings, made_at, sizes, gradients, norms)
 
     def _read_call(self, line: Mapping[str, Any]) -> None:
         """Handle which module's forward begins next, if there are several or its gradients will not be exchanged."""

@@ -226,3 +226,12 @@ def test_what_differed_in_the_first_step_is_told_with_its_line(made: TraceMaker,
     }
     assert told_facts(finding).get("first_unlike") == known
     assert finding.lines[0] == ("train.py:40" if known else "train.py:20")
+
+
+def test_a_setting_that_never_changed_is_told_with_the_line_that_made_the_optimizer(made: TraceMaker) -> None:
+    for rank in range(3):
+        module(made, rank, PARAMETERS)
+        facts = {"at": "train.py:40", "set": {"lr": 0.1 + rank // 2}, "made": "train.py:22"}
+        made.line(rank, "norms", 10, d=1, steps=1, norms=[1.0, 4.0 + rank // 2], grads=[1.0, 2.0], **facts)
+    [finding] = found(made)
+    assert (finding.ranks, finding.lines[0]) == ((2,), "train.py:22")

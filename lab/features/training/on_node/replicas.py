@@ -12,6 +12,7 @@ garbage collector stopped all of them.
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import os
@@ -46,7 +47,9 @@ class _Trained:
         """Count a step of its optimizer."""
         self._steps += 1
         if self._steps & (self._steps - 1) == 0:
-            self._last = {"at": source.line(), "set": _read_settings(optimizer)}
+            settings = _read_settings(optimizer)
+            made_at, first = _made.get(optimizer, ("", {}))
+            self._last = {"at": source.line(), "set": settings} | ({"made": made_at} if settings == first else {})
             self.write()
 
     def write(self) -> None:
@@ -65,6 +68,8 @@ _modules: list[tuple[_Trained, set[int]]] = []
 _numbers = itertools.count(1)
 _optimizers: weakref.WeakKeyDictionary[Any, _Trained] = weakref.WeakKeyDictionary()
 """Optimizers without parameters of a DDP module."""
+_made: weakref.WeakKeyDictionary[Any, tuple[str, dict[str, float]]] = weakref.WeakKeyDictionary()
+"""By optimizer: the line that constructed it, and its settings then."""
 _stepping: list[weakref.ref[Any]] = []
 """The optimizer whose step is in progress; steps of others inside of it are part of it."""
 
@@ -82,11 +87,22 @@ def add_module(module: Any, number: int, parameters: list[Any]) -> None:
 
 def watch_optimizers(module: ModuleType) -> None:
     """Watch the steps of all optimizers of `torch.optim.optimizer`, and the garbage collector."""
+    module.Optimizer.__init__ = _watched_init(module.Optimizer.__init__)
     module.register_optimizer_step_pre_hook(inline_for_compile(_before_step, do_nothing))
     module.register_optimizer_step_post_hook(inline_for_compile(_write_usage, do_nothing))
     module.register_optimizer_step_post_hook(inline_for_compile(_after_step, do_nothing))
     if _on_collection not in gc.callbacks:
         gc.callbacks.append(_on_collection)
+
+
+def _watched_init(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807 - PyTorch's name
+        original(self, *arguments, **named)
+        if journal.on:
+            _made[self] = source.line(), _read_settings(self)
+
+    return __init__
 
 
 def _before_step(optimizer: Any, *_: Any) -> None:
