@@ -36,5 +36,6 @@ def find_causes(evidence: Evidence, culprit: int | None = None, *, ended_well: b
 
 def find_silent_errors(evidence: Evidence) -> list[Finding]:
     """Return certain errors in a run in which nothing failed."""
-    sure = apply_rules(evidence, "results", "state")
+    unlike = (one for one in apply_rules(evidence, "disagreements") if one.kind is FindingKind.REDUCE_OP)
+    sure = [*unlike, *apply_rules(evidence, "results", "state")]
     return [*sure, *(one for one in apply_rules(evidence, "values") if one.others)]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.diagnosis.judge import worth_reading
+from lab.diagnosis.evidence import read_evidence
+from lab.diagnosis.judge import judge_evidence, worth_reading
 from lab.record.layout import TRACE
 from tests.traces import TraceMaker
 
@@ -86,3 +87,11 @@ def test_ddp_replicas_that_differ_are_worth_reading_whatever_their_gradients(tmp
         made.line(rank, "norms", 2, **settings, d=1, steps=1, norms=[1.0 + rank], grads=[2.0])
     made.record()
     assert worth_reading(made.path / TRACE)
+
+
+def test_a_passed_run_says_that_a_rank_reduced_by_another_operation(tmp_path: Path) -> None:
+    made = TraceMaker(tmp_path / "three", 3)
+    for rank in range(3):
+        made.call(rank, "all_reduce", 1, 2, [[1.0]], [[3.0]], red="MAX" if rank == 1 else "SUM", at="train.py:9")
+    evidence = read_evidence(made.record())
+    assert [(one.kind, one.ranks) for one in judge_evidence(evidence).findings][:1] == [("reduce_op", (1,))]
