@@ -323,13 +323,9 @@ class Standing(NamedTuple):
 
     @staticmethod
     def at_one_line(evidence: Evidence, ranks: Iterable[int]) -> bool:
-        """Return whether several ranks were all at the same line."""
-        return (
-            len(
-                {location and location.at for location in map(evidence.stack_location, map(evidence.facts.rank, ranks))}
-            )
-            == 1
-        )
+        """Return whether all of these ranks were at the same line; False if a line is unknown."""
+        locations = [evidence.stack_location(evidence.ranks[rank]) for rank in ranks if rank in evidence.ranks]
+        return None not in locations and len({location.at for location in locations if location is not None}) == 1
 
     def waited_for(self, evidence: Evidence) -> f.Finding | None:
         """Return the rank that kept the others waiting; None if no rank can be named."""
