@@ -64,9 +64,7 @@ def open_regular_file(top: str, path: str) -> int:
 
 
 def walk_tree(
-    top: str,
-    enter: Callable[[str, os.stat_result], bool],
-    failed: Callable[[str, OSError], object] = lambda *_: None,
+    top: str, enter: Callable[[str, os.stat_result], bool], failed: Callable[[str, OSError], object] = lambda *_: None
 ) -> Iterator[tuple[str, os.stat_result]]:
     """Yield the path and the status of everything below a folder; do not follow links.
 

@@ -131,10 +131,7 @@ class Scenario(Frozen):
     nproc_per_node: int | None = key_field(None, _COUNT, "nproc_per_node: 2", "that of the cluster; else 1")
     """Workers on each node."""
     backend: str | None = key_field(
-        None,
-        kinds.choice_kind(keys.BACKENDS),
-        "backend: mpi",
-        "PyTorch's: `gloo`, or `nccl` with a GPU",
+        None, kinds.choice_kind(keys.BACKENDS), "backend: mpi", "PyTorch's: `gloo`, or `nccl` with a GPU"
     )
     """The backend of process groups for which the script names none; see backends."""
     launcher: Launching = key_field(

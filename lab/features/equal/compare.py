@@ -444,12 +444,7 @@ class Comparer:
     """
 
     def __init__(
-        self,
-        reference: Recorded,
-        other: Recorded,
-        again: Recorded | None,
-        titles: tuple[str, str],
-        least: float = 0.0,
+        self, reference: Recorded, other: Recorded, again: Recorded | None, titles: tuple[str, str], least: float = 0.0
     ) -> None:
         self._least = least
         self.reference, self.other, self._again = reference, other, again

@@ -11,11 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-HOOKS = {
-    "refuse_compiled": "refuse_compiled",
-    "stream_time": "start_time",
-    "recorder_stop": "finish_events",
-}
+HOOKS = {"refuse_compiled": "refuse_compiled", "stream_time": "start_time", "recorder_stop": "finish_events"}
 
 
 _PAUSE_S, _LAST_PATIENCE_S = 0.0005, 0.2
