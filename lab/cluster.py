@@ -167,8 +167,7 @@ class Cluster:
         """
         with self._held("lab up", wait_s, exclusive=True) as lock:
             before = self.info()
-            existing = self.slot.find_usable(lock)
-            if existing is not None:
+            if (existing := self.slot.find_usable(lock)) is not None:
                 return self.slot.start_stopped_nodes(existing), False
             return self.slot.make(self._shape(before), run=None), True
 

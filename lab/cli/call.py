@@ -185,8 +185,7 @@ def run_verb(words: list[str]) -> int:
         parser = Parser(prog="lab")
         parser.add_argument("--version")
         parser.error(f"unrecognized arguments: {' '.join(words)}")
-    module = load_verb(verb)
-    if module is None:
+    if (module := load_verb(verb)) is None:
         close = _near(verb, list_all_verbs())
         hint = f"did you mean `lab {close}`?" if close else "see `lab --help`"
         sys.stderr.write(f"lab: there is no verb {verb!r}\n  hint: {hint}\n")

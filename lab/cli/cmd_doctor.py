@@ -54,8 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _leftovers(engine: Engine) -> Check:
     """Check for clusters that no process uses or owns any more."""
     unused = (info for info in engine.find() if not info.stays and read_holder(info) is None)
-    left = sorted({*engine.nodeless(), *(info.name for info in unused)})
-    if left:
+    if left := sorted({*engine.nodeless(), *(info.name for info in unused)}):
         names = ", ".join(left)
         fix = "; ".join(f"lab down --name {name} --engine {engine.name}" for name in left)
         return Check("warning", "leftovers", f"cluster {names} is incomplete or of a dead run", fix)

@@ -41,8 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
                 forget_faults(engine.name, name)
             removed += gone
     for cluster in [one for one in clusters if one.info()] or clusters:  # else remains without nodes
-        holder = cluster.busy()
-        if holder:
+        if holder := cluster.busy():
             sys.stderr.write(f"{cluster.name} is busy with {holder.get('purpose')}: removing it anyway\n")
         removed += cluster.down()
     _report_unreachable(silent, "" if arguments.all else clusters[0].name, removed)

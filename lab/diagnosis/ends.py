@@ -81,8 +81,7 @@ def _blocked_in(evidence: Evidence, rank: RankFacts) -> Call | None:
     if not rank.alive:
         return None
     unfinished = [call for call in evidence.calls(rank.rank) if call.state == "unfinished"]
-    blocking = [call for call in unfinished if not call.has_handle]
-    if blocking or not unfinished:
+    if (blocking := [call for call in unfinished if not call.has_handle]) or not unfinished:
         return blocking[-1] if blocking else None
     location = evidence.stack_location(rank)
     # Such a line waits for calls that the rank issued earlier.

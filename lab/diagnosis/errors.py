@@ -41,8 +41,7 @@ def shorten_error(error: str, names: Callable[[], Sequence[str]], *, brief: bool
         brief: Cut the line.
     """
     text = without_remarks(error.strip())
-    lines = [line.strip() for line in _FRAMES.split(text)[0].splitlines() if line.strip()]
-    if not lines:
+    if not (lines := [line.strip() for line in _FRAMES.split(text)[0].splitlines() if line.strip()]):
         return text.partition("\n")[0]
     first, telling = lines[0], _telling(lines[1:])
     last = telling or first
@@ -225,8 +224,7 @@ def with_cause(judgement: Judgement, facts: RunFacts) -> Judgement:
 def _cause_of_end(rank: RankFacts) -> str:
     if rank.out_of_memory or (rank.signal and rank.raised is None):
         return "out_of_memory" if rank.out_of_memory else "killed"
-    cause = error_cause(rank.error)
-    if not cause and lost_a_peer(rank):
+    if not (cause := error_cause(rank.error)) and lost_a_peer(rank):
         return "time_out" if has_timed_out(rank) else "connection_lost"
     return cause or ("exception" if rank.error and not rank.error.startswith("SystemExit") else "exit")
 

@@ -117,8 +117,7 @@ def _check_note(
     try:
         if variables is None:
             raise ScenarioError(f"the variables of rank {result.rank} are not known")
-        value = evaluate_expected(expected, variables)
-        if value is NOTHING_EXPECTED:
+        if (value := evaluate_expected(expected, variables)) is NOTHING_EXPECTED:
             return
         expected = to_plain(value)
         if name in result.notes:

@@ -37,8 +37,7 @@ def judge_failure(evidence: Evidence) -> Judgement:
     lost = min(facts.lost_nodes, key=lambda node: node.time, default=None)
     if lost is not None and (not own or lost.time <= failed_at(own[0])):
         return _blame_node(facts, lost)
-    outside = find_external_causes(evidence)
-    if outside and all(map(errors.seems_timed_out, own)):
+    if (outside := find_external_causes(evidence)) and all(map(errors.seems_timed_out, own)):
         reason, culprit = "; ".join(one.headline for one in outside), culprit_by(outside[0], evidence)
         return Judgement(verdict="failed", reason=reason, culprit=culprit, findings=tuple(outside))
     starter = min((one for one in facts.parents if one.failed), key=failed_at, default=None)
@@ -284,8 +283,7 @@ def _late(evidence: Evidence, victim: RankFacts, call: Call, step: Step) -> Miss
 
 def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
     """Return who failed first, or the known culprit, and in which calls this affected the others."""
-    stuck = explain_stand_off(evidence)
-    if stuck and (culprit is None or culprit in stuck[0].ranks):
+    if (stuck := explain_stand_off(evidence)) and (culprit is None or culprit in stuck[0].ranks):
         return stuck
     link = apply_rules(evidence, "connections")[:1]
     if link and (culprit is None or culprit in link[0].ranks):

@@ -55,8 +55,7 @@ def judge_hang(evidence: Evidence, after: str = "") -> Judgement:
     error = blocking.what_it_did() if blocking is not None else ""
     # Prefer the trace if it blames another rank than the stacks, if it shows the call of that rank, or if it shows
     # that no rank can be blamed.
-    first = next(iter(outside or causes), None)
-    if first is not None and not outside:
+    if (first := next(iter(outside or causes), None)) is not None and not outside:
         by_calls = culprit not in first.ranks or "by_calls" in first.kind.properties
         no_blame = "blameless" in first.kind.properties or getattr(first, "in_other_groups", False)
         first = first if (by_calls if first.ranks else no_blame) else None
@@ -369,8 +368,7 @@ class _Hang(ends.Waiting):
         """Return the line of a rank; empty if unknown."""
         if rank in self.waits:
             return self.waits[rank].call.source
-        facts = self.evidence.ranks.get(rank)
-        if facts is None or facts.left:
+        if (facts := self.evidence.ranks.get(rank)) is None or facts.left:
             return self.evidence.last_line(rank)
         location = self.evidence.last_location(facts) or self.evidence.thread_location(facts)
         return location.at if location is not None else self.evidence.last_line(rank)

@@ -17,8 +17,7 @@ def find_external_causes(evidence: Evidence) -> list[Finding]:
     """Return everything from outside that still blocked ranks when the run was over."""
     facts, outside = evidence.facts, list[Finding]()
     for node, trouble in facts.troubled.items():
-        ranks = tuple(rank.rank for rank in facts.ranks if rank.node == node and not rank.left)
-        if ranks:
+        if ranks := tuple(rank.rank for rank in facts.ranks if rank.node == node and not rank.left):
             disconnected = not trouble.silent
             outside.append(Outside(what="node", node=node, how=trouble.how, disconnected=disconnected, ranks=ranks))
     halted = [rank for rank in facts.ranks if rank.halted and not rank.left]

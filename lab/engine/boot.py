@@ -32,8 +32,7 @@ def read_input(size: int) -> bytes:
     """Read exactly this many bytes of standard input; the rest is for the agent."""
     parts = []
     while size > 0:
-        part = os.read(0, size)
-        if not part:
+        if not (part := os.read(0, size)):
             sys.exit("standard input ended before the agent arrived")
         parts.append(part)
         size -= len(part)

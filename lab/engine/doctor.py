@@ -124,8 +124,7 @@ def devices_here() -> int | None:
 
 def explain_missing_gpus(wanted: int, nodes: int = 1) -> str:
     """Explain why each of these nodes cannot have this many GPUs of its own here; empty if it can, or if unknown."""
-    there = devices_here()
-    if there is None or wanted * nodes <= there:
+    if (there := devices_here()) is None or wanted * nodes <= there:
         return ""
     each = "each node needs" if wanted > there else f"each of {nodes} nodes needs"
     return f"needs GPU: {each} {format_count(wanted, 'GPU')}, but this machine has {there or 'none'}"

@@ -65,19 +65,16 @@ def wait_ready(
         for each in channels:
             selector.register(each.fileno(), selectors.EVENT_READ, each)
         while pending:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            if (left := deadline - time.monotonic()) <= 0:
                 late = name_nodes(pending)
                 why = f"{late} did not become ready within {format_duration(deadline_s)}: its agent was importing torch"
                 hint = "see `lab doctor` for memory and cores; on a loaded machine, run the command again"
                 raise ClusterError(why, hint)
-            answered = selector.select(min(left, 1.0))
-            if not answered:
+            if not (answered := selector.select(min(left, 1.0))):
                 check([channel for channel in channels if channel.node.name in pending])
             for key, _ in answered:
                 channel: Channel = key.data
-                data = channel.receive()
-                if data == b"":
+                if (data := channel.receive()) == b"":
                     return channel
                 for message in readers[channel.node.name].feed(data or b""):
                     if isinstance(message, wire.Malformed) or (

@@ -70,8 +70,7 @@ def open_engine(name: str) -> Engine:
     """
     if name in OPENERS:
         return OPENERS[name]()
-    opener = engine_class(name)
-    if opener is None:
+    if (opener := engine_class(name)) is None:
         from lab.spec.reading import did_you_mean
         from lab.words import join_words
 

@@ -295,8 +295,7 @@ class Agent:
             self._traces_due = 0.0 if left else now + run.traces_every_s
 
     def _read(self, connection: wire.Connection) -> None:
-        chunk = connection.receive()
-        if chunk == b"":
+        if (chunk := connection.receive()) == b"":
             if connection.owner is None:  # a container's standard input: the engine has closed it
                 self._leave()
             self.connections.remove(connection)
@@ -322,8 +321,7 @@ def main() -> None:
 def serve_node(config: messages.Config) -> None:
     """Become the agent of a node and never return."""
     if config.peers:
-        close = hooks("network")
-        if not close:
+        if not (close := hooks("network")):
             sys.exit("cannot close its network for a strict cluster: the feature strict is missing")
         close[0](config.peers)
     processes.become_subreaper()

@@ -92,8 +92,7 @@ class ContentStore:
 
     def add(self, path: str, digest: str, size: int) -> None:
         """Add a complete file that `create` has returned."""
-        group = digest[:2]
-        if group not in self._groups:
+        if (group := digest[:2]) not in self._groups:
             os.makedirs(f"{self.folder}/{group}", exist_ok=True)
             self._groups.add(group)
         os.rename(path, self.path(digest))

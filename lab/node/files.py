@@ -51,8 +51,7 @@ def open_regular_file(top: str, path: str) -> int:
     folders, _, name = path.rpartition("/")
     folder = open_folder(top, folders)
     try:
-        kind = describe_kind(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
-        if kind:
+        if kind := describe_kind(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             raise NotAFile(f"is {kind}, not a file")
         descriptor = os.open(name, _FILE, dir_fd=folder)
     finally:

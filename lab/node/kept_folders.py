@@ -248,8 +248,7 @@ class KeptFolders:
 
     def move_to(self, key: str, top: str, owner: User | None) -> KeptFolder:
         """Move the folder with this key to a path, where an empty folder is, or begin a new one there."""
-        kept = self._kept.pop(key, None)
-        if kept is not None and kept.owner == owner:
+        if (kept := self._kept.pop(key, None)) is not None and kept.owner == owner:
             os.rmdir(top)
             os.rename(kept.top, top)
             kept.top = top

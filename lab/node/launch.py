@@ -37,8 +37,7 @@ def start_worker(start: WorkerStart, settings: WorkerSettings, users: Users, con
     users.assign(note_socket, start.local_rank)
     agent = os.getpid()
     held = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
-    pid = os.fork()
-    if pid == 0:
+    if (pid := os.fork()) == 0:
         try:
             streams, far = channels.relocate_descriptors(start, theirs)
             processes.detach_from_agent(streams, keep=far.values())
@@ -90,8 +89,7 @@ def _become_worker(
     if "trace" in far:
         before = os.environ.get("PYTHONPATH", "")
         os.environ.update(joining.make_environment(settings.folder, settings.trace_values, before))
-    spec = channels.await_gate(start, settings, far)
-    if spec is None:
+    if (spec := channels.await_gate(start, settings, far)) is None:
         return
     if start.rank == STARTER:
         _become_starter(start)
@@ -124,8 +122,7 @@ def check_starter(start: WorkerStart) -> None:
     Raises:
         NodeLacks: something is missing.
     """
-    program = start.argv[0]
-    if program != PYTHON and _find_program(program) is None:
+    if (program := start.argv[0]) != PYTHON and _find_program(program) is None:
         raise NodeLacks(f"it has no {program}, which has to start the workers")
     for module in start.modules:
         if importlib.util.find_spec(module) is None:

@@ -40,8 +40,7 @@ def attach_worker() -> None:
         return
     with open(path, encoding="utf-8") as file:
         launch = typed.read_typed(Launch, json.load(file))
-    planned = {worker.rank: worker for worker in launch.workers}
-    if planned and rank not in planned:
+    if (planned := {worker.rank: worker for worker in launch.workers}) and rank not in planned:
         sys.exit(f"this process cannot become a worker: rank {rank} does not belong to this node")
     plan = planned.get(rank, WorkerStart(rank, local_rank or 0, {}, []))
     attempt = ":".join(os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
@@ -61,8 +60,7 @@ def _become(start: WorkerStart, launch: Launch) -> NoReturn:
     note_socket = os.path.join(launch.home, f"n{os.getpid()}")
     mine["notes"] = statement.bind_notes(note_socket).detach()
     me, held = os.getpid(), signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    child = os.fork()
-    if child == 0:
+    if (child := os.fork()) == 0:
         try:
             os.setsid()
             processes.die_with_parent(me)
@@ -86,8 +84,7 @@ def _run(start: WorkerStart, launch: Launch, note_socket: str, theirs: Mapping[s
     os.chdir(launch.settings.folder)
     os.environ.pop(VARIABLE)
     os.environ.update({**start.env, **os.environ, **launch.environment, statement.SOCKET_VARIABLE: note_socket})
-    spec = channels.await_gate(start, launch.settings, far)
-    if spec is None:
+    if (spec := channels.await_gate(start, launch.settings, far)) is None:
         sys.stderr.write("this process cannot become a worker: it does not belong to this run\n")
         os._exit(1)
     channels.become_cold_worker(spec, launch.settings.import_root)
@@ -96,8 +93,7 @@ def _run(start: WorkerStart, launch: Launch, note_socket: str, theirs: Mapping[s
 def _stand_in(child: int, report: int) -> NoReturn:
     """Pass signals on to the worker, report its wait statuses, and end as it ends."""
     while True:
-        number = signal.sigwait(signal.valid_signals())
-        if number != signal.SIGCHLD:
+        if (number := signal.sigwait(signal.valid_signals())) != signal.SIGCHLD:
             if number in _ENDING:
                 _write_status(report, -number)
             processes.signal_session(child, number)

@@ -163,8 +163,7 @@ def what_to_kill(limit_bytes: int, running: Iterable[Worker], keep: int | None) 
 
     That is a worker with all its descendants, or orphans (None for the worker). Below the limit there are no pids.
     """
-    sizes = processes.sizes_over(limit_bytes, processes.list_descendants(os.getpid()))
-    if not sizes:
+    if not (sizes := processes.sizes_over(limit_bytes, processes.list_descendants(os.getpid()))):
         return None, 0, set()
     trees: list[tuple[Worker, set[int]]] = []
     for one in sorted(running, key=lambda worker: worker.rank == STARTER):  # below which its workers are
@@ -249,8 +248,7 @@ class Disk:
         The users are unknown where files have no name any more and their processes hide them. Then only a nearly full
         disk is an excess.
         """
-        now = time.monotonic()
-        if now < self._next:
+        if (now := time.monotonic()) < self._next:
             return None
         self._next = now + _PAUSE_S
         free = {folder: _free_bytes(folder) for folder in self._folders}

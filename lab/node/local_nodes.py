@@ -65,8 +65,7 @@ class Zygote:
     def _fork(self, config: Config, *own: int) -> None:
         """Fork an agent; `own` are more descriptors that it does not keep."""
         me, held = os.getpid(), signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # until it is registered
-        pid = os.fork()
-        if pid == 0:
+        if (pid := os.fork()) == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, held)
             for descriptor in (*self._own, *own):
@@ -101,8 +100,7 @@ class Zygote:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if not pid:
                     break
-                ended = self._running.pop(pid, None)
-                if ended is not None and ended.socket is not None:
+                if (ended := self._running.pop(pid, None)) is not None and ended.socket is not None:
                     code, path = os.waitstatus_to_exitcode(status), ended_file(ended.socket)
                     with suppress(OSError):  # the cluster is being removed
                         with open(f"{path}.new", "w") as file:

@@ -248,8 +248,7 @@ class Staging:
         if stat.S_ISDIR(facts.st_mode):
             too_deep = path.count("/", len(self._source) + 1) >= limits.depth
             return f"it is more than {limits.depth} folders deep" if too_deep else ""
-        kind = files.describe_kind(facts.st_mode)
-        if kind:
+        if kind := files.describe_kind(facts.st_mode):
             return f"it is {kind}"
         if self._owners is not None and facts.st_uid not in self._owners:
             return "it belongs to no user of this run"

@@ -181,8 +181,7 @@ class Worker(RankProcess):
     def poll_status(self) -> Iterator[str]:
         """Update its status; yield each signal that stopped it, and "" each time it was continued."""
         for _ in range(_MOST_HALTS):  # it may be stopped and continued faster than this polls
-            status = self._next_status()
-            if status is None:
+            if (status := self._next_status()) is None:
                 return
             if os.WIFEXITED(status) or os.WIFSIGNALED(status):
                 self.status, self.is_running = status, False
@@ -204,8 +203,7 @@ class Worker(RankProcess):
             if not report:  # its launcher killed its parent, and so the worker died
                 self.killed_by_starter = True
                 return signal.SIGKILL
-            status = int.from_bytes(report, sys.byteorder, signed=True)
-            if status >= 0:
+            if (status := int.from_bytes(report, sys.byteorder, signed=True)) >= 0:
                 return status
             self.stopped = True  # by its launcher
 
@@ -284,8 +282,7 @@ class JoinedProcess(RankProcess):
             return int(words[-1])
         with suppress(OSError):  # it is no child of the agent
             # Not reaped: if it is a worker, its parent waits for it.
-            end = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if end is not None:
+            if (end := os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
                 return end.si_status << 8 if end.si_code == os.CLD_EXITED else end.si_status
         with suppress(OSError):  # an older kernel, or it was not reaped yet
             info = bytearray(struct.pack("Q", _HAS_STATUS).ljust(_INFO_BYTES, b"\0"))

@@ -114,8 +114,7 @@ class RunFolders:
             entries = {**shipped.entries, **entries}
             for path in asked.removed:
                 entries.pop(path, None)
-        lacking = shipped.lacking(entries)
-        if lacking:
+        if lacking := shipped.lacking(entries):
             return Lacks(self._run, store.identity, tuple(lacking))
         shipped.become(entries)
         shipped.token, self._asked = asked.token, None

@@ -102,8 +102,7 @@ def close_ways_around(*, strict: bool = False, mounts: bool = False) -> None:
             whole machine.
         mounts: whether to also refuse setuid and setgid modes: files in folders of this machine outlive the node.
     """
-    machine = this_machine()
-    if machine is None:
+    if (machine := this_machine()) is None:
         return
     program = [
         (LOAD, 0, 0, MACHINE_AT),

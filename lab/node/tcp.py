@@ -171,8 +171,7 @@ class Reports:
         else:
             self.close()
             self._answers.clear()
-        due = now - self._began >= self._next_s
-        if due:
+        if due := now - self._began >= self._next_s:
             self._next_s += min(self._next_s, _SELDOM_S)
         if ended or due or self._news or (stuck and now - self._reported_at >= _AGAIN_S):
             self._send(peers, now)

@@ -62,8 +62,7 @@ class TraceFile:
                 break
             else:
                 self._sent += length
-                end = self._sent // _PAGE_BYTES * _PAGE_BYTES
-                if end > self._freed:
+                if (end := self._sent // _PAGE_BYTES * _PAGE_BYTES) > self._freed:
                     self._punch(self._freed, end)
                     self._freed = end
                 if chunk:
@@ -99,8 +98,7 @@ class TraceFile:
             data = os.pread(self.fd, size, self._sent)
             gap = data.find(b"\0")
             written = data if gap < 0 else data[:gap]
-            whole = written.rfind(b"\n") + 1
-            if whole:
+            if whole := written.rfind(b"\n") + 1:
                 return written[:whole], whole
             if len(written) < size:
                 # A line whose writer was killed may have room within it.

@@ -247,8 +247,7 @@ def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Laun
         are = "is" if len(missing) == 1 else "are"
         why = f"{name} needs {needs}, but {name_nodes(missing)} of cluster {cluster.name} {are} stopped"
         raise ClusterUnfit(why, f"`lab start {' '.join(missing)}`, or use fewer nodes with --nodes")
-    starts = [one for part in parts for one in part.starting()]
-    if starts and least == nnodes:
+    if (starts := [one for part in parts for one in part.starting()]) and least == nnodes:
         why = f"{name} has to {starts[0]} during the run, but the launcher {launching.name} accepts no new nodes"
         raise UsageError(why, "use `launcher: {torchrun: {min_nodes: ...}}`, which accepts them")
 
@@ -422,8 +421,7 @@ def _launching(scenario: Scenario, options: PlanOptions, backend: str | None) ->
     """Return the launcher: the requested one, else the scenario's, or the one that the backend needs."""
     name = options.launcher or scenario.launcher.name
     find_launcher(name)
-    needed = STARTED_BY.get(backend or "", name)
-    if needed != name:
+    if (needed := STARTED_BY.get(backend or "", name)) != name:
         if options.launcher or name != LAB:
             raise UsageError(f"only {needed} starts the ranks of {backend}, not {name}", f"use --launcher {needed}")
         name = needed
@@ -432,8 +430,7 @@ def _launching(scenario: Scenario, options: PlanOptions, backend: str | None) ->
 
 def _addresses(cluster: ClusterInfo, nnodes: int) -> tuple[str, ...]:
     """Return the address of each node by node rank: its name if nodes have names in DNS."""
-    nodes = cluster.nodes[:nnodes]
-    if nodes and cluster.master_addr == nodes[0].address:
+    if (nodes := cluster.nodes[:nnodes]) and cluster.master_addr == nodes[0].address:
         return tuple(node.address for node in nodes)
     return tuple(f"node{rank}" for rank in range(nnodes))
 

@@ -322,8 +322,7 @@ class Record(Frozen):
 
     def started(self) -> Started | None:
         """Return which processes are ranks, without damaged entries; None if no script started one."""
-        data = self.json(layout.STARTED, "ranks")
-        if data is None:
+        if (data := self.json(layout.STARTED, "ranks")) is None:
             return None
         started = read_typed(Started, data, lenient=True)
         return replace(started, ranks=_possible(started.ranks))

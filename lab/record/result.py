@@ -228,8 +228,7 @@ class Result(Frozen):
         Raises:
             LabError: the feature that reads them is missing.
         """
-        recorded = find_hook("calls_of_result")
-        if recorded is None:
+        if (recorded := find_hook("calls_of_result")) is None:
             raise LabError("`calls` needs the feature calls, which is missing")
         return recorded(self)
 

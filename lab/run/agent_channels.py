@@ -101,8 +101,7 @@ class AgentChannels:
         resumed = 0.0
         while not done():
             now = time.monotonic()
-            left_s = max(deadline(), resumed) - now
-            if left_s <= 0:
+            if (left_s := max(deadline(), resumed) - now) <= 0:
                 return False
             patience_s = min(left_s, _TICK_S, self.on_poll())
             for key, _ in self._selector.select(patience_s):
@@ -169,8 +168,7 @@ class AgentChannels:
             self._lose(channel)
 
     def _receive(self, channel: Channel) -> None:
-        data = channel.receive()
-        if data == b"":
+        if (data := channel.receive()) == b"":
             self._lose(channel)
         failed: RecordError | None = None
         for message in self._readers[channel.node.name].feed(data or b""):

@@ -59,8 +59,7 @@ class ClusterSlot(Frozen):
 
     def start_stopped_nodes(self, info: ClusterInfo) -> ClusterInfo:
         """Start every stopped node, and return the cluster."""
-        stopped = [node for node in info.nodes if node.state == STOPPED]
-        if not stopped:
+        if not (stopped := [node for node in info.nodes if node.state == STOPPED]):
             return info
         require_capability(self.engine, PowerControl).start(info, stopped, announce=self.announce)
         return self.existing()
@@ -71,8 +70,7 @@ class ClusterSlot(Frozen):
         Raises:
             ClusterUnfit: there is none.
         """
-        cluster = self.find()
-        if cluster is None:
+        if (cluster := self.find()) is None:
             meant = did_you_mean(self.name, [info.name for info in self.engine.find()])
             raise ClusterUnfit(f"there is no cluster {self.name}{meant}", "start it with `lab up`, or see `lab status`")
         return cluster
@@ -83,8 +81,7 @@ class ClusterSlot(Frozen):
         Raises:
             ClusterUnfit: it has another shape than the user asked for; the message names the differences.
         """
-        info = self.find()
-        if info is None or not info.stays:
+        if (info := self.find()) is None or not info.stays:
             return None
         self._refuse_other_shape(info)
         return info
@@ -141,8 +138,7 @@ class ClusterSlot(Frozen):
 
     def find_intact(self) -> ClusterInfo | None:
         """Return the cluster if it has lost no node; else remove its remains."""
-        info = self.find()
-        if info is not None and info.intact:
+        if (info := self.find()) is not None and info.intact:
             return info
         self._remove_rest(describe_missing_nodes(info) if info is not None else "it had no nodes left")
         return None
@@ -372,8 +368,7 @@ def refuse_missing_requirements(engine: Engine, cluster: ClusterInfo, scenario: 
     Raises:
         ClusterUnfit: a package is missing.
     """
-    missing = find_missing_requirements(engine, cluster, scenario.requirements)
-    if missing:
+    if missing := find_missing_requirements(engine, cluster, scenario.requirements):
         why = f"{scenario.name} needs {join_words(missing)}, which cluster {cluster.name} does not have"
         own = f"--name {cluster.name}"
         hint = f"`lab down {own}`, then run it without a cluster or after `lab up {own} --requirements FILE`"

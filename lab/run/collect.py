@@ -143,8 +143,7 @@ class Attempts:
         return self.numbers[key]
 
     def _begin_attempt(self, key: str) -> None:
-        number = len(self.numbers)
-        if number == 0:
+        if (number := len(self.numbers)) == 0:
             self.facts.met = True
             self.facts.ranks.clear()  # other ranks than planned may meet
         else:
@@ -174,8 +173,7 @@ class Attempts:
         Called after the run: messages of an earlier attempt may arrive until then.
         """
         for number in self.numbers.values():
-            facts = self.facts.attempt(number)
-            if facts is not self.facts and not facts.duration_s:
+            if (facts := self.facts.attempt(number)) is not self.facts and not facts.duration_s:
                 first = _first_start(facts) or time.time()
                 last = max((rank.ended for rank in facts.ranks if rank.ended is not None), default=first)
                 over = events.Over(last, max(0.0, last - first))

@@ -116,8 +116,7 @@ class Starters:
 
     def _start_requested(self, node: str, printed: bytes) -> None:
         """Start the starters on other nodes that this node's starter requests in its output."""
-        starter = next((one for one in self._plan.starters if one.node == node), None)
-        if starter is None:
+        if (starter := next((one for one in self._plan.starters if one.node == node), None)) is None:
             return
         *lines, rest = (self._unfinished[node] + printed).split(b"\n")
         self._unfinished[node] = rest[-_LONGEST_LINE_BYTES:]

@@ -152,8 +152,7 @@ def copy_sources(
     facts: RunFacts, writer: RecordWriter, folder: Path, modules: Mapping[str, Path] | None, attempt: int = LATEST
 ) -> None:
     """Copy the scripts that stacks and tracebacks name into the record."""
-    texts = "\n".join(text for rank in facts.ranks for text in (rank.stack, rank.traceback) if text)
-    if texts:
+    if texts := "\n".join(text for rank in facts.ranks for text in (rank.stack, rank.traceback) if text):
         from lab.diagnosis.stacks import script_files
 
         for name in script_files(texts):

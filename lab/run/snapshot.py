@@ -252,8 +252,7 @@ class _Reader:
             except FileNotFoundError:  # it was removed meanwhile
                 continue
             key = _key_of(path, facts)
-            record = known.get(key)
-            if record is None or decide_again:
+            if (record := known.get(key)) is None or decide_again:
                 if name.endswith((".pyc", ".pyo")) or not self._may_ship(path, ignores, is_folder=False):
                     continue
                 if not stat.S_ISREG(facts.st_mode):

@@ -97,8 +97,7 @@ def _feature_prefix(declared: type) -> str | None:
 
 def _of_feature(name_value: Value, name: str, declared: type) -> Key:
     """Return a key that a feature adds; raise `InvalidError` if no feature adds it."""
-    prefix = _feature_prefix(declared)
-    if prefix is not None:
+    if (prefix := _feature_prefix(declared)) is not None:
         path = f"{prefix}{name}"
         if of_feature := find_entry("keys", path):
             return keys_of(of_feature)[name]
@@ -146,8 +145,7 @@ def read_keys(value: Value, declared: type) -> dict[str, Any]:
     allowed = "" if value.kind == "mapping" else _allowed(declared, all_keys_of(declared))
     for name_value, key_value in value.pairs(allowed):
         with value.reading.attempt():
-            name = name_value.as_key()
-            if name not in keys:
+            if (name := name_value.as_key()) not in keys:
                 added[name] = _of_feature(name_value, name, declared)
             values[name] = key_value
     data: dict[str, Any] = value.reading.known if not value.field else {}
@@ -176,8 +174,7 @@ def mapping_schema(declared: type, **keywords: Any) -> dict[str, Any]:
 def dump_keys(data: Any) -> dict[str, Any]:
     """Convert the data of a dataclass to keys and values as in a file, without those at their default."""
     values = [(key, getattr(data, key.attribute)) for key in keys_of(data.__class__).values()]
-    prefix = _feature_prefix(data.__class__)
-    if prefix is not None:
+    if (prefix := _feature_prefix(data.__class__)) is not None:
         known = [*KEYS, *data.extra]  # in the order of the reference, not of the file
         names = sorted(data.extra, key=known.index)
         values += [(keys_of(find_entry("keys", f"{prefix}{name}"))[name], data.extra[name]) for name in names]
@@ -190,7 +187,6 @@ def _home_of(name: str, declared: type) -> str | None:
         if key.section is not None:
             if name in all_keys_of(key.section):
                 return key.name
-            deeper = _home_of(name, key.section)
-            if deeper:
+            if deeper := _home_of(name, key.section):
                 return f"{key.name}: {deeper}"
     return None

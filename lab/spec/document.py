@@ -121,8 +121,7 @@ def _check_bounds(events: Iterable[Any]) -> None:
             raise InvalidError(where, f"{what} too many values; allowed: {MAX_NODES}, with aliases written out")
         if len(opened) == MAX_DEPTH and not is_alias:
             raise InvalidError(where, f"nested too deep; allowed: {MAX_DEPTH} levels")
-        tag = getattr(event, "tag", None)
-        if tag is not None:
+        if (tag := getattr(event, "tag", None)) is not None:
             message = f"found the tag {clip_repr(tag.replace('tag:yaml.org,2002:', '!!'))}"
             raise InvalidError(where, f"{message}; tags are not supported; allowed: the value without a tag")
         if isinstance(event, CollectionStartEvent):

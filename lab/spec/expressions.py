@@ -104,8 +104,7 @@ def _compute(text: str, tree: ast.Expression, variables: RankVariables) -> Any:
 @lru_cache(maxsize=4096)
 def _understand(text: str) -> ast.Expression | str:
     """Return the parsed expression, or the literal that the text means."""
-    tree = _parse(text)
-    if tree is None:
+    if (tree := _parse(text)) is None:
         if _is_broken(text):
             tip = "in a YAML list in brackets, an expression with a comma must be in quotes"
             raise ScenarioError(f"the expression {clip_repr(text)} is not complete; {tip}; {_QUOTE}")
@@ -116,13 +115,11 @@ def _understand(text: str) -> ast.Expression | str:
     names = [part for part in parts if isinstance(part, ast.Name)]
     used = {name.id for name in names} - {name.id for name in names if not isinstance(name.ctx, ast.Load)}
     if not used.intersection(VARIABLES):
-        misspelt = _misspelt(parts, used)
-        if misspelt is not None:
+        if (misspelt := _misspelt(parts, used)) is not None:
             raise _unknown(text, "uses", "name", misspelt, VARIABLES)
         return text
     for part in parts:
-        what = _why_not(part)
-        if what is not None:
+        if (what := _why_not(part)) is not None:
             raise ScenarioError(f"the expression {clip_repr(text)} uses {what}, which is not available; {_QUOTE}")
     called = {part.func.id for part in parts if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)}
     for name in sorted(called.difference(FUNCTIONS)):

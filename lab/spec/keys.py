@@ -71,8 +71,7 @@ def check_kind() -> Kind:
         path = resolve_inside(value, file, folder, _CHECK)
         if not os.path.isfile(path):
             raise value.refused(_CHECK, f", whose file does not exist{_meant(file, folder)}")
-        names = _defined_names(path)
-        if names is not None and function not in names:
+        if (names := _defined_names(path)) is not None and function not in names:
             raise value.refused(_CHECK, f", but {file} defines no {function}{reading.did_you_mean(function, names)}")
         return text
 
@@ -138,8 +137,7 @@ def resolve_inside(value: reading.Value, path: str, folder: Path, allowed: str) 
 def _meant(text: str, folder: Path) -> str:
     path = PurePosixPath(text)
     names = reading.names_in(folder / path.parent, ".py")
-    match = reading.find_near_match(path.name, names)
-    if match:
+    if match := reading.find_near_match(path.name, names):
         return f" (did you mean {str(path.parent / match)!r}?)"
     return reading.describe_contents("", names, "the folder")
 

@@ -180,8 +180,7 @@ def choice_kind(words: Sequence[str], note: str = "") -> Kind:
     allowed = ", ".join(words) + note
 
     def read(value: Value) -> str:
-        word = read_text(value, allowed, quotable=False)
-        if word not in words:
+        if (word := read_text(value, allowed, quotable=False)) not in words:
             raise value.refused(allowed, did_you_mean(word, words))
         return word
 

@@ -129,8 +129,7 @@ def launcher_kind() -> kinds.Kind:
 
     def read(value: Value) -> Launching:
         if value.kind != "mapping":
-            word = kinds.read_text(value, allowed, quotable=False)
-            if word not in known:
+            if (word := kinds.read_text(value, allowed, quotable=False)) not in known:
                 raise value.refused(allowed, did_you_mean(word, known))
             refuse_missing(value, word)
             return Launching(name=word)
@@ -138,8 +137,7 @@ def launcher_kind() -> kinds.Kind:
         if len(pairs) != 1:
             raise value.refused(allowed, f" with {len(pairs)} keys")
         name_value, settings_value = pairs[0]
-        name = name_value.as_key()
-        if name in known:
+        if (name := name_value.as_key()) in known:
             refuse_missing(name_value, name)
         if name not in declared:
             raise name_value.problem(f"unknown key {name!r}{did_you_mean(name, declared)}; allowed: {allowed}")

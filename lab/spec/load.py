@@ -166,8 +166,7 @@ def read_requirements(hook_name: str, *arguments: Any) -> tuple[str, ...]:
         UsageError: a text is not a requirement, or the feature is missing.
         ScenarioError: a line of a file is not a requirement; the message names each such line.
     """
-    reader = find_hook(hook_name)
-    if reader is None:
+    if (reader := find_hook(hook_name)) is None:
         raise UsageError("packages need the feature packages, which is missing")
     return cast("tuple[str, ...]", reader(*arguments))
 
@@ -235,8 +234,7 @@ def load_scenario(path: Path) -> Scenario:
 def scenario_from_script(path: Path, timeout_s: float = Scenario.timeout_s) -> Scenario:
     """Make the scenario of a plain script, with its name and defaults."""
     reading = Reading(Path(path))
-    problem = script_problem(Path(path))
-    if problem:
+    if problem := script_problem(Path(path)):
         reading.add(Position(), problem)
     reading.raise_if_any()
     script, extra = Path(os.path.abspath(path)), _add_script_requirements(Path(path), {})

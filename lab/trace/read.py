@@ -208,13 +208,11 @@ class Worlds:
 
     def add_group(self, rank: int, line: Mapping[str, Any], source: str) -> None:
         """Add a `group` line of a rank."""
-        ranks = tuple(parse_count(member, MOST_RANKS) for member in line["ranks"])
-        if not ranks:
+        if not (ranks := tuple(parse_count(member, MOST_RANKS) for member in line["ranks"])):
             raise ValueError(ranks)
         own = parse_count(line["rank"], len(ranks)) if "rank" in line else None
         world = self._now.get(rank)
-        name = self._new_name(rank, str(line["g"]), ranks, own)
-        if name not in self._ranks:
+        if (name := self._new_name(rank, str(line["g"]), ranks, own)) not in self._ranks:
             self._ranks[name] = ranks
             if own is None and world is not None:
                 self._world_of[name] = world
@@ -432,8 +430,7 @@ class RankReader:
         """Handle one line; count a line that no recorder wrote as damaged."""
         result = self.result
         try:
-            action = self.actions.get(line.get("k", ""))
-            if action is None:
+            if (action := self.actions.get(line.get("k", ""))) is None:
                 return
             now = self.seconds(line)
             action(line)
@@ -450,8 +447,7 @@ class RankReader:
             with open_file(self.record.path, name, MOST_LINES_BYTES) as file:  # type: ignore[union-attr]
                 skipped = self.result.skipped_bytes
                 for raw in chain(read_kept_lines(file, skipped) if skipped else (), read_lines(file)):
-                    line = read_line(raw)
-                    if line is not None:
+                    if (line := read_line(raw)) is not None:
                         yield line
                     else:
                         self.damaged += 1
@@ -516,8 +512,7 @@ class RankReader:
         )
 
     def _read_end(self, line: Mapping[str, Any]) -> None:
-        call = self.open.pop(parse_count(line["i"]), None)
-        if call is None:
+        if (call := self.open.pop(parse_count(line["i"]), None)) is None:
             return  # the line of its begin is damaged
         call.end = self.seconds(line)
         if "peer" in line:

@@ -39,8 +39,7 @@ class Refused(ClusterError):
 
 def unix_socket() -> str | None:
     """Return the socket of the engine that the docker command line would use; None if it may have none."""
-    host = os.environ.get("DOCKER_HOST")
-    if host is not None:
+    if (host := os.environ.get("DOCKER_HOST")) is not None:
         return host.removeprefix("unix://") if host.startswith("unix:///") else None
     try:
         config = Path(os.environ.get("DOCKER_CONFIG", Path.home() / ".docker")) / "config.json"
@@ -103,12 +102,10 @@ class DirectApi:
             connection.sendall(_request(method, path, body))
             head = b""
             while not head.endswith(b"\r\n\r\n"):  # one byte at a time: the body is left for the caller
-                byte = connection.recv(1)
-                if not byte:
+                if not (byte := connection.recv(1)):
                     raise ConnectionError("the engine closed the connection before it answered")
                 head += byte
-            status = int(head.split(None, 2)[1])
-            if status >= 400:
+            if (status := int(head.split(None, 2)[1])) >= 400:
                 with connection.makefile("rb") as answer:
                     raise Refused(status, _message(answer.read()))
             return connection
@@ -321,8 +318,7 @@ class Connection:
         """
         address = "" if self._direct is not None else str(self.api.base_url)
         if address.startswith(_REMOTE):
-            open_remote = find_hook("remote_stream")
-            if open_remote is None:
+            if (open_remote := find_hook("remote_stream")) is None:
                 raise EngineUnavailable(f"cannot use the remote engine {address}", "reinstall torch-lab")
             return cast("socket.socket", self.call(lambda: open_remote(self.api, path, body)))
         where = urlsplit(address)
@@ -430,8 +426,7 @@ class DockerChannel(Stream):
 
     def receive(self) -> bytes | None:
         """Return received data: None if there is none yet, empty if the other end is closed."""
-        chunk = super().receive()
-        if not chunk:
+        if not (chunk := super().receive()):
             return chunk
         self._buffer += chunk
         parts = []

@@ -70,8 +70,7 @@ def small_subnet(whole: ipaddress.IPv4Network, nodes: int) -> ipaddress.IPv4Netw
     Raises:
         ClusterUnfit: the whole subnet has too few.
     """
-    length = whole.max_prefixlen - (nodes + _WITHOUT_A_NODE - 1).bit_length()
-    if length < whole.prefixlen:
+    if (length := whole.max_prefixlen - (nodes + _WITHOUT_A_NODE - 1).bit_length()) < whole.prefixlen:
         why = f"the engine's networks, such as {whole}, have too few addresses for {format_count(nodes, 'node')}"
         raise ClusterUnfit(why, "use fewer nodes, or set larger `default-address-pools` in /etc/docker/daemon.json")
     return next(whole.subnets(new_prefix=length))
@@ -154,8 +153,7 @@ def _await_agents(
 ) -> Channel | None:
     """Wait until the agents on these channels are ready; return the channel of a node that ended instead."""
     starter.finish(channels, announce)
-    lost = wait_ready(channels, _READY_TIMEOUT_S, announce)
-    if lost is None:
+    if (lost := wait_ready(channels, _READY_TIMEOUT_S, announce)) is None:
         send_neighbours(connection, cluster, channels)
     return lost
 

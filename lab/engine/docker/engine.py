@@ -172,8 +172,7 @@ class DockerEngine:
             refuse_volumes_over_programs(self.connection, image, shape)
         requests = self.requests(cluster, shape, run=run)  # raises before anything exists that needs removal
         try:
-            lost = create_cluster(self.connection, cluster, requests, announce)
-            if lost is not None:
+            if (lost := create_cluster(self.connection, cluster, requests, announce)) is not None:
                 raise self.explain_lost(lost, image)
             return self.find(cluster)[0]
         except BaseException as error:
@@ -235,8 +234,7 @@ class DockerEngine:
     def _rename(self, node: Node, suffix: str) -> None:
         """Give a container the name that marks it as stopped, or its original name."""
         has = str(self.connection.inspect(node.handle)["Name"]).lstrip("/")
-        wanted = has.removesuffix(STOPPED_SUFFIX) + suffix
-        if wanted != has:
+        if (wanted := has.removesuffix(STOPPED_SUFFIX) + suffix) != has:
             self.connection.act(node.handle, f"rename?name={wanted}")
 
     def start(self, cluster: ClusterInfo, nodes: Sequence[Node], *, announce: Announce) -> None:

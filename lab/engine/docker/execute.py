@@ -67,17 +67,14 @@ def _relay(connection: socket.socket, *, framed: bool) -> None:
         try:
             if events & selectors.EVENT_WRITE:
                 typed = typed[connection.send(typed) :]
-            elif 0 in ready:
-                typed = _read_typed()
-                if not typed:
-                    is_open = False
-                    connection.shutdown(socket.SHUT_WR)
+            elif 0 in ready and not (typed := _read_typed()):
+                is_open = False
+                connection.shutdown(socket.SHUT_WR)
         except OSError:  # the command has ended
             typed, is_open = b"", False
         if not events & selectors.EVENT_READ:
             continue
-        chunk = connection.recv(65536)
-        if not chunk:
+        if not (chunk := connection.recv(65536)):
             return
         if not framed:
             _write(1, chunk)

@@ -51,8 +51,7 @@ def ensure_image(connection: Connection, image: str, announce: Announce) -> Imag
     """
     if (there := inspect_image(connection, image)) is not None:
         return there
-    make_image = find_hook("make_image")
-    if make_image is None:
+    if (make_image := find_hook("make_image")) is None:
         raise ImageUnfit(f"the engine has no image {image}", f"`docker pull {image}`, or build it")
     made: ImageInfo = make_image(connection, image, announce)
     return made

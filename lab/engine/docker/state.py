@@ -156,8 +156,7 @@ def _remove_one(connection: Connection, path: str) -> str | None:
 
 def _how_to_remove(connection: Connection, left: Sequence[_Left]) -> str:
     """Return the command that removes what blocks the first of them."""
-    network = next((one.name for one in left if one.kind == "network"), None)
-    if network is not None:
+    if (network := next((one.name for one in left if one.kind == "network"), None)) is not None:
         with suppress(Refused):
             users = connection.ask("GET", f"/networks/{network}")["Containers"] or {}
             if users:

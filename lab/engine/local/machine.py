@@ -111,8 +111,7 @@ def examine_local_engine(home: Path, wanted: Wanted) -> list[Check]:
 
 
 def _torch() -> list[Check]:
-    spec = importlib.util.find_spec("torch")
-    if spec is None or spec.origin is None:
+    if (spec := importlib.util.find_spec("torch")) is None or spec.origin is None:
         return [Check("failed", "torch", "not installed", f"pip install '{DISTRIBUTION}[local]'")]
     # The metadata of some builds lack the end, as in 2.15.0+cu132.
     match = re.search(r"^__version__ = '([^']+)'", _read(Path(spec.origin).with_name("version.py")), re.MULTILINE)
@@ -131,8 +130,7 @@ def _recorder(torch: str, folder: Path) -> Check:
 
 
 def _home(home: Path) -> Check:
-    longest = len(os.fsencode(home)) + len("/") + 40 + len("/node9999/run/n4194304")
-    if longest > 107:
+    if len(os.fsencode(home)) + len("/") + 40 + len("/node9999/run/n4194304") > 107:
         return Check("failed", "folder", f"{home} is too long for Unix sockets", "set LAB_LOCAL_HOME to a short path")
     return Check("ok", "folder", str(home))
 

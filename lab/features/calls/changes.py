@@ -188,8 +188,7 @@ class _Rank:
         for number, change in enumerate(changes):
             if number in moved:
                 continue
-            other = self._moved_to(changes, number, moved)
-            if other is not None:
+            if (other := self._moved_to(changes, number, moved)) is not None:
                 moved.add(other)
                 yield self._move(*sorted((change, changes[other]), key=lambda one: one.j1 == one.j2))
             else:

@@ -154,8 +154,7 @@ def _parse_call(text: str, world_size: int | None) -> CallPattern:
     words: list[str] = _WORD.findall(text)
     if not words or _WORD.sub("", text).strip():
         raise refused("", FORM)
-    op = words.pop(0)
-    if op not in OPERATIONS:
+    if (op := words.pop(0)) not in OPERATIONS:
         raise refused(f", with the operation {op!r}{did_you_mean(op, OPERATIONS)}", ", ".join(OPERATIONS))
     parts: dict[str, Any] = {}
     while words:
@@ -187,8 +186,7 @@ def _parse_call(text: str, world_size: int | None) -> CallPattern:
         else:  # `float32[2]`, `3*float32[2]`, `float32[2]+int64`
             name, value = "tensors", ()
             for one in word.split("+"):
-                match = _TENSOR.fullmatch(one)
-                if match is None or match[2] not in DTYPES:
+                if (match := _TENSOR.fullmatch(one)) is None or match[2] not in DTYPES:
                     unknown = match[2] if match else one
                     meant = did_you_mean(unknown, (*DTYPES, *REDUCTIONS, *_PARTS, "async"))
                     allowed = f"a tensor such as float32[2,3], a reduction such as SUM, or {FORM}"

@@ -109,8 +109,7 @@ def read_calls(text: str, name: str) -> dict[int, tuple[str, ...]]:
             continue
         end_blocks(indent)
         if not blocks:
-            section = _SECTION.fullmatch(words)
-            if section is None or indent:
+            if (section := _SECTION.fullmatch(words)) is None or indent:
                 raise damaged(f"found {clip_repr(words)}")
             ranks = []
             for span in section[1].split(", "):
@@ -288,8 +287,7 @@ def first_departure(
         stays = {position for position, pattern in here if pattern is ANYTHING}
         matches = [(at, pattern is not ANYTHING and matches_pattern(call, pattern, groups)) for at, pattern in here]
         goes_on = {at + 1 for at, is_match in matches if is_match}
-        positions = _open(stated, stays | goes_on)
-        if not positions:
+        if not (positions := _open(stated, stays | goes_on)):
             break
         if max(positions) > furthest:
             furthest, at = max(positions), number + 1
@@ -399,8 +397,7 @@ def with_stated_calls(scenario: Scenario, nnodes: int, nproc_per_node: int) -> S
     if calls_of(scenario.expect) != SNAPSHOT:
         return scenario
     file = locate_snapshot(scenario.source or scenario.script, nnodes, nproc_per_node)
-    calls = file.read()
-    if calls is None:
+    if (calls := file.read()) is None:
         what = f"{scenario.name} expects the calls of {file.name}, but that file does not exist"
         raise UsageError(what, f"{file.how} writes it")
     stated = {**scenario.expect.extra, "calls": {rank: tuple(of) for rank, of in calls.items()}}
@@ -441,8 +438,7 @@ def compare_snapshot(file: SnapshotFile, evidence: Evidence, *, update: bool | N
         return outcome(f"({why})")
     now = texts_of(trace)
     try:
-        before = file.read()
-        if before is not None:
+        if (before := file.read()) is not None:
             expectations = _check(file.name, before, evidence, whole=fine)
             if update and fine and not all(one.met for one in expectations):
                 others = f" (and {len(expectations) - 1} more)" if len(expectations) > 1 else ""
@@ -524,8 +520,7 @@ class RecordedCalls(dict[int, tuple[str, ...]]):
             update = home.update
         file = self._file(path)
         expectations = compare_snapshot(file, self._evidence, update=update, fine=self._result.passed)
-        unmet = [one.sentence() for one in expectations if not one.met]
-        if unmet:
+        if unmet := [one.sentence() for one in expectations if not one.met]:
             ended = [] if self._result.passed else [f"the run did not pass: {self._result.reason}"]
             raise AssertionError("\n".join([*unmet, *ended, f"({file.how} rewrites it)"]))
         return True

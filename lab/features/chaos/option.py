@@ -41,7 +41,6 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
         from lab.features.chaos.trials import run_search
 
         return run_search(arguments, DRAWN)
-    options = [option for name, option in _OPTIONS.items() if getattr(arguments, name) is not None]
-    if options:
+    if options := [option for name, option in _OPTIONS.items() if getattr(arguments, name) is not None]:
         raise UsageError(f"{options[0]} needs --chaos", "add --chaos")
     return verb(arguments)

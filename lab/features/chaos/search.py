@@ -149,8 +149,7 @@ def broken_by(result: Result, harms: Sequence[Harm]) -> str:
     if unmet and not anybody_failed(result):
         return f"no rank failed, but {unmet[0].sentence()}"
     noted = {(rank.rank, _NOTE + name) for rank in result.ranks if rank.exit_code == 0 for name in rank.notes}
-    unmet_notes = [one for one in unmet if (one.rank, one.what) in noted]
-    if unmet_notes:
+    if unmet_notes := [one for one in unmet if (one.rank, one.what) in noted]:
         return f"a rank ended without an error, but {unmet_notes[0].sentence()}"
     if anybody_failed(result) and "loses" not in harms:
         return f"it failed although {'its faults only delay ranks' if harms else 'no fault occurred'}: {result.reason}"

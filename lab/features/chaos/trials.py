@@ -81,8 +81,7 @@ class Trials:
             raise UsageError("the run has no record, so there are no events to draw from")
         nodes, ranks = list(dict.fromkeys(rank.node for rank in first.ranks)), [rank.rank for rank in first.ranks]
         drawn = search.kinds_drawn(self.warm_cluster.slot.engine.name, nodes, ranks, kinds)
-        moments = search.moments_of(Record(path=first.path))
-        if not moments:
+        if not (moments := search.moments_of(Record(path=first.path))):
             hint = "a search draws faults at calls and notes"
             raise UsageError(f"{self.scenario.name} has no calls and no notes", hint)
         return Pool(random=Random(seed), kinds=drawn, moments=moments, nodes=nodes, ranks=ranks, most=most)

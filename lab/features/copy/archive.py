@@ -197,8 +197,7 @@ def _find_sources(path: Path, name: str, most_bytes: int | None, left_out: list[
         pending = [(top, name)]
         while pending:
             here, below = pending.pop()
-            source = _source(here, below, top)
-            if source is None:
+            if (source := _source(here, below, top)) is None:
                 if left_out is not None:
                     left_out.append(str(here))
                 continue
@@ -328,8 +327,7 @@ class _Stream:
         """Yield this many bytes in parts, or those that are left."""
         while size > 0:
             while not self._piece:
-                piece = next(self._pieces, None)
-                if piece is None:
+                if (piece := next(self._pieces, None)) is None:
                     return
                 self._piece = memoryview(piece)
                 self._left_bytes -= len(piece)

@@ -421,8 +421,7 @@ class Dumps:
             for count, entry in enumerate(entries, start=1):
                 if count > most:
                     raise RecordError(f"{folder} has more than {most:,} files; allowed: {most:,}", HINT)
-                rank = _rank_of(entry.name)
-                if rank is None:
+                if (rank := _rank_of(entry.name)) is None:
                     continue
                 about, files[entry.name] = entry.stat(follow_symlinks=False), rank
                 is_read = stat.S_ISREG(about.st_mode) and about.st_size <= _MOST_BYTES

@@ -236,8 +236,7 @@ def _leave_out_steps(calls: Calls, dumps: Mapping[int, Dump], whole: set[int]) -
             if len(before) > len(seqs):
                 lost[name].update(seq for seq in before if seq not in seqs)
                 cut.add(rank)
-    count = sum(map(len, lost.values()))
-    if count:
+    if count := sum(map(len, lost.values())):
         for rank, entries in calls.by_rank.items():
             calls.by_rank[rank] = [one for one in entries if one.message or one.seq not in lost.get(one.group, ())]
         whose = f"dump{'s' if len(cut) > 1 else ''} of {name_ranks(cut)}"

@@ -468,8 +468,7 @@ class Comparer:
                 continue
             free, names = [*expected], dict[str, str]()
             for name, value in values.items():
-                match = next((one for one in free if _is_same(value, expected[one])), None)
-                if match is not None:
+                if (match := next((one for one in free if _is_same(value, expected[one])), None)) is not None:
                     names[name] = match
                     free = [one for one in free if one != match]
             if len(names) == len(values):
@@ -566,8 +565,7 @@ class Comparer:
             if self._learn_noise(key) > max(_CHAOS, self._floor("float32") * 5):
                 self.until = key[1] - 1
                 return None, None
-            difference = self._compare_step(key)
-            if difference is not None:
+            if (difference := self._compare_step(key)) is not None:
                 return key, difference
         for number in {of for of, _ in common}:
             last = max(step for of, step in common if of == number)
@@ -709,8 +707,7 @@ class Comparer:
             )
             return difference("same samples", sentence, ranks=twins)
         expected = sum(one.facts["sums"][0] for one in distinct_steps(own))
-        counted = sum(one.facts["sums"][0] for one in fed.values())
-        if counted != expected:
+        if (counted := sum(one.facts["sums"][0] for one in fed.values())) != expected:
             sentence = (
                 f"step {key[1]} trains on {format_count(expected, 'sample')} with {self.titles[0]}, "
                 f"and on {counted} with {self.titles[1]}"
@@ -807,8 +804,7 @@ class Comparer:
     def _plain_gradient(self, key: Key, unlike: Unlike) -> Difference:
         """Name the factor of a gradient that all ranks have, and the line from which it is wrong."""
         name, theirs = next(iter(unlike)), self.other.made(key)
-        factor = _factor_of_all(unlike)
-        if factor is None and len(unlike) > 1:
+        if (factor := _factor_of_all(unlike)) is None and len(unlike) > 1:
             factor = common_factor(unlike[name])
         expected, size = unlike[name][0][0], len(self.other.ranks)
         limit = self._limit(GRADIENTS, name, expected, expected, 0.0) * 3

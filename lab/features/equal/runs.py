@@ -425,8 +425,7 @@ def comparisons_text(compared: Sequence[Comparison], commit: str, paint: Callabl
         else:
             lines.append(f"{paint('✘', 'red')} {one.after}: {one.difference.sentence}")
         lines += [f"  not recorded completely: {problem}" for problem in dict.fromkeys(one.problems)]
-    tolerance = max((one.tolerance for one in compared), default=0.0)
-    if tolerance:
+    if tolerance := max((one.tolerance for one in compared), default=0.0):
         lines.append(
             f"tolerance: {tolerance:.1e} of a gradient, from two runs of {compared[0].before} with different orders of "
             "summation"

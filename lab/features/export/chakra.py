@@ -188,8 +188,7 @@ class _File:
 
     def _work(self, until: float) -> None:
         """Add the rank's own work since it was free as a node."""
-        micros = round((until - self.free) * 1e6)
-        if micros > 0:
+        if (micros := round((until - self.free) * 1e6)) > 0:
             self.previous = [self._node("own work", NodeType.COMP, self.previous, encode_int(7, micros) + _NOT_ON_CPU)]
             self.free = until
 

@@ -118,8 +118,7 @@ def traffic_text(run: str, trace: Trace, steps: Sequence[Step], style: Style) ->
 
 
 def _matrix(steps: Sequence[Step], world_size: int, style: Style) -> str:
-    sent = build_matrix(steps, world_size)
-    if sent is None:
+    if (sent := build_matrix(steps, world_size)) is None:
         return style.paint(f"the traffic between ranks is left out: {world_size:,} ranks are too many pairs", "dim")
     header = ["from \\ to", *map(str, range(world_size)), "sent"]
     rows = [[str(i), *map(format_bytes, row), format_bytes(sum(row))] for i, row in enumerate(sent)]

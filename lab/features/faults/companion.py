@@ -328,8 +328,7 @@ class Faults(Companion):
         for work in [work for work in self._running if work[0].done()]:
             self._running.remove(work)
             future, one, cause, heals = work
-            error = future.exception()
-            if error is not None:
+            if (error := future.exception()) is not None:
                 if not heals:  # a fault that cannot be healed stays in the journal
                     self._fail(one, str(getattr(error, "message", error)))
             elif not heals:

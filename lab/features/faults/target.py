@@ -106,8 +106,7 @@ class ClusterTarget:
             while (left_s := until - time.monotonic()) > 0:
                 if not poll.poll(min(left_s, _POLL_S) * 1000) and not self.running(node):
                     break  # a stream to a container that has just ended may stay open
-                data = channel.receive()
-                if data == b"":
+                if (data := channel.receive()) == b"":
                     break
                 for message in reader.feed(data or b""):
                     if isinstance(message, ActionResult) and message.id == request.id:

@@ -397,8 +397,7 @@ def traceback_of(failure: Failure, shown: Mapping[str, str]) -> TracebackType | 
 
 def _path(file: str, shown: Mapping[str, str]) -> str:
     """Return the local path of a rank's file; if it is not known, a name that no file has."""
-    file = file.replace("\0", "")
-    if file in shown:
+    if (file := file.replace("\0", "")) in shown:
         return shown[file]
     if file.startswith("<"):
         return file

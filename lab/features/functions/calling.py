@@ -167,8 +167,7 @@ class CallLine(Stdin):
     def handle_message(self, message: Message) -> None:
         """Handle an answer of a rank, its report of bytes that it has read, or its end."""
         rank = getattr(message, "rank", -1)
-        peer = self._peers.get(rank)
-        if peer is None:
+        if (peer := self._peers.get(rank)) is None:
             return
         if isinstance(message, Output) and message.stream == ANSWERS:
             self._on_answer(rank, message.data)

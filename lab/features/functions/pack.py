@@ -126,8 +126,7 @@ def _installed() -> tuple[str, ...]:
 def _find(name: str) -> Path | None:
     """Return the file or folder of a module."""
     loaded = sys.modules.get(name)
-    spec = getattr(loaded, "__spec__", None)
-    if spec is None:
+    if (spec := getattr(loaded, "__spec__", None)) is None:
         with suppress(ImportError, ValueError, AttributeError):
             spec = PathFinder.find_spec(name) or importlib.util.find_spec(name)  # installed as editable
     file = getattr(loaded, "__file__", None) if spec is None else spec.origin
@@ -232,8 +231,7 @@ def pack_call(
             sources[packed.name(path)] = file.read()
     assertions = dict(how.settings()) if packed.rewritten else {}
     head = pickle.dumps((how.filled, how.wanted, sources, assertions, how.variables), protocol=4)
-    size = len(head) + len(body)
-    if size > LIMIT_BYTES:
+    if (size := len(head) + len(body)) > LIMIT_BYTES:
         hint = "create large tensors on the ranks, or put files into the cluster's `data`"
         raise UsageError(f"cannot send a call of {size:,} bytes; allowed: at most {format_limit(LIMIT_BYTES)}", hint)
     return head + body
@@ -282,8 +280,7 @@ def _dumps(packed: Packed, modules: Sequence[ModuleType | None], value: object) 
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         def reducer_override(self, item: Any) -> Any:
-            kind = type(item)
-            if kind is CodeType:
+            if (kind := type(item)) is CodeType:
                 make, parts, *rest = reduce_code(item)
                 # the file name is the first string; cloudpickle 3.1.3 omits it
                 at = next(number for number, part in enumerate(parts) if isinstance(part, str))

@@ -43,8 +43,7 @@ def _points() -> Kind:
         points = {}
         for name_value, item in value.pairs(_POINTS):
             with value.reading.attempt():
-                name = name_value.as_key()
-                if name not in known:
+                if (name := name_value.as_key()) not in known:
                     what = f"found points for {clip_repr(name)}, which is not expected{did_you_mean(name, known)}"
                     raise name_value.problem(f"{what}; allowed: {', '.join(known)}")
                 points[name] = points_kind.read(item)

@@ -301,8 +301,7 @@ def _destroyed(evidence: Evidence, worlds: Mapping[int, list[_World]], waits: Ma
     broken = [step for _, step in hits if not step.message]
     for step in {step.number: step for step in broken}.values():
         ends = ((rank, _end_of_group(rank, step.group, evidence)) for rank in step.missing)
-        gone = {rank: end for rank, end in ends if end and _lived_on(evidence, rank, end, worlds[rank])}
-        if gone:
+        if gone := {rank: end for rank, end in ends if end and _lived_on(evidence, rank, end, worlds[rank])}:
             yield _left_group(step, gone, evidence, waits)
 
 
@@ -481,8 +480,7 @@ def _numbered(asked: Lookups, stuck: tuple[int, ...], evidence: Evidence) -> Ren
     failed_at = min((evidence.ranks[rank].raised or inf for rank in stuck), default=inf) + DETECTION_LAG_S
     left = (rank for rank in met if evidence.ranks[rank].left and (evidence.ranks[rank].ended or 0) < failed_at)
     facts = replace(facts, ended=tuple(left))
-    beyond = {rank: str(number) for rank, number in came.items() if number >= world}
-    if beyond:
+    if beyond := {rank: str(number) for rank, number in came.items() if number >= world}:
         sides = tuple(f.Side(ranks=(rank,), what=number) for rank, number in beyond.items())
         return replace(facts, how="beyond", sides=sides, ranks=tuple(beyond))
     if not (missing := len(set(range(world)) - set(came.values()))):

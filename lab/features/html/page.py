@@ -172,8 +172,7 @@ def matrix_view(steps: Sequence[Step], ranks: Sequence[int]) -> list[tuple[int |
     """
     blocks = group_neighbours(ranks)
     names = [block[0] if len(block) == 1 else f"{block[0]}-{block[-1]}" for block in blocks]
-    sent = build_matrix(steps, max(ranks, default=-1) + 1)
-    if sent is None:
+    if (sent := build_matrix(steps, max(ranks, default=-1) + 1)) is None:
         return None
     rows = [[sum(sent[i][j] for i in block for j in others) for others in blocks] for block in blocks]
     largest = max(map(max, rows), default=0)

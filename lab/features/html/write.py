@@ -42,8 +42,7 @@ def build_scripts(module: str) -> dict[str, str]:
     texts: dict[str, str] = {}
     queue = [module]
     while queue:
-        name = queue.pop()
-        if name not in texts:
+        if (name := queue.pop()) not in texts:
             texts[name] = (ASSETS / f"{name}.js").read_text(encoding="utf-8")
             queue += _IMPORT.findall(texts[name])
     sources = {name: f"{text}\n//# sourceURL=lab/{name}.js\n" for name, text in sorted(texts.items())}

@@ -177,8 +177,7 @@ class EngineLog:
         if not line or _BOOKKEEPING.match(line):
             return ""
         self.tail.append(line)
-        step = _STEP.match(line)
-        if step is None:
+        if (step := _STEP.match(line)) is None:
             return line.strip()
         self.step = step[1]
         if step[2].upper().startswith("FROM") and self._layer:
@@ -310,8 +309,7 @@ def build_from(
     step = f"step {log.step}" if log.step else ""
     if log.error:
         raise build_failed(tag, log.error, step=step, tail=list(log.tail))
-    built = inspect_image(connection, tag)
-    if built is None:
+    if (built := inspect_image(connection, tag)) is None:
         raise build_failed(tag, "the engine reported no error, but has no such image", tail=list(log.tail))
     _drop_nameless(connection, [*log.stages, *([before.id] if before and before.id != built.id else [])])
     return built

@@ -56,8 +56,7 @@ class Keyboard:
         Raises:
             UsageError: There is none.
         """
-        keyboard = cls.find()
-        if keyboard is None:
+        if (keyboard := cls.find()) is None:
             hint = "run it with a terminal as input and output"
             raise UsageError("there is no terminal for an interactive rank", hint)
         return keyboard
@@ -303,8 +302,7 @@ class Terminal(Stdin):
     def _typed(self) -> None:
         if self._agents is None or not self._keyboard.is_raw:
             return
-        data = self._keyboard.read()
-        if not data or _ENOUGH in data:
+        if not (data := self._keyboard.read()) or _ENOUGH in data:
             self.stop_reading()
             raise KeyboardInterrupt
         rank = self._has if self._has is not None else self._left

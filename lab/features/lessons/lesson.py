@@ -278,8 +278,7 @@ def _notes_table(head: Sequence[str], noted: Sequence[tuple[int, tuple[str, ...]
     groups = group_equal(noted)
     names = [*dict.fromkeys(cells[0] for _, cells in groups)]
     groups.sort(key=lambda group: names.index(group[1][0]))
-    rows = [[", ".join(rank_spans(ranks)), *cells] for ranks, cells in groups]
-    if not rows:
+    if not (rows := [[", ".join(rank_spans(ranks)), *cells] for ranks, cells in groups]):
         return []
     rest = f"\n… and {len(rows) - _MOST_NOTES} more: lab show" if len(rows) > _MOST_NOTES else ""
     # The end of a line matters most, so no line is cut.

@@ -121,15 +121,13 @@ class Question(Frozen):
         Raises:
             UsageError: The question does not allow this reply.
         """
-        reply = " ".join(reply.split())
-        if not reply or (not self.choices and self.is_open):
+        if not (reply := " ".join(reply.split())) or (not self.choices and self.is_open):
             return reply
         if not self.choices:
             if _parse_number(reply) is None:
                 raise UsageError(f"found {reply!r}; allowed: a number, such as 3, 0.5, or 1/3")
             return reply
-        choice = self._match_choice(reply)
-        if choice is None:
+        if (choice := self._match_choice(reply)) is None:
             letters = f"a letter from a to {LETTERS[len(self.choices) - 1]}, or the text of a choice"
             raise UsageError(f"found {reply!r}; allowed: {letters}")
         return choice

@@ -308,8 +308,7 @@ def find_flaps(evidence: Evidence) -> Iterator[Finding]:
     single link.
     """
     known = [(one, _meanwhile(evidence, one)) for one in sorted(_silences(evidence), key=lambda one: one[:2])]
-    silences = [one for one, step in known if step or one.is_over]
-    if not silences:
+    if not (silences := [one for one, step in known if step or one.is_over]):
         return
     bursts, until = list[float](), -math.inf  # duration of each; silences that overlap or nearly overlap are merged
     for one in silences:

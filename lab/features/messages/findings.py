@@ -254,8 +254,7 @@ class _Messages(ends.Waiting):
             calls = calls[:-1]  # drop what it did instead
         answers = [c.peer == wait.rank and c.operation.sends == wait.call.operation.receives for c in calls]
         beats = [(call.op, call.source) for call in calls]
-        before = find_due_call(beats)
-        if before is not None and answers[before]:
+        if (before := find_due_call(beats)) is not None and answers[before]:
             return ends.call_facts(calls[before], wait.step), True
         once = [calls[position] for position in find_skipped_calls(beats) if answers[position]]
         return (ends.call_facts(once[0], wait.step), False) if len(once) == 1 else (None, False)

@@ -196,8 +196,7 @@ class _Trials:
         events, self._outcomes = subject.observe()
         candidates, known = Candidates(events, self._kinds), set[str]()
         for _ in range(self._count * _ATTEMPTS):
-            drawn = candidates.draw(self._random)
-            if drawn is None or len(self._drawn) == self._count:
+            if (drawn := candidates.draw(self._random)) is None or len(self._drawn) == self._count:
                 break
             mutant = subject.adapt(*drawn)
             if mutant.text not in known:

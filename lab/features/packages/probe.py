@@ -110,8 +110,7 @@ def _has(folders: "list[str]") -> "dict[str, dict[str, object]]":
     """Return each distribution by its name: its version, and the requirements of its extras."""
     about_of: dict[str, dict[str, object]] = {}
     for one in importlib.metadata.distributions(path=folders):
-        name = one.metadata["Name"]
-        if name:
+        if name := one.metadata["Name"]:
             about: dict[str, object] = {
                 "version": one.version,
                 "extras": one.metadata.get_all("Provides-Extra") or [],

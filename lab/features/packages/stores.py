@@ -107,8 +107,7 @@ class ImagePackages(_Store):
 
     def name_of(self, image: str | None, requirements: Sequence[str]) -> str:
         """Return the name of the image with the packages."""
-        base = inspect_image(self._connection, image or DEFAULT_IMAGE)
-        if base is None:
+        if (base := inspect_image(self._connection, image or DEFAULT_IMAGE)) is None:
             return f"{REPOSITORY} based on {image or DEFAULT_IMAGE}, which does not exist yet"
         return f"{REPOSITORY}:{key_of(base.id, requirements)}"
 

@@ -399,8 +399,7 @@ def _check_wheel(target: Target, path: Path, archive: zipfile.ZipFile, existing_
     wheel, entries, packed_bytes = path.name, archive.infolist(), path.stat().st_size
     if len(entries) > MAX_FILES:
         raise _refused(wheel, f"it has {len(entries):,} files; allowed: {MAX_FILES:,}")
-    size = sum(entry.file_size for entry in entries)
-    if size > MAX_BYTES:
+    if (size := sum(entry.file_size for entry in entries)) > MAX_BYTES:
         raise _refused(wheel, f"it has {format_bytes(size)}; allowed: {format_bytes(MAX_BYTES)}")
     if size > _PLAIN_BYTES and size > _MAX_RATIO * packed_bytes:
         unpacked = f"{format_bytes(packed_bytes)} to {format_bytes(size)}"
@@ -493,8 +492,7 @@ def library_folder() -> Path:
     Raises:
         ClusterError: It is not installed.
     """
-    spec = find_spec(_LIBRARY)
-    if spec is None or spec.origin is None:
+    if (spec := find_spec(_LIBRARY)) is None or spec.origin is None:
         raise ClusterError(f"packages need the library {_LIBRARY}, which is not installed", f"pip install {_LIBRARY}")
     return Path(spec.origin).parent
 

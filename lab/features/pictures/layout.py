@@ -125,8 +125,7 @@ class Pen(ABC):
 
     def draw_side(self, rank: RankPicture, *, after: bool) -> Drawing:
         """Draw the tensors of a rank on one side."""
-        tensors = self._tensors[rank.rank, after]
-        if not tensors:
+        if not (tensors := self._tensors[rank.rank, after]):
             words = describe_absence(self.picture, rank, after=after)
             return self.draw_words(words, "soft" if words in ("nothing", "–") else "warn", low=True)
         drawn = [self._draw_tensor(tensor, number, (rank.rank, after)) for number, tensor in enumerate(tensors)]

@@ -323,8 +323,7 @@ _DISPUTED = {"mismatch": "operations", "reduce_op": "reductions", "root": "roots
 def _rank_picture(
     step: Step, rank: int, unrecorded: bool, role: str, waited_s: float | None, *, checked: bool
 ) -> RankPicture:
-    call = step.calls.get(rank)
-    if call is None:
+    if (call := step.calls.get(rank)) is None:
         return RankPicture(rank, "unrecorded" if unrecorded else "missing", role=role)
     inputs = (_block(call, buffer, input_parts(step, call, i)) for i, buffer in enumerate(call.inputs))
     buffers = zip(call.outputs, output_parts(step, call), strict=True)
@@ -427,8 +426,7 @@ def _whole(picture: Picture) -> str:
 def kind_text(picture: Picture, *, after: bool) -> str:
     """Render dtype and shape of the tensors on one side: `float32[3]`, `3 × float32[1]`; or that the sizes differ."""
     sides = [rank.tensors(after=after) for rank in picture.ranks]
-    blocks = [block for side in sides for block in side]
-    if not blocks:
+    if not (blocks := [block for side in sides for block in side]):
         return ""
     dtypes, shapes = sorted({block.dtype for block in blocks}), {block.shape for block in blocks}
     if len(shapes) > 1:

@@ -211,8 +211,7 @@ class _Pen(Pen):
 
     def _paint(self, part: Part, x: float, y: float, width: float) -> None:
         """Fill a box with the color of its origin; a reduction has a band with the colors of all origins."""
-        colours = [svg.rank_colour(rank, self.picture.world_size) for rank in part.origins]
-        if not colours:
+        if not (colours := [svg.rank_colour(rank, self.picture.world_size) for rank in part.origins]):
             svg.draw_rectangle(self._shapes, x, y, width, _HEIGHT, "none", stroke=svg.SOFT, stroke_dasharray="4 3")
             return
         fill, opacity, edge = ("currentColor", 0.05, svg.SOFT) if part.reduced else (colours[0], 0.22, colours[0])

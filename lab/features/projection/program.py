@@ -183,8 +183,7 @@ def _turns(rank: RankTrace, step_of: Mapping[tuple[int, int], Step], clock: Cloc
         index = bisect_right(phases, begin, key=itemgetter(0))
         while begin < end:
             until = min(end, phases[index][0]) if index < len(phases) else end
-            seconds = clock.between(begin, until)
-            if seconds > 0:
+            if (seconds := clock.between(begin, until)) > 0:
                 yield Work(seconds * wanting, phases[index - 1][1] if index else "", (until - begin) * (1 - wanting))
             begin, index = until, index + 1
 
@@ -193,8 +192,7 @@ def _turns(rank: RankTrace, step_of: Mapping[tuple[int, int], Step], clock: Cloc
         first, last = (bisect_left(rank.calls, moment, key=attrgetter("begin")) for moment in (begin, end))
         for call in rank.calls[first:last]:
             points.append((call.begin, False, call, call.begin))
-            wait = waits.get(call.index)
-            if wait is not None and wait[0] < end:
+            if (wait := waits.get(call.index)) is not None and wait[0] < end:
                 points.append((max(wait[0], call.begin), True, call, min(wait[1], end)))
         actions: list[Action] = []
         keys: dict[int, Key] = {}
@@ -320,8 +318,7 @@ def growth_of(program: Program, trace: Trace) -> Growth:
     modules = {module.group for rank in trace.ranks.values() for module in rank.modules}
     reducing = [name for name in by_group if Pattern.ALL_REDUCE in patterns[name]]
     modules |= {name for name in reducing if all(call.phase != "forward" for call in by_group[name])}
-    grown = world | ((by_group.keys() & modules) - world - sharded or sharded - world)
-    if not grown:
+    if not (grown := world | ((by_group.keys() & modules) - world - sharded or sharded - world)):
         if messages and not by_group:
             sentence = "the pipeline gets more stages, each like the recorded ones"
             return Growth(stages=True, most=_MOST_STAGES, assumed=(sentence,))

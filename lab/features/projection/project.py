@@ -211,8 +211,7 @@ def source_of(run: str, trace: Trace) -> Source:
     moving = working([span for flight in flights for span in flight.spans], others, _MOST_WANTED)
     machine = _shared_machine(trace, (own, moving))
     clock = Clock((own, moving), machine)
-    program = training.program_of(trace, steps, flights, clock, own.wanting)
-    if program is None:
+    if (program := training.program_of(trace, steps, flights, clock, own.wanting)) is None:
         why = f"{cannot}: it has no two complete training steps with the same calls on all ranks"
         hint = "steps count after the first step of the optimizer: run at least three steps, preferably ten"
         raise LabError(why, hint)
@@ -628,8 +627,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Project it; needs no engine."""
-    target = costs.parse_network(arguments.network)
-    if target is None and arguments.library is not None:
+    if (target := costs.parse_network(arguments.network)) is None and arguments.library is not None:
         raise UsageError("--library needs --network: the measured network keeps the recorded algorithms")
     if target is not None and arguments.others is not None:
         raise UsageError("--others needs the measured network: on other networks each rank has separate cores")

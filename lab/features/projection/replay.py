@@ -124,8 +124,7 @@ class Clock:
 
     def at(self, time: float) -> float:
         """Return the reading of the clock at a moment of the record."""
-        index = bisect_right(self._times, time) - 1
-        if index < 0:
+        if (index := bisect_right(self._times, time) - 1) < 0:
             return time - self._times[0] if self._times else time
         return self._elapsed[index] + (time - self._times[index]) * self._rates[index]
 
@@ -367,8 +366,7 @@ class _Replay:
         state.moves += moves
 
     def _enter(self, player: Player, name: tuple[int, int, Key]) -> None:
-        move = self.moves.get(name)
-        if move is None:
+        if (move := self.moves.get(name)) is None:
             move = self.moves[name] = _Move(self.world, *name)
             self.lanes[move.lane].append(move)
         move.entered.add(player)

@@ -69,8 +69,7 @@ def wanted_by(item: pytest.Item) -> dict[str, Any]:
     Raises:
         UsageError: A keyword is not allowed.
     """
-    marker = item.get_closest_marker("lab")
-    if marker is not None and marker.args:
+    if (marker := item.get_closest_marker("lab")) is not None and marker.args:
         raise UsageError(f"{MARKER}: found {marker.args[0]!r}; allowed: keywords, such as nodes=3")
     return checked_shape(marker.kwargs, MARKER) if marker is not None else {}
 
@@ -103,8 +102,7 @@ def checked_shape(keywords: Mapping[str, Any], where: str) -> dict[str, Any]:
         value = shape.get(name, 1)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise UsageError(f"{where}: found {name}={value!r}; allowed: a whole number, 1 or more")
-    engine = shape.get("engine", "auto")
-    if engine not in CHOICES:
+    if (engine := shape.get("engine", "auto")) not in CHOICES:
         meant = did_you_mean(str(engine), CHOICES)
         raise UsageError(f"{where}: found engine={engine!r}{meant}; allowed: {join_words(CHOICES)}")
     part = ""
@@ -170,8 +168,7 @@ def engine_for(item: pytest.Item, shape: Mapping[str, Any]) -> Engine:
 
 def keep_snapshots(request: pytest.FixtureRequest) -> None:
     """Let `result.calls.matches_snapshot()` keep its files next to the test's file until the test ends."""
-    keep = find_hook("use_test_snapshots")
-    if keep is not None:
+    if (keep := find_hook("use_test_snapshots")) is not None:
         item = request.node
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", item.nodeid.partition("::")[2]).strip("-")
         update = True if item.config.getoption("lab_update") else None  # None: write missing ones, but not in CI

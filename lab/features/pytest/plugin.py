@@ -238,8 +238,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Close the pool if the session did not end normally."""
-    pool = config.stash.get(POOL, None)
-    if pool is not None:
+    if (pool := config.stash.get(POOL, None)) is not None:
         pool.close()
 
 

@@ -113,8 +113,7 @@ class Session:
 
     def in_time(self, own_s: float) -> float:
         """Return the usable seconds, at most `own_s`, so that a new action ends before its test has to."""
-        deadline = self.config.stash.get(DEADLINE, None)
-        if deadline is None:
+        if (deadline := self.config.stash.get(DEADLINE, None)) is None:
             return own_s
         left_s = deadline - time.monotonic()
         return min(own_s, max(left_s - min(_ENDING_S, left_s / 2), 0.1))
@@ -272,8 +271,7 @@ class Pool:
             share = max(1.0, cores / self.workers / shape["nodes"])  # less than a core only slows a node down
             shape |= {"cpus": share} if share < cores else {}
         key = f"{where.name} {sorted(shape.items())!r}"
-        cluster = self._kept.pop(key, None)
-        if cluster is None:
+        if (cluster := self._kept.pop(key, None)) is None:
             cluster = self._make(where, key, shape)
         else:
             self._kept[key] = cluster

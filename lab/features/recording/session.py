@@ -211,8 +211,7 @@ class SessionSupervisor(Supervisor):
             if not pending or time.monotonic() >= until:
                 break
         for world in worlds:
-            result = self._judge_world(world, test)
-            if result is not None:
+            if (result := self._judge_world(world, test)) is not None:
                 test.shown[world] = result
         by_verdict = sorted(test.shown.items(), key=lambda one: one[1].passed)
         bad = [one for one in by_verdict if not one[1].passed]
@@ -267,8 +266,7 @@ class SessionSupervisor(Supervisor):
             if is_due and world not in test.shown and self._stands_still(world, test, now):
                 running = self._running(world)
                 ended, others = self._split_ranks(world, test)
-                result = world.examine(others, limit, ended, idle=True)
-                if result is not None:
+                if (result := world.examine(others, limit, ended, idle=True)) is not None:
                     test.shown[world], test.stalled = result, now
                     test.spared |= {one.pid for rank, one in running.items() if rank not in others or _is_idle(one)}
         if test.stalled is None and now - test.progressed >= limit and not self._is_computing(test, now):

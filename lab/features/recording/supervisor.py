@@ -239,8 +239,7 @@ class Supervisor:
                 raised = {rank: one for rank, one in running.items() if world.failed_last(one)}
                 parts = [one.describe_exit(time.time(), 1, 0)._replace(rank=rank) for rank, one in raised.items()]
                 waiting = {rank: one for rank, one in running.items() if rank not in raised}
-                stalled = world.examine(waiting, self._options.stall_s, parts)
-                if stalled is not None:
+                if (stalled := world.examine(waiting, self._options.stall_s, parts)) is not None:
                     self._report(stalled)
                     if self._options.stops and not world.is_patient:
                         world.stop(self._running(world).values())

@@ -73,8 +73,7 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
 
 
 def _remove(paths: list[Path]) -> None:
-    left = [path for path in paths if not remove_tree(path)]
-    if left:
+    if left := [path for path in paths if not remove_tree(path)]:
         others = f" (and {format_count(len(left) - 1, 'other')})" if len(left) > 1 else ""
         raise RecordError(f"cannot remove the record {left[0]}{others}", "another user owns files in it")
 

@@ -31,8 +31,7 @@ def find_suite(name: str | None, runs: Path = RUNS) -> Suite:
         RecordError: There is none.
     """
     records = list_records(runs) if name is None else [find_record(name, runs)]
-    turn = next((turn for _, turn in _turns(reversed(records))), None)
-    if turn is None:
+    if (turn := next((turn for _, turn in _turns(reversed(records))), None)) is None:
         who = "no recorded run" if name is None else f"run {records[0].run}"
         was = "is part of a suite" if name is None else "is not part of a suite"
         raise RecordError(f"{who} {was}", "several scenarios, or a folder of them, make a suite: `lab run scenarios/`")
@@ -62,12 +61,10 @@ def earlier_records(name: str, runs: Path = RUNS) -> list[Record]:
     """
     folder = Path(name)
     if folder.is_dir() and not is_record(folder):
-        records = list_records(folder)
-        if not records:
+        if not (records := list_records(folder)):
             raise RecordError(f"there are no runs in {folder}", "name a folder of records, such as .lab/runs")
         return records
-    of_suite = [record for record, turn in _turns(list_records(runs)) if turn.suite == name]
-    if of_suite:
+    if of_suite := [record for record, turn in _turns(list_records(runs)) if turn.suite == name]:
         return of_suite
     one = find_record(name, runs)
     return list(find_suite(name, runs).records) if any(_turns([one])) else [one]

@@ -35,8 +35,7 @@ def refuse_absence() -> None:
     Raises:
         EngineAbsent: A command is not on PATH.
     """
-    missing = [name for name in COMMANDS if shutil.which(name) is None]
-    if missing:
+    if missing := [name for name in COMMANDS if shutil.which(name) is None]:
         hint = "run it on a login node of a Slurm cluster, perhaps after `module load slurm`"
         raise EngineAbsent(f"the slurm engine needs Slurm's commands, but {missing[0]} is not on PATH", hint)
 
@@ -134,8 +133,7 @@ def request_allocation(argv: Sequence[str], deadline_s: float, announce: Announc
                 if not poll_until(lambda: salloc.poll() is not None, _LEAVE_S):
                     salloc.kill()
                     salloc.wait()
-        granted = _GRANTED.search(read_messages())
-        if granted is None or salloc.returncode:
+        if (granted := _GRANTED.search(read_messages())) is None or salloc.returncode:
             reason = last_error_line(read_messages()) or f"salloc ended with exit code {salloc.returncode}"
             hint = "`sinfo` lists the machines; change partition, time, or immediate with --allocation"
             raise ClusterError(f"Slurm granted no allocation: {reason}", hint)

@@ -106,8 +106,7 @@ def _hosts_of(job: str) -> list[Host]:
     Raises:
         ClusterError: It has none, because it has ended.
     """
-    names = query_slurm("squeue", "--noheader", f"--jobs={job}", "--format=%N").strip()
-    if not names:
+    if not (names := query_slurm("squeue", "--noheader", f"--jobs={job}", "--format=%N").strip()):
         raise ClusterError(f"job {job} ended before it started", f"`scontrol show job {job}` may show why")
     return read_hosts(query_slurm("scontrol", "--oneliner", "show", "node", names))
 

@@ -329,8 +329,7 @@ def _explain_end(node: Node, *, left: bool) -> str:
         node: A node that does not run.
         left: Whether its agent got a request to stop; Slurm's controller may learn of that later.
     """
-    job = job_of(node)
-    if not job:
+    if not (job := job_of(node)):
         return ""
 
     def is_known(fate: command.Fate) -> bool:
@@ -339,8 +338,7 @@ def _explain_end(node: Node, *, left: bool) -> str:
     fate = poll_until(lambda: _fate_of(job), _FATE_S, _FATE_POLL_S, is_known)
     if fate.state == "NODE_FAIL":
         hosts = command.read_hosts(command.query_slurm("scontrol", "--oneliner", "show", "node", node.host))
-        lost = next((host for host in hosts if not command.is_well(host)), None)
-        if lost is not None:
+        if (lost := next((host for host in hosts if not command.is_well(host)), None)) is not None:
             reason = f" ({lost.reason})" if lost.reason else ""
             return f"was lost: its host {node.host} is {lost.state} in Slurm{reason}"
     return fate.description if fate.over else ""

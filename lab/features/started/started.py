@@ -180,8 +180,7 @@ def explain_started(run: Explained) -> list[Finding]:
     if started is None or not run.evidence.facts.joined:
         return findings
     ranks = tuple(one.rank for one in started.ranks)
-    by_worker = group_ranks({one.rank: one.worker for one in started.ranks if one.process is not None})
-    if by_worker:
+    if by_worker := group_ranks({one.rank: one.worker for one in started.ranks if one.process is not None}):
         findings.append(StartedByScript(by_worker={one: tuple(ours) for one, ours in by_worker.items()}, others=ranks))
     if started.aside:
         workers = tuple(sorted({worker_of(number) for number in started.aside}))

@@ -125,8 +125,7 @@ class Account(Finding):
     def render(self) -> Words:
         """Say how many calls there were, and which step stands out."""
         called = {"collective": self.collectives, "message": self.messages}
-        counts = [format_count(count, what) for what, count in called.items() if count]
-        if not counts:
+        if not (counts := [format_count(count, what) for what, count in called.items() if count]):
             return "no rank called a collective or sent a message"
         took = f" in {format_duration(self.seconds)}" if self.timed else ""
         size, what = format_bytes(self.input_bytes), self.standing_out + render_lines(self.at)
@@ -183,8 +182,7 @@ def find_straggler(evidence: Evidence) -> Iterator[Finding]:
     late = lateness_at(
         meetings[1:], evidence.trace
     )  # ranks reach the first step at different times because they began at different times
-    noticed = [one for one in late if one.longest >= NOISE_S]
-    if not noticed:
+    if not (noticed := [one for one in late if one.longest >= NOISE_S]):
         return
     costs: dict[int, float] = defaultdict(float)
     for one in noticed:
@@ -237,8 +235,7 @@ def _window(steps: Sequence[Step]) -> float:
 def find_shares(evidence: Evidence) -> Iterator[Finding]:
     """Yield how ranks spent their time."""
     every = [timing.share_of(rank, evidence.step_of) for rank in evidence.trace.ranks.values() if rank.calls]
-    known = {share: hidden_s for share, hidden_s in every if share.total > 0}
-    if known:
+    if known := {share: hidden_s for share, hidden_s in every if share.total > 0}:
         waited_s, others = max(share.waiting for share in known), tuple(share.rank for share in known)
         yield TimeShares(shares=tuple(known), hidden_s=max(known.values()), others=others, seconds=round(waited_s, 6))
 
@@ -386,8 +383,7 @@ def account_for(evidence: Evidence) -> Finding:
 
 def _standing_out(steps: Sequence[Step]) -> dict[str, Any]:
     """Return the step that took longest; if none took long, the largest."""
-    ended = [(step.end - step.begin, step) for step in steps if step.end is not None]
-    if not ended:
+    if not (ended := [(step.end - step.begin, step) for step in steps if step.end is not None]):
         return {}
     took, longest = max(ended, key=itemgetter(0))
     if took >= _WORTH_TELLING_S and len(ended) > 1:

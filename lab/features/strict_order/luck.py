@@ -107,8 +107,7 @@ def find_cycles(trace: Trace, steps: Sequence[Step]) -> Iterator[tuple[Hop, ...]
     replay = _Replay(trace, steps)
     for _ in range(_MOST_CYCLES):
         replay.run()
-        cycle = replay.find_cycle()
-        if not cycle:
+        if not (cycle := replay.find_cycle()):
             return
         yield tuple(cycle)
         replay.release([hop.first for hop in cycle])
@@ -160,8 +159,7 @@ class _Replay:
         late = next((call for call in self._calls if id_of(call) not in self._begun), None)
         hops, numbers = list[Hop](), dict[Id, int]()
         while late is not None:
-            blocker = self._blocker(late)
-            if blocker is None:
+            if (blocker := self._blocker(late)) is None:
                 return []
             if id_of(blocker) in numbers:
                 hops[numbers[id_of(blocker)]] = Hop(blocker, late)

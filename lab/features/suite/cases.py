@@ -360,8 +360,7 @@ class Matrix(Frozen):
 
     def __post_init__(self) -> None:
         for name, values in vars(self).items():
-            double = [str(value) for value, count in Counter(values).items() if count > 1]
-            if double:
+            if double := [str(value) for value, count in Counter(values).items() if count > 1]:
                 raise UsageError(f"{_option(name)} names {join_words(double)} more than once")
         for backend in self.backend:
             check_backend(backend)

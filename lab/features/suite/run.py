@@ -60,8 +60,7 @@ def execute_suite(asked: SuiteRequest, watcher: Watcher | None = None) -> SuiteR
     if seed is None and (asked.shuffle or asked.repeat > 1):
         seed = int.from_bytes(os.urandom(4), "big") % _SEEDS
     cases, there = _cases_on(slot, asked, seed if asked.repeat > 1 or asked.seed is not None else None)
-    can_run = [case for case in cases if not case.skipped]
-    if not can_run:
+    if not (can_run := [case for case in cases if not case.skipped]):
         reasons = "; ".join(dict.fromkeys(case.skipped for case in cases))
         raise UsageError(f"none of {len(cases)} cases can run: {reasons}", "--list shows them")
     suite, names, why = suite_name(), [name], f"all cases, one after the other, on cluster {name}, which is up"
@@ -268,8 +267,7 @@ class _Suite:
     def _work(self, worker: _Worker) -> None:
         """Run cases until there are no more."""
         try:
-            shape = self._next(worker)
-            if shape is None:
+            if (shape := self._next(worker)) is None:
                 return
             slot = replace(worker.slot, announce=partial(self._announce, worker))
             made_for, wait_s = None if self.stays else self.suite, self.asked.options.wait_s

@@ -147,8 +147,7 @@ def _end(result: SuiteResult, style: Style) -> Iterator[str]:
     if result.not_run:
         yield style.paint(f"{format_count(result.not_run, 'case')} did not run: {result.stopped}", "yellow")
     yield from dict.fromkeys(line for one in result.outcomes for line in written_snapshots(one.last))
-    flaky = [one.case.id for one in result.outcomes if one.status == "flaky"]
-    if flaky:
+    if flaky := [one.case.id for one in result.outcomes if one.status == "flaky"]:
         yield style.paint(f"flaky: {join_words(flaky)} passed only after a retry", "yellow")
     if result.seed is not None:
         yield style.paint(f"seed: {result.seed}", "dim")
@@ -459,8 +458,7 @@ def write_files(
         from lab.record.read import Record
 
         paths = (attempt.result.path for outcome in result.outcomes for attempt in outcome.attempts)
-        records = tuple(Record(path=path) for path in paths if path is not None)
-        if not records:
+        if not (records := tuple(Record(path=path) for path in paths if path is not None)):
             sys.stderr.write(f"  {html} was not written: no run left a record\n")
             return
         planned = sum(not outcome.case.skipped for outcome in result.outcomes) + result.not_run

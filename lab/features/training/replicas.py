@@ -472,8 +472,7 @@ def check_replicas(tolerance: Tolerance, evidence: Evidence, world_size: int) ->
 
 def _problems(tolerance: Tolerance, evidence: Evidence, ranks: Sequence[int]) -> Iterator[str]:
     traces = evidence.trace.ranks
-    missing = [rank for rank in ranks if rank not in traces or not traces[rank].recorded]
-    if missing:
+    if missing := [rank for rank in ranks if rank not in traces or not traces[rank].recorded]:
         yield f"(the record has no trace of {name_ranks(missing)})"
         return
     trained: dict[tuple[str, int], dict[int, _Trained]] = {}

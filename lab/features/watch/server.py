@@ -283,8 +283,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer with a page, or push events to it."""
-        route = self._parse_route()
-        if route == "events":
+        if (route := self._parse_route()) == "events":
             self._push_events()
         elif route is not None:
             pages = {"": lambda: self.shown.page, "report": self.shown.report}

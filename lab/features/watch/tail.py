@@ -158,8 +158,7 @@ class _RankTail(RankReader):
                 file.seek(self._position)
                 text = file.read(most_bytes)
                 while b"\n" not in text and most_bytes <= len(text) < _LONGEST_LINE_BYTES:
-                    chunk = file.read(len(text))
-                    if not chunk:
+                    if not (chunk := file.read(len(text))):
                         break
                     text += chunk
         except OSError:
@@ -167,8 +166,7 @@ class _RankTail(RankReader):
         lines = text[: text.rfind(b"\n") + 1]
         self._position += len(lines)
         for raw in lines.splitlines():
-            line = read_line(raw)
-            if line is not None:
+            if (line := read_line(raw)) is not None:
                 if line.get("k") == "start" and not self.start:
                     self.start = dict(line)
                     self._parent.align_reader(self)

@@ -256,8 +256,7 @@ def _rank_parts(ranks: Sequence[RankNow], who: str, nodes: str) -> list[Part]:
     rank = ranks[0]
     styles = ("red",) if rank.bad else ("dim",) if rank.state in ("ended", "starting", "outside") else ()
     parts: list[Part] = [(who, ("rank",)), (nodes, ("dim",)), (rank.activity, styles)]
-    longest_s = max((one.since_s for one in ranks if one.since_s is not None), default=0.0)
-    if longest_s >= 0.1:
+    if (longest_s := max((one.since_s for one in ranks if one.since_s is not None), default=0.0)) >= 0.1:
         parts.append((f"  {format_duration(round(longest_s, 1))}", ()))
     if rank.waits_for:
         parts.append((f"  waits for {name_ranks(rank.waits_for)}", ("yellow",)))

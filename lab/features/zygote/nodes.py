@@ -144,8 +144,7 @@ class ForkingStarter(Starter):
 def _receive(channel: DockerChannel, end: float) -> bytes:
     """Return the next input before a monotonic time; empty: none arrived."""
     while (left := end - time.monotonic()) > 0 and select.select([channel], [], [], left)[0]:
-        chunk = channel.receive()
-        if chunk is not None:
+        if (chunk := channel.receive()) is not None:
             return chunk
     return b""
 
@@ -154,8 +153,7 @@ def _waits(channel: DockerChannel) -> bool:
     """Return whether the first process of a node waits for its agent; it may end instead."""
     end, text = time.monotonic() + boot.DEADLINE_S, b""
     while not text.endswith(first.WAITS):
-        chunk = _receive(channel, end)
-        if not chunk:
+        if not (chunk := _receive(channel, end)):
             return False
         text += chunk
     return True

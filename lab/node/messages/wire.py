@@ -73,8 +73,7 @@ def _read_fields(line: bytes) -> dict[str, Any] | None:
 
 def _decode_fields(data: dict[str, Any]) -> Message | Malformed:
     run, what = (data[key] if isinstance(data.get(key), str) else "" for key in ("run", "is"))
-    kind = Message.kinds.get(what)
-    if kind is None:
+    if (kind := Message.kinds.get(what)) is None:
         return Malformed(run, what, f"{what!r} is not a kind of message; {_OTHER_VERSION}")
     if "version" in kind._fields and data.get("version") != PROTOCOL:
         spoken = f"{what} speaks version {data.get('version')} of the protocol, not {PROTOCOL}"

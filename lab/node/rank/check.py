@@ -32,8 +32,7 @@ def main() -> None:
     spec: Any = importlib.util.spec_from_file_location("lab_check", os.path.join(os.getcwd(), file))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    check = getattr(module, function, None)
-    if check is None:
+    if (check := getattr(module, function, None)) is None:
         raise AttributeError(f"{file} has no function {function!r}")
     try:
         passed = check(results)

@@ -41,8 +41,7 @@ def record_note(name: str, value: Any) -> None:
         TypeError: the value, or something in it, has no JSON form.
     """
     plain = to_plain(value)
-    problem = problem_with(plain)
-    if problem:
+    if problem := problem_with(plain):
         raise ValueError(f"note {name!r} {problem}")
     rank = int(os.environ.get("RANK", "0"))
     try:
@@ -128,8 +127,7 @@ def without_frames(error: BaseException, own: tuple[str, ...]) -> BaseException:
     waiting: list[BaseException | None] = [error]
     visited: set[int] = set()
     while waiting:
-        current = waiting.pop()
-        if current is None or id(current) in visited:
+        if (current := waiting.pop()) is None or id(current) in visited:
             continue
         visited.add(id(current))
         kept, entry = list[types.TracebackType](), current.__traceback__

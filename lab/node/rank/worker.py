@@ -83,8 +83,7 @@ def run_worker(spec: dict[str, Any]) -> None:
     code, names = _run(spec)
 
     def report_imports() -> None:
-        imported = tuple(name for name in spec.get("missing", ()) if name in sys.modules)
-        if imported:
+        if imported := tuple(name for name in spec.get("missing", ()) if name in sys.modules):
             with suppress(OSError):  # the next run imports them itself
                 note.send_statement(spec["note_socket"], Imported(spec["rank"], time.time(), names=imported))
 
@@ -163,8 +162,7 @@ def _run_script(path: str, namespace: dict[str, Any], spec: dict[str, Any]) -> i
                 code = _COMPILE(file.read(), path, "exec", dont_inherit=True)
             _EXECUTE(code, namespace)
         except SystemExit as error:
-            status = _exit_code(error.code)
-            if status:
+            if status := _exit_code(error.code):
                 _report(error, spec)
             else:
                 frames = reversed([*traceback.walk_tb(error.__traceback__)])

@@ -25,8 +25,7 @@ class _Finder:
         self.actions: dict[str, list[Action]] = {}
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
-        actions = self.actions.pop(name, None)
-        if actions is None:
+        if (actions := self.actions.pop(name, None)) is None:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is None or spec.loader is None:
@@ -48,8 +47,7 @@ finder = _Finder()
 
 def when_imported(name: str, action: Action) -> None:
     """Call `action` with a module: immediately if it is imported, else right after its first import."""
-    module = sys.modules.get(name)
-    if module is not None:
+    if (module := sys.modules.get(name)) is not None:
         action(module)
         return
     finder.actions.setdefault(name, []).append(action)
@@ -114,8 +112,7 @@ def do_nothing(*_: Any) -> None:
 
 def replace_function(module: ModuleType, name: str, make: Callable[[Function], Function]) -> None:
     """Replace a function of a module, also where torch.distributed exports it under the same name."""
-    old = getattr(module, name, None)
-    if old is not None:
+    if (old := getattr(module, name, None)) is not None:
         new = make(old)
         for user in (module, *map(sys.modules.get, _USERS)):
             if getattr(user, name, None) is old:

@@ -227,8 +227,7 @@ class RecordedWork(Work):
         return result
 
     def is_completed(self) -> bool:
-        done = bool(self._plain.is_completed())
-        if done:
+        if done := bool(self._plain.is_completed()):
             self._end()
         return done
 
@@ -299,8 +298,7 @@ def record_method(
             journal.cut(f"the recorder cannot record {op}: {type(error).__name__}: {error}")
             return plain_method(plain, *arguments, **named)
         try:
-            work = plain_method(plain, *arguments, **named)
-            if work is not None and waits:
+            if (work := plain_method(plain, *arguments, **named)) is not None and waits:
                 work.wait()  # the caller would wait next; a wait here ends the call here
         except BaseException as error:
             call.end(error)

@@ -577,8 +577,7 @@ class _Recorder:
     def _write_without_optimizer(self) -> None:
         """Write the gradients of a script that has no optimizer."""
         roots = _find_roots()
-        parameters = [one for root in roots for one in root.parameters() if one.grad is not None]
-        if parameters:
+        if parameters := [one for root in roots for one in root.parameters() if one.grad is not None]:
             optimizer = self._latest = torch.optim.SGD(parameters, lr=0.0)
             trained = self._trained[optimizer] = _Trained(0, optimizer, roots)
             facts = trained.facts(optimizer)
@@ -686,8 +685,7 @@ class _Locator:
 
     def _measure(self, tensor: Any) -> list[float]:
         tensor = _local(tensor)
-        shape = tuple(tensor.shape)
-        if shape not in self._sketches:
+        if (shape := tuple(tensor.shape)) not in self._sketches:
             self._sketches[shape] = _Sketch([tensor])
         values: list[float] = self._sketches[shape].measure([tensor])[0].tolist()
         return values

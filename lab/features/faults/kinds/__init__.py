@@ -270,11 +270,9 @@ def read_fault(kind: type[FaultKind], value: Value, allowed: str) -> Any:
     Raises:
         InvalidError: A key is missing, or the fault is invalid.
     """
-    named = {name.raw for name, _ in value.pairs(allowed)}
-    if not named:
+    if not (named := {name.raw for name, _ in value.pairs(allowed)}):
         raise value.refused(allowed, ", which has no keys")
-    missing = [name for name in required_keys(kind) if name not in named]
-    if missing:
+    if missing := [name for name in required_keys(kind) if name not in named]:
         raise value.problem(f"without {' and '.join(missing)}; allowed: {allowed}")
     data = read_all_keys(value, kind)
     return None if data is None else make_or_refuse(value, lambda: kind(**data))

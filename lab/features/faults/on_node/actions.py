@@ -185,8 +185,7 @@ _GONE_S = 1.0
 def apply_loader(actions: Actions, parameters: Parameters) -> Answer:
     """Kill one DataLoader worker process."""
     rank, number = parameters["rank"], parameters["worker"]
-    loaders = _loaders(worker_of(actions, rank).pid)
-    if not loaders:
+    if not (loaders := _loaders(worker_of(actions, rank).pid)):
         raise ValueError(f"rank {rank} has no DataLoader worker process")
     if number >= len(loaders):
         raise ValueError(f"rank {rank} has {len(loaders)} DataLoader worker processes, but no number {number}")
@@ -296,8 +295,7 @@ def _eat(leave_bytes: int) -> NoReturn:
     """Allocate all memory beyond the part that stays free, until killed."""
     eaten = []
     while True:
-        bite = min((left_bytes() or 0) - leave_bytes, _BITE_BYTES) // _PAGE_BYTES * _PAGE_BYTES
-        if bite <= 0:
+        if (bite := min((left_bytes() or 0) - leave_bytes, _BITE_BYTES) // _PAGE_BYTES * _PAGE_BYTES) <= 0:
             time.sleep(_PAUSE_S)
             continue
         eaten.append(mmap.mmap(-1, bite, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))

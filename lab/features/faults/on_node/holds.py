@@ -246,8 +246,7 @@ class Holds:
             if AFTER not in edges:
                 return method(group, *arguments, **named)
             try:
-                work = method(group, *arguments, **named)
-                if work is not None:
+                if (work := method(group, *arguments, **named)) is not None:
                     with suppress(Exception):  # the next one who waits for the work gets its error
                         wait_ahead(work)
             finally:

@@ -65,8 +65,7 @@ def apply_links(actions: Actions, parameters: Mapping[str, Any]) -> dict[str, An
         with suppress(OSError, ValueError):  # the previous conditions may have become impossible
             _make(parameters["address"])
         raise
-    peers = [peer for peer, how in parameters.get("from", {}).items() if how.get("reset")]
-    if peers:
+    if peers := [peer for peer, how in parameters.get("from", {}).items() if how.get("reset")]:
         with suppress(OSError):  # both ends of each connection get an error anyway
             _were_reset[name] = _were_reset.get(name, 0) + reset_connections(peers)
     return inspect_links(actions, parameters)

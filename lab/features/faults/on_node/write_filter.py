@@ -75,8 +75,7 @@ def start_serving(uid: int, gid: int, channel: socket.socket) -> tuple[int, int]
 def install_filter(listener: socket.socket) -> None:
     """In a worker: filter its writes from now on. If the kernel refuses that, the serving process ends."""
     with listener:
-        fd = _listen()
-        if fd >= 0:
+        if (fd := _listen()) >= 0:
             socket.send_fds(listener, [b"."], [fd])
             os.close(fd)
 
@@ -117,8 +116,7 @@ def _serve(channel: socket.socket, commands: int) -> NoReturn:
     while True:
         ready = dict(poll.poll(server.patience_s() * 1000))
         if commands in ready:
-            chunk = os.read(commands, 4096)
-            if not chunk:
+            if not (chunk := os.read(commands, 4096)):
                 os._exit(0)
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:

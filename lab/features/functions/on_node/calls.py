@@ -58,8 +58,7 @@ class ShippedModuleFinder(importlib.abc.MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Return the spec of a module if the caller has it."""
-        top = fullname.partition(".")[0]
-        if top not in self._modules:
+        if (top := fullname.partition(".")[0]) not in self._modules:
             if "." in fullname:
                 return None  # part of a package that the node has
             self._modules[top] = self._ask(top)
@@ -142,8 +141,7 @@ class Caller:
     def receive(self) -> tuple[bytes, bytes] | None:
         """Return its next message; None once it has closed the connection."""
         while not self._waiting:
-            chunk = os.read(self._calls, _READ_BYTES)
-            if not chunk:
+            if not (chunk := os.read(self._calls, _READ_BYTES)):
                 return None
             self._waiting += self._pieces.feed(chunk)
         return self._waiting.pop(0)

@@ -200,8 +200,7 @@ class _Writer:
         if is_dataclass(kind):
             names = [field.name for field in fields(kind) if hasattr(value, field.name)]
             return ["fields", *name, {name: inner(getattr(value, name), f".{name}") for name in names}]
-        special = self._special(value, kind, where)
-        if special is None:
+        if (special := self._special(value, kind, where)) is None:
             raise Unsendable(f"{_kind_name(value)}{where}; allowed: {_ALLOWED}")
         return special
 

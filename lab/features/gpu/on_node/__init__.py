@@ -104,8 +104,7 @@ def _record_event(device: int) -> Any:
 
 def start_time(tensors: Sequence[Any]) -> StreamTime | None:
     """Return the timer of a call with these tensors; None if they are not on a GPU, or a graph captures the call."""
-    device = next((tensor.device.index for tensor in tensors if tensor.is_cuda), None)
-    if device is not None:
+    if (device := next((tensor.device.index for tensor in tensors if tensor.is_cuda), None)) is not None:
         cuda = sys.modules["torch"].cuda
         with suppress(Exception), cuda.device(device):  # if the device has failed, the call raises
             return None if cuda.is_current_stream_capturing() else StreamTime(device)

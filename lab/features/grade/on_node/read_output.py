@@ -88,14 +88,12 @@ def _read(top: str, path: str, max_bytes: int) -> bytes:
 
 def _why_not_there(path: str) -> str:
     """Return why there is no such file: no rank wrote it, or the lab left it out."""
-    listed = os.environ.get(LEFT_OUT_VARIABLE)
-    if listed:
+    if listed := os.environ.get(LEFT_OUT_VARIABLE):
         with open(listed, encoding="utf-8") as file:
             left_out = json.load(file)
         parts = files.escape_path(path).split("/")
         for end in range(len(parts), 0, -1):
-            why = left_out.get("/".join(parts[:end]))
-            if why:
+            if why := left_out.get("/".join(parts[:end])):
                 return f"is not among the files of the check: {why}"
     return "does not exist"
 

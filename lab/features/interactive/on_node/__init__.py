@@ -48,8 +48,7 @@ class _Debugging:
     def stop(self, frame: FrameType, what: str, header: str | None, commands: Any) -> None:
         """Start the debugger at a frame, if it can have a terminal."""
         if self.kind == ANOTHERS:
-            at = self.at(frame)
-            if at not in self._passed:
+            if (at := self.at(frame)) not in self._passed:
                 self._passed.add(at)
                 print(f"rank {self.rank} skips {what} at {at}: another rank has the terminal", file=sys.stderr)
             return

@@ -22,15 +22,13 @@ _known: set[type] = {PlainGroup, RecordedGroup}
 
 def record_group(group: Any, compiled: Any = None) -> None:
     """Record the calls of all groups of this group's class, with the compiled recorder if there is one."""
-    kind = type(group)
-    if kind in _known:
+    if (kind := type(group)) in _known:
         return
     _known.add(kind)
     begin = Call if compiled is None else functools.partial(CompiledCall, compiled)
     for op, names in OPERATIONS.items():
         for name in names:
-            method = _own_method(kind, name)
-            if method is not None:
+            if (method := _own_method(kind, name)) is not None:
                 setattr(kind, name, record_method(op, method, lambda self: self, begin))
     library = sys.modules[kind.__module__].__file__
     if library:

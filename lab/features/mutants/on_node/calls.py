@@ -119,8 +119,7 @@ def _finished(tensors: Sequence[Any]) -> Any:
 
 def _change(mutant: Mutant, call: _Call, plain: dict[str, Any]) -> Any:
     """Make the changed call, if any; return the handle for the script."""
-    change = _CHANGES.get(mutant.kind)
-    if change is not None:
+    if (change := _CHANGES.get(mutant.kind)) is not None:
         return change(mutant, call)
     if mutant.kind == "op":
         return _make_other(mutant.to, call, plain)
@@ -144,8 +143,7 @@ def _skip(_: Mutant, call: _Call) -> Any:
 
 
 def _repeat(_: Mutant, call: _Call) -> Any:
-    work = call.make()
-    if work is not None:
+    if (work := call.make()) is not None:
         wait_ahead(work)
     return call.make()
 

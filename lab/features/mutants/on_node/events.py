@@ -45,8 +45,7 @@ class Events:
     def reach(self, target: str, **facts: Any) -> Mutant | None:
         """Count an event; return the mutant if it acts now."""
         self._counts[target] += 1
-        mutant = read_mutant()
-        if mutant is None:
+        if (mutant := read_mutant()) is None:
             if sum(self._counts.values()) <= _MOST and is_observing():
                 journal.add("mutable", n=target, nth=self._counts[target], who=find_rank(), **facts)
             return None
@@ -57,8 +56,7 @@ class Events:
 
     def is_next(self, target: str, at: str) -> Mutant | None:
         """Return the mutant if it will act at the next event of this name."""
-        mutant = read_mutant()
-        if mutant is None or not self._matches(mutant, target, at):
+        if (mutant := read_mutant()) is None or not self._matches(mutant, target, at):
             return None
         return mutant if mutant.nth in (0, self._matching + 1) else None
 
@@ -132,10 +130,9 @@ def watch_process() -> None:
 
 
 def _begin_phase(name: str) -> None:
-    if name != "step":  # `_before_step` knows the optimizer
-        mutant = events.reach(name, at=source.line())
-        if mutant is not None:
-            perform_behavior(mutant)
+    # `_before_step` knows the optimizer
+    if name != "step" and (mutant := events.reach(name, at=source.line())) is not None:
+        perform_behavior(mutant)
 
 
 def _end_phase(_: str) -> None:
@@ -185,8 +182,7 @@ def _around_init(function: Any) -> Any:
     def wrapper(*arguments: Any, **named: Any) -> Any:
         size = named.get("world_size", -1)
         size = size if size > 0 else int(os.environ.get("WORLD_SIZE", "0"))
-        mutant = events.reach("init_process_group", at=source.line(), size=size)
-        if mutant is None:
+        if (mutant := events.reach("init_process_group", at=source.line(), size=size)) is None:
             return function(*arguments, **named)
         before = dict(os.environ)
         if mutant.kind == "world":
@@ -211,8 +207,7 @@ def _watch_optimizers(module: Any) -> None:
 
 
 def _before_step(optimizer: Any, *_: Any) -> None:
-    mutant = events.reach("step", at=source.line())
-    if mutant is None:
+    if (mutant := events.reach("step", at=source.line())) is None:
         return
     perform_behavior(mutant)
     if mutant.kind == "lr":
@@ -259,8 +254,7 @@ def _watch_loader(module: Any) -> None:
                 batch = method(self)  # at the end, there is no batch that could be dropped
                 events.reach("batch", at=source.line())
                 return batch
-            mutant = events.is_next("batch", source.line())
-            if mutant is not None:
+            if (mutant := events.is_next("batch", source.line())) is not None:
                 perform_behavior(mutant)
                 if mutant.kind == "drop":
                     method(self)

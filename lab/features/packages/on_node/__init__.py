@@ -21,8 +21,7 @@ def enter_environment(spec: Mapping[str, Any]) -> None:
     Args:
         spec: Of the worker; `packages` is the folder of the environment, which belongs to its Python; empty: none.
     """
-    folder = spec.get("packages")
-    if not folder:
+    if not (folder := spec.get("packages")):
         return
     programs = os.path.join(folder, "bin")
     version = "{}.{}".format(*sys.version_info)
@@ -30,8 +29,7 @@ def enter_environment(spec: Mapping[str, Any]) -> None:
     os.environ["PATH"] = f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     sys.prefix = sys.exec_prefix = folder
     sys.executable = os.path.join(programs, "python")
-    spawn = sys.modules.get("multiprocessing.spawn")
-    if spawn is not None:
+    if (spawn := sys.modules.get("multiprocessing.spawn")) is not None:
         spawn.set_executable(sys.executable)
     known = {os.path.abspath(path) for path in sys.path if path}
     site.PREFIXES.insert(0, folder)

@@ -104,8 +104,7 @@ def _begin_again(process: joining._Process) -> None:
 def _stop(process: joining._Process) -> None:
     """End the recording of a world."""
     if process.thread:
-        own = journal.threads.pop(process.thread, None)
-        if own is not None:
+        if (own := journal.threads.pop(process.thread, None)) is not None:
             own.close()
     else:
         install.stop_recording()

@@ -172,8 +172,7 @@ class _Call:
         """Make the call after others, and wait until it completes; return its handle."""
         try:
             self._wait_behind([one for one in before if not one.is_over])
-            work = self.begin()
-            if work is not None:
+            if (work := self.begin()) is not None:
                 work.wait()
         except BaseException as error:
             self.end(error)

@@ -54,8 +54,7 @@ class _Trained:
 
     def write(self) -> None:
         """Write the current norms, unless they are in the trace already, or the parameters no longer exist."""
-        of = self._of()
-        if of is None or self._steps == self._written:
+        if (of := self._of()) is None or self._steps == self._written:
             return
         with suppress(AttributeError, RuntimeError, TypeError, ValueError):  # unexpected parameters
             journal.add(self._kind, **self._last, **self._facts, steps=self._steps, **self._read(of))
