@@ -25,8 +25,7 @@ class LabError(Exception):
 
     def __init__(self, message: str, hint: str = "") -> None:
         Exception.__init__(self, message)  # another base class can have other arguments
-        self.message = message
-        self.hint = hint
+        self.message, self.hint = message, hint
 
     def __str__(self) -> str:
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
@@ -113,8 +112,7 @@ class RanksFailed(LabError):
 
     def __init__(self, message: str, hint: str = "", ranks: tuple[int, ...] = (), record: Path | None = None) -> None:
         super().__init__(message, hint)
-        self.ranks = ranks
-        self.record = record
+        self.ranks, self.record = ranks, record
         self.shown_inside = False
         """Whether the traceback leads through the function as it ran on a rank."""
 

@@ -36,8 +36,7 @@ class Output:
     """
 
     def __init__(self, stream: Any, lose: Callable[[OSError], object]) -> None:
-        self._stream = stream
-        self._lose = lose
+        self._stream, self._lose = stream, lose
 
     def write(self, data: Any) -> int:
         """Write the data, or drop it after an error."""

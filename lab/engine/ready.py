@@ -159,8 +159,7 @@ class Stream:
     """A connected stream socket to a node."""
 
     def __init__(self, node: Node, connection: socket.socket) -> None:
-        self.node = node
-        self._socket = connection
+        self.node, self._socket = node, connection
         self._socket.setblocking(False)
 
     def fileno(self) -> int:

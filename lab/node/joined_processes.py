@@ -33,8 +33,7 @@ class JoinedProcesses:
     """
 
     def __init__(self, send: Sender, limits: Limits) -> None:
-        self._send = send
-        self._limits = limits
+        self._send, self._limits = send, limits
         self._known: dict[tuple[int, int], JoinedProcess] = {}
         """By process identifier and the rank that the process claims."""
         self._counts: Counter[int] = Counter()

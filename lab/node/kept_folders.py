@@ -51,9 +51,7 @@ class KeptFolder:
     """
 
     def __init__(self, key: str, top: str, store: ContentStore, owner: User | None) -> None:
-        self.key = key
-        self.top = top
-        self.owner = owner
+        self.key, self.top, self.owner = key, top, owner
         self.token = ""
         """Identifies its state on the machine that sends it; empty: unknown."""
         self.entries: Mapping[str, Entry] = {}
@@ -238,8 +236,7 @@ class KeptFolders:
     """
 
     def __init__(self, folder: str, store: ContentStore) -> None:
-        self.store = store
-        self._folder = folder
+        self.store, self._folder = store, folder
         os.makedirs(folder, 0o700, exist_ok=True)
         os.chmod(folder, 0o700)
         self._can_keep = not is_in_memory(folder)

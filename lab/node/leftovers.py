@@ -65,8 +65,7 @@ class Leftovers:
         self, kept: Iterable[str], *, foreign: bool, journal: str = "", known: Collection[str] | None = None
     ) -> None:
         self._kept = frozenset(kept)
-        self._foreign = foreign
-        self._journal = journal
+        self._foreign, self._journal = foreign, journal
         self._open = find_writable(self._kept, files=foreign, known=known)
         self._owned: dict[User, dict[str, bool]] = {}
         """What users from an image, which are none of the lab's, may write to; listed when such a user comes."""

@@ -38,9 +38,7 @@ class Limits:
         """Limits by kind for a worker and the processes that it started; its own trace has a separate limit."""
         self._bytes: Counter[tuple[int, str, str]] = Counter()
         """Bytes by rank, attempt, and kind, dropped ones included."""
-        self._config = config
-        self._send = send
-        self._users = users
+        self._config, self._send, self._users = config, send, users
         self._folders = (*folders, config.shared)
         self._disk: Disk | None = None
         self._outputs_bytes = claim.outputs_bytes

@@ -50,8 +50,7 @@ class NodeRun:
         kept: KeptFolders,
         leftovers: leftovers.Leftovers | None = None,
     ) -> None:
-        self.claim = claim
-        self.config = config
+        self.claim, self.config = claim, config
         self.run = claim.run
         self.send = Sender(claim.run, config.node, client)
         """Sends a message to the lab."""

@@ -47,9 +47,7 @@ class RankProcess:
     """
 
     def __init__(self, rank: int, pid: int, attempt: str, trace: int | None, stack: int) -> None:
-        self.rank = rank
-        self.pid = pid
-        self.attempt = attempt
+        self.rank, self.pid, self.attempt = rank, pid, attempt
         self.trace = None if trace is None else TraceFile(made=trace)
         self.stack_file = TraceFile(made=stack)
         self.files = [self.stack_file, *filter(None, [self.trace])]
@@ -141,8 +139,7 @@ class Worker(RankProcess):
     ) -> None:
         super().__init__(start.rank, pid, start.attempt, ends.get("trace"), ends["stack"])
         self.local_rank = start.local_rank
-        self.notes = notes
-        self.sidecar_pid = sidecar_pid
+        self.notes, self.sidecar_pid = notes, sidecar_pid
         self.input_channel = channels.InputChannel(ends)
         """Its input."""
         self.streams = {ends[name]: number for name, number in _STREAMS.items() if name in ends}
@@ -263,8 +260,7 @@ class JoinedProcess(RankProcess):
 
     def __init__(self, number: int, pid: int, attempt: str, trace: int, stack: int, pidfd: int, thread: int) -> None:
         super().__init__(number, pid, attempt, trace, stack)
-        self.pidfd = pidfd
-        self.thread = thread
+        self.pidfd, self.thread = pidfd, thread
         self.ended = 0.0
         """Unix time of its end."""
         self.leaving: Leaving | None = None

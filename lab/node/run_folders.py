@@ -46,9 +46,7 @@ class RunFolders:
     """
 
     def __init__(self, run: str, root: str, users: Users, kept: KeptFolders) -> None:
-        self._run = run
-        self._users = users
-        self._kept = kept
+        self._run, self._users, self._kept = run, users, kept
         self.home, self._own = _folders(root)
         """Where workers may write."""
         self.folder = os.path.join(self.home, "work")

@@ -80,8 +80,7 @@ class Rows:
     """
 
     def __init__(self, longest_bytes: int = _LONGEST_BYTES, *, over: bool = True) -> None:
-        self._over = over
-        self._longest_bytes = longest_bytes
+        self._over, self._longest_bytes = over, longest_bytes
         self._rows = [_Row()]
         self._at = 0
         """Index of the current row."""

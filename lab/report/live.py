@@ -157,8 +157,7 @@ class LiveOutput(Observer):
         limit_s: float | None = None,
         whole: bool = False,
     ) -> None:
-        self._limit_s = limit_s
-        self._out = out
+        self._limit_s, self._out = limit_s, out
         self._status = None if quiet else status
         self._lines = lines and not quiet
         self._raw = raw

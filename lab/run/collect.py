@@ -122,9 +122,7 @@ class Attempts:
     """
 
     def __init__(self, facts: RunFacts, writer: RecordWriter, observer: Observer) -> None:
-        self.facts = facts
-        self.writer = writer
-        self.observer = observer
+        self.facts, self.writer, self.observer = facts, writer, observer
         self.clocks: dict[str, events.Clock] = {}
         """By node: the clock that each attempt's record repeats."""
         self.numbers: dict[str, int] = {}

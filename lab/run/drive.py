@@ -73,8 +73,7 @@ class Starters:
     """
 
     def __init__(self, plan: Plan, ask: Callable[[str, agent.Prepare], object]) -> None:
-        self._plan = plan
-        self._ask = ask
+        self._plan, self._ask = plan, ask
         self._launcher = find_launcher(plan.launcher.name)
         self._asked = Counter(starter.node for starter in plan.starters)
         self._ended: Counter[str] = Counter()
@@ -159,8 +158,7 @@ class Driver:
         self.job = job
         self.plan = job.plan
         """Plan of the current attempt."""
-        self.stdin = stdin
-        self._snapshot = snapshot
+        self.stdin, self._snapshot = stdin, snapshot
         self.outputs = Outputs(job.options.outputs or job.writer.path / OUTPUTS, job.observer.progress)
         """Receives the files that the run creates."""
         self.facts = begin_facts(job.plan, job.cluster.limits.memory_bytes)

@@ -160,12 +160,10 @@ class _Reader:
         all_files: bool,
         progress: Callable[[str], object],
     ) -> None:
-        self._top = top
-        self._added = added
+        self._top, self._added = top, added
         real = (os.path.realpath(one) for one in data)
         self._data = {os.path.relpath(one, top) for one in real if one.startswith(f"{top}/")}
-        self._all_files = all_files
-        self._progress = progress
+        self._all_files, self._progress = all_files, progress
         self._began, self._reported = time.time_ns(), time.monotonic()
         self._key = "\n".join([str(top), *sorted(self._data), *(["all"] if all_files else [])])
         self._token, self._known = _read_index(self._key)
@@ -430,9 +428,7 @@ class _Ignore:
     """
 
     def __init__(self, file: Path, prefix: str, below: str = "") -> None:
-        self._file = file
-        self._prefix = prefix
-        self._below = below
+        self._file, self._prefix, self._below = file, prefix, below
         self._spec: GitIgnoreSpec | None = None
 
     def decide(self, path: str, is_folder: bool) -> bool | None:

@@ -148,8 +148,7 @@ class Value:
     """One value in a scenario file; `field` is its path, such as `expect.tolerance`, empty for the whole scenario."""
 
     def __init__(self, node: Node, field: str, reading: Reading, key: Value | None = None) -> None:
-        self.field = field
-        self.reading = reading
+        self.field, self.reading = field, reading
         self.where = Position.of(node.start_mark)
         self.key_where = key.where if key else self.where
         """Position of the key, if the value is in a mapping."""

@@ -377,9 +377,7 @@ class RankReader:
     """Reads the lines of one rank in order; without a record there is no trace to read."""
 
     def __init__(self, rank: int, record: Record | None, trace: Trace, worlds: Worlds) -> None:
-        self.rank = rank
-        self.record = record
-        self.trace = trace
+        self.rank, self.record, self.trace = rank, record, trace
         self.result = RankTrace(rank=rank)
         self.clock = Reading()
         """Converts its times."""

@@ -33,8 +33,7 @@ class Refused(ClusterError):
 
     def __init__(self, status: int, explanation: str) -> None:
         super().__init__(f"the Docker engine refused a request: {explanation}", "`lab doctor` checks the engine")
-        self.status = status
-        self.explanation = explanation
+        self.status, self.explanation = status, explanation
 
 
 def unix_socket() -> str | None:

@@ -174,9 +174,7 @@ class _Rank:
 
     def __init__(self, before: tuple[str, ...], after: tuple[str, ...], ended: bool, than: str) -> None:
         self.before = before if ended else before[: len(after)]
-        self.after = after
-        self.than = than
-        self.ended = ended
+        self.after, self.than, self.ended = after, than, ended
         self.missing = not before
 
     def events(self) -> Iterator[_Event]:

@@ -306,8 +306,7 @@ class _Stream:
     def __init__(self, pieces: Iterable[bytes], most_bytes: int, too_much: UsageError) -> None:
         self._pieces = iter(pieces)
         self._piece = memoryview(b"")
-        self._left_bytes = most_bytes
-        self._too_much = too_much
+        self._left_bytes, self._too_much = most_bytes, too_much
         self._at = 0
 
     def tell(self) -> int:

@@ -117,8 +117,7 @@ _MADE_OF_VALUES: dict[Any, Callable[..., Any]] = {"complex": complex, "slice": s
 
 class _Reader:
     def __init__(self, blobs: memoryview, classes: Classes | None) -> None:
-        self._blobs = blobs
-        self._classes = classes
+        self._blobs, self._classes = blobs, classes
 
     def _blob(self, size: Any) -> bytearray:
         if type(size) is not int or not 0 <= size <= len(self._blobs):

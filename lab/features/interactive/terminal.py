@@ -130,8 +130,7 @@ class FedStdin(Stdin):
     """Input from a descriptor of this process for the first rank, no faster than that rank reads it."""
 
     def __init__(self, plan: Plan, fd: int = 0) -> None:
-        self._plan = plan
-        self._fd = fd
+        self._plan, self._fd = plan, fd
         self._agents: AgentChannels | None = None
         self._underway = 0
         """Bytes that the rank has not received yet."""
@@ -189,9 +188,7 @@ class Terminal(Stdin):
     """
 
     def __init__(self, plan: Plan, keyboard: Keyboard, observer: Observer) -> None:
-        self._plan = plan
-        self._keyboard = keyboard
-        self._observer = observer
+        self._plan, self._keyboard, self._observer = plan, keyboard, observer
         self._agents: AgentChannels | None = None
         self._has: int | None = plan.interactive
         self._left: int | None = None

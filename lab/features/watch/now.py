@@ -160,8 +160,7 @@ class Follower:
     """
 
     def __init__(self, record: Record, *, stepping: bool = False) -> None:
-        self.record = record
-        self.stepping = stepping
+        self.record, self.stepping = record, stepping
         self.tail = TraceTail(record)
         self.lines: deque[Line] = deque(maxlen=KEPT_LINES)
         self.happened: list[Happening] = []

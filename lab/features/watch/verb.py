@@ -182,9 +182,7 @@ class Lines:
     """
 
     def __init__(self, stream: IO[str], *, as_json: bool, late_s: float) -> None:
-        self._stream = stream
-        self._as_json = as_json
-        self._late_s = late_s
+        self._stream, self._as_json, self._late_s = stream, as_json, late_s
         self._held: list[Happening] = []
 
     def show(self, now: Now, follower: Follower) -> None:

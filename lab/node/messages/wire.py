@@ -150,9 +150,7 @@ class Connection:
     """A pair of descriptors for one client, which may not have come yet."""
 
     def __init__(self, read_fd: int, write_fd: int, owner: socket.socket | None = None) -> None:
-        self.read_fd = read_fd
-        self.write_fd = write_fd
-        self.owner = owner
+        self.read_fd, self.write_fd, self.owner = read_fd, write_fd, owner
         self.reader = LineReader()
         self._waiting = bytearray()
         os.set_blocking(read_fd, False)
@@ -218,9 +216,7 @@ class Sender:
     """
 
     def __init__(self, run: str, node: str, client: Connection | None) -> None:
-        self.run = run
-        self.node = node
-        self.client = client
+        self.run, self.node, self.client = run, node, client
         self._cleaning_sent = 0.0
 
     def __call__(self, message: Any) -> None:

@@ -140,8 +140,7 @@ class Server:
     """
 
     def __init__(self, calls: _Calls, send: Callable[[bytes], None]) -> None:
-        self._calls = calls
-        self._send = send
+        self._calls, self._send = calls, send
         self._full = False
         self._delay_s = 0.0
         self._waiting: list[tuple[float, int]] = []

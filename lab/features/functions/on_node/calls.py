@@ -81,8 +81,7 @@ class _Loader(importlib.abc.SourceLoader):
     """Loads one file of a shipped module."""
 
     def __init__(self, module: ShippedModule, below: str) -> None:
-        self._module = module
-        self._below = below
+        self._module, self._below = module, below
 
     def get_filename(self, fullname: str) -> str:
         """Return the path that stacks show."""
