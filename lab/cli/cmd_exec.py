@@ -30,9 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     node = find_node(info, arguments.node)
     tty = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
     code = require_capability(cluster.engine, Console).execute(info, node, arguments.rest, tty=tty)
-    if code and (
-        script := next((word for word in arguments.rest if word.endswith(".py") and Path(word).is_file()), "")
-    ):
+    if code and (script := next((one for one in arguments.rest if one.endswith(".py") and Path(one).is_file()), "")):
         sys.stderr.write(f"hint: nodes lack this folder: `lab run {script}` ships it, `lab cp` copies files\n")
     return code
 

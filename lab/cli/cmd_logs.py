@@ -104,9 +104,7 @@ def _print_one(log: BinaryIO, *, raw: bool) -> None:
 def _record(arguments: argparse.Namespace) -> Record:
     if arguments.run or not arguments.name:
         return shared.open_record(arguments)
-    by_cluster = {
-        one.readable_plan().cluster: one for one in list_records(arguments.runs)
-    }  # the latest run of each cluster
+    by_cluster = {one.readable_plan().cluster: one for one in list_records(arguments.runs)}  # each cluster's latest run
     if arguments.name not in by_cluster:
         meant = did_you_mean(arguments.name, by_cluster)
         raise UsageError(f"there are no runs on cluster {arguments.name} in {arguments.runs}{meant}", "see `lab runs`")

@@ -214,9 +214,7 @@ def _deeper(evidence: Evidence, own: Sequence[RankFacts]) -> Finding | None:
         deeper += [before] if before is not None and before.ranks and "misfit" in before.kind.properties else []
     raised = _raised_as(evidence, first)
     alike = [rank for rank in own if raised is not None and _raised_as(evidence, rank) == raised]
-    if (
-        not deeper and len(alike) >= _LEAST_ALIKE
-    ):  # ranks that raise the same error at one line have compared their state
+    if not deeper and len(alike) >= _LEAST_ALIKE:  # ranks with one error at one line have compared their state
         deeper += [one for one in apply_rules(evidence, "state") if one.ranks]
     if not deeper and errors.error_cause(first.error) == "not_a_number":
         deeper += [one for one in apply_rules(evidence, "values") if one.ranks and one.others]

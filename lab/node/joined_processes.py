@@ -93,10 +93,8 @@ class JoinedProcesses:
         number = messages.number_of(worker, nth)
         process = JoinedProcess(number, datagram.pid, attempt, trace, stack, pidfd, joining.thread)
         self._known[datagram.pid, joining.rank] = process
-        joined = messages.Joined(
-            process.rank, time.time(), pid=datagram.pid, claimed_rank=joining.rank, attempt=attempt
-        )
-        self._send(joined._replace(world_size=joining.world_size, meeting=joining.meeting[:300]))
+        event = messages.Joined(process.rank, time.time(), pid=datagram.pid, claimed_rank=joining.rank, attempt=attempt)
+        self._send(event._replace(world_size=joining.world_size, meeting=joining.meeting[:300]))
 
     def detect_ends(self, ready: Collection[int]) -> bool:
         """Note which processes have ended, of those whose descriptors are ready; return whether there are any."""

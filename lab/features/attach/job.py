@@ -158,11 +158,9 @@ def _inspect_rank(
     pid, before, now = rank.pid, first[rank.pid], last[rank.pid]
     if error := before.error or now.error:
         return RankState(pid, number, f"unknown ({error})")
-    of_children = [
-        f"Process {one}, started by this worker:\n{first[one].stack}" for one in rank.children if one in first
-    ]
+    children = [f"Process {one}, started by this worker:\n{first[one].stack}" for one in rank.children if one in first]
     folder = os.path.realpath(f"/proc/{pid}/cwd")
-    text, name = name_own_files("\n".join([now.stack, *of_children]), folder), pid if number is None else number
+    text, name = name_own_files("\n".join([now.stack, *children]), folder), pid if number is None else number
     evidence.facts.add(Stack(name, time.time(), text=text))
     facts = next(one for one in evidence.facts.ranks if one.rank == name)
     location, is_stopped = evidence.stack_location(facts), now.state in ("T", "t")

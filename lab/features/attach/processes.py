@@ -124,21 +124,19 @@ def _read_rank(process: Process) -> Rank | None:
         if not os.path.basename(os.readlink(f"{folder}/exe")).startswith("python"):
             return None
         pairs = os.fsdecode(Path(folder, "environ").read_bytes()).split("\0")
-        environment = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
-        names = next(
-            (pair for pair in _NUMBERS.items() if all(environment.get(one, "").isdecimal() for one in pair)), ()
-        )
+        variables = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+        names = next((pair for pair in _NUMBERS.items() if all(variables.get(one, "").isdecimal() for one in pair)), ())
         if not names and b"/libtorch_cpu." not in Path(folder, "maps").read_bytes():
             return None
         threads = [Path(task, "comm").read_text() for task in Path(folder, "task").iterdir()]
         network = os.readlink(f"{folder}/ns/net")
     except OSError:  # it has ended, or belongs to another user
         return None
-    number, size = (int(environment[one]) for one in names) if names else (None, 0)
-    meeting = [environment.get(name, "") for name in _MEETING]
+    number, size = (int(variables[one]) for one in names) if names else (None, 0)
+    meeting = [variables.get(name, "") for name in _MEETING]
     here = network if _LOOPBACK.match(meeting[0]) else ""  # such an address is another one in each container
     world = (*meeting, here) if names and meeting[0] else (str(process.parent),)
-    return Rank(process, number, size or 0, world, any(map(_THREADS.match, threads)), environment)
+    return Rank(process, number, size or 0, world, any(map(_THREADS.match, threads)), variables)
 
 
 _AT_ONCE = 8

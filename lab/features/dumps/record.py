@@ -307,9 +307,7 @@ def _group_lines(calls: Calls) -> dict[int, list[dict[str, Any]]]:
 def _trace(rank: int, calls: Calls, groups: list[dict[str, Any]], files: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """Yield the lines of a trace, as in `docs/trace.md`."""
     entries = calls.by_rank[rank]
-    times = [
-        *accumulate((entry.begun_ns for entry in entries), max)
-    ]  # times do not decrease, even if a clock was set back
+    times = [*accumulate((entry.begun_ns for entry in entries), max)]  # never decreasing, even if a clock was set back
     start = times[0] if times else 0
     yield {"k": "start", "t": start, "format": 1, "rank": rank, "wall": start, "recorder": DUMPED}
     for line in groups:

@@ -383,9 +383,7 @@ def _unmet(asked: Lookups, stuck: tuple[int, ...], evidence: Evidence) -> Rendez
         plan, is_own = evidence.record.plan(), all(_is_runs(asked[rank], evidence) for rank in silent)
         own = "" if is_own or not plan.master_addr else f"{plan.master_addr}:{plan.master_port}"
         return Rendezvous(how="unanswered", address=addresses[silent[0]], silent=silent, met=met, error=why, own=own)
-    return (
-        _numbered(asked, stuck, evidence) if met else None
-    )  # if rank 0 is alone, it is unknown whether it hosts a store
+    return _numbered(asked, stuck, evidence) if met else None  # of rank 0 alone, it is unknown whether it hosts a store
 
 
 def cannot_meet(evidence: Evidence, addresses: Collection[str]) -> bool | None:

@@ -66,9 +66,7 @@ class ModuleReader:
             module = Module(number, group, str(line.get("at", "")), tuple(parameters))
             self.result.modules.append(module)
         known = [] if module is None else [(one.name, Buffer(one.dtype, one.shape).count) for one in module.parameters]
-        if buckets := [
-            [known[parse_count(i)] for i in bucket] for bucket in line["buckets"]
-        ]:  # else construction failed
+        if buckets := [[known[parse_count(i)] for i in bucket] for bucket in line["buckets"]]:  # else it failed
             names = tuple(tuple(name for name, _ in bucket) for bucket in buckets)
             elements = tuple(sum(count for _, count in bucket) for bucket in buckets)
             time, rebuilt = self.reader.seconds(line), bool(line.get("rebuilt"))

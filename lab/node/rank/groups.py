@@ -122,9 +122,7 @@ def use_run_store() -> None:
 
             return create_store
 
-        replace_function(
-            module, "_create_c10d_store", at_run
-        )  # without this function in torch, rank 0 finds the existing store
+        replace_function(module, "_create_c10d_store", at_run)  # where torch lacks it, rank 0 finds the existing store
 
     when_imported("torch.distributed.rendezvous", watch)
 
