@@ -267,9 +267,8 @@ def find_due_call(done: Sequence[Beat], made: Beat | None = None) -> int | None:
 def find_skipped_calls(done: Sequence[Beat]) -> list[int]:
     """Return the positions of calls that the next round skipped, in the middle of a loop that then continued."""
     positions = []
-    runs = dict.fromkeys(
-        range(1, _LONGEST + 1), 0
-    )  # period -> number of consecutive calls that equal the call one period before
+    # period -> number of consecutive calls that equal the call one period before
+    runs = dict.fromkeys(range(1, _LONGEST + 1), 0)
     for n, beat in enumerate(done):
         believed = [period for period, run in runs.items() if run + period >= _TURNS * period]
         period = max(believed, key=lambda period: runs[period] + period, default=0)

@@ -179,9 +179,8 @@ def find_straggler(evidence: Evidence) -> Iterator[Finding]:
     """Yield the rank that the others waited for most of the time, or for long now and then."""
     meetings = [step for step in evidence.steps if not step.missing and not step.message and len(step.calls) > 1]
     meetings.sort(key=attrgetter("begin"))
-    late = lateness_at(
-        meetings[1:], evidence.trace
-    )  # ranks reach the first step at different times because they began at different times
+    # ranks reach the first step at different times because they began at different times
+    late = lateness_at(meetings[1:], evidence.trace)
     if not (noticed := [one for one in late if one.longest >= NOISE_S]):
         return
     costs: dict[int, float] = defaultdict(float)
