@@ -19,8 +19,7 @@ from typing import Any
 
 from lab.engine.select import open_engine
 from lab.errors import LabError
-from lab.features.chaos.search import Schedule, Trial, anybody_failed
-from lab.features.chaos.trials import Trials, trials_on
+from lab.features.chaos.trials import Schedule, Trial, Trials, anybody_failed, trials_on
 from lab.features.faults.detection import pairs_of
 from lab.record.result import Result
 from lab.run.options import RunOptions

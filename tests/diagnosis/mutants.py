@@ -3,7 +3,7 @@
     dev/score --mutants N [--seed S] [FOLDER | SCRIPT | SCENARIO ...]
 
 Draws from the lessons, from `tests/foreign`, and from `tests/diagnosis/legal`, or from what is named. Each program runs
-twice without a mutant; a mutant of it is drawn from what it did. `lab.features.mutants.truth` says what is right.
+twice without a mutant; a mutant of it is drawn from what it did. `tests.diagnosis.truth` says what is right.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from lab.engine.select import select_engine
 from lab.errors import LabError
 from lab.features.mutants.candidates import Candidates
 from lab.features.mutants.trials import Baseline, Runner, read_outcome, run_parallel, scratch_records, with_mutant
-from lab.features.mutants.truth import Truth, find_truth
 from lab.plan.cluster import Shape
 from lab.plan.plan import has_wishes
 from lab.record.read import Record
@@ -36,6 +35,7 @@ from lab.spec.load import find_scenarios, open_scenario, scenario_from_script
 from lab.spec.scenario import Scenario
 from tests.diagnosis.marking import Answer, say_in_short, waited_and_never_entered
 from tests.diagnosis.programs import read_program
+from tests.diagnosis.truth import Truth, find_truth
 
 ROOT = Path(__file__).parents[2]
 JOBS = 3

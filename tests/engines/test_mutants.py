@@ -18,11 +18,11 @@ from lab.features.mutants.candidates import Candidates, read_events
 from lab.features.mutants.mutate import html_page, junit_xml, try_scenario
 from lab.features.mutants.on_node.mutant import KINDS, OBSERVE
 from lab.features.mutants.trials import with_mutant
-from lab.features.mutants.truth import RIGHT
 from lab.record.read import Record
 from lab.spec.load import scenario_from_script
 from lab.trace.model import Call, Trace
 from tests.diagnosis import mutants
+from tests.diagnosis.truth import RIGHT
 from tests.engines.conftest import SCRIPTS, written
 
 LOCAL = pytest.mark.parametrize("engine", ["local"], indirect=True)

@@ -24,7 +24,7 @@ from lab.features.training import ddp, replicas
 from lab.features.training import findings as training
 from lab.features.training.findings import TrainingKind
 from lab.features.values import findings as values
-from lab.features.values.clashes import Misfit
+from lab.features.values.expected import Misfit
 from lab.features.values.findings import ValueKind
 
 LOSS = f.CallFacts(rank=0, name="all_reduce #1 in losses", source="train.py:5")

@@ -30,8 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Look at the job; needs no engine."""
-    from lab.features.attach.job import inspect_world
-    from lab.features.attach.processes import find_program, find_worlds, read_command
+    from lab.features.attach.job import find_program, find_worlds, inspect_world, read_command
 
     pid, of_pid, program = arguments.pid, find_worlds(arguments.pid), find_program()
     states = (inspect_world(ranks, program, arguments.interval, arguments.timeout) for ranks in of_pid)

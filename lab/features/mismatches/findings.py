@@ -16,7 +16,7 @@ from lab.diagnosis.ends import lines_of, of_step
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.wording import render_lines, render_repeats, render_unexpected
 from lab.feature import find_hook
-from lab.features.values.clashes import Clash, Misfit, describe_tensors, find_clashes
+from lab.features.values.expected import Clash, Misfit, describe_tensors, find_clashes
 from lab.trace.model import Call
 from lab.trace.steps import Step
 from lab.words import capitalize_first, format_count, format_duration, join_words, name_ranks

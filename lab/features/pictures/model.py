@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from lab.diagnosis.errors import shorten_error
 from lab.diagnosis.wording import join_ranks
-from lab.features.values.clashes import clash_in
-from lab.features.values.expected import Part, compare_values, input_parts, is_copy, output_parts
+from lab.features.values.expected import Part, clash_in, compare_values, input_parts, is_copy, output_parts
 from lab.grouping import group_pairs
 from lab.operations import Who, get_reduction
 from lab.record.result import Expectation

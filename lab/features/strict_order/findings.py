@@ -1,21 +1,302 @@
-"""Findings on strict order: calls that NCCL rejects, and what passed by luck, for `lab explain`."""
+"""Findings on strict order: calls that NCCL rejects, and orders of calls that a run passed by luck. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from lab.diagnosis.ends import call_facts
 from lab.diagnosis.evidence import Evidence, Explained
 from lab.diagnosis.finding import CallFacts, Finding, Kind, Words
 from lab.diagnosis.wording import describe_wait, render_lines
-from lab.features.strict_order import luck
 from lab.features.strict_order.on_node.rules import REJECTED
 from lab.grouping import group_pairs
-from lab.trace.model import Call
+from lab.trace.model import Call, RankTrace, Trace
 from lab.trace.read import RankReader, parse_count
+from lab.trace.steps import Step
 from lab.words import join_words, name_ranks
+
+_BATCH = "batch_isend_irecv"
+_MESSAGES = ("send", "recv", "isend", "irecv", _BATCH)
+"""Functions of the script whose messages it orders itself; messages of libraries can be in batches."""
+_MOST_CYCLES = 5
+_TIMED_OUT = re.compile(r"time(?:d)? ?out|timeout", re.IGNORECASE)
+Id = tuple[int, int]
+"""Rank and index of a call."""
+
+
+def id_of(call: Call) -> Id:
+    """Return the key of a call."""
+    return call.rank, call.index
+
+
+class Hop(NamedTuple):
+    """One rank of a cycle: it made `first`, which waits for the next rank, before `then`, which the last one needs."""
+
+    first: Call
+    then: Call
+
+
+# -- cycles in the order of calls
+
+
+@dataclass
+class _Path:
+    """Collects for the calls of one rank which earlier calls have to complete first."""
+
+    behind: dict[Id, list[Call]]
+    last: list[Call] = field(default_factory=list)
+    """Calls that every later call waits for."""
+    pending: list[Call] = field(default_factory=list)
+    """Messages in flight that only collectives and batches wait for."""
+    handles: list[Call] = field(default_factory=list)
+    """Calls whose handles the script has not waited for."""
+    batch: list[Call] = field(default_factory=list)
+    waited: int = 0
+
+    def wait(self) -> None:
+        """Note one wait: when there were as many as open handles, all of their calls have completed."""
+        self.close_batch()
+        self.waited += 1
+        if self.handles and self.waited >= len(self.handles):
+            self.last = [*self.last, *self.handles]
+            self.pending = [call for call in self.pending if call not in self.handles]
+            self.handles, self.waited = [], 0
+
+    def add(self, call: Call) -> None:
+        """Add the next call."""
+        in_batch = call.seq is None and call.via == _BATCH
+        if not in_batch or (self.batch and self.batch[-1].source != call.source):
+            self.close_batch()
+        if call.has_handle or in_batch:
+            self.waited = 0 if not self.handles else self.waited
+            self.handles.append(call)
+        if in_batch:
+            self.behind[id_of(call)] = [*self.last, *self.pending]
+            self.batch.append(call)
+        elif call.seq is not None:
+            self.behind[id_of(call)] = [*self.last, *self.pending]
+            self.last, self.pending = [call], []
+        else:
+            self.behind[id_of(call)] = [*self.last]
+            if call.has_handle:
+                self.pending.append(call)
+            else:
+                self.last = [call]
+
+    def close_batch(self) -> None:
+        """Let every later call wait for the batch as a whole."""
+        if self.batch:
+            self.last, self.pending, self.batch = [*self.batch], [], []
+
+
+def _find_order(rank: RankTrace) -> dict[Id, list[Call]]:
+    """Return for each call of a rank the calls that have to complete before it begins on a strict transport."""
+    path, waits = _Path({}), deque(sorted(wait.begin for wait in rank.waits))
+    for call in rank.calls:
+        while waits and waits[0] <= call.begin:
+            waits.popleft()
+            path.wait()
+        path.add(call)
+    return path.behind
+
+
+def find_cycles(trace: Trace, steps: Sequence[Step]) -> Iterator[tuple[Hop, ...]]:
+    """Yield rings of ranks whose calls wait for each other if each call waits for the rank's earlier ones.
+
+    Nothing is known about ranks whose threads make calls, and about messages of libraries.
+    """
+    messages = [call for rank in trace.ranks.values() for call in rank.calls if call.seq is None]
+    if any(rank.threads for rank in trace.ranks.values()) or any(call.via not in _MESSAGES for call in messages):
+        return
+    replay = _Replay(trace, steps)
+    for _ in range(_MOST_CYCLES):
+        replay.run()
+        if not (cycle := replay.find_cycle()):
+            return
+        yield tuple(cycle)
+        replay.release([hop.first for hop in cycle])
+
+
+class _Replay:
+    """Replays the calls of all ranks on a strict transport."""
+
+    def __init__(self, trace: Trace, steps: Sequence[Step]) -> None:
+        self._behind = {key: calls for rank in trace.ranks.values() for key, calls in _find_order(rank).items()}
+        self._step = {id_of(call): step for step in steps for call in step.calls.values()}
+        self._after: defaultdict[Id, list[Call]] = defaultdict(list)
+        self._left: dict[Id, int] = {}
+        self._begun: set[Id] = set()
+        self._over: set[int] = set()
+        """Numbers of the steps that have completed."""
+        self._calls = [call for rank in trace.ranks.values() for call in rank.calls if id_of(call) in self._step]
+        for call in self._calls:
+            before = {id_of(one): one for one in self._behind[id_of(call)] if id_of(one) in self._step}
+            self._left[id_of(call)] = len(before)
+            for one in before:
+                self._after[one].append(call)
+        self._ready = [call for call in self._calls if not self._left[id_of(call)]]
+
+    def run(self) -> None:
+        """Begin all calls that can begin, and complete the steps that all of their ranks have begun."""
+        while self._ready:
+            call = self._ready.pop()
+            self._begun.add(id_of(call))
+            step = self._step[id_of(call)]
+            if step.number not in self._over and all(id_of(one) in self._begun for one in step.calls.values()):
+                self._complete(step)
+
+    def _complete(self, step: Step) -> None:
+        self._over.add(step.number)
+        for call in step.calls.values():
+            for after in self._after[id_of(call)]:
+                self._left[id_of(after)] -= 1
+                if not self._left[id_of(after)]:
+                    self._ready.append(after)
+
+    def release(self, calls: Iterable[Call]) -> None:
+        """Complete the steps of these calls, as if nothing had been in their way."""
+        for step in {self._step[id_of(call)].number: self._step[id_of(call)] for call in calls}.values():
+            self._complete(step)
+
+    def find_cycle(self) -> list[Hop]:
+        """Return a ring of ranks that wait for each other; empty if all calls have begun."""
+        late = next((call for call in self._calls if id_of(call) not in self._begun), None)
+        hops, numbers = list[Hop](), dict[Id, int]()
+        while late is not None:
+            if (blocker := self._blocker(late)) is None:
+                return []
+            if id_of(blocker) in numbers:
+                hops[numbers[id_of(blocker)]] = Hop(blocker, late)
+                return hops[numbers[id_of(blocker)] :]
+            numbers[id_of(blocker)] = len(hops)
+            hops.append(Hop(blocker, late))
+            step = self._step[id_of(blocker)]
+            late = next((call for call in step.calls.values() if id_of(call) not in self._begun), None)
+        return []
+
+    def _blocker(self, late: Call) -> Call | None:
+        """Return the call of the same rank that has begun, has not completed, and keeps a call from beginning."""
+        todo, visited = [late], set[Id]()
+        while todo:
+            for one in self._behind[id_of(todo.pop())]:
+                step = self._step.get(id_of(one))
+                if step is None or step.number in self._over or id_of(one) in visited:
+                    continue
+                if id_of(one) in self._begun:
+                    return one
+                visited.add(id_of(one))
+                todo.append(one)
+        return None
+
+
+# -- messages that nobody received
+
+
+def find_unreceived(trace: Trace, steps: Sequence[Step]) -> list[Call]:
+    """Return sends of a passed run that have no receive."""
+    alone = [step for step in steps if step.message and step.missing and len(step.calls) == 1]
+    known = [call for step in alone for call in step.calls.values() if step.missing[0] in trace.ranks]
+    return [call for call in known if call.operation.sends and trace.ranks[call.peer or 0].stopped]
+
+
+# -- receives from any source
+
+
+class OtherMatch(NamedTuple):
+    """A receive from any source, another message that could have come first, and what that would have broken."""
+
+    receive: Call
+    other: Call
+    """The send of the other message."""
+    broken: Call
+    """The receive that then lacks its message, or gets one that does not fit."""
+
+
+def find_other_matches(trace: Trace, steps: Sequence[Step]) -> list[OtherMatch]:
+    """Return for receives from any source another message that breaks the program if it comes first."""
+    sent = {}
+    for step in steps:
+        ends = sorted(step.calls.values(), key=lambda call: call.operation.sends)  # the receive first
+        if step.message and len(ends) > 1:
+            sent[id_of(ends[0])] = ends[1]
+    matches = []
+    for rank in trace.ranks.values():
+        received = [call for call in rank.calls if id_of(call) in sent]
+        for number, call in enumerate(received):
+            if call.from_any:
+                matches += _other_match(call, received[number:], sent, _find_later(trace, steps, call))[:1]
+    return matches
+
+
+def _other_match(
+    call: Call, later: Sequence[Call], sent: Mapping[Id, Call], after: Mapping[int, int]
+) -> list[OtherMatch]:
+    """Try each message that comes later, is the first of its rank, and does not depend on this receive."""
+    alike = [one for one in later if (one.group, one.tag) == (call.group, call.tag)]
+    queues: dict[int, list[Call]] = {}
+    for one in alike:
+        queues.setdefault(sent[id_of(one)].rank, []).append(sent[id_of(one)])
+    others = []
+    for source, queue in queues.items():
+        if source != sent[id_of(call)].rank and queue[0].index < after.get(source, queue[0].index + 1):
+            broken = _replay_receives(alike, queues, source, sent)
+            others += [OtherMatch(call, queue[0], broken)] if broken is not None else []
+    return others
+
+
+def _replay_receives(
+    receives: Sequence[Call], queues: Mapping[int, Sequence[Call]], first: int, sent: Mapping[Id, Call]
+) -> Call | None:
+    """Receive again, beginning with the message of rank `first`; return the first receive that fails."""
+    left = {rank: deque(queue) for rank, queue in queues.items()}
+    for number, call in enumerate(receives):
+        wanted = first if not number else sent[id_of(call)].rank
+        if not left[wanted]:
+            if not call.from_any:
+                return call
+            wanted = next((rank for rank, queue in left.items() if queue), wanted)
+        message = left[wanted].popleft() if left[wanted] else None
+        if message is None or [(b.dtype, b.count) for b in message.inputs] != [(b.dtype, b.count) for b in call.own]:
+            return call
+    return None
+
+
+def _find_later(trace: Trace, steps: Sequence[Step], call: Call) -> dict[int, int]:
+    """Return by rank the index of its first call that can only begin after a receive has completed."""
+    step_of = {id_of(one): step for step in steps for one in step.calls.values()}
+    first, todo = {call.rank: call.index + 1}, [call.rank]
+    while todo:
+        rank = todo.pop()
+        for one in trace.ranks[rank].calls:
+            step = step_of.get(id_of(one))
+            if one.index < first[rank] or step is None or one.operation.receives:
+                continue
+            for other in step.calls.values():
+                if other.rank != rank and other.index + 1 < first.get(other.rank, other.index + 2):
+                    first[other.rank] = other.index + 1
+                    todo.append(other.rank)
+    return first
+
+
+# -- waits that only a time limit ended
+
+
+def find_timed_out(trace: Trace, steps: Sequence[Step]) -> list[tuple[Call, Call]]:
+    """Return calls of a passed run that ended because time was up, and what a rank that never came waited in then."""
+    pairs = []
+    for step in steps:
+        for call in step.calls.values():
+            over = call.end if call.end is not None and _TIMED_OUT.search(call.error) else None
+            absent = (trace.ranks[rank].calls for rank in step.missing if over is not None and rank in trace.ranks)
+            waiting = (one for calls in absent for one in calls if one.begin < (over or 0.0) < (one.end or 0.0))
+            pairs += [(call, one) for one in waiting][:1]
+    return pairs
+
 
 _MOST_CALLS = 200_000
 """Most calls of a run that is replayed; more take seconds."""
@@ -173,11 +454,11 @@ def _find_luck(evidence: Evidence) -> Iterator[Finding]:
             facts = tuple(map(facts_of, calls))
             yield Luck(how=how, calls=facts, command=command, others=ranks, lines=lines, step=steps[0].title)
 
-    for cycle in luck.find_cycles(trace, steps):
+    for cycle in find_cycles(trace, steps):
         yield from make("order", *(call for hop in cycle for call in hop))
-    for call in luck.find_unreceived(trace, steps):
+    for call in find_unreceived(trace, steps):
         yield from make("unreceived", call)
-    for match in luck.find_other_matches(trace, steps):
+    for match in find_other_matches(trace, steps):
         yield from make("any_source", match.receive, match.other, match.broken)
-    for call, other in luck.find_timed_out(trace, steps):
+    for call, other in find_timed_out(trace, steps):
         yield from make("timeout", call, other)

@@ -15,8 +15,7 @@ from lab.diagnosis.ends import lines_of, of_step
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Finding, Kind, UnexpectedElement, Words, find_majority
 from lab.diagnosis.wording import render_lines, render_repeats, render_unexpected
-from lab.features.values.clashes import clash_in
-from lab.features.values.expected import compare_values, is_copy, is_outside, output_parts
+from lab.features.values.expected import clash_in, compare_values, is_copy, is_outside, output_parts
 from lab.grouping import group_pairs
 from lab.trace.model import Buffer, Call, calls_within
 from lab.trace.read import wait_after

@@ -18,9 +18,7 @@ from typing import Any
 
 import pytest
 
-from lab.features.attach import processes
-from lab.features.attach.job import inspect_world
-from lab.features.attach.processes import Unable, find_worlds
+from lab.features.attach.job import Unable, find_program, find_worlds, inspect_world, read_samples
 from lab.polling import poll_until
 from tests.golden import golden
 from tests.short import SHORT
@@ -109,7 +107,7 @@ class Job:
             if not (steps or (self.folder / "in").exists()):  # to read stacks costs as much as to compute
                 return False
             pids[:] = [rank.pid for world in find_worlds(self.pid) for rank in world]
-            samples = processes.read_samples(processes.find_program(), pids, 10)
+            samples = read_samples(find_program(), pids, 10)
             calls = [any(f"line {line} in" in one.stack for line in LINES) for one in samples.values()]
             return calls.count(True) >= 2
 
@@ -160,7 +158,7 @@ def py_spy() -> str:
     if find_spec("torch") is None:
         pytest.skip("there is no torch")
     try:
-        return processes.find_program()
+        return find_program()
     except Unable:
         pytest.skip("py-spy is not installed")
 
@@ -261,7 +259,7 @@ def test_without_py_spy_a_sentence_says_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setenv("PATH", str(tmp_path))
 
     with pytest.raises(Unable) as caught:
-        processes.find_program()
+        find_program()
 
     assert caught.value.exit_code == 3
     assert caught.value.message == golden(1)

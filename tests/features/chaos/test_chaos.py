@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.cli.main import main
-from lab.features.chaos.search import Schedule, SearchResult, Trial
-from lab.features.chaos.trials import summary_text, trial_text
+from lab.features.chaos.trials import Schedule, SearchResult, Trial, summary_text, trial_text
 from lab.report.style import Style
 from tests.features.chaos.test_draw import pool
 from tests.golden import golden

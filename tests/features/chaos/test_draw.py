@@ -10,7 +10,7 @@ import pytest
 from lab.engine.local.engine import LocalEngine
 from lab.engine.protocol import Traits
 from lab.errors import UsageError
-from lab.features.chaos.search import DURATIONS_S, Pool, first_occurrence, kinds_drawn, moments_of, schedule_key
+from lab.features.chaos.trials import DURATIONS_S, Pool, first_occurrence, kinds_drawn, moments_of, schedule_key
 from lab.features.faults.fault import When, fault_sentence
 from lab.features.faults.kinds import FaultKind, fault_kinds, key_of
 from lab.node.messages.agent import Note

@@ -10,8 +10,18 @@ from typing import Any
 import pytest
 
 from lab.errors import UsageError
-from lab.features.chaos.search import MOST_SHRINKING, PROOFS, Schedule, SearchResult, Trial, broken_by, search_schedules
-from lab.features.chaos.trials import Trials, choose_scenario_path, write_scenario
+from lab.features.chaos.trials import (
+    MOST_SHRINKING,
+    PROOFS,
+    Schedule,
+    SearchResult,
+    Trial,
+    Trials,
+    broken_by,
+    choose_scenario_path,
+    search_schedules,
+    write_scenario,
+)
 from lab.record.result import Culprit, Expectation, RankResult, Result
 from lab.run.cluster_slot import RunAttempt
 from lab.run.options import RunOptions

@@ -13,7 +13,7 @@ from lab.features.mutants.candidates import Candidates, Event
 from lab.features.mutants.mutate import describe_mutant
 from lab.features.mutants.on_node.mutant import KINDS, Mutant, parse_mutant
 from lab.features.mutants.option import check_mutant
-from lab.features.mutants.truth import find_truth
+from tests.diagnosis.truth import find_truth
 
 
 def call(rank: int, target: str, nth: int, at: str, **facts: object) -> Event:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lab.features.strict_order import luck
+from lab.features.strict_order import findings as luck
 from lab.trace.read import read_trace
 from lab.trace.steps import match_steps
 from tests.traces import TraceMaker

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.values.clashes import find_clashes
+from lab.features.values.expected import find_clashes
 from lab.trace.read import read_trace
 from lab.trace.steps import match_steps
 from tests.traces import TraceMaker
