@@ -8,8 +8,7 @@ import os
 import pytest
 
 from lab.diagnosis.stacks import shorten_paths
-from lab.report.style import Style, style_for
-from lab.report.table import table_text
+from lab.report.style import Style, style_for, table_text
 from tests.golden import golden
 
 ROWS = [["a", "x" * 100], ["bbb", "short"]]

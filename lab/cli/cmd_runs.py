@@ -8,8 +8,7 @@ from typing import Any
 from lab.cli import arguments as shared
 from lab.record.read import Record, list_records
 from lab.record.result import Result
-from lab.report.style import Style
-from lab.report.table import table_text
+from lab.report.style import Style, table_text
 from lab.words import clip_end, format_bytes, format_count, format_duration
 
 _LONGEST_REASON = 90

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from lab.diagnosis.ends import find_external_causes
 from lab.diagnosis.evidence import Evidence, apply_rules
 from lab.diagnosis.failure import explain_failure
 from lab.diagnosis.finding import Finding, FindingKind
 from lab.diagnosis.hang import explain_hang, split_disagreements
-from lab.diagnosis.links import find_external_causes
 
 
 def find_causes(evidence: Evidence, culprit: int | None = None, *, ended_well: bool = False) -> list[Finding]:

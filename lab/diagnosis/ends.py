@@ -1,24 +1,67 @@
-"""Describe ranks at the end of a run: how each one failed, waited, or stood, and how far it had come."""
+"""Describe ranks at the end of a run: how each one failed, waited, or stood, how far it had come, and what blocked it.
+
+Causes from outside are nodes that were paused or cut off, and ranks that a signal stopped. Engines report paused nodes,
+agents report stopped workers, and kernels report connections, which features read. A node is blamed if most nodes
+still reach each other and it reaches none of them.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
 
 from lab.diagnosis import finding as f
 from lab.diagnosis.errors import is_loss, lost_a_peer, shorten_error, without_remarks
-from lab.diagnosis.evidence import Evidence
+from lab.diagnosis.evidence import Evidence, apply_rules
 from lab.diagnosis.facts import RankFacts
+from lab.diagnosis.finding import Finding
 from lab.diagnosis.stacks import clip_stack, has_returned, is_communicating, is_leaving, shorten_paths, shorten_stack
-from lab.diagnosis.wording import BlockingRank
+from lab.diagnosis.wording import BlockingRank, Outside
 from lab.grouping import group_pairs
 from lab.node.messages.agent import ThreadRaised
 from lab.record.result import Culprit
 from lab.trace.model import Call, Phase
 from lab.trace.steps import Step
+
+
+def find_external_causes(evidence: Evidence) -> list[Finding]:
+    """Return everything from outside that still blocked ranks when the run was over."""
+    facts, outside = evidence.facts, list[Finding]()
+    for node, trouble in facts.troubled.items():
+        if ranks := tuple(rank.rank for rank in facts.ranks if rank.node == node and not rank.left):
+            disconnected = not trouble.silent
+            outside.append(Outside(what="node", node=node, how=trouble.how, disconnected=disconnected, ranks=ranks))
+    halted = [rank for rank in facts.ranks if rank.halted and not rank.left]
+    outside += [Outside(what="rank", node=one.node, signal=one.halted, ranks=(one.rank,)) for one in halted]
+    if outside or not facts.network.stuck:
+        return outside
+    return apply_rules(evidence, "cut")
+
+
+# -- connected parts of a broken network
+
+
+def connected_parts(nodes: Collection[str], broken: Collection[Collection[str]]) -> list[tuple[str, ...]]:
+    """Return the sets of nodes that still reach each other, directly or through others, the largest first."""
+    left, parts, disconnected = set(nodes), list[tuple[str, ...]](), {frozenset(pair) for pair in broken}
+    while left:
+        part, new = set[str](), {min(left)}
+        while new:
+            part |= new
+            new = {node for node in left - part if any(frozenset((node, other)) not in disconnected for other in new)}
+        parts.append(tuple(sorted(part)))
+        left -= part
+    return sorted(parts, key=lambda part: (-len(part), part))
+
+
+def outside_of_most(nodes: Collection[str], broken: Collection[Collection[str]]) -> tuple[str, ...]:
+    """Return the nodes outside of the largest connected part; empty if that part is no majority."""
+    first, *rest = connected_parts(nodes, broken)
+    return tuple(node for part in rest for node in part) if 2 * len(first) > len(nodes) else ()
+
 
 COMPUTES_FROM = 0.2
 """Load from which on a rank computes; one that waits or sleeps has about none."""

@@ -7,12 +7,19 @@ from dataclasses import replace
 from typing import Any, Literal, cast
 
 from lab.diagnosis import errors, wording
-from lab.diagnosis.ends import calls_at, common_progress, culprit_by, end_of, make_culprit, stood_of
+from lab.diagnosis.ends import (
+    calls_at,
+    common_progress,
+    culprit_by,
+    end_of,
+    find_external_causes,
+    make_culprit,
+    stood_of,
+)
 from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
 from lab.diagnosis.facts import DETECTION_LAG_S, RankFacts, RunFacts
 from lab.diagnosis.finding import End, Finding, FindingKind, Hit, Missed
 from lab.diagnosis.hang import differed_before, explain_stand_off, independent_of, left_by, split_disagreements
-from lab.diagnosis.links import find_external_causes
 from lab.diagnosis.wording import FirstFailure, WentAlone
 from lab.feature import find_hook
 from lab.plan.plan import HOST

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from lab.diagnosis import ends, wording
 from lab.diagnosis import finding as f
+from lab.diagnosis.ends import find_external_causes
 from lab.diagnosis.errors import lost_a_peer
 from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
 from lab.diagnosis.finding import Finding, FindingKind, find_majority
-from lab.diagnosis.links import find_external_causes
 from lab.diagnosis.stacks import is_communicating, is_importing, is_leaving
 from lab.grouping import group_pairs
 from lab.trace.steps import Step

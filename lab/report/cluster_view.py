@@ -11,8 +11,7 @@ from typing import Any
 from lab.engine.select import traits_of
 from lab.node.contents import LIMIT_BYTES
 from lab.plan.cluster import ClusterInfo
-from lab.report.style import Style
-from lab.report.table import MANY, group_by_kind, range_text, span_text, table_text
+from lab.report.style import MANY, Style, group_by_kind, range_text, span_text, table_text
 from lab.words import NONE, format_bytes, format_count, format_limit, name_nodes
 
 _ODD_TIMES, _ODD_BYTES = 2, 64_000_000

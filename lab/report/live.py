@@ -15,8 +15,7 @@ from lab.feature import find_hook
 from lab.node.messages.agent import TERMINAL
 from lab.record.rows import Rows
 from lab.report.sanitize import sanitize_text
-from lab.report.style import style_for
-from lab.report.table import MANY, collapse_similar, group_by_kind, group_equal, mask_numbers
+from lab.report.style import MANY, collapse_similar, group_by_kind, group_equal, mask_numbers, style_for
 from lab.run.collect import Observer
 from lab.words import format_count, format_duration, name_ranks
 

@@ -9,8 +9,16 @@ from typing import Any
 
 from lab.engine.protocol import Request
 from lab.plan.plan import Plan, WorkerPlan
-from lab.report.style import Style
-from lab.report.table import MANY, collapse_similar, group_by_kind, group_equal, mask_numbers, spans_text, table_text
+from lab.report.style import (
+    MANY,
+    Style,
+    collapse_similar,
+    group_by_kind,
+    group_equal,
+    mask_numbers,
+    spans_text,
+    table_text,
+)
 from lab.run.options import DryRun
 from lab.spec.launching import Starter
 from lab.words import clip_end, format_count, format_duration, name_nodes

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from lab.errors import Interrupted, LabError, MachineLacks
 from lab.feature import find_view
-from lab.report.style import STATUSES, Style
-from lab.report.table import (
+from lab.report.style import (
     MANY,
+    STATUSES,
+    Style,
     collapse_similar,
     group_by_kind,
     group_equal,

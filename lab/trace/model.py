@@ -361,7 +361,7 @@ class RankTrace:
     calls: list[Call] = field(default_factory=list)
     """In the order in which they began."""
     skipped_bytes: int = 0
-    """Size of the part of its file before the lines that were read, see `lab.trace.tail`."""
+    """Size of the part of its file before the lines that were read, see `lab.trace.read`."""
     skipped: int = 0
     """How many calls came before those that were read."""
     skipped_steps: int = 0

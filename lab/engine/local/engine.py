@@ -321,7 +321,7 @@ class LocalEngine(agent_holder.HolderEngine):
 
     def ask_python(self, cluster: ClusterInfo, program: str) -> str:
         """Return the output of a program that the Python of the nodes runs."""
-        from lab.engine.packages import package_folders
+        from lab.engine.protocol import package_folders
 
         description = agent_holder.read_description(self.home / cluster.name)
         python, packages = description.get("python", sys.executable), description.get("packages", "")

@@ -22,7 +22,7 @@ from lab.record.layout import MOST_RANKS
 from lab.record.read import Record
 from lab.record.record_files import read_file, write_file
 from lab.record.result import Expectation, Result
-from lab.report.table import group_equal
+from lab.report.style import group_equal
 from lab.spec.expressions import RankVariables
 from lab.spec.load import library_folder
 from lab.spec.reading import clip_repr

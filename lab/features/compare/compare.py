@@ -24,8 +24,7 @@ from lab.plan.plan import WorkerPlan
 from lab.record.read import Record
 from lab.record.record_files import read_beginning
 from lab.record.result import Result
-from lab.report.style import Style
-from lab.report.table import spans_text, table_text
+from lab.report.style import Style, spans_text, table_text
 from lab.spec.keys import LAB_VARIABLES
 from lab.trace.model import Call, Trace
 from lab.trace.read import open_trace

@@ -30,8 +30,7 @@ from lab.features.export import CHAKRA, CHROME, FLIGHT_RECORDER, HTA, PERFETTO
 from lab.features.traffic.traffic import build_matrix, size_of, summarize_operations
 from lab.record.read import Record
 from lab.record.record_files import is_record, write_file
-from lab.report.style import Style, style_for
-from lab.report.table import group_equal, range_text, table_text
+from lab.report.style import Style, group_equal, range_text, style_for, table_text
 from lab.trace.model import Buffer, Call, Phase, Trace
 from lab.trace.read import open_trace
 from lab.trace.steps import Step, match_steps

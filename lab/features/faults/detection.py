@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from lab.diagnosis.links import outside_of_most
+from lab.diagnosis.ends import outside_of_most
 from lab.errors import LabError
 from lab.features.faults.fault import Fault, kind_of
 from lab.features.faults.kinds import FaultKind

@@ -28,8 +28,7 @@ from lab.features.faults.injection import fault_of
 from lab.features.faults.kinds import FaultKind, fault_kinds
 from lab.grouping import group_pairs
 from lab.report.cluster_view import cluster_json
-from lab.report.style import Style
-from lab.report.table import table_text
+from lab.report.style import Style, table_text
 from lab.words import format_count, format_duration, join_words
 
 

@@ -26,7 +26,7 @@ from lab.diagnosis.errors import is_loss
 from lab.errors import LabError, RanksFailed
 from lab.features.functions.on_node.messages import HEAD, KIND_OF, MAPPINGS, MOST_PLAIN_BYTES, Failure, Frame
 from lab.report.sanitize import sanitize_text
-from lab.report.table import group_equal
+from lab.report.style import group_equal
 from lab.words import name_ranks
 
 

@@ -20,8 +20,7 @@ from lab.features.pictures.model import describe_operation, list_remarks, pictur
 from lab.features.pictures.svg import svg_of
 from lab.record.read import Record
 from lab.report.sanitize import sanitize_plain
-from lab.report.style import VERDICTS, Style
-from lab.report.table import table_text
+from lab.report.style import VERDICTS, Style, table_text
 from lab.report.verdict import ended_line
 from lab.spec.kinds import make_slug
 from lab.words import NONE, clip_end, format_count, format_duration

@@ -34,8 +34,7 @@ from lab.plan.plan import WorkerPlan
 from lab.record.read import Record
 from lab.record.result import Expectation, RankResult, Result
 from lab.report.sanitize import sanitize_plain
-from lab.report.style import VERDICTS
-from lab.report.table import group_by_kind, mask_numbers, range_text, spans_text
+from lab.report.style import VERDICTS, group_by_kind, mask_numbers, range_text, spans_text
 from lab.report.verdict import ended_alike, note_rows, unmet_sentences
 from lab.trace.model import Trace
 from lab.trace.steps import Step

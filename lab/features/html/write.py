@@ -22,7 +22,7 @@ from lab import __version__
 from lab.errors import RecordError
 from lab.record.record_files import write_file
 from lab.report.sanitize import sanitize_json, sanitize_text
-from lab.report.table import spans_text
+from lab.report.style import spans_text
 from lab.words import format_count, format_duration, format_value, name_ranks
 
 ASSETS = Path(__file__).parent / "assets"

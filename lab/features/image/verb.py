@@ -19,12 +19,10 @@ from pathlib import Path
 
 from lab.cli import arguments as shared
 from lab.engine.docker.image import DEFAULT_IMAGE
-from lab.engine.packages import PackageStore, Prepared, package_store
-from lab.engine.protocol import ImageStore
+from lab.engine.protocol import ImageStore, PackageStore, Prepared, package_store
 from lab.engine.select import AUTO, available_engines, engine_class, select_engine
 from lab.errors import ClusterUnfit, UsageError
-from lab.report.style import Style
-from lab.report.table import table_text
+from lab.report.style import Style, table_text
 from lab.words import format_bytes
 
 _OF_THE_NODE_IMAGE = ("base", "build_base", "wheels", "torch", "index_url", "extra_index_url")

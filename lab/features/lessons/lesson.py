@@ -25,8 +25,7 @@ from lab.features.pictures.text import choose_step, draw_step
 from lab.frozen import Frozen
 from lab.record.read import Record
 from lab.record.result import Result
-from lab.report.style import Style
-from lab.report.table import group_equal, table_text
+from lab.report.style import Style, group_equal, table_text
 from lab.report.verdict import verdict_text
 from lab.run.collect import Observer
 from lab.run.options import RunOptions

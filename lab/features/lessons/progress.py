@@ -18,8 +18,7 @@ from lab.features.lessons.verb_scenarios import PATH_FILE, read_chapters
 from lab.frozen import Frozen
 from lab.node.messages.typed import Misfit, read_typed
 from lab.record.record_files import is_file, open_file, parse_line, read_beginning, read_lines
-from lab.report.style import Style
-from lab.report.table import table_text
+from lab.report.style import Style, table_text
 from lab.spec.load import OWN_FOLDER, files_below, library_folder
 from lab.words import clip_end, format_count
 

@@ -12,8 +12,7 @@ from lab.cli import arguments as shared
 from lab.errors import ScenarioError, UsageError
 from lab.feature import find_hook
 from lab.features.lessons.question import scenario_question
-from lab.report.style import Style
-from lab.report.table import table_text
+from lab.report.style import Style, table_text
 from lab.spec.keys import check_backend
 from lab.spec.load import SIGN, find_scenarios, library_folder, list_lessons, load_scenario
 from lab.spec.scenario import Scenario

@@ -16,11 +16,11 @@ from itertools import combinations, pairwise
 from statistics import median
 from typing import Any, Literal, NamedTuple
 
+from lab.diagnosis.ends import connected_parts, outside_of_most
 from lab.diagnosis.errors import has_timed_out, lost_a_peer
 from lab.diagnosis.evidence import Evidence, Explained
 from lab.diagnosis.facts import Network, RankFacts, RunFacts
 from lab.diagnosis.finding import Finding, FindingKind, Kind, Words
-from lab.diagnosis.links import connected_parts, outside_of_most
 from lab.diagnosis.wording import ran_there
 from lab.grouping import group_pairs
 from lab.node.messages.agent import BLINK_S, Connections

@@ -22,8 +22,7 @@ from lab.features.traffic.traffic import bus_factor, measure_duration, size_of
 from lab.frozen import Frozen
 from lab.grouping import group_pairs
 from lab.operations import get_operation
-from lab.report.style import Style
-from lab.report.table import table_text
+from lab.report.style import Style, table_text
 from lab.trace.model import RankTrace, Trace, calls_within
 from lab.trace.steps import Step
 from lab.words import NONE, format_bytes, format_duration, format_rate

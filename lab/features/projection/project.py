@@ -34,8 +34,7 @@ from lab.frozen import Frozen
 from lab.grouping import group_pairs
 from lab.operations import get_operation
 from lab.record.read import find_record
-from lab.report.style import Style
-from lab.report.table import table_text
+from lab.report.style import Style, table_text
 from lab.trace.model import Trace
 from lab.trace.read import open_trace
 from lab.trace.steps import match_steps

@@ -27,8 +27,7 @@ from lab.features.faults.kinds import key_of
 from lab.frozen import Frozen
 from lab.record.read import Record, list_records
 from lab.record.result import Culprit, Result
-from lab.report.style import Style
-from lab.report.table import table_text
+from lab.report.style import Style, table_text
 from lab.words import clip_end, format_count, format_duration
 
 _TELLING = ("cut_off", "connection_reset", "rendezvous", "slow_link", "nonfinite", "outlier", "straggler", "diverged",

@@ -22,7 +22,7 @@ from lab.plan.cluster import Shape
 from lab.plan.plan import PlanOptions, shape_for
 from lab.record.read import Record
 from lab.record.result import Result
-from lab.report.table import group_equal
+from lab.report.style import group_equal
 from lab.run.cluster_slot import RunAttempt
 from lab.run.options import RunOptions
 from lab.spec.expressions import is_per_rank

@@ -25,8 +25,7 @@ from lab.features.compare.verb import add_baseline, make_comparison
 from lab.features.suite.cases import Case, Matrix, SuiteRequest, make_cases
 from lab.features.suite.run import execute_suite
 from lab.features.suite.view import SuiteDisplay, suite_text, write_files
-from lab.report.style import style_for
-from lab.report.table import table_text
+from lab.report.style import style_for, table_text
 from lab.run.options import RunOptions
 from lab.words import NONE
 

@@ -18,8 +18,7 @@ from lab.record.record_files import open_log
 from lab.record.result import RankResult, Result
 from lab.report.live import Bottom, fit_columns
 from lab.report.sanitize import escape_markdown, sanitize_plain, sanitize_text
-from lab.report.style import STATUSES, Style, style_for
-from lab.report.table import MANY, group_equal, mask_numbers, table_text
+from lab.report.style import MANY, STATUSES, Style, group_equal, mask_numbers, style_for, table_text
 from lab.report.verdict import counts_text, ended_line, unmet_sentences, written_snapshots
 from lab.run.cluster_slot import RunAttempt
 from lab.words import NONE, capitalize_first, clip_end, format_count, format_duration, join_words, name_ranks

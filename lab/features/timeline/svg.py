@@ -12,7 +12,7 @@ from lab.diagnosis.finding import Finding
 from lab.operations import Operation
 from lab.record.result import Result
 from lab.report.sanitize import sanitize_text
-from lab.report.table import MANY, group_equal
+from lab.report.style import MANY, group_equal
 from lab.trace.model import Call, Trace
 
 MOST_ROWS = 6

@@ -24,7 +24,7 @@ from lab.record.layout import EVENTS
 from lab.record.read import IndexReader, LineJoiner, Piece, Record, parse_event, read_output
 from lab.record.record_files import MOST_LINES_BYTES, open_file
 from lab.record.result import Result
-from lab.report.table import MANY, group_by_kind
+from lab.report.style import MANY, group_by_kind
 from lab.run.agent_channels import AgentChannels
 from lab.run.options import Companion
 from lab.trace.model import Call, Phase, RankTrace

@@ -39,8 +39,7 @@ from lab.record.read import Record, find_record, list_records
 from lab.record.result import Result
 from lab.report.live import Bottom, LiveOutput, fit_columns
 from lab.report.sanitize import sanitize_text
-from lab.report.style import Style, style_for
-from lab.report.table import MANY, group_by_kind
+from lab.report.style import MANY, Style, group_by_kind, style_for
 from lab.report.verdict import verdict_text
 from lab.run.collect import Observer
 from lab.run.options import RunOptions

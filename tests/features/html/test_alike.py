@@ -14,8 +14,7 @@ from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.plan import WorkerPlan
 from lab.record.result import Culprit, Expectation, RankResult, Result
 from lab.report.cluster_view import cluster_text, node_rows
-from lab.report.style import Style
-from lab.report.table import collapse_similar, group_equal
+from lab.report.style import Style, collapse_similar, group_equal
 from lab.report.verdict import note_rows, result_text, verdict_text
 from lab.trace.read import read_trace
 from lab.trace.steps import match_steps

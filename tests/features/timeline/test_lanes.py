@@ -14,7 +14,7 @@ from lab.features.export.tracks import make_tracks
 from lab.features.html.timelines import Axis, call_lines, lay_out_bars
 from lab.features.timeline.svg import MOST_ROWS, lanes_of, lay_rows
 from lab.record.result import Culprit
-from lab.report.table import MANY
+from lab.report.style import MANY
 from lab.trace.read import read_trace
 from lab.trace.steps import match_steps
 from tests.browser.runs import result

@@ -12,7 +12,7 @@ const PARTS = [
   ["unknown", "not known", "own work during asynchronous calls for which no rank was seen to wait"],
 ];
 const UNITS = { "": 1e3, us: 1, µs: 1, ms: 1e3, s: 1e6, m: 60e6 };
-const [MANY, FEW] = [16, 4]; // as `lab/report/table.py` has it
+const [MANY, FEW] = [16, 4]; // as `lab/report/style.py` has it
 const byId = (id) => document.getElementById(id);
 
 export function startTime(model, range, timeline, address) {
