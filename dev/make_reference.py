@@ -21,7 +21,6 @@ from lab.features.faults.verbs import engine_cell
 from lab.features.launchers.launchers import Torchrun
 from lab.features.mpi.backends import NEEDS
 from lab.features.strict_order.on_node.rules import ORDER, REJECTED
-from lab.grouping import group_pairs
 from lab.record.layout import FILES
 from lab.spec.declare import Key, all_keys_of, keys_of
 from lab.spec.expressions import FUNCTIONS, VARIABLES
@@ -29,6 +28,7 @@ from lab.spec.keys import LAB_PREFIXES, LAB_VARIABLES, SETTABLE
 from lab.spec.launching import Lab
 from lab.spec.load import schema_file
 from lab.spec.scenario import Expect, Scenario
+from lab.words import group_pairs
 
 REQUIRED = "required"
 LINKS = {

@@ -20,11 +20,11 @@ from lab.diagnosis.facts import RankFacts
 from lab.diagnosis.finding import Finding
 from lab.diagnosis.stacks import clip_stack, has_returned, is_communicating, is_leaving, shorten_paths, shorten_stack
 from lab.diagnosis.wording import BlockingRank, Outside
-from lab.grouping import group_pairs
 from lab.node.messages.agent import ThreadRaised
 from lab.record.result import Culprit
 from lab.trace.model import Call, Phase
 from lab.trace.steps import Step
+from lab.words import group_pairs
 
 
 def find_external_causes(evidence: Evidence) -> list[Finding]:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from lab.diagnosis.facts import RankFacts, RunFacts, read_facts
 from lab.feature import feature_findings
 from lab.frozen import Frozen
-from lab.grouping import group_pairs
 from lab.record.events import Dumped
 from lab.record.layout import INDEX
 from lab.record.read import IndexReader
 from lab.record.record_files import MOST_LINES_BYTES, open_file
 from lab.record.result import Culprit
 from lab.spec.scenario import Verdict
+from lab.words import group_pairs
 
 if TYPE_CHECKING:
     from lab.diagnosis.finding import CodeLocation, Finding

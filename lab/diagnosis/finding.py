@@ -10,9 +10,8 @@ from enum import Enum
 from typing import Any, Literal, TypeVar
 
 from lab.frozen import Frozen
-from lab.grouping import group_pairs
 from lab.node.statement import LARGEST
-from lab.words import capitalize_first
+from lab.words import capitalize_first, group_pairs
 
 T = TypeVar("T")
 Words = str | tuple[str, ...]

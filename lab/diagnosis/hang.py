@@ -15,9 +15,8 @@ from lab.diagnosis.errors import lost_a_peer
 from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
 from lab.diagnosis.finding import Finding, FindingKind, find_majority
 from lab.diagnosis.stacks import is_communicating, is_importing, is_leaving
-from lab.grouping import group_pairs
 from lab.trace.steps import Step
-from lab.words import format_duration
+from lab.words import format_duration, group_pairs
 
 _BRIEF_S, _BRIEF_PART = 1.0, 0.1
 """A wait shorter than both is no standstill: in seconds, and as a part of the time limit."""

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from lab.grouping import group_pairs
 from lab.node.messages.agent import CHECK, FILES_IN, LeftRunning, Limited, Staged
-from lab.words import clip_end, format_bytes, format_count, format_duration, format_limit, join_words
+from lab.words import clip_end, format_bytes, format_count, format_duration, format_limit, group_pairs, join_words
 
 if TYPE_CHECKING:
     from lab.diagnosis.facts import RunFacts

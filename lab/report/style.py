@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import IO, NamedTuple, TypeVar
 
-from lab.grouping import group_pairs
-from lab.words import clip_end, rank_spans
+from lab.words import clip_end, group_pairs, rank_spans
 
 
 class Tone(NamedTuple):

@@ -14,7 +14,6 @@ from lab.engine.protocol import Announce, Engine, ImageStore, PowerControl, Remo
 from lab.errors import ClusterUnfit, EngineUnavailable, Interrupted, LabError, NodeLost, UsageError, wrap_internal_error
 from lab.feature import find_hook, find_owners, hooks, import_entry
 from lab.frozen import Frozen
-from lab.grouping import group_pairs
 from lab.plan import plan as planning
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Shape
 from lab.plan.limits import FEW_RANKS, NodeCost, files_of_run, refuse_excess_nodes
@@ -24,7 +23,7 @@ from lab.run.lock import LEASE_S, ClusterLock, faults_file, forget_faults
 from lab.run.options import Companion, Job, RunOptions
 from lab.spec.reading import clip_repr, did_you_mean
 from lab.spec.scenario import Scenario
-from lab.words import join_words, name_nodes
+from lab.words import group_pairs, join_words, name_nodes
 
 if TYPE_CHECKING:
     from lab.record.result import Result

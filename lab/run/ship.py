@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 from lab.engine.new_file import NewFile
 from lab.errors import LabError, RecordError, UsageError
 from lab.feature import find_hook
-from lab.grouping import group_pairs
 from lab.node.contents import read_entries, write_entries, write_header
 from lab.node.messages.agent import MOST_FILES, SHARED, Content, Filling, Folder, Lacks, Made, MadeFile, Piece
 from lab.record.record_files import move_file
 from lab.run.snapshot import DATA_HINT, READ_FLAGS, Snapshot
 from lab.run.snapshot import Content as SnapshotContent
-from lab.words import format_bytes, format_count, format_limit, join_words
+from lab.words import format_bytes, format_count, format_limit, group_pairs, join_words
 
 if TYPE_CHECKING:
     from lab.record.result import Output

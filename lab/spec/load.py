@@ -12,12 +12,12 @@ from typing import Any, cast
 
 from lab.errors import UsageError
 from lab.feature import bundled_path, find_hook
-from lab.grouping import group_pairs
 from lab.spec.declare import all_keys_of, dump_keys, read_keys
 from lab.spec.keys import missing_script, script_problem
 from lab.spec.kinds import make_slug
 from lab.spec.reading import Position, Reading, Value, did_you_mean, find_near_match
 from lab.spec.scenario import Scenario
+from lab.words import group_pairs
 
 SIGN = "@"
 """`@scatter`, instead of a file, names the lesson `scatter`."""

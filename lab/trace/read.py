@@ -23,7 +23,6 @@ from typing import Any, BinaryIO
 
 from lab.errors import RecordError
 from lab.feature import hooks
-from lab.grouping import group_pairs
 from lab.node.messages.agent import Stack
 from lab.record.events import Cancelled, Clock, TimedOut
 from lab.record.layout import MOST_RANKS, TRACE, rank_trace
@@ -39,7 +38,7 @@ from lab.record.record_files import (
 )
 from lab.trace import model
 from lab.trace.model import Buffer, Call, Clocks, Group, Phase, RankTrace, Reading, StoreLookup, Trace
-from lab.words import format_count
+from lab.words import format_count, group_pairs
 
 _CHUNK_BYTES = 1 << 20
 _KEPT = (b'{"k":"group"', b'"n":"init_process_group"', b'"n":"new_group"', b'"n":"destroy_process_group"',

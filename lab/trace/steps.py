@@ -11,9 +11,9 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from lab.grouping import group_pairs
 from lab.operations import MESSAGE, Operation, Who, get_operation
 from lab.trace.model import Call, Group, Trace
+from lab.words import group_pairs
 
 Path = Sequence[tuple[Call, int]]
 """The calls of one rank in program order, each with the number of its step, from 0."""

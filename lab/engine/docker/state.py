@@ -11,11 +11,10 @@ from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection, Refused
 from lab.engine.protocol import Removed
 from lab.errors import ClusterError
-from lab.grouping import group_pairs
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.plan.limits import Limits
 from lab.polling import poll_until
-from lab.words import format_duration, join_words
+from lab.words import format_duration, group_pairs, join_words
 
 STOPPED_SUFFIX = ".stopped"
 """End of the name of a container that was stopped on purpose."""

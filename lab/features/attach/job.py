@@ -29,14 +29,13 @@ from lab.errors import LabError, UsageError
 from lab.features.dumps.dump import Dumps
 from lab.features.dumps.record import import_dumps
 from lab.features.recording.verb import name_of
-from lab.grouping import group_pairs
 from lab.node.messages.agent import Stack, Started
 from lab.node.processes import read_stat
 from lab.node.statement import SOCKET_VARIABLE
 from lab.record.layout import EVENTS
 from lab.record.read import Record
 from lab.report.style import Style
-from lab.words import capitalize_first, format_count, format_duration, join_words, name_ranks
+from lab.words import capitalize_first, format_count, format_duration, group_pairs, join_words, name_ranks
 
 _NUMBERS = {"RANK": "WORLD_SIZE", "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE", "PMI_RANK": "PMI_SIZE"}
 """Variables with the rank and the world size that launchers set."""

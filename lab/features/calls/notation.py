@@ -8,13 +8,12 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from lab.features.calls.pattern import CallPattern
-from lab.grouping import group_pairs
 from lab.node.messages.agent import Connections
 from lab.record.events import Event
 from lab.report.style import MANY, Style, group_equal, range_text, table_text
 from lab.trace.model import Call, Group, Trace
 from lab.trace.steps import Step
-from lab.words import NONE, format_bytes, format_duration, format_rate, name_ranks
+from lab.words import NONE, format_bytes, format_duration, format_rate, group_pairs, name_ranks
 
 
 class Repeated(NamedTuple):

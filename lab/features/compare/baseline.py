@@ -17,11 +17,11 @@ from lab.features.calls.changes import Calls
 from lab.features.calls.snapshot import changes_of, texts_of
 from lab.features.traffic.traffic import summarize_operations
 from lab.frozen import Frozen
-from lab.grouping import group_pairs
 from lab.record.read import Record, RecordedPlan
 from lab.trace.model import Trace
 from lab.trace.read import read_trace
 from lab.trace.steps import match_steps
+from lab.words import group_pairs
 
 ENOUGH = 3
 """Runs on each side for a statement about times: by chance, three are above three others once in 20 times."""

@@ -19,7 +19,6 @@ from lab.features.calls.snapshot import settled_calls, texts_of
 from lab.features.compare.baseline import ENOUGH, Baseline, CaseChange
 from lab.features.records.records import scenario_keys, scripts_of
 from lab.features.traffic.traffic import summarize_operations
-from lab.grouping import group_pairs
 from lab.plan.plan import WorkerPlan
 from lab.record.read import Record
 from lab.record.record_files import read_beginning
@@ -29,7 +28,7 @@ from lab.spec.keys import LAB_VARIABLES
 from lab.trace.model import Call, Trace
 from lab.trace.read import open_trace
 from lab.trace.steps import Step, match_steps
-from lab.words import clip_end, format_bytes, format_count, format_duration, format_value, join_words
+from lab.words import clip_end, format_bytes, format_count, format_duration, format_value, group_pairs, join_words
 
 V = TypeVar("V")
 

@@ -15,12 +15,11 @@ from lab import DISTRIBUTION
 from lab.errors import UsageError
 from lab.features.stragglers.timing import Span, blocked_spans, free_spans, ready_at
 from lab.features.timeline.svg import lay_rows
-from lab.grouping import group_pairs
 from lab.node.messages.agent import Note
 from lab.record.read import Record
 from lab.trace.model import Call, Phase, RankTrace, Trace
 from lab.trace.steps import Step
-from lab.words import clip_end
+from lab.words import clip_end, group_pairs
 
 
 @dataclass(slots=True)

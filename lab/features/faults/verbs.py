@@ -26,10 +26,9 @@ from lab.errors import UsageError
 from lab.features.faults.fault import named_faults
 from lab.features.faults.injection import fault_of
 from lab.features.faults.kinds import FaultKind, fault_kinds
-from lab.grouping import group_pairs
 from lab.report.cluster_view import cluster_json
 from lab.report.style import Style, table_text
-from lab.words import format_count, format_duration, join_words
+from lab.words import format_count, format_duration, group_pairs, join_words
 
 
 def _add_fault_arguments(parser: argparse.ArgumentParser) -> None:

@@ -28,7 +28,6 @@ from lab.features.stragglers.timing import critical_path_of, from_new_group, par
 from lab.features.timeline.svg import group_neighbours, lanes_of, operation_tones, rank_colour
 from lab.features.traffic.traffic import build_matrix, summarize_operations
 from lab.frozen import Frozen
-from lab.grouping import group_pairs
 from lab.operations import Operation, get_operation
 from lab.plan.plan import WorkerPlan
 from lab.record.read import Record
@@ -38,7 +37,17 @@ from lab.report.style import VERDICTS, group_by_kind, mask_numbers, range_text, 
 from lab.report.verdict import ended_alike, note_rows, unmet_sentences
 from lab.trace.model import Trace
 from lab.trace.steps import Step
-from lab.words import NONE, clip_end, format_bytes, format_count, format_duration, format_rate, join_words, name_nodes
+from lab.words import (
+    NONE,
+    clip_end,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_rate,
+    group_pairs,
+    join_words,
+    name_nodes,
+)
 
 MOST_PICTURES = 200
 _MOST_BLOCKS = 51_200

@@ -22,10 +22,9 @@ from lab.diagnosis.evidence import Evidence, Explained
 from lab.diagnosis.facts import Network, RankFacts, RunFacts
 from lab.diagnosis.finding import Finding, FindingKind, Kind, Words
 from lab.diagnosis.wording import ran_there
-from lab.grouping import group_pairs
 from lab.node.messages.agent import BLINK_S, Connections
 from lab.trace.steps import Step
-from lab.words import format_bytes, format_count, format_duration, join_words, name_link, name_ranks
+from lab.words import format_bytes, format_count, format_duration, group_pairs, join_words, name_link, name_ranks
 
 MOST_LINKS = 4
 Pair = tuple[str, str]

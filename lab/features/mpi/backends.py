@@ -10,13 +10,12 @@ from lab.diagnosis.evidence import Explained
 from lab.diagnosis.finding import Finding, Kind, Words
 from lab.diagnosis.wording import render_lines
 from lab.frozen import Frozen
-from lab.grouping import group_pairs
 from lab.node.messages.agent import Named
 from lab.spec import kinds
 from lab.spec.declare import get_feature_values, key_field
 from lab.spec.keys import BACKENDS
 from lab.spec.scenario import Scenario
-from lab.words import clip_end, join_words, name_ranks
+from lab.words import clip_end, group_pairs, join_words, name_ranks
 
 
 class Need(NamedTuple):

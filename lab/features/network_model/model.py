@@ -20,12 +20,11 @@ from lab.features.stragglers.timing import blocked_spans, covered_s
 from lab.features.timeline.svg import Plot, Shapes, draw_text, render_element, render_sheet
 from lab.features.traffic.traffic import bus_factor, measure_duration, size_of
 from lab.frozen import Frozen
-from lab.grouping import group_pairs
 from lab.operations import get_operation
 from lab.report.style import Style, table_text
 from lab.trace.model import RankTrace, Trace, calls_within
 from lab.trace.steps import Step
-from lab.words import NONE, format_bytes, format_duration, format_rate
+from lab.words import NONE, format_bytes, format_duration, format_rate, group_pairs
 
 _OP = "all_reduce"
 

@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 from lab.diagnosis.errors import shorten_error
 from lab.diagnosis.wording import join_ranks
 from lab.features.values.expected import Part, clash_in, compare_values, input_parts, is_copy, output_parts
-from lab.grouping import group_pairs
 from lab.operations import Who, get_reduction
 from lab.record.result import Expectation
 from lab.trace.model import Buffer, Call, Trace
 from lab.trace.steps import Step
-from lab.words import capitalize_first, format_bytes, format_count, format_duration, name_ranks, rank_spans
+from lab.words import capitalize_first, format_bytes, format_count, format_duration, group_pairs, name_ranks, rank_spans
 
 ELLIPSIS = "…"
 _ALL_BUT_ZERO = 1e-20

@@ -31,14 +31,13 @@ from lab.features.stragglers.timing import Span
 from lab.features.timeline.svg import Plot, Shapes, draw_text, render_sheet
 from lab.features.traffic.traffic import size_of
 from lab.frozen import Frozen
-from lab.grouping import group_pairs
 from lab.operations import get_operation
 from lab.record.read import find_record
 from lab.report.style import Style, table_text
 from lab.trace.model import Trace
 from lab.trace.read import open_trace
 from lab.trace.steps import match_steps
-from lab.words import NONE, format_bytes, format_count, format_duration, format_rate, join_words
+from lab.words import NONE, format_bytes, format_count, format_duration, format_rate, group_pairs, join_words
 
 PLAYERS = 32
 """At most this many ranks are replayed; in larger worlds each stands for several."""

@@ -28,11 +28,10 @@ from lab.features.slurm import command, create
 from lab.features.slurm.command import is_idle, last_error_line, query_slurm, run_command
 from lab.features.slurm.create import shared_folder
 from lab.features.slurm.on_node.node_control import NOT_THERE, WILL_NOT
-from lab.grouping import group_pairs
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
 from lab.polling import poll_until
-from lab.words import format_count, format_duration, join_words
+from lab.words import format_count, format_duration, group_pairs, join_words
 
 _TRY_S = 30
 _CLOCK_OFF_S = 0.5

@@ -15,12 +15,11 @@ from lab.diagnosis.evidence import Evidence, Explained, Judgement
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.finding import End, Finding, FindingKind, Kind, ThreadError, Words, group_ranks
 from lab.diagnosis.wording import full_name, render_end, render_raised
-from lab.grouping import group_pairs
 from lab.node.messages.agent import Joined, worker_of
 from lab.record.layout import TRACE, rank_trace
 from lab.record.read import Record, Started, StartedRank
 from lab.record.record_files import open_file, parse_line, read_lines
-from lab.words import format_count, format_duration, join_words, name_ranks
+from lab.words import format_count, format_duration, group_pairs, join_words, name_ranks
 
 _GROUP = b'{"k":"group"'
 

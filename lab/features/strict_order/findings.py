@@ -14,11 +14,10 @@ from lab.diagnosis.evidence import Evidence, Explained
 from lab.diagnosis.finding import CallFacts, Finding, Kind, Words
 from lab.diagnosis.wording import describe_wait, render_lines
 from lab.features.strict_order.on_node.rules import REJECTED
-from lab.grouping import group_pairs
 from lab.trace.model import Call, RankTrace, Trace
 from lab.trace.read import RankReader, parse_count
 from lab.trace.steps import Step
-from lab.words import join_words, name_ranks
+from lab.words import group_pairs, join_words, name_ranks
 
 _BATCH = "batch_isend_irecv"
 _MESSAGES = ("send", "recv", "isend", "irecv", _BATCH)

@@ -16,11 +16,10 @@ from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Finding, Kind, UnexpectedElement, Words, find_majority
 from lab.diagnosis.wording import render_lines, render_repeats, render_unexpected
 from lab.features.values.expected import clash_in, compare_values, is_copy, is_outside, output_parts
-from lab.grouping import group_pairs
 from lab.trace.model import Buffer, Call, calls_within
 from lab.trace.read import wait_after
 from lab.trace.steps import Step
-from lab.words import capitalize_first, format_count, name_ranks
+from lab.words import capitalize_first, format_count, group_pairs, name_ranks
 
 
 class ValueKind(Kind):

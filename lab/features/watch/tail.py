@@ -14,7 +14,6 @@ from dataclasses import replace
 from operator import attrgetter, itemgetter
 from typing import Any, Literal, NamedTuple
 
-from lab.grouping import group_pairs
 from lab.record.layout import TRACE, rank_trace
 from lab.record.read import Record
 from lab.record.record_files import open_file
@@ -23,7 +22,7 @@ from lab.report.sanitize import sanitize_text
 from lab.trace.model import Call, RankTrace, Trace, label_groups
 from lab.trace.read import RankReader, Worlds, align_clocks, read_line, reopen_calls, trace_files
 from lab.trace.steps import Step, match_steps
-from lab.words import clip_end, format_duration, name_ranks
+from lab.words import clip_end, format_duration, group_pairs, name_ranks
 
 _POLL_BYTES = 512 << 10
 """Limit for all ranks together, for one poll."""
