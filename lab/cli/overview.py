@@ -41,5 +41,4 @@ def render_overview() -> str:
         lines += [f"  {'' if i else group:<11}{verb:<12}{verbs[verb][0]}" for i, verb in enumerate(members)]
     return f"""usage: lab VERB [options]; lab VERB --help shows options; lab help lists topics; lab --version
 {chr(10).join(lines)}
-
 exit codes: 0 passed, 1 failed, 2 refused, 3 no engine, 4 hung, 130 interrupted"""

@@ -15,9 +15,11 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, Result
+from lab.cli.main import main
 from lab.engine.ready import have_all_agents
 from lab.engine.select import select_engine
 from lab.errors import ClusterError
+from lab.features.recording.world import import_worlds
 from lab.features.slurm.command import query_slurm
 from lab.features.slurm.create import shared_folder
 from lab.features.slurm.engine import SlurmEngine, home_folder, job_of
@@ -185,3 +187,33 @@ def test_a_run_whose_time_is_over_says_so(make: Make, tmp_path: Path):
         )
 
     assert golden(1) in run_until(cluster, tmp_path, wait).reason
+
+
+SKIPS = """
+import sys, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+for turn in range(3):
+    dist.all_reduce(torch.ones(1))
+if sys.argv[1] == "raise" and dist.get_rank() == 2:
+    raise ValueError("bad batch")
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(("word", "verdict", "culprit"), [("pass", "passed", None), ("raise", "failed", 2)])
+def test_an_exported_job_runs_without_the_lab_and_its_records_become_one(
+    word: str, verdict: str, culprit: int | None, tmp_path: Path
+):
+    script = written(tmp_path / "job", SKIPS)
+    job = ["export", "sbatch", str(script), "--nodes", "2", "--nproc-per-node", "2", "--timeout", "2m"]
+    assert main([*job, "--record", str(tmp_path / "kept"), "-o", str(tmp_path / "job.sbatch"), "--", word]) == 0
+    log = tmp_path / "job.log"
+    argv = ["sbatch", "--wait", f"--output={log}", str(tmp_path / "job.sbatch")]
+    ended = subprocess.run(argv, check=False, timeout=300, capture_output=True, text=True)
+    assert (ended.returncode == 0) == (verdict == "passed"), (ended.stderr, log.read_text())
+
+    (result,) = import_worlds(tmp_path / "kept", tmp_path / "runs", "job")
+    assert (result.verdict, result.culprit and result.culprit.rank) == (verdict, culprit), result.reason
+    assert {one.rank: one.node for one in result.ranks} == {0: "node0", 1: "node0", 2: "node1", 3: "node1"}

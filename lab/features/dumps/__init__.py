@@ -2,4 +2,8 @@
 
 from lab.feature import Feature
 
-FEATURE = Feature(name="dumps", verbs={"import": (".verb", "import flight recorder dumps of another job", "Runs")})
+FEATURE = Feature(
+    name="dumps",
+    needs=("recording",),
+    verbs={"import": (".verb", "import dumps or partial records of another job", "Runs")},
+)

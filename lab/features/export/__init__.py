@@ -1,4 +1,4 @@
-"""Export: a trace as tables, and for other tools."""
+"""Export: a trace as tables, and for other tools; a scenario as a job for clusters without the lab."""
 
 from lab.feature import Feature
 
@@ -11,7 +11,10 @@ HTA = "hta"
 FEATURE = Feature(
     name="export",
     needs=("calls", "dumps", "stragglers", "timeline", "traffic"),
-    verbs={"trace": (".verb", "show or export what ranks sent each other", "Runs")},
+    verbs={
+        "trace": (".verb", "show or export what ranks sent each other", "Runs"),
+        "export": (".manifests", "write a job for Kubeflow, JobSet, or Slurm", "Scenarios"),
+    },
     record_files={
         PERFETTO: "the trace for https://ui.perfetto.dev, from `lab trace --perfetto`",
         CHROME: "the trace for Chrome and others, from `lab trace --chrome`",

@@ -7,22 +7,26 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RunFacts
 from lab.diagnosis.stacks import name_own_files
+from lab.errors import RecordError
 from lab.node.messages.agent import Exited, Halted, Joined, Note, Stack, Started
 from lab.node.processes import list_descendants, read_load_s, read_stat
 from lab.node.rank_process import JoinedProcess
-from lab.record.events import Event, Over, TimedOut
-from lab.record.layout import TRACE, rank_trace
+from lab.record.events import Clock, Event, NodeLost, Over, TimedOut
+from lab.record.layout import PLAN, TRACE, rank_trace
 from lab.record.read import Record
-from lab.record.record_files import open_file, parse_line, read_lines
+from lab.record.record_files import MOST_LINES_BYTES, open_file, parse_line, read_lines
 from lab.record.result import Culprit, Result
 from lab.record.write import RecordWriter
 from lab.run.outcome import EXIT_CODES, copy_sources, describe_judgement, rank_result
@@ -41,6 +45,9 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _KILLED_AFTER_S = 2.0
 _IDLE_TO = 0.01
 """CPU time per second of a rank that waits or sleeps."""
+_PIECE_BYTES = 1 << 20
+_CLOCK_ERROR_S = 0.1
+"""Most difference of the clocks of machines in a cluster; NTP keeps them within some milliseconds."""
 _PATIENCE = 3
 """A rank that computes may let others wait this many times as long."""
 
@@ -74,6 +81,8 @@ class World:
         """By rank; written at the end, because only then it is known who ended whom."""
         self._stall: list[Event] = []
         """The facts of a standstill that has not ended."""
+        self._lost, self._parts = list[NodeLost](), list[Path]()
+        """Of an imported job: machines whose records have no end, and all records."""
         self._killed_at = 0.0
         self._examined = 0.0
         self.is_patient = False
@@ -99,11 +108,12 @@ class World:
         """Add a rank."""
         rank = joined.claimed_rank
         self.members[rank], self.meeting = joined, self.meeting or joined.meeting
-        self._fact(Started(rank, joined.time, pid=joined.pid))
-        workers = [{"rank": one, "node": "", "local_rank": one} for one in sorted(self.members)]
-        self.writer.describe_foreign(
-            {"run": self.writer.run, "scenario": self.name, "workers": workers, "began": self.began}
-        )
+        self._fact(Started(rank, joined.time, joined.node, pid=joined.pid))
+        numbers = defaultdict[str, Iterator[int]](count)
+        nodes = {one: self.members[one].node for one in sorted(self.members)}
+        workers = [{"rank": one, "node": node, "local_rank": next(numbers[node])} for one, node in nodes.items()]
+        known = {"workers": workers, "began": self.began, "world_size": self.world_size, "meeting": self.meeting}
+        self.writer.describe_foreign({"run": self.writer.run, "scenario": self.name, **known})
         self._note_progress()
 
     def add_trace(self, rank: int, lines: bytes) -> None:
@@ -315,10 +325,12 @@ class World:
             by_others = exited.signal in _ENDED_BY_OTHERS and not exited.raised and exited.time >= first
             kill = exited.signal == "SIGKILL" and not failed  # nobody ends a rank that way without a reason
             exits.append(exited._replace(stopped=exited.stopped or (by_others and not kill and exited is not cause)))
-        ended = max((exited.time for exited in self._exits.values()), default=time.time())
+        ends = [exited.time for exited in self._exits.values()] + [one.time for one in self._lost]
+        ended = max(ends, default=time.time())
+        lost = (one._replace(time=ended) for one in self._lost)  # nobody knows when before that
         began = self._stall[0].time if self._stall else 0.0
         early, late = ([one for one in exits if (one.time < began) is before] for before in (True, False))
-        return [*early, *self._stall, *late, Over(time.time(), duration_s=max(0.0, ended - self.began))]
+        return [*early, *self._stall, *late, *lost, Over(time.time(), duration_s=max(0.0, ended - self.began))]
 
     def _judge(self, evidence: Evidence) -> Judgement:
         from lab.diagnosis.errors import lost_a_peer
@@ -384,6 +396,89 @@ class World:
                 first = next((line for line in read_lines(file) if line.startswith(_GROUP)), b"")
                 groups += filter(None, [parse_line(first)])
         return groups
+
+
+class _ImportedWorld(World):
+    """Ranks of several machines, each of which has recorded its own."""
+
+    is_running = False
+    """Ranks without an end were lost with their machine."""
+
+    def conclude(self) -> Result:
+        """Judge the ranks, and write the result, with the sources that the parts have."""
+        if not _waits(self._evidence(())):
+            self._stall = []  # a machine alone does not know that the others computed
+        result = super().conclude()
+        for part in self._parts:
+            copy_sources(self._facts, self.writer, part, None)
+        return result
+
+    def _judge(self, evidence: Evidence) -> Judgement:
+        from lab.diagnosis.errors import lost_a_peer
+
+        ranks = evidence.facts.ranks
+        stopped = [rank.rank for rank in ranks if rank.stopped]
+        losers = [rank.rank for rank in ranks if rank.failed and lost_a_peer(rank)]
+        if self._stall or self._lost or not (stopped and losers) or len(stopped) + len(losers) < len(ranks):
+            return super()._judge(evidence)
+        after = f"another process ended {name_ranks(stopped)} {format_duration(evidence.facts.duration_s)} after"
+        reason = f"{after} the first rank joined, and {name_ranks(losers)} lost a peer"
+        return Judgement(verdict="error", reason=reason)
+
+    def add_part(self, part: Record, ranks: Mapping[int, Joined]) -> None:
+        """Add the record of a machine, with its ranks."""
+        self._parts.append(part.path)
+        for rank, joined in ranks.items():
+            if rank not in self.members:
+                self.add(joined)
+            with suppress(OSError), open_file(part.path, f"{TRACE}/{rank_trace(rank)}", MOST_LINES_BYTES) as trace:
+                for data in iter(partial(trace.read, _PIECE_BYTES), b""):
+                    self.writer.trace(rank, data)
+        node = next(iter(ranks.values())).node
+        self._fact(Clock(time=self.began, node=node, error_s=_CLOCK_ERROR_S))
+        events, stall = [*part.events()], self._stall
+        for event in events:
+            if isinstance(event, Exited) and event.rank in ranks:
+                self.add_exit(event._replace(node=node))
+            elif isinstance(event, Note) and event.rank in ranks:
+                self.add_note(event._replace(node=node))
+            elif isinstance(event, (Stack, Halted)) and event.rank in ranks:
+                stall = [event._replace(node=node), *stall]
+            elif isinstance(event, TimedOut) and not any(isinstance(one, TimedOut) for one in stall):
+                stall = [*stall, event]
+        self._stall = stall
+        if not part.complete:
+            self._lost.append(NodeLost(max(one.time for one in events), node, "left a record without an end"))
+
+
+def import_worlds(folder: Path, runs: Path, name: str) -> list[Result]:
+    """Make one record of each world of a job from the records of its machines, which are in this folder.
+
+    Raises:
+        RecordError: there are none, or a record cannot be written.
+    """
+    worlds = list[_ImportedWorld]()
+    for part in sorted((Record(path=path.parent) for path in folder.rglob(PLAN)), key=Record.began):
+        known, above = part.json(PLAN) or {}, part.path.relative_to(folder).parts[:-1]
+        size, meeting = known.get("world_size"), str(known.get("meeting", ""))
+        started = {event.rank: event for event in part.events() if isinstance(event, Started)}
+        if not isinstance(size, int) or not started or known.get("engine"):
+            continue
+        node = above[-1] if above else ""
+        ranks = {
+            rank: Joined(rank, one.time, node, pid=one.pid, claimed_rank=rank, world_size=size, meeting=meeting)
+            for rank, one in started.items()
+        }
+        fitting = (one for one in reversed(worlds) if (one.world_size, one.meeting) == (size, meeting))
+        world = next((one for one in fitting if not one.members.keys() & ranks.keys()), None)
+        if world is None:
+            world = _ImportedWorld(runs, name, part.path, min(ranks.values(), key=lambda one: one.time))
+            worlds.append(world)
+        world.add_part(part, ranks)
+    if not worlds:
+        hint = "name the folder that has the records of all nodes: `lab record -o FOLDER/node0 -- torchrun ...`"
+        raise RecordError(f"{folder} has no records of `lab record`", hint)
+    return [world.conclude() for world in worlds]
 
 
 def _failed_itself(exited: Exited) -> bool:
