@@ -190,12 +190,8 @@ def run_verb(words: list[str]) -> int:
         sys.stderr.write(f"lab: there is no verb {verb!r}\n  hint: {hint}\n")
         return 2
     text = list_all_verbs()[verb]
-    parser = Parser(
-        prog=f"lab {verb}",
-        description=f"{text[0].upper()}{text[1:]}.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=help_in(module.__doc__),
-    )
+    about, form = f"{text[0].upper()}{text[1:]}.", argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog=f"lab {verb}", description=about, formatter_class=form, epilog=help_in(module.__doc__))
     module.add_arguments(parser)
     own, rest = split_rest(words[1:], parser)
     run = module.run

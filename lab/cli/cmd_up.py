@@ -28,14 +28,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Start the cluster, or print that it is already up."""
     began = time.monotonic()
     with shared.Progress(quiet=arguments.quiet) as progress:
-        cluster = Cluster(
-            arguments.nodes,
-            nproc_per_node=arguments.nproc_per_node,
-            name=arguments.name,
-            engine=arguments.engine,
-            announce=progress.announce,
-            **shared.shape_arguments(arguments),
-        )
+        asked = {name: getattr(arguments, name) for name in ("nodes", "nproc_per_node", "name", "engine")}
+        cluster = Cluster(**asked, announce=progress.announce, **shared.shape_arguments(arguments))
         if arguments.dry_run:
             return _dry_run(cluster, arguments.json)
         info, made = cluster.up(wait_s=arguments.wait_s)

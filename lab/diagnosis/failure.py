@@ -179,13 +179,9 @@ def _failed(rank: RankFacts, end: End) -> FirstFailure:
 def _blame(rank: RankFacts, finding: Finding, then: str = "") -> Judgement:
     """Return a judgement that names a rank as the culprit, in the words of a finding."""
     did, cause = finding.what_it_did(), "" if finding.kind is FindingKind.FAILED else finding.cause
-    return Judgement(
-        verdict="failed",
-        reason=f"{wording.full_name(rank.rank, rank.node)} {did}{then}",
-        culprit=make_culprit(rank, did, cause),
-        findings=(finding,),
-        summary=f"rank {rank.rank} {did}",
-    )
+    reason, summary = f"{wording.full_name(rank.rank, rank.node)} {did}{then}", f"rank {rank.rank} {did}"
+    culprit = make_culprit(rank, did, cause)
+    return Judgement(verdict="failed", reason=reason, culprit=culprit, findings=(finding,), summary=summary)
 
 
 def _judge_by(

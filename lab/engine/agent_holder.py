@@ -187,15 +187,8 @@ def start_holder(
         A function that returns whether the process has ended.
     """
     with log.open("wb") as written:
-        holder = subprocess.Popen(
-            argv,
-            stdin=subprocess.PIPE,
-            stdout=written,
-            stderr=written,
-            env=environment,
-            cwd="/",
-            start_new_session=True,
-        )
+        streams: Any = {"stdin": subprocess.PIPE, "stdout": written, "stderr": written}
+        holder = subprocess.Popen(argv, **streams, env=environment, cwd="/", start_new_session=True)
     may_outlive(holder)
     assert holder.stdin is not None
     with suppress(BrokenPipeError), holder.stdin:  # it may have ended, and its log says why

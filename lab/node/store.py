@@ -70,14 +70,8 @@ def _listen(listen_fd: int, asked: Store) -> Any:
     """Return a store that listens at a descriptor; before torch 2.8, only the store without libuv can."""
     import torch.distributed as dist
 
-    make = partial(
-        dist.TCPStore,
-        *asked,
-        is_master=True,
-        timeout=timedelta(seconds=START_DEADLINE_S),
-        wait_for_workers=False,
-        master_listen_fd=listen_fd,
-    )
+    how = {"is_master": True, "timeout": timedelta(seconds=START_DEADLINE_S), "wait_for_workers": False}
+    make = partial(dist.TCPStore, *asked, **how, master_listen_fd=listen_fd)
     try:
         return make(use_libuv=True)
     except (NotImplementedError, RuntimeError) as error:

@@ -598,22 +598,12 @@ def run_job(job: Job, channels: Sequence[Channel]) -> Result:
     scenario = plan.scenario
     snapshot = None
     if not options.calls:
-        snapshot = read_snapshot(
-            scenario.shipped,
-            cluster.shape.data.values(),
-            options.modules,
-            all_files=options.all_files,
-            progress=observer.progress,
-        )
+        how: Any = {"all_files": options.all_files, "progress": observer.progress}
+        snapshot = read_snapshot(scenario.shipped, cluster.shape.data.values(), options.modules, **how)
         for warning in warnings_of(snapshot):
             observer.progress(warning)
-    description: dict[str, Any] = {
-        **plan.to_json(),
-        "engine": cluster.engine,
-        "cluster": cluster.name,
-        "memory_bytes": cluster.limits.memory_bytes,
-        "began": time.time(),
-    }
+    made = {"engine": cluster.engine, "cluster": cluster.name, "memory_bytes": cluster.limits.memory_bytes}
+    description: dict[str, Any] = {**plan.to_json(), **made, "began": time.time()}
     for companion in job.companions:
         description |= companion.describe(writer.path)
     if options.turn is not None:

@@ -25,7 +25,7 @@ from lab.diagnosis.explain import explain_run
 from lab.engine.select import select_engine
 from lab.errors import LabError
 from lab.features.mutants.candidates import Candidates
-from lab.features.mutants.trials import Baseline, Runner, read_outcome, run_parallel, scratch_records, with_mutant
+from lab.features.mutants.mutate import Baseline, Runner, read_outcome, run_parallel, scratch_records, with_mutant
 from lab.plan.cluster import Shape
 from lab.plan.plan import has_wishes
 from lab.record.read import Record

@@ -15,9 +15,8 @@ import pytest
 from lab import Cluster, Result
 from lab.diagnosis.evidence import read_evidence
 from lab.features.mutants.candidates import Candidates, read_events
-from lab.features.mutants.mutate import html_page, junit_xml, try_scenario
+from lab.features.mutants.mutate import html_page, junit_xml, try_scenario, with_mutant
 from lab.features.mutants.on_node.mutant import KINDS, OBSERVE
-from lab.features.mutants.trials import with_mutant
 from lab.record.read import Record
 from lab.spec.load import scenario_from_script
 from lab.trace.model import Call, Trace

@@ -143,12 +143,9 @@ class DockerEngine:
         from lab.engine.docker.request import capacity_of, is_here
 
         facts = self.connection.ask("GET", "/info")
-        return Machine(
-            cores=int(facts["NCPU"]),
-            memory_bytes=int(facts["MemTotal"]),
-            free_disk_bytes=_free_bytes(facts) if is_here(facts) else None,
-            capacity=capacity_of(facts),
-        )
+        cores, memory_bytes = int(facts["NCPU"]), int(facts["MemTotal"])
+        free_bytes, capacity = _free_bytes(facts) if is_here(facts) else None, capacity_of(facts)
+        return Machine(cores=cores, memory_bytes=memory_bytes, free_disk_bytes=free_bytes, capacity=capacity)
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Create every node, and wait until its agent can fork workers; after an error nothing is left."""

@@ -73,14 +73,8 @@ def requests_for(
     nodes = [_container(rank, network, shape, limits, labels, image) for rank in range(shape.nodes)]
     if forked:
         nodes = [*map(forked.with_zygote, nodes), forked.zygote_body(nodes[0], labels)]
-    network_body = {
-        "Name": network,
-        "Driver": "bridge",
-        "CheckDuplicate": True,
-        "Internal": shape.strict,
-        "Options": _NO_ADDRESS_OF_THE_MACHINE if shape.strict else {},
-        "Labels": labels,
-    }
+    network_body = {"Name": network, "Driver": "bridge", "CheckDuplicate": True, "Internal": shape.strict}
+    network_body |= {"Options": _NO_ADDRESS_OF_THE_MACHINE if shape.strict else {}, "Labels": labels}
     driver = {"type": "tmpfs", "device": "tmpfs", "o": f"{_size(limits)},mode=0777"} if shape.strict else {}
     return [
         Request(what=f"network {network}", body=network_body),

@@ -59,13 +59,8 @@ def _node_of(container: Mapping[str, Any]) -> Node:
         state = RUNNING if networks else "disconnected"
     elif any(name.endswith(STOPPED_SUFFIX) for name in container.get("Names") or ()):
         state = STOPPED
-    return Node(
-        name=name,
-        node_rank=int(name.removeprefix("node")),
-        handle=container["Id"],
-        address=next((network["IPAddress"] for network in networks.values()), ""),
-        state=state,
-    )
+    rank, address = int(name.removeprefix("node")), next((one["IPAddress"] for one in networks.values()), "")
+    return Node(name=name, node_rank=rank, handle=container["Id"], address=address, state=state)
 
 
 _DEADLINE_S = 60.0
@@ -134,12 +129,10 @@ def _remove_once(connection: Connection, labels: list[str]) -> tuple[Removed, li
         zygotes, nodes = nodes, remove_each("container", some, "/containers/{Id}?force=1&v=1")
     networks, volumes = find_rest(connection, labels)
     names = {item["Labels"][label.CLUSTER] for item in (*containers, *networks, *volumes)}
-    removed = Removed(
-        clusters=tuple(sorted(names)),
-        nodes=nodes or zygotes,
-        networks=remove_each("network", networks, "/networks/{Id}"),
-        volumes=remove_each("volume", volumes, "/volumes/{Name}?force=1"),
-    )
+    removed_networks = remove_each("network", networks, "/networks/{Id}")
+    removed_volumes = remove_each("volume", volumes, "/volumes/{Name}?force=1")
+    gone = {"networks": removed_networks, "volumes": removed_volumes}
+    removed = Removed(clusters=tuple(sorted(names)), nodes=nodes or zygotes, **gone)
     return removed, left
 
 

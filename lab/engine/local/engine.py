@@ -195,14 +195,9 @@ class LocalEngine(agent_holder.HolderEngine):
         data = agent_holder.read_description(folder)
         if "network" not in data:
             return None
-        return self.make_info(
-            folder,
-            data,
-            [(node_address(data["network"], rank), "") for rank in range(count_nodes(data))],
-            gpus="machine",
-            shared=str(folder / "shared"),
-            data=str(folder / "data"),
-        )
+        addresses = [(node_address(data["network"], rank), "") for rank in range(count_nodes(data))]
+        folders = {name: str(folder / name) for name in ("shared", "data")}
+        return self.make_info(folder, data, addresses, gpus="machine", **folders)
 
     def read_state(self, node: Node) -> str:
         """Return the state of a node."""

@@ -263,13 +263,9 @@ class SearchResult:
 
     def to_json(self) -> dict[str, Any]:
         """Convert the result to plain data."""
-        return {
-            "ends": dict(self.ends),
-            "found": [fault_data(fault) for fault in self.schedule or ()],
-            "broken": self.broken,
-            "proofs": self.proofs,
-            "trials": [trial.to_json() for trial in self.trials],
-        }
+        found, trials = [fault_data(fault) for fault in self.schedule or ()], [trial.to_json() for trial in self.trials]
+        facts = {"ends": dict(self.ends), "found": found, "broken": self.broken}
+        return {**facts, "proofs": self.proofs, "trials": trials}
 
 
 def sentences_of(schedule: Schedule | None) -> list[str]:
@@ -454,15 +450,8 @@ def write_scenario(scenario: Scenario, result: SearchResult, path: Path, size: t
         UsageError: It cannot be written.
     """
     again = any(trial.after for trial in result.trials if trial.step == "proof")
-    bare = replace(
-        scenario,
-        name=path.stem,
-        source=path,
-        learn="",
-        extra={name: value for name, value in scenario.extra.items() if name in ("network", "requirements")},
-        nodes=size[0],
-        nproc_per_node=size[1],
-    )
+    kept = {name: value for name, value in scenario.extra.items() if name in ("network", "requirements")}
+    bare = replace(scenario, name=path.stem, source=path, learn="", extra=kept, nodes=size[0], nproc_per_node=size[1])
     outcome = f"In {result.proofs} of {PROOFS} runs: {result.broken}"
     comments = [f"Found by `{command}`.", *sentences_of(result.schedule), outcome]
     head = "".join(f"# {clip_end(' '.join(line.split()), _LONGEST_LINE)}\n" for line in comments)

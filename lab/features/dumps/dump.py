@@ -459,14 +459,9 @@ class Dumps:
             last = str(of.get("last_enqueued_collective")) if isinstance(of, dict) else ""  # a string in JSON
             if key in names and re.fullmatch(r"[0-9]{1,18}", last):  # -1: none
                 enqueued[names[key]] = int(last)
-        return Dump(
-            rank=rank,
-            entries=tuple(sorted(known, key=lambda entry: entry.number)),
-            groups=self._groups(data["pg_config"]),
-            enqueued=enqueued,
-            damaged=damaged,
-            older=len(entries) - len(known) - damaged,
-        )
+        older, ordered = len(entries) - len(known) - damaged, tuple(sorted(known, key=lambda entry: entry.number))
+        groups = self._groups(data["pg_config"])
+        return Dump(rank=rank, entries=ordered, groups=groups, enqueued=enqueued, damaged=damaged, older=older)
 
     def _groups(self, config: Any) -> dict[str, tuple[tuple[int, ...], str]]:
         """Return the ranks and the description of each group; in a dump the ranks are text: `[0, 1]`."""

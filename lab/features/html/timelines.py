@@ -381,14 +381,9 @@ def _draw_lane(trace: Trace, rank: RankTrace, axis: Axis, step_of: Mapping[tuple
             }
         )
     phases = ((phase, phase.end) for phase in rank.phases if phase.end is not None and phase.name not in _HIDDEN_PHASES)
-    return {
-        "rank": rank.rank,
-        "error": error_s,
-        "top": top,
-        "end": top + _PHASE_BAR + _BAR * max(1, len(rows)) + _GAP,
-        "phases": [(phase, axis.position(phase.begin), axis.position(end)) for phase, end in phases],
-        "bars": bars,
-    }
+    placed = [(phase, axis.position(phase.begin), axis.position(end)) for phase, end in phases]
+    end = top + _PHASE_BAR + _BAR * max(1, len(rows)) + _GAP
+    return {"rank": rank.rank, "error": error_s, "top": top, "end": end, "phases": placed, "bars": bars}
 
 
 def _hint(trace: Trace, bar: Bar, step: Step | None, late: Call | None) -> str:

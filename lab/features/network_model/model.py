@@ -105,14 +105,9 @@ def _fit(ranks: int, timings: Sequence[Timing]) -> Model | None:
     if not line.inverse:
         return None
     is_overdetermined = len(timings) > 2
-    return Model(
-        ranks=ranks,
-        alpha_s=line.alpha_s,
-        bandwidth=1 / line.inverse,
-        error=line.error if is_overdetermined else None,
-        worst=max(map(abs, line.errors)) if is_overdetermined else None,
-        timings=tuple(timings),
-    )
+    error, worst = (line.error, max(map(abs, line.errors))) if is_overdetermined else (None, None)
+    fit = {"alpha_s": line.alpha_s, "bandwidth": 1 / line.inverse}
+    return Model(ranks=ranks, **fit, error=error, worst=worst, timings=tuple(timings))
 
 
 class Line(NamedTuple):

@@ -26,29 +26,15 @@ if TYPE_CHECKING:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of the lab."""
     group = parser.getgroup("lab", "distributed tests (lab)")
-    group.addoption(
-        "--lab-engine",
-        choices=CHOICES,
-        default="auto",
-        help="engine of tests that name none (default: auto, Docker if it answers)",
-    )
+    about = "engine of tests that name none (default: auto, Docker if it answers)"
+    group.addoption("--lab-engine", choices=CHOICES, default="auto", help=about)
     about = "record the ranks that tests start, and show a verdict in the report of a test that fails or stands still"
     group.addoption("--lab", action="store_true", help=about)
-    group.addoption(
-        "--lab-stall",
-        type=_stall_limit,
-        default=60.0,
-        metavar="TIME",
-        help="with --lab: end a test once its ranks have made no progress for this long (default: 60s; 0: never)",
-    )
+    about = "with --lab: end a test once its ranks have made no progress for this long (default: 60s; 0: never)"
+    group.addoption("--lab-stall", type=_stall_limit, default=60.0, metavar="TIME", help=about)
     group.addoption("--lab-keep", action="store_true", help="keep the clusters at the end, for the next session")
-    group.addoption(
-        "--lab-report",
-        nargs="?",
-        const=".lab/runs",
-        metavar="DIR",
-        help="record the runs of tests in DIR (default: .lab/runs) and write one HTML page of all of them there",
-    )
+    about = "record the runs of tests in DIR (default: .lab/runs) and write one HTML page of all of them there"
+    group.addoption("--lab-report", nargs="?", const=".lab/runs", metavar="DIR", help=about)
     group.addoption("--lab-update", action="store_true", help="rewrite the snapshots of the calls of ranks")
     names = "names of files that are tests if they are scenarios; empty: only files that you name"
     parser.addini("lab_files", names, type="args", default=["*.yaml", "*.yml"])

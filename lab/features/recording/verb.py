@@ -67,12 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("there is no command to record", "write it after --: `lab record -- torchrun train.py`")
     from lab.features.recording.supervisor import Options, Supervisor
 
-    options = Options(
-        runs=arguments.runs.absolute(),
-        values=arguments.trace_values,
-        stall_s=arguments.stall,
-        stops=arguments.on_stall == "stop",
-    )
+    runs, stops = arguments.runs.absolute(), arguments.on_stall == "stop"
+    options = Options(runs=runs, values=arguments.trace_values, stall_s=arguments.stall, stops=stops)
     reported: dict[str, str] = {}
     """By run: the reason that was printed."""
 

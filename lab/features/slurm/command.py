@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lab.engine import ownership as label
 from lab.engine.protocol import Announce
@@ -52,16 +52,9 @@ def run_command(*argv: str, deadline_s: float = _DEADLINE_S) -> subprocess.Compl
         EngineUnavailable: It cannot be started, or does not end in time.
     """
     try:
-        return subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=deadline_s,
-            env={**clean_environment(), "LC_ALL": "C"},
-            check=False,
-        )
+        environment = {**clean_environment(), "LC_ALL": "C"}
+        how: Any = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
+        return subprocess.run(argv, check=False, timeout=deadline_s, env=environment, **how)
     except subprocess.TimeoutExpired:
         hint = "see `scontrol ping`"
         raise EngineUnavailable(f"Slurm did not answer {argv[0]} within {format_duration(deadline_s)}", hint) from None

@@ -169,16 +169,9 @@ def requests_for(
     ]
     for node in (f"node{node_rank}" for node_rank in range(shape.nodes)):
         root = own_folder(home, cluster, node)
-        config = {
-            "node": node,
-            "root": root,
-            "container": False,
-            "import_root": f"{root}/site",
-            "memory_bytes": shape.memory_bytes,
-            "disk_bytes": shape.disk_bytes,
-            "shared": str(shared / "shared"),
-            "packages": packages,
-        }
+        paths = {"root": root, "import_root": f"{root}/site", "shared": str(shared / "shared"), "packages": packages}
+        limits = {"memory_bytes": shape.memory_bytes, "disk_bytes": shape.disk_bytes}
+        config = {"node": node, "container": False, **paths, **limits}
         argv = [*_container(cluster, node, shape, shared), "sh", "-c", _START, "lab"]
         body = {"argv": argv, "config": config, "pythons": list(pythons), "environment": dict(shape.env)}
         requests.append(Request(what=f"step of {node}", body=body))

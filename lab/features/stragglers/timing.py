@@ -100,14 +100,8 @@ def share_of(rank: RankTrace, steps: Mapping[tuple[int, int], Step]) -> tuple[Ti
     flying = covered_s((call.begin, call.end) for call in rank.calls if call.end is not None)
     unseen = [(call.begin, call.end or 0.0) for call in unseen_calls(rank)]
     unknown, communicating = covered_s([*spans.values(), *unseen]) - blocked, max(0.0, blocked - waiting)
-    share = TimeShare(
-        rank=rank.rank,
-        total=total,
-        own=max(0.0, total - waiting - communicating - unknown),
-        waiting=waiting,
-        communicating=communicating,
-        unknown=unknown,
-    )
+    own, others = max(0.0, total - waiting - communicating - unknown), {"communicating": communicating}
+    share = TimeShare(rank=rank.rank, total=total, own=own, waiting=waiting, unknown=unknown, **others)
     return share, max(0.0, flying - blocked - unknown)
 
 

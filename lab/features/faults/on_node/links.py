@@ -90,14 +90,9 @@ def inspect_links(_: Actions, parameters: Mapping[str, Any]) -> dict[str, Any]:
         OSError: The kernel does not answer.
     """
     queues = Shaping(find_device(parameters["address"]))
-    return {
-        "parts": sorted(_parts),
-        "shaped": queues.exists(),
-        "filtered": has_rules(),
-        "met": count_packets(),
-        "were_reset": sum(_were_reset.values()),
-        "netem": queues.supports("netem"),
-    }
+    in_force = {"parts": sorted(_parts), "shaped": queues.exists(), "filtered": has_rules()}
+    counts = {"met": count_packets(), "were_reset": sum(_were_reset.values())}
+    return {**in_force, **counts, "netem": queues.supports("netem")}
 
 
 def in_force() -> dict[str, Any]:
