@@ -156,7 +156,9 @@ def _table(declared: type, skip: tuple[str, ...] = ()) -> Iterator[str]:
             for section in reversed(path[:-1]):
                 example = f"{section}: {{{example}}}"
             said = re.sub("(?<=see )[A-Za-z ]+", lambda page: f"[{page[0]}]({LINKS[page[0]]})", said)
-            cells = [f"`{'.'.join(path)}`", said, _default(key), _short(key.kind.allowed), f"`{example}`"]
+            default, allowed = _default(key), _short(key.kind.allowed).partition(", such as ")[0]
+            default = "" if default in ("none", "not checked") else default
+            cells = [f"`{'.'.join(path)}`", said, default, allowed, f"`{example}`"]
             yield f"| {' | '.join(cells)} |"
 
 

@@ -69,15 +69,9 @@ def explain_run(record: Record, evidence: Evidence | None = None) -> Explanation
     causes, ranks = find_causes(evidence, culprit, ended_well=ended_well), evidence.facts.ranks
     went_on = ended_well or not any(rank.failed or rank.node_lost or rank.alive for rank in ranks)
     findings = [*causes, *apply_rules(Explained(evidence, causes, went_on), "explain")]
-    return Explanation(
-        run=record.run,
-        scenario=result.scenario,
-        verdict=result.verdict,
-        sentence=result.reason,
-        findings=tuple(sorted(findings, key=lambda finding: finding.kind.order)),
-        stacks=_stacks(evidence, causes),
-        problems=tuple(merge_ranks(missing)),
-    )
+    ordered, problems = tuple(sorted(findings, key=lambda one: one.kind.order)), tuple(merge_ranks(missing))
+    known = {"run": record.run, "scenario": result.scenario, "verdict": result.verdict, "sentence": result.reason}
+    return Explanation(**known, findings=ordered, stacks=_stacks(evidence, causes), problems=problems)
 
 
 def _ended_well(evidence: Evidence, result: Result) -> bool:

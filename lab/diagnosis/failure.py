@@ -87,13 +87,10 @@ def judge_failure(evidence: Evidence) -> Judgement:
 def _blame_node(facts: RunFacts, lost: NodeLost) -> Judgement:
     first = _lost_together(facts, lost)
     rank = next((rank.rank for rank in facts.ranks if rank.node == lost.node), None)
-    return Judgement(
-        verdict="failed",
-        reason=wording.node_reason(first, launcher=bool(facts.starters) and lost.node == HOST),
-        culprit=Culprit(rank=rank, node=lost.node, error=first.name_lost(), cause="node_lost"),
-        findings=(first,),
-        summary=first.name_lost(when=""),
-    )
+    reason = wording.node_reason(first, launcher=bool(facts.starters) and lost.node == HOST)
+    culprit = Culprit(rank=rank, node=lost.node, error=first.name_lost(), cause="node_lost")
+    summary = first.name_lost(when="")
+    return Judgement(verdict="failed", reason=reason, culprit=culprit, findings=(first,), summary=summary)
 
 
 def _lost_together(facts: RunFacts, lost: NodeLost) -> FirstFailure:

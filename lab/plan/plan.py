@@ -186,6 +186,38 @@ class Part(Protocol):
         """Describe what starts nodes during the run."""
 
 
+class VariablePart(Frozen):
+    """A part that sets variables of each worker, and nothing else."""
+
+    name: str
+    env: Mapping[str, str]
+    value: Any
+    """Its value in `plan.json`."""
+    sentence: str
+    """Its line for `--dry-run`."""
+    companion: str = "lab.run.options:Companion"
+
+    def data(self) -> Any:
+        """Return the value."""
+        return self.value
+
+    def sentences(self) -> list[str]:
+        """Return its line."""
+        return [self.sentence]
+
+    def before(self) -> dict[str, bool]:
+        """Return no nodes: it stops none."""
+        return {}
+
+    def stopping(self, nodes: Iterable[str]) -> list[str]:
+        """Return nothing."""
+        return []
+
+    def starting(self) -> list[str]:
+        """Return nothing."""
+        return []
+
+
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 

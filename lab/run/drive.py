@@ -598,8 +598,10 @@ def run_job(job: Job, channels: Sequence[Channel]) -> Result:
     scenario = plan.scenario
     snapshot = None
     if not options.calls:
-        how: Any = {"all_files": options.all_files, "progress": observer.progress}
-        snapshot = read_snapshot(scenario.shipped, cluster.shape.data.values(), options.modules, **how)
+        data, all_files = cluster.shape.data.values(), options.all_files
+        snapshot = read_snapshot(
+            scenario.shipped, data, options.modules, all_files=all_files, progress=observer.progress
+        )
         for warning in warnings_of(snapshot):
             observer.progress(warning)
     made = {"engine": cluster.engine, "cluster": cluster.name, "memory_bytes": cluster.limits.memory_bytes}

@@ -37,6 +37,9 @@ class Companion:
     triggers: Sequence[dict[str, Any]] = ()
     """Points at which workers are held."""
 
+    def __init__(self, *_: object, **__: object) -> None:
+        """Ignore what a companion gets."""
+
     @property
     def held_s(self) -> float:
         """Seconds for which it has held workers; the time limit grows by them."""

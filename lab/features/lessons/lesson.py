@@ -89,9 +89,15 @@ class Lesson(Frozen):
         """
         result = cluster.run(self.scenario, observer=observer, options=options)
         right = self._compute_answer(result)
-        asked: Any = {"question": self.question.ask, "choices": self.question.choices, "insight": self.scenario.learn}
-        judged: Any = {"prediction": reply, "answer": right, "right": self.question.is_right(reply, right)}
-        prediction = Prediction(lesson=self.name, **asked, **judged)
+        prediction = Prediction(
+            lesson=self.name,
+            question=self.question.ask,
+            choices=self.question.choices,
+            prediction=reply,
+            answer=right,
+            right=self.question.is_right(reply, right),
+            insight=self.scenario.learn,
+        )
         problem = ""
         try:
             if result.path is not None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from lab.cli import arguments as shared
 from lab.cli.call import Command, Parser
@@ -15,8 +15,7 @@ from lab.spec.declare import get_feature_values, key_field
 from lab.spec.kinds import Kind, number_kind, read_text
 
 if TYPE_CHECKING:
-    from lab.plan.plan import PlanOptions
-    from lab.run.options import Companion
+    from lab.plan.plan import PlanOptions, VariablePart
     from lab.spec.reading import Value
     from lab.spec.scenario import Scenario
 
@@ -60,47 +59,7 @@ class ExpectKeys(Frozen):
     """At least this percentage of 20 mutants fail the other expectations; see mutants."""
 
 
-class MutantPart(Frozen):
-    """The mutant of a plan."""
-
-    name: ClassVar[str] = "mutant"
-    companion: ClassVar[str] = f"{__name__}:make_companion"
-    text: str
-
-    @property
-    def env(self) -> Mapping[str, str]:
-        """The variable of its workers."""
-        return {VARIABLE: self.text}
-
-    def data(self) -> str:
-        """Return the value of the key."""
-        return self.text
-
-    def sentences(self) -> list[str]:
-        """Return its line for `--dry-run`."""
-        return [f"mutant: {self.text}"]
-
-    def before(self) -> dict[str, bool]:
-        """Return no nodes: it stops none."""
-        return {}
-
-    def stopping(self, nodes: Iterable[str]) -> list[str]:
-        """Return nothing."""
-        return []
-
-    def starting(self) -> list[str]:
-        """Return nothing."""
-        return []
-
-
-def make_companion(*_: object, **__: object) -> Companion:
-    """Return a companion that does nothing: the workers have a variable."""
-    from lab.run.options import Companion
-
-    return Companion()
-
-
-def plan_mutant(scenario: Scenario, options: PlanOptions, *_: object) -> MutantPart | None:
+def plan_mutant(scenario: Scenario, options: PlanOptions, *_: object) -> VariablePart | None:
     """Plan the mutant of a run; None if the scenario has none.
 
     Raises:
@@ -111,7 +70,9 @@ def plan_mutant(scenario: Scenario, options: PlanOptions, *_: object) -> MutantP
         return None
     if not (options.trace and scenario.trace.on) or scenario.env.get("LAB_RECORDER") == "off":
         raise UsageError("a mutant changes calls that are recorded, but this run records none", "record the trace")
-    return MutantPart(text=text)
+    from lab.plan.plan import VariablePart
+
+    return VariablePart(name="mutant", env={VARIABLE: text}, value=text, sentence=f"mutant: {text}")
 
 
 def _add_option(parser: Parser) -> None:

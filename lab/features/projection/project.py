@@ -222,16 +222,9 @@ def source_of(run: str, trace: Trace) -> Source:
         )
     ran_s = sum(one.ran_s for one in others)
     moved_s = clock.of(known(moving.spans))
-    return Source(
-        run=run,
-        program=program,
-        growth=training.growth_of(program, trace),
-        samples=_samples_of(flights, clock, program.settled, ran_s / moved_s if moved_s and ran_s else 1.0, library),
-        library=library,
-        machine=machine,
-        carrying=moving.wanting,
-        crowded=sum(one.queued_s for one in others) > ran_s,
-    )
+    ran, crowded = ran_s / moved_s if moved_s and ran_s else 1.0, sum(one.queued_s for one in others) > ran_s
+    samples, growth = _samples_of(flights, clock, program.settled, ran, library), training.growth_of(program, trace)
+    return Source(run, program, growth, samples, library, machine, moving.wanting, crowded)
 
 
 def _shared_machine(trace: Trace, working: Sequence[Working]) -> Machine | None:
@@ -477,14 +470,10 @@ def _row(source: Source, ranks: int, network: _Network, machines: Sequence[Machi
     varied = distances[min(len(distances) - 1, math.ceil(0.68 * len(distances)) - 1)]  # two in three stay within it
     doublings = max(0.0, math.log2(ranks / source.program.ranks))
     wide = (1 + _WIDENING * doublings) * math.sqrt(moved**2 + crowding**2 + off**2 + varied**2)
-    return Row(
-        ranks=ranks,
-        low_s=step_s * math.exp(-wide),
-        high_s=step_s * math.exp(wide),
-        measured_s=middle if ranks == source.program.ranks and network.target is None else None,
-        calls=tuple(replace(call, count=count) for call, count in Counter(calls).items()),
-        **replayed._asdict(),
-    )
+    bounds = {"low_s": step_s * math.exp(-wide), "high_s": step_s * math.exp(wide)}
+    measured_s = middle if ranks == source.program.ranks and network.target is None else None
+    counted = tuple(replace(call, count=count) for call, count in Counter(calls).items())
+    return Row(ranks=ranks, measured_s=measured_s, calls=counted, **bounds, **replayed._asdict())
 
 
 _FEW = 0.1

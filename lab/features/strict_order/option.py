@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from lab.cli import arguments as shared
 from lab.cli.call import Command, Parser
@@ -16,8 +15,7 @@ from lab.spec.declare import get_feature_values, key_field
 from lab.spec.kinds import boolean_kind
 
 if TYPE_CHECKING:
-    from lab.plan.plan import PlanOptions
-    from lab.run.options import Companion
+    from lab.plan.plan import PlanOptions, VariablePart
     from lab.spec.scenario import Scenario
 
 _UNRECORDED = "--strict-order orders the calls that it records, but {} turns the trace off"
@@ -31,43 +29,7 @@ class StrictOrderKeys(Frozen):
     """Run by the rules of a strict transport, such as NCCL; see strict order."""
 
 
-@dataclass(frozen=True)
-class StrictOrderPart:
-    """The strict transport of a plan."""
-
-    name: ClassVar[str] = "strict_order"
-    companion: ClassVar[str] = f"{__name__}:make_companion"
-    env: ClassVar[Mapping[str, str]] = {VARIABLE: "1"}
-
-    def data(self) -> bool:
-        """Return the value of the key."""
-        return True
-
-    def sentences(self) -> list[str]:
-        """Return its line for `--dry-run`."""
-        return ["strict order: calls obey the rules of a strict transport, such as NCCL"]
-
-    def before(self) -> dict[str, bool]:
-        """Return no nodes: it stops none."""
-        return {}
-
-    def stopping(self, nodes: Iterable[str]) -> list[str]:
-        """Return nothing."""
-        return []
-
-    def starting(self) -> list[str]:
-        """Return nothing."""
-        return []
-
-
-def make_companion(*_: object, **__: object) -> Companion:
-    """Return the companion of a strict run, which does nothing: its workers have a variable."""
-    from lab.run.options import Companion
-
-    return Companion()
-
-
-def plan_strict_order(scenario: Scenario, options: PlanOptions, *_: object) -> StrictOrderPart | None:
+def plan_strict_order(scenario: Scenario, options: PlanOptions, *_: object) -> VariablePart | None:
     """Plan the strict transport of a run; None if the scenario does not ask for it.
 
     Raises:
@@ -75,11 +37,14 @@ def plan_strict_order(scenario: Scenario, options: PlanOptions, *_: object) -> S
     """
     if not get_feature_values(scenario, StrictOrderKeys).strict_order:
         return None
+    from lab.plan.plan import VariablePart
+
     off = "" if options.trace else "--no-trace"
     off = off or ("" if scenario.trace.on else "`trace: false`")
     if off := off or ("LAB_RECORDER=off" if scenario.env.get("LAB_RECORDER") == "off" else ""):
         raise UsageError(_UNRECORDED.format(off), _HINT)
-    return StrictOrderPart()
+    sentence = "strict order: calls obey the rules of a strict transport, such as NCCL"
+    return VariablePart(name="strict_order", env={VARIABLE: "1"}, value=True, sentence=sentence)
 
 
 def _add_option(parser: Parser) -> None:
