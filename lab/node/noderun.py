@@ -347,8 +347,7 @@ class NodeRun:
     def report_stacks(self) -> None:
         """Send the stacks."""
         self.tcp.report()
-        loads = [(process, process.measure_load()) for process in self._running()]
-        for process, load in loads:
+        for process, load in [(process, process.measure_load()) for process in self._running()]:
             if isinstance(process, Worker):
                 process.await_stacks_of_forks({joined.pid for joined in self.joined_processes})
             text, attempt = process.stack, process.attempt

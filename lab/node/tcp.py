@@ -226,8 +226,7 @@ class Reports:
             self._reports += 1
             if self._reports <= _MOST_REPORTS:
                 one = peers.get(peer) or Connections(0.0, peer=peer)
-                answers = self._answers.get(peer)
-                self._emit(one._replace(time=time.time(), answers=answers))
+                self._emit(one._replace(time=time.time(), answers=self._answers.get(peer)))
 
 
 def _answered(asked: socket.socket) -> bool:

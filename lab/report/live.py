@@ -300,8 +300,7 @@ class LiveOutput(Observer):
             self._open_tracebacks.add(rank)
         elif not line.startswith(" "):
             self._open_tracebacks.discard(rank)
-        is_part = is_open or rank in self._open_tracebacks or line.startswith(prefix)
-        return is_part and not self._is_exact
+        return (is_open or rank in self._open_tracebacks or line.startswith(prefix)) and not self._is_exact
 
     def _print_merged(self) -> None:
         """Print the lines that were held back for merging."""

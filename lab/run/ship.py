@@ -126,8 +126,7 @@ class Shipment:
     def messages_for_check(self) -> Iterator[Content | Folder]:
         """Yield all of it as messages to the agent that runs the check; ranks never see this folder."""
         entries = self._snapshot.all_entries()
-        digests = {entry.digest for entry in read_entries(entries).values()}
-        yield from self._stream(digests, for_check=True)
+        yield from self._stream({entry.digest for entry in read_entries(entries).values()}, for_check=True)
         yield Folder(self._run, self._snapshot.key, self._snapshot.token, entries=entries, for_check=True)
 
 
@@ -368,8 +367,7 @@ def _list_copies(made: Mapping[tuple[str, str], MadeFile]) -> Iterator[tuple[str
     """Yield each file to keep once: the node that has it, the output, and the node's description of it."""
     from lab.record.result import Output
 
-    by_path = group_pairs((path, (node, file)) for (node, path), file in made.items())
-    for path, copies in by_path.items():
+    for path, copies in group_pairs((path, (node, file)) for (node, path), file in made.items()).items():
         node, first = copies[0]
         are_alike = len({(file.bytes, file.fingerprint) for _, file in copies}) == 1
         if (

@@ -118,8 +118,7 @@ class Snapshot:
             data = self.index.encode("utf-8", "surrogateescape")
             new.write_bytes(b"%d\0%b" % (zlib.crc32(data), data))
             new.rename(path)
-            indexes = sorted(path.parent.iterdir(), key=lambda one: one.stat().st_mtime)
-            for old in indexes[:-_MOST_INDEXES]:
+            for old in sorted(path.parent.iterdir(), key=lambda one: one.stat().st_mtime)[:-_MOST_INDEXES]:
                 old.unlink()
 
 
@@ -437,8 +436,7 @@ class _Ignore:
             from pathspec import GitIgnoreSpec
 
             self._spec = GitIgnoreSpec.from_lines(_read_patterns(self._file))
-        name = f"{self._below}{path[len(self._prefix) :]}{'/' * is_folder}"
-        return self._spec.check_file(name).include
+        return self._spec.check_file(f"{self._below}{path[len(self._prefix) :]}{'/' * is_folder}").include
 
 
 def _read_labignore(folder: Path) -> Callable[[str, bool], bool]:

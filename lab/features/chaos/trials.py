@@ -263,8 +263,8 @@ class SearchResult:
 
     def to_json(self) -> dict[str, Any]:
         """Convert the result to plain data."""
-        found, trials = [fault_data(fault) for fault in self.schedule or ()], [trial.to_json() for trial in self.trials]
-        facts = {"ends": dict(self.ends), "found": found, "broken": self.broken}
+        faults, trials = [fault_data(one) for one in self.schedule or ()], [trial.to_json() for trial in self.trials]
+        facts = {"ends": dict(self.ends), "found": faults, "broken": self.broken}
         return {**facts, "proofs": self.proofs, "trials": trials}
 
 

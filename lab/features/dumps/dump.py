@@ -424,8 +424,7 @@ class Dumps:
                 if (rank := _rank_of(entry.name)) is None:
                     continue
                 about, files[entry.name] = entry.stat(follow_symlinks=False), rank
-                is_read = stat.S_ISREG(about.st_mode) and about.st_size <= _MOST_BYTES
-                size += about.st_size if is_read else 0
+                size += about.st_size if (stat.S_ISREG(about.st_mode) and about.st_size <= _MOST_BYTES) else 0
         if size > self.limits.size_bytes:
             what = f"{folder} holds {format_limit(size)} of dumps in {format_count(len(files), 'file')}"
             raise RecordError(f"{what}; allowed: {format_limit(self.limits.size_bytes)}", HINT)

@@ -322,8 +322,7 @@ def combine_parts(parts: Mapping[int, tuple[Print, Parameter]], shape: tuple[int
         for value, of in parts.values():
             if of.size:
                 by_offset.setdefault(of.offset or (), value.moved(of.offset or ()))
-        total = sum_prints(by_offset.values())
-        return [Whole(total, first.adds > 1, ranks)]
+        return [Whole(sum_prints(by_offset.values()), first.adds > 1, ranks)]
     if all(of.local == shape for _, of in parts.values()):
         return [Whole(value, False, (rank,)) for rank, (value, _) in parts.items()]
     distinct = list[tuple[Print, Parameter]]()
@@ -334,8 +333,7 @@ def combine_parts(parts: Mapping[int, tuple[Print, Parameter]], shape: tuple[int
     for chosen in ([*parts.values()], distinct):
         if sum(of.size for _, of in chosen) == math.prod(shape):
             whole = _joined(chosen, shape)
-            plain = sum_prints(value for value, _ in chosen)
-            return [Whole(whole or plain, whole is None, ranks)]
+            return [Whole(whole or sum_prints(value for value, _ in chosen), whole is None, ranks)]
     return []
 
 

@@ -166,8 +166,7 @@ def _compare(
     key, difference = comparer.compare()
     if key is not None and difference is not None and difference.what != "samples" and difference.step:
         where = f"locate:{key[0]}:{difference.step}"
-        closer = Comparer(record(first, where), record(other, where), again, titles)
-        _, closer_difference = closer.compare()
+        _, closer_difference = Comparer(record(first, where), record(other, where), again, titles).compare()
         if closer_difference is not None and closer_difference.step == difference.step:
             difference = closer_difference
     return _make_comparison(comparer, difference)
@@ -395,8 +394,7 @@ def equal(*, ranks: Sequence[int] = (1, 2), **shape: Any) -> Callable[[Callable[
             scenario = Scenario(name=function.__name__, script=Path(function.__code__.co_filename))
             first, *others = ways_of_ranks(scenario, ranks)
             reference, again = record(first, "record"), record(first, "rounding")
-            compared = [_compare(record, first, one, reference, again) for one in others]
-            _refuse_difference(compared)
+            _refuse_difference([_compare(record, first, one, reference, again) for one in others])
 
         signature = inspect.signature(function)
         on_each.__signature__ = remove_parameters(signature, to_fill(signature))  # type: ignore[attr-defined]

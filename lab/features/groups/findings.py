@@ -298,8 +298,7 @@ def _since(began: Iterable[Phase | Call], evidence: Evidence) -> float:
 def _destroyed(evidence: Evidence, worlds: Mapping[int, list[_World]], waits: Mapping[int, Wait]) -> Iterator[Finding]:
     """Yield steps that ranks waited or failed in, whose missing ranks had destroyed the group and lived on."""
     hits = filter(None, map(evidence.broken_call, evidence.ranks))
-    broken = [step for _, step in hits if not step.message]
-    for step in {step.number: step for step in broken}.values():
+    for step in {step.number: step for _, step in hits if not step.message}.values():
         ends = ((rank, _end_of_group(rank, step.group, evidence)) for rank in step.missing)
         if gone := {rank: end for rank, end in ends if end and _lived_on(evidence, rank, end, worlds[rank])}:
             yield _left_group(step, gone, evidence, waits)

@@ -66,8 +66,7 @@ _AT_IS_PART_OF_A_WORD = "COMP_WORDBREAKS=${COMP_WORDBREAKS//@/}"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=SHELLS, nargs="?", help="your shell")
-    what = "print names for a completion script"
-    parser.add_argument("--names", choices=list(NAMES), help=what)
+    parser.add_argument("--names", choices=list(NAMES), help="print names for a completion script")
 
 
 def run(arguments: argparse.Namespace) -> int:

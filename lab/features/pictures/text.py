@@ -207,7 +207,6 @@ def step_kind(step: Step) -> tuple[object, ...]:
 def draw_step(step: Step, record: Record, trace: Trace, style: Style, steps: int) -> str:
     """Draw a step of a run that is over; if the picture is long, name the command that prints it."""
     context = record.result().expectations, trace.world_size, model.unrecorded_ranks(trace)
-    picture = model.picture_of(step, *context)
-    text = picture_text(picture, style, steps)
+    text = picture_text(model.picture_of(step, *context), style, steps)
     hint = f"the picture of step {step.number} is too long for this view: lab show {record.run} --step {step.number}"
     return text if text.count("\n") < _TALLEST else style.paint(hint, "dim")

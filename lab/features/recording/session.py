@@ -207,8 +207,7 @@ class SessionSupervisor(Supervisor):
         while True:
             self._poll(notes, self._wait(notes))
             worlds = [world for world in test.active if world not in test.shown and world.began]
-            pending = [world for world in worlds if self._others(world)]
-            if not pending or time.monotonic() >= until:
+            if not [world for world in worlds if self._others(world)] or time.monotonic() >= until:
                 break
         for world in worlds:
             if (result := self._judge_world(world, test)) is not None:
@@ -280,8 +279,7 @@ class SessionSupervisor(Supervisor):
 
     def _is_computing(self, test: _Test, now: float) -> bool:
         """Return whether pytest itself has computed since something happened last."""
-        used = read_cpu_s([self._settings.pid]) - (test.cpu_s or 0.0)
-        return used >= _COMPUTES * (now - test.progressed)
+        return (read_cpu_s([self._settings.pid]) - (test.cpu_s or 0.0)) >= _COMPUTES * (now - test.progressed)
 
     def _find_silent_processes(self, test: _Test, now: float) -> None:
         """End the test if its processes loaded PyTorch and wait, and none of them, nor pytest, computes."""

@@ -53,8 +53,7 @@ class Clash(NamedTuple):
             in_all = set.intersection(*({one.giver, one.taker} for one in self.misfits))
             with_itself = {one.giver for one in self.misfits if one.giver == one.taker}
             return next((tuple(ranks) for ranks in (in_all, with_itself) if len(ranks) == 1), ())
-        total = sum(len(ranks) for _, ranks in self.sides)
-        if 2 * len(self.sides[0][1]) <= total:
+        if 2 * len(self.sides[0][1]) <= sum(len(ranks) for _, ranks in self.sides):
             return ()
         return tuple(sorted(rank for _, ranks in self.sides[1:] for rank in ranks))
 

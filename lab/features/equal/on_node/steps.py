@@ -476,8 +476,7 @@ class _Recorder:
     def _is_target_next(self) -> bool:
         """Return whether the step that the script prepares is the one to locate."""
         number, step = self._target
-        made = next((one.steps for one in self._trained.values() if one.number == number), 0)
-        return made == step - 1
+        return next((one.steps for one in self._trained.values() if one.number == number), 0) == step - 1
 
     def _note_loss(self, tensors: Any) -> None:
         self._batch.backward_at = self._line("backward")

@@ -296,8 +296,7 @@ def reset_connections(peers: Collection[str]) -> int:
         ends = tuple(prefix + socket.inet_aton(peer) for peer in peers)
         head = _REQUEST.pack(family, socket.IPPROTO_TCP, 0, 0, _OPEN)
         question = netlink.encode_request(_BY_FAMILY, netlink.DUMP, head + bytes(_ID.stop - _ID.start))
-        names = [answer[_ID] for answer in netlink.send_requests(netlink.SOCK_DIAG, [question])]
-        for name in names:
+        for name in [answer[_ID] for answer in netlink.send_requests(netlink.SOCK_DIAG, [question])]:
             if name[_PEER:].startswith(ends):
                 try:
                     request = netlink.encode_request(_DESTROY, netlink.ACK, head + name)
