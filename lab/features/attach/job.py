@@ -267,8 +267,6 @@ _PERMISSION = "run it as root, in a container with SYS_PTRACE, or with /proc/sys
 _SOCKET = re.compile(r"/proc/\d+/fd(?=/\d+$)")
 """Where `lab record` has its socket, and its open files."""
 _MOST_BYTES = 64 << 20
-_OF_RANK = re.compile(r"<h2>Rank (\d+): [^<]*</h2>\s*<pre>(?={)")
-"""Where the JSON of a rank begins on the page of the debug server."""
 _Samples = Mapping[int, Sample]
 """By pid."""
 
@@ -447,10 +445,8 @@ def _read_dumps(port: int | None, timeout_s: float, folder: Path) -> Evidence | 
     connection = http.client.HTTPConnection("localhost", port or 0, timeout=timeout_s)
     with closing(connection), suppress(OSError, http.client.HTTPException, ValueError, LabError):
         connection.request("GET", "/fr_trace_json")
-        page, decoder = connection.getresponse().read(_MOST_BYTES).decode(), json.JSONDecoder()
-        for one in _OF_RANK.finditer(page):
-            (folder / f"rank_{one[1]}").write_text(json.dumps(decoder.raw_decode(page, one.end())[0]))
-        return read_evidence(import_dumps(Dumps(folder), "job", folder / "runs"))
+        (folder / "page").write_bytes(connection.getresponse().read(_MOST_BYTES))
+        return read_evidence(import_dumps(Dumps(folder / "page"), "job", folder / "runs"))
     return None
 
 

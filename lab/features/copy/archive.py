@@ -238,11 +238,12 @@ _PAX_EXTENSIONS = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
 _EXTENSIONS = (*_PAX_EXTENSIONS, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 
 
-class _Header(tarfile.TarInfo):
+class Header(tarfile.TarInfo):
     """An untrusted header of a tar: tarfile itself reads as much of an extension as its header states."""
 
     @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Header:
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Header:
+        """Return the header in a block of a tar."""
         try:
             header = super().frombuf(buf, encoding, errors)
         except tarfile.HeaderError as error:
@@ -281,7 +282,7 @@ def unpack_tar(pieces: Iterable[bytes], target: Path, *, most_bytes: int = LIMIT
         stream: Any = _Stream(pieces, limit_bytes * _HOLES + MOST_ENTRIES * 2 * tarfile.BLOCKSIZE, too_much)
         try:
             with tarfile.open(
-                fileobj=stream, mode="r:", tarinfo=_Header, encoding="utf-8", errors="surrogateescape"
+                fileobj=stream, mode="r:", tarinfo=Header, encoding="utf-8", errors="surrogateescape"
             ) as archive:
                 left_out = _unpack(archive, new, limit_bytes, too_much)
         except (tarfile.TarError, ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Read flight recorder dumps from a folder as typed data, within limits; define PyTorch's names in dumps.
+"""Read flight recorder dumps from a folder or a file as typed data, within limits; define PyTorch's names in dumps.
 
 A pickle is a program for a small machine, which can call anything. Here Python's own implementation in Python keeps
 only opcodes that build lists, dicts, tuples, text, numbers, booleans, and None. PyTorch writes nothing else into flight
@@ -10,6 +10,7 @@ https://docs.python.org/3/library/pickletools.html describes the opcodes.
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -18,14 +19,17 @@ import pickletools
 import re
 import stat
 import struct
+import tarfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, field, replace
 from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from lab.errors import RecordError
+from lab.errors import RecordError, UsageError
+from lab.features.copy.archive import Header
 from lab.frozen import Frozen
 from lab.node.files import KINDS
 from lab.operations import OPERATIONS
@@ -364,43 +368,59 @@ _REPORTED = 3
 _MOST_PROBLEMS = 20
 """Problems with files that an import lists; it counts the others."""
 _LONGEST_NAME = 100
+_OF_RANK = re.compile(r"<h2>Rank (\d{1,7}): [^<]*</h2>\s*<pre>(?={)")
+"""Where the dump of a rank begins on `/fr_trace_json` of a debug server, see `torch/distributed/debug/_frontend.py`."""
+
+
+class _Source(NamedTuple):
+    """Where the dump of a rank is."""
+
+    name: str
+    """For messages."""
+    rank: int
+    read: Callable[[], tuple[Any, int, int]]
+    """Return its data, its size in bytes, and the Unix time in ns when it was written."""
 
 
 class Dumps:
-    """The dumps of a job, in a folder.
+    """The dumps of a job: in a folder, in a tar, or in one file for all ranks.
 
     Raises:
         RecordError: There are none, or more than the limits allow.
     """
 
-    def __init__(self, folder: Path, limits: Limits = DEFAULT) -> None:
+    def __init__(self, path: Path, limits: Limits = DEFAULT) -> None:
         self.limits = limits
         self.problems: list[str] = []
         """What could not be read, one sentence each."""
-        self._members_left = limits.members
+        self._members_left, self._bytes_left = limits.members, limits.size_bytes
         self._lists: dict[str, tuple[int, ...] | None] = {}
         """Text -> list of ranks. The ranks of a job mostly have the same lists, which are parsed once."""
-        self.by_rank = self._read(folder)
+        self.by_rank = self._read(path)
         problems = self.problems
         if not self.by_rank:
             no_file = "no file name ends in the number of a rank, as nccl_trace_rank_0 does"
             others = f"; and {len(problems) - _REPORTED:,} more" if len(problems) > _REPORTED else ""
             why = f"{'; '.join(problems[:_REPORTED]) or no_file}{others}"
-            raise RecordError(f"there are no flight recorder dumps in {folder}: {why}")
+            raise RecordError(f"there are no flight recorder dumps in {path}: {why}")
         if len(problems) > _MOST_PROBLEMS:
             problems[_MOST_PROBLEMS:] = [f"{len(problems) - _MOST_PROBLEMS:,} more files have problems like these"]
 
-    def _read(self, folder: Path) -> dict[int, Dump]:
+    def _read(self, path: Path) -> dict[int, Dump]:
         """Return the dump of each rank."""
-        files = self._find_files(folder)
-        ranks = max(1, len({*files.values()}))
+        with RecordError.on_os_error(f"cannot read {path}", "name the folder or the file with the dumps"):
+            sources = self._find_files(path) if stat.S_ISDIR(path.stat().st_mode) else self._find_parts(path)
+        ranks = max(1, len({source.rank for source in sources}))
         most_calls, most_items = max(1, self.limits.calls // ranks), 2 * self.limits.work // ranks
         dumps, shown = dict[int, Dump](), dict[int, str]()
-        for name, rank in files.items():
+        for name, rank, read in sources:
             try:
                 if rank in dumps:
                     raise NotPlain(f"is a second dump of rank {rank}, after {shown[rank]}")
-                data, size, written_ns = _read_data(folder / name)
+                data, size, written_ns = read()
+                self._bytes_left -= size
+                if self._bytes_left < 0:
+                    raise self._too_large(path)
                 dump = self._dump(rank, data, most_calls, min(size, most_items))
                 dumps[rank] = replace(dump, written_ns=0 if data.get(OVER) else written_ns)
                 shown[rank] = _shown(name)
@@ -412,12 +432,15 @@ class Dumps:
                 self.problems.append(f"{_shown(name)}: {damaged} of it cannot be read")
         return dumps
 
-    def _find_files(self, folder: Path) -> dict[str, int]:
-        """Return the rank of each file that is named like a dump, sorted by name."""
+    def _too_large(self, path: Path) -> RecordError:
+        size = format_limit(self.limits.size_bytes)
+        return RecordError(f"{path} holds more than {size} of dumps; allowed: {size}", HINT)
+
+    def _find_files(self, folder: Path) -> list[_Source]:
+        """Return each file that is named like a dump, sorted by name."""
         files, size = dict[str, int](), 0
         most = self.limits.files
-        reading = RecordError.on_os_error(f"cannot read {folder}", "name the folder with the dumps")
-        with reading, os.scandir(folder) as entries:
+        with os.scandir(folder) as entries:
             for count, entry in enumerate(entries, start=1):
                 if count > most:
                     raise RecordError(f"{folder} has more than {most:,} files; allowed: {most:,}", HINT)
@@ -428,7 +451,41 @@ class Dumps:
         if size > self.limits.size_bytes:
             what = f"{folder} holds {format_limit(size)} of dumps in {format_count(len(files), 'file')}"
             raise RecordError(f"{what}; allowed: {format_limit(self.limits.size_bytes)}", HINT)
-        return dict(sorted(files.items()))
+        return [_Source(name, rank, partial(_read_data, folder / name)) for name, rank in sorted(files.items())]
+
+    def _find_parts(self, path: Path) -> list[_Source]:
+        """Return the dumps in one file: a tar, a page or JSON with those of many ranks, or one dump."""
+        most = self.limits.size_bytes + 2 * tarfile.BLOCKSIZE * self.limits.files
+        try:
+            data, written_ns = _read_file(path, most)
+            if data[257:262] == b"ustar":
+                return self._find_members(data)
+            parts = _split(data)
+            if not parts and (rank := _rank_of(path.name)) is not None:
+                parts = {rank: _parse(data)}
+        except _TooLarge:
+            raise self._too_large(path) from None
+        except (NotPlain, UsageError, tarfile.TarError, RecursionError) as error:
+            raise RecordError(f"cannot read {path}: it {error}") from error
+        size = len(data) // max(1, len(parts))
+        return [
+            _Source(f"rank {rank}", rank, partial(tuple, (parts[rank], size, written_ns))) for rank in sorted(parts)
+        ]
+
+    def _find_members(self, data: bytes) -> list[_Source]:
+        """Return the dumps in a tar, in whatever folder they are; nothing is written."""
+        sources = []
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r:", tarinfo=Header) as archive:
+            for count, member in enumerate(archive, start=1):
+                if count > self.limits.files:
+                    raise NotPlain(f"has more than {self.limits.files:,} files; allowed: {self.limits.files:,}")
+                name = member.name.rpartition("/")[2]
+                rank = _rank_of(name) if member.isreg() and not member.issparse() else None
+                if rank is not None:
+                    start, size, written_ns = member.offset_data, member.size, int(member.mtime * 1e9)
+                    read = partial(_read_member, data, start, size, written_ns)
+                    sources.append(_Source(name, rank, read))
+        return sorted(sources, key=lambda source: source.name)
 
     def _dump(self, rank: int, data: Any, most_calls: int, items: int) -> Dump:
         """Return a dump with its latest calls, from the plain data of its file.
@@ -502,29 +559,75 @@ def _shown(name: str) -> str:
 
 
 def _rank_of(name: str) -> int | None:
-    """Return the number at the end of a file's name, as in `nccl_trace_rank_12` and `rank12.json`."""
-    number = re.search(r"(?<!\d)([0-9]{1,7})(?:\.(?:json|pkl|pickle|bin|dump))?\Z", name)
+    """Return the number at the end of a file's name, as in `nccl_trace_rank_12`, `rank12.json`, and `rank_3.gz`."""
+    number = re.search(r"(?<!\d)([0-9]{1,7})(?:\.(?:json|pkl|pickle|bin|dump))?(?:\.gz)?\Z", name)
     return int(number[1]) if number is not None and int(number[1]) < MOST_RANKS else None
 
 
-def _read_data(path: Path) -> tuple[Any, int, int]:
-    """Return the plain data of a file, its size in bytes, and the Unix time in ns when it was written."""
+class _TooLarge(NotPlain):
+    """A file that is larger than allowed, maybe only after it is decompressed."""
+
+
+def _read_file(path: Path, most_bytes: int) -> tuple[bytes, int]:
+    """Return the content of a file, decompressed, and the Unix time in ns when it was written."""
     try:
         if not stat.S_ISREG(mode := path.lstat().st_mode):
             raise NotPlain(f"is {KINDS[stat.S_IFMT(mode)]}; allowed: regular files")
         with open(os.open(path, READ_FLAGS), "rb") as file:
-            data, written_ns = file.read(_MOST_BYTES + 1), os.fstat(file.fileno()).st_mtime_ns
+            return _inflate(file.read(most_bytes + 1), most_bytes), os.fstat(file.fileno()).st_mtime_ns
     except OSError as error:
         raise NotPlain(f"cannot be read: {error.strerror}") from error
-    if len(data) > _MOST_BYTES:
-        raise NotPlain(f"is larger than {_MOST_BYTES >> 20} MiB, which no dump is")
+
+
+def _inflate(data: bytes, most_bytes: int) -> bytes:
+    """Return the content of a gzip file; other data is returned as it is."""
+    if data[:2] == b"\x1f\x8b" and len(data) <= most_bytes:
+        try:
+            data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(most_bytes + 1)
+        except (OSError, EOFError, zlib.error):
+            raise NotPlain("is damaged: it cannot be decompressed") from None
+    if len(data) > most_bytes:
+        raise _TooLarge(f"is larger than {most_bytes >> 20} MiB, which no dump is")
+    return data
+
+
+def _read_data(path: Path) -> tuple[Any, int, int]:
+    """Return the plain data of a file, its size in bytes, and the Unix time in ns when it was written."""
+    data, written_ns = _read_file(path, _MOST_BYTES)
+    return _parse(data), len(data), written_ns
+
+
+def _read_member(archive: bytes, start: int, size: int, written_ns: int) -> tuple[Any, int, int]:
+    """Return the same of a file in a tar."""
+    data = _inflate(archive[start : start + size], _MOST_BYTES)
+    return _parse(data), len(data), written_ns
+
+
+def _parse(data: bytes, starts: tuple[bytes, ...] = (b"{",)) -> Any:
+    """Return the plain data of JSON or a pickle."""
     if not data:
         raise NotPlain("is empty")
-    if data.lstrip()[:1] != b"{":
-        return read_plain(data), len(data), written_ns
+    if data.lstrip()[:1] not in starts:
+        return read_plain(data)
     if sum(map(data.count, (b",", b"[", b"{"))) > _MOST_JSON_VALUES:
         raise NotPlain(f"has more than {_MOST_JSON_VALUES:,} values, which no dump has")
     try:
-        return json.loads(data.decode("utf-8", "replace")), len(data), written_ns
+        return json.loads(data.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         raise NotPlain("is neither JSON nor a pickle") from None
+
+
+def _split(data: bytes) -> dict[int, Any]:
+    """Return the dump of each rank in a page of a debug server, or in JSON by rank; empty if it is neither."""
+    if data.lstrip()[:1] == b"<":
+        text = data.decode("utf-8", "replace")
+        ends = [(int(match[1]), match.end(), text.find("</pre>", match.end())) for match in _OF_RANK.finditer(text)]
+        return {rank: _parse(text[start:end].encode()) for rank, start, end in ends}
+    if data.lstrip()[:1] not in (b"{", b"["):
+        return {}
+    plain = _parse(data, (b"{", b"["))
+    if isinstance(plain, list):
+        plain = {str(one.get("rank", at)) if isinstance(one, dict) else at: one for at, one in enumerate(plain)}
+    if not isinstance(plain, dict) or "pg_config" in plain:
+        return {}
+    return {rank: one for name, one in plain.items() if (rank := _rank_of(str(name))) is not None}

@@ -1,24 +1,31 @@
 """`lab import`: make a record of a job that the lab did not run, from its dumps or from partial records.
 
 Examples:
-  lab import fr /tmp/dumps          a record of the job, with the cause of its hang
-  lab import records /tmp/records   one record and verdict, from what `lab record` left on each machine
-  lab explain                       explain that record
-  lab report --open                 the same as a page
+  lab import fr /tmp/dumps                   a record of the job, with the cause of its hang
+  lab import fr --scenario hang /tmp/dumps   also write and run hang/scenario.yaml, which hangs in the same way
+  lab import records /tmp/records            one record and verdict, from what `lab record` left on each machine
+  lab explain                                explain that record
+  lab report --open                          the same as a page
 
-Copy the dumps of all machines into one folder; each file name ends in the number of its rank. `lab help dumps` says
-how a job writes them. The lab runs nothing in them: it refuses a file that is more than plain data.
+Copy the dumps of all machines into one folder or tar; each file name ends in the number of its rank. `lab help dumps`
+says how a job writes them. The lab runs nothing in them: it refuses a file that is more than plain data.
+
+exit codes: 0, or 1 if the scenario does not hang as the job did; 2 refused.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lab.cli import arguments as shared
+from lab.errors import UsageError
 
 if TYPE_CHECKING:
+    from lab.features.dumps.dump import Dumps
+    from lab.features.dumps.reproduce import Replica
     from lab.record.read import Record
     from lab.report.style import Style
 
@@ -32,25 +39,96 @@ _LONGEST_NAME = 100
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", choices=["fr", "records"], metavar="KIND", help=_KIND)
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="the folder with the dumps or records")
-    parser.add_argument("--scenario", metavar="NAME", help="name of the job (default: name of the folder)")
+    parser.add_argument(
+        "folder", type=Path, metavar="DUMPS", help="the folder with the dumps or records; dumps also as a tar"
+    )
+    parser.add_argument("--name", help="name of the job (default: name of DIR, or of the folder)")
+    about = "write a script and a scenario here that hang in the same way on this machine, and run them"
+    parser.add_argument("--scenario", type=Path, metavar="DIR", help=about)
+    parser.add_argument("--no-verify", action="store_true", help="with --scenario: do not run them")
     large = "read up to 1 GiB of dumps and keep up to 1,048,576 calls, 16 times as much as by default"
     parser.add_argument("--large", action="store_true", help=f"{large}; this takes minutes and some GB of memory")
     shared.add_options(parser, "--runs", "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the record; needs no engine."""
-    name = (arguments.scenario or arguments.folder.resolve().name or "dumps")[:_LONGEST_NAME]
+    """Make the record, which needs no engine, and the scenario."""
+    folder: Path | None = arguments.scenario
+    source: Path = (folder or arguments.folder).resolve()
+    name = arguments.name or (source.name.partition(".")[0] if source.is_file() else source.name) or "dumps"
     if arguments.kind == "records":
-        return _import_records(arguments, name)
+        return _import_records(arguments, name[:_LONGEST_NAME])
     from lab.features.dumps.dump import DEFAULT, LARGE, Dumps
     from lab.features.dumps.record import import_dumps
 
+    if folder is not None:
+        _check_free(folder)
     dumps = Dumps(arguments.folder, LARGE if arguments.large else DEFAULT)
-    record = import_dumps(dumps, name, arguments.runs)
-    data = {**record.result().to_json(), "problems": _problems(record)}
-    return shared.print_answer(arguments, lambda: data, lambda style: _text(record, style))
+    record = import_dumps(dumps, name[:_LONGEST_NAME], arguments.runs)
+    data: dict[str, Any] = {**record.result().to_json(), "problems": _problems(record)}
+    lines = list[str]()
+    if folder is not None:
+        replica = _write(folder, dumps, record)
+        differences = None if arguments.no_verify else _verify(folder, replica, arguments)
+        lines = _describe(folder, replica, differences)
+        ranks = {str(rank): [*of] for rank, of in replica.alike.items()}
+        about = {"folder": str(folder), "ranks": ranks, "size": replica.size, "notes": [*replica.notes]}
+        data["reproduction"] = {**about, "differences": differences}
+    shared.print_answer(arguments, lambda: data, lambda style: "\n".join([_text(record, style), *lines]))
+    return 1 if folder is not None and data["reproduction"]["differences"] else 0
+
+
+def _check_free(folder: Path) -> None:
+    """Raise a UsageError if the files of the scenario would replace others."""
+    from lab.features.dumps.reproduce import SCENARIO, SCRIPT
+
+    for path in (folder / SCENARIO, folder / SCRIPT):
+        if path.exists():
+            raise UsageError(f"{path} exists", "name another folder with --scenario")
+
+
+def _write(folder: Path, dumps: Dumps, record: Record) -> Replica:
+    from lab.features.dumps.record import Calls
+    from lab.features.dumps.reproduce import SCENARIO, SCRIPT, make_replica
+
+    result = record.result()
+    culprits = [result.culprit.rank] if result.culprit is not None and result.culprit.rank is not None else []
+    replica = make_replica(Calls(dumps), result.scenario, culprits, result.reason)
+    with UsageError.on_os_error(f"cannot write {folder}", "name a folder that you can write"):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / SCRIPT).write_text(replica.script, encoding="utf-8")
+        (folder / SCENARIO).write_text(replica.scenario, encoding="utf-8")
+    return replica
+
+
+def _verify(folder: Path, replica: Replica, arguments: argparse.Namespace) -> list[str]:
+    """Run the scenario on the local engine; return how it hung differently from the job."""
+    from lab.cluster import Cluster
+    from lab.diagnosis.evidence import read_evidence
+    from lab.features.dumps.reproduce import SCENARIO, find_differences
+    from lab.record.read import Record
+
+    with shared.Progress(quiet=arguments.json) as progress:
+        cluster = Cluster(name=f"import-{os.getpid()}", engine="local", announce=progress.announce)
+        result = cluster.run(folder / SCENARIO, runs=arguments.runs)
+    differences = find_differences(replica, read_evidence(Record(path=result.path or folder)))
+    return differences or ([] if result.verdict == "passed" else [result.reason])
+
+
+def _describe(folder: Path, replica: Replica, differences: list[str] | None) -> list[str]:
+    """Return the lines about the scenario."""
+    from lab.features.dumps.reproduce import SCENARIO
+    from lab.words import format_count, name_ranks
+
+    fewer = f" instead of {replica.size:,}" if len(replica.alike) < replica.size else ""
+    lines = ["", f"wrote {folder / SCENARIO}: {format_count(len(replica.alike), 'rank')}{fewer}"]
+    lines += [f"  - {note}" for note in replica.notes]
+    if differences is None:
+        return [*lines, f"not run (--no-verify): `lab run {folder / SCENARIO}`"]
+    if differences:
+        return [*lines, "it does not hang as the job did:", *(f"  - {one}" for one in differences)]
+    waiting = name_ranks(rank for rank, wait in replica.waits.items() if wait)
+    return [*lines, f"it hangs as the job did: {waiting} in the same calls, with the same ranks missing"]
 
 
 def _import_records(arguments: argparse.Namespace, name: str) -> int:

@@ -356,12 +356,13 @@ def test_nothing_of_a_dump_acts_on_a_terminal(
     assert "\x07" not in shown.out + shown.err
 
 
+@pytest.mark.parametrize("name", [["--name", "llama"], ["--scenario", "llama", "--no-verify"]])
 def test_the_record_of_a_job_has_its_times_and_the_answer_as_json(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    name: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     hung(2, 1, tmp_path / "dumps")
-    assert main(["import", "fr", "dumps", "--scenario", "llama", "--json"]) == 0
+    assert main(["import", "fr", "dumps", *name, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["scenario"], told["verdict"], told["culprit"]["rank"], told["problems"]) == ("llama", "hung", 1, [])
     record = Record(path=tmp_path / ".lab" / "runs" / told["run"])
