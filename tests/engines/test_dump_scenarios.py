@@ -65,7 +65,7 @@ def test_dumps_of_a_hung_job_become_a_scenario_that_hangs_at_the_same_barrier(
     assert write_scenario(tmp_path / "dumps", tmp_path / "hang", capsys)["size"] == 4
     script = (tmp_path / "hang/script.py").read_text()
     assert "new_group([1, 3])" in script
-    assert "    dist.barrier(group=group_2)  # hangs; job.py:26 of the job\n" in script
+    assert "    dist.barrier(group=group)  # hangs; job.py:26 of the job\n" in script
 
 
 def test_a_job_of_64_ranks_hangs_with_3(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import keyword
 import re
@@ -271,6 +272,8 @@ _ON_GLOO = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32
 _OTHER_DTYPES = {"int16": "float16", "uint16": "float16", "uint32": "int32", "uint64": "int64", "": "float32",
                  "complex64": "float64", "complex32": "float32"}  # fmt: skip
 """Gloo refuses these in some collectives; another dtype of the same size does. Those of one byte become uint8."""
+_USED = ("rank", "dist", "time", "torch", "pending", "work", "create_groups")
+"""Names in scripts."""
 _HEAD = '''"""{title}"""
 
 import time
@@ -376,7 +379,7 @@ class _Script:
             groups = {group: ranks for group in family if (ranks := self._kept(group[1]))}
             about, size = calls.descriptions.get(family[0][0], ""), len(next(iter(groups.values())))
             word = _SEPARATORS.sub("_", about.replace(UNDESCRIBED, "").lower()).strip("_") or "group"
-            word = f"{word}_group" if keyword.iskeyword(word) or word in ("rank", "dist", "time", "torch") else word
+            word = f"{word}_group" if keyword.iskeyword(word) or hasattr(builtins, word) or word in _USED else word
             word = word if word not in self._created and not word[0].isdigit() else f"group_{len(self._created) + 1}"
             is_world = size == len(acts) and (about == DEFAULT_GROUP or family[0][0] == "0")
             self._variables.update(dict.fromkeys(groups, "" if is_world else word))

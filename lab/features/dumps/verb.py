@@ -74,7 +74,8 @@ def run(arguments: argparse.Namespace) -> int:
         ranks = {str(rank): [*of] for rank, of in replica.alike.items()}
         about = {"folder": str(folder), "ranks": ranks, "size": replica.size, "notes": [*replica.notes]}
         data["reproduction"] = {**about, "differences": differences}
-    shared.print_answer(arguments, lambda: data, lambda style: "\n".join([_text(record, style), *lines]))
+    run = f" {record.run}" if folder is not None and not arguments.no_verify else ""  # it is not the latest one
+    shared.print_answer(arguments, lambda: data, lambda style: "\n".join([_text(record, style, run), *lines]))
     return 1 if folder is not None and data["reproduction"]["differences"] else 0
 
 
@@ -150,7 +151,7 @@ def _problems(record: Record) -> list[str]:
     return [text for event in record.events() if isinstance(event, Dumped) for text in event.lacks]
 
 
-def _text(record: Record, style: Style) -> str:
+def _text(record: Record, style: Style, run: str) -> str:
     from lab.words import capitalize_first, name_ranks
 
     result = record.result()
@@ -158,4 +159,4 @@ def _text(record: Record, style: Style) -> str:
     lines = [head, f"  {capitalize_first(result.reason)}"]
     lines += [f"  - {problem}" for problem in _problems(record)]
     who = name_ranks(rank.rank for rank in result.ranks)
-    return "\n".join([*lines, "", f"recorded {who} as {record.run}: `lab explain`, `lab report --open`"])
+    return "\n".join([*lines, "", f"recorded {who} as {record.run}: `lab explain{run}`, `lab report{run} --open`"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -193,3 +195,20 @@ def test_a_job_hangs_as_itself_and_not_as_one_in_which_another_rank_is_missing(t
     assert find_differences(made, read_evidence(same)) == []
     other, _, _ = imported(hung(3, 2, tmp_path / "two"))
     assert find_differences(made, read_evidence(other)) == [golden(1), golden(2)]
+
+
+@pytest.mark.parametrize("text", ["list", "import", "x\n__import__('os').abort()", '"""', "rank", "2d", "}{0}"])
+def test_no_text_of_a_dump_becomes_code(text: str, tmp_path: Path) -> None:
+    frames = [{"filename": f"/home/{text}", "name": text, "line": 3}]
+    about = {"group": text, "frames": frames, "input_dtypes": [text]}
+    calls = {
+        rank: [{**sized(ALL_REDUCE, 8), **about}, {**sized(f"nccl:{text}", 8), **about, "hangs": True}]
+        for rank in range(3)
+    }
+    made = replica_of(write(tmp_path / "dumps", ranks_with(calls, {text: [[0, 1, 2]]})))
+    tree = ast.parse(made.script)
+    called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    assert called == {"dist.init_process_group", "dist.get_rank", "dist.new_group", "dist.all_reduce", "dist.barrier",
+                      "torch.ones", "time.sleep"}  # fmt: skip
+    stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    assert not stored & {*dir(builtins), "dist", "torch", "time"}
