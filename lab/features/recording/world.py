@@ -294,7 +294,11 @@ class World:
         """Return the judgement without a culprit that is not on record, such as a rank on another machine."""
         if len(self.members) == self.world_size:
             return judgement
+        from lab.diagnosis.errors import lost_a_peer
+
         culprit = judgement.culprit if judgement.culprit and judgement.culprit.rank in self.members else None
+        if culprit is not None and culprit.rank is not None and lost_a_peer(self._facts.rank(culprit.rank)):
+            culprit = None  # the one that it lost may be such a rank
         recorded = f"only {name_ranks(self.members)} of {self.world_size} ranks are on record"
         return replace(judgement, reason=f"{judgement.reason}; {recorded}", culprit=culprit)
 
@@ -317,12 +321,16 @@ class World:
         failed = [exited.raised or exited.time for exited in own]
         first = min(failed, default=0.0)
         killed = [exited for exited in self._exits.values() if exited.signal and exited not in own]
-        lost_it = bool(own) and all(exited.code != 0 for exited in self._exits.values()) and _lost_peers_only(own)
+        # launchers of other machines may have ended ranks of this one
+        is_partial = bool(self._parts) or len(self.members) < self.world_size
+        all_failed = bool(own) and all(exited.code != 0 for exited in self._exits.values())
+        lost_it = all_failed and not is_partial and _lost_peers_only(own)
         before = [one for one in killed if lost_it and one.time <= min(other.time for other in own)]
         cause = min(before, key=lambda one: one.time, default=None)
         exits, known = list[Exited](), {one.rank for one in self._stall if isinstance(one, Exited)}
         for exited in sorted((one for rank, one in self._exits.items() if rank not in known), key=lambda one: one.time):
-            by_others = exited.signal in _ENDED_BY_OTHERS and not exited.raised and exited.time >= first
+            by_others = exited.signal in _ENDED_BY_OTHERS and not exited.raised
+            by_others &= exited.time >= first or (is_partial and exited.signal != "SIGKILL")
             kill = exited.signal == "SIGKILL" and not failed  # nobody ends a rank that way without a reason
             exits.append(exited._replace(stopped=exited.stopped or (by_others and not kill and exited is not cause)))
         ends = [exited.time for exited in self._exits.values()] + [one.time for one in self._lost]

@@ -118,6 +118,22 @@ def test_a_machine_that_left_no_end_was_lost(machines: tuple[Machine, Machine], 
     assert (result.culprit.node, golden(1) in result.reason) == ("node1", True), result.reason
 
 
+def test_ranks_that_a_launcher_ended_after_a_machine_was_lost_are_not_blamed(
+    machines: tuple[Machine, Machine], tmp_path: Path
+) -> None:
+    first, second = machines
+    first.call(0, 2)
+    first.call(1, 2, 2.2, LOST)
+    first.end(0, 2.1, signal="SIGTERM")
+    first.end(1, 2.3, signal="SIGTERM", error=LOST, raised=first.zero + 2.2)
+    first.world.conclude()
+    second.world.writer.close()
+
+    (result,) = imported(tmp_path)
+    assert result.culprit is not None
+    assert (result.verdict, result.culprit.node) == ("failed", "node1")
+
+
 def test_nobody_is_blamed_if_the_job_was_ended(machines: tuple[Machine, Machine], tmp_path: Path) -> None:
     first, second = machines
     for rank in second.ranks:
@@ -156,7 +172,7 @@ def test_a_missing_machine_is_mentioned_and_not_blamed(machines: tuple[Machine, 
     first.world.conclude()
 
     (result,) = imported(tmp_path)
-    assert result.culprit is None or result.culprit.rank in first.ranks
+    assert (result.verdict, result.culprit) == ("failed", None)
     assert golden(1) in result.reason
 
 
