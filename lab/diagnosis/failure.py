@@ -6,16 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal, cast
 
-from lab.diagnosis import errors, wording
-from lab.diagnosis.ends import (
-    calls_at,
-    common_progress,
-    culprit_by,
-    end_of,
-    find_external_causes,
-    make_culprit,
-    stood_of,
-)
+from lab.diagnosis import ends, errors, wording
+from lab.diagnosis.ends import calls_at, common_progress, culprit_by, end_of, make_culprit, stood_of
 from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
 from lab.diagnosis.facts import DETECTION_LAG_S, RankFacts, RunFacts
 from lab.diagnosis.finding import End, Finding, FindingKind, Hit, Missed
@@ -44,7 +36,7 @@ def judge_failure(evidence: Evidence) -> Judgement:
     lost = min(facts.lost_nodes, key=lambda node: node.time, default=None)
     if lost is not None and (not own or lost.time <= failed_at(own[0])):
         return _blame_node(facts, lost)
-    if (outside := find_external_causes(evidence)) and all(map(errors.seems_timed_out, own)):
+    if (outside := ends.find_external_causes(evidence)) and all(map(errors.seems_timed_out, own)):
         reason, culprit = "; ".join(one.headline for one in outside), culprit_by(outside[0], evidence)
         return Judgement(verdict="failed", reason=reason, culprit=culprit, findings=tuple(outside))
     starter = min((one for one in facts.parents if one.failed), key=failed_at, default=None)

@@ -9,16 +9,7 @@ from typing import Any
 
 from lab.engine.protocol import Request
 from lab.plan.plan import Plan, WorkerPlan
-from lab.report.style import (
-    MANY,
-    Style,
-    collapse_similar,
-    group_by_kind,
-    group_equal,
-    mask_numbers,
-    spans_text,
-    table_text,
-)
+from lab.report.style import MANY, Style, group_by_kind, group_equal, mask_numbers, spans_text, table_text
 from lab.run.options import DryRun
 from lab.spec.launching import Starter
 from lab.words import clip_end, format_count, format_duration, name_nodes
@@ -95,6 +86,8 @@ def _worker_rows(workers: Sequence[WorkerPlan]) -> list[list[str]]:
 
 def _starter_rows(starters: Sequence[Starter]) -> list[list[str]]:
     """Return a row for each starter; of many that differ only in numbers, the first ones and the last."""
+    from lab.report.style import collapse_similar
+
     commands = [" ".join(one.argv) for one in starters]
     if len(starters) <= MANY:
         return [[one.node, words] for one, words in zip(starters, commands, strict=True)]

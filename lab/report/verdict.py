@@ -7,33 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from lab import words
 from lab.errors import Interrupted, LabError, MachineLacks
 from lab.feature import find_view
-from lab.report.style import (
-    MANY,
-    STATUSES,
-    Style,
-    collapse_similar,
-    group_by_kind,
-    group_equal,
-    mask_numbers,
-    range_text,
-    spans_text,
-    table_text,
-)
-from lab.words import (
-    NONE,
-    clip_end,
-    format_bytes,
-    format_count,
-    format_duration,
-    format_value,
-    join_words,
-    merge_ranks,
-    name_attempts,
-    name_nodes,
-    name_ranks,
-)
+from lab.report.style import MANY, STATUSES, Style, group_by_kind, group_equal, mask_numbers, spans_text, table_text
+from lab.words import NONE, clip_end, format_count, format_duration, format_value, join_words, name_nodes, name_ranks
 
 if TYPE_CHECKING:
     from lab.diagnosis.explain import Explanation
@@ -79,7 +57,7 @@ def verdict_text(result: Result, style: Style, command_s: float = 0.0) -> str:
 def _outputs(result: Result) -> list[str]:
     lines = []
     if result.outputs:
-        named = [f"{one.path} ({format_bytes(one.bytes)})" for one in result.outputs[:_MOST_OUTPUTS]]
+        named = [f"{one.path} ({words.format_bytes(one.bytes)})" for one in result.outputs[:_MOST_OUTPUTS]]
         hidden = len(result.outputs) - len(named)
         lines.append(f"  files: {join_words([*named, f'{hidden} more' if hidden else ''])} in {result.outputs_folder}")
     if result.outputs_left_out:
@@ -95,7 +73,7 @@ def unmet_sentences(result: Result) -> list[str]:
     """
     covered = ("exit",) if result.culprit is not None else ()
     unmet = result.unmet if result.verdict == "failed" else [one for one in result.unmet if one.what == "snapshot"]
-    return merge_ranks(one.sentence() for one in unmet if one.what not in covered)
+    return words.merge_ranks(one.sentence() for one in unmet if one.what not in covered)
 
 
 def written_snapshots(result: Result) -> list[str]:
@@ -140,7 +118,7 @@ def result_text(result: Result, style: Style) -> str:
             for one in result.attempts
         ]  # fmt: skip
         table = table_text(["attempt", "ranks", "nodes", "time", "verdict", "reason"], rows, style)
-        hint = f"lab show {result.run} --attempt N shows {name_attempts(range(result.restarts))}"
+        hint = f"lab show {result.run} --attempt N shows {words.name_attempts(range(result.restarts))}"
         parts.append(f"{table}\n{style.paint(hint, 'dim')}")
     return "\n\n".join(parts)
 
@@ -156,6 +134,8 @@ def ended_alike(results: Iterable[RankResult]) -> list[list[RankResult]]:
 
 
 def _rank_rows(result: Result) -> list[list[str]]:
+    from lab.report.style import range_text
+
     rows = []
     for same in ended_alike(result.ranks):
         ranks, nodes = spans_text(one.rank for one in same), name_nodes(one.node for one in same)
@@ -172,6 +152,8 @@ def note_rows(results: Sequence[RankResult], longest: int, where: str = "") -> l
         longest: most characters of a value.
         where: text after the number of omitted values, such as where to find them.
     """
+    from lab.report.style import collapse_similar
+
     noted = [(one.rank, (name, format_value(value, longest))) for one in results for name, value in one.notes.items()]
     if len(results) <= MANY:
         return [([rank], *note) for rank, note in noted]

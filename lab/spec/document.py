@@ -20,17 +20,7 @@ from yaml.nodes import Node, ScalarNode
 from yaml.reader import ReaderError
 
 from lab.spec.kinds import Kind
-from lab.spec.reading import (
-    InvalidError,
-    Position,
-    Reading,
-    Value,
-    clip_repr,
-    describe_contents,
-    describe_space,
-    missing_file,
-    names_in,
-)
+from lab.spec.reading import InvalidError, Position, Reading, Value, clip_repr, describe_space, missing_file, names_in
 
 MAX_BYTES = 1024 * 1024
 MAX_NODES = 20_000
@@ -190,6 +180,8 @@ def _find_unexpected_space(lines: list[str], location: Any) -> InvalidError | No
 
 
 def _read_bytes(path: Path) -> bytes:
+    from lab.spec.reading import describe_contents
+
     try:
         mode = os.stat(path).st_mode
         if stat.S_ISDIR(mode):

@@ -24,18 +24,11 @@ from typing import Any, BinaryIO
 from lab.errors import RecordError
 from lab.feature import hooks
 from lab.node.messages.agent import Stack
+from lab.record import record_files
 from lab.record.events import Cancelled, Clock, TimedOut
 from lab.record.layout import MOST_RANKS, TRACE, rank_trace
 from lab.record.read import Record
-from lab.record.record_files import (
-    MOST_LINES_BYTES,
-    list_folder,
-    list_names,
-    open_file,
-    parse_line,
-    read_lines,
-    refuse_excess_ranks,
-)
+from lab.record.record_files import MOST_LINES_BYTES, list_folder, list_names, open_file, parse_line, read_lines
 from lab.trace import model
 from lab.trace.model import Buffer, Call, Clocks, Group, Phase, RankTrace, Reading, StoreLookup, Trace
 from lab.words import format_count, group_pairs
@@ -447,7 +440,7 @@ def trace_files(record: Record) -> set[int]:
     """
     matches = (re.fullmatch(r"rank(0|[1-9][0-9]*)\.jsonl", name) for name in list_names(record.path, TRACE))
     ranks = {rank for match in matches if match and (rank := int(match[1])) < MOST_RANKS}
-    refuse_excess_ranks(record.path, TRACE, len(ranks))
+    record_files.refuse_excess_ranks(record.path, TRACE, len(ranks))
     return ranks
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from lab import words
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.diagnosis.explain import explain_run
 from lab.feature import find_view
@@ -37,17 +38,7 @@ from lab.report.style import VERDICTS, group_by_kind, mask_numbers, range_text, 
 from lab.report.verdict import ended_alike, note_rows, unmet_sentences
 from lab.trace.model import Trace
 from lab.trace.steps import Step
-from lab.words import (
-    NONE,
-    clip_end,
-    format_bytes,
-    format_count,
-    format_duration,
-    format_rate,
-    group_pairs,
-    join_words,
-    name_nodes,
-)
+from lab.words import NONE, clip_end, format_bytes, format_duration, format_rate, group_pairs, join_words, name_nodes
 
 MOST_PICTURES = 200
 _MOST_BLOCKS = 51_200
@@ -284,7 +275,7 @@ def _page(record: Record, evidence: Evidence, path: Path) -> tuple[bytes, dict[s
     ranks = sorted({*trace.ranks, *record.ranks()})
     lines, left_out = read_log_lines(record)
     if len(result.outputs) > len(files):
-        hidden = format_count(len(result.outputs) - len(files), "file")
+        hidden = words.format_count(len(result.outputs) - len(files), "file")
         left_out.append(f"{hidden} of the run beyond the first {MOST_FILES}.")
     if len(drawn) < len(steps):
         number = f"{len(drawn)} of {len(steps)} steps"

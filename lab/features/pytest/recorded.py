@@ -30,15 +30,8 @@ from typing import Any
 import pytest
 
 from lab.features.pytest.stash import RECORD, SUMMARY_LINES
-from lab.features.recording.supervisor import (
-    INTERRUPT,
-    INTERRUPT_WAIT,
-    LONGEST_MESSAGE,
-    install_package,
-    recorded_environment,
-    socket_path,
-    start_python,
-)
+from lab.features.recording import supervisor
+from lab.features.recording.supervisor import INTERRUPT, INTERRUPT_WAIT, LONGEST_MESSAGE, socket_path, start_python
 from lab.node.statement import SOCKET_VARIABLE, bind_notes
 from lab.record.layout import RUNS
 
@@ -70,7 +63,7 @@ class _RecordedTests:
 
     def __init__(self, folder: Path, runs: Path, stall_s: float, lines: list[str]) -> None:
         self._lines = lines
-        package = install_package()
+        package = supervisor.install_package()
         self._socket = socket_path(package)
         self._before = dict(os.environ)
         self._pid = os.getpid()
@@ -90,7 +83,7 @@ class _RecordedTests:
         self._abort = os.pipe()
         self._channel, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel.settimeout(_ANSWER_S)
-        environment = recorded_environment(package, folder, None, self._socket)
+        environment = supervisor.recorded_environment(package, folder, None, self._socket)
         with bind_notes(str(self._socket)) as notes, other:
             _start_supervisor((notes.fileno(), other.fileno(), self._abort[1]), folder, runs, stall_s)
         os.environ.update(environment)

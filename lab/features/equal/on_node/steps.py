@@ -25,16 +25,9 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
+from ....node.recorder import patching
 from ....node.recorder.journal import journal, source
-from ....node.recorder.patching import (
-    call_before,
-    do_nothing,
-    inline_for_compile,
-    patch_module,
-    replace_function,
-    replace_methods,
-    wraps_function,
-)
+from ....node.recorder.patching import call_before, do_nothing, inline_for_compile, patch_module, replace_methods
 
 
 class _Torch:
@@ -196,7 +189,7 @@ def _call_after_making(action: Callable[[Any], object]) -> Callable[..., Any]:
     """Return a decorator that calls `action` with each object that a constructor has made."""
 
     def decorate(made: Callable[..., None]) -> Callable[..., None]:
-        @wraps_function(made)
+        @patching.wraps_function(made)
         def construct(one: Any, *arguments: Any, **named: Any) -> None:
             made(one, *arguments, **named)
             action(one)
@@ -407,7 +400,7 @@ class _Recorder:
         def begin(tensors: Any, *_: Any, **__: Any) -> None:
             note(tensors)
 
-        replace_function(module, "backward", call_before(begin))
+        patching.replace_function(module, "backward", call_before(begin))
 
     def watch_optimizers(self, module: Any) -> None:
         """Watch the steps of all optimizers."""

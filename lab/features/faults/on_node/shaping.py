@@ -22,19 +22,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from ....node import netlink
-from ....node.netlink import (
-    ACK,
-    CREATE,
-    DUMP,
-    EXCLUSIVE,
-    REPLACE,
-    ROUTE,
-    encode_attribute,
-    encode_nested,
-    encode_request,
-    read_attributes,
-    send_requests,
-)
+from ....node.netlink import EXCLUSIVE, ROUTE, encode_attribute, encode_nested, encode_request, send_requests
 from ...strict.on_node import nf_tables as nf
 from . import LATE
 
@@ -131,7 +119,7 @@ class Shaping:
         """
         for handle, _, attributes in self._dumped(_CLASSES):
             if handle == _HTB | _number(peer):
-                stats = dict(read_attributes(attributes[_STATS]))
+                stats = dict(netlink.read_attributes(attributes[_STATS]))
                 return Shaped(struct.unpack_from("=Q", stats[1])[0], struct.unpack_from("=I", stats[3])[0])
         raise OSError(errno.ENOENT, f"the node has no queue for packets to {peer}")
 
@@ -165,7 +153,7 @@ class Shaping:
             options += encode_attribute(kind, struct.pack("=2I", round(share * _ALL_OF_THEM), 0))
         for kind, seconds in ((_DELAY_NS, delay_s), (_JITTER_NS, asked.get("jitter_s", 0.0))):
             options += encode_attribute(kind, struct.pack("=q", round(seconds * 1e9)))
-        self._do(_NEW_QUEUE, handle, parent, "netem", encode_attribute(_OPTIONS, options), flags=REPLACE)
+        self._do(_NEW_QUEUE, handle, parent, "netem", encode_attribute(_OPTIONS, options), flags=netlink.REPLACE)
 
     def _do(
         self,
@@ -183,7 +171,7 @@ class Shaping:
         named = encode_attribute(_KIND, kind.encode() + b"\0") + options if kind else b""
         body = _HEAD.pack(0, 0, self._index, handle, parent, info) + named
         try:
-            send_requests(ROUTE, [encode_request(request, ACK | flags | (CREATE if kind else 0), body)])
+            send_requests(ROUTE, [encode_request(request, netlink.ACK | flags | (netlink.CREATE if kind else 0), body)])
         except OSError as refused:
             if refused.errno != unless:
                 raise
@@ -191,9 +179,9 @@ class Shaping:
     def _dumped(self, kind: int) -> list[tuple[int, bytes, dict[int, bytes]]]:
         """Return the handle, the kind, and the attributes of each queue or class of the device."""
         dumped = []
-        for body in send_requests(ROUTE, [encode_request(kind, DUMP, _HEAD.pack(0, 0, self._index, 0, 0, 0))]):
+        for body in send_requests(ROUTE, [encode_request(kind, netlink.DUMP, _HEAD.pack(0, 0, self._index, 0, 0, 0))]):
             _, _, index, handle, _, _ = _HEAD.unpack_from(body)
-            attributes = dict(read_attributes(body[_HEAD.size :]))
+            attributes = dict(netlink.read_attributes(body[_HEAD.size :]))
             if index == self._index:
                 dumped.append((handle, attributes[_KIND], attributes))
         return dumped
