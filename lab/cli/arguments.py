@@ -187,6 +187,7 @@ HELP = {
 """Help texts of the options of runs and clusters, and of others that several verbs share."""
 
 
+_LISTED = {"action": "append", "default": []}
 _HOW: dict[str, dict[str, Any]] = {
     "--allocation": {"type": scheduler_option, "action": OncePerName, "default": {}, "metavar": "NAME=VALUE"},
     "--attempt": {"type": whole, "metavar": "N"},
@@ -195,7 +196,7 @@ _HOW: dict[str, dict[str, Any]] = {
     "--data": {"type": data_folder, "action": OncePerName, "default": {}, "metavar": "NAME=FOLDER"},
     "--disk": {"dest": "disk_bytes", "type": size, "metavar": "SIZE"},
     "--engine": {"default": AUTO, "metavar": ""},
-    "--env": {"type": variable_argument, "action": "append", "default": [], "metavar": "NAME=VALUE"},
+    "--env": {"type": variable_argument, **_LISTED, "metavar": "NAME=VALUE"},
     "--gpus": {"type": positive, "metavar": "N"},
     "--hosts": {"type": host_list, "default": (), "metavar": "A,B"},
     "--image": {"metavar": "IMAGE"},
@@ -215,13 +216,7 @@ _HOW: dict[str, dict[str, Any]] = {
     "--svg": {"type": Path, "metavar": "FILE"},
     "--timeout": {"dest": "timeout_s", "type": time_limit, "metavar": "TIME"},
     "--trace-values": {"type": trace_values, "metavar": "N"},
-    "--volume": {
-        "dest": "volumes",
-        "type": volume_argument,
-        "action": "append",
-        "default": [],
-        "metavar": "HOST:NODE[:ro]",
-    },
+    "--volume": {"dest": "volumes", "type": volume_argument, **_LISTED, "metavar": "HOST:NODE[:ro]"},
     "--wait": {"dest": "wait_s", "type": duration, "default": 0.0, "metavar": "TIME"},
 }
 """Keyword arguments of `add_argument` for these options; other options of `HELP` are flags."""
@@ -321,10 +316,10 @@ def named_scenarios(paths: Sequence[Path], args: Sequence[str], env: Mapping[str
     return [replace(one, args=(*one.args, *args), env={**one.env, **env}) for one in scenarios]
 
 
-def print_answer(arguments: argparse.Namespace, data: Callable[[], Any], text: Callable[[Style], str]) -> int:
-    """Print the data as JSON with `--json`, else the text; return the exit code 0."""
+def print_answer(arguments: argparse.Namespace, data: Any, text: Callable[[Style], str]) -> int:
+    """Print the data, or what it returns, as JSON with `--json`, else the text; return the exit code 0."""
     if arguments.json:
-        print(json.dumps(data()))
+        print(json.dumps(data() if callable(data) else data))
     else:
         print_sanitized(text(style_for(sys.stdout)))
     return 0

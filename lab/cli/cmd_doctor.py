@@ -43,11 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
         exit_code = 3
     if any(check.level == "failed" for check in checks):
         exit_code = exit_code or 1
-    shared.print_answer(
-        arguments,
-        lambda: [check.to_json() for check in checks],
-        lambda style: "\n".join(_line(check, style) for check in checks),
-    )
+    data = [check.to_json() for check in checks]
+    shared.print_answer(arguments, data, lambda style: "\n".join(_line(check, style) for check in checks))
     return exit_code
 
 

@@ -146,8 +146,5 @@ def _dry_run(
     except EngineUnavailable:  # the cluster is unknown, but not what would run
         asked = {name: value for name, value in shape.items() if value}
         runs = [DryRun(plan=plan) for plan, _ in plan_all(scenarios, options, asked)]
-    return shared.print_answer(
-        arguments,
-        lambda: [run.to_json() for run in runs] if len(runs) > 1 else runs[0].to_json(),
-        lambda style: "\n\n".join(dry_run_text(run, style) for run in runs),
-    )
+    data = [run.to_json() for run in runs] if len(runs) > 1 else runs[0].to_json()
+    return shared.print_answer(arguments, data, lambda style: "\n\n".join(dry_run_text(run, style) for run in runs))

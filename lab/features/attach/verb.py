@@ -39,8 +39,5 @@ def run(arguments: argparse.Namespace) -> int:
         what = f"process {pid} ({os.path.basename(read_command(pid)[0]) or 'of the system'})"
         hint = "name a rank or its launcher; a rank is a Python with RANK in its environment or a process group"
         raise UsageError(f"{what} belongs to no job: no process below or above it is a rank", hint)
-    return shared.print_answer(
-        arguments,
-        lambda: {"pid": pid, "worlds": [world.data for world in worlds]},
-        lambda style: "\n\n".join(world.text(style) for world in worlds),
-    )
+    data = {"pid": pid, "worlds": [world.data for world in worlds]}
+    return shared.print_answer(arguments, data, lambda style: "\n\n".join(world.text(style) for world in worlds))

@@ -493,11 +493,8 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
                 size = len(pool.nodes), len(pool.ranks) // len(pool.nodes)
                 write_scenario(trials.scenario, result, path, size, shlex.join(["lab", *sys.argv[1:]]))
     file = str(path) if result.schedule else None
-    shared.print_answer(
-        arguments,
-        lambda: {"scenario": scenario.name, "seed": seed, "file": file, **result.to_json()},
-        lambda style: summary_text(result, path, time.monotonic() - began, style),
-    )
+    data = {"scenario": scenario.name, "seed": seed, "file": file, **result.to_json()}
+    shared.print_answer(arguments, data, lambda style: summary_text(result, path, time.monotonic() - began, style))
     return 1 if result.schedule else 0
 
 

@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         compared, commit = runs.compare_programs(words, open_one, ranks, arguments.bisect, **how)
     is_equal = all(one.is_equal for one in compared)
     data = {"equal": is_equal, "commit": commit or None, "comparisons": [*map(runs.comparison_json, compared)]}
-    shared.print_answer(arguments, lambda: data, lambda style: runs.comparisons_text(compared, commit, style.paint))
+    shared.print_answer(arguments, data, lambda style: runs.comparisons_text(compared, commit, style.paint))
     return 0 if is_equal else 1
 
 

@@ -68,7 +68,7 @@ def _break(arguments: argparse.Namespace) -> int:
         sentence = f"cluster {cluster.name}: {wanted} is healed"
     healed = {"healed": arguments.for_s is not None}
     data = {"fault": str(wanted), "found": dict(fault.measured), "cluster": cluster.name, **healed}
-    return shared.print_answer(arguments, lambda: data, lambda _: sentence)
+    return shared.print_answer(arguments, data, lambda _: sentence)
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -91,7 +91,7 @@ def _heal(arguments: argparse.Namespace) -> int:
     names = join_words(one.description for one in reversed(healed))
     sentence = f"healed {format_count(len(healed), 'fault')}: {names}" if healed else "no faults"
     data = [one.to_json() for one in healed]
-    return shared.print_answer(arguments, lambda: data, lambda _: f"cluster {cluster.name}: {sentence}")
+    return shared.print_answer(arguments, data, lambda _: f"cluster {cluster.name}: {sentence}")
 
 
 def _cluster(arguments: argparse.Namespace, *, announced: bool = True) -> Cluster:
@@ -105,17 +105,10 @@ def _cluster(arguments: argparse.Namespace, *, announced: bool = True) -> Cluste
 def _kinds(arguments: argparse.Namespace) -> int:
     """List every kind, and which engines support it, or why not."""
     kinds, engines = fault_kinds(), engine_names()
-    data = [
-        {
-            "kind": name,
-            "does": kind.does,
-            "allowed": kind.value().allowed,
-            "example": kind.example,
-            "by_rank": kind.by_worker,
-            "cannot": unsupported_engines(kind),
-        }
-        for name, kind in kinds.items()
-    ]
+    data = []
+    for name, kind in kinds.items():
+        facts = {"kind": name, "does": kind.does, "allowed": kind.value().allowed, "example": kind.example}
+        data.append({**facts, "by_rank": kind.by_worker, "cannot": unsupported_engines(kind)})
 
     def text(style: Style) -> str:
         rows = [[name, *(engine_cell(kind, engine) for engine in engines), kind.does] for name, kind in kinds.items()]
@@ -124,7 +117,7 @@ def _kinds(arguments: argparse.Namespace) -> int:
         lines = [f"not on {engine}: {join_words(names)}, which {why}" for (engine, why), names in reasons.items()]
         return "\n".join([table_text(["fault", *engines, "effect"], rows, style), *lines])
 
-    return shared.print_answer(arguments, lambda: data, text)
+    return shared.print_answer(arguments, data, text)
 
 
 def unsupported_engines(kind: type[FaultKind]) -> dict[str, str]:

@@ -116,8 +116,5 @@ def _list(arguments: argparse.Namespace) -> int:
 def _prune(arguments: argparse.Namespace) -> int:
     done = [(one, store.discard(one)) for store, one in _prepared(arguments)]
     lines = [f"{one.name} stays: {why}" if why else f"removed {one.name}" for one, why in done]
-    return shared.print_answer(
-        arguments,
-        lambda: [{**asdict(one), "stays": why} for one, why in done],
-        lambda _: "\n".join(lines) or "nothing to remove",
-    )
+    data = [{**asdict(one), "stays": why} for one, why in done]
+    return shared.print_answer(arguments, data, lambda _: "\n".join(lines) or "nothing to remove")

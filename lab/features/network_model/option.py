@@ -29,8 +29,6 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     paces = {one.run: pace_of(*read_steps(one)) for one in traced}
     if arguments.svg is not None:
         shared.write_text(arguments.svg, network_svg(paces))
-    return shared.print_answer(
-        arguments,
-        lambda: network_json(paces),
-        lambda style: f"wrote {arguments.svg}" if arguments.svg is not None else network_text(paces, style),
-    )
+    written = f"wrote {arguments.svg}" if arguments.svg is not None else ""
+    data = network_json(paces)
+    return shared.print_answer(arguments, data, lambda style: written or network_text(paces, style))

@@ -623,11 +623,9 @@ def run(arguments: argparse.Namespace) -> int:
     projection = project_run(sources, arguments.ranks, target, arguments.library, arguments.others)
     if arguments.svg is not None:
         shared.write_text(arguments.svg, projection_svg(projection))
-    return shared.print_answer(
-        arguments,
-        lambda: projection_json(projection),
-        lambda style: f"wrote {arguments.svg}" if arguments.svg is not None else projection_text(projection, style),
-    )
+    written = f"wrote {arguments.svg}" if arguments.svg is not None else ""
+    data = projection_json(projection)
+    return shared.print_answer(arguments, data, lambda style: written or projection_text(projection, style))
 
 
 def parse_ranks(text: str) -> tuple[int, ...]:

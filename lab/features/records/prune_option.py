@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     lines += [f"  {record.run}  {format_bytes(size)}" for record, size in removed]
     lines += [f"{done} the link {link.name}, not its target" for link in links]
     lines += [f"kept {record.run}: it is in progress" for record in going_on]
-    return shared.print_answer(arguments, lambda: data, lambda _: "\n".join(lines))
+    return shared.print_answer(arguments, data, lambda _: "\n".join(lines))
 
 
 def _remove(paths: list[Path]) -> None:

@@ -132,11 +132,8 @@ def _init(arguments: argparse.Namespace) -> int:
     files |= {path: (bundled_path("docs") / name).read_bytes() for path, name in bundles.items()}
     files[_IGNORED] = f"{_RECORDS}\n".encode()
     done = {folder / path: _put(folder / path, text, arguments) for path, text in files.items()}
-    return shared.print_answer(
-        arguments,
-        lambda: [{"path": str(path), "done": what} for path, what in done.items()],
-        lambda style: _init_text(done, arguments, style),
-    )
+    data = [{"path": str(path), "done": what} for path, what in done.items()]
+    return shared.print_answer(arguments, data, lambda style: _init_text(done, arguments, style))
 
 
 def _put(path: Path, text: bytes, arguments: argparse.Namespace) -> str:
