@@ -59,14 +59,9 @@ def run(arguments: argparse.Namespace) -> int:
     if is_batch and (options.stdin or options.interactive is not None):
         hint = "name only the scenario that needs --interactive or --stdin"
         raise UsageError(f"{len(scenarios)} scenarios cannot share the terminal or standard input", hint)
-    live = LiveOutput(
-        sys.stderr if arguments.json else sys.stdout,
-        sys.stderr,
-        quiet=arguments.quiet or arguments.json,
-        lines=not is_batch,
-        raw=arguments.raw,
-        limit_s=None if is_batch else options.timeout_s or scenarios[0].timeout_s,
-    )
+    out, quiet = sys.stderr if arguments.json else sys.stdout, arguments.quiet or arguments.json
+    limit_s = None if is_batch else options.timeout_s or scenarios[0].timeout_s
+    live = LiveOutput(out, sys.stderr, quiet=quiet, lines=not is_batch, raw=arguments.raw, limit_s=limit_s)
     cluster = Cluster(name=arguments.name, engine=arguments.engine, announce=live.progress, **shape)
     if is_batch:
         return _run_all(cluster, scenarios, options, live, arguments)

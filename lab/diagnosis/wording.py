@@ -14,17 +14,7 @@ from typing import Any, Literal
 from lab import words
 from lab.diagnosis import finding as f
 from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, group_ranks
-from lab.words import (
-    capitalize_first,
-    clip_end,
-    format_bytes,
-    format_count,
-    format_duration,
-    format_limit,
-    join_words,
-    name_ranks,
-    was_or_were,
-)
+from lab.words import capitalize_first, clip_end, format_count, format_duration, join_words, name_ranks, was_or_were
 
 _LONGEST_REFUSAL = 120
 _LONGEST_THREAD_ERROR = 120
@@ -119,8 +109,8 @@ def render_raised(raised: f.ThreadError) -> str:
 def render_end(end: f.End) -> str:
     """`raised ValueError: ... at train.py:30`."""
     location, where = (f" {render_location(end.location)}", f" at {end.location.at}") if end.location else ("", "")
-    held = f"{format_bytes(end.held_bytes)} used" if end.held_bytes else ""
-    limit = f"limit {format_limit(end.limit_bytes)}" if end.limit_bytes else ""
+    held = f"{words.format_bytes(end.held_bytes)} used" if end.held_bytes else ""
+    limit = f"limit {words.format_limit(end.limit_bytes)}" if end.limit_bytes else ""
     if (activity := end.last_activity) is not None and not location:
         location = f", last seen {'after' if activity.ended else 'in'} {activity.name}{render_lines([activity.source])}"
     error = quote_error(clip_end(end.error.removesuffix("."), _LONGEST_ERROR))

@@ -280,18 +280,10 @@ class HolderEngine(Engine, PowerControl, PauseControl):
             node = Node(name=name, node_rank=rank, handle=str(folder / f"{name}.sock"), address=address, host=host)
             nodes.append(replace(node, state=self.read_state(node)))
         shape = Shape.from_json(description["shape"])
-        return ClusterInfo(
-            name=folder.name,
-            engine=self.name,
-            shape=shape,
-            nodes=tuple(nodes),
-            owner=current_owner(),
-            run=description.get("run"),
-            version=description.get("version", ""),
-            limits=shape.limits,
-            master_addr=nodes[0].address,
-            **details,
-        )
+        version, owner, address = description.get("version", ""), current_owner(), nodes[0].address
+        known = {"run": description.get("run"), "version": version, **details}
+        made = ClusterInfo(name=folder.name, engine=self.name, shape=shape, nodes=tuple(nodes), owner=owner, **known)
+        return replace(made, limits=shape.limits, master_addr=address)
 
     def node_state(self, node: Node) -> NodeState:
         """Return how a node ended."""

@@ -175,17 +175,10 @@ def _compare(
 def _make_comparison(comparer: Comparer, difference: Difference | None) -> Comparison:
     common = {*comparer.reference.keys()} & {*comparer.other.keys()}
     steps = len(common) if comparer.until is None else comparer.until
-    return Comparison(
-        before=comparer.titles[0],
-        after=comparer.titles[1],
-        steps=steps,
-        later=len(common) - steps,
-        tensors=comparer.tensors,
-        tolerance=comparer.tolerance,
-        largest=comparer.largest,
-        difference=difference,
-        problems=tuple(comparer.reference.problems + comparer.other.problems),
-    )
+    problems = tuple(comparer.reference.problems + comparer.other.problems)
+    known = {name: getattr(comparer, name) for name in ("tensors", "tolerance", "largest")}
+    known |= {"before": comparer.titles[0], "after": comparer.titles[1], "later": len(common) - steps}
+    return Comparison(steps=steps, difference=difference, problems=problems, **known)
 
 
 def _find_unsteady(reference: Recorded, again: Recorded, way: Way) -> Comparison | None:

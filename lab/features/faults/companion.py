@@ -128,17 +128,10 @@ class Armed:
         def since_begin(moment: float | None) -> float | None:
             return round(moment - began, 6) if moment and began else None
 
-        return {
-            "fault": str(self.fault),
-            "node": self.node,
-            "rank": self.cause.rank,
-            **self.point,
-            "at_s": since_begin(self.at or self.begun) if self.cause.why else None,
-            "healed_s": since_begin(self.healed),
-            "why": self.cause.why,
-            "found": dict(self.measured),
-            "failed": self.failure,
-        }
+        at_s, healed_s = since_begin(self.at or self.begun) if self.cause.why else None, since_begin(self.healed)
+        target = {"fault": str(self.fault), "node": self.node, "rank": self.cause.rank, **self.point}
+        outcome = {"why": self.cause.why, "found": dict(self.measured), "failed": self.failure}
+        return {**target, "at_s": at_s, "healed_s": healed_s, **outcome}
 
     def expectation(self) -> Expectation:
         """Return the expectation that the trigger occurs."""

@@ -121,13 +121,11 @@ def read_outcome(*results: Result) -> Outcome:
         ranks |= {first + rank.rank: rank for rank in result.ranks}
         trace = read_trace(Record(path=result.path)) if result.path is not None else Trace(0, {}, {})
         calls |= {first + rank: sorted(map(_describe_call, one.calls)) for rank, one in trace.ranks.items()}
-    return Outcome(
-        verdict=" ".join(result.verdict for result in results),
-        ends={number: rank.ended for number, rank in ranks.items()},
-        logs={number: sorted(rank.log.splitlines()) for number, rank in ranks.items()},
-        notes={number: repr(sorted(rank.notes.items())) for number, rank in ranks.items()},
-        calls=calls,
-    )
+    ends = {number: rank.ended for number, rank in ranks.items()}
+    logs = {number: sorted(rank.log.splitlines()) for number, rank in ranks.items()}
+    notes = {number: repr(sorted(rank.notes.items())) for number, rank in ranks.items()}
+    verdict = " ".join(result.verdict for result in results)
+    return Outcome(verdict=verdict, ends=ends, logs=logs, notes=notes, calls=calls)
 
 
 def _describe_call(call: Call) -> str:
@@ -640,10 +638,8 @@ def report_text(report: Report, style: Style) -> str:
     """Return the score, and each survivor as a sentence with the command that reproduces it."""
     lines = [style.paint(summary_line(report), "bold")]
     for one in report.with_fate("survived"):
-        lines += [
-            f"  if {one.does}, no check fails",
-            f"    {report.command.replace('{}', shlex.quote(one.mutant.text))}",
-        ]
+        command = report.command.replace("{}", shlex.quote(one.mutant.text))
+        lines += [f"  if {one.does}, no check fails", f"    {command}"]
     return "\n".join(lines)
 
 

@@ -214,10 +214,7 @@ def parse_network(text: str) -> Target | None:
         settings[key] = _READERS[key](value)
     rate = settings.get("rate", profile.every.rate_bits_per_s or 0.0)
     between = settings.get("between", profile.between and profile.between.rate_bits_per_s)
-    return Target(
-        name=text,
-        alpha_s=settings.get("alpha", ALPHA_S.get(name, _ALPHA_OF_TCP_S) + (profile.every.delay_s or 0.0)),
-        bandwidth=rate / 8,
-        racks=settings.get("racks", _RACKS if profile.between is not None else 1),
-        between=(_BETWEEN * rate if between is None else between) / 8,
-    )
+    alpha_s = settings.get("alpha", ALPHA_S.get(name, _ALPHA_OF_TCP_S) + (profile.every.delay_s or 0.0))
+    racks = settings.get("racks", _RACKS if profile.between is not None else 1)
+    between = (_BETWEEN * rate if between is None else between) / 8
+    return Target(name=text, alpha_s=alpha_s, bandwidth=rate / 8, racks=racks, between=between)

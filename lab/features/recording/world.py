@@ -377,14 +377,9 @@ class World:
             line = evidence.last_line(culprit.rank)  # nothing else shows where it was
             last = f"; the last call of rank {culprit.rank} was at {line}" if line else ""
             judgement = replace(judgement, reason=f"{judgement.reason}{last}")
-        return Result(
-            **describe_judgement(judgement, evidence.facts),
-            scenario=self.name,
-            run=self.writer.run,
-            path=self.writer.path,
-            ranks=tuple(rank_result(rank, self.writer) for rank in evidence.facts.ranks),
-            exit_code=EXIT_CODES[judgement.verdict],
-        )
+        ranks = tuple(rank_result(rank, self.writer) for rank in evidence.facts.ranks)
+        known = {**describe_judgement(judgement, evidence.facts), "exit_code": EXIT_CODES[judgement.verdict]}
+        return Result(**known, scenario=self.name, run=self.writer.run, path=self.writer.path, ranks=ranks)
 
     @property
     def is_recorded_in_python(self) -> bool:

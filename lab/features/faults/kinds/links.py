@@ -10,28 +10,9 @@ from itertools import combinations
 from typing import Any, ClassVar, cast
 
 from lab.errors import LabError, MachineLacks, UsageError
+from lab.features.faults import network as net
 from lab.features.faults.kinds import Chance, FaultKind, Harm, ReadBack, key_of, read_fault
-from lab.features.faults.network import (
-    ALL,
-    FASTEST,
-    LINK_ALLOWED,
-    LONGEST_DELAY_S,
-    PARTITION,
-    PARTITION_ALLOWED,
-    PROFILES,
-    SLOWEST,
-    Condition,
-    Layer,
-    Link,
-    checked_partition,
-    condition_fields,
-    find_drops,
-    link_at_start,
-    link_kind,
-    rate_kind,
-    share_kind,
-    tables_of,
-)
+from lab.features.faults.network import ALL, PARTITION_ALLOWED, Condition, Link, condition_fields, share_kind, tables_of
 from lab.features.faults.on_node import LATE, NO_NETEM
 from lab.features.faults.target import ClusterTarget
 from lab.spec import kinds
@@ -132,7 +113,7 @@ class OnLink(LinkFault):
     Each key except the link sets the attribute of the same name in the condition.
     """
 
-    link: Link = key_field(MISSING, link_kind(), "link: node2 -> node0")
+    link: Link = key_field(MISSING, net.link_kind(), "link: node2 -> node0")
     """The links: of a node, one way, both ways, or all."""
 
     def condition(self) -> Mapping[str, float]:
@@ -174,7 +155,7 @@ def _as_mapping(value: Value, names: Sequence[str], allowed: str) -> Value:
     def scalar(word: str) -> ScalarNode:
         return ScalarNode("tag:yaml.org,2002:str", word, value.start, value.start)
 
-    where, rest = link_at_start(kinds.read_text(value, allowed))
+    where, rest = net.link_at_start(kinds.read_text(value, allowed))
     words = ["link", where, *names[:1], *rest.split()] if rest else ["link", where]
     if not where or len(words) % 2 or (rest and not names):
         raise value.refused(allowed)
@@ -197,9 +178,11 @@ class Delay(OnLink):
 
     does = "delays packets, one way; needs netem in the kernel"
     example = "delay: node2 50ms jitter 5ms"
-    delay_s: float = key_field(MISSING, kinds.duration_kind(LONGEST_DELAY_S), "by: 50ms", name="by")
+    delay_s: float = key_field(MISSING, kinds.duration_kind(net.LONGEST_DELAY_S), "by: 50ms", name="by")
     """The extra delay, one way."""
-    jitter_s: float | None = key_field(None, kinds.duration_kind(LONGEST_DELAY_S), "jitter: 5ms", "none", name="jitter")
+    jitter_s: float | None = key_field(
+        None, kinds.duration_kind(net.LONGEST_DELAY_S), "jitter: 5ms", "none", name="jitter"
+    )
     """The largest difference of the delay between packets."""
 
 
@@ -228,7 +211,7 @@ class Rate(OnLink):
     does = "limits the data rate from a node to all others together, or on one link"
     example = "rate: node2 100mbit"
     draws: ClassVar = {"rate_bits_per_s": (1e6, 10e6, 100e6)}
-    rate_bits_per_s: float = key_field(MISSING, rate_kind(SLOWEST, FASTEST), "at: 100mbit", name="at")
+    rate_bits_per_s: float = key_field(MISSING, net.rate_kind(net.SLOWEST, net.FASTEST), "at: 100mbit", name="at")
     """Bits per second."""
 
 
@@ -239,7 +222,7 @@ class Reorder(OnLink):
     example = "reorder: node2 25% by 10ms"
     reorder: float = key_field(MISSING, share_kind(), "share: 25%", name="share")
     """The share of packets that overtake the others."""
-    delay_s: float = key_field(0.01, kinds.duration_kind(LONGEST_DELAY_S), "by: 10ms", name="by")
+    delay_s: float = key_field(0.01, kinds.duration_kind(net.LONGEST_DELAY_S), "by: 10ms", name="by")
     """The delay of the others."""
 
 
@@ -303,8 +286,8 @@ def _mapping(allowed: str, name: kinds.Kind, one: kinds.Kind) -> kinds.Kind:
 
 
 _LINKS = _mapping(
-    f"a mapping: for each link ({LINK_ALLOWED}) its rate, delay, jitter, and loss",
-    link_kind(),
+    f"a mapping: for each link ({net.LINK_ALLOWED}) its rate, delay, jitter, and loss",
+    net.link_kind(),
     kinds.Kind("", lambda value: Condition(**read_keys(value, Condition)), mapping_schema(Condition), dump_keys),
 )
 _RACKS = _mapping(
@@ -321,7 +304,9 @@ class Network(Condition, LinkFault):
     example = "network: wan-40ms"
     main_key = "profile"
 
-    profile: str | None = key_field(None, kinds.choice_kind(tuple(PROFILES)), "network: {profile: wan-40ms}", "none")
+    profile: str | None = key_field(
+        None, kinds.choice_kind(tuple(net.PROFILES)), "network: {profile: wan-40ms}", "none"
+    )
     """A common network, by its name; the other keys change it."""
     racks: tuple[tuple[str, tuple[str, ...]], ...] = key_field(
         (), _RACKS, "network: {profile: datacenter, racks: {a: [node0, node1], b: [node2]}}", "two halves"
@@ -345,11 +330,11 @@ class Network(Condition, LinkFault):
         """Return the data for each node."""
         return tables_of(self._layers(list(addresses)), addresses)
 
-    def _layers(self, names: Sequence[str]) -> list[Layer]:
+    def _layers(self, names: Sequence[str]) -> list[net.Layer]:
         """Return all conditions, the least specific first."""
         layers = [(Link(ALL), condition_fields(self))]
         if self.profile is not None:
-            profile, middle = PROFILES[self.profile], (len(names) + 1) // 2
+            profile, middle = net.PROFILES[self.profile], (len(names) + 1) // 2
             layers.insert(0, (Link(ALL), condition_fields(profile.every)))
             racks = [members for _, members in self.racks] or [tuple(names[:middle]), tuple(names[middle:])]
             home = {name: rack for rack, members in enumerate(racks) for name in members}
@@ -391,7 +376,7 @@ def _partition() -> kinds.Kind:
         if value.kind == "mapping":
             return {name.read(one): names.read(others) for one, others in value.pairs(PARTITION_ALLOWED)}
         try:
-            return checked_partition(kinds.read_text(value, PARTITION_ALLOWED))
+            return net.checked_partition(kinds.read_text(value, PARTITION_ALLOWED))
         except UsageError:
             raise value.refused(PARTITION_ALLOWED) from None
 
@@ -399,7 +384,7 @@ def _partition() -> kinds.Kind:
         return data if isinstance(data, str) else {node: list(others) for node, others in data.items()}
 
     mapping = {"type": "object", "propertyNames": {"pattern": f"^{kinds.NODE}$"}, "additionalProperties": names.schema}
-    text = {"type": "string", "pattern": f"^{PARTITION}$"}
+    text = {"type": "string", "pattern": f"^{net.PARTITION}$"}
     return kinds.Kind(PARTITION_ALLOWED, read, {"anyOf": [text, mapping]}, dump)
 
 
@@ -426,7 +411,7 @@ class Partition(LinkFault):
 
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """Return the data for each node."""
-        drops = find_drops(self.shape, list(addresses))
+        drops = net.find_drops(self.shape, list(addresses))
         ways = [Link(sender, "->", node) for node, senders in drops.items() for sender in senders]
         return tables_of([(way, {"drop": 1.0}) for way in ways], addresses)
 
