@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from lab import Cluster, LabError, Result
+from lab.cli.main import main
 from lab.record.layout import LOGS
 from lab.spec.launching import Launching
-from tests.engines.conftest import SCRIPTS, Run, trace_of
+from tests.engines.conftest import SCRIPTS, Run, trace_of, written
 from tests.golden import golden
 
 pytestmark = pytest.mark.timeout(120)
@@ -108,3 +111,42 @@ def test_what_cannot_be_launched_is_refused_before_anything_starts(cluster: Clus
         cluster.run(SCRIPTS / "launched.py", launcher="torchrun", interactive=0, runs=tmp_path)
     with pytest.raises(LabError, match=golden(2)):
         cluster.run(SCRIPTS / "launched.py", launcher="torchrum", runs=tmp_path)
+
+
+EXACT = """
+import os, sys, torch, torch.distributed as dist
+dist.init_process_group()
+total = torch.ones(1)
+dist.all_reduce(total)
+print(dist.get_rank(), total.item(), sys.argv[1:], os.environ["COLOR"], flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.timeout(180)
+def test_the_pods_of_an_exported_trainjob_run_the_script_as_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    script = written(tmp_path, EXACT)
+    (tmp_path / "job.yaml").write_text(
+        "script: main.py\nnodes: 2\nnproc_per_node: 2\ntimeout: 2m\n"
+        "args: ['$$ $(HOME)', 'x y']\nenv: {COLOR: '$(HOME) red'}\n"
+    )
+    assert main(["export", "trainjob", str(tmp_path / "job.yaml"), "--folder", str(script.parent)]) == 0
+    trainer = yaml.safe_load(capsys.readouterr().out)["spec"]["trainer"]
+    assert (trainer["numNodes"], trainer["numProcPerNode"]) == (2, 2)
+    plain = {one["name"]: one["value"].replace("$$", "$") for one in trainer["env"]}  # as Kubernetes replaces it
+    command = [word.replace("$$", "$") for word in trainer["command"]]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    of_operator = {"PET_NNODES": "2", "PET_NPROC_PER_NODE": "2", "PET_MASTER_ADDR": "127.0.0.1"}
+    common = {**os.environ, **plain, **of_operator, "PET_MASTER_PORT": port}
+    path = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    pods = [
+        subprocess.Popen(command, env={**common, **path, "PET_NODE_RANK": rank}, stdout=subprocess.PIPE, text=True)
+        for rank in "01"
+    ]
+    outputs = [pod.communicate(timeout=150)[0] for pod in pods]
+
+    assert [pod.returncode for pod in pods] == [0, 0]
+    assert sorted("".join(outputs).splitlines()) == [
+        f"{rank} 4.0 {['$$ $(HOME)', 'x y']} $(HOME) red" for rank in range(4)
+    ]

@@ -207,15 +207,10 @@ def _sbatch(job: Job) -> str:
     """Return a script for sbatch."""
     plan = job.plan
     cpus = f"--cpus-per-task={math.ceil(job.cpus)}" if job.cpus else ""
-    wishes = (
-        f"--job-name={job.name}",
-        f"--nodes={plan.nnodes}",
-        "--ntasks-per-node=1",
-        cpus,
-        f"--mem={math.ceil(job.memory_bytes / 2**20)}M" if job.memory_bytes else "",
-        f"--gpus-per-node={job.gpus}" if job.gpus else "",
-        f"--time={math.ceil((plan.timeout_s + _GRACE_S + _START_S) / 60)}",
-    )
+    wishes = [f"--job-name={job.name}", f"--nodes={plan.nnodes}", "--ntasks-per-node=1", cpus]
+    wishes += [f"--mem={math.ceil(job.memory_bytes / 2**20)}M"] if job.memory_bytes else []
+    wishes += [f"--gpus-per-node={job.gpus}"] if job.gpus else []
+    wishes += [f"--time={math.ceil((plan.timeout_s + _GRACE_S + _START_S) / 60)}"]
     mounts = filter(None, (job.folder, job.record))
     container = [f"--container-image={job.image}", f"--container-mounts={','.join(f'{m}:{m}' for m in mounts)}"]
     srun = ["srun", "--kill-on-bad-exit=1", cpus, *(container if job.image else ())]
@@ -243,33 +238,21 @@ def _jobset(job: Job) -> str:
     if job.image is None:
         raise UsageError("a JobSet needs an image with torch", "name it: --image pytorch/pytorch:latest")
     address = f"{job.name}-{_ROLE}-0-0.{job.name}"
-    container = {"name": _ROLE, "image": job.image, "command": _start(job, address), "env": _variables(job)}
     volumes, mounts = _volumes(job)
-    pod = {
-        "restartPolicy": "Never",
-        "containers": [{**container, "resources": _limits(job), "volumeMounts": mounts}],
-        "volumes": volumes,
-    }
+    container = {"name": _ROLE, "image": job.image, "command": _start(job, address), "env": _variables(job)}
+    containers = [{**container, "resources": _limits(job), "volumeMounts": mounts}]
+    pod = {"restartPolicy": "Never", "containers": containers, "volumes": volumes}
     count = {"completionMode": "Indexed", "completions": job.plan.nnodes, "parallelism": job.plan.nnodes}
     template = {"spec": {**count, "backoffLimit": 0, "template": {"spec": pod}}}
-    # each pod gets the name `address` of its own in DNS
-    spec = {
-        "network": {"enableDNSHostnames": True, "subdomain": job.name},
-        "replicatedJobs": [{"name": _ROLE, "replicas": 1, "template": template}],
-    }
+    network = {"enableDNSHostnames": True, "subdomain": job.name}  # pods have names in DNS, as `address`
+    spec = {"network": network, "replicatedJobs": [{"name": _ROLE, "replicas": 1, "template": template}]}
     return _documents(job, {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}, spec)
 
 
 def _trainjob(job: Job) -> str:
     """Return a TrainJob, and the ConfigMap with its files."""
-    trainer = {
-        "numNodes": job.plan.nnodes,
-        "numProcPerNode": job.plan.nproc_per_node,
-        "image": job.image,
-        "command": _start(job, ""),
-        "env": _variables(job),
-        "resourcesPerNode": _limits(job),
-    }
+    size = {"numNodes": job.plan.nnodes, "numProcPerNode": job.plan.nproc_per_node, "image": job.image}
+    trainer = {**size, "command": _start(job, ""), "env": _variables(job), "resourcesPerNode": _limits(job)}
     volumes, mounts = _volumes(job)
     pod = {"volumes": volumes, "containers": [{"name": _ROLE, "volumeMounts": mounts}]}
     jobs = [{"name": _ROLE, "template": {"spec": {"template": {"spec": pod}}}}]
@@ -302,12 +285,9 @@ def _variables(job: Job) -> list[dict[str, str]]:
 
 
 def _limits(job: Job) -> dict[str, Any]:
-    wishes = {
-        "cpu": f"{round(job.cpus * 1000)}m" if job.cpus else "",
-        "memory": str(job.memory_bytes or ""),
-        "nvidia.com/gpu": str(job.gpus or ""),
-    }
-    limits = {name: text for name, text in wishes.items() if text}
+    limits = {"cpu": f"{round(job.cpus * 1000)}m"} if job.cpus else {}
+    limits |= {"memory": str(job.memory_bytes)} if job.memory_bytes else {}
+    limits |= {"nvidia.com/gpu": str(job.gpus)} if job.gpus else {}
     return {"limits": limits} if limits else {}
 
 
@@ -315,10 +295,7 @@ def _volumes(job: Job) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
     """Return the volumes of a pod, and where its container has them."""
     volumes: list[dict[str, Any]] = []
     if not job.folder:
-        items = [
-            {"key": key, "path": path, **({"mode": 0o755} if is_executable else {})}
-            for key, path, is_executable in _files(job.scenario)
-        ]
+        items = [{"key": key, "path": path, "mode": mode} for key, path, mode in _files(job.scenario)]
         volumes.append({"name": "files", "configMap": {"name": f"{job.name}-files", "items": items}})
     if job.record:
         volumes.append({"name": _RECORD, "persistentVolumeClaim": {"claimName": job.record}})
@@ -326,13 +303,13 @@ def _volumes(job: Job) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
     return volumes, [{"name": one["name"], "mountPath": paths[one["name"]]} for one in volumes]
 
 
-def _files(scenario: Scenario) -> Iterator[tuple[str, str, bool]]:
-    """Yield each file that the lab would ship: its key in a ConfigMap, its path, and whether it is executable."""
+def _files(scenario: Scenario) -> Iterator[tuple[str, str, int | None]]:
+    """Yield each file that the lab would ship: its key in a ConfigMap, its path, and its mode if it is executable."""
     snapshot = read_snapshot(scenario.shipped, scenario.data.values())
     for number, (path, entry) in enumerate(sorted(read_entries(snapshot.all_entries()).items())):
         if (scenario.shipped / path).is_file():
-            plain = re.fullmatch(r"[-._a-zA-Z0-9]+", path)
-            yield path if plain else f"{number}-{re.sub(r'[^-._a-zA-Z0-9]', '-', path)}", path, entry.kind == EXECUTABLE
+            key = re.sub(r"[^-._a-zA-Z0-9]", "-", path)
+            yield path if key == path else f"{number}-{key}", path, 0o755 if entry.kind == EXECUTABLE else None
 
 
 def _config_map(job: Job) -> dict[str, Any]:
@@ -344,12 +321,11 @@ def _config_map(job: Job) -> dict[str, Any]:
     paths = {key: job.scenario.shipped / path for key, path, _ in _files(job.scenario)}
     sizes = {path: path.stat().st_size for path in paths.values()}
     if (total := sum(sizes.values())) > _MOST_BYTES:
-        largest = [
-            f"{path.name} ({format_bytes(sizes[path])})" for path in sorted(sizes, key=lambda one: -sizes[one])[:3]
-        ]
+        most = sorted(((size, path.name) for path, size in sizes.items()), reverse=True)[:_MOST_NAMED]
+        largest = join_words(f"{name} ({format_bytes(size)})" for size, name in most)
         why = f"{job.scenario.shipped} has {format_bytes(total)}, but a ConfigMap has at most 1 MiB"
         hint = "put the folder into the image and name it: --folder /path/in/image; or list files in .labignore"
-        raise UsageError(f"{why}; the largest files: {join_words(largest)}", hint)
+        raise UsageError(f"{why}; the largest files: {largest}", hint)
     data, binary = dict[str, str](), dict[str, str]()
     for key, path in paths.items():
         content = path.read_bytes()

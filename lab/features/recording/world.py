@@ -24,7 +24,7 @@ from lab.node.messages.agent import Exited, Halted, Joined, Note, Stack, Started
 from lab.node.processes import list_descendants, read_load_s, read_stat
 from lab.node.rank_process import JoinedProcess
 from lab.record.events import Clock, Event, NodeLost, Over, TimedOut
-from lab.record.layout import PLAN, TRACE, rank_trace
+from lab.record.layout import MOST_RANKS, PLAN, TRACE, rank_trace
 from lab.record.read import Record
 from lab.record.record_files import MOST_LINES_BYTES, open_file, parse_line, read_lines
 from lab.record.result import Culprit, Result
@@ -464,8 +464,9 @@ def import_worlds(folder: Path, runs: Path, name: str) -> list[Result]:
     for part in sorted((Record(path=path.parent) for path in folder.rglob(PLAN)), key=Record.began):
         known, above = part.json(PLAN) or {}, part.path.relative_to(folder).parts[:-1]
         size, meeting = known.get("world_size"), str(known.get("meeting", ""))
-        started = {event.rank: event for event in part.events() if isinstance(event, Started)}
-        if not isinstance(size, int) or not started or known.get("engine"):
+        size = size if isinstance(size, int) and size <= MOST_RANKS and not known.get("engine") else 0
+        started = {one.rank: one for one in part.events() if isinstance(one, Started) and 0 <= one.rank < size}
+        if not started:
             continue
         node = above[-1] if above else ""
         ranks = {
