@@ -220,7 +220,7 @@ def _find_start(kinds: Sequence[Hashable]) -> int:
     return len(kinds) - len(recent) + (starts[0] if starts else max(0, len(recent) - _MOST_CALLS))
 
 
-def _reduce(classes: Iterable[set[int]], groups: Sequence[Sequence[Members]], chains: Sequence[set[int]]) -> set[int]:
+def _reduce(classes: Sequence[set[int]], groups: Sequence[Sequence[Members]], chains: Sequence[set[int]]) -> set[int]:
     """Return the ranks to keep: two of each class, groups of one size in each family, and all of a chain or none.
 
     Args:
@@ -322,28 +322,28 @@ def make_replica(calls: Calls, name: str, culprits: Collection[int], reason: str
     groups = [[members for _, members in family] for family in families]
     roles = {rank: frozenset(at for at, one in enumerate(groups) if rank in {*chain(*one)}) for rank in cut}
     kinds = {rank: (roles[rank], tuple(_kinds(rank, ours, families))) for rank, ours in cut.items()}
-    classes = {rank: ranks for one in group_pairs((kinds[rank], rank) for rank in cut).values() for ranks in [{*one}]
-               for rank in ranks}  # fmt: skip
-    kept = sorted(_reduce([*map(set, {id(one): one for one in classes.values()}.values())], groups, _find_chains(cut)))
+    classes = [{*ranks} for ranks in group_pairs((kinds[rank], rank) for rank in cut).values()]
+    kept = sorted(_reduce(classes, groups, _find_chains(cut)))
+    class_of = {rank: ranks for ranks in classes for rank in ranks}
     if len(kept) > MOST_RANKS:
         what = f"{len(kept):,} of its {len(acts):,} ranks behave differently"
         raise UsageError(f"{name} cannot be reproduced: {what}; allowed: {MOST_RANKS}")
     script = _Script({rank: cut[rank] for rank in kept}, families, calls)
-    ranks = [*_name_ranks(script.new, classes)] if len(kept) < len(acts) else []
+    ranks = [*_name_ranks(script.new, class_of)] if len(kept) < len(acts) else []
     fewer = f", with {len(kept)} ranks instead of {len(acts):,}" if ranks else ""
     title = f"Hang as a job did{fewer}; made from its flight recorder dumps."
     text = script.write("\n".join([title, "", *ranks, ""] if ranks else [title]))
-    alike = {script.new[rank]: (rank, *sorted(classes[rank] - {rank})) for rank in kept}
+    alike = {script.new[rank]: (rank, *sorted(class_of[rank] - {rank})) for rank in kept}
     about = f"{capitalize_first(reason)}. {' '.join(ranks)}".strip()
     scenario = script.write_scenario(name, [script.new[rank] for rank in culprits if rank in script.new], about)
     return Replica(script=text, scenario=scenario, size=len(acts), alike=alike, waits=script.waits,
                    notes=tuple(script.notes))  # fmt: skip
 
 
-def _name_ranks(new: Mapping[int, int], classes: Mapping[int, set[int]]) -> Iterator[str]:
+def _name_ranks(new: Mapping[int, int], class_of: Mapping[int, set[int]]) -> Iterator[str]:
     """Yield sentences that say which ranks of the job the ranks of the script are."""
-    for ranks in group_pairs((min(classes[rank]), rank) for rank in new).values():
-        others = classes[ranks[0]] - {*ranks}
+    for ranks in group_pairs((min(class_of[rank]), rank) for rank in new).values():
+        others = class_of[ranks[0]] - {*ranks}
         stand = f", and {'stand' if len(ranks) > 1 else 'stands'} for {name_ranks(others)}" if others else ""
         here = capitalize_first(name_ranks(new[rank] for rank in ranks))
         yield f"{here} here: {name_ranks(ranks)} of the job{stand}."
