@@ -410,14 +410,12 @@ class PackageStore(Protocol):
     def name_of(self, image: str | None, requirements: Sequence[str]) -> str:
         """Return the name that `prepare` returns, without preparing anything."""
 
-    def prepare(
-        self, image: str | None, requirements: Sequence[str], *, announce: Announce, again: bool = False
-    ) -> str:
+    def prepare(self, image: str | None, packages: Sequence[str], *, announce: Announce, again: bool = False) -> str:
         """Prepare the image or environment of nodes with these packages, and return its name.
 
         Args:
             image: what the packages are added to; None: the default.
-            requirements: as pip accepts them.
+            packages: as pip accepts them.
             announce: called with each line of progress.
             again: build it again, with the latest packages.
 

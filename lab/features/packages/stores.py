@@ -79,15 +79,13 @@ class _Store(PackageStore):
         """Build it, in a temporary folder."""
         raise NotImplementedError
 
-    def prepare(
-        self, image: str | None, requirements: Sequence[str], *, announce: Announce, again: bool = False
-    ) -> str:
+    def prepare(self, image: str | None, packages: Sequence[str], *, announce: Announce, again: bool = False) -> str:
         """Prepare the image or environment of nodes with these packages; other commands that want the same one wait."""
-        name = self.name_of(image, requirements)
+        name = self.name_of(image, packages)
         if again or not self.is_made(name):
             with lock_preparation(name, announce) as work:
                 if again or not self.is_made(name):  # another command may have built it by now
-                    self.make(name, image or DEFAULT_IMAGE, requirements, work, announce)
+                    self.make(name, image or DEFAULT_IMAGE, packages, work, announce)
         return name
 
     def find_missing(self, cluster: ClusterInfo, requirements: Sequence[str]) -> tuple[str, ...]:
@@ -110,12 +108,10 @@ class ImagePackages(_Store):
             return f"{REPOSITORY} based on {image or DEFAULT_IMAGE}, which does not exist yet"
         return f"{REPOSITORY}:{key_of(base.id, requirements)}"
 
-    def prepare(
-        self, image: str | None, requirements: Sequence[str], *, announce: Announce, again: bool = False
-    ) -> str:
+    def prepare(self, image: str | None, packages: Sequence[str], *, announce: Announce, again: bool = False) -> str:
         """Prepare the image of nodes with these packages; return its name."""
         ensure_image(self._connection, image or DEFAULT_IMAGE, announce)
-        return super().prepare(image, requirements, announce=announce, again=again)
+        return super().prepare(image, packages, announce=announce, again=again)
 
     def is_made(self, name: str) -> bool:
         """Return whether the engine has this image."""

@@ -390,11 +390,9 @@ def schedule_of(program: Program) -> tuple[str, int]:
     raise LabError("cannot project this run: the order of its ranks' messages is neither 1F1B nor GPipe", hint)
 
 
-def _messages(
-    actions: Iterable[Action], transfers: Mapping[Key, Transfer], ranks: Sequence[int]
-) -> list[tuple[int, ...]]:
+def _messages(actions: Iterable[Action], moves: Mapping[Key, Transfer], ranks: Sequence[int]) -> list[tuple[int, ...]]:
     """Return the sender and receiver of each message of a stage, in order, as stages."""
-    begun = (transfers[action.key] for action in actions if isinstance(action, Begin))
+    begun = (moves[action.key] for action in actions if isinstance(action, Begin))
     return [tuple(map(ranks.index, transfer.ranks)) for transfer in begun]
 
 
