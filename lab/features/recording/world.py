@@ -474,8 +474,7 @@ def import_worlds(folder: Path, runs: Path, name: str) -> list[Result]:
             for rank, one in started.items()
         }
         fitting = (one for one in reversed(worlds) if (one.world_size, one.meeting) == (size, meeting))
-        world = next((one for one in fitting if not one.members.keys() & ranks.keys()), None)
-        if world is None:
+        if (world := next((one for one in fitting if not one.members.keys() & ranks.keys()), None)) is None:
             world = _ImportedWorld(runs, name, part.path, min(ranks.values(), key=lambda one: one.time))
             worlds.append(world)
         world.add_part(part, ranks)

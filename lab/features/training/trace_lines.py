@@ -131,10 +131,7 @@ def assign_buckets(rank: RankTrace) -> None:
     divided = {module.number for module in rank.modules if module.hook in _DIVIDE_FIRST}
     due: dict[int, int] = {}
     # modules whose forward ran before the last backward, and since then
-    before, since = (
-        set[int | None](),
-        set[int | None](),
-    )
+    before, since = set[int | None](), set[int | None]()
     phases = [phase for phase in rank.phases if phase.name in ("forward", "backward")]
     timeline: list[Phase | Call] = [*phases, *rank.calls]
     for one in sorted(timeline, key=lambda one: (one.begin, isinstance(one, Call))):
