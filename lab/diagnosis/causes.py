@@ -30,6 +30,9 @@ def find_causes(evidence: Evidence, culprit: int | None = None, *, ended_well: b
     # If different counts explain why a rank was absent, they come before its absence.
     absent = ends[0].ranks if ends and "absence" in ends[0].kind.properties else ()
     why = [finding for finding in counts if set(finding.ranks) & set(absent)]
+    # Ranks may legally differ in their counts. If another rank is known to be the cause, they name nobody.
+    named = {rank for finding in (*stopping, *ends)[:1] for rank in finding.ranks}
+    counts = [finding for finding in counts if not named or not finding.ranks or named & {*finding.ranks}]
     candidates = [*refused, *stopping, *why, *ends, *counts, *other, *silent]
     return [finding for n, finding in enumerate(candidates) if finding not in candidates[:n]]
 

@@ -381,6 +381,8 @@ class Standing(NamedTuple):
             stood = stood_of(evidence, evidence.ranks[ranks[0]])
             kind = f.FindingKind.NEVER_ENTERED if waiting else f.FindingKind.OWN_CODE
             return BlockingRank(kind=kind, how="absent", waited=bool(waiting), stood=stood, ranks=ranks, others=others)
+        if len(gone) == len(waiting):
+            return None  # either side may have made a call too many or too few
         if len(gone) > len(waiting):
             location, ranks = evidence.stack_location(evidence.ranks[waiting[0]]), (waiting[0],)
             return BlockingRank(kind=f.FindingKind.WENT_ALONE, how="alone", location=location, ranks=ranks, others=gone)

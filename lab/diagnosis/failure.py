@@ -10,8 +10,8 @@ from lab.diagnosis import ends, errors, wording
 from lab.diagnosis.ends import calls_at, common_progress, culprit_by, end_of, make_culprit, stood_of
 from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
 from lab.diagnosis.facts import DETECTION_LAG_S, RankFacts, RunFacts
-from lab.diagnosis.finding import End, Finding, FindingKind, Hit, Missed
-from lab.diagnosis.hang import differed_before, explain_stand_off, independent_of, left_by, split_disagreements
+from lab.diagnosis.finding import CallFacts, End, Finding, FindingKind, Hit, Missed
+from lab.diagnosis.hang import blame_side, differed_before, explain_stand_off, independent_of, split_disagreements
 from lab.diagnosis.wording import FirstFailure, WentAlone
 from lab.feature import find_hook
 from lab.plan.plan import HOST
@@ -55,10 +55,9 @@ def judge_failure(evidence: Evidence) -> Judgement:
     stuck = stuck or (explain_stand_off(evidence) if evidence.trace.recorded else [])
     if stuck:
         return _judge_by(stuck[0], evidence, victim)
-    gone = tuple(rank.rank for rank in facts.ranks if rank.code == 0 and not rank.stopped)
-    most_left = len(gone) > len(facts.ranks) - len(gone) or _repeats_last_call(evidence, victim, gone)
-    if most_left and left_by(evidence, victim.rank) is None:
-        alone = WentAlone(location=evidence.raise_location(victim), node=victim.node, ranks=(victim.rank,), others=gone)
+    if (alone := _went_alone(evidence, victim)) is not None:
+        if not alone.ranks:
+            return _judge_by(alone, evidence, victim)
         return _blame(victim, alone, wording.it_failed(end_of(evidence, victim)))
     if broken is not None:
         return _judge_by(broken, evidence, victim, brief=True)
@@ -231,9 +230,11 @@ def missed_by(evidence: Evidence, victim: RankFacts) -> Missed | None:
     ranks = evidence.facts.ranks
     before = failed_at(victim) + DETECTION_LAG_S
     hit = evidence.broken_call(victim.rank) if evidence.trace.recorded else None
-    gone = [rank for rank in ranks if rank.left and rank.ended is not None and rank.ended <= before]
-    other_end = left_by(evidence, victim.rank)
-    needed = [one for one in gone if hit is not None and (one.rank in hit[1].missing or one.rank == other_end)]
+    known = evidence.ranks if hit is None else hit[1].group.ranks
+    left = [rank for rank in ranks if rank.left and rank.rank in known]
+    gone = [rank for rank in left if rank.ended is not None and rank.ended <= before]
+    blamed = blame_side(evidence, victim, [one.rank for one in gone])
+    needed = [one for one in gone if hit is not None and (one.rank in hit[1].missing or one.rank in blamed)]
     late = _late(evidence, victim, *hit) if hit is not None and errors.has_timed_out(victim) and not needed else None
     if late is not None:
         return late
@@ -278,8 +279,11 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
     link = apply_rules(evidence, "connections")[:1]
     if link and (culprit is None or culprit in link[0].ranks):
         return link
-    if culprit is None and (judged := judge_failure(evidence).culprit) is not None:
-        culprit = judged.rank
+    if culprit is None:
+        judged = judge_failure(evidence)
+        if judged.culprit is None:
+            return [*judged.findings]
+        culprit = judged.culprit.rank
     first = evidence.ranks.get(-1 if culprit is None else culprit)
     if first is None:
         return []
@@ -338,33 +342,34 @@ def _hits(evidence: Evidence, ended: Sequence[int]) -> list[tuple[Step, list[Cal
     return sorted(hits.values(), key=lambda item: -len(item[1]))
 
 
-def _repeats_last_call(evidence: Evidence, rank: RankFacts, gone: Sequence[int]) -> bool:
-    """Return whether a rank failed when it made a call twice that the other half of the ranks made once and ended."""
-    calls, hit = evidence.calls(rank.rank), evidence.broken_call(rank.rank)
-    at = next((n for n, call in enumerate(calls) if hit is not None and call is hit[0]), 0)
-    same = (calls[at].op, calls[at].path) if at else ("", "")
-    if not at or (calls[at - 1].op, calls[at - 1].path) != same or 2 * len(gone) != len(evidence.ranks):
-        return False
-    return all([(call.op, call.path) for call in evidence.calls(one)].count(same) == 1 for one in gone)
+def _went_alone(evidence: Evidence, first: RankFacts) -> WentAlone | None:
+    """Return a finding if a rank failed because at least half of the ranks that it needed had ended with code 0.
 
-
-def _went_alone(evidence: Evidence, first: RankFacts) -> Finding | None:
-    """Return a finding if a rank failed in a call because all ranks that it needed had ended with code 0."""
-    hit = evidence.broken_call(first.rank) if first.failed else None
-    if hit is None:
+    If it was half of them, either side may have made a call too many or too few. Unless something shows which, it names
+    no rank.
+    """
+    if not first.failed or not errors.lost_a_peer(first):
         return None
-    (call, step), ranks = hit, evidence.ranks
-    gone = step.missing
-    most_left = len(gone) > len(step.calls) or _repeats_last_call(evidence, first, gone)
-    if not most_left or not all(rank in ranks and ranks[rank].left for rank in gone):
+    hit = evidence.broken_call(first.rank) if evidence.trace.recorded else None
+    ranks, members = evidence.ranks, hit[1].expected if hit is not None else tuple(evidence.ranks)
+    absent = hit[1].missing if hit is not None else members
+    gone = tuple(one for one in absent if one in ranks and ranks[one].left)
+    is_tie = 2 * len(gone) == len(members)
+    blamed = blame_side(evidence, first, gone) if is_tie else ()
+    if not gone or 2 * len(gone) < len(members) or not {*gone}.isdisjoint(blamed):
         return None
+    is_tie = is_tie and not blamed
+    location = evidence.raise_location(first)
+    call = CallFacts(rank=first.rank, name=location.call, source=location.at) if location is not None else None
     return WentAlone(
+        kind=FindingKind.LEFT_EARLY if is_tie else FindingKind.WENT_ALONE,
         node=first.node,
-        call=calls_at([call])[0],
-        message=step.message,
+        call=calls_at([hit[0]])[0] if hit is not None else call,
+        location=location if hit is None else None,
+        message=hit is not None and hit[1].message,
         progress=common_progress(evidence, gone),
-        ranks=(first.rank,),
-        others=gone,
-        step=step.title,
-        lines=(call.source, *map(evidence.last_line, gone)),
+        ranks=() if is_tie else (first.rank,),
+        others=(first.rank, *gone) if is_tie else gone,
+        step=hit[1].title if hit is not None else "",
+        lines=(hit[0].source if hit is not None else "", *map(evidence.last_line, gone)),
     )

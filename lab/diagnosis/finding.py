@@ -88,7 +88,7 @@ class FindingKind(Kind):
     WENT_ALONE = "went_alone", 0, "ends absence"
     LATE = "late", 0, "ends"
     ELSEWHERE = "elsewhere", 0, "ends"
-    FAILED = "failed", 0, "ends"
+    FAILED = "failed", 0, "ends by_calls"
     IN_FLIGHT = "in_flight", 0, "ends"
     NOT_KNOWN = "not_known", 0, "ends"
     OWN_CODE = "own_code", 0, "ends"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, pairwise
 from statistics import fmean, median
 from typing import Any, Literal
@@ -13,8 +12,10 @@ from lab.diagnosis import finding as f
 from lab.diagnosis.ends import find_external_causes
 from lab.diagnosis.errors import lost_a_peer
 from lab.diagnosis.evidence import Evidence, Judgement, apply_rules
-from lab.diagnosis.finding import Finding, FindingKind, find_majority
+from lab.diagnosis.facts import RankFacts
+from lab.diagnosis.finding import Finding, FindingKind
 from lab.diagnosis.stacks import is_communicating, is_importing, is_leaving
+from lab.feature import find_hook
 from lab.trace.steps import Step
 from lab.words import format_duration, group_pairs
 
@@ -56,7 +57,7 @@ def judge_hang(evidence: Evidence, after: str = "") -> Judgement:
     # that no rank can be blamed.
     if (first := next(iter(outside or causes), None)) is not None and not outside:
         by_calls = culprit not in first.ranks or "by_calls" in first.kind.properties
-        no_blame = "blameless" in first.kind.properties or getattr(first, "in_other_groups", False)
+        no_blame = first.kind.properties & {"blameless", "absence"} or getattr(first, "in_other_groups", False)
         first = first if (by_calls if first.ranks else no_blame) else None
     if first is None:
         findings, heads, cause = [one for one in (going_on, blocking) if one is not None][:1], list[str](), ""
@@ -244,6 +245,8 @@ class _Hang(ends.Waiting):
         if gone and len(gone) == len(free):
             left = FindingKind.LEFT_EARLY if all(ranks_of[rank].left for rank in gone) else FindingKind.FAILED
             kind, ranks = (FindingKind.WENT_ALONE, waiting) if len(gone) > len(waiting) else (left, gone)
+            if left is FindingKind.LEFT_EARLY and len(gone) == len(waiting):
+                ranks = tuple(blame_side(self.evidence, ranks_of[waiting[0]], gone))
         elif len(free) > max(1, len(waiting)) and ends.Standing.at_one_line(self.evidence, free):
             ranks = ()
         elif not free:
@@ -373,28 +376,10 @@ class _Hang(ends.Waiting):
         return location.at if location is not None else self.evidence.last_line(rank)
 
 
-def left_by(evidence: Evidence, rank: int) -> int | None:
-    """Return the other end of the message that a rank failed in, if it ended first and is to blame.
-
-    If the other end had not begun the call, it is to blame only if it called less than most ranks, and the failed rank
-    called as much as most; or if only the failed rank sent the other end as many messages as it received from it.
-    Otherwise the failed rank may have made one call too many.
-    """
-    hit = evidence.broken_call(rank) if evidence.trace.recorded else None
-    if hit is None or not hit[1].message:
-        return None
-    step = hit[1]
-    others = [one for one in (step.source, step.destination) if one is not None and one != rank]
-    other = others[0] if len(others) == 1 else -1
-    if other not in evidence.ranks or not evidence.ranks[other].left:
-        return None
-    calls = {one: evidence.trace.ranks[one].skipped + len(evidence.calls(one)) for one in evidence.ranks}
-    usual, _ = find_majority(calls)
-    called_less = usual is not None and calls[other] < usual == calls[rank]
-    pair = ((rank, other), (other, rank))
-    mine, theirs = (Counter(call.op for call in evidence.calls(one) if call.peer == peer) for one, peer in pair)
-    uneven = mine["send"] == mine["recv"] and theirs["send"] != theirs["recv"]
-    return other if other in step.calls or called_less or uneven else None
+def blame_side(evidence: Evidence, waiting: RankFacts, gone: Sequence[int]) -> Collection[int]:
+    """Return which of them is to blame if ranks had ended and as many others needed them; nobody if unknown."""
+    rule = find_hook("blame_side")
+    return rule(evidence, waiting, gone) if rule and evidence.trace.recorded else ()
 
 
 # -- what ranks did differently, from rules of features

@@ -470,7 +470,10 @@ def _hit(hit: f.Hit) -> str:
 
 
 class WentAlone(Finding):
-    """A rank that called something after the ranks that it needed had ended."""
+    """A rank that called something after the ranks that it needed had ended.
+
+    It names no rank if they are as many as those that called it.
+    """
 
     kind: Kind = FindingKind.WENT_ALONE
     node: str = ""
@@ -483,7 +486,13 @@ class WentAlone(Finding):
 
     def render(self) -> Words:
         """Say what the rank called, and who had ended."""
-        return f"{full_name(self.ranks[0], self.node)} {self.what_it_did()}"
+        if self.ranks:
+            return f"{full_name(self.ranks[0], self.node)} {self.what_it_did()}"
+        name, where = (self.step or self.call.name, _at([self.call])) if self.call is not None else ("", "")
+        name = f"{self.call.name} ({self.step})" if self.call and self.message else name
+        gone, after = name_ranks(self.others[1:]), _render_progress(self.progress)
+        head = f"rank {self.others[0]} called {name or 'a collective'}{where} when {gone} had ended with code 0 {after}"
+        return head.rstrip(), "Either side made a call too many or too few; its calls do not show which side."
 
     def what_it_did(self) -> str:
         """Say what it called alone."""

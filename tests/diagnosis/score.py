@@ -114,7 +114,7 @@ def ask(program: Program, cluster: Cluster, folder: Path, env: Mapping[str, str]
 
 def _still_moving(result: Result, evidence: Evidence, timeout_s: float) -> bool:
     """Whether a run was stopped while ranks still imported modules or made calls: a loaded machine needs more time."""
-    if result.verdict != "hung":
+    if result.verdict not in ("hung", "timeout"):
         return False
     ranks = evidence.trace.ranks.values()
     ends = [rank.calls[-1].end or rank.calls[-1].begin for rank in ranks if rank.calls]

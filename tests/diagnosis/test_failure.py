@@ -247,10 +247,8 @@ def test_a_message_that_nobody_sent_is_told_where_everybody_gave_up(made: TraceM
     write_events(made, *(raised(rank, PEER, 14, 5 + rank / 10) for rank in range(3)))
     evidence = read_evidence(made.record())
     [found] = find_causes(evidence)
-    assert (found.kind, found.ranks, found.lines) == ("unmatched", (2,), ("train.py:12", "train.py:14"))
-    culprit = judge_evidence(evidence).culprit
-    assert culprit is not None
-    assert culprit.rank == 2
+    assert (found.kind, found.ranks, found.lines) == ("unmatched", (), ("train.py:12", "train.py:14"))
+    assert judge_evidence(evidence).culprit is None
 
 
 # -- late is not gone
@@ -434,8 +432,8 @@ def test_an_explanation_does_not_repeat_what_the_reason_says(made: TraceMaker) -
 
 
 @pytest.mark.parametrize("again", [True, False])
-def test_of_two_ranks_the_one_that_made_the_last_call_twice_went_alone(tmp_path: Path, again: bool) -> None:
-    """At another line it is unknown whether the other rank should have made the call."""
+def test_of_two_ranks_of_which_one_makes_a_call_more_none_is_accused(tmp_path: Path, again: bool) -> None:
+    """It is unknown whether the other rank should have made the call, too."""
     made = TraceMaker(tmp_path / "two", 2)
     for rank in (0, 1):
         made.call(rank, "barrier", 1, 2, at="train.py:9")
@@ -443,14 +441,73 @@ def test_of_two_ranks_the_one_that_made_the_last_call_twice_went_alone(tmp_path:
     made.line(0, "end", 5000, i=lost, err="Connection closed by peer")
     write_events(made, raised(0, PEER, 9, 5.1), exited(1, at=4.9))
     judgement = judge_evidence(read_evidence(made.record(stop=False)))
-    assert judgement.culprit is not None
-    assert judgement.culprit.rank == (0 if again else 1)
-    assert judgement.findings[0].kind == ("went_alone" if again else "left_early")
+    assert (judgement.verdict, judgement.culprit) == ("failed", None)
+    [found] = find_causes(read_evidence(made.record(stop=False)))
+    assert (found.kind, found.ranks, found.others) == ("left_early", (), (0, 1))
+    assert judgement.findings == (found,)
+    assert judgement.reason.startswith(golden(1)) == again
+
+
+def two_in_a_loop(made: TraceMaker, last: str) -> None:
+    """Two ranks go through a loop of two calls; rank 1 ends after the call `last` of the third round."""
+    calls = [("all_reduce", 9), ("broadcast", 10)] * 3
+    until = len(calls) - (last == "all_reduce")
+    for n, (op, line) in enumerate([*calls, *calls[:1]]):
+        for rank in (0, 1):
+            if n < until or (rank == 0 and n == until):
+                call = made.call(rank, op, n, n + 1 if n < until else None, root=0, at=f"train.py:{line}")
+    made.line(0, "end", 5000, i=call, err="Connection closed by peer")
+
+
+@pytest.mark.features
+@pytest.mark.parametrize(("last", "culprit"), [("all_reduce", 1), ("broadcast", None)])
+def test_of_two_ranks_the_one_that_ends_in_the_middle_of_its_loop_left_early(
+    tmp_path: Path, last: str, culprit: int | None
+) -> None:
+    """At the end of a round, the other one may have gone on too long."""
+    two_in_a_loop(made := TraceMaker(tmp_path / "two", 2), last)
+    write_events(made, raised(0, PEER, 9, 5.1), exited(1, at=4.9))
+    judgement = judge_evidence(read_evidence(made.record(stop=False)))
+    assert (judgement.culprit and judgement.culprit.rank) == culprit
+    assert judgement.findings[0].kind == "left_early"
+
+
+@pytest.mark.features
+@pytest.mark.parametrize(("line", "culprit"), [(12, 1), (24, None)])
+def test_of_two_ranks_the_one_that_exits_where_the_other_is_not_left_early(
+    tmp_path: Path, line: int, culprit: int | None
+) -> None:
+    """A script that ends with sys.exit(main()) exits at the line that each rank is in."""
+    made = TraceMaker(tmp_path / "two", 2)
+    lost = made.call(0, "barrier", 3, None, at="train.py:24")
+    made.line(0, "end", 5000, i=lost, err="Connection closed by peer")
+    made.line(1, "exit", 4000, at=f"train.py:{line}")
+    write_events(made, raised(0, PEER, 24, 5.1), exited(1, at=4.9))
+    judgement = judge_evidence(read_evidence(made.record()))
+    assert (judgement.culprit and judgement.culprit.rank) == culprit
+
+
+def test_a_rank_outside_of_the_group_that_had_ended_is_not_accused(made: TraceMaker) -> None:
+    made.group("5", [1, 2], 0.5)
+    for rank in (1, 2):
+        index = made.call(rank, "all_reduce", 1000, None, [[1.0]], group="5", at="train.py:24")
+        made.line(rank, "end", 5000, i=index, err="Connection closed by peer")
+    write_events(made, exited(0, at=4.8), raised(1, PEER, 24, 5.2), raised(2, PEER, 24, 5.1))
+    culprit = judge_evidence(read_evidence(made.record(stop=False))).culprit
+    assert culprit is None or culprit.rank != 0
+
+
+def test_a_rank_is_not_accused_because_a_rank_outside_of_its_group_had_ended(made: TraceMaker) -> None:
+    made.group("5", [1, 2], 0.5)
+    index = made.call(2, "all_reduce", 1000, None, [[1.0]], group="5", at="train.py:24")
+    made.line(2, "end", 5000, i=index, err="Connection closed by peer")
+    write_events(made, exited(0, at=4.8), exited(1, at=4.9), raised(2, PEER, 24, 5.1))
+    assert judge_evidence(read_evidence(made.record(stop=False))).culprit is None
 
 
 @pytest.mark.parametrize("sent", [1, 2])
 def test_of_two_that_exchange_messages_the_one_that_sent_less_left_early(tmp_path: Path, sent: int) -> None:
-    """A rank that receives more than it sent may have made one call too many."""
+    """If each sent as much as it received, a rank that receives once more may be right."""
     made = TraceMaker(tmp_path / "three", 3)
     for turn in range(2):
         for rank, peer in ((0, 1), (1, 0), (1, 2), (2, 1)):
@@ -467,8 +524,7 @@ def test_of_two_that_exchange_messages_the_one_that_sent_less_left_early(tmp_pat
         made.line(1, "end", 5000, i=call, err="Connection closed by peer")
     write_events(made, raised(1, PEER, 10, 5.1), exited(0, at=4.9), exited(2, at=4.9))
     culprit = judge_evidence(read_evidence(made.record(stop=False))).culprit
-    assert culprit is not None
-    assert culprit.rank == (0 if sent == 1 else 1)
+    assert (culprit and culprit.rank) == (0 if sent == 1 else None)
 
 
 def test_who_is_killed_by_data_of_an_earlier_call_that_did_not_fit_is_not_blamed(tmp_path: Path) -> None:

@@ -255,9 +255,14 @@ HANGS: dict[str, tuple[RunFacts, int | None, str]] = {
         r"the run did not end within 30 s: rank 1 was at train\.py:5; ranks 0 and 2 waited in barrier at train\.py:9",
     ),
     "one left with 0, the others wait for it": (
-        timed_out(stopped(0, stack=stack(9, "all_reduce")), rank(1, 0, 2.0)),
+        timed_out(stopped(0, stack=stack(9, "all_reduce")), rank(1, 0, 2.0), stopped(2, stack=stack(9, "all_reduce"))),
         1,
-        r"rank 0 waited in all_reduce at train\.py:9; rank 1 exited early, with code 0, while others waited for it$",
+        r"ranks 0 and 2 waited in all_reduce at .*:9; rank 1 exited early, with code 0, while others waited for it$",
+    ),
+    "one of two left with 0": (
+        timed_out(stopped(0, stack=stack(9, "all_reduce")), rank(1, 0, 2.0)),
+        None,
+        r"rank 0 waited in all_reduce at train\.py:9; rank 1 had ended$",
     ),
     "one is in another collective": (
         timed_out(

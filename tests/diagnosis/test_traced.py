@@ -103,10 +103,12 @@ def test_an_error_of_the_scripts_own_is_its_own_fault_whatever_tensors_were_brou
     assert judgement.culprit.rank == 0
 
 
-def test_of_several_that_left_the_one_that_was_needed_is_blamed(made: TraceMaker) -> None:
-    made.group("5", [1, 2], 0.5)
-    index = made.call(2, "all_reduce", 1, None, [[1.0]], group="5")
-    made.line(2, "end", 2, i=index, err="Connection closed by peer")
+def test_of_several_that_left_the_one_that_was_needed_is_blamed(tmp_path: Path) -> None:
+    made = TraceMaker(tmp_path / "run", 4)
+    made.group("5", [1, 2, 3], 0.5)
+    for rank in (2, 3):
+        index = made.call(rank, "all_reduce", 1, None, [[1.0]], group="5")
+        made.line(rank, "end", 2, i=index, err="Connection closed by peer")
     left = [RankFacts(rank=n, node=f"node{n}", local_rank=0, started=0.0, ended=4.0 + n, code=0) for n in (0, 1)]
     judgement = judged(
         made, RunFacts(ranks=[*left, raised(2, PEER, 6.0), RankFacts(3, "node3", 0, 0.0, 9.0, stopped=True)])

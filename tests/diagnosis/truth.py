@@ -91,8 +91,11 @@ def find_truth(mutant: Mutant, event: Event, candidates: Candidates) -> Truth:
         lines |= {*_shifted_lines(event, candidates)}
     if mutant.kind == "exit":
         lines |= {*_line_before(event, candidates)}
-    has_replicas = any(one.target == "forward" for one in candidates.by_rank[event.rank])
-    symmetric = event.is_message or event.facts.get("size", 3) < 3 or (not event.is_call and len(ranks) < 3)
+    ours = candidates.by_rank[event.rank]
+    is_alone = any(one.facts.get("size") == 1 for one in ours)  # then each replica may train apart
+    has_replicas = any(one.target == "forward" for one in ours) and not is_alone
+    sizes = [event.facts.get("size", 3), *(one.facts["size"] for one in ours if mutant.to == one.facts.get("g"))]
+    symmetric = event.is_message or min(sizes) < 3 or (not event.is_call and len(ranks) < 3)
     nobody = right.symptom in ("shifted", "mismatch", "wrong", "rendezvous") and symmetric
     if nobody or len(changed) > 1:
         lines |= {one.at for other in ranks - changed for one in candidates.by_rank[other] if _meets(one, event)}
@@ -104,8 +107,26 @@ def find_truth(mutant: Mutant, event: Event, candidates: Candidates) -> Truth:
         culprits=(changed, *([frozenset[int]()] if nobody or len(changed) > 1 else [])),
         lines=frozenset(lines),
         innocent=ranks - changed,
-        silent=right.silent or (mutant.target == "step" and mutant.kind == "skip" and not has_replicas),
+        silent=right.silent
+        or (mutant.target == "step" and mutant.kind == "skip" and not has_replicas)
+        or _is_unseen(mutant, event, candidates),
     )
+
+
+def _is_unseen(mutant: Mutant, event: Event, candidates: Candidates) -> bool:
+    """Return whether no other rank can notice it.
+
+    The group has one member, the receiver accepts a message of any rank, the rank ends after its last call, or the call
+    only moves a NaN, which may be data.
+    """
+    if mutant.kind == "nan" and not event.target.startswith(("all_reduce", "reduce")):
+        return True
+    if mutant.kind == "exit":
+        ours = candidates.by_rank[event.rank]
+        return mutant.to == "0" and not any(one.is_call for one in ours[ours.index(event) :])
+    peers = candidates.by_rank.get(event.facts.get("peer", -1), ()) if event.target == "send" else ()
+    is_from_any = any(one.target == "recv" and one.facts.get("peer") == -1 for one in peers)
+    return is_from_any or (event.facts.get("size") == 1 and RIGHT[mutant.kind].symptom in ("shifted", "mismatch"))
 
 
 def _shifted_lines(event: Event, candidates: Candidates) -> Iterator[str]:

@@ -2,4 +2,9 @@
 
 from lab.feature import Feature
 
-FEATURE = Feature(name="messages", needs=("mismatches",), findings={"stand_off": ".findings:find_stand_off"})
+FEATURE = Feature(
+    name="messages",
+    needs=("mismatches",),
+    findings={"stand_off": ".findings:find_stand_off"},
+    hooks={"blame_side": ".findings:blame_side"},
+)

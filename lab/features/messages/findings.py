@@ -1,10 +1,11 @@
-"""Find messages that cannot arrive, and ranks that left their loop for one.
+"""Find messages that cannot arrive, ranks that left their loop for one, and ranks that ended before a message.
 
 Such a message is a send without a receive, or a receive without a send.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
@@ -12,10 +13,13 @@ from typing import Any, Literal
 
 from lab.diagnosis import ends
 from lab.diagnosis import finding as f
+from lab.diagnosis.evidence import Evidence
+from lab.diagnosis.facts import RankFacts
 from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, find_majority
 from lab.diagnosis.wording import describe_activities, describe_wait, render_lines, render_ring, render_waited
-from lab.features.mismatches.findings import find_due_call, find_skipped_calls
+from lab.features.mismatches.findings import find_due_call, find_skipped_calls, left_loop
 from lab.trace.model import Call
+from lab.trace.steps import Step
 from lab.words import capitalize_first, format_count, join_words, name_ranks
 
 _FEWEST = 3
@@ -229,9 +233,7 @@ class _Messages(ends.Waiting):
         source, destination = wait.step.source, wait.step.destination  # one of them may be any rank
         came = [step for step in self.evidence.steps if step.state == "completed" and step.message]
         before = sum(source in (None, one.source) and destination in (None, one.destination) for one in came)
-        as_before = before and wait.call.operation.receives  # then the rank that lacks a message may be right
-        alone = ends.majority_step(self.waits) not in (None, wait.step.number)
-        ranks: tuple[int, ...] = (wait.rank,) if alone and not as_before else ()
+        ranks: tuple[int, ...] = ()  # the other end may have skipped its call
         ours = (wait, *(self.waits[rank] for rank in wait.on if rank in self.waits))
         facts: dict[str, Any] = {"did": self.did(wait.on), "before": 0 if self.evidence.trace.is_tail else before}
         left, is_next = self._left_out(wait)
@@ -288,7 +290,7 @@ class _Messages(ends.Waiting):
     def _neighbour(self, wait: ends.Wait) -> Finding | None:
         """Return a finding on a rank that addresses another neighbor than the others at the same line.
 
-        With three or more ranks, most address the rank at the same distance from their own.
+        With three or more ranks, most address the rank at the same distance from their own, and always do so there.
         """
         ranks, wanted = wait.step.group.ranks, (wait.call.op, wait.call.source, wait.call.group)
         calls, size = {rank: self.evidence.calls(rank) for rank in ranks}, len(ranks)
@@ -302,6 +304,8 @@ class _Messages(ends.Waiting):
         if usual is None or deviating != (wait.rank,) or len(meant) != size:
             return None
         others = tuple(rank for rank in meant if rank != wait.rank)
+        if any(call.peer != (rank + usual) % size for rank in others for call in alike[rank]):
+            return None
         return self._unmatched("neighbour", (wait,), deviating, usual_distance=usual, group_size=size, alike=others)
 
     def _unmatched(self, how: _How, ours: tuple[ends.Wait, ...], ranks: tuple[int, ...] = (), **facts: Any) -> Finding:
@@ -314,6 +318,50 @@ class _Messages(ends.Waiting):
             "seconds": ends.waited_s(self.evidence, ours[:2]),
         }
         return UnmatchedMessage(how=how, ranks=ranks, **{**common, **facts})
+
+
+# -- who is to blame if one side ended, and as many ranks needed it
+
+
+def blame_side(evidence: Evidence, waiting: RankFacts, gone: Sequence[int]) -> Sequence[int]:
+    """Return which of them is to blame if ranks had ended and as many others needed them; nobody if unknown.
+
+    Ranks ended too early at a line that the other one was not in, in the middle of a loop, or before a message of
+    theirs.
+    """
+    lines = [(one, at.replace(":", '", line ')) for one in gone if ":" in (at := evidence.exit_line(one))]
+    exits = [one for one, at in lines if not re.search(rf"{re.escape(at)}\b", waiting.stack or waiting.traceback)]
+    hit = evidence.broken_call(waiting.rank)
+    if exits or hit is None:
+        return exits
+    end = _left_by(evidence, *hit) if hit[1].message else None
+    return [end] if end is not None else [one for one in left_loop(hit[1], evidence) if one in gone]
+
+
+def _left_by(evidence: Evidence, call: Call, step: Step) -> int | None:
+    """Return which end is to blame for a message after the other end had ended; None if unknown.
+
+    If the other end had not begun the call, it is to blame only if it called less than most ranks, and this end called
+    as much as most; if only this end sent the other one as many messages as it received from it; or if this end asked
+    the same of several ranks, and only the other end did not answer. This end is to blame if it called one time more
+    than most ranks, and the other end as much as most.
+    """
+    rank = call.rank
+    others = [one for one in (step.source, step.destination) if one is not None and one != rank]
+    other = others[0] if len(others) == 1 else -1
+    if other not in evidence.ranks or not evidence.ranks[other].left:
+        return None
+    calls = {one: evidence.trace.ranks[one].skipped + len(evidence.calls(one)) for one in evidence.ranks}
+    usual, _ = find_majority(calls)
+    if usual is not None and calls[other] == usual == calls[rank] - 1:
+        return rank
+    called_less = usual is not None and calls[other] < usual == calls[rank]
+    pair = ((rank, other), (other, rank))
+    mine, theirs = (Counter(call.op for call in evidence.calls(one) if call.peer == peer) for one, peer in pair)
+    uneven = mine["send"] == mine["recv"] and theirs["send"] != theirs["recv"]
+    asked = Counter(one.peer for one in evidence.calls(rank) if (one.op, one.path) == (call.op, call.path))
+    same = len(asked) > 1 and len({*asked.values()}) == 1 and not evidence.trace.is_tail
+    return other if other in step.calls or called_less or uneven or same else None
 
 
 # -- in words

@@ -2,4 +2,9 @@
 
 from lab.feature import Feature
 
-FEATURE = Feature(name="mismatches", needs=("values",), findings={"disagreements": ".findings:find_disagreements"})
+FEATURE = Feature(
+    name="mismatches",
+    needs=("values",),
+    findings={"disagreements": ".findings:find_disagreements"},
+    hooks={"trace_lines": ".findings:read_handled_errors"},
+)

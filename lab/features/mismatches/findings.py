@@ -7,7 +7,7 @@ from the middle of the body shows that its rank has not left the loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from lab.diagnosis.wording import render_lines, render_repeats, render_unexpecte
 from lab.feature import find_hook
 from lab.features.values.expected import Clash, Misfit, describe_tensors, find_clashes
 from lab.trace.model import Call
+from lab.trace.read import RankReader
 from lab.trace.steps import Step
 from lab.words import capitalize_first, format_count, format_duration, join_words, name_ranks
 
@@ -111,6 +112,45 @@ class Slipped(f.Finding):
         return head, shifted if self.met_off else ""
 
 
+class Interrupted(f.Finding):
+    """A rank that made another call than the others because of an exception, such as in a `finally`."""
+
+    kind: f.Kind = f.FindingKind.FAILED
+    error: str
+    raised_at: str
+    call: f.CallFacts
+
+    def render(self) -> f.Words:
+        """Name the exception, and the call that the rank made while it handled it."""
+        raised, call = render_lines([self.raised_at]), self.call
+        return f"rank {call.rank} raised {self.error}{raised}, and called {call.name}{render_lines([call.source])} then"
+
+
+_HANDLED = "handled_errors"
+
+
+def read_handled_errors(reader: RankReader) -> None:
+    """Also read the exceptions that a script handled when it made calls."""
+    errors = reader.result.extra.setdefault(_HANDLED, [])
+    reader.actions["handled"] = lambda line: errors.append(
+        (reader.seconds(line), str(line.get("error", "")), str(line.get("at", "")))
+    )
+
+
+def _interrupted(finding: f.Finding, steps: Mapping[str, Step], evidence: Evidence) -> Iterator[f.Finding]:
+    """Yield which exception made one rank call something else, if no other rank is named, and no other handled one."""
+    step = steps.get(finding.step) if finding.kind is f.FindingKind.MISMATCH else None
+    handled = list[tuple[Call, str, str]]()
+    for rank, call in step.calls.items() if step is not None else ():
+        before = max((one.begin for one in evidence.calls(rank) if one.index < call.index), default=0.0)
+        errors = evidence.trace.ranks[rank].extra.get(_HANDLED, ())
+        handled += [(call, error, at) for time, error, at in errors if before < time <= call.begin][-1:]
+    if step is not None and len(handled) == 1 and {*finding.ranks} <= {handled[0][0].rank}:
+        [(call, error, at)], common = handled, of_step(step, [handled[0][0].rank])
+        facts = f.CallFacts(rank=call.rank, name=call.op, source=call.source)
+        yield Interrupted(error=error, raised_at=at, call=facts, **common | {"lines": (at, *common["lines"])})
+
+
 def find_disagreements(evidence: Evidence) -> list[f.Finding]:
     """Return what ranks called differently, each kind, rank, and line once; steps that never ended come first."""
     by_location: dict[tuple[object, ...], list[tuple[Step, Mismatch | Unequal]]] = {}
@@ -120,6 +160,8 @@ def find_disagreements(evidence: Evidence) -> list[f.Finding]:
         by_location.setdefault((finding.kind, finding.ranks, finding.lines), []).append((clash.step, finding))
     groups = sorted(by_location.values(), key=lambda group: all(step.state == "completed" for step, _ in group))
     clashing = [_waiting(*group[0], len(group) - 1, evidence) for group in groups]
+    steps = {step.title: step for step in evidence.steps}
+    clashing = [one for finding in clashing for one in (*_interrupted(finding, steps, evidence), finding)]
     skipped, turns = find_offset_ranks(evidence), {step.title: step.number for step in evidence.steps}
     first = min((turns[finding.step] for finding in clashing if finding.kind is f.FindingKind.MISMATCH), default=0)
     before = [finding for finding in skipped if turns.get(finding.step, first) < first]
@@ -154,9 +196,14 @@ def _mismatch(clash: Clash, evidence: Evidence) -> Mismatch:
 
 def _by_rhythm(step: Step, evidence: Evidence) -> tuple[int, ...]:
     """Return which of two ranks deviates from what both had been doing."""
-    if len(step.group.ranks) != _PAIR or len(step.calls) != _PAIR:
+    return left_loop(step, evidence) if len(step.calls) == _PAIR else ()
+
+
+def left_loop(step: Step, evidence: Evidence) -> tuple[int, ...]:
+    """Return which of the two ranks of a group did not make the next call of the loop that both were in."""
+    if len(step.group.ranks) != _PAIR:
         return ()
-    ranks, name = sorted(step.calls), step.group.name
+    ranks, name = sorted(step.group.ranks), step.group.name
     who = out_of_step(*(list_beats(evidence.calls(rank), name) for rank in ranks))
     return () if who is None else (ranks[who],)
 

@@ -147,8 +147,9 @@ def explain_time(run: Explained) -> Iterator[Finding]:
     """Yield stragglers, the use of time of a successful run, and totals of calls."""
     evidence = run.evidence
     if evidence.trace.recorded:
-        crashed = any(one.kind is FindingKind.FAILED for one in run.causes)
-        slow = [] if evidence.untimed or crashed else [*find_straggler(evidence)]
+        # If it is known which rank broke the run, then a rank that was late before is not the cause.
+        known = any(one.ranks and one.kind is not FindingKind.OUT_OF_TIME for one in run.causes)
+        slow = [] if evidence.untimed or (known and not run.ended_well) else [*find_straggler(evidence)]
         yield from slow
         if run.ended_well and not evidence.untimed and (slow or evidence.trace.last >= _WORTH_SHARES_S):
             yield from find_shares(evidence)

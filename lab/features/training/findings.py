@@ -74,6 +74,8 @@ Flags = Sequence[bool | None]
 def count_phases(evidence: Evidence) -> Iterator[Finding]:
     """Yield the first difference between the phases of ranks, for a run that did not end well."""
     ranks = {number: rank for number, rank in evidence.trace.ranks.items() if rank.recorded}
+    if any(call.via.startswith("Join.") for rank in ranks.values() for call in rank.calls):
+        return  # ranks that have no more inputs answer the others
     phases = {number: _outermost(rank) for number, rank in ranks.items()}
     forwards, backwards = (
         {number: [phase for phase in ours if phase.name == name] for number, ours in phases.items()}

@@ -221,14 +221,14 @@ def _other_values(modules: Modules, evidence: Evidence) -> Finding | None:
     traces = [evidence.trace.ranks[rank] for rank in modules]
     known = {rank: turns_of_modules(evidence.trace.ranks[rank]) for rank in modules}
     steps_of = {rank: known[rank].get((module.number, diverged[0])) for rank, module in modules.items()}
-    unlike = _first_unlike(steps_of, first, deviating)
+    unlike, step = _first_unlike(steps_of, first, deviating), steps_of[next(iter(deviating or modules))]
     return _unlike(
         TrainingKind.DIVERGED,
         "norm",
         modules,
         deviating,
         first_unlike=unlike,
-        stepped_at=(unlike.line,) if unlike else (),
+        stepped_at=unique_lines([unlike.line if unlike else step.source if step and diverged[0] != turns[0] else ""]),
         sides=sides_of({rank: f"{of[first]:.6g}" for rank, of in norms.items()}),
         position=first + 1,
         parameter=next(iter(modules.values())).parameters[first].name,
@@ -390,7 +390,12 @@ def _diverged_weights(steps: int, turns: Turns, evidence: Evidence) -> Iterator[
             sides=sides_of(shown),
             ranks=deviating,
             others=others,
-            lines=(*reduced_at, *(alike[rank].source for rank in (*deviating, *others))),
+            lines=(
+                unlike.line if unlike else "",
+                *(alike[rank].source for rank in deviating),
+                *reduced_at,
+                *(alike[rank].source for rank in others),
+            ),
         )
 
 

@@ -72,13 +72,30 @@ def find_clashes(steps: Iterable[Step]) -> list[Clash]:
     """
     clashes: list[Clash] = []
     desynchronized: set[str] = set()
-    for step in steps:
+    steps = [*steps]
+    for step in (*steps, *_messages_to_any(steps)):
         clash = clash_in(step) if len(step.calls) > 1 and step.group.name not in desynchronized else None
         if clash is not None:
             clashes.append(clash)
             if clash.kind == "mismatch":
                 desynchronized.add(step.group.name)
     return clashes
+
+
+def _messages_to_any(steps: Iterable[Step]) -> Iterator[Step]:
+    """Yield receives from any rank that received nothing, each with the only message for it that does not fit."""
+    alone = [call for step in steps if step.message and len(step.calls) == 1 for call in step.calls.values()]
+    for receive in alone:
+        if receive.operation.receives and receive.peer is None and receive.state != "completed":
+            came = [
+                one for one in alone if (one.peer, one.tag, one.group) == (receive.rank, receive.tag, receive.group)
+            ]
+            group = next(step.group for step in steps if receive in step.calls.values())
+            pairs = [
+                Step(0, group, None, {one.rank: one, receive.rank: receive}) for one in came if one.operation.sends
+            ]
+            unfit = [pair for pair in pairs if clash_in(pair) is not None]
+            yield from unfit if len(unfit) == 1 else ()
 
 
 def clash_in(step: Step) -> Clash | None:

@@ -156,3 +156,34 @@ def test_of_a_ring_the_rank_that_alone_left_its_send_out_is_named(made: TraceMak
     assert told.get("made_by") == ([1, 2] if len(sends) == 2 else None)
     if len(sends) == 2:
         assert (first.ranks, first.lines[0], told["left_out"]["source"]) == ((0,), "train.py:8", "train.py:8")
+
+
+def serve(made: TraceMaker, skipped: tuple[int, int] | None) -> None:
+    """Rank 0 receives from each of the others in three rounds; one of them may skip a message."""
+    for turn in range(3):
+        for rank in (1, 2):
+            lost = (rank, turn) == skipped
+            if not lost:
+                made.call(rank, "send", 10 * turn + rank, 10 * turn + 5, [[1.0]], peer=0, tag=0, at="train.py:20")
+            end = None if lost else 10 * turn + 5
+            index = made.call(0, "recv", 10 * turn + rank, end, (), [[1.0]], peer=rank, tag=0, at="train.py:12")
+    made.line(0, "end", 5000, i=index, err="Connection closed by peer")
+    write_events(made, raised(0, PEER, 12, 5.1), exited(1, at=4.9), exited(2, at=4.9))
+
+
+def test_of_ranks_that_were_asked_for_the_same_the_one_that_did_not_answer_left_early(made: TraceMaker) -> None:
+    serve(made, (2, 2))
+    culprit = judge_evidence(read_evidence(made.record(stop=False))).culprit
+    assert culprit is not None
+    assert (culprit.rank, culprit.cause) == (2, "left_early")
+
+
+def test_a_rank_whose_others_have_several_neighbors_at_a_line_is_not_named_for_another_one(made: TraceMaker) -> None:
+    """The others give to both of their neighbors at the line: to which one at which turn proves nothing."""
+    for rank, peers in enumerate([(1, 1), (2, 0), (0, 1)]):
+        for n, peer in enumerate(peers):
+            made.call(rank, "send", n + 1, 2 if n == 0 else None, [[1.0]], peer=peer, tag=0, at="train.py:7")
+    hang(made, *(stack(rank, 7, "send") for rank in range(3)))
+    facts = [told_facts(one) for one in find_causes(read_evidence(made.record(stop=False)))]
+    assert facts
+    assert not any(one.get("how") == "neighbour" for one in facts)

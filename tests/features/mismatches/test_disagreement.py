@@ -275,3 +275,36 @@ def test_two_groups_that_break_by_themselves_are_both_reported(tmp_path: Path, f
     assert judgement.culprit is not None
     assert judgement.culprit.rank == 1
     assert all(one.headline in judgement.reason for one in judgement.findings)
+
+
+@pytest.mark.parametrize(("handles", "names"), [((1,), True), ((0, 1), False), ((0,), False)])
+def test_the_exception_that_a_rank_handles_in_another_call_than_the_others_comes_first(
+    made: TraceMaker, handles: tuple[int, ...], names: bool
+) -> None:
+    """Ranks may handle exceptions and call the same; only the rank whose call differs did it because of one."""
+    for rank in range(3):
+        if rank in handles:
+            made.line(rank, "handled", 0.9, error="KeyError: 'lr'", at="train.py:15")
+        op, line = ("barrier", 19) if rank == 1 else ("all_reduce", 13)
+        made.call(rank, op, 1, None, [[1.0]], at=f"train.py:{line}")
+    timed_out = {"event": "timed out", "time": 1_700_000_009.0}
+    stacks = (stack(n, 19 if n == 1 else 13, "barrier") for n in range(3))
+    write_events(made, timed_out, *stacks, *map(stopped, range(3)))
+    evidence = read_evidence(made.record(stop=False))
+    kinds = [(finding.kind, finding.ranks) for finding in find_disagreements(evidence)]
+    assert kinds == [("failed", (1,)), ("mismatch", (1,))][0 if names else 1 :]
+    judgement = judge_evidence(evidence)
+    assert judgement.culprit is not None
+    assert judgement.culprit.rank == 1
+    if names:
+        assert judgement.findings[0].lines[:2] == ("train.py:15", "train.py:19")
+        assert golden(1) in judgement.reason
+
+
+def test_an_exception_that_was_over_before_the_call_is_no_reason_for_it(made: TraceMaker) -> None:
+    for rank in range(3):
+        if rank == 1:
+            made.line(rank, "handled", 0.9, error="KeyError: 'lr'", at="train.py:15")
+        made.call(rank, "all_reduce", 1, 2, [[1.0]], at="train.py:13")
+        made.call(rank, "barrier" if rank == 1 else "all_reduce", 3, None, [[1.0]], at="train.py:19")
+    assert [finding.kind for finding in find_disagreements(read_evidence(made.record(stop=False)))] == ["mismatch"]

@@ -102,3 +102,36 @@ def test_a_mutant_is_described_with_its_line() -> None:
     )
     each = Mutant("root", "broadcast", (), 0, to="2")
     assert describe_mutant(each, "m.py:4") == "each rank passes the root 2 to the broadcast at m.py:4"
+
+
+@pytest.mark.parametrize(("to", "nobody"), [("1", True), ("2", False)])
+def test_nobody_may_be_named_for_a_call_in_a_group_of_two(to: str, nobody: bool) -> None:
+    events = [*LOOP, call(1, "barrier", 2, "t.py:10", g="1", size=2), call(1, "barrier", 3, "t.py:10", g="2", size=3)]
+    event = next(one for one in events if (one.rank, one.target, one.nth) == (1, "all_reduce", 1))
+    truth = find_truth(Mutant("group", "all_reduce", (1,), to=to), event, Candidates(events))
+    assert (frozenset() in truth.culprits) == nobody
+
+
+@pytest.mark.parametrize(
+    ("mutant", "silent"),
+    [
+        (Mutant("shape", "all_reduce", (1,), to="more"), False),
+        (Mutant("shape", "all_gather", (1,), to="more"), True),
+        (Mutant("exit", "all_reduce", (1,), to="0"), False),
+        (Mutant("exit", "step", (1,), to="0"), True),
+        (Mutant("repeat", "send", (1,)), True),
+        (Mutant("nan", "all_reduce", (1,)), False),
+        (Mutant("nan", "send", (1,)), True),
+    ],
+)
+def test_what_no_other_rank_notices_may_be_passed_over(mutant: Mutant, silent: bool) -> None:
+    """A group of one, an exit after the last call, a message that anybody may send, and a NaN as data."""
+    events = [
+        *LOOP,
+        call(1, "all_gather", 1, "t.py:8", g="1", size=1),
+        call(1, "send", 1, "t.py:8", peer=0),
+        call(0, "recv", 1, "t.py:8", peer=-1),
+        Event(rank=1, target="step", nth=1, at="t.py:9", facts={}),
+    ]
+    event = next(one for one in events if (one.rank, one.target) == (1, mutant.target))
+    assert find_truth(mutant, event, Candidates(events)).silent == silent

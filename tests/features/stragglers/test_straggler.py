@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.diagnosis.evidence import Evidence, read_evidence
-from lab.features.stragglers.findings import find_shares, find_straggler
+from lab.diagnosis.evidence import Evidence, Explained, read_evidence
+from lab.diagnosis.finding import Finding, FindingKind
+from lab.features.stragglers.findings import TimeKind, explain_time, find_shares, find_straggler
 from lab.features.stragglers.timing import share_of
 from tests.diagnosis.facts import told_facts
 from tests.traces import TraceMaker
@@ -69,6 +70,17 @@ def test_who_is_late_again_and_again_is_a_straggler_with_what_it_cost(tmp_path: 
         "turns": 5,
     }
     assert found.seconds == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(
+    ("kind", "ranks", "told"), [("left_early", (2,), 0), ("out_of_time", (2,), 1), ("in_flight", (), 1)]
+)
+def test_if_it_is_known_who_broke_the_run_nobody_is_named_for_being_late_before(
+    tmp_path: Path, kind: str, ranks: tuple[int, ...], told: int
+) -> None:
+    cause = Finding(kind=FindingKind(kind), ranks=ranks)
+    found = [*explain_time(Explained(steps(tmp_path, [100.0] * 4), [cause], ended_well=False))]
+    assert sum(one.kind is TimeKind.STRAGGLER for one in found) == told
 
 
 @pytest.mark.parametrize(

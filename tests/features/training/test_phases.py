@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from lab.diagnosis.causes import find_causes
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
-from lab.features.training.findings import count_phases
-from tests.diagnosis.facts import told_facts
+from lab.features.training.findings import TrainingKind, count_phases
+from tests.diagnosis.facts import hang, stack, told_facts
 from tests.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -126,3 +127,26 @@ def test_two_ranks_of_different_habits_are_told_and_neither_is_named(tmp_path: P
         "backwards": {"0": 12, "1": 12},
         "exchanged": {"0": 6, "1": 4},
     }
+
+
+def test_under_join_ranks_with_fewer_batches_are_not_named(three: Training) -> None:
+    for rank in range(3):
+        three.run(rank, "fqfqfbs" * (2 - (rank == 1)) + "fbs" * 3, ended=False)
+    assert [found.ranks for found in three.found()] == [(1,)]
+    three.made.call(1, "all_reduce", 9000, 9001, [[1.0]], via="Join.__exit__")
+    assert three.found() == []
+
+
+@pytest.mark.parametrize(("fewer", "named"), [(1, []), (2, [(2,)])])
+def test_other_counts_than_those_of_the_rank_that_is_missing_are_not_told(
+    three: Training, fewer: int, named: list[tuple[int, ...]]
+) -> None:
+    """Ranks may legally exchange gradients less often, as in uneven accumulation."""
+    for rank in range(3):
+        three.run(rank, "fqfqfbs" * (2 - (rank == fewer)) + "fbs" * 3)
+    for rank in (0, 1):
+        three.made.call(rank, "barrier", 1000, None, group="1", at="train.py:9")
+    three.made.group("1", [0, 1, 2], 0.5)
+    hang(three.made, stack(0, 9, "barrier"), stack(1, 9, "barrier"), stack(2, 30))
+    causes = find_causes(read_evidence(three.made.record(stop=False)))
+    assert [one.ranks for one in causes if one.kind is TrainingKind.COUNTS] == named

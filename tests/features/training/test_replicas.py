@@ -235,3 +235,20 @@ def test_a_setting_that_never_changed_is_told_with_the_line_that_made_the_optimi
         made.line(rank, "norms", 10, d=1, steps=1, norms=[1.0, 4.0 + rank // 2], grads=[1.0, 2.0], **facts)
     [finding] = found(made)
     assert (finding.ranks, finding.lines[0]) == ((2,), "train.py:22")
+
+
+def test_replicas_that_diverge_later_are_told_with_the_line_of_the_step(made: TraceMaker) -> None:
+    for rank in range(3):
+        module(made, rank, PARAMETERS)
+        for steps in (1, 2):
+            off = rank == 1 and steps == 2
+            line = {
+                "d": 1,
+                "steps": steps,
+                "norms": [1.0, 2.5 if off else 2.0],
+                "at": "train.py:32",
+                "set": {"lr": 0.1},
+            }
+            made.line(rank, "norms", 10 * steps, **line)
+    [finding] = found(made)
+    assert (finding.kind, finding.ranks, finding.lines) == ("diverged", (1,), ("train.py:32", "train.py:20"))

@@ -61,7 +61,7 @@ def test_other_weights_under_the_same_reduced_gradients_are_told(made: TraceMake
 def test_who_differs_from_most_is_named(made: TraceMaker) -> None:
     step(made, [1.0, 1.0, 3.0])
     [finding] = found(made)
-    assert (finding.ranks, finding.others) == ((2,), (0, 1))
+    assert (finding.ranks, finding.others, finding.lines) == ((2,), (0, 1), ("train.py:9", "train.py:8"))
 
 
 def test_a_mean_is_as_good_as_a_sum(made: TraceMaker) -> None:

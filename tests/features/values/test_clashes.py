@@ -38,3 +38,18 @@ def test_who_is_in_every_misfit_of_splits_or_alone_at_odds_with_itself_is_odd(
     assert [(one.kind, one.deviating_ranks, len(one.misfits)) for one in found] == (
         [] if odd is None else [("splits", odd, misfits)]
     )
+
+
+@pytest.mark.parametrize(("sizes", "clashing"), [((1, 2), [2]), ((1, 1), []), ((2, 2), [])])
+def test_a_receive_from_any_rank_that_failed_is_compared_with_the_only_message_that_does_not_fit(
+    tmp_path: Path, sizes: tuple[int, int], clashing: list[int]
+) -> None:
+    """Gloo aborts the receiver, and no trace shows whose message it was."""
+    made = TraceMaker(tmp_path / "run", 3)
+    made.call(0, "recv", 1, None, (), [[0.0]], peer=-1, tag=0, at="train.py:9")
+    for rank, size in zip((1, 2), sizes, strict=True):
+        made.call(rank, "send", 1, 2, [[1.0] * size], peer=0, tag=0, at="train.py:12")
+    clashes = find_clashes(match_steps(read_trace(made.record(stop=False))))
+    assert [(clash.kind, clash.deviating_ranks, {*clash.step.calls}) for clash in clashes] == [
+        ("shape", (), {0, rank}) for rank in clashing
+    ]

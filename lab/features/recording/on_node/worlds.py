@@ -1,20 +1,25 @@
 """Let a process be a rank of one world after the other, as those of a pool are, and each of its threads a rank.
 
-It also reports errors that a process of a pool returns to its parent, and that do not end it.
+It also reports errors that a process of a pool returns to its parent, and that do not end it, and records which error a
+script handles when it makes a call, such as in a `finally`.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from contextlib import suppress
+from traceback import walk_tb
 from types import ModuleType
 from typing import Any
 
 from ....node.rank import joining, note
-from ....node.recorder import install, phases
-from ....node.recorder.journal import Journal, journal
-from ....node.recorder.patching import call_before, replace_function, when_imported, wraps_function
+from ....node.recorder import handles, install, phases
+from ....node.recorder.journal import Journal, journal, source
+from ....node.recorder.patching import call_before, replace_function, replace_methods, when_imported, wraps_function
+
+_LONGEST_ERROR = 300
 
 
 def watch_worlds() -> None:
@@ -133,8 +138,21 @@ def _watch_threads(module: ModuleType) -> None:
 
 
 def watch_errors() -> None:
-    """Report errors that this process sends to other processes."""
+    """Report errors that this process sends to other processes, and record those that it handles during calls."""
     when_imported("multiprocessing.reduction", _watch_sending)
+    when_imported("torch.distributed.distributed_c10d", _watch_calls)
+
+
+def _watch_calls(module: ModuleType) -> None:
+    calls = (*handles._CALLS, *handles._OTHER_CALLS)
+    replace_methods(module.ProcessGroup, calls, call_before(_record_handled))
+
+
+def _record_handled(*_: Any, **__: Any) -> None:
+    error = sys.exc_info()[1]
+    if error is not None and journal.on:
+        at = note.line_in(source.folder, reversed([*walk_tb(error.__traceback__)]))
+        journal.add("handled", error=f"{type(error).__qualname__}: {error}"[:_LONGEST_ERROR], at=at)
 
 
 def _watch_sending(module: ModuleType) -> None:
