@@ -7,7 +7,8 @@ tests/hostile belongs to that of the engine it runs on too, local or docker.
 
 Without an engine those are skipped, with the reason; in CI (CI=true) a skip is a failure, unless what is missing is
 hardware: a reason that begins with "needs GPU" or "needs kernel". What is marked `long` runs with `--long` only. Of the
-cases of a test that is marked `sample(number)` so many run, others with each commit; with `--long` all of them do.
+cases of a test that is marked `sample(number)` so many run, others with each commit, and of most tests of both engines
+one; with `--long` all of them do.
 
 Of several processes that run tests, one has all of a group, and makes once what they share; groups are begun first.
 """
@@ -48,6 +49,10 @@ ELSEWHERE = ("docker", "slurm")
 SAMPLED = "SAMPLED_COMMIT"
 """Variable with the commit that says which cases of tests marked `sample` run."""
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
+ENGINE = re.compile(r"(?<=[\[-])(?:docker|local)(?=[]-])")
+"""The engine in the name of a test."""
+ON_BOTH = ("tests/engines/contract/", "tests/engines/test_library.py", "tests/hostile/test_mischief.py")
+"""Tests that each commit runs on both engines."""
 HARDWARE = re.compile(r"^(?:Skipped: )?needs (?:a |an |the )?(?:GPU|kernel)\b")
 
 
@@ -107,6 +112,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen = config.option.keyword or config.getoption("lf", False) or any("::" in word for word in config.args)
         if not chosen:
             left_out |= not_sampled(item for item in items if item not in left_out)
+            left_out |= on_another_engine(item for item in items if item not in left_out)
         config.hook.pytest_deselected(items=[*left_out])
         items[:] = [item for item in items if item not in left_out]
 
@@ -124,16 +130,22 @@ def not_sampled(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     return left_out
 
 
+def on_another_engine(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """Return the tests of both engines on the one that another commit tries, but for what each engine promises."""
+    engines = defaultdict[str, list[pytest.Item]](list)
+    for item in items:
+        if tier_of(item.nodeid) in ("engines", "hostile") and not item.nodeid.startswith(ON_BOTH):
+            engines[ENGINE.sub("", item.nodeid)].append(item)
+    left_out = set[pytest.Item]()
+    for name, ones in engines.items():
+        left_out |= {*ones} - {Random(f"{os.environ[SAMPLED]} {name}").choice(ones)}
+    return left_out
+
+
 def commit() -> str:
     """Return the hash of the checkout's commit; empty if it is none of git's."""
     try:
-        words = [
-            "git",
-            "-c",
-            "safe.directory=*",
-            "rev-parse",
-            "HEAD",
-        ]  # CI runs this as root, in a checkout of another user
+        words = ["git", "-c", "safe.directory=*", "rev-parse", "HEAD"]  # CI is root, the checkout another user's
         done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     except OSError:
         return ""

@@ -104,6 +104,7 @@ def sets() -> Iterator[Any]:
         yield pytest.param(name, {}, id=name, marks=[pytest.mark.long] if name in USUAL else [])
 
 
+@pytest.mark.sample(16)  # one rule for all: refuse or import
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("name", "size"), sorted(sets(), key=lambda one: str(one.id)))
 def test_hostile_dumps_are_imported_or_refused_within_limits(name: str, size: dict[str, int], here: Here) -> None:

@@ -253,6 +253,7 @@ BOMB_MIB = 260
 """Some more than what may be packed however small."""
 
 
+@pytest.mark.sample(2)  # one rule for all damage
 @pytest.mark.local_first
 @pytest.mark.parametrize(
     "kind",

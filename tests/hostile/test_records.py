@@ -507,6 +507,7 @@ def with_marks() -> Iterator[Any]:
         yield pytest.param(attack, id=attack.name, marks=[] if usual else pytest.mark.long)
 
 
+@pytest.mark.sample(16)  # one rule for all views
 @pytest.mark.parametrize("attack", list(with_marks()))
 def test_no_view_leaves_the_record(runs: Runs, attack: Attack) -> None:
     attack.change(runs)
