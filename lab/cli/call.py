@@ -155,8 +155,7 @@ class Parser(argparse.ArgumentParser):
             hint = "write a quantity without a space, such as 5m or 1GiB"
         elif option[:2] == "--" and "rest" in self._defaults and option[:3] != (close or "")[:3]:
             hint = f"options of the script come after --: `-- {' '.join(unknown)}`"  # torchrun needs no --
-        sys.stderr.write(f"{self.prog}: {message}\n  hint: {hint}\n")
-        sys.exit(2)
+        sys.exit(_refuse(self.prog, message, hint))
 
     def ask_for_names(self, how: Callable[[str], object]) -> None:
         """Replace each argument's kind of names by a shell's way to complete such names."""
@@ -187,8 +186,7 @@ def run_verb(words: list[str]) -> int:
     if (module := load_verb(verb)) is None:
         close = _near(verb, list_all_verbs())
         hint = f"did you mean `lab {close}`?" if close else "see `lab --help`"
-        sys.stderr.write(f"lab: there is no verb {verb!r}\n  hint: {hint}\n")
-        return 2
+        return _refuse("lab", f"there is no verb {verb!r}", hint)
     text = list_all_verbs()[verb]
     about, form = f"{text[0].upper()}{text[1:]}.", argparse.RawDescriptionHelpFormatter
     parser = Parser(prog=f"lab {verb}", description=about, formatter_class=form, epilog=help_in(module.__doc__))
@@ -265,6 +263,14 @@ def run_guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Na
             print(json.dumps({"error": failure.message, "hint": failure.hint, "exit_code": failure.exit_code}))
         sys.stderr.write(f"lab: {sanitize_plain(str(failure))}\n")
         return failure.exit_code
+
+
+def _refuse(program: str, message: str, hint: str) -> int:
+    """Report a wrong command line; return its exit code."""
+    if "--json" in sys.argv:
+        print(json.dumps({"error": message, "hint": hint, "exit_code": 2}))
+    sys.stderr.write(f"{program}: {message}\n  hint: {hint}\n")
+    return 2
 
 
 def _near(word: str, choices: Iterable[str]) -> str | None:

@@ -55,8 +55,9 @@ def _without_reason(sentence: str, reason: str) -> str:
     if not same or rest[:1] not in {",", ".", ""} or other[:1] not in {";", ""}:
         return sentence
     rest = rest.lstrip(",. ")
-    rank = " ".join(sentence.split(" ", 2)[:2])  # of a failure
-    return f"{rank} failed {rest}" if rest.startswith(("after ", "before ", "in ")) else capitalize_first(rest)
+    first, second, *_ = f"{sentence} ".split(" ", 2)
+    failed = f"{first} {second} failed" if second.isdigit() else f"{first} was lost"  # a rank, or a node
+    return f"{failed} {rest}" if rest.startswith(("after ", "before ", "in ")) else capitalize_first(rest)
 
 
 def explain_run(record: Record, evidence: Evidence | None = None) -> Explanation:

@@ -108,6 +108,8 @@ class RunFacts:
     """By node: what kept it from working when the run was over."""
     network: Network = field(default_factory=Network)
     timed_out: bool = False
+    ended_early: bool = False
+    """Whether the lab ended the run before the time limit, because the ranks waited for something that cannot come."""
     interrupted: bool = False
     engine_lost: str = ""
     """Why the engine seems to be gone."""
@@ -143,6 +145,12 @@ class RunFacts:
         limit = format_duration(self.timeout_s)
         launching = round(self.starting_s)
         return f"{limit}, plus {format_duration(launching)} in which launchers started" if launching else limit
+
+    @property
+    def how_it_ended(self) -> str:
+        """The beginning of the reason of a run that did not end by itself."""
+        ended = "the lab ended the run after" if self.ended_early else "the run did not end within"
+        return f"{ended} {self.time_limit_text}"
 
     def attempt(self, number: int) -> RunFacts:
         """Return the facts of an attempt; -1 is the last one."""
@@ -211,6 +219,7 @@ class RunFacts:
             self.refused = self.refused or event.reason
         elif isinstance(event, events.TimedOut):
             self.timed_out = True
+            self.ended_early = event.timeout_s is not None and event.timeout_s < self.timeout_s
             self.timeout_s = event.timeout_s or self.timeout_s
             self.starting_s = event.starting_s
         elif isinstance(event, (events.Cancelled, events.Restarted)):

@@ -44,9 +44,7 @@ def judge_hang(evidence: Evidence, after: str = "") -> Judgement:
             reason = f"{after}: {progress.headline}" if after else progress.headline
             return Judgement(verdict="timeout", reason=reason, findings=(progress,))
     if not outside and (importing := _find_imports(evidence, causes)) is not None:
-        reason = wording.hang_reason(
-            after or f"the run did not end within {facts.time_limit_text}", [importing.headline], []
-        )
+        reason = wording.hang_reason(after or facts.how_it_ended, [importing.headline], [])
         return Judgement(verdict="timeout", reason=reason, findings=(importing,))
     if not (outside or after) and (working := _explain_work(evidence, standing, causes)) is not None:
         reason = f"timed out after {facts.time_limit_text}: {working.headline}"
@@ -74,7 +72,7 @@ def judge_hang(evidence: Evidence, after: str = "") -> Judgement:
     did += [(rank, error if rank == culprit and not cause else "had ended") for rank in standing.gone]
     if first is not None and not outside and wording.names_line(heads):
         did = []
-    reason = wording.hang_reason(after or f"the run did not end within {facts.time_limit_text}", heads, did)
+    reason = wording.hang_reason(after or facts.how_it_ended, heads, did)
     blamed = ends.make_culprit(facts.rank(culprit), error, cause=cause) if culprit is not None else None
     if outside and outside[0].link:
         blamed = ends.culprit_by(outside[0], evidence)

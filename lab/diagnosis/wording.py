@@ -573,8 +573,8 @@ def way_to_get_module(own: Any) -> str:
     if own is None:
         return _WAY_TO_INSTALL
     return (
-        f"; {own.path} was not shipped: name a folder with it and the script (--folder; now {own.folder}), "
-        "unless it is in a hidden folder or one in .labignore; if .gitignore names it, use --all-files"
+        f"; {own.path} was not shipped: the folder of the run was {own.folder}; --folder names another one, "
+        "--all-files adds what .gitignore excludes"
     )
 
 

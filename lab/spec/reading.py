@@ -93,7 +93,9 @@ def find_near_match(word: str, choices: Iterable[str], likeness: float = 0.72) -
     from difflib import get_close_matches  # only errors need it
 
     by_folded = {choice.casefold(): choice for choice in choices}
-    return next((by_folded[one] for one in get_close_matches(word.casefold(), by_folded, 1, likeness)), None)
+    word = word.casefold()
+    swapped = [one for one in by_folded if sorted(one) == sorted(word)]
+    return next((by_folded[one] for one in (*swapped, *get_close_matches(word, by_folded, 1, likeness))), None)
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:

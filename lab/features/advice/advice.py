@@ -63,6 +63,8 @@ def find_advice(result: Result) -> list[str]:
             return ["if the script has an option for it, `lab run ... -- --rank '{rank}'` gives each rank its number"]
         if (peer := _BEYOND.search(first.error)) and int(peer[1]) >= len(result.ranks):
             return [f"there is no rank {peer[1]}: the ranks are 0 to {len(result.ranks) - 1}"]
+        if "have NCCL built in" in first.error:
+            return ["`lab run ... --backend gloo` uses gloo, whatever the script names"]
         if missing := re.search(r"FileNotFoundError: .*: '(.*)'", first.error):
             name = missing[1].rpartition("/")[2]
             outputs = (one for one in result.outputs if one.path.rpartition("/")[2] == name)

@@ -349,7 +349,8 @@ def summarize_changes(before: Record, after: Record) -> list[str]:
         if one.name != "cause" or (one.before and one.after)
     ]
     times = [result.duration_s or 0.0 for result in results]
-    if abs(times[1] - times[0]) > _LEAST_S and max(times) > _MUCH * min(times):
+    is_longer = abs(times[1] - times[0]) > _LEAST_S and max(times) > _MUCH * min(times)
+    if is_longer and results[0].verdict == results[1].verdict:
         parts.append(f"duration {_times(times[0], times[1])}")
     left = len(parts) - _MOST_OUTCOMES
     lines = ["; ".join([*parts[:_MOST_OUTCOMES], *([f"{left} more"] if left > 0 else [])])]

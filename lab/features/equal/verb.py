@@ -57,6 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
         how = {"engine": arguments.engine, "options": options, "announce": display.announce, "asked": asked}
         compared, commit = runs.compare_programs(words, open_one, ranks, arguments.bisect, **how)
     is_equal = all(one.is_equal for one in compared)
+    if (first := compared[0].difference) is not None and first.cause == "no steps":
+        raise UsageError(first.sentence, "lab equal compares training: backward passes and steps of an optimizer")
     data = {"equal": is_equal, "commit": commit or None, "comparisons": [*map(runs.comparison_json, compared)]}
     shared.print_answer(arguments, data, lambda style: runs.comparisons_text(compared, commit, style.paint))
     return 0 if is_equal else 1

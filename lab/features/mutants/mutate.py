@@ -617,6 +617,9 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             scenario = shared.named_scenarios([arguments.program], [], {})[0]
             report = try_scenario(scenario, count, seed, kinds, arguments.engine, until, jobs or _JOBS, display.line)
+    if not report.tried and time.monotonic() > until:
+        spent = f"the runs without a mutant took the whole budget of {format_duration(arguments.budget)}"
+        raise LabError(f"{report.name}: {spent}: no mutant was tried", "a larger --budget")
     if arguments.junit is not None:
         shared.write_text(arguments.junit, junit_xml(report))
     if arguments.html is not None:

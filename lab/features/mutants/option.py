@@ -77,14 +77,14 @@ def plan_mutant(scenario: Scenario, options: PlanOptions, *_: object) -> Variabl
 
 def _add_option(parser: Parser) -> None:
     about = f"change one thing that a rank does, such as '{EXAMPLE}'; see `lab help mutants`"
-    shared.add_options(parser.group("faults"), "--mutant", metavar="MUTANT", type=check_mutant, help=about, rare=True)
+    shared.add_options(parser.group("faults"), "--mutant", metavar="MUTANT", help=about, rare=True)
 
 
 def _run_mutant(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
     if arguments.mutant:
         if not arguments.trace:
             raise UsageError("--mutant changes calls that are recorded, but --no-trace records none", "leave out one")
-        arguments.env = [*arguments.env, (VARIABLE, arguments.mutant)]
+        arguments.env = [*arguments.env, (VARIABLE, check_mutant(arguments.mutant))]
     return verb(arguments)
 
 

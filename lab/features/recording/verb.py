@@ -74,7 +74,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     def report(result: Result) -> None:
         reported[result.run] = result.reason
-        _print(result, f"lab record: at {time.strftime('%H:%M:%S')}, a world stands still\n")
+        how = "" if options.stops else " (the command goes on; --on-stall stop ends it)"
+        _print(result, f"lab record: at {time.strftime('%H:%M:%S')}, a world stands still{how}\n")
 
     supervisor = Supervisor(arguments.rest, name_of(arguments.rest), options, report)
     code = supervisor.run()
