@@ -22,6 +22,7 @@ IN_TREE = (
     "groups", "messages", "mismatches", "stragglers", "started", "compare", "projection", "score", "dumps", "grade",
     "lessons", "scaffold", "interactive", "copy", "image", "remote", "help", "faults", "edits", "chaos", "functions",
     "network_model", "pictures", "pytest", "recording", "packages", "launchers", "mpi", "gpu", "zygote", "slurm",
+    "kubernetes",
     "strict", "strict_order", "advice", "attach", "equal", "mutants",
 )  # fmt: skip
 """The folders of `lab/features`, in the order of `lab --help`."""

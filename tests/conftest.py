@@ -3,12 +3,13 @@
 A test belongs to the tier of its folder: engines, foreign, docker, browser, crash, hostile; those in mpi/tests are the
 tier mpi, and all others, whose folders are named as those of lab/, are the tier unit. One in tests/engines or
 tests/hostile belongs to that of the engine it runs on too, local or docker.
-`@pytest.mark.docker` on any other test says that it needs an engine too; what needs a Slurm is the tier slurm.
+`@pytest.mark.docker` on any other test says that it needs an engine too; what needs a Slurm is the tier slurm, and what
+needs the Kubernetes of `dev/kube` the tier kubernetes.
 
 Without an engine those are skipped, with the reason; in CI (CI=true) a skip is a failure, unless what is missing is
-hardware: a reason that begins with "needs GPU" or "needs kernel". What is marked `long` runs with `--long` only. Of the
-cases of a test that is marked `sample(number)` so many run, others with each commit, and of most tests of both engines
-one; with `--long` all of them do.
+hardware, or takes long to build: a reason that begins with "needs GPU", "needs kernel", or "needs Kubernetes". What is
+marked `long` runs with `--long` only. Of the cases of a test that is marked `sample(number)` so many run, others with
+each commit, and of most tests of both engines one; with `--long` all of them do.
 
 Of several processes that run tests, one has all of a group, and makes once what they share; groups are begun first.
 """
@@ -44,7 +45,7 @@ collect_ignore = ["third_party"]  # a repository of somebody else, whose tests r
 TIERS = ("unit", "engines", "foreign", "docker", "mpi", "browser", "crash", "hostile")
 FIRST = ("engines-docker", "hostile-docker", "engines-local", "site", "browser", "docker")
 """Groups that take longest."""
-ELSEWHERE = ("docker", "slurm")
+ELSEWHERE = ("docker", "slurm", "kubernetes")
 """Markers of engines whose nodes are not processes of this machine, or for which something has to be started first."""
 SAMPLED = "SAMPLED_COMMIT"
 """Variable with the commit that says which cases of tests marked `sample` run."""
@@ -53,7 +54,7 @@ ENGINE = re.compile(r"(?<=[\[-])(?:docker|local)(?=[]-])")
 """The engine in the name of a test."""
 ON_BOTH = ("tests/engines/contract/", "tests/engines/test_library.py", "tests/hostile/test_mischief.py")
 """Tests that each commit runs on both engines."""
-HARDWARE = re.compile(r"^(?:Skipped: )?needs (?:a |an |the )?(?:GPU|kernel)\b")
+HARDWARE = re.compile(r"^(?:Skipped: )?needs (?:a |an |the )?(?:GPU|kernel|Kubernetes)\b")
 
 
 settings.register_profile("quick", max_examples=30, deadline=None)
@@ -201,7 +202,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 def own_homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No lock and no cluster is known, of any engine, but those that the test makes."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    for engine in ("LOCAL", "SLURM"):
+    for engine in ("LOCAL", "SLURM", "KUBERNETES"):
         monkeypatch.setenv(f"LAB_{engine}_HOME", str(tmp_path / engine.lower()))
 
 
@@ -279,6 +280,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(reason)
     if item.get_closest_marker("slurm") and (reason := slurm_missing()):
         pytest.skip(reason)
+    if item.get_closest_marker("kubernetes") and (reason := kubernetes_missing()):
+        pytest.skip(reason)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -332,6 +335,22 @@ def slurm_missing() -> str:
     )
 
 
+KUBE_CONFIG = Path(os.environ.get("KUBE_BASE", "/var/tmp/lab-kube")) / "run" / "admin.conf"
+"""Of the Kubernetes of `dev/kube`; no other one is touched."""
+
+
+@lru_cache(maxsize=1)
+def kubernetes_missing() -> str:
+    """Return why there is no Kubernetes of `dev/kube`; empty if it answers. One that starts is waited for."""
+    if starts := os.environ.get("KUBE_STARTS"):
+        poll_until(Path(starts).exists, 500)
+    if not KUBE_CONFIG.exists():
+        return "needs Kubernetes: as root run `dev/kube build`, which takes 20 minutes, and then `dev/kube up`"
+    argv = ["kubectl", f"--kubeconfig={KUBE_CONFIG}", "--request-timeout=20s", "get", "--raw", "/readyz"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    return f"the Kubernetes of dev/kube does not answer: {done.stderr.strip()}" if done.returncode else ""
+
+
 @pytest.fixture(scope="session")
 def docker_engine() -> Generator[docker.DockerClient]:
     """A client of the Docker engine; skips the test where none answers."""
@@ -373,5 +392,8 @@ def person() -> Iterator[None]:
         patch.setenv("LAB_LOCAL_HOME", f"{home}/local")
         patch.setenv("LAB_SLURM_HOME", f"{home}/slurm")
         patch.setenv("LAB_SLURM_SHARED", f"{home}/seen")
+        patch.setenv("LAB_KUBERNETES_HOME", f"{home}/pods")
+        patch.setenv("LAB_KUBERNETES_SHARED", "lab-shared")
+        patch.setenv("KUBECONFIG", str(KUBE_CONFIG))
         yield
     shutil.rmtree(home)

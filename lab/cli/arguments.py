@@ -137,7 +137,7 @@ size = _converter(parse_size)
 
 HELP = {
     "--all-files": "ship files that .gitignore names, too",
-    "--allocation": "pass a long option to the scheduler, such as partition=gpu or time=30:00 (slurm)",
+    "--allocation": "pass an option to the scheduler, such as partition=gpu (slurm) or namespace=a (kubernetes)",
     "--allow-volumes": "let scenarios mount folders of this machine that are outside the scenario's folder",
     "--attempt": "attempt of the run, from 0, if its launcher restarted the workers (default: the last)",
     "--backend": "use this backend, whatever the script names: gloo, mpi, or nccl",
@@ -151,7 +151,7 @@ HELP = {
     "--folder": "ship this folder, such as the root of a repository, and start the script in it",
     "--fresh": "empty the shared folder of the nodes before the run",
     "--gpus": "GPUs of each node",
-    "--hosts": "spread nodes over these hosts (slurm; default: all hosts)",
+    "--hosts": "spread nodes over these hosts (slurm, kubernetes; default: all)",
     "--image": "image of the nodes: any with Python 3.9 or later and torch",
     "--interactive": "connect this rank to the terminal, as for a debugger; stops time limits, Ctrl-] ends the run",
     "--json": "print JSON",

@@ -42,6 +42,8 @@ ENGINES = ["local", pytest.param("docker", marks=pytest.mark.docker)]
 """Every test here runs on each of them."""
 SLURM = pytest.param("slurm", marks=pytest.mark.slurm)
 """The contract of an engine is tried on them too, and in the long run the library."""
+KUBERNETES = pytest.param("kubernetes", marks=pytest.mark.kubernetes)
+"""The same."""
 Run = Callable[..., Result]
 MakeCluster = Callable[..., Cluster]
 STUB = Path(__file__).parents[1] / "stub"

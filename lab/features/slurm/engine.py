@@ -125,7 +125,150 @@ _OF_SLURM = ("srun:", "slurmstepd")
 """Prefixes of lines that Slurm adds to a node's output."""
 
 
-class SlurmEngine(agent_holder.HolderEngine):
+class CommandEngine(agent_holder.HolderEngine):
+    """Engines that run commands in nodes by a program, such as srun: what they do with processes and files there."""
+
+    control = "holder.sock"
+    life = "holder.lock"
+    log = create.LOG
+    silence_hint = ""
+    """What to do if a node does not answer."""
+
+    def argv_on(self, node: Node, *words: str) -> list[str]:
+        """Return the argv of a command in a node.
+
+        Raises:
+            ClusterError: Its cluster was removed.
+        """
+        raise NotImplementedError
+
+    def own_environment(self) -> dict[str, str]:
+        """Return the environment of such commands; messages of tar are parsed."""
+        raise NotImplementedError
+
+    def folder_of(self, node: Node) -> str:
+        """Return the folder of a node in it."""
+        raise NotImplementedError
+
+    def run_console(self, cluster: ClusterInfo, node: Node, words: Sequence[str], *, tty: bool) -> int:
+        """Run a command in a node with this process's standard streams."""
+        raise NotImplementedError
+
+    def memory_bytes(self, node: Node) -> int | None:
+        """Return the memory of a node's processes; None if it cannot be measured."""
+        with suppress(ClusterError, ValueError):
+            return int(self._run_sidecar(node, "memory"))
+        return None
+
+    def kill(self, node: Node) -> None:
+        """Kill everything below a node's first process at once, and wait until its end was reported."""
+        self._run_sidecar(node, "kill")
+        agent_holder.await_end(node)
+        agent_holder.paused_file(node.handle).unlink(missing_ok=True)
+
+    def pause(self, node: Node) -> None:
+        """Pause every process of a node."""
+        if not agent_holder.is_listening(node.handle):
+            raise ClusterError(f"{node.name} is not running", f"`lab start {node.name}`")
+        agent_holder.paused_file(node.handle).touch()
+        try:
+            self._run_sidecar(node, "pause")
+        except ClusterError:
+            self.resume(node)
+            raise
+
+    def resume(self, node: Node) -> None:
+        """Resume every process of a node, if it is paused."""
+        if self.paused(node):
+            with suppress(ClusterError):  # it no longer runs
+                self._run_sidecar(node, "resume")
+            agent_holder.paused_file(node.handle).unlink(missing_ok=True)
+
+    def paused(self, node: Node) -> bool:
+        """Return whether a node is paused."""
+        return agent_holder.paused_file(node.handle).exists()
+
+    def trouble(self, channel: Channel) -> Trouble | None:
+        """Return why an existing node does not work."""
+        return _PAUSED if self.paused(channel.node) else None
+
+    def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
+        """Run a command in a node with this process's standard streams; return its exit code."""
+        words = ("sh", "-c", 'cd "$0"; exec "$@"', self.folder_of(node), *argv)
+        code = self.run_console(cluster, node, words, tty=tty)
+        if code in _CANNOT_RUN:
+            raise ClusterError(f"{node.name} cannot run {argv[0]!r} (exit code {code})")
+        return code
+
+    def ask_python(self, cluster: ClusterInfo, program: str) -> str:
+        """Return the output of a program that the Python of the first node runs."""
+        packages, node = self.packages(cluster.shape), cluster.nodes[0]
+        folders = [package_folders(packages)] if packages else []
+        done = self._run_on(node, ["sh", "-c", _PYTHON, self.folder_of(node), "-c", program, *folders])
+        return done.stdout.decode("utf-8", "replace")
+
+    def read_files(self, node: Node, path: str) -> Iterator[bytes]:
+        """Return a file or folder of a node as a tar."""
+        archive = tempfile.TemporaryFile()
+        self._pipe(node, f"read {path} on", ["sh", "-c", _READ, "lab", path.rstrip("/")], stdout=archive)
+        archive.seek(0)
+        return iter(lambda: archive.read(1 << 20), b"")
+
+    def write_files(self, node: Node, path: str, archive: Iterator[bytes]) -> None:
+        """Create a file or folder of a node from a tar."""
+        folder = os.path.dirname(path)
+        with tempfile.TemporaryFile() as packed:
+            packed.writelines(archive)
+            packed.seek(0)
+            self._pipe(node, f"write {folder} on", ["sh", "-c", _WRITE, "lab", folder], stdin=packed)
+
+    def site_of(self, node: Node) -> str:
+        """Return the folder of the agent's files in a node."""
+        return f"{self.folder_of(node)}/site"
+
+    def _run_sidecar(self, node: Node, what: str) -> str:
+        """Perform an action on all processes of a node; return its output.
+
+        Raises:
+            ClusterError: The node does not run, or the action fails.
+        """
+        root, program = self.folder_of(node), _SIDECAR.format(site=self.site_of(node))
+        done = self._run_on(node, ["sh", "-c", _PYTHON, root, "-c", program, what, f"{root}/first"])
+        if done.returncode == WILL_NOT:
+            raise ClusterError(f"some processes of {node.name} did not stop")
+        if done.returncode == NOT_THERE or (not done.stdout and done.returncode):
+            problem = command.last_error_line(done.stderr.decode(errors="replace"))
+            raise ClusterError(f"{node.name} is not running", problem)
+        return done.stdout.decode("utf-8", "replace")
+
+    def _run_on(
+        self, node: Node, words: Sequence[str], deadline_s: float = _DEADLINE_S, **files: IO[bytes]
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run a command in a node; `files` are its streams."""
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, **files}
+        argv, environ = self.argv_on(node, *words), self.own_environment()
+        try:
+            return subprocess.run(argv, stderr=subprocess.PIPE, timeout=deadline_s, env=environ, check=False, **streams)
+        except subprocess.TimeoutExpired:
+            raise ClusterError(
+                f"{node.name} did not answer within {format_duration(deadline_s)}", self.silence_hint
+            ) from None
+
+    def _pipe(self, node: Node, action: str, words: Sequence[str], **files: IO[bytes]) -> None:
+        """Run a command in a node with files as its streams.
+
+        Raises:
+            ClusterError: It fails, or takes too long.
+        """
+        done = self._run_on(node, words, _FILES_DEADLINE_S, **files)
+        if done.returncode:
+            errors = done.stderr.decode("utf-8", "replace")
+            absent = _NO_SUCH in errors or "can't cd to" in errors
+            problem = _NO_SUCH if absent else command.last_error_line(errors) or f"exit code {done.returncode}"
+            raise ClusterError(f"cannot {action} {node.name}: {problem}")
+
+
+class SlurmEngine(CommandEngine):
     """Clusters that are allocations.
 
     Raises:
@@ -133,9 +276,7 @@ class SlurmEngine(agent_holder.HolderEngine):
     """
 
     name = create.ENGINE
-    control = "holder.sock"
-    life = "holder.lock"
-    log = create.LOG
+    silence_hint = "see `squeue --me`"
     ready_timeout_s = 300.0
     """If torch is on a network file system, the first import takes minutes."""
     unlimited = MappingProxyType({"processes": "--max-processes"})
@@ -207,20 +348,14 @@ class SlurmEngine(agent_holder.HolderEngine):
 
     def trouble(self, channel: Channel) -> Trouble | None:
         """Return why an existing node does not work."""
-        if self.paused(channel.node):
-            return _PAUSED
+        if paused := super().trouble(channel):
+            return paused
         job, now = job_of(channel.node), time.monotonic()
         asked, suspended = self._suspended.get(job, (now, False))
         if now - asked > _SUSPENDED_S:
             asked, suspended = now, _fate_of(job).suspended
         self._suspended[job] = asked, suspended
         return _SUSPENDED if suspended else None
-
-    def memory_bytes(self, node: Node) -> int | None:
-        """Return the memory of a node's processes; None if it cannot be measured."""
-        with suppress(ClusterError, ValueError):
-            return int(_run_sidecar(node, "memory"))
-        return None
 
     def machine(self) -> Machine:
         """Return the smallest machine that Slurm grants by default."""
@@ -275,65 +410,24 @@ class SlurmEngine(agent_holder.HolderEngine):
 
     # -- using
 
-    def kill(self, node: Node) -> None:
-        """Kill everything below a node's first process at once, and wait until Slurm has noticed."""
-        _run_sidecar(node, "kill")
-        agent_holder.await_end(node)
-        agent_holder.paused_file(node.handle).unlink(missing_ok=True)
-
-    def pause(self, node: Node) -> None:
-        """Pause every process of a node."""
-        if not agent_holder.is_listening(node.handle):
-            raise ClusterError(f"{node.name} is not running", f"`lab start {node.name}`")
-        agent_holder.paused_file(node.handle).touch()
-        try:
-            _run_sidecar(node, "pause")
-        except ClusterError:
-            self.resume(node)
-            raise
-
-    def resume(self, node: Node) -> None:
-        """Resume every process of a node, if it is paused."""
-        if self.paused(node):
-            with suppress(ClusterError):  # it no longer runs
-                _run_sidecar(node, "resume")
-            agent_holder.paused_file(node.handle).unlink(missing_ok=True)
-
-    def paused(self, node: Node) -> bool:
-        """Return whether a node is paused."""
-        return agent_holder.paused_file(node.handle).exists()
-
-    def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
-        """Run a command on the node's machine with this process's standard streams; return its exit code."""
+    def run_console(self, cluster: ClusterInfo, node: Node, words: Sequence[str], *, tty: bool) -> int:
+        """Run a command on a node's machine with this process's standard streams."""
         options = ("-QQ", "--unbuffered", *(("--pty",) if tty else ()))
-        argv_there = _argv_on(node, "sh", "-c", 'cd "$0"; exec "$@"', _folder_of(node), *argv, options=options)
         variables = {**command.clean_environment(), **agent_holder.node_variables(cluster, node)}
-        code = subprocess.run(argv_there, env=variables, check=False).returncode
-        if code in _CANNOT_RUN:
-            raise ClusterError(f"{node.name} cannot run {argv[0]!r} (exit code {code})")
-        return code
+        return subprocess.run(_argv_on(node, *words, options=options), env=variables, check=False).returncode
 
-    def ask_python(self, cluster: ClusterInfo, program: str) -> str:
-        """Return the output of a program that the Python of the first node runs."""
-        packages, node = self.packages(cluster.shape), cluster.nodes[0]
-        folders = [package_folders(packages)] if packages else []
-        done = _run_on(node, ["sh", "-c", _PYTHON, _folder_of(node), "-c", program, *folders])
-        return done.stdout.decode("utf-8", "replace")
+    def argv_on(self, node: Node, *words: str) -> list[str]:
+        """Return the argv of a command on a node's machine."""
+        return _argv_on(node, *words)
 
-    def read_files(self, node: Node, path: str) -> Iterator[bytes]:
-        """Return a file or folder of a node's machine as a tar."""
-        archive = tempfile.TemporaryFile()
-        _pipe(node, f"read {path} on", ["sh", "-c", _READ, "lab", path.rstrip("/")], stdout=archive)
-        archive.seek(0)
-        return iter(lambda: archive.read(1 << 20), b"")
+    def own_environment(self) -> dict[str, str]:
+        """Return the environment of such commands; messages of tar are parsed."""
+        return {**command.clean_environment(), "LC_ALL": "C"}
 
-    def write_files(self, node: Node, path: str, archive: Iterator[bytes]) -> None:
-        """Create a file or folder of a node's machine from a tar."""
-        folder = os.path.dirname(path)
-        with tempfile.TemporaryFile() as packed:
-            packed.writelines(archive)
-            packed.seek(0)
-            _pipe(node, f"write {folder} on", ["sh", "-c", _WRITE, "lab", folder], stdin=packed)
+    def folder_of(self, node: Node) -> str:
+        """Return the folder of a node on its machine."""
+        folder = Path(node.handle).parent
+        return create.own_folder(folder.parent, folder.name, node.name)
 
     # -- removing
 
@@ -435,53 +529,3 @@ def _argv_on(node: Node, *words: str, options: Sequence[str] = ("-QQ",)) -> list
     in_image = Shape.from_json(description["shape"]).image is not None
     inside = [f"--container-name={create.container_name(folder.name, node.name)}"] if in_image else []
     return [*create.step_argv(str(description["job"]), node.host, *options, *inside), *words]
-
-
-def _folder_of(node: Node) -> str:
-    """Return the folder of a node on its machine."""
-    folder = Path(node.handle).parent
-    return create.own_folder(folder.parent, folder.name, node.name)
-
-
-def _run_sidecar(node: Node, what: str) -> str:
-    """Perform an action on all processes of a node; return its output.
-
-    Raises:
-        ClusterError: The node does not run, or the action fails.
-    """
-    root = _folder_of(node)
-    done = _run_on(node, ["sh", "-c", _PYTHON, root, "-c", _SIDECAR.format(site=f"{root}/site"), what, f"{root}/first"])
-    if done.returncode == WILL_NOT:
-        raise ClusterError(f"some processes of {node.name} did not stop")
-    if done.returncode == NOT_THERE or (not done.stdout and done.returncode):
-        raise ClusterError(f"{node.name} is not running", command.last_error_line(done.stderr.decode(errors="replace")))
-    return done.stdout.decode("utf-8", "replace")
-
-
-def _run_on(
-    node: Node, words: Sequence[str], deadline_s: float = _DEADLINE_S, **files: IO[bytes]
-) -> subprocess.CompletedProcess[bytes]:
-    """Run a command on the machine of a node; `files` are its streams."""
-    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, **files}
-    environ = {**command.clean_environment(), "LC_ALL": "C"}  # messages of tar are parsed
-    try:
-        return subprocess.run(
-            _argv_on(node, *words), stderr=subprocess.PIPE, timeout=deadline_s, env=environ, check=False, **streams
-        )
-    except subprocess.TimeoutExpired:
-        why = f"{node.name} did not answer within {format_duration(deadline_s)}"
-        raise ClusterError(why, "see `squeue --me`") from None
-
-
-def _pipe(node: Node, action: str, words: Sequence[str], **files: IO[bytes]) -> None:
-    """Run a command on the machine of a node with files as its streams.
-
-    Raises:
-        ClusterError: It fails, or takes too long.
-    """
-    done = _run_on(node, words, _FILES_DEADLINE_S, **files)
-    if done.returncode:
-        errors = done.stderr.decode("utf-8", "replace")
-        absent = _NO_SUCH in errors or "can't cd to" in errors
-        problem = _NO_SUCH if absent else command.last_error_line(errors) or f"exit code {done.returncode}"
-        raise ClusterError(f"cannot {action} {node.name}: {problem}")

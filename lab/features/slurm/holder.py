@@ -14,6 +14,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -30,10 +31,10 @@ _MOST_WAITING_BYTES = 1 << 22
 _READ_TIMEOUT_S = 10.0
 """Disconnect a client that reads nothing for this long, because the others wait for it."""
 _BACKLOG = 4096
-_POLL_S = 15.0
+_POLL_S, _BEAT_POLL_S = 15.0, 1.0
 _ASKED_TIMEOUT_S = 1.0
 _LONGEST_LINE = 1024
-_RELEASE_JOB = 'cat >/dev/null; exec scancel --quiet "$0"'
+_RELEASE = 'cat >/dev/null; exec "$0" "$@"'
 """A separate shell does it, so that it also happens when this process is killed."""
 
 
@@ -51,10 +52,24 @@ class HeldNode:
         self._clients: set[asyncio.StreamWriter] = set()
         self.running = False
         """Whether its step has not ended, as far as known."""
+        self._size = self._silent_s = 0.0
+
+    def end_silent(self, limit_s: float) -> None:
+        """End the step of a node that writes no more beats to its log: its machine may be lost. Call it every second.
+
+        It counts calls, because this machine may have slept. The first beat may take long.
+        """
+        with suppress(OSError):
+            size = os.stat(f"{self._path}.said").st_size
+            self._silent_s = self._silent_s + _BEAT_POLL_S if size == self._size and size else 0.0
+            self._size = size
+        if self.running and self._silent_s > limit_s:
+            self._lost = True
+            self._step.kill()
 
     async def start(self) -> None:
         """Start the step, and listen."""
-        self.running = True
+        self.running, self._lost, self._silent_s = True, False, 0.0
         pipe = asyncio.subprocess.PIPE
         with self._new_log() as log:
             step = await asyncio.create_subprocess_exec(
@@ -63,7 +78,7 @@ class HeldNode:
         assert step.stdin is not None
         _bound(step.stdin)
         step.stdin.write(self._first)
-        self._agent = step.stdin
+        self._agent, self._step = step.stdin, step
         server = await asyncio.start_unix_server(
             self._listen_to, sock=open_listener(self._path), backlog=_BACKLOG, limit=_CHUNK_BYTES
         )
@@ -91,7 +106,7 @@ class HeldNode:
             if newline:
                 await asyncio.gather(*(_send(client, lines + newline) for client in [*self._clients]))
         code = await step.wait()
-        self._write_end(code)
+        self._write_end(0 if self._lost else code)
         server.close()
         self.running = False
         for client in self._clients:
@@ -127,13 +142,16 @@ async def _send(client: asyncio.StreamWriter, data: bytes) -> None:
         client.transport.abort()
 
 
-async def hold_agents(folder: Path, job: str, argvs: dict[str, list[str]]) -> None:
+async def hold_agents(
+    folder: Path, argvs: dict[str, list[str]], is_known: Callable[[], bool], silence_s: float = 0.0
+) -> None:
     """Start every agent, and pass on messages until the cluster is removed or all agents have ended.
 
     Args:
         folder: Of the cluster.
-        job: Its number in Slurm.
         argvs: The command of each agent, by the name of its node.
+        is_known: Whether the scheduler still knows the cluster.
+        silence_s: End an agent, with exit code 0, whose log does not grow for this long; 0: no limit.
     """
     life, first = lock_life(folder), (folder / "agent.bin").read_bytes()
     nodes = {name: HeldNode(argv, str(folder / f"{name}.sock"), first) for name, argv in argvs.items()}
@@ -155,10 +173,16 @@ async def hold_agents(folder: Path, job: str, argvs: dict[str, list[str]]) -> No
     async with await asyncio.start_unix_server(answer, sock=open_listener(str(folder / "holder.sock"))):
         for node in nodes.values():
             await node.start()
+        waited_s = 0.0
         while True:
-            await asyncio.sleep(_POLL_S)
-            if not life.exists() or not (any(node.running for node in nodes.values()) or _is_known(job)):
-                return
+            await asyncio.sleep(_BEAT_POLL_S if silence_s else _POLL_S)
+            waited_s += _BEAT_POLL_S if silence_s else _POLL_S
+            for node in nodes.values() if silence_s else ():
+                node.end_silent(silence_s)
+            if waited_s >= _POLL_S:
+                waited_s = 0.0
+                if not life.exists() or not (any(node.running for node in nodes.values()) or is_known()):
+                    return
 
 
 def lock_life(folder: Path) -> Path:
@@ -178,8 +202,16 @@ def _is_known(job: str) -> bool:
     return True
 
 
+def hold_until_end(
+    request: dict[str, Any], release: list[str], is_known: Callable[[], bool], silence_s: float = 0.0
+) -> None:
+    """Hold the agents of a request, see `hold_agents`; then, and after a kill, run the command `release`."""
+    with subprocess.Popen(["sh", "-c", _RELEASE, *release], stdin=subprocess.PIPE, start_new_session=True):
+        asyncio.run(hold_agents(Path(request["folder"]), request["argvs"], is_known, silence_s))
+
+
 def main() -> None:
     """Hold the agents that the last argument describes."""
     request: dict[str, Any] = json.loads(sys.argv[-1])
-    with subprocess.Popen(["sh", "-c", _RELEASE_JOB, request["job"]], stdin=subprocess.PIPE, start_new_session=True):
-        asyncio.run(hold_agents(Path(request["folder"]), request["job"], request["argvs"]))
+    job = request["job"]
+    hold_until_end(request, ["scancel", "--quiet", job], lambda: _is_known(job))
