@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from lab.engine.doctor import Check, Wanted
-from lab.engine.protocol import Announce, Channel, NodeState, Prepared, Removed, Request, Throttle, Traits, Trouble
+from lab.engine.packages import Prepared
+from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Throttle, Traits, Trouble
 from lab.errors import ClusterError, EngineUnavailable, LabError, NodeLost
 from lab.node.messages import agent as messages
 from lab.node.messages import wire

@@ -18,7 +18,8 @@ from typing import Any
 
 from lab.engine.interrupts import defer_interrupts, may_outlive
 from lab.engine.ownership import ClusterExists, current_owner
-from lab.engine.protocol import Announce, Channel, Engine, NodeState, PauseControl, PowerControl, Request, package_store
+from lab.engine.packages import package_store
+from lab.engine.protocol import Announce, Channel, Engine, NodeState, PauseControl, PowerControl, Request
 from lab.engine.ready import HELLO, Stream, closing_channels, wait_ready
 from lab.errors import ClusterError, EngineUnavailable, NodeLost
 from lab.node import processes

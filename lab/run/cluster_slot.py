@@ -356,7 +356,7 @@ def find_missing_requirements(engine: Engine, cluster: ClusterInfo, requirements
     open_ones = [one for one in requirements if one not in (*cluster.shape.requirements, _EVERY_NODE_HAS)]
     if not open_ones:
         return ()
-    from lab.engine.protocol import package_store
+    from lab.engine.packages import package_store
 
     return package_store(engine).find_missing(cluster, open_ones)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, LabError
-from lab.engine.protocol import Prepared, package_store
+from lab.engine.packages import Prepared, package_store
 from lab.engine.select import select_engine
 from tests.engines.conftest import written
 from tests.golden import golden

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, LabError
-from lab.engine.protocol import Prepared, package_store
+from lab.engine.packages import Prepared, package_store
 from lab.engine.select import select_engine
 from lab.errors import ClusterUnfit
 from lab.features.packages.stores import store_folder

@@ -133,7 +133,7 @@ class DockerEngine:
             refuse_excess_nodes(shape.nodes, shape.nproc_per_node, machine.capacity, cost_of(shape))
         image = None
         if shape.requirements:
-            from lab.engine.protocol import package_store
+            from lab.engine.packages import package_store
 
             image = package_store(self).name_of(shape.image, shape.requirements)
         return requests_for(cluster, shape, owner=label.current_owner(), run=run, machine=machine, image=image)
@@ -158,7 +158,7 @@ class DockerEngine:
             refuse_missing(shape.gpus, shape.nodes)
         image = shape.image or DEFAULT_IMAGE
         if shape.requirements:
-            from lab.engine.protocol import package_store
+            from lab.engine.packages import package_store
 
             package_store(self).prepare(image, shape.requirements, announce=announce)
         else:
@@ -283,7 +283,7 @@ class DockerEngine:
 
     def ask_python(self, cluster: ClusterInfo, program: str) -> str:
         """Return the output of a program that the first Python with torch of a node runs."""
-        from lab.engine.protocol import ENVIRONMENT, package_folders
+        from lab.engine.packages import ENVIRONMENT, package_folders
 
         command = ["/bin/sh", "-c", FIND_PYTHON, program, package_folders(ENVIRONMENT)]
 

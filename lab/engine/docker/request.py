@@ -16,7 +16,8 @@ from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.image import DEFAULT_IMAGE
 from lab.engine.local.machine import read_capacity
-from lab.engine.protocol import ENVIRONMENT, Request
+from lab.engine.packages import ENVIRONMENT
+from lab.engine.protocol import Request
 from lab.errors import ClusterUnfit
 from lab.feature import find_hook
 from lab.plan.cluster import Shape

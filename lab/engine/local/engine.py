@@ -316,7 +316,7 @@ class LocalEngine(agent_holder.HolderEngine):
 
     def ask_python(self, cluster: ClusterInfo, program: str) -> str:
         """Return the output of a program that the Python of the nodes runs."""
-        from lab.engine.protocol import package_folders
+        from lab.engine.packages import package_folders
 
         description = agent_holder.read_description(self.home / cluster.name)
         python, packages = description.get("python", sys.executable), description.get("packages", "")

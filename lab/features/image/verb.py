@@ -19,7 +19,8 @@ from pathlib import Path
 
 from lab.cli import arguments as shared
 from lab.engine.docker.image import DEFAULT_IMAGE
-from lab.engine.protocol import ImageStore, PackageStore, Prepared, package_store
+from lab.engine.packages import PackageStore, Prepared, package_store
+from lab.engine.protocol import ImageStore
 from lab.engine.select import AUTO, available_engines, engine_class, select_engine
 from lab.errors import ClusterUnfit, UsageError
 from lab.report.style import Style, table_text

@@ -22,7 +22,8 @@ from lab.engine.agent_holder import read_description
 from lab.engine.docker.connection import Refused
 from lab.engine.docker.engine import FIND_PYTHON, NO_TORCH, DockerEngine
 from lab.engine.docker.image import DEFAULT_IMAGE, ImageInfo, ensure_image, inspect_image
-from lab.engine.protocol import ENVIRONMENT, Announce, Engine, PackageStore, Prepared, PythonRunner, require_capability
+from lab.engine.packages import ENVIRONMENT, PackageStore, Prepared
+from lab.engine.protocol import Announce, Engine, PythonRunner, require_capability
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit
 from lab.features.copy.archive import pack_files
 from lab.features.image.make import build_from

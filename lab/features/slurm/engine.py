@@ -22,7 +22,8 @@ from typing import IO, Any
 from lab.engine import agent_holder
 from lab.engine import ownership as label
 from lab.engine.doctor import Check, Wanted
-from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Traits, Trouble, package_folders
+from lab.engine.packages import package_folders
+from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Traits, Trouble
 from lab.errors import ClusterError, ClusterUnfit, EngineUnavailable
 from lab.features.slurm import command, create
 from lab.features.slurm.command import is_idle, last_error_line, query_slurm, run_command

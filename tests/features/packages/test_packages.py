@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.engine import select
-from lab.engine.protocol import Prepared
+from lab.engine.packages import Prepared
 from lab.errors import EngineAbsent
 from tests.fake_engine import FakeEngine
 from tests.golden import golden
