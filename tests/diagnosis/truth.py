@@ -31,7 +31,7 @@ class Right(NamedTuple):
 
 _SHIFTED = (
     "mismatch slipped left_early went_alone elsewhere deadlock never_entered unmatched shape dtype root reduce_op "
-    "splits counts groups"
+    "splits counts groups luck"
 )
 RIGHT: dict[str, Right] = {
     "skip": Right("shifted", f"{_SHIFTED} failed diverged"),
