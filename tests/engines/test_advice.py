@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from lab import Result
 from lab.diagnosis.explain import explain_run
+from lab.features.advice.advice import find_advice
 from lab.record.read import Record
+from lab.record.result import Expectation, RankResult
 from lab.report.style import Style
 from lab.report.verdict import verdict_text
 
@@ -21,6 +24,7 @@ from lab.report.verdict import verdict_text
         (["file"], "rank 0 wrote words.txt; nodes share only files below $LAB_SHARED"),
         (["other file"], ""),
         (["no rank"], "-- --rank '{rank}'` gives each rank its number"),
+        (["nccl"], "--backend gloo` uses gloo, whatever the script names"),
         (["beyond"], "there is no rank 3: the ranks are 0 to 2"),
         (["gradient"], "the outputs of all_gather have no gradient"),
     ],
@@ -34,3 +38,11 @@ def test_a_common_failure_gets_advice(run: Callable[..., Result], how: list[str]
     given = [one for one in explain_run(Record(path=result.path)).findings if one.kind == "advice"]
     assert [advice in hint for hint in hints] == [True] * len(given) == [True] * bool(advice)
     assert all(one.sentence.lower().startswith(hints[0][8:].lower()) for one in given)
+
+
+def test_a_list_with_one_value_per_rank_gets_advice_where_each_rank_notes_one() -> None:
+    wrong = Expectation(what="note ok", rank=0, expected=[1, 2], got=1)
+    result = Result(verdict="failed", ranks=(RankResult(rank=0), RankResult(rank=1)), expectations=(wrong,))
+
+    assert ["ok: {0: ..., 1: ...}" in one for one in find_advice(result)] == [True]
+    assert find_advice(replace(result, expectations=(replace(wrong, got=[1, 3]),))) == []

@@ -52,6 +52,10 @@ def find_advice(result: Result) -> list[str]:
     """Return advice on the first failure of a run, or on its time limit."""
     if result.verdict == "timeout":
         return [_LONGER_LIMIT] if result.engine and result.culprit is None else []
+    for one in result.expectations:
+        is_list = isinstance(one.expected, (list, tuple)) and len(one.expected) == len(result.ranks)
+        if not one.met and one.what.startswith("note ") and is_list and isinstance(one.got, (str, int, float)):
+            return [f"one value per rank is a mapping: `{one.what[5:]}: {{0: ..., 1: ...}}`"]
     culprits = [one for one in result.ranks if result.culprit is not None and one.rank == result.culprit.rank]
     first = next(iter(culprits), RankResult(rank=-1))
     with suppress(OSError, RecordError):

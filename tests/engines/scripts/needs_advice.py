@@ -13,6 +13,8 @@ if len(sys.argv) == 1:
         parser.add_argument(option, required=True)
     parser.parse_args()
 
+if sys.argv[1] == "nccl":
+    dist.init_process_group("nccl")
 if sys.argv[1] == "no rank":
     dist.init_process_group("gloo", init_method="tcp://127.0.0.1:8991", rank=None, world_size=3)
 dist.init_process_group("gloo")
