@@ -65,7 +65,7 @@ def test_the_engine_that_was_asked_for_is_never_replaced(engines, choice: str):
 
 @pytest.mark.features
 def test_every_engine_can_be_asked_for_and_opened():
-    assert [*CHOICES] == ["auto", *engine_names()] == ["auto", "docker", "local", "slurm"]
+    assert [*CHOICES] == ["auto", *engine_names()] == ["auto", "docker", "local", "slurm", "kubernetes"]
     assert all(name in CHOICES for name in CHOICES)
     assert "nothing" not in CHOICES
     with pytest.raises(UsageError, match=golden(1)):
