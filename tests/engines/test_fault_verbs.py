@@ -51,7 +51,8 @@ def test_what_is_broken_for_a_while_is_healed_by_the_same_command(typed: Typed) 
 def test_all_kinds_are_told_with_the_engines_that_cannot_do_them(typed: Typed) -> None:
     told = {one["kind"]: one["cannot"] for one in typed("kinds")}
     assert told == {name: unsupported_engines(kind) for name, kind in fault_kinds().items()}
-    assert {engine for whys in told.values() for engine in whys} == {"local", "slurm", "kubernetes"} <= {*engine_names()}
+    named = {engine for whys in told.values() for engine in whys}
+    assert named == {"local", "slurm", "kubernetes"} <= {*engine_names()}
 
 
 @pytest.mark.parametrize("engine", ["local"], indirect=True)
