@@ -17,9 +17,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from lab.engine.select import open_engine
+from lab.cluster import Cluster
 from lab.errors import LabError
-from lab.features.chaos.trials import Schedule, Trial, Trials, anybody_failed, trials_on
+from lab.features.chaos.trials import Schedule, Trial, Trials, anybody_failed, trials_next_to
 from lab.features.faults.detection import pairs_of
 from lab.record.result import Result
 from lab.run.options import RunOptions
@@ -70,10 +70,10 @@ def main() -> int:
 
 def run_scenario(path: str, count: int, seed: int, until: float, arguments: argparse.Namespace) -> Any:
     """Schedules of one scenario, on one cluster; what became of each."""
-    scenario, engine = open_scenario(ROOT / f"{path}.yaml"), open_engine(arguments.engine)
-    options, name = RunOptions(runs=arguments.runs), "schedules"
+    scenario, options = open_scenario(ROOT / f"{path}.yaml"), RunOptions(runs=arguments.runs)
+    cluster = Cluster(name="schedules", engine=arguments.engine)
     found: list[dict[str, Any]] = []
-    with trials_on(engine, name, scenario, {}, options, lambda _: None) as trials:
+    with trials_next_to(cluster, scenario, options) as trials:
         named = [word for word in arguments.kinds.split(",") if word]
         pool = trials.make_pool(trials.undisturbed(), seed, named, arguments.most)
         tried: set[str] = set()
@@ -85,7 +85,7 @@ def run_scenario(path: str, count: int, seed: int, until: float, arguments: argp
             if len(found) > 1:
                 yield found[-2]
     if found:
-        yield {**found[-1], "left": bool(engine.find(f"{name}-chaos"))}
+        yield {**found[-1], "left": any(one.name.startswith("schedules-chaos") for one in cluster.engine.find())}
 
 
 def told_of(path: str, trial: Trial, trials: Trials, schedule: Schedule, runs: Path) -> dict[str, Any]:
