@@ -219,7 +219,7 @@ class RunFacts:
             self.refused = self.refused or event.reason
         elif isinstance(event, events.TimedOut):
             self.timed_out = True
-            self.ended_early = event.timeout_s is not None and event.timeout_s < self.timeout_s
+            self.ended_early = event.early
             self.timeout_s = event.timeout_s or self.timeout_s
             self.starting_s = event.starting_s
         elif isinstance(event, (events.Cancelled, events.Restarted)):

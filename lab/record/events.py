@@ -84,6 +84,8 @@ class TimedOut(NamedTuple):
     """The time limit, if the plan does not have it."""
     starting_s: float = 0.0
     """Seconds that launchers needed to start the first rank, which do not count."""
+    early: bool = False
+    """Whether the lab ended the run before the limit, because ranks waited for what cannot come."""
 
 
 class Cancelled(NamedTuple):

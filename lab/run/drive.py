@@ -390,7 +390,7 @@ class Driver:
             self.agents.poll_nodes()
             starting_s = self.starters.took_s(self.began, self.facts.ranks)
             took_s = round(time.monotonic() - self.began, 1) if in_time else self.stdin.allowed_s
-            self.collector.fact(events.TimedOut(time.time(), took_s, starting_s))
+            self.collector.fact(events.TimedOut(time.time(), took_s, starting_s, early=in_time))
             self._collect_stacks()
         elif not (self._are_all_over() or self.facts.engine_lost or self.facts.refused):  # the others may end too
             self.agents.poll_nodes()

@@ -128,11 +128,11 @@ def test_a_rank_in_another_collective_than_the_others_is_the_culprit(hang: Run) 
 
 
 @pytest.mark.local_first
-def test_a_rank_that_waits_for_a_message_while_others_are_in_a_barrier_is_the_culprit(hang: Run) -> None:
+def test_a_message_that_nobody_sends_accuses_nobody_and_names_both_lines(hang: Run) -> None:
     result = hang("hang.py", "rank_0_receives_what_nobody_sends")
 
-    assert result.culprit is not None
-    assert result.culprit.rank == 0
+    assert result.verdict == "hung"
+    assert result.culprit is None  # rank 1 may have left its send out
     assert golden(1) in result.reason
     assert golden(2) in result.reason
 

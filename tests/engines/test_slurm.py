@@ -204,8 +204,9 @@ dist.destroy_process_group()
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(("word", "verdict", "culprit"), [("pass", "passed", None), ("raise", "failed", 2)])
 def test_an_exported_job_runs_without_the_lab_and_its_records_become_one(
-    word: str, verdict: str, culprit: int | None, tmp_path: Path
+    word: str, verdict: str, culprit: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")  # has lab and torchrun
     script = written(tmp_path / "job", SKIPS)
     job = ["export", "sbatch", str(script), "--nodes", "2", "--nproc-per-node", "2", "--timeout", "2m"]
     assert main([*job, "--record", str(tmp_path / "kept"), "-o", str(tmp_path / "job.sbatch"), "--", word]) == 0

@@ -112,7 +112,7 @@ def test_an_installed_package_adds_an_engine_a_verb_a_key_and_a_finding(typed: T
     assert [one.code for one in ended] == [0] * len(lines), ended[-1]
     by_line = dict(zip(lines, ended, strict=True))
     assert "\n  More       niceness " in by_line["--help"].output
-    assert "local,slurm,idle}" in by_line["up --help"].output.replace("\n", "").replace(" ", "")
+    assert "local,slurm,kubernetes,idle}" in by_line["up --help"].output.replace("\n", "").replace(" ", "")
     assert all(
         by_line[line].output for line in ("validate nice.yaml", "up --nodes 2 --engine idle", "stop node1", "start")
     )

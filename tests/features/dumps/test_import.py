@@ -245,8 +245,7 @@ def test_what_was_written_as_dumps_is_judged_alike_when_it_is_read_again(tmp_pat
             made.call(rank, "barrier", 11, None)
     made.call(2, "recv", 11, None, [], [[1.0]], peer=0)
     result = round_trip(made, tmp_path)
-    assert result.culprit is not None
-    assert (result.verdict, result.culprit.rank) == ("hung", 2)
+    assert (result.verdict, result.culprit) == ("hung", None)  # rank 0 may have left its send out
     assert "recv from rank 0" in result.reason
 
 
