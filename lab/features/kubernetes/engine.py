@@ -38,7 +38,7 @@ from lab.features.kubernetes.command import (
     why_not_ready,
 )
 from lab.features.slurm.engine import CommandEngine
-from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
+from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
 from lab.polling import poll_until
 from lab.spec.kinds import parse_size
@@ -99,14 +99,6 @@ class KubernetesEngine(CommandEngine):
         if "addresses" not in data:
             return None
         return self.make_info(folder, data, zip(data["addresses"], data["hosts"], strict=True))
-
-    def read_state(self, node: Node) -> str:
-        """Return the state of a node."""
-        if self.paused(node):
-            return "paused"
-        if agent_holder.is_listening(node.handle):
-            return RUNNING
-        return STOPPED if agent_holder.stopped_file(node.handle).exists() else "dead"
 
     def find(self, cluster: str | None = None) -> list[ClusterInfo]:
         """Return the owner's existing clusters by their folders, or by the labels of their pods if a folder is gone."""

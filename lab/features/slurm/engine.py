@@ -155,6 +155,14 @@ class CommandEngine(agent_holder.HolderEngine):
         """Run a command in a node with this process's standard streams."""
         raise NotImplementedError
 
+    def read_state(self, node: Node) -> str:
+        """Return the state of a node."""
+        if self.paused(node):
+            return "paused"
+        if agent_holder.is_listening(node.handle):
+            return RUNNING
+        return STOPPED if agent_holder.stopped_file(node.handle).exists() else "dead"
+
     def memory_bytes(self, node: Node) -> int | None:
         """Return the memory of a node's processes; None if it cannot be measured."""
         with suppress(ClusterError, ValueError):
@@ -306,14 +314,6 @@ class SlurmEngine(CommandEngine):
         locations = zip(data["addresses"], data["hosts"], strict=True)
         folders = {name: str(create.shared_folder(self.home, folder.name) / name) for name in ("shared", "data")}
         return self.make_info(folder, data, locations, gpus="engine", master_port=int(data["port"]), **folders)
-
-    def read_state(self, node: Node) -> str:
-        """Return the state of a node."""
-        if agent_holder.paused_file(node.handle).exists():
-            return "paused"
-        if agent_holder.is_listening(node.handle):
-            return RUNNING
-        return STOPPED if agent_holder.stopped_file(node.handle).exists() else "dead"
 
     def find(self, cluster: str | None = None) -> list[ClusterInfo]:
         """Return the owner's existing clusters by their folders, or by the labels of their jobs if a folder is gone."""
