@@ -221,3 +221,12 @@ def test_nothing_is_out_of_memory_below_the_limit(run: Run, small_cluster: Clust
     result = run("collectives.py", on=small_cluster, nproc_per_node=3)
 
     assert result.passed, result.reason
+
+
+@pytest.mark.local_first
+def test_an_error_whose_text_cannot_be_made_is_reported_and_disturbs_no_call(run: Callable[..., Result]) -> None:
+    result = run("handles_an_odd_error.py")
+
+    assert result.culprit is not None
+    assert (result.culprit.rank, result.ranks[1].error) == (1, "Odd: <exception str() failed>")
+    assert result.ranks[1].traceback.rstrip().endswith("<exception str() failed>")

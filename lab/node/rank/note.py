@@ -107,15 +107,18 @@ def describe_error(rank: int, error: BaseException) -> Raised:
     import traceback  # not at the top: `import lab` has this module, too
 
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    return Raised(rank, time.time(), error=_error_text(error), traceback=text[-60_000:])
+    return Raised(rank, time.time(), error=render_error(error), traceback=text[-60_000:])
 
 
-def _error_text(error: BaseException) -> str:
-    """Return an error as one text: `ValueError: no labels`."""
+def render_error(error: BaseException) -> str:
+    """Return an error as one text: `ValueError: no labels`; it never raises, whatever the error's class does."""
     name = type(error).__qualname__
     if type(error).__module__ not in ("builtins", "__main__"):
         name = f"{type(error).__module__}.{name}"
-    return f"{name}: {error}"[:4000]
+    try:
+        return f"{name}: {error}"[:4000]
+    except Exception:  # its own __str__; the text is that of tracebacks
+        return f"{name}: <exception str() failed>"
 
 
 _removed: list[Any] = []
@@ -164,7 +167,7 @@ def report_threads(rank: int, folder: str, note_socket: str) -> None:
         name = str(failure.thread.name if failure.thread is not None else "")[:200]
         at = line_in(folder, reversed([*traceback.walk_tb(error.__traceback__)]))
         with suppress(OSError, ValueError):  # the agent has ended
-            raised = ThreadRaised(rank, time.time(), thread=name, error=_error_text(error), at=at)
+            raised = ThreadRaised(rank, time.time(), thread=name, error=render_error(error), at=at)
             send_statement(note_socket, raised)
 
     threading.excepthook = excepthook

@@ -20,12 +20,12 @@ from .patching import call_before, replace_methods, wraps_function
 
 _WAITS = ("wait", "get_future", "result", "synchronize", "block_current_stream")
 _ASKS = ("is_completed", "is_success")
-_CALLS = (
+CALLS = (
     "allreduce", "broadcast", "reduce", "allgather", "_allgather_base", "all_gather_single", "gather", "scatter",
     "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_single", "alltoall", "alltoall_base", "all_to_all_single",
 )  # fmt: skip
 """Methods of process groups that return handles to the script."""
-_OTHER_CALLS = ("send", "recv", "recv_anysource", "barrier", "monitored_barrier")
+OTHER_CALLS = ("send", "recv", "recv_anysource", "barrier", "monitored_barrier")
 _watched_classes: set[Any] = set()
 """Classes of handles whose waits are recorded."""
 _libraries: list[str] = []
@@ -43,8 +43,8 @@ def watch_handles(module: ModuleType) -> None:
 
 def watch_group(kind: Any) -> None:
     """Watch which threads call groups of this class, and remember the tensors of calls that return a handle."""
-    replace_methods(kind, _CALLS, _remembering)
-    replace_methods(kind, _OTHER_CALLS, call_before(_record_threads))
+    replace_methods(kind, CALLS, _remembering)
+    replace_methods(kind, OTHER_CALLS, call_before(_record_threads))
 
 
 def add_library(folder: str) -> None:

@@ -144,7 +144,7 @@ def watch_errors() -> None:
 
 
 def _watch_calls(module: ModuleType) -> None:
-    calls = (*handles._CALLS, *handles._OTHER_CALLS)
+    calls = (*handles.CALLS, *handles.OTHER_CALLS)
     replace_methods(module.ProcessGroup, calls, call_before(_record_handled))
 
 
@@ -152,7 +152,7 @@ def _record_handled(*_: Any, **__: Any) -> None:
     error = sys.exc_info()[1]
     if error is not None and journal.on:
         at = note.line_in(source.folder, reversed([*walk_tb(error.__traceback__)]))
-        journal.add("handled", error=f"{type(error).__qualname__}: {error}"[:_LONGEST_ERROR], at=at)
+        journal.add("handled", error=note.render_error(error)[:_LONGEST_ERROR], at=at)
 
 
 def _watch_sending(module: ModuleType) -> None:
