@@ -27,6 +27,7 @@ from lab.run.collect import Observer
 from lab.run.lock import ClusterLock
 from lab.run.options import DryRun, RunOptions, plan_all
 from lab.spec.keys import checked_folders
+from lab.spec.kinds import check_option
 from lab.spec.load import open_scenario, read_requirements
 from lab.spec.reading import did_you_mean
 from lab.spec.scenario import Scenario
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from lab.spec.keys import Volume
 
 DEFAULT_NODES = 3
+_AS_GIVEN = ("nodes", "nproc_per_node", "image", "cpus", "gpus", "memory_bytes", "processes", "disk_bytes")
+"""Arguments of a cluster that are fields of its shape."""
 
 
 class Cluster:
@@ -91,6 +94,8 @@ class Cluster:
         allocation: Mapping[str, str] | None = None,
         announce: Announce = lambda _: None,
     ) -> None:
+        given, annotations = locals(), Cluster.__init__.__annotations__
+        given = {key: check_option(key, value, annotations[key]) for key, value in given.items() if key in annotations}
         self.name = check_name(name) if name else default_name()
         self._named = bool(name)
         self.announce = announce
@@ -100,15 +105,7 @@ class Cluster:
         self.lock = ClusterLock(self.engine.name, self.name)
         self.before_use: list[Callable[[], object]] = []
         """Functions that end what features run on the cluster, called before anything else uses it."""
-        asked: dict[str, Any] = {
-            "nodes": nodes,
-            "nproc_per_node": nproc_per_node,
-            "image": image,
-            "cpus": cpus,
-            "gpus": gpus,
-            "memory_bytes": memory_bytes,
-            "processes": processes,
-            "disk_bytes": disk_bytes,
+        asked: dict[str, Any] = {key: given[key] for key in _AS_GIVEN} | {
             "strict": strict or None,
             "volumes": tuple(volumes),
             "hosts": tuple(hosts),
@@ -128,6 +125,11 @@ class Cluster:
         if member is None:
             raise AttributeError(f"'Cluster' object has no attribute {name!r}", name=name, obj=self)
         return member.__get__(self, type(self))
+
+    def __dir__(self) -> list[str]:
+        from lab.feature import entry_names
+
+        return [*super().__dir__(), *entry_names("cluster")]
 
     def __enter__(self) -> Cluster:
         self.up()
@@ -235,7 +237,7 @@ class Cluster:
             EngineUnavailable: the engine stopped answering before the run began.
         """
         scenario = scenario if isinstance(scenario, Scenario) else open_scenario(Path(scenario))
-        scenario = replace(scenario, args=(*scenario.args, *args))
+        scenario = replace(scenario, args=(*scenario.args, *check_option("args", args, "Sequence[str]")))
         options = self.options_of(scenario, replace(options or RunOptions(), **fields))
         with self._held(f"a run of {scenario.name}", options.wait_s) as lock:
             return run_with_rerun(self.slot, self._usable(lock, options), scenario, options, observer or Observer())

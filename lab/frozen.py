@@ -40,7 +40,12 @@ class Frozen:
             else:
                 raise TypeError(f"{type(self).__name__} needs {name}")
         if arguments:
-            raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {', '.join(arguments)}")
+            from difflib import get_close_matches  # only errors need it
+
+            near = get_close_matches(next(iter(arguments)), values, 1)
+            meant = f" (did you mean {near[0]!r}?)" if near else f"; allowed: {', '.join(values)}"
+            name = type(self).__name__
+            raise TypeError(f"{name}() got an unexpected keyword argument {', '.join(arguments)}{meant}")
         if hasattr(self, "__post_init__"):
             self.__post_init__()
 

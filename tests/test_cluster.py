@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -501,3 +502,31 @@ def test_data_outside_of_its_folder_is_not_for_a_scenario_to_name(tmp_path: Path
 def test_data_that_cannot_be_is_refused(data: dict[str, str], message: str):
     with pytest.raises(UsageError, match=message):
         Cluster(name="c", engine=FakeEngine(), data=data)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"timeout_s": "soon"}, "timeout_s: found 'soon'; allowed: a duration"),
+        ({"cold": "yes"}, "cold: found 'yes'; allowed: True or False"),
+        ({"nodes": "2"}, "nodes: found '2'; allowed: a whole number"),
+        ({"trace_values": True}, "trace_values: found True; allowed: a whole number"),
+        ({"args": "--lr 1"}, "args: found '--lr 1'; allowed: a list"),
+    ],
+)
+def test_an_option_of_another_type_is_refused_in_a_sentence(options: dict[str, Any], message: str):
+    with pytest.raises(UsageError, match=message):
+        Cluster(name="c", engine=FakeEngine()).run(SCRIPT, **options)
+
+
+def test_quantities_may_be_given_as_text():
+    cluster = Cluster(name="c", engine=FakeEngine(), memory_bytes="1GiB")
+    assert cluster.slot.asked["memory_bytes"] == 2**30
+    assert RunOptions(timeout_s="5s").timeout_s == 5.0
+    with pytest.raises(TypeError, match="did you mean 'timeout_s'"):
+        cluster.run(SCRIPT, timeout="5s")
+
+
+@pytest.mark.features
+def test_methods_of_features_are_offered_for_completion():
+    assert {"run", "fault", "heal", "call", "stop"} <= {*dir(Cluster(name="c", engine=FakeEngine()))}

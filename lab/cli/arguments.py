@@ -185,6 +185,7 @@ HELP = {
     "--wait": "wait up to this long while the cluster is busy, such as 60s",
 }
 """Help texts of the options of runs and clusters, and of others that several verbs share."""
+Parser.shared_options = HELP
 
 
 _LISTED = {"action": "append", "default": []}

@@ -10,7 +10,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
@@ -121,6 +121,8 @@ class Command(NamedTuple):
 class Parser(argparse.ArgumentParser):
     """A parser with groups and rare options, whose errors are one sentence with a near match."""
 
+    shared_options: Collection[str] = ()
+    """Options that several verbs have."""
     _views: argparse._MutuallyExclusiveGroup | None = None
 
     def group(self, title: str) -> argparse._ArgumentGroup:
@@ -144,17 +146,22 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the error and exit with 2."""
+        from lab.plan.plan import insert_placeholders
         from lab.spec.kinds import is_unit
 
-        unknown = message.partition("unrecognized arguments: ")[2].split()
-        option = next((word.split("=")[0] for word in unknown if word.startswith("-")), "")
+        words = message.partition("unrecognized arguments: ")[2]
+        unknown, given = words.split(), insert_placeholders(words)
+        options = [word.split("=")[0] for word in unknown if word.startswith("-")]
+        option = next((one for one in options if one in self.shared_options), options[0] if options else "")
         longer = (name for name in self._option_string_actions if name.startswith(f"-{option}"))  # `-n` for --nodes
         close = option and (_near(option, self._option_string_actions) or next(longer, None))
         hint = f"did you mean {close}?" if close else f"see `{self.prog} --help`"
         if any(map(is_unit, unknown)):
             hint = "write a quantity without a space, such as 5m or 1GiB"
-        elif option[:2] == "--" and "rest" in self._defaults and option[:3] != (close or "")[:3]:
-            hint = f"options of the script come after --: `-- {' '.join(unknown)}`"  # torchrun needs no --
+        elif "rest" in self._defaults and option in self.shared_options:
+            hint = f"{self.prog} has no {option}, see `{self.prog} --help`; an option of the script comes after --"
+        elif option[:2] == "--" and "rest" in self._defaults and (option[:3] != (close or "")[:3] or given != words):
+            hint = f"options of the script come after --: `-- {given}`"  # torchrun needs no --
         sys.exit(_refuse(self.prog, message, hint))
 
     def ask_for_names(self, how: Callable[[str], object]) -> None:

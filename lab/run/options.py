@@ -14,6 +14,7 @@ from lab.node.messages.agent import NOTHING, WorkerStart
 from lab.plan.cluster import ClusterInfo
 from lab.plan.plan import Plan, PlanOptions, WorkerPlan, make_plan, planned_clusters, with_asked
 from lab.record.layout import RUNS
+from lab.spec.kinds import check_option
 from lab.spec.scenario import Expect, Scenario
 
 if TYPE_CHECKING:
@@ -166,7 +167,9 @@ class RunOptions(PlanOptions):
     """Sends function calls to ranks, which run them instead of the script; its folder is not shipped."""
 
     def __post_init__(self) -> None:
-        """Convert folders that are given as text."""
+        """Check types, and convert folders and quantities that are given as text."""
+        annotations = {**PlanOptions.__annotations__, **RunOptions.__annotations__}
+        vars(self).update({name: check_option(name, value, annotations[name]) for name, value in vars(self).items()})
         vars(self).update(runs=Path(self.runs), outputs=None if self.outputs is None else Path(self.outputs))
 
     def in_turn(self, scenarios: Sequence[Scenario]) -> Iterator[tuple[Scenario, RunOptions]]:

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, cast
 
 from lab.errors import UsageError
-from lab.spec.reading import NUMBER, QUOTABLE, TRUE, InvalidError, Reading, Value, did_you_mean
+from lab.spec.reading import NUMBER, QUOTABLE, TRUE, InvalidError, Reading, Value, clip_repr, did_you_mean
 from lab.words import clip_end
 
 DURATIONS_ALLOWED = "a duration such as 500ms, 60s, 2m, or 1h, or a plain number of seconds"
@@ -66,6 +66,36 @@ def parse_quantity(value: str | float, fold: Callable[[str], str], units: Mappin
     if not math.isfinite(number):
         raise UsageError(f"found {clip_end(repr(value), _LONGEST)}, which is too large; allowed: {allowed}")
     return number
+
+
+_OPTIONS: dict[str, tuple[Any, str]] = {
+    "bool": (bool, "True or False"),
+    "int": (int, "a whole number"),
+    "float": ((int, float), "a number"),
+    "str": (str, "text"),
+    "Sequence": (Sequence, "a list"),
+}
+"""Types of options of the Python API, with what they allow in words."""
+
+
+def check_option(name: str, value: Any, annotation: str) -> Any:
+    """Return the value of an option of the Python API; text such as `5s` or `1GiB` becomes seconds or bytes.
+
+    Raises:
+        UsageError: its type is not the one of the annotation.
+    """
+    kind, unit = annotation.removesuffix(" | None").partition("[")[0], name.rpartition("_")[2]
+    types, allowed = _OPTIONS.get(kind, (object, ""))
+    if isinstance(value, str) and unit in ("s", "bytes"):
+        try:
+            return parse_duration(value) if unit == "s" else parse_size(value)
+        except UsageError as error:
+            raise UsageError(f"{name}: {error.message}") from None
+    is_text, is_bool = isinstance(value, str) and kind != "str", isinstance(value, bool) and kind != "bool"
+    is_optional = value is None and "None" in annotation
+    if not is_optional and types is not object and (not isinstance(value, types) or is_text or is_bool):
+        raise UsageError(f"{name}: found {clip_repr(value)}; allowed: {allowed}")
+    return value
 
 
 QUANTITY = r"^ *([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)? *"

@@ -142,7 +142,8 @@ class Scenario(Frozen):
         (), kinds.list_of(kinds.text_or_number(), "a list of text and numbers"), "args: [--lr, 0.10, --rank, '{rank}']"
     )
     """Arguments of the script. Each rank gets its own value of `{rank}`, `{local_rank}`, `{node_rank}`, `{world_size}`,
-    `{nnodes}`, `{nproc_per_node}`, `{master_addr}`, and `{master_port}`. The rest is passed exactly as written."""
+    `{nnodes}`, `{nproc_per_node}`, `{master_addr}`, `{master_port}`, and `{shared}`, the folder that all nodes see. The
+    rest is passed exactly as written."""
     env: Mapping[str, str] = key_field(dict, keys.environment_kind(), "env: {GLOO_SOCKET_IFNAME: eth0}")
     """Environment variables added on every rank, exactly as written."""
     timeout_s: float = key_field(60.0, kinds.duration_kind(MAX_TIMEOUT_S), "timeout: 2m", name="timeout", always=True)

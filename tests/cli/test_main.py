@@ -270,6 +270,8 @@ def test_an_option_of_the_script_is_told_where_to_stand(capsys: pytest.CaptureFi
     assert code == 2
     assert golden(1) in err
     assert golden(1) not in call(capsys, "status", "--epochs", "3")[2]
+    assert golden(2) in call(capsys, "run", "train.py", "--rank", "0", "--world_size", "3")[2]
+    assert golden(3) in call(capsys, "mutate", "train.py", "--lr", "1", "--nodes", "3")[2]
 
 
 def help_in_a_shell(rest: str) -> subprocess.CompletedProcess[str]:

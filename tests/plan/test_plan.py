@@ -78,11 +78,19 @@ def test_every_rank_has_the_same_arguments(scenario: Scenario):
 
 
 def test_names_in_braces_are_the_values_of_each_rank(scenario: Scenario):
-    words = ("--rank", "{rank}", "tcp://{master_addr}:{master_port}", "{local_rank}/{nproc_per_node}", "{nnodes}{x}")
+    words = (
+        "--rank",
+        "{rank}",
+        "tcp://{master_addr}:{master_port}",
+        "{local_rank}/{nproc_per_node}",
+        "{nnodes}{x}",
+        "{shared}/out",
+    )
     planned = plan(replace(scenario, args=words), 2, 2)
     host = f"tcp://{planned.master_addr}:{planned.master_port}"
     assert [worker.argv[1:] for worker in planned.workers] == [
-        ("--rank", str(rank), host, f"{rank % 2}/2", "2{x}") for rank in range(4)
+        ("--rank", str(rank), host, f"{rank % 2}/2", "2{x}", f"{planned.workers[0].env['LAB_SHARED']}/out")
+        for rank in range(4)
     ]
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from lab.diagnosis.evidence import Explained
 from lab.diagnosis.finding import Finding, Kind, Words
 from lab.errors import RecordError
-from lab.plan.plan import ARGUMENTS
+from lab.plan.plan import insert_placeholders
 from lab.record.read import Record
 from lab.record.result import RankResult, Result
 from lab.trace.read import read_trace
@@ -60,8 +60,7 @@ def find_advice(result: Result) -> list[str]:
     first = next(iter(culprits), RankResult(rank=-1))
     with suppress(OSError, RecordError):
         if first.exit_code == 2 and (required := _REQUIRED.search(first.log)):
-            names = ((option, option.strip("-").replace("-", "_")) for option in required[1].split(", "))
-            known = [f"{option} '{{{name}}}'" for option, name in names if name in ARGUMENTS]
+            known = [new for one in required[1].split(", ") if (new := insert_placeholders(one)) != one]
             return [f"`lab run ... -- {' '.join(known)}` passes each rank its own"] if known else []
         if _NO_RANK.search(first.error) and "init_process_group" in first.traceback:
             return ["if the script has an option for it, `lab run ... -- --rank '{rank}'` gives each rank its number"]

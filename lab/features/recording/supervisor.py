@@ -54,7 +54,8 @@ class CommandFailed(LabError):
     """The command cannot start."""
 
     def __init__(self, word: str, error: OSError) -> None:
-        super().__init__(f"cannot start {word}: {error.strerror}")
+        hint = f"`lab record -- torchrun {word}`, or `lab record -- python {word}`" if word.endswith(".py") else ""
+        super().__init__(f"cannot start {word}: {error.strerror}", hint)
         self.exit_code = _ABSENT if isinstance(error, FileNotFoundError) else _REFUSED
 
 

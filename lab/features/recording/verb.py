@@ -45,8 +45,8 @@ _HEADINGS = {"failed": "error", "hung": "error", "timeout": "error"}
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.usage = "lab record [options] -- COMMAND ..."
-    parser.set_defaults(rest=[])
+    parser.usage = "lab record [options] [--] COMMAND ..."
+    parser.set_defaults(rest=[], own_words=0)
     about = "folder of the runs (default: .lab/runs)"
     parser.add_argument("-o", "--runs", type=Path, default=RUNS, metavar="DIR", help=about)
     about = "diagnose ranks once nothing has happened for this long while they wait; 0 turns it off (default: 5m)"

@@ -123,6 +123,8 @@ def test_a_command_that_cannot_start_has_the_exit_code_of_a_shell(home: Path) ->
     (home / "data").write_text("")
 
     assert record("no-such-program").returncode == 127
+    without_dashes = subprocess.run(lab("record", "train.py"), capture_output=True, text=True, timeout=150)
+    assert (without_dashes.returncode, "lab record -- torchrun train.py" in without_dashes.stderr) == (127, True)
     assert record("./data").returncode == 126
     assert subprocess.run(lab("record"), capture_output=True).returncode == 2
 
