@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from lab.spec.keys import Volume
 
 DEFAULT_NODES = 3
-_AS_GIVEN = ("nodes", "nproc_per_node", "image", "cpus", "gpus", "memory_bytes", "processes", "disk_bytes")
+_SHAPE_FIELDS = ("nodes", "nproc_per_node", "image", "cpus", "gpus", "memory_bytes", "processes", "disk_bytes")
 """Arguments of a cluster that are fields of its shape."""
 
 
@@ -94,8 +94,8 @@ class Cluster:
         allocation: Mapping[str, str] | None = None,
         announce: Announce = lambda _: None,
     ) -> None:
-        given, annotations = locals(), Cluster.__init__.__annotations__
-        given = {key: check_option(key, value, annotations[key]) for key, value in given.items() if key in annotations}
+        values, annotations = locals(), Cluster.__init__.__annotations__
+        values = {key: check_option(key, it, annotations[key]) for key, it in values.items() if key in annotations}
         self.name = check_name(name) if name else default_name()
         self._named = bool(name)
         self.announce = announce
@@ -105,7 +105,7 @@ class Cluster:
         self.lock = ClusterLock(self.engine.name, self.name)
         self.before_use: list[Callable[[], object]] = []
         """Functions that end what features run on the cluster, called before anything else uses it."""
-        asked: dict[str, Any] = {key: given[key] for key in _AS_GIVEN} | {
+        asked: dict[str, Any] = {key: values[key] for key in _SHAPE_FIELDS} | {
             "strict": strict or None,
             "volumes": tuple(volumes),
             "hosts": tuple(hosts),

@@ -150,7 +150,7 @@ class Parser(argparse.ArgumentParser):
         from lab.spec.kinds import is_unit
 
         words = message.partition("unrecognized arguments: ")[2]
-        unknown, given = words.split(), insert_placeholders(words)
+        unknown, filled = words.split(), insert_placeholders(words)
         options = [word.split("=")[0] for word in unknown if word.startswith("-")]
         option = next((one for one in options if one in self.shared_options), options[0] if options else "")
         longer = (name for name in self._option_string_actions if name.startswith(f"-{option}"))  # `-n` for --nodes
@@ -160,8 +160,8 @@ class Parser(argparse.ArgumentParser):
             hint = "write a quantity without a space, such as 5m or 1GiB"
         elif "rest" in self._defaults and option in self.shared_options:
             hint = f"{self.prog} has no {option}, see `{self.prog} --help`; an option of the script comes after --"
-        elif option[:2] == "--" and "rest" in self._defaults and (option[:3] != (close or "")[:3] or given != words):
-            hint = f"options of the script come after --: `-- {given}`"  # torchrun needs no --
+        elif option[:2] == "--" and "rest" in self._defaults and (option[:3] != (close or "")[:3] or filled != words):
+            hint = f"options of the script come after --: `-- {filled}`"  # torchrun needs no --
         sys.exit(_refuse(self.prog, message, hint))
 
     def ask_for_names(self, how: Callable[[str], object]) -> None:
