@@ -93,6 +93,18 @@ def open_log(path: Path, most_bytes: int | None = None) -> BinaryIO:
     return open_file(folder, name, most_bytes)
 
 
+def read_tail(log: Path | None, most_bytes: int) -> list[str]:
+    """Return the lines at the end of a log; none if the file is missing or empty."""
+    text, size = "", 0
+    with suppress(OSError):
+        if log is not None:
+            with open_log(log) as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - most_bytes))
+                text = file.read().decode("utf-8", "replace").rstrip()
+    return text.split("\n")[1 if size > most_bytes else 0 :] if text else []
+
+
 def read_file(folder: Path, name: str, most_bytes: int) -> bytes:
     """Return the content of a file of a record; raises as `open_file`."""
     with open_file(folder, name, most_bytes) as file:

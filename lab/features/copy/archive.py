@@ -43,21 +43,20 @@ def stage_replacement(target: Path) -> Iterator[Path]:
     import shutil  # slow imports, and every run imports this module
     import tempfile
 
-    try:
+    hint = "choose a writable folder"
+    with UsageError.on_os_error(f"cannot write {target}", hint):
         target = Path(os.path.realpath(target)) if target.is_symlink() else Path(os.path.abspath(target))
         if (mode := _mode_of(target)) and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise UsageError(f"cannot write {target}: it is neither a file nor a folder")
         prefix = f".{os.fsdecode(os.fsencode(target.name)[:60])}."
         staged = Path(tempfile.mkdtemp(prefix=prefix, suffix=".part", dir=target.parent))
-    except OSError as error:
-        raise UsageError(f"cannot write {target}: {error.strerror or error}", "choose a writable folder") from error
     try:
         yield staged / "new"
         for move in list(_find_moves(staged / "new", target)):
             os.replace(*move)
     except OSError as error:
         where = str(error.filename or target).replace(f"{staged}/new", str(target))
-        raise UsageError(f"cannot write {where}: {error.strerror or error}", "choose a writable folder") from error
+        raise UsageError(f"cannot write {where}: {error.strerror or error}", hint) from error
     finally:
         shutil.rmtree(staged, ignore_errors=True)
 
@@ -177,7 +176,7 @@ def _opened(path: Path) -> Iterator[int]:
     Raises:
         UsageError: it is no regular file, or cannot be read.
     """
-    try:
+    with UsageError.on_os_error(f"cannot read {path}"):
         descriptor = os.open(path, _READ)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -185,8 +184,6 @@ def _opened(path: Path) -> Iterator[int]:
             yield descriptor
         finally:
             os.close(descriptor)
-    except OSError as error:
-        raise _cannot_read(path, error) from error
 
 
 def _find_sources(path: Path, name: str, most_bytes: int | None, left_out: list[str] | None) -> list[Source]:
@@ -210,7 +207,8 @@ def _find_sources(path: Path, name: str, most_bytes: int | None, left_out: list[
             if stat.S_ISDIR(source.facts.st_mode):
                 pending += [(here / one, f"{below}/{one}") for one in sorted(os.listdir(here), reverse=True)]
     except OSError as error:
-        raise _cannot_read(Path(error.filename) if sources else path, error) from error
+        where = error.filename if sources else path
+        raise UsageError(f"cannot read {where}: {error.strerror or error}") from error
     if not sources:
         raise UsageError(f"cannot read {path}: it is neither a file nor a folder")
     return sources
@@ -395,7 +393,3 @@ def _below(name: str) -> PurePosixPath | None:
     if too_long or not path.parts or path.is_absolute() or ".." in path.parts or b"\0" in encoded:
         return None
     return PurePosixPath(*path.parts[1:]) if len(path.parts) <= _DEEPEST else None
-
-
-def _cannot_read(path: Path, error: OSError) -> UsageError:
-    return UsageError(f"cannot read {path}: {error.strerror or error}")

@@ -83,7 +83,8 @@ class FaultJournal:
         else:
             entries.pop(identity, None)
         new = self.path.with_suffix(".new")
-        try:
+        hint = "free disk space there, or set XDG_STATE_HOME to a folder of your own"
+        with ClusterError.on_os_error(f"cannot write the journal of faults {self.path}", hint):
             if not entries:
                 self.path.unlink(missing_ok=True)
                 return
@@ -93,9 +94,6 @@ class FaultJournal:
                 file.flush()
                 os.fsync(file.fileno())
             new.replace(self.path)
-        except OSError as error:
-            hint = "free disk space there, or set XDG_STATE_HOME to a folder of your own"
-            raise ClusterError(f"cannot write the journal of faults {self.path}: {error.strerror}", hint) from error
 
 
 def _standing(identity: str, entry: Mapping[str, Any]) -> Standing:

@@ -12,15 +12,10 @@ Examples:
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lab.cli import arguments as shared
-
-if TYPE_CHECKING:
-    from lab.features.grade.grades import Grades
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,16 +35,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Grade all submissions; return 0 if every submission has a grade, whatever it is."""
-    from lab.cli.arguments import Progress
     from lab.features.grade.grades import Grade
     from lab.features.grade.run import Grader, open_submissions
-    from lab.features.grade.view import progress_line
+    from lab.features.grade.view import grades_csv, grades_text, progress_line, write_grades
+    from lab.features.html.write import write_page
     from lab.report.style import style_for
     from lab.run.options import RunOptions
 
     asked = {name: getattr(arguments, name) for name in ("cpus", "memory_bytes", "processes", "disk_bytes", "image")}
     quiet, style = bool(arguments.quiet or arguments.json), style_for(sys.stderr)
-    with open_submissions(arguments.folder) as folder, Progress(quiet=quiet) as display:
+    with open_submissions(arguments.folder) as folder, shared.Progress(quiet=quiet) as display:
 
         def show(grade: Grade, done: int, of: int) -> None:
             display.line(progress_line(grade, done, of, style, max(len(one.name) for one in grader.submissions)))
@@ -66,26 +61,14 @@ def run(arguments: argparse.Namespace) -> int:
             on_graded=show,
         )
         grades, failure = grader.grade()
-    _write(arguments, grades)
-    if failure is not None:
-        raise failure
-    return 0 if all(one.is_graded for one in grades.grades) else 1
-
-
-def _write(arguments: argparse.Namespace, grades: Grades) -> None:
-    """Print the grades, and write the files that were requested."""
-    from lab.features.grade.view import grades_csv, grades_text, write_grades
-    from lab.features.html.write import write_page
-    from lab.report.style import style_for
-
     written = []
     if arguments.csv:
         write_page(grades_csv(grades).encode("utf-8", "backslashreplace"), arguments.csv)
         written.append(arguments.csv)
     if arguments.html:
         written.append(write_grades(grades, arguments.html)[0])
-    if arguments.json:
-        print(json.dumps(grades.to_json()))
-    else:
-        table = grades_text(grades, style_for(sys.stdout))
-        shared.print_sanitized("\n".join([table, *(f"  {path}" for path in written)]))
+    files = "".join(f"\n  {path}" for path in written)
+    shared.print_answer(arguments, grades.to_json, lambda style: f"{grades_text(grades, style)}{files}")
+    if failure is not None:
+        raise failure
+    return 0 if all(one.is_graded for one in grades.grades) else 1

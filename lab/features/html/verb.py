@@ -7,13 +7,12 @@ Example:
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lab.cli.arguments import add_record, open_record, print_sanitized
+from lab.cli.arguments import add_record, open_record, print_answer
 from lab.cli.call import Command, Parser
 from lab.feature import find_view
 from lab.words import format_bytes, format_count
@@ -42,14 +41,12 @@ def announce_page(arguments: argparse.Namespace, path: Path, data: dict[str, Any
     from lab.features.html.write import open_page
 
     problem = open_page(path) if arguments.open else ""
-    if arguments.json:
-        print(json.dumps({**data, **({"opened": not problem} if arguments.open else {})}))
-        return 0
-    first, *details = sentences
-    print_sanitized(f"{path}  {first}")
-    for sentence in details:
-        print_sanitized(f"  {sentence}")
-    if problem:
+    print_answer(
+        arguments,
+        {**data, **({"opened": not problem} if arguments.open else {})},
+        lambda _: f"{path}  " + "\n  ".join(sentences),
+    )
+    if problem and not arguments.json:
         sys.stderr.write(f"{problem}\n")
     return 0
 

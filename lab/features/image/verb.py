@@ -12,7 +12,6 @@ The local engine has no images: it installs packages into a virtual environment.
 from __future__ import annotations
 
 import argparse
-import json
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -69,8 +68,7 @@ def _build(arguments: argparse.Namespace) -> int:
     context = plan_build(**{name: getattr(arguments, name) for name in _OF_THE_NODE_IMAGE})
     with shared.Progress(quiet=arguments.json) as progress:
         info = build_image(Connection(), context, progress.announce, tag=arguments.tag, no_cache=arguments.no_cache)
-    print(json.dumps(asdict(info), default=str) if arguments.json else f"built {arguments.tag}")
-    return 0
+    return shared.print_answer(arguments, asdict(info), lambda _: f"built {arguments.tag}")
 
 
 def _build_packages(arguments: argparse.Namespace) -> int:
@@ -84,8 +82,7 @@ def _build_packages(arguments: argparse.Namespace) -> int:
             progress.announce(why)
         store, again = package_store(engine), arguments.no_cache
         made = store.prepare(arguments.image, arguments.requirements, announce=progress.announce, again=again)
-    print(json.dumps({"name": made}) if arguments.json else f"ready: {made}")
-    return 0
+    return shared.print_answer(arguments, {"name": made}, lambda _: f"ready: {made}")
 
 
 def _prepared(arguments: argparse.Namespace) -> list[tuple[PackageStore, Prepared]]:

@@ -14,7 +14,7 @@ from lab.diagnosis.finding import Finding, Kind, Words
 from lab.diagnosis.judge import judge_evidence
 from lab.record.layout import LOGS, launcher_log
 from lab.record.read import Record
-from lab.record.record_files import open_file
+from lab.record.record_files import read_tail
 from lab.record.result import Attempt, Culprit
 from lab.words import clip_end, clip_middle, format_count, format_duration, join_words, name_attempts
 
@@ -171,10 +171,5 @@ def judge_starters(evidence: Evidence) -> Judgement | None:
 
 def _last_words(evidence: Evidence, starter: RankFacts) -> str:
     """Return the last line that a launcher printed; empty if there is none."""
-    try:
-        with open_file(evidence.record.path, f"{LOGS}/{launcher_log(starter.node)}") as log:
-            log.seek(max(0, log.seek(0, 2) - _TAIL_BYTES))
-            lines = log.read().decode("utf-8", "replace").splitlines()
-    except OSError:
-        return ""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    lines = read_tail(evidence.record.path / LOGS / launcher_log(starter.node), _TAIL_BYTES)
+    return lines[-1].strip() if lines else ""

@@ -8,6 +8,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -187,14 +188,11 @@ def read_all_progress() -> list[Progress]:
     Raises:
         LabError: The folder cannot be read.
     """
-    folder = progress_folder()
-    try:
-        names = sorted(name.removesuffix(_SUFFIX) for name in os.listdir(folder) if name.endswith(_SUFFIX))
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise LabError(f"cannot read {folder}: {error.strerror}", "check its permissions") from error
-    return [read_progress(name) for name in names if _NAME.fullmatch(name)]
+    folder, files = progress_folder(), list[str]()
+    with LabError.on_os_error(f"cannot read {folder}", "check its permissions"), suppress(FileNotFoundError):
+        files = os.listdir(folder)
+    names = [file.removesuffix(_SUFFIX) for file in files if file.endswith(_SUFFIX)]
+    return [read_progress(name) for name in sorted(names) if _NAME.fullmatch(name)]
 
 
 _WIDTH = 100

@@ -30,9 +30,10 @@ from lab.features.functions.pack import CallOptions
 from lab.features.pytest.pool import SessionCluster, pool_of
 from lab.features.pytest.stash import RECORD, SUMMARY_LINES
 from lab.features.suite import SUITE_REPORT
-from lab.features.suite.view import last_printed, read_tail
+from lab.features.suite.view import last_printed
 from lab.plan.plan import has_wishes
 from lab.record.layout import LOGS, RUNS
+from lab.record.record_files import read_tail
 from lab.record.result import RankResult, Result
 from lab.report.sanitize import sanitize_plain, sanitize_text
 from lab.report.style import Style

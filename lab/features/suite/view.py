@@ -14,7 +14,7 @@ from lab.errors import LabError
 from lab.features.compare.baseline import Baseline
 from lab.features.compare.compare import baseline_title, change_lines
 from lab.features.suite.cases import Case, Kind, Outcome, Rate, SuiteResult, compute_rates
-from lab.record.record_files import open_log
+from lab.record.record_files import read_tail
 from lab.record.result import RankResult, Result
 from lab.report.live import Bottom, fit_columns
 from lab.report.sanitize import escape_markdown, sanitize_plain, sanitize_text
@@ -422,20 +422,6 @@ def last_lines(result: Result, most: int = _LAST_LINES) -> Iterator[str]:
         yield from one.lines
 
 
-def read_tail(log: Path | None, most_bytes: int) -> list[str]:
-    """Return the lines at the end of a log; none if the file is missing or empty."""
-    if log is None:
-        return []
-    try:
-        with open_log(log) as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - most_bytes))
-            text = file.read().decode("utf-8", "replace").rstrip()
-    except OSError:
-        return []
-    return text.split("\n")[1 if size > most_bytes else 0 :] if text else []
-
-
 # -- all files
 
 
@@ -466,9 +452,7 @@ def write_files(
 
 
 def _write(path: Path, text: str) -> None:
-    try:
+    with LabError.on_os_error(f"cannot write {path}", "name another file"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise LabError(f"cannot write {path}: {error.strerror}", "name another file") from error
     sys.stderr.write(f"  written: {path}\n")

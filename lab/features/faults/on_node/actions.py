@@ -16,6 +16,7 @@ and many clients.
 from __future__ import annotations
 
 import fcntl
+import functools
 import mmap
 import os
 import selectors
@@ -316,31 +317,15 @@ _routes: dict[str, list[tuple[bytes, ...]]] = {}
 """For each interface that went down here, its routes over a gateway, which the kernel forgets."""
 
 
-def apply_cable(actions: Actions, parameters: Parameters) -> Answer:
-    """Take all interfaces except the loopback down.
+def _switch_interfaces(actions: Actions, parameters: Parameters, *, up: bool | None) -> Answer:
+    """Take interfaces up with their routes, or all but the loopback down; None: leave them.
+
+    Returns:
+        Whether all are down.
 
     Raises:
         OSError: The kernel forbids it for this agent.
     """
-    return _switch_interfaces(up=False)
-
-
-def undo_cable(actions: Actions, parameters: Parameters) -> Answer:
-    """Take all interfaces up that are down, with their routes.
-
-    Raises:
-        OSError: The kernel forbids it for this agent.
-    """
-    return _switch_interfaces(up=True)
-
-
-def inspect_cable(actions: Actions, parameters: Parameters) -> Answer:
-    """Return whether all interfaces are down."""
-    return _switch_interfaces(up=None)
-
-
-def _switch_interfaces(*, up: bool | None) -> Answer:
-    """Take interfaces up or down; None: leave them."""
     any_up = False
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         for name in sorted(filter(_is_ethernet, os.listdir("/sys/class/net"))):
@@ -354,6 +339,11 @@ def _switch_interfaces(*, up: bool | None) -> Answer:
                     _add_route(asking, route)
             any_up = any_up or bool(flags & _UP)
     return {"in_force": not any_up}
+
+
+apply_cable = functools.partial(_switch_interfaces, up=False)
+undo_cable = functools.partial(_switch_interfaces, up=True)
+inspect_cable = functools.partial(_switch_interfaces, up=None)
 
 
 def _is_ethernet(name: str) -> bool:

@@ -12,7 +12,6 @@ import json
 import os
 import signal
 import tarfile
-from collections.abc import Mapping
 from contextlib import closing, suppress
 from typing import NoReturn
 
@@ -34,7 +33,6 @@ def main(archive: bytes) -> NoReturn:
     Args:
         archive: A tar of an agent's folder of code.
     """
-    files = _content(archive)
     own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     warm.import_torch()
     warm.prepare_for_forks()  # once for all nodes, instead of once per node after the first script that needs it
@@ -48,7 +46,7 @@ def main(archive: bytes) -> NoReturn:
                     entering.enter_namespace(pids)
                     os.close(pids)
                     if os.fork() == 0:
-                        _enter(first, files, open_on_image)
+                        _enter(first, archive, open_on_image)
             except (OSError, entering.Unlike) as error:
                 _answer(1, entering.Entered(asked.container, str(error)))
             finally:
@@ -61,7 +59,7 @@ def _answer(stream: int, answer: entering.Entered) -> None:
         os.write(stream, wire.encode_message(answer._replace(problem=answer.problem[:_LONGEST_PROBLEM])))
 
 
-def _enter(first: entering.FirstProcess, files: Mapping[str, bytes], open_on_image: tuple[str, ...]) -> NoReturn:
+def _enter(first: entering.FirstProcess, archive: bytes, open_on_image: tuple[str, ...]) -> NoReturn:
     """In a child of the zygote, inside the node's PID namespace: enter the node, and fork the agent.
 
     The parent is outside of that namespace, so when this process ends, the node's first process adopts the agent.
@@ -87,7 +85,8 @@ def _enter(first: entering.FirstProcess, files: Mapping[str, bytes], open_on_ima
         os.environ.clear()
         os.environ.update(environment)
         entering.adopt_privileges(wanted, filters)
-        _write(files, config.import_root)
+        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+            files.extractall(config.import_root)
         os.kill(_FIRST_PID, _ARRIVED)
     except BaseException as error:
         _answer(stream, entering.Entered(first.container, f"{type(error).__name__}: {error}"))
@@ -96,18 +95,3 @@ def _enter(first: entering.FirstProcess, files: Mapping[str, bytes], open_on_ima
     os.close(stream)
     agent.serve_node(config)
     os._exit(1)
-
-
-def _content(archive: bytes) -> dict[str, bytes]:
-    """Return the contents of a tar, by path."""
-    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        opened = ((entry.name, tar.extractfile(entry)) for entry in tar)
-        return {name: file.read() for name, file in opened if file is not None}
-
-
-def _write(files: Mapping[str, bytes], folder: str) -> None:
-    for path, content in files.items():
-        target = os.path.join(folder, path)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        with open(target, "wb") as file:
-            file.write(content)
