@@ -358,7 +358,7 @@ def result_html(result: Result) -> str:
     """Render a result as HTML; if its record is gone, only what the result itself holds."""
     record = Record(path=result.path) if result.path is not None and result.path.is_dir() else None
     return fill_template(
-        "notebook",
+        "notebook.html",
         {"plain": sanitize_plain, "clip": clip_end, "colour": rank_colour},
         most_lines=_MOST_LINES,
         most_open=_MOST_OPEN,

@@ -339,7 +339,7 @@ def timeline_svg(
         legend.append((name, left, top))
         left += width
     return fill_template(
-        "still",
+        "still.html",
         {"g": "{:g}".format, "px": "{:.1f}".format},
         hatchings={name: f"{prefix}-{number}" for number, name in enumerate(colours)},
         count=sum(map(len, shown)),

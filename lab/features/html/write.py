@@ -82,13 +82,13 @@ def fill_template(template: str, filters: Mapping[str, Callable[..., Any]], **sh
     environment.trim_blocks = environment.lstrip_blocks = True
     environment.filters.update(duration=format_duration, plural=format_count, ranks=name_ranks)
     environment.filters.update(spans=spans_text, value=format_value, **filters)
-    return sanitize_text(environment.get_template(f"{template}.html.j2").render(**shown), colours=False)
+    return sanitize_text(environment.get_template(f"{template}.j2").render(**shown), colours=False)
 
 
 def render_page(template: str, module: str, filters: Mapping[str, Callable[..., Any]], **shown: Any) -> bytes:
     """Render a page from its template and its first module."""
     common = {"script": build_scripts(module), "style_sheet": style_sheet(), "version": __version__}
-    return fill_template(template, filters, **common, **shown).encode()
+    return fill_template(f"{template}.html", filters, **common, **shown).encode()
 
 
 def compress_data(data: Any) -> str:

@@ -7,8 +7,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple
-from xml.etree.ElementTree import Element, SubElement, indent, tostring
+from typing import IO, Any, NamedTuple
+from xml.sax.saxutils import quoteattr
 
 from lab.errors import LabError
 from lab.features.compare.baseline import Baseline
@@ -29,9 +29,6 @@ _MOST_UNMET = 3
 _MOST_SEEDS = 5
 _LONGEST_REASON = 100
 _LONGEST_IN_MARKDOWN = 300
-_LONGEST_TRACEBACK = 3000
-_MOST_REPORTED = 50
-"""Most tracebacks on a job page, which can hold 1 MiB."""
 _LAST_LINES = 20
 _MOST_BYTES = 1 << 16
 """Bytes at the end of a log that are read."""
@@ -236,52 +233,33 @@ class SuiteDisplay(Watcher):
 
 def suite_markdown(result: SuiteResult, compared: Baseline | None = None) -> str:
     """Format the page: the counts, the failures with reasons, a table, and regressions from the baseline."""
-    return "\n\n".join([*_suite_blocks(result), *_compared_blocks(compared)]) + "\n"
-
-
-def _compared_blocks(compared: Baseline | None) -> Iterator[str]:
-    if compared is not None:
-        yield f"### {escape_markdown(capitalize_first(baseline_title(compared)))}"
-    for case in compared.cases if compared is not None else ():
-        if case.changed:
-            lines = [f"  - {escape_markdown(clip_end(line, _LONGEST_IN_MARKDOWN))}" for line in change_lines(case)]
-            yield "\n".join([f"- {'✘' if case.worse else '·'} {escape_markdown(case.name)}", *lines])
-
-
-def _suite_blocks(result: SuiteResult) -> Iterator[str]:
-    counts = ", ".join(f"{STATUSES[status].sign} {count} {status}" for status, count in result.counts.items())
-    yield f"## {counts or 'nothing ran'}"
-    seed = f", seed {result.seed}" if result.seed is not None else ""
-    cases, clusters = format_count(result.planned, "case"), format_count(result.clusters, "cluster")
-    yield f"{cases} in {format_duration(result.duration_s)} on {clusters}{seed}"
-    if result.not_run:
-        yield f"**{format_count(result.not_run, 'case')} did not run: {escape_markdown(result.stopped)}**"
-    bad = result.listed_failures
-    for outcome in bad[:_MOST_REPORTED]:
-        yield from _failure_blocks(outcome)
-    if len(bad) > _MOST_REPORTED:
-        yield f"… and {len(bad) - _MOST_REPORTED} more"
     head, rows = suite_rows(result.outcomes)
     if result.repeated:
         head = ["case", "failures", "kinds of failures"]
         rates = compute_rates(result.outcomes)
         rows = [[rate.name, rate_text(rate), "; ".join(map(kind_text, rate.kinds))] for rate in rates]
-    table = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    yield "\n".join(table + [f"| {' | '.join(map(escape_markdown, row))} |" for row in rows])
+    counts = ", ".join(f"{STATUSES[status].sign} {count} {status}" for status, count in result.counts.items())
+    title = capitalize_first(baseline_title(compared)) if compared is not None else ""
+    shown = {"result": result, "counts": counts, "head": head, "rows": rows, "compared": compared, "title": title}
+    return _fill("suite.md", signs=STATUSES, **shown)
 
 
-def _failure_blocks(outcome: Outcome) -> Iterator[str]:
-    sign, result = STATUSES[outcome.status].sign, outcome.decisive.result
-    yield f"### {escape_markdown(sign)} {escape_markdown(outcome.case.id)} {outcome.status}"
-    yield escape_markdown(clip_end(outcome.reason, _LONGEST_IN_MARKDOWN))
-    if (culprit := result.culprit) is not None:
-        error = clip_end(culprit.error, _LONGEST_IN_MARKDOWN)
-        yield f"Culprit: {escape_markdown(culprit.who)}: {escape_markdown(error)}"
-        if culprit.traceback:
-            lines = culprit.traceback[-_LONGEST_TRACEBACK:].splitlines()
-            yield "\n".join(f"    {sanitize_plain(line)}" for line in lines)
-    if result.path is not None:
-        yield f"Record: {escape_markdown(str(result.path))}"
+def _fill(template: str, **shown: Any) -> str:
+    """Fill a template; what its filters return is text in its format, in which nothing acts."""
+    from markupsafe import Markup
+
+    from lab.features.html.write import fill_template
+
+    filters: dict[str, Callable[..., Any]] = {
+        "markdown": lambda text: Markup(escape_markdown(text)),
+        "clip": lambda text: clip_end(text, _LONGEST_IN_MARKDOWN),
+        "plain": lambda line: Markup(sanitize_plain(line)),
+        "attribute": lambda value: Markup(quoteattr(sanitize_text(str(value), colours=False))),
+        "failure": failure_text,
+        "output": output_text,
+        "change_lines": change_lines,
+    }
+    return fill_template(template, filters, **shown)
 
 
 def kind_text(kind: Kind) -> str:
@@ -297,83 +275,41 @@ def seeds_text(kind: Kind) -> str:
 
 
 # -- JUnit XML
-#
-# The file uses only elements and attributes of Jenkins' `junit-10.xsd`. There a test case has no properties, so the
-# records are properties of the suite, by the name of the case, and also the first line of the case's output.
 
 
 def junit_xml(result: SuiteResult, compared: Baseline | None = None) -> str:
-    """Format a JUnit XML file; the comparison is a separate suite."""
-    counts, worse = result.counts, [case.worse for case in compared.cases] if compared is not None else []
-    failures, errors = sum(counts.get(one, 0) for one in ("failed", "hung", "timeout")), counts.get("error", 0)
-    time_s, tests = f"{result.duration_s:.3f}", len(result.outcomes)
-    whole = Element("testsuites", {"name": "lab", "time": time_s, "errors": str(errors)})
-    whole.attrib |= {"tests": str(tests + len(worse)), "failures": str(failures + sum(worse))}
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(result.began))
-    suite = _add(whole, "testsuite", name="lab test", tests=tests, failures=failures, errors=errors, time=time_s)
-    suite.attrib |= {"skipped": str(counts.get("skipped", 0)), "timestamp": stamp}
-    properties = _add(suite, "properties")
-    known = {
+    """Format a JUnit XML file; the comparison is a separate suite, in which regressions are failed tests."""
+    properties = {
         "suite": result.suite,
         "clusters": result.clusters,
         "seed": result.seed,
         "not run": f"{result.not_run}: {result.stopped}" if result.not_run else None,
         **{f"record of {one.case.id}": one.last.path for one in result.outcomes if one.attempts},
     }
-    for name, value in known.items():
-        if value is not None:
-            _add(properties, "property", name=name, value=value)
-    for outcome in result.outcomes:
-        _add_case(suite, outcome)
-    if compared is not None:  # regressions become failed tests
-        title = f"compared with {compared.name}"
-        suite = _add(whole, "testsuite", name=title, errors=0, tests=len(worse), failures=sum(worse))
-        for case in compared.cases:
-            test, lines = _add(suite, "testcase", name=case.name, classname="baseline", time=0), change_lines(case)
-            if case.worse:
-                _add(test, "failure", lines, type="worse", message=lines[0])
-            elif lines:
-                _add(test, "system-out", lines)
-    indent(whole)
-    xml: bytes = tostring(whole, encoding="utf-8", xml_declaration=True)
-    return xml.decode() + "\n"
+    counts = {name: result.counts.get(name, 0) for name in STATUSES}
+    shown = {"result": result, "properties": properties, "counts": counts, "compared": compared}
+    worse = [case.worse for case in compared.cases] if compared is not None else []
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(result.began))
+    return _fill("suite.xml", **shown, worse=worse, timestamp=stamp)
 
 
-def _add(parent: Element, tag: str, lines: Sequence[str] = (), **attributes: object) -> Element:
-    """Add an element, without characters that XML cannot hold or that act where it is shown."""
-    clean = {name: sanitize_text(str(value), colours=False) for name, value in attributes.items()}
-    element = SubElement(parent, tag, clean)
-    element.text = sanitize_text("\n".join(lines), colours=False) or None
-    return element
-
-
-def _add_case(suite: Element, outcome: Outcome) -> None:
-    case = outcome.case
-    classname, took_s = case.scenario.script.parent.name or "lab", f"{outcome.took_s:.3f}"
-    element = _add(suite, "testcase", name=case.id, classname=classname, time=took_s)
-    if not outcome.attempts:
-        _add(element, "skipped", message=case.skipped)
-        return
-    *earlier, last = outcome.attempts
-    result = last.result
-    if not result.passed:
-        _add_failure(element, "error" if result.verdict == "error" else "failure", last)
-    for attempt in earlier:
-        word = "Error" if attempt.result.verdict == "error" else "Failure"
-        _add_failure(element, f"{'flaky' if result.passed else 'rerun'}{word}", attempt)
-    head = [f"record: {result.path}"] if result.path is not None else []
-    head += [f"seed: {case.seed}"] if case.seed is not None else []
-    _add(element, "system-out", [*head, *last_lines(result)])
-
-
-def _add_failure(case: Element, tag: str, attempt: RunAttempt) -> None:
+def failure_text(attempt: RunAttempt) -> str:
+    """Return why an attempt failed: the reason, the culprit, unmet expectations, the hint, and the record."""
     result, culprit = attempt.result, attempt.result.culprit
     lines = [result.reason]
     if culprit is not None:
         lines += [f"culprit: {culprit.who}: {culprit.error}", culprit.traceback]
     lines += [expectation.sentence() for expectation in result.unmet]
     lines += [f"hint: {attempt.hint}" if attempt.hint else "", f"record: {result.path}" if result.path else ""]
-    _add(case, tag, list(filter(None, lines)), type=result.verdict, message=result.reason)
+    return "\n".join(filter(None, lines))
+
+
+def output_text(outcome: Outcome) -> str:
+    """Return the record, the seed, and the last lines of each rank."""
+    result, seed = outcome.last, outcome.case.seed
+    head = [f"record: {result.path}"] if result.path is not None else []
+    head += [f"seed: {seed}"] if seed is not None else []
+    return "\n".join([*head, *last_lines(result)])
 
 
 class LastLines(NamedTuple):
