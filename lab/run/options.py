@@ -195,6 +195,17 @@ class Job(NamedTuple):
     companions: Sequence[Companion] = ()
     """Companions of the run."""
 
+    def options_again(self, runs: Path) -> RunOptions:
+        """Return the options of more runs of the same program, whose records are in another folder."""
+        own: dict[str, Any] = {
+            "nodes": None,
+            "nproc_per_node": None,
+            "interactive": None,
+            "outputs": None,
+            "turn": None,
+        }
+        return replace(self.options, **own, runs=runs, companions=(), update=False, stdin=False, terminal=False)
+
 
 def suite_name() -> str:
     """Return a name for runs that belong together, from the current time."""

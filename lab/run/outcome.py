@@ -47,7 +47,7 @@ def judge_run(job: Job, facts: RunFacts, outputs: Outputs) -> Result:
     variables = _variables(plan, facts, started)
     expect = plan.scenario.expect
     of_features = [
-        judge_stated(stated, plan, evidence, variables, job.options.update)
+        judge_stated(stated, job, evidence, variables)
         for name, stated in expect.extra.items()
         if (judge_stated := find_hook(f"expect.{name}"))
     ]

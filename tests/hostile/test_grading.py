@@ -130,3 +130,41 @@ def test_all_honest_and_all_hostile_submissions_in_one_call_are_graded_rightly(g
         text = page.read_text()
         assert "\x1b" not in text
         assert "<script>alert" not in text
+
+
+CHECKED = """
+import os
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total, top = torch.tensor([float(dist.get_rank())]), torch.tensor([1.0])
+dist.all_reduce(total)
+dist.all_reduce(top, op=dist.ReduceOp.MAX)
+assert [total.item(), top.item()] == [1.0, 1.0]
+assert os.statvfs("/").f_flag & os.ST_RDONLY, "the cluster is not strict"
+dist.destroy_process_group()
+"""
+ASSIGNMENT = """
+script: solution.py
+nodes: 2
+expect: {mutants: 80, check: "verify.py:check"}
+grade: {points: {mutants: 5}}
+"""
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("grade")
+def test_checks_of_a_submission_that_notice_mutants_earn_points(tmp_path: Path, capsys: Any) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (tmp_path / "task.yaml").write_text(ASSIGNMENT)
+    (tmp_path / "verify.py").write_text("def check(results):\n    pass\n")
+    (tmp_path / "solution.py").write_text(CHECKED)
+    (folder / "strong.py").write_text(CHECKED)
+    (folder / "weak.py").write_text(CHECKED.replace("assert [", "_ = ["))
+    (folder / "empty.py").write_text("pass\n")
+    assert main(["grade", str(folder), "--scenario", "task.yaml", "--html", "pages", "--json"]) == 0
+    grades = {one["name"]: one for one in json.loads(capsys.readouterr().out)["grades"]}
+    assert {name: one["points"] for name, one in grades.items()} == {"strong": 7.0, "weak": 2.0, "empty": 2.0}
+    assert golden(1) in grades["empty"]["reason"]
+    (weak,) = (tmp_path / "pages").glob("*weak.html")
+    assert golden(2) in weak.read_text()

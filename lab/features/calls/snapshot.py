@@ -17,12 +17,12 @@ from lab.features.calls.changes import CallChange, Calls, describe_changes
 from lab.features.calls.notation import Repeated, describe_call, fold_repeats, render_call
 from lab.features.calls.pattern import ANYTHING, SNAPSHOT, CallPattern, Stated, calls_of, parse_calls
 from lab.frozen import Frozen
-from lab.plan.plan import Plan
 from lab.record.layout import MOST_RANKS
 from lab.record.read import Record
 from lab.record.record_files import read_file, write_file
 from lab.record.result import Expectation, Result
 from lab.report.style import group_equal
+from lab.run.options import Job
 from lab.spec.expressions import RankVariables
 from lab.spec.load import library_folder
 from lab.spec.reading import clip_repr
@@ -405,13 +405,14 @@ def with_stated_calls(scenario: Scenario, nnodes: int, nproc_per_node: int) -> S
 
 
 def judge_calls(
-    stated: Stated, plan: Plan, evidence: Evidence, variables: Mapping[int, RankVariables], update: bool | None
+    stated: Stated, job: Job, evidence: Evidence, variables: Mapping[int, RankVariables]
 ) -> Iterable[Expectation] | Callable[[bool], Sequence[Expectation]]:
     """Return whether ranks called what a scenario states; for a snapshot, a function that needs the other results."""
     if not isinstance(stated, str):
         return check_calls(stated, evidence.record, variables)
+    plan = job.plan
     file = locate_snapshot(plan.scenario.source or plan.scenario.script, plan.nnodes, plan.nproc_per_node)
-    return lambda fine: compare_snapshot(file, evidence, update=update, fine=fine)
+    return lambda fine: compare_snapshot(file, evidence, update=job.options.update, fine=fine)
 
 
 def compare_snapshot(file: SnapshotFile, evidence: Evidence, *, update: bool | None, fine: bool) -> list[Expectation]:

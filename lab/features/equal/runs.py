@@ -30,7 +30,7 @@ from lab.record.read import Record
 from lab.record.result import Expectation, Result
 from lab.run.cluster_slot import ClusterSlot, WarmCluster, refuse_foreign_wishes, run_on_own_cluster
 from lab.run.collect import Observer
-from lab.run.options import RunOptions
+from lab.run.options import Job, RunOptions
 from lab.spec import kinds
 from lab.spec.declare import key_field
 from lab.spec.load import open_scenario
@@ -317,16 +317,16 @@ def compare_ranks(
         return compare_ways(runner, ways)
 
 
-def judge_equal(_: str, plan: Any, evidence: Any, variables: Mapping[int, Any], __: bool | None) -> list[Expectation]:
+def judge_equal(stated: EqualTo, job: Job, _: Any, variables: Mapping[int, Any]) -> list[Expectation]:
     """Return the expectation of a run's scenario: that it computes what other numbers of ranks compute."""
-    stated: EqualTo = plan.scenario.expect.extra["equal_to"]
     right = stated.ranks or 1
     size, expected = len(variables), f"what {format_count(right, 'rank')} computes"
     got = expected
     if size != right:
         try:
-            options = RunOptions(runs=evidence.record.path.parent)
-            compared = compare_ranks(plan.scenario, (right, size), evidence.record.plan().engine, options)
+            options, shape = job.options_again(job.writer.path.parent), vars(job.cluster.shape)
+            asked = {name: value for name, value in shape.items() if name not in ("nodes", "nproc_per_node")}
+            compared = compare_ranks(job.plan.scenario, (right, size), job.engine.name, options, **asked)
             got = next((one.difference.sentence for one in compared if one.difference is not None), expected)
         except LabError as error:
             got = f"({error.message})"

@@ -47,7 +47,7 @@ from lab.record.result import Expectation, RankResult, Result
 from lab.report.sanitize import sanitize_plain
 from lab.report.style import Style
 from lab.run.cluster_slot import ClusterSlot, WarmCluster
-from lab.run.options import RunOptions
+from lab.run.options import Job, RunOptions
 from lab.spec.kinds import parse_duration
 from lab.spec.scenario import Scenario
 from lab.trace.model import Call, Trace
@@ -188,7 +188,8 @@ def run_parallel(
     options: RunOptions,
     tasks: Iterable[Callable[[Runner], None]],
     report: Callable[[str], None],
-) -> None:
+    outer: WorkerPool | None = None,
+) -> bool:
     """Run tasks on several warm clusters at once, each with its own; remove the clusters at the end.
 
     Args:
@@ -198,25 +199,31 @@ def run_parallel(
         options: of each run.
         tasks: called with a runner; taken one after the other.
         report: called with each line of progress.
+        outer: the pool whose worker calls this; it interrupts the tasks.
+
+    Returns:
+        False if they were interrupted.
 
     Raises:
         LabError: a cluster cannot be made.
     """
     pool, waiting, name = WorkerPool(), iter(tasks), default_name()[:_LONGEST_NAME]
+    observer = outer or pool
 
     def next_task() -> Callable[[Runner], None] | None:
         with pool.turn:
-            return None if pool.stopping else next(waiting, None)
+            return None if pool.stopping or observer.stopping else next(waiting, None)
 
     def work(number: int) -> None:
         own_name = f"{name}-mutants-{os.urandom(2).hex()}-{number}"
         slot = ClusterSlot(engine=engine, name=own_name, asked={}, announce=lambda _: None)
         with hold_warm_cluster(slot, shape, "mutants", "runs of mutants") as cluster:
-            runner = Runner(cluster, options, pool)
+            runner = Runner(cluster, options, observer)
             while (task := next_task()) is not None:
                 task(runner)
 
     pool.run([partial(work, number) for number in range(jobs)], interrupted=lambda: report("interrupted: stopping"))
+    return not observer.stopping
 
 
 DRAWN = 100
@@ -505,10 +512,23 @@ def _last_line(path: Path) -> str:
 def try_scenario(
     scenario: Any, count: int, seed: int, kinds: Sequence[str] = QUIET, engine: str = "auto",
     until: float = float("inf"), jobs: int = _JOBS, report: Callable[[str], None] = lambda _: None,
+    of: Job | None = None,
 ) -> Report:  # fmt: skip
     """Try mutants of a scenario on warm clusters.
 
+    Args:
+        scenario: what is changed.
+        count: how many mutants.
+        seed: decides which.
+        kinds: of these kinds.
+        engine: where.
+        until: start none after this time of `time.monotonic`.
+        jobs: how many clusters.
+        report: called with each line of progress.
+        of: a run that judges itself by this: clusters and options are like its own.
+
     Raises:
+        KeyboardInterrupt: the user interrupted such a run.
         LabError: it does not pass without a mutant, or no engine answers.
     """
     from lab.engine.select import select_engine
@@ -516,15 +536,19 @@ def try_scenario(
 
     subject, trials = ScenarioSubject(scenario), _Trials(count, seed, kinds, until, report)
     subject.limits, began = [], time.monotonic()
-    selected, why = select_engine(engine, "mutants")
+    selected, why = (of.engine, "") if of is not None else select_engine(engine, "mutants")
     if why:
         report(why)
     with scratch_records() as folder:
-        options = RunOptions(runs=folder)
+        options, outer, shape = RunOptions(runs=folder), None, shape_for(scenario, RunOptions(), {})
+        if of is not None:
+            options, outer = of.options_again(folder), of.observer if isinstance(of.observer, WorkerPool) else None
+            shape = replace(of.cluster.shape, nodes=shape.nodes, nproc_per_node=shape.nproc_per_node)
         tasks: Iterator[Callable[[Runner], None]] = (
             partial(_work_on, trials, subject, number == 0) for number in range(jobs)
         )
-        run_parallel(selected, shape_for(scenario, options, {}), jobs, options, tasks, report)
+        if not run_parallel(selected, shape, jobs, options, tasks, report, outer) and of is not None:
+            raise KeyboardInterrupt
     return _report_of(subject, trials, count, seed, began)
 
 
@@ -552,19 +576,30 @@ def _try_tests(
     return _report_of(subject, trials, count, seed, began)
 
 
-def judge_mutants(_: str, plan: Any, evidence: Any, *__: Any) -> list[Expectation]:
-    """Return the expectation of a run's scenario that its other expectations notice mutants."""
-    expect, wanted = plan.scenario.expect, plan.scenario.expect.extra["mutants"]
+def judge_mutants(wanted: float, job: Job, *_: Any) -> Callable[[bool], list[Expectation]]:
+    """Return a function that says whether a run's other expectations notice mutants, given whether they are met."""
+    return partial(_check_mutants, wanted, job)
+
+
+def _check_mutants(wanted: float, job: Job, fine: bool) -> list[Expectation]:
+    plan, expect, survivors = job.plan, job.plan.scenario.expect, list[Tried]()
     others = {name: value for name, value in expect.extra.items() if name != "mutants"}
     scenario = replace(plan.scenario, nodes=plan.nnodes, nproc_per_node=plan.nproc_per_node)
     scenario = replace(scenario, expect=replace(expect, extra=others))
-    try:
-        report = try_scenario(scenario, _EXPECTED, 0, QUIET, evidence.record.plan().engine)
-    except LabError as error:
-        return [Expectation(what="mutants", expected=wanted, got=f"({error.message})", met=False)]
-    missed = next((f", but nothing fails if {one.does}" for one in report.with_fate("survived")), "")
-    score = 100.0 if report.score is None else report.score
-    return [Expectation(what="mutants", expected=wanted, got=f"{score:.0f}{missed}", met=score >= wanted)]
+    jobs = 1 if job.cluster.shape.strict else _JOBS  # more would exceed the limits that a strict cluster has
+    met, got = False, "(without a mutant, the run is not as expected)"
+    if fine:
+        try:
+            report = try_scenario(scenario, _EXPECTED, 0, QUIET, jobs=jobs, of=job)
+        except LabError as error:
+            got = f"({error.message})"
+        else:
+            met = report.score is not None and report.score >= wanted
+            got = "(no mutant changes what it does)" if report.score is None else f"{report.score:.0f} %"
+            survivors = [] if met else report.with_fate("survived")
+    score = Expectation(what="mutants", expected=f"at least {wanted:g} % caught", got=got, met=met)
+    missed = [f"none fails if {one.does}" for one in survivors]
+    return [score, *(Expectation(what="mutants", expected="a check that fails", got=one) for one in missed)]
 
 
 # -- the verb

@@ -16,8 +16,8 @@ from lab.features.training.findings import TrainingKind
 from lab.features.training.trace_lines import Turn, turns_of, turns_of_modules
 from lab.features.values.expected import number_of
 from lab.frozen import Frozen
-from lab.plan.plan import Plan
 from lab.record.result import Expectation
+from lab.run.options import Job
 from lab.spec.declare import key_field
 from lab.spec.expressions import RankVariables
 from lab.spec.kinds import choice_kind
@@ -462,11 +462,9 @@ class ReplicasKeys(Frozen):
     `tolerance`."""
 
 
-def judge_replicas(
-    _: str, plan: Plan, evidence: Evidence, variables: Mapping[int, RankVariables], __: bool | None
-) -> list[Expectation]:
+def judge_replicas(_: str, job: Job, evidence: Evidence, variables: Mapping[int, RankVariables]) -> list[Expectation]:
     """Return the expectation of a run's scenario."""
-    return [check_replicas(plan.scenario.expect.tolerance, evidence, len(variables))]
+    return [check_replicas(job.plan.scenario.expect.tolerance, evidence, len(variables))]
 
 
 def check_replicas(tolerance: Tolerance, evidence: Evidence, world_size: int) -> Expectation:
