@@ -124,12 +124,12 @@ def write_grades(grades: Grades, folder: Path) -> list[Path]:
         page = folder / f"{number:03}-{make_slug(grade.name)}.html"
         shown = {"grade": grade, "tone": VERDICTS[grade.verdict], "points": points_text(grade)}
         cause = explain_grade(grade)
-        write_page(render_page("grade", "grade", {}, colours={}, grades=grades, **shown, **cause), page)
+        write_page(render_page("grade", "grade", {}, grades=grades, **shown, **cause), page)
         pages.append(page)
         rows.append({**shown, "link": quote(page.name)})
     counts = [(VERDICTS[name], name, grades.verdicts[name]) for name in VERDICTS if grades.verdicts[name]]
     worst = next((tone for tone, name, _ in counts if name != "passed"), VERDICTS["passed"])
     index = folder / "index.html"
     shown = {"grades": grades, "rows": rows, "whats": grades.whats, "verdicts": counts, "worst": worst}
-    write_page(render_page("grades", "grade", {}, colours={}, **shown), index)
+    write_page(render_page("grades", "grade", {}, **shown), index)
     return [index, *pages]

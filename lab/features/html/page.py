@@ -300,12 +300,8 @@ def _page(record: Record, evidence: Evidence, path: Path) -> tuple[bytes, dict[s
     page = render_page(
         "report",
         "main",
-        {
-            "cite": lambda text: link_citations(text, page_sources),
-            "last_lines": _last_lines,
-            "part": describe_part,
-            "tones": operation_tones,
-        },
+        {"last_lines": _last_lines, "part": describe_part, "tones": operation_tones},
+        cite=lambda text: link_citations(text, page_sources),
         record=record,
         result=result,
         tone=VERDICTS[result.verdict],

@@ -15,8 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import BytecodeCache, Environment, FileSystemLoader
-from jinja2.bccache import Bucket
+from jinja2 import Environment, FileSystemLoader
 
 from lab import __version__
 from lab.errors import RecordError
@@ -60,28 +59,19 @@ def style_sheet() -> str:
     return "".join((ASSETS / f"{name}.css").read_text(encoding="utf-8") for name in _STYLES)
 
 
-class _CompiledTemplates(BytecodeCache):
-    """The templates that this process has compiled, which takes longer than to fill them in."""
-
-    def __init__(self) -> None:
-        self._code: dict[str, Any] = {}
-
-    def load_bytecode(self, bucket: Bucket) -> None:
-        bucket.code = self._code.get(bucket.key)
-
-    def dump_bytecode(self, bucket: Bucket) -> None:
-        self._code[bucket.key] = bucket.code
-
-
-_COMPILED = _CompiledTemplates()
+@lru_cache
+def _environment(_template: str) -> Environment:
+    """Return the environment of a template, which keeps it compiled: that takes longer than to fill it in."""
+    environment = Environment(autoescape=True, loader=FileSystemLoader(ASSETS), trim_blocks=True, lstrip_blocks=True)
+    environment.filters.update(duration=format_duration, plural=format_count, ranks=name_ranks)
+    environment.filters.update(spans=spans_text, value=format_value)
+    return environment
 
 
 def fill_template(template: str, filters: Mapping[str, Callable[..., Any]], **shown: Any) -> str:
-    """Render a template; values are text unless they are `Markup`."""
-    environment = Environment(autoescape=True, loader=FileSystemLoader(ASSETS), bytecode_cache=_COMPILED)
-    environment.trim_blocks = environment.lstrip_blocks = True
-    environment.filters.update(duration=format_duration, plural=format_count, ranks=name_ranks)
-    environment.filters.update(spans=spans_text, value=format_value, **filters)
+    """Render a template with its own filters, which are always the same; values are text unless they are `Markup`."""
+    environment = _environment(template)
+    environment.filters.update(filters)
     return sanitize_text(environment.get_template(f"{template}.j2").render(**shown), colours=False)
 
 

@@ -12,6 +12,7 @@ import time
 import tty
 from codecs import getincrementaldecoder
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
@@ -43,11 +44,10 @@ class Keyboard:
     @classmethod
     def find(cls) -> Keyboard | None:
         """Return the terminal if a user has it: it is both standard streams, and this process is in its foreground."""
-        try:
-            usable = os.isatty(0) and os.isatty(1) and os.tcgetpgrp(0) == os.getpgrp()
-        except OSError:
-            return None
-        return cls() if usable else None
+        with suppress(OSError):
+            if os.isatty(0) and os.isatty(1) and os.tcgetpgrp(0) == os.getpgrp():
+                return cls()
+        return None
 
     @classmethod
     def require(cls) -> Keyboard:
@@ -90,10 +90,9 @@ class Keyboard:
 
     def read(self) -> bytes:
         """Read keys."""
-        try:
+        with suppress(OSError):  # the terminal no longer exists
             return os.read(self.fd, _CHUNK_BYTES)
-        except OSError:  # the terminal no longer exists
-            return b""
+        return b""
 
 
 _RANK = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import PurePath
 
@@ -142,7 +143,6 @@ class MpirunLauncher(Launcher):
 
 
 def _words(command: str) -> tuple[str, ...]:
-    try:
+    with suppress(ValueError):  # an unclosed quotation mark
         return tuple(shlex.split(command))
-    except ValueError:  # an unclosed quotation mark
-        return ()
+    return ()

@@ -131,10 +131,9 @@ def resolve_person(name: str | None) -> str:
         UsageError: The name cannot be the name of a file.
     """
     if name is None:
-        try:
+        name = ""
+        with suppress(KeyError, OSError):
             name = getpass.getuser()
-        except (KeyError, OSError):
-            name = f"uid{os.getuid()}"
         name = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).lstrip(".-")[:63] or f"uid{os.getuid()}"
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} is not a valid name", "use letters, digits, _, ., and -; no . or - at the start")

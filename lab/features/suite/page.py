@@ -7,6 +7,7 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
@@ -72,7 +73,6 @@ def write_suite(suite: Suite, output: Path | None = None) -> SuiteReport:
         "suite",
         "suite",
         {},
-        colours={},
         name=suite.name,
         rows=rows,
         verdicts=[(VERDICTS[verdict], verdict, count) for verdict, count in verdicts.items()],
@@ -88,11 +88,10 @@ def write_suite(suite: Suite, output: Path | None = None) -> SuiteReport:
 
 def _has_report(record: Record) -> bool:
     """Return whether there is a report as new as the result."""
-    try:
+    with suppress(OSError):
         report, result = (os.lstat(record.path / name) for name in (REPORT, RESULT))
         return stat.S_ISREG(report.st_mode) and report.st_mtime_ns >= result.st_mtime_ns
-    except OSError:
-        return False
+    return False
 
 
 # -- `lab report --suite`

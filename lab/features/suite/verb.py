@@ -18,7 +18,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from lab.cli import arguments as shared
 from lab.features.compare.verb import add_baseline, make_comparison
@@ -28,8 +28,6 @@ from lab.features.suite.view import SuiteDisplay, suite_text, write_files
 from lab.report.style import style_for, table_text
 from lab.run.options import RunOptions
 from lab.words import NONE
-
-T = TypeVar("T")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -122,6 +120,6 @@ def _list(cases: Sequence[Case], arguments: argparse.Namespace) -> int:
     return shared.print_answer(arguments, lambda: rows, lambda style: table_text(head, shown, style))
 
 
-def _comma_separated(one: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
+def _comma_separated(one: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
     """Parse values that are separated by commas."""
     return lambda words: tuple(map(one, words.split(",")))

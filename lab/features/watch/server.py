@@ -107,7 +107,7 @@ def _draw_step(step: Step, world_size: int, now: Now) -> dict[str, Any]:
 
 def page_of(title: str) -> bytes:
     """Render the page of a run; the title applies until the run reports its name."""
-    return write.render_page("watch", "watch", {}, title=title, colours={})
+    return write.render_page("watch", "watch", {}, title=title)
 
 
 def report_of(path: Callable[[], Path | None]) -> Callable[[], bytes | None]:

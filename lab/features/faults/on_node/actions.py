@@ -163,11 +163,9 @@ def worker_of(actions: Actions, rank: int) -> Worker:
 
 
 def _read(pid: int, name: str) -> bytes:
-    try:
-        with open(f"/proc/{pid}/{name}", "rb") as file:
-            return file.read()
-    except OSError:  # it has ended
-        return b""
+    with suppress(OSError), open(f"/proc/{pid}/{name}", "rb") as file:  # it may have ended
+        return file.read()
+    return b""
 
 
 def _state(pid: int) -> str:
@@ -348,11 +346,7 @@ inspect_cable = functools.partial(_switch_interfaces, up=None)
 
 def _is_ethernet(name: str) -> bool:
     """Return whether it is neither the loopback nor a tunnel that the kernel creates in each namespace."""
-    try:
-        with open(f"/sys/class/net/{name}/type") as file:
-            return file.read().strip() == "1"
-    except OSError:
-        return False
+    return ["1"] in processes.read_words(f"/sys/class/net/{name}/type")
 
 
 def _gateways(name: str) -> list[tuple[bytes, ...]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +17,7 @@ def __getattr__(name: str) -> Any:
 
     util: Any = vars(rewrite)["util"]
     if util._reprcompare is None:
-        util._reprcompare, util._config = _compare, _Config(SETTINGS)
+        util._reprcompare, util._config = _compare, _config()
     return getattr(rewrite, name)
 
 
@@ -26,7 +25,7 @@ def _compare(op: str, left: object, right: object) -> str | None:
     """Explain a comparison, like `_pytest.assertion.pytest_runtest_protocol`."""
     import _pytest.assertion as assertion
 
-    config: Any = _Config(SETTINGS)
+    config: Any = _config()
     truncate: Any = assertion.truncate
     for name, module in list(sys.modules.items()):
         if name.startswith("_pytest.") and hasattr(module, "running_on_ci"):
@@ -41,35 +40,20 @@ def _compare(op: str, left: object, right: object) -> str | None:
     return "\n~".join(line.replace("\n", "\\n") for line in lines).replace("%", "%%") or None
 
 
-class _Config:
-    """The part of pytest's configuration that the comparison of two values reads."""
+def _config() -> SimpleNamespace:
+    """Return the part of pytest's configuration that the comparison of two values reads."""
+    verbose = int(SETTINGS.get("verbosity", 0))
 
-    VERBOSITY_ASSERTIONS = "assertions"
+    def getoption(name: str, default: Any = None) -> Any:
+        return verbose if name == "verbose" else default
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        self._settings = settings
-        self.option = self.pluginmanager = self
-
-    @property
-    def verbose(self) -> int:
-        return int(self._settings.get("verbosity", 0))
-
-    def get_verbosity(self, kind: str | None = None) -> int:
-        return self.verbose
-
-    def getoption(self, name: str, default: Any = None) -> Any:
-        return self.verbose if name == "verbose" else default
-
-    getvalue = getoption
-
-    def getini(self, name: str) -> Any:
-        return self._settings.get(name)
-
-    def has_plugin(self, name: str) -> bool:
-        return False
-
-    def get_terminal_writer(self) -> _Config:
-        return self
-
-    def _highlight(self, source: str, lexer: str = "python") -> str:
-        return source
+    return SimpleNamespace(
+        VERBOSITY_ASSERTIONS="assertions",
+        option=SimpleNamespace(verbose=verbose),
+        pluginmanager=SimpleNamespace(has_plugin=lambda _: False),
+        get_terminal_writer=lambda: SimpleNamespace(_highlight=lambda source, **_: source),
+        get_verbosity=lambda _=None: verbose,
+        getini=SETTINGS.get,
+        getoption=getoption,
+        getvalue=getoption,
+    )

@@ -6,6 +6,7 @@ torch uses such a group instead of its own, which the recorder would wrap.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import os
 import sys
@@ -41,12 +42,8 @@ def record_group(group: Any, compiled: Any = None) -> None:
 
 def _own_method(kind: type, name: str) -> Any:
     """Return a method that the class has from itself or from a base class outside of torch."""
-    for one in kind.__mro__:
-        if one is PlainGroup:
-            return None
-        if name in vars(one):
-            return vars(one)[name]
-    return None
+    own = itertools.takewhile(lambda one: one is not PlainGroup, kind.__mro__)
+    return next((vars(one)[name] for one in own if name in vars(one)), None)
 
 
 class CompiledCall(Call):

@@ -6,6 +6,7 @@ import ctypes
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 
 from ....node.messages.agent import Message
 
@@ -196,11 +197,9 @@ class FirstProcess:
 
 def _label(path: str) -> str:
     """Return the security label of a process; empty without a security module."""
-    try:
-        with open(path) as file:
-            return file.read()
-    except OSError:
-        return ""
+    with suppress(OSError), open(path) as file:
+        return file.read()
+    return ""
 
 
 def enter_namespace(descriptor: int) -> None:
