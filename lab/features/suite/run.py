@@ -7,7 +7,7 @@ import random
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,36 +51,7 @@ def execute_suite(asked: SuiteRequest, watcher: Watcher | None = None) -> SuiteR
         ClusterUnfit: The named cluster is in use.
         LabError: No worker could begin; later errors are in the outcomes.
     """
-    watcher = watcher or Watcher()
-    if asked.matrix.image:  # the user named them, not a scenario
-        asked = replace(asked, options=replace(asked.options, pull=True))
-    cluster = Cluster(name=asked.name, engine=asked.engine, announce=partial(watcher.announce, 0), **asked.shape)
-    slot, name = cluster.slot, cluster.name
-    seed = asked.seed
-    if seed is None and (asked.shuffle or asked.repeat > 1):
-        seed = int.from_bytes(os.urandom(4), "big") % _SEEDS
-    cases, there = _cases_on(slot, asked, seed if asked.repeat > 1 or asked.seed is not None else None)
-    if not (can_run := [case for case in cases if not case.skipped]):
-        reasons = "; ".join(dict.fromkeys(case.skipped for case in cases))
-        raise UsageError(f"none of {len(cases)} cases can run: {reasons}", "--list shows them")
-    suite, names, why = suite_name(), [name], f"all cases, one after the other, on cluster {name}, which is up"
-    if there is None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        jobs, why = choose_jobs(asked.jobs, can_run, cores, free_memory_bytes())
-        names = [f"{name[:32]}-{suite[-4:]}-{number}" for number in range(1, jobs + 1)]
-    known_s = known_durations(asked.options.runs, {case.scenario.name for case in can_run}) if len(names) > 1 else {}
-    running = _Suite(
-        suite=suite,
-        asked=asked,
-        cases=cases,
-        queue=order_cases(cases, jobs=len(names), shuffle=seed if asked.shuffle else None, known_s=known_s),
-        seed=seed,
-        known_s=known_s,
-        workers=[_Worker(number, replace(slot, name=one)) for number, one in enumerate(names, start=1)],
-        stays=there is not None,
-        watcher=watcher,
-    )
-    return running.run(why)
+    return _Suite(asked, watcher or Watcher()).run()
 
 
 def _cases_on(slot: ClusterSlot, asked: SuiteRequest, seed: int | None) -> tuple[list[Case], ClusterInfo | None]:
@@ -199,44 +170,56 @@ class _Worker:
     """Whether it takes no more cases after its last run."""
 
 
-@dataclass(kw_only=True)
 class _Suite:
     """One suite while it runs."""
 
-    suite: str
-    asked: SuiteRequest
-    cases: list[Case]
-    queue: list[int]
-    """Numbers of the cases that have not started, in order."""
-    seed: int | None
-    known_s: Mapping[str, float]
-    """Seconds of earlier runs, by the name of the scenario."""
-    workers: Sequence[_Worker]
-    stays: bool
-    """Whether the only worker uses an existing cluster, which stays."""
-    watcher: Watcher
-    pool: WorkerPool = field(default_factory=WorkerPool)
-    """Its lock protects the fields below and calls of the watcher."""
-    took_s: list[float] = field(default_factory=list)
-    """Seconds of the cases that ended."""
-    make_s: float = 0.0
-    """Seconds to make the slowest cluster; 0: none was made."""
-    failures: int = 0
-    stopped: str = ""
-    """Why no more cases start."""
-    stop_code: int = 0
-    failure: LabError | None = None
-    """Why a worker cannot work at all."""
-
-    def __post_init__(self) -> None:
+    def __init__(self, asked: SuiteRequest, watcher: Watcher) -> None:
+        if asked.matrix.image:  # the user named them, not a scenario
+            asked = replace(asked, options=replace(asked.options, pull=True))
+        self.asked, self.watcher, self.seed, self.suite = asked, watcher, asked.seed, suite_name()
+        cluster = Cluster(name=asked.name, engine=asked.engine, announce=partial(watcher.announce, 0), **asked.shape)
+        if self.seed is None and (asked.shuffle or asked.repeat > 1):
+            self.seed = int.from_bytes(os.urandom(4), "big") % _SEEDS
+        seed = self.seed if asked.repeat > 1 or asked.seed is not None else None
+        self.cases, there = _cases_on(cluster.slot, asked, seed)
+        if not (can_run := [case for case in self.cases if not case.skipped]):
+            reasons = "; ".join(dict.fromkeys(case.skipped for case in self.cases))
+            raise UsageError(f"none of {len(self.cases)} cases can run: {reasons}", "--list shows them")
+        self.stays = there is not None
+        """Whether the only worker uses an existing cluster, which stays."""
+        names = [cluster.name]
+        self.why = f"all cases, one after the other, on cluster {cluster.name}, which is up"
+        """Explains the number of clusters."""
+        if not self.stays:
+            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            jobs, self.why = choose_jobs(asked.jobs, can_run, cores, free_memory_bytes())
+            names = [f"{cluster.name[:32]}-{self.suite[-4:]}-{number}" for number in range(1, jobs + 1)]
+        self.workers = [_Worker(number, replace(cluster.slot, name=one)) for number, one in enumerate(names, start=1)]
+        scenarios = {case.scenario.name for case in can_run}
+        self.known_s = known_durations(asked.options.runs, scenarios) if len(names) > 1 else {}
+        """Seconds of earlier runs, by the name of the scenario."""
+        shuffle = self.seed if asked.shuffle else None
+        self.queue = order_cases(self.cases, jobs=len(names), shuffle=shuffle, known_s=self.known_s)
+        """Numbers of the cases that have not started, in order."""
         self.attempts: dict[int, list[RunAttempt]] = {number: [] for number in self.queue}
         """Attempts of each case that can run, by its number."""
         self.outcomes = {number: Outcome(case=case) for number, case in enumerate(self.cases) if case.skipped}
+        self.pool = WorkerPool()
+        """Its lock protects the fields below and calls of the watcher."""
+        self.took_s = list[float]()
+        """Seconds of the cases that ended."""
+        self.make_s = 0.0
+        """Seconds to make the slowest cluster; 0: none was made."""
+        self.failures = self.stop_code = 0
+        self.stopped = ""
+        """Why no more cases start."""
+        self.failure: LabError | None = None
+        """Why a worker cannot work at all."""
 
-    def run(self, why: str) -> SuiteResult:
-        """Run the suite; `why` explains the number of clusters."""
+    def run(self) -> SuiteResult:
+        """Run the suite."""
         began, started = time.time(), time.monotonic()
-        self.watcher.begins(why, len(self.cases), len(self.workers))
+        self.watcher.begins(self.why, len(self.cases), len(self.workers))
         for outcome in self.outcomes.values():
             self.watcher.ended(outcome, len(self.outcomes))
         works = [partial(self._work, worker) for worker in self.workers]
