@@ -130,6 +130,6 @@ def write_grades(grades: Grades, folder: Path) -> list[Path]:
     counts = [(VERDICTS[name], name, grades.verdicts[name]) for name in VERDICTS if grades.verdicts[name]]
     worst = next((tone for tone, name, _ in counts if name != "passed"), VERDICTS["passed"])
     index = folder / "index.html"
-    shown = {"grades": grades, "rows": rows, "whats": grades.whats, "verdicts": counts, "worst": worst}
+    shown = {"grades": grades, "rows": rows, "verdicts": counts, "worst": worst}
     write_page(render_page("grades", "grade", {}, **shown), index)
     return [index, *pages]

@@ -305,7 +305,6 @@ def _page(record: Record, evidence: Evidence, path: Path) -> tuple[bytes, dict[s
         record=record,
         result=result,
         tone=VERDICTS[result.verdict],
-        nodes=record.ranks(),
         colours={rank: rank_colour(rank, len(ranks)) for rank in ranks},
         lesson=find_lesson(record) if find_lesson else None,
         attempts=attempt_rows(record, path),
@@ -313,10 +312,8 @@ def _page(record: Record, evidence: Evidence, path: Path) -> tuple[bytes, dict[s
         explanation=explanation,
         steps=steps,
         drawn=drawn,
-        stepped=record.plan().stepped,
         path=critical,
         path_late=from_new_group(critical, trace),
-        path_s=critical[-1].end - critical[0].begin if critical else 0.0,
         parts=parts,
         listed_parts=sum(part.share >= _MIN_PART_SHARE for part in parts[:_MOST_PARTS]),
         matrix=sent,
@@ -344,9 +341,6 @@ def _last_lines(text: str) -> str:
 
 
 _MOST_PICTURES = 6
-_MOST_LINES = 200
-_MOST_OPEN = 12
-"""The number of lines of output, or rows of notes, that are visible at first; readers open the rest."""
 _MOST_SENTENCES = 10
 
 
@@ -356,9 +350,6 @@ def result_html(result: Result) -> str:
     return fill_template(
         "notebook.html",
         {"plain": sanitize_plain, "clip": clip_end, "colour": rank_colour},
-        most_lines=_MOST_LINES,
-        most_open=_MOST_OPEN,
-        most_sentences=_MOST_SENTENCES,
         result=result,
         tone=VERDICTS[result.verdict],
         unmet=[sentence for sentence in unmet_sentences(result) if sentence not in result.reason],

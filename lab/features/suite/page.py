@@ -25,8 +25,6 @@ from lab.record.read import Record, Turn
 from lab.report.style import VERDICTS
 from lab.words import format_bytes, format_count, join_words
 
-_LONGEST_REASON = 300
-
 
 class SuiteReport(NamedTuple):
     """A written page, as `lab report --suite --json` prints it."""
@@ -79,7 +77,6 @@ def write_suite(suite: Suite, output: Path | None = None) -> SuiteReport:
         worst=VERDICTS[next((verdict for verdict in verdicts if verdict != "passed"), "passed")],
         total_s=sum(times),
         flaky=join_words(turn.case for turn, result in again if turn.attempt > 1 and result.passed),
-        longest_reason=_LONGEST_REASON,
         missing=left_none if missing > 0 else "",
     )
     write_page(page, path)
