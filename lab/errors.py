@@ -7,9 +7,11 @@ There is a subclass for each error that callers handle differently, and no other
 from __future__ import annotations
 
 import errno
+from contextlib import contextmanager
 
 TYPE_CHECKING = False  # not from typing, which takes longer to import than this
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -31,21 +33,13 @@ class LabError(Exception):
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
 
     @classmethod
-    def on_os_error(cls, what: str, hint: str = "") -> _OnOSError:
-        """Return a context that turns errors of the system into this one: `cannot write x: No space left on device`."""
-        return _OnOSError(cls, what, hint)
-
-
-class _OnOSError:
-    def __init__(self, kind: type[LabError], what: str, hint: str) -> None:
-        self._kind, self._what, self._hint = kind, what, hint
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, OSError):
-            raise self._kind(f"{self._what}: {error.strerror or error}", self._hint) from error
+    @contextmanager
+    def on_os_error(cls, what: str, hint: str = "") -> Iterator[None]:
+        """Turn errors of the system in a block into this one: `cannot write x: No space left on device`."""
+        try:
+            yield
+        except OSError as error:
+            raise cls(f"{what}: {error.strerror or error}", hint) from error
 
 
 class UsageError(LabError):

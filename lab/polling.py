@@ -1,12 +1,16 @@
-"""Poll a condition until it holds or a deadline passes. The only place where the lab polls."""
+"""Wait: poll a condition until it holds or a deadline passes, or for parallel calls. The lab polls only here."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 T = TypeVar("T")
+U = TypeVar("U")
+
+_AT_ONCE = 8
+"""Number of parallel calls: each mostly waits for another program."""
 
 
 def poll_until(ask: Callable[[], T], limit_s: float, every_s: float = 0.005, enough: Callable[[T], object] = bool) -> T:
@@ -22,3 +26,14 @@ def poll_until(ask: Callable[[], T], limit_s: float, every_s: float = 0.005, eno
     while not enough(answer := ask()) and time.monotonic() < end:
         time.sleep(every_s)
     return answer
+
+
+def map_parallel(action: Callable[[U], T], items: Iterable[U]) -> list[T]:
+    """Apply a function to all items in parallel; raise the first error after all have ended."""
+    from concurrent.futures import ThreadPoolExecutor  # a slow import, and most commands have one item
+
+    items = list(items)
+    if len(items) < 2:
+        return [action(item) for item in items]
+    with ThreadPoolExecutor(max_workers=min(_AT_ONCE, len(items))) as pool:
+        return list(pool.map(action, items))

@@ -10,11 +10,11 @@ from lab.engine.ready import stored_bytes
 from lab.engine.select import available_engines
 from lab.errors import EngineAbsent, EngineUnavailable, LabError
 from lab.plan.cluster import RUNNING, ClusterInfo, Node
+from lab.polling import map_parallel
 from lab.report.cluster_view import cluster_json, cluster_text
 from lab.run.lock import read_holder
 from lab.spec.reading import did_you_mean
 
-_AT_ONCE = 8
 _MEASURE = """
 import itertools, os
 entries = itertools.islice(os.walk({folder!r}), {most})
@@ -59,7 +59,6 @@ def _memory(engine: Engine, info: ClusterInfo) -> dict[str, int | None]:
     """Return the memory use of each node, measured in parallel because each measurement mostly waits."""
     if not isinstance(engine, MemoryMeter):
         return {node.name: None for node in info.nodes}
-    from concurrent.futures import ThreadPoolExecutor
 
     def used(node: Node) -> int | None:
         try:
@@ -67,8 +66,7 @@ def _memory(engine: Engine, info: ClusterInfo) -> dict[str, int | None]:
         except LabError:
             return None
 
-    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        return dict(zip((node.name for node in info.nodes), pool.map(used, info.nodes), strict=True))
+    return dict(zip((node.name for node in info.nodes), map_parallel(used, info.nodes), strict=True))
 
 
 def _shared_bytes(engine: Engine, info: ClusterInfo) -> int | None:

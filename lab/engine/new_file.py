@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from lab.node.files import NEW_FLAGS
+
 _HOLE_BYTES = 1 << 16
 _ZEROS = bytes(_HOLE_BYTES)
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def file_mode(executable: bool) -> int:
@@ -27,7 +28,7 @@ class NewFile:
     """
 
     def __init__(self, path: Path, *, executable: bool = False) -> None:
-        self._descriptor = os.open(path, _NEW, file_mode(executable))
+        self._descriptor = os.open(path, NEW_FLAGS, file_mode(executable))
         self.size_bytes = 0
         """Its length."""
         self.written_bytes = 0

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, BinaryIO, NamedTuple
 
+from .files import write_all
+
 DIGEST_BYTES = 20
 _SIZE_BYTES = 8
 _HEADER_BYTES = DIGEST_BYTES + _SIZE_BYTES
@@ -141,9 +143,7 @@ def _copy_range(source: int, target: int) -> int:
     with suppress(OSError, AttributeError):  # not between these file systems, or not with this kernel or Python
         return os.copy_file_range(source, target, _COPY_BYTES)
     data = os.read(source, _SMALL_BYTES)
-    view = memoryview(data)
-    while view:
-        view = view[os.write(target, view) :]
+    write_all(target, data)
     return len(data)
 
 

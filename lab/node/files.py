@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+"""Open a file for reading, but neither follow a link nor wait for a pipe."""
+NEW_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+"""Open a file that does not exist for writing; a link counts as existing."""
 KINDS = {
     stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFREG: "a file",
     stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
@@ -53,7 +56,7 @@ def open_regular_file(top: str, path: str) -> int:
     try:
         if kind := describe_kind(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             raise NotAFile(f"is {kind}, not a file")
-        descriptor = os.open(name, _FILE, dir_fd=folder)
+        descriptor = os.open(name, READ_FLAGS, dir_fd=folder)
     finally:
         os.close(folder)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # it was replaced in between
@@ -88,6 +91,13 @@ def walk_tree(
                 os.close(opened)
         except OSError as error:
             failed(folder, error)
+
+
+def write_all(file: int, data: bytes) -> None:
+    """Write all of the data to an open file, which may accept only a part of it at a time."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
 
 
 def escape_path(path: str) -> str:

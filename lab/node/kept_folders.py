@@ -18,14 +18,13 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from .contents import EXECUTABLE, LINK, ContentStore, Entry
-from .files import remove_tree
+from .files import NEW_FLAGS, remove_tree
 from .processes import read_words
 from .users import User
 
 _MOST_KEPT = 4
 _MOST_EXTRA = 100_000
 """With more new entries than this, the whole folder is removed."""
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 CLOCK_OF_FILES = 5
 """CLOCK_REALTIME_COARSE: what file systems take times from."""
 _TICK_S = 0.001
@@ -112,7 +111,7 @@ class KeptFolder:
                 os.lchown(target, *self.owner)
             facts = os.lstat(target)
         else:
-            file = os.open(target, _NEW, 0o777 if entry.kind == EXECUTABLE else 0o666)
+            file = os.open(target, NEW_FLAGS, 0o777 if entry.kind == EXECUTABLE else 0o666)
             try:
                 self._store.copy(entry.digest, file)
                 if self.owner:

@@ -28,7 +28,6 @@ _MOST_EXAMINED = 200_000
 _DEEPEST = 64
 _PIECE_BYTES = 1 << 18
 _CHUNK_BYTES = 1 << 20
-_COPY = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Outputs:
@@ -259,7 +258,7 @@ class Staging:
         target = os.path.join(self._target, path)
         os.makedirs(os.path.dirname(target), 0o755, exist_ok=True)
         try:
-            with open(os.open(target, _COPY, 0o644), "wb") as copy:
+            with open(os.open(target, files.NEW_FLAGS, 0o644), "wb") as copy:
                 for chunk, _ in _contents(self._source, path, _CHUNK_BYTES):
                     self._on_progress()
                     copy.write(chunk)

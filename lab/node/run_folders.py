@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from .contents import ContentStore, Receiver, read_entries
-from .files import remove_tree
+from .files import NEW_FLAGS, remove_tree
 from .kept_folders import CLOCK_OF_FILES, KeptFolder, KeptFolders
 from .messages.agent import Config, Content, Folder, Lacks
 from .users import Users
@@ -153,7 +153,7 @@ class RunFolders:
     def write_file(self, name: str, text: str) -> str:
         """Write a file that all users may read and only the agent may change; return its path."""
         path = os.path.join(self._own, name)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, NEW_FLAGS, 0o644)
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
         return path

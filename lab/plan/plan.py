@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from itertools import chain
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from lab.errors import ClusterUnfit, UsageError
 from lab.frozen import Frozen
@@ -162,59 +162,38 @@ def refuse_unfit(cluster: ClusterInfo, scenario: Scenario, options: PlanOptions)
         raise ClusterUnfit(why, f"run it without a cluster (`lab down {own}` first), or use another --name")
 
 
-class Part(Protocol):
-    """A feature's part of a plan. If it has `env`, these are variables of each worker."""
+class Part(Frozen):
+    """A feature's part of a plan. This one sets variables of each worker; others derive from it."""
 
     name: str
     """Its key in `plan.json`."""
-    companion: str
+    value: Any = None
+    """Its value there."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables of each worker."""
+    sentence: str = ""
+    """Its line for `--dry-run`."""
+    companion: str = "lab.run.options:Companion"
     """The companion of the run, as `module:class`; see `lab.run.options`."""
 
     def data(self) -> Any:
-        """Return the part as plain data."""
-
-    def sentences(self) -> Iterable[str]:
-        """Return its lines for `--dry-run`."""
-
-    def before(self) -> Mapping[str, bool]:
-        """Return the nodes that it stops or starts before the run begins, and whether each then runs."""
-
-    def stopping(self, nodes: Iterable[str]) -> list[str]:
-        """Describe what stops any of these nodes before the run begins."""
-
-    def starting(self) -> list[str]:
-        """Describe what starts nodes during the run."""
-
-
-class VariablePart(Frozen):
-    """A part that sets variables of each worker, and nothing else."""
-
-    name: str
-    env: Mapping[str, str]
-    value: Any
-    """Its value in `plan.json`."""
-    sentence: str
-    """Its line for `--dry-run`."""
-    companion: str = "lab.run.options:Companion"
-
-    def data(self) -> Any:
-        """Return the value."""
+        """Return the value as plain data."""
         return self.value
 
     def sentences(self) -> list[str]:
-        """Return its line."""
+        """Return its lines for `--dry-run`."""
         return [self.sentence]
 
-    def before(self) -> dict[str, bool]:
-        """Return no nodes: it stops none."""
+    def before(self) -> Mapping[str, bool]:
+        """Return the nodes that it stops or starts before the run begins, and whether each then runs."""
         return {}
 
     def stopping(self, nodes: Iterable[str]) -> list[str]:
-        """Return nothing."""
+        """Describe what stops any of these nodes before the run begins."""
         return []
 
     def starting(self) -> list[str]:
-        """Return nothing."""
+        """Describe what starts nodes during the run."""
         return []
 
 
@@ -407,7 +386,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
     # Workers of one machine: with as many threads each as it has cores, they would wait for one another's, up to ten
     # times as long. So each has one, as torchrun says, unless the cluster says otherwise.
     threads = {"OMP_NUM_THREADS": "1"} if world_size > 1 and "OMP_NUM_THREADS" not in cluster.shape.env else {}
-    chosen = {name: value for part in parts for name, value in getattr(part, "env", {}).items()}
+    chosen = {name: value for part in parts for name, value in part.env.items()}
     chosen |= groups.backend_variables(backend, instead=options.backend is not None)
     chosen |= {groups.REWRITE_VARIABLE: "1"} if options.rewrite_address or scenario.rewrite_address else {}
     layout = Layout(

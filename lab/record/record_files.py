@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from lab.errors import RecordError
-from lab.node.files import KINDS
+from lab.node.files import KINDS, NEW_FLAGS, READ_FLAGS
 from lab.record.layout import ATTEMPTS, LOCK, LOGS, MOST_SHOWN_RANKS
 from lab.words import clip_middle, format_limit
 
@@ -42,9 +42,7 @@ _FEW_BYTES = 1 << 16
 """A shorter text cannot contain too many values."""
 _LONGEST_SHOWN = 200
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _APPEND = READ_FLAGS | os.O_WRONLY | os.O_APPEND | os.O_CREAT
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK_BYTES = 1 << 20
 _scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 _NON_FINITE = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
@@ -240,7 +238,7 @@ def replace_file(parent: int, name: str, data: bytes) -> None:
     with suppress(FileNotFoundError):
         os.unlink(temporary, dir_fd=parent)
     try:
-        with open(os.open(temporary, _NEW, 0o666, dir_fd=parent), "wb") as file:
+        with open(os.open(temporary, NEW_FLAGS, 0o666, dir_fd=parent), "wb") as file:
             file.write(data)
         os.replace(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
     except OSError:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lab.errors import RecordError
+from lab.node.files import remove_tree, write_all
 from lab.record import layout
 from lab.record.events import Event, event_line
 from lab.record.layout import ATTEMPTS, INDEX, LOGS, PLAN, RESULT, RUNS, SCENARIO, TRACE, rank_log, rank_trace
@@ -35,12 +36,6 @@ def _writing(path: Path) -> AbstractContextManager[None]:
     return RecordError.on_os_error(f"cannot write the record in {path}", hint)
 
 
-def _append(file: BinaryIO, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[file.write(view) :]
-
-
 class AttemptWriter:
     """The record of one attempt; raises RecordError if it cannot be written. Most runs have only one attempt."""
 
@@ -59,7 +54,7 @@ class AttemptWriter:
         with _writing(self.path):
             if name not in self._files:
                 self._files[name] = open_file(self.path, name, append=True)
-            _append(self._files[name], data)
+            write_all(self._files[name].fileno(), data)
 
     def move(self, folder: Path) -> None:
         """Move everything to another folder, and continue there; the index first, which identifies an attempt."""
@@ -161,7 +156,7 @@ class RecordWriter:
     def launcher_output(self, node: str, data: bytes) -> None:
         """Append output of a launcher's process on a node."""
         with _writing(self.path), open_file(self.path, f"{LOGS}/{layout.launcher_log(node)}", append=True) as file:
-            _append(file, data)
+            write_all(file.fileno(), data)
 
     def flush(self, *ranks: int, attempt: int = LATEST) -> None:
         """Append the remaining output of these ranks, or of all, even if a row has not ended."""
@@ -213,8 +208,6 @@ class RecordWriter:
 
     def discard(self) -> None:
         """Remove the record."""
-        from lab.node.files import remove_tree
-
         self.close()
         remove_tree(self.path)
 

@@ -94,8 +94,8 @@ class ClusterLock:
             ClusterError: the lock cannot be written.
         """
         what = f"cannot write the lock of cluster {self.cluster}, {self.path}"
-        writing = ClusterError.on_os_error(what, "free space there, or set XDG_STATE_HOME to a folder of your own")
-        with writing:
+        hint = "free space there, or set XDG_STATE_HOME to a folder of your own"
+        with ClusterError.on_os_error(what, hint):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         holder = {"pid": os.getpid(), "purpose": purpose, "removes": removes, "exclusive": exclusive}
@@ -104,7 +104,7 @@ class ClusterLock:
                 raise self._busy(wait_s)
             left = os.pread(fd, _MOST_BYTES, 0)
             self.crashed, self.removal_cut = bool(left), _read(left).get("removes") is True
-            with writing:
+            with ClusterError.on_os_error(what, hint):
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, json.dumps({**holder, "since": time.time()}).encode(), 0)
             try:

@@ -14,9 +14,10 @@ from lab.engine.new_file import NewFile
 from lab.errors import LabError, RecordError, UsageError
 from lab.feature import find_hook
 from lab.node.contents import read_entries, write_entries, write_header
+from lab.node.files import READ_FLAGS
 from lab.node.messages.agent import MOST_FILES, SHARED, Content, Filling, Folder, Lacks, Made, MadeFile, Piece
 from lab.record.record_files import move_file
-from lab.run.snapshot import DATA_HINT, READ_FLAGS, Snapshot
+from lab.run.snapshot import DATA_HINT, Snapshot
 from lab.run.snapshot import Content as SnapshotContent
 from lab.words import format_bytes, format_count, format_limit, group_pairs, join_words
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from lab.engine.ownership import short_digest, state_folder
 from lab.errors import UsageError
 from lab.node.contents import EXECUTABLE, FILE, LINK, Entry, new_digest, write_entries
+from lab.node.files import READ_FLAGS
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -26,8 +27,6 @@ _LONGEST_IGNORE, _MOST_PATTERNS = 64 * 1024, 1000
 _DEEPEST = 100
 _SKIPPED_FOLDERS = {"__pycache__", "node_modules", "venv", "site-packages"}
 """Never shipped, nor are folders whose name begins with a dot."""
-READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""Open a file for reading, but neither follow a link nor wait for a pipe."""
 _SMALL_FILES, _SMALL_BYTES = 64, 1 << 18
 """A folder within these limits has no index: all of it is read for each run."""
 _READ_BYTES = 1 << 20

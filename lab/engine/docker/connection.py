@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -128,7 +128,6 @@ def _message(body: bytes) -> str:
 
 
 T = TypeVar("T")
-U = TypeVar("U")
 
 _FIRST_ANSWER_S = 15
 _ATTACHED = "stdin=1&stdout=1&stderr=1&stream=1"
@@ -136,8 +135,6 @@ _PORT = 2375
 """Default port of an engine without TLS."""
 _REMOTE = ("https://", "http+docker://ssh")
 """docker-py's addresses of engines for which it provides no plain sockets."""
-_AT_ONCE = 8
-"""Number of parallel requests: to start a container, an engine mostly waits for its kernel."""
 
 
 def open_api() -> docker.APIClient:
@@ -370,16 +367,6 @@ class Connection:
             raise ClusterError(f"cannot send the request to the Docker engine: {error}") from error
         except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
             raise _stopped(error) from error
-
-    def map_parallel(self, action: Callable[[U], T], items: Iterable[U]) -> list[T]:
-        """Apply a function to all items in parallel; raise the first error after all have ended."""
-        from concurrent.futures import ThreadPoolExecutor
-
-        items = list(items)
-        if len(items) < 2:
-            return [action(item) for item in items]
-        with ThreadPoolExecutor(max_workers=min(_AT_ONCE, len(items))) as pool:
-            return list(pool.map(action, items))
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from lab.feature import find_hook
 from lab.node.messages import wire
 from lab.node.messages.agent import Neighbours
 from lab.plan.cluster import Node
+from lab.polling import map_parallel
 from lab.words import format_count
 
 _ATTEMPTS = 8
@@ -144,7 +145,7 @@ def create_cluster(
         def make(rank: int) -> DockerChannel:
             return _make_node(connection, starter, rank, network["Name"], nodes[rank])
 
-        channels += connection.map_parallel(make, range(len(nodes)))
+        channels += map_parallel(make, range(len(nodes)))
         return _await_agents(connection, starter, cluster, channels, announce)
 
 

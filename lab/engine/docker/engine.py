@@ -16,6 +16,7 @@ from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, NodeState, Rem
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit, LabError, NodeLost
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import FEW_RANKS, Machine, refuse_excess_nodes
+from lab.polling import map_parallel
 
 if TYPE_CHECKING:
     from lab.engine.doctor import Check, Wanted
@@ -218,7 +219,7 @@ class DockerEngine:
 
     def stop(self, nodes: Sequence[Node]) -> None:
         """Kill running nodes, and report them as stopped until they are started."""
-        self.connection.map_parallel(self._stop, nodes)
+        map_parallel(self._stop, nodes)
 
     def _stop(self, node: Node) -> None:
         try:

@@ -17,6 +17,7 @@ from typing import Any
 
 from lab.engine.docker.connection import Connection, Refused, read_frames
 from lab.errors import ClusterError
+from lab.node.files import write_all
 from lab.plan.cluster import Node
 
 _INPUT_CHUNK_BYTES = 4096
@@ -77,11 +78,11 @@ def _relay(connection: socket.socket, *, framed: bool) -> None:
         if not (chunk := connection.recv(65536)):
             return
         if not framed:
-            _write(1, chunk)
+            write_all(1, chunk)
             continue
         buffer += chunk
         for stream, content in read_frames(buffer):
-            _write(2 if stream == 2 else 1, content)
+            write_all(2 if stream == 2 else 1, content)
 
 
 def _read_typed() -> bytes:
@@ -89,12 +90,6 @@ def _read_typed() -> bytes:
     with suppress(OSError):
         return os.read(0, _INPUT_CHUNK_BYTES)
     return b""
-
-
-def _write(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
 
 
 def _resize(connection: Connection, execution: str) -> None:

@@ -13,7 +13,7 @@ from lab.engine.protocol import Removed
 from lab.errors import ClusterError
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.plan.limits import Limits
-from lab.polling import poll_until
+from lab.polling import map_parallel, poll_until
 from lab.words import format_duration, group_pairs, join_words
 
 STOPPED_SUFFIX = ".stopped"
@@ -118,7 +118,7 @@ def _remove_once(connection: Connection, labels: list[str]) -> tuple[Removed, li
 
     def remove_each(kind: str, items: list[dict[str, Any]], path: str) -> int:
         """Remove objects of one kind, whose fields complete the path; return how many were removed."""
-        why_not = connection.map_parallel(lambda item: _remove_one(connection, path.format_map(item)), items)
+        why_not = map_parallel(lambda item: _remove_one(connection, path.format_map(item)), items)
         names = (str(item["Name"] if "Name" in item else item["Names"][0].lstrip("/")) for item in items)
         left.extend(_Left(kind, name, why) for name, why in zip(names, why_not, strict=True) if why)
         return why_not.count("")

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,6 +31,7 @@ from lab.features.recording.verb import name_of
 from lab.node.messages.agent import Stack, Started
 from lab.node.processes import read_stat
 from lab.node.statement import SOCKET_VARIABLE
+from lab.polling import map_parallel
 from lab.record.layout import EVENTS
 from lab.record.read import Record
 from lab.report.style import Style
@@ -157,7 +157,6 @@ def _read_rank(process: Process) -> Rank | None:
     return Rank(process, number, size or 0, world, any(map(_THREADS.match, threads)), variables)
 
 
-_AT_ONCE = 8
 _ATTEMPTS = 3
 """A Python that runs may change a stack while it is read."""
 _DENIED = ("permission denied", "not permitted")
@@ -197,11 +196,8 @@ def find_program() -> str:
 
 def read_samples(program: str, pids: Iterable[int], timeout_s: float) -> dict[int, Sample]:
     """Return a sample of each process, by pid."""
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return {
-            pid: waiting.result()
-            for pid, waiting in [(pid, pool.submit(_read, program, pid, timeout_s)) for pid in pids]
-        }
+    pids = list(pids)
+    return dict(zip(pids, map_parallel(lambda pid: _read(program, pid, timeout_s), pids), strict=True))
 
 
 def is_denied(sample: Sample) -> bool:

@@ -31,10 +31,9 @@ from typing import Any, NamedTuple
 from lab.errors import RecordError, UsageError
 from lab.features.copy.archive import Header
 from lab.frozen import Frozen
-from lab.node.files import KINDS
+from lab.node.files import KINDS, READ_FLAGS
 from lab.operations import OPERATIONS
 from lab.record.layout import MOST_RANKS
-from lab.record.record_files import READ_FLAGS
 from lab.trace.model import Buffer
 from lab.words import clip_middle, format_count, format_limit
 

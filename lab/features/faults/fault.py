@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, make_dataclass, replace
+from dataclasses import MISSING, make_dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from lab.errors import UsageError
 from lab.features.faults.kinds import FaultKind, fault_kinds, key_of, make_or_refuse
 from lab.features.faults.kinds.links import Network, network_of
 from lab.frozen import Frozen
 from lab.operations import OPERATIONS
+from lab.plan.plan import Part, PlanOptions
 from lab.spec import kinds
 from lab.spec.declare import dump_keys, get_feature_values, key_field, keys_of, mapping_schema, read_all_keys, read_keys
 from lab.spec.document import read_document, read_value
@@ -23,7 +24,6 @@ from lab.words import clip_end, format_value, join_words
 
 if TYPE_CHECKING:
     from lab.plan.cluster import ClusterInfo
-    from lab.plan.plan import PlanOptions
     from lab.run.options import RunOptions
 
 PHASES = (
@@ -350,13 +350,12 @@ def kind_of(data: Mapping[str, Any]) -> FaultKind:
     return parse_kind(kind, json.dumps(value))
 
 
-@dataclass(frozen=True)
-class FaultsPart:
+class FaultsPart(Part):
     """The faults of a plan."""
 
     faults: tuple[Fault, ...]
-    name: ClassVar[str] = "faults"
-    companion: ClassVar[str] = "lab.features.faults.companion:Faults"
+    name: str = "faults"
+    companion: str = "lab.features.faults.companion:Faults"
 
     def data(self) -> list[dict[str, Any]]:
         """Return each fault as a file writes it."""
@@ -399,7 +398,7 @@ def plan_faults(
     unrecorded = off if options.trace and scenario.trace.on else "the run does not record calls"
     strict = cluster.shape.strict
     refuse_faults(faults, scenario.name, cluster.engine, nnodes, world_size, unrecorded, strict=strict)
-    return FaultsPart(faults)
+    return FaultsPart(faults=faults)
 
 
 def all_faults(

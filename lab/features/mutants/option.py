@@ -15,7 +15,7 @@ from lab.spec.declare import get_feature_values, key_field
 from lab.spec.kinds import Kind, number_kind, read_text
 
 if TYPE_CHECKING:
-    from lab.plan.plan import PlanOptions, VariablePart
+    from lab.plan.plan import Part, PlanOptions
     from lab.spec.reading import Value
     from lab.spec.scenario import Scenario
 
@@ -59,7 +59,7 @@ class ExpectKeys(Frozen):
     """At least this percentage of 20 mutants fail the other expectations; see mutants."""
 
 
-def plan_mutant(scenario: Scenario, options: PlanOptions, *_: object) -> VariablePart | None:
+def plan_mutant(scenario: Scenario, options: PlanOptions, *_: object) -> Part | None:
     """Plan the mutant of a run; None if the scenario has none.
 
     Raises:
@@ -70,9 +70,9 @@ def plan_mutant(scenario: Scenario, options: PlanOptions, *_: object) -> Variabl
         return None
     if not (options.trace and scenario.trace.on) or scenario.env.get("LAB_RECORDER") == "off":
         raise UsageError("a mutant changes calls that are recorded, but this run records none", "record the trace")
-    from lab.plan.plan import VariablePart
+    from lab.plan.plan import Part
 
-    return VariablePart(name="mutant", env={VARIABLE: text}, value=text, sentence=f"mutant: {text}")
+    return Part(name="mutant", env={VARIABLE: text}, value=text, sentence=f"mutant: {text}")
 
 
 def _add_option(parser: Parser) -> None:

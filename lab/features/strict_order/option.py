@@ -15,7 +15,7 @@ from lab.spec.declare import get_feature_values, key_field
 from lab.spec.kinds import boolean_kind
 
 if TYPE_CHECKING:
-    from lab.plan.plan import PlanOptions, VariablePart
+    from lab.plan.plan import Part, PlanOptions
     from lab.spec.scenario import Scenario
 
 _UNRECORDED = "--strict-order orders the calls that it records, but {} turns the trace off"
@@ -29,7 +29,7 @@ class StrictOrderKeys(Frozen):
     """Run by the rules of a strict transport, such as NCCL; see strict order."""
 
 
-def plan_strict_order(scenario: Scenario, options: PlanOptions, *_: object) -> VariablePart | None:
+def plan_strict_order(scenario: Scenario, options: PlanOptions, *_: object) -> Part | None:
     """Plan the strict transport of a run; None if the scenario does not ask for it.
 
     Raises:
@@ -37,14 +37,14 @@ def plan_strict_order(scenario: Scenario, options: PlanOptions, *_: object) -> V
     """
     if not get_feature_values(scenario, StrictOrderKeys).strict_order:
         return None
-    from lab.plan.plan import VariablePart
+    from lab.plan.plan import Part
 
     off = "" if options.trace else "--no-trace"
     off = off or ("" if scenario.trace.on else "`trace: false`")
     if off := off or ("LAB_RECORDER=off" if scenario.env.get("LAB_RECORDER") == "off" else ""):
         raise UsageError(_UNRECORDED.format(off), _HINT)
     sentence = "strict order: calls obey the rules of a strict transport, such as NCCL"
-    return VariablePart(name="strict_order", env={VARIABLE: "1"}, value=True, sentence=sentence)
+    return Part(name="strict_order", env={VARIABLE: "1"}, value=True, sentence=sentence)
 
 
 def _add_option(parser: Parser) -> None:
