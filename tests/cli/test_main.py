@@ -265,6 +265,7 @@ def test_a_short_option_of_another_program_leads_to_the_long_one(capsys: pytest.
     assert golden(1) in call(capsys, "run", "-n", "3", "train.py")[2]
 
 
+@pytest.mark.features
 def test_an_option_of_the_script_is_told_where_to_stand(capsys: pytest.CaptureFixture[str]):
     code, _, err = call(capsys, "run", "train.py", "--epochs", "3")
     assert code == 2

@@ -33,7 +33,7 @@ def test_nodes_that_are_stopped_or_that_a_fault_stops_before_are_not_there() -> 
         Fault(what=Start(node="node1"), when=START),
         Fault(what=Kill(node="node0"), when=LATER),
     ]
-    assert list_present_nodes(cluster(1), 3, [FaultsPart(faults)]) == ["node0", "node1"]
+    assert list_present_nodes(cluster(1), 3, [FaultsPart(faults=faults)]) == ["node0", "node1"]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_nodes_that_are_stopped_or_that_a_fault_stops_before_are_not_there() -> 
     ],
 )
 def test_a_run_begins_with_as_many_nodes_as_its_launcher_needs(launching, stopped, faults) -> None:
-    refuse_absence("s", cluster(*stopped), 3, launching, [FaultsPart(faults)])
+    refuse_absence("s", cluster(*stopped), 3, launching, [FaultsPart(faults=faults)])
 
 
 @pytest.mark.parametrize(
@@ -67,5 +67,5 @@ def test_a_run_begins_with_as_many_nodes_as_its_launcher_needs(launching, stoppe
 )
 def test_what_cannot_begin_is_refused_in_a_sentence(launching, stopped, faults, kind: type[LabError], message) -> None:
     with pytest.raises(kind, match=message) as refused:
-        refuse_absence("s", cluster(*stopped), 3, launching, [FaultsPart(faults)])
+        refuse_absence("s", cluster(*stopped), 3, launching, [FaultsPart(faults=faults)])
     assert refused.value.hint
