@@ -252,9 +252,13 @@ class HolderEngine(Engine, PowerControl, PauseControl):
     def read_last_line(self, path: Path) -> str:
         """Return the last line that a cluster's processes wrote to a file."""
         try:
-            lines = path.read_text(errors="replace").strip().splitlines()
+            return self.last_line(path.read_text(errors="replace"))
         except FileNotFoundError:
             return "the cluster was removed meanwhile"
+
+    def last_line(self, text: str) -> str:
+        """Return the last line of what a cluster's processes wrote."""
+        lines = text.strip().splitlines()
         return lines[-1] if lines else "they printed no error"
 
     # -- finding

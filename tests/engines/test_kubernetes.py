@@ -15,7 +15,8 @@ import pytest
 from lab import Cluster, Result
 from lab.errors import ClusterError
 from lab.features.kubernetes.command import Target
-from lab.features.kubernetes.engine import KubernetesEngine, home_folder
+from lab.features.kubernetes.engine import KubernetesEngine
+from lab.features.slurm.engine import home_of
 from tests.conftest import ROOT
 from tests.crash.conftest import wait_until
 from tests.engines.conftest import written
@@ -47,7 +48,7 @@ def make() -> Iterator[Make]:
     for cluster in made:
         cluster.down()
         wait_until(lambda name=cluster.name: left(name) == [], "everything to be gone", 60.0)  # type: ignore[misc]
-        assert not (home_folder() / cluster.name).exists()
+        assert not (home_of("kubernetes") / cluster.name).exists()
 
 
 def left(cluster: str) -> list[str]:
@@ -95,7 +96,7 @@ def test_when_what_holds_the_agents_is_killed_everything_is_deleted(make: Make):
     cluster = make(nodes=1)
     cluster.up()
     assert len(left(cluster.name)) == 3
-    os.kill(int((home_folder() / cluster.name / KubernetesEngine.life).read_text()), signal.SIGKILL)
+    os.kill(int((home_of("kubernetes") / cluster.name / KubernetesEngine.life).read_text()), signal.SIGKILL)
     wait_until(lambda: left(cluster.name) == [], "everything to be gone", 60.0)
 
 

@@ -22,7 +22,7 @@ from lab.errors import ClusterError
 from lab.features.recording.world import import_worlds
 from lab.features.slurm.command import query_slurm
 from lab.features.slurm.create import shared_folder
-from lab.features.slurm.engine import SlurmEngine, home_folder, job_of
+from lab.features.slurm.engine import SlurmEngine, home_of, job_of
 from tests.crash.conftest import wait_until
 from tests.engines.conftest import written
 from tests.golden import golden
@@ -55,8 +55,8 @@ def make() -> Iterator[Make]:
     for cluster in made:
         cluster.down()
         assert states(cluster.name) == []
-        assert not (home_folder() / cluster.name).exists()
-        assert not shared_folder(home_folder(), cluster.name).exists()
+        assert not (home_of("slurm") / cluster.name).exists()
+        assert not shared_folder(home_of("slurm"), cluster.name).exists()
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_when_what_holds_the_agents_is_killed_the_machines_are_given_back(make: 
     cluster = make(nodes=1)
     info, _ = cluster.up()
     assert states(cluster.name) == ["RUNNING"]
-    os.kill(int((home_folder() / cluster.name / SlurmEngine.life).read_text()), signal.SIGKILL)
+    os.kill(int((home_of("slurm") / cluster.name / SlurmEngine.life).read_text()), signal.SIGKILL)
     wait_until(lambda: states(cluster.name) == [], "Slurm to have its machine back", 30.0)
     assert not have_all_agents(cluster.engine, info)
 

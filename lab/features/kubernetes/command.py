@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 from lab.engine import ownership as label
 from lab.errors import ClusterUnfit, EngineAbsent, EngineUnavailable, LabError
+from lab.features.slurm.command import run_client
 from lab.features.slurm.holder import hold_until_end
-from lab.words import clip_end, format_duration
+from lab.words import clip_end
 
 _DEADLINE_S = 30.0
 _REQUEST_S = 20
@@ -50,24 +51,14 @@ class Target(NamedTuple):
         context = [f"--context={self.context}"] if self.context else []
         return ["kubectl", *context, *([f"--namespace={self.namespace}"] if self.namespace else []), *words]
 
-    def run(
-        self, *words: str, text: str = "", deadline_s: float = _DEADLINE_S, of: str = ""
-    ) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, text: str = "", deadline_s: float = _DEADLINE_S) -> subprocess.CompletedProcess[str]:
         """Run kubectl to its end with `text` as its input.
 
         Raises:
             EngineUnavailable: It cannot be started, or does not end in time.
         """
-        try:
-            argv = self.argv(f"--request-timeout={_REQUEST_S}s", *words)
-            return subprocess.run(
-                argv, input=text, capture_output=True, text=True, errors="replace", timeout=deadline_s, check=False
-            )
-        except subprocess.TimeoutExpired:
-            what = f"the API server did not answer `kubectl {words[0]}` within {format_duration(deadline_s)}"
-            raise EngineUnavailable(what, _REACH) from None
-        except OSError as error:
-            raise EngineUnavailable(f"cannot start kubectl: {error.strerror}") from None
+        silence = f"the API server did not answer `kubectl {words[0]}`", _REACH
+        return run_client(self.argv(f"--request-timeout={_REQUEST_S}s", *words), silence, deadline_s, text)
 
     def ask(self, *words: str, text: str = "", deadline_s: float = _DEADLINE_S) -> str:
         """Return the output of kubectl; empty for an object that does not exist.

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
-import lab
 from lab.engine import agent_holder, boot
 from lab.engine import ownership as label
-from lab.engine.payload import initial_input
 from lab.engine.protocol import Announce, NodeState, Removed, Request, Traits
 from lab.errors import ClusterError, EngineUnavailable, LabError
 from lab.features.kubernetes import pods
@@ -47,7 +43,6 @@ from lab.words import format_count, format_duration, name_nodes
 if TYPE_CHECKING:
     from lab.engine.doctor import Check, Wanted
 
-_HOLD = "import sys; sys.path.insert(0, {above!r}); from lab.features.kubernetes.command import main; main()"
 _FIRST_S, _ANNOUNCE_S = 2.0, 10.0
 """Seconds until the first announcement of waiting, and between the next ones."""
 _POLL_S = 0.3
@@ -87,7 +82,7 @@ class KubernetesEngine(CommandEngine):
 
     def __init__(self) -> None:
         refuse_absence()
-        self.home = home_folder()
+        super().__init__()
         self.owner = label.short_digest(f"{label.current_owner()} {self.home}")
         """Value of the label of everything that belongs to this owner's clusters in this folder."""
 
@@ -123,20 +118,11 @@ class KubernetesEngine(CommandEngine):
     def _selector(self, cluster: str | None) -> str:
         return f"--selector={label.OWNER}={self.owner}" + (f",{label.CLUSTER}={cluster}" if cluster else "")
 
-    def node_state(self, node: Node) -> NodeState:
-        """Return how a node ended, in Kubernetes' words if it ended the pod."""
-        state = super().node_state(node)
-        if state.running or state.gone or agent_holder.stopped_file(node.handle).exists():
-            return state
-        if killed_file(node).exists():
-            return state
-        return state._replace(message=self._explain_end(node, state))
-
-    def _explain_end(self, node: Node, state: NodeState) -> str:
+    def explain_end(self, node: Node, state: NodeState) -> str:
         """Return Kubernetes' explanation of a node's end; empty if its pod runs, and so does its machine."""
         folder = Path(node.handle).parent
         target, name = target_of(folder), self._pod_name(node)
-        if target is None:
+        if target is None or killed_file(node).exists():
             return ""
 
         uid = agent_holder.read_description(folder)["uids"][node.node_rank]
@@ -203,10 +189,7 @@ class KubernetesEngine(CommandEngine):
     ) -> Callable[[], bool]:
         """Create the objects, wait until the pods run, and start the holder."""
         target = pods.target_of(shape).resolved()
-        folder = label.new_folder(self.home, cluster, "LAB_KUBERNETES_HOME")
-        label.register_cluster(self.name, cluster, folder)
-        description: dict[str, Any] = {"shape": shape.to_json(), "run": run, "version": lab.__version__}
-        write_description(folder, description, target=list(target))
+        folder = self.make_folder(cluster, shape, run, target=list(target))
         owner, *others = [dict(request.body) for request in requests]
         announce(f"asking Kubernetes for {format_count(shape.nodes, 'pod')} of {pods.image_of(shape)}")
         made = json.loads(target.ask("create", "--filename=-", "--output=json", text=json.dumps(owner)))
@@ -218,11 +201,8 @@ class KubernetesEngine(CommandEngine):
         target.ask(*words, text=json.dumps(listed), deadline_s=60 + shape.nodes)
         ready = self._await_pods(target, cluster, shape, announce)
         lines = ["# nodes of the lab", *(f"{pod.address} {pod.node}" for pod in ready)]
-        hosts = [pod.host for pod in ready]
-        write_description(
-            folder, description, hosts=hosts, addresses=[pod.address for pod in ready], uids=[pod.uid for pod in ready]
-        )
-        (folder / "agent.bin").write_bytes(initial_input())
+        hosts, addresses = [pod.host for pod in ready], [pod.address for pod in ready]
+        self.describe(folder, hosts=hosts, addresses=addresses, uids=[pod.uid for pod in ready])
         where = ", ".join(dict.fromkeys(hosts)) if len({*hosts}) <= 4 else f"{len({*hosts})} machines"
         announce(f"starting {format_count(shape.nodes, 'node')}, importing torch on {where}")
         bodies = [one for one in items if one["kind"] == "Pod"]
@@ -230,11 +210,8 @@ class KubernetesEngine(CommandEngine):
             pod.node: pods.agent_argv(target, body, shape, "\n".join(lines))
             for pod, body in zip(ready, bodies, strict=True)
         }
-        asked = {"folder": str(folder), "target": list(target), "owner": reference["name"], "argvs": argvs}
-        program = _HOLD.format(above=str(Path(lab.__file__).parent.parent))
-        return agent_holder.start_holder(
-            [sys.executable, "-c", program, json.dumps(asked)], os.environ, folder / self.log
-        )
+        request = {"target": list(target), "owner": reference["name"], "argvs": argvs}
+        return self.start_holder("lab.features.kubernetes.command", folder, os.environ, **request)
 
     def _await_pods(self, target: Target, cluster: str, shape: Shape, announce: Announce) -> list[Pod]:
         """Wait until all pods run, and return them in the order of their nodes.
@@ -288,11 +265,9 @@ class KubernetesEngine(CommandEngine):
             return ClusterError(f"{node.name}: the image has no Python with torch: {words}", hint)
         return ClusterError(f"{node.name} {state.sentence()} while it was starting: {words}", "see `lab doctor`")
 
-    def read_last_line(self, path: Path) -> str:
-        """Return the last line that a cluster's processes wrote to a file, before that of kubectl."""
-        with suppress(FileNotFoundError):
-            return error_line("\n".join(path.read_text(errors="replace").splitlines())) or "no message from them"
-        return "the cluster was removed meanwhile"
+    def last_line(self, text: str) -> str:
+        """Return the last line of what a cluster's processes wrote, before that of kubectl."""
+        return error_line(text) or "no message from them"
 
     def start(self, cluster: ClusterInfo, nodes: Sequence[Node], *, announce: Announce) -> None:
         """Start agents of nodes that do not run."""
@@ -365,31 +340,14 @@ class KubernetesEngine(CommandEngine):
         for target in busy:  # their processes have ended, or their machines are lost: the objects may stay for long
             forced = ("--grace-period=0", "--force", "--wait=false", "--ignore-not-found")
             target.ask("delete", "pods", self._selector(cluster), *forced)
-        names = sorted({*known, *(item["metadata"]["labels"][label.CLUSTER] for item in items)})
-        for name in names:
-            life = self.home / name / self.life
-            if not agent_holder.holder_died(life):  # it may have ended by itself
-                with suppress(OSError, ValueError):
-                    os.kill(int(life.read_text()), signal.SIGKILL)
-            label.forget_cluster(self.name, name)
-        agent_holder.remove_folders(self.home / name for name in names)
-        nodes = sum(len(description.get("hosts", ())) for description in known.values())
-        count = sum(item["kind"] == "Pod" for item in items)
-        return Removed(clusters=tuple(names), nodes=nodes or count, files=len(names))
+        names = [item["metadata"]["labels"][label.CLUSTER] for item in items]
+        return self.discard(known, names, sum(item["kind"] == "Pod" for item in items))
 
     def examine(self, wanted: Wanted) -> list[Check]:
         """Return the checks of `lab doctor` for this engine."""
         from lab.features.kubernetes.doctor import examine_kubernetes
 
         return examine_kubernetes(wanted)
-
-
-def write_description(folder: Path, description: dict[str, Any], **fields: Any) -> None:
-    """Add fields to the description of a cluster, which is replaced atomically."""
-    description.update(fields)
-    new = folder / f"{agent_holder.DESCRIPTION}.new"
-    new.write_text(json.dumps(description))
-    new.rename(folder / agent_holder.DESCRIPTION)
 
 
 def target_of(folder: Path) -> Target | None:
@@ -401,15 +359,6 @@ def target_of(folder: Path) -> Target | None:
 def killed_file(node: Node) -> Path:
     """Return the file that exists while a node is down because the lab killed it."""
     return Path(f"{node.handle}.killed")
-
-
-def home_folder() -> Path:
-    """Return this machine's folder of this owner's clusters of pods.
-
-    It is short, because the path of a Unix socket has at most 107 bytes.
-    """
-    default = f"/tmp/lab-kubernetes-{os.getuid()}-{label.short_digest(label.current_owner())}"
-    return Path(os.environ.get("LAB_KUBERNETES_HOME", default))
 
 
 def copy_errors(source: IO[bytes], to: int) -> None:

@@ -51,13 +51,32 @@ def run_command(*argv: str, deadline_s: float = _DEADLINE_S) -> subprocess.Compl
     Raises:
         EngineUnavailable: It cannot be started, or does not end in time.
     """
+    environment = {**clean_environment(), "LC_ALL": "C"}
+    silence = f"Slurm did not answer {argv[0]}", "see `scontrol ping`"
+    return run_client(argv, silence, deadline_s, env=environment)
+
+
+def run_client(
+    argv: Sequence[str], silence: tuple[str, str], deadline_s: float, text: str = "", **how: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a command that asks a scheduler to its end.
+
+    Args:
+        argv: the command.
+        silence: the error and the hint if it does not end in time.
+        deadline_s: seconds that it may take.
+        text: its input.
+        how: other arguments of `subprocess.run`.
+
+    Raises:
+        EngineUnavailable: It cannot be started, or does not end in time.
+    """
     try:
-        environment = {**clean_environment(), "LC_ALL": "C"}
-        how: Any = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
-        return subprocess.run(argv, check=False, timeout=deadline_s, env=environment, **how)
+        how = {"input": text, "capture_output": True, "text": True, "errors": "replace", **how}
+        return subprocess.run(argv, check=False, timeout=deadline_s, **how)
     except subprocess.TimeoutExpired:
-        hint = "see `scontrol ping`"
-        raise EngineUnavailable(f"Slurm did not answer {argv[0]} within {format_duration(deadline_s)}", hint) from None
+        what, hint = silence
+        raise EngineUnavailable(f"{what} within {format_duration(deadline_s)}", hint) from None
     except OSError as error:
         raise EngineUnavailable(f"cannot start {argv[0]}: {error.strerror}") from None
 

@@ -1,4 +1,4 @@
-"""Create a Slurm cluster: its requests, the allocation, and the process that holds the agents."""
+"""What a Slurm cluster consists of: its requests, its allocation, its machines, and the steps of its agents."""
 
 from __future__ import annotations
 
@@ -7,27 +7,20 @@ import math
 import os
 import re
 import socket
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import lab
 from lab.engine import boot
 from lab.engine import ownership as label
-from lab.engine.agent_holder import DESCRIPTION, start_holder
-from lab.engine.payload import initial_input
-from lab.engine.protocol import Announce, Request
+from lab.engine.protocol import Request
 from lab.errors import ClusterError, ClusterUnfit
 from lab.features.slurm import check_python
-from lab.features.slurm.command import HOME, Host, clean_environment, query_slurm, read_hosts, request_allocation
+from lab.features.slurm.command import HOME, Host, query_slurm, read_hosts
 from lab.plan.cluster import Shape
 from lab.words import format_count
 
 ENGINE = "slurm"
-LOG = "holder.log"
-"""Output of the process that holds the agents."""
-_HOLD = "import sys; sys.path.insert(0, {above!r}); from lab.features.slurm.holder import main; main()"
 _FIRST_PORT, _PORTS = 28411, 4096
 """Ports of rendezvous stores, below those that kernels assign: one for each job, because jobs may share a machine."""
 
@@ -48,48 +41,12 @@ def own_folder(home: Path, cluster: str, node: str) -> str:
     return f"/tmp/lab-{os.getuid()}-{label.short_digest(str(home))}-{cluster}.{node}"
 
 
-def start_agents(
-    home: Path, cluster: str, shape: Shape, run: str | None, requests: Sequence[Request], announce: Announce
-) -> Callable[[], bool]:
-    """Create the folders, request the allocation, and start the holder.
-
-    Returns:
-        A function that returns whether the holder has ended.
-
-    Raises:
-        LabError: Slurm granted no allocation; what was created still exists.
-    """
-    asked, shared, *steps = (request.body for request in requests)
-    folder = label.new_folder(home, cluster, "LAB_SLURM_HOME")
-    label.register_cluster(ENGINE, cluster, folder)
-    description: dict[str, Any] = {"shape": shape.to_json(), "run": run, "version": lab.__version__}
-
-    def describe(**fields: Any) -> None:
-        """Add fields to the description of the cluster, which is replaced atomically."""
-        description.update(fields)
-        new = folder / f"{DESCRIPTION}.new"
-        new.write_text(json.dumps(description))
-        new.rename(folder / DESCRIPTION)
-
-    describe()
-    _make_shared(shared_folder(home, cluster), shared["data"])
-    announce(f"asking Slurm for {format_count(shape.nodes, 'machine')}")
-    job = request_allocation(asked["argv"], queue_s(shape), announce)
-    describe(job=job)
-    hosts = _hosts_of(job)[: shape.nodes]
-    names, addresses = [host.name for host in hosts], [_resolve(host) for host in hosts]
-    describe(hosts=names, addresses=addresses, port=_FIRST_PORT + int(job) % _PORTS)
-    (folder / "agent.bin").write_bytes(initial_input())
-    where = ", ".join(names) if len(names) <= 4 else f"{names[0]} to {names[-1]}"
-    announce(f"starting {format_count(shape.nodes, 'node')} in job {job}, importing torch on {where}")
-    steps_of_nodes = zip(steps, names, addresses, strict=True)
-    argvs = {step["config"]["node"]: agent_argv(step, job, host, address) for step, host, address in steps_of_nodes}
-    program = _HOLD.format(above=str(Path(lab.__file__).parent.parent))
-    argv = [sys.executable, "-c", program, json.dumps({"folder": str(folder), "job": job, "argvs": argvs})]
-    return start_holder(argv, {**clean_environment(), **shape.env}, folder / LOG)
+def port_of(job: str) -> int:
+    """Return the port of the rendezvous store of a job."""
+    return _FIRST_PORT + int(job) % _PORTS
 
 
-def _make_shared(folder: Path, data: dict[str, str]) -> None:
+def make_shared(folder: Path, data: dict[str, str]) -> None:
     """Create the folder that all nodes see, with a link to each folder of data."""
     hint = "set LAB_SLURM_SHARED to your folder on a file system that all machines share"
     with ClusterError.on_os_error(f"cannot create the shared folder {folder}", hint):
@@ -100,7 +57,7 @@ def _make_shared(folder: Path, data: dict[str, str]) -> None:
             (folder / "data" / name).symlink_to(source)
 
 
-def _hosts_of(job: str) -> list[Host]:
+def hosts_of(job: str) -> list[Host]:
     """Return the machines of a job.
 
     Raises:
@@ -111,7 +68,7 @@ def _hosts_of(job: str) -> list[Host]:
     return read_hosts(query_slurm("scontrol", "--oneliner", "show", "node", names))
 
 
-def _resolve(host: Host) -> str:
+def resolve_host(host: Host) -> str:
     """Return the address of a machine on the network of all machines.
 
     Raises:

@@ -6,6 +6,7 @@ The engine finds a cluster by its folder there, and by the labels in the comment
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -13,16 +14,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any
 
+import lab
 from lab.engine import agent_holder
 from lab.engine import ownership as label
 from lab.engine.doctor import Check, Wanted
 from lab.engine.packages import package_folders
+from lab.engine.payload import initial_input
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Traits, Trouble
 from lab.errors import ClusterError, ClusterUnfit, EngineUnavailable
 from lab.features.slurm import command, create
@@ -116,6 +119,7 @@ _REMOVAL_POLL_S = 0.03
 _DEADLINE_S = 60.0
 _FILES_DEADLINE_S = 900.0
 _CANNOT_RUN = (126, 127)
+_HOLD = "import sys; sys.path.insert(0, {above!r}); from {module} import main; main()"
 _SIDECAR = "import sys; sys.path.append({site!r}); from labnode.features.slurm.on_node.node_control import main; main()"
 _PYTHON = 'exec "$(cat "$0/python")" "$@"'
 """Runs the Python of the node's agent; the first argument is the node's folder."""
@@ -131,9 +135,12 @@ class CommandEngine(agent_holder.HolderEngine):
 
     control = "holder.sock"
     life = "holder.lock"
-    log = create.LOG
+    log = "holder.log"
     silence_hint = ""
     """What to do if a node does not answer."""
+
+    def __init__(self) -> None:
+        self.home = home_of(self.name)
 
     def argv_on(self, node: Node, *words: str) -> list[str]:
         """Return the argv of a command in a node.
@@ -154,6 +161,66 @@ class CommandEngine(agent_holder.HolderEngine):
     def run_console(self, cluster: ClusterInfo, node: Node, words: Sequence[str], *, tty: bool) -> int:
         """Run a command in a node with this process's standard streams."""
         raise NotImplementedError
+
+    def explain_end(self, node: Node, state: NodeState) -> str:
+        """Return the scheduler's explanation of a node's end; empty if it did not end the node."""
+        raise NotImplementedError
+
+    def node_state(self, node: Node) -> NodeState:
+        """Return how a node ended, in the scheduler's words if it ended the node."""
+        state = super().node_state(node)
+        if state.running or state.gone or agent_holder.stopped_file(node.handle).exists():
+            return state
+        return state._replace(message=self.explain_end(node, state))
+
+    def make_folder(self, cluster: str, shape: Shape, run: str | None, **fields: Any) -> Path:
+        """Create the folder of a cluster, with its description, and return it."""
+        folder = label.new_folder(self.home, cluster, _home_variable(self.name))
+        label.register_cluster(self.name, cluster, folder)
+        self.describe(folder, shape=shape.to_json(), run=run, version=lab.__version__, **fields)
+        return folder
+
+    def describe(self, folder: Path, **fields: Any) -> None:
+        """Add fields to the description of a cluster, which is replaced atomically."""
+        new = folder / f"{agent_holder.DESCRIPTION}.new"
+        new.write_text(json.dumps({**agent_holder.read_description(folder), **fields}))
+        new.rename(folder / agent_holder.DESCRIPTION)
+
+    def start_holder(
+        self, module: str, folder: Path, environment: Mapping[str, str], **request: Any
+    ) -> Callable[[], bool]:
+        """Start the holder of a new cluster; return a function that tells whether it has ended.
+
+        Args:
+            module: its `main` holds the agents.
+            folder: of the cluster.
+            environment: of the holder.
+            request: what it holds, for `main`.
+        """
+        (folder / "agent.bin").write_bytes(initial_input())
+        program = _HOLD.format(above=str(Path(lab.__file__).parent.parent), module=module)
+        argv = [sys.executable, "-c", program, json.dumps({"folder": str(folder), **request})]
+        return agent_holder.start_holder(argv, environment, folder / self.log)
+
+    def discard(self, known: Mapping[str, Any], names: Iterable[str], nodes: int, *shared: Path) -> Removed:
+        """Kill the holders of clusters that nothing runs for any more, and remove their folders.
+
+        Args:
+            known: the descriptions of clusters that had a folder.
+            names: of all of them.
+            nodes: how many there were, if no description says so.
+            shared: other folders of theirs.
+        """
+        names = sorted({*known, *names})
+        for name in names:
+            life = self.home / name / self.life
+            if not agent_holder.holder_died(life):  # it may have ended by itself
+                with suppress(OSError, ValueError):
+                    os.kill(int(life.read_text()), signal.SIGKILL)
+            label.forget_cluster(self.name, name)
+        agent_holder.remove_folders([*shared, *(self.home / name for name in names)])
+        described = sum(len(description.get("hosts", ())) for description in known.values())
+        return Removed(clusters=tuple(names), nodes=described or nodes, files=len(names))
 
     def read_state(self, node: Node) -> str:
         """Return the state of a node."""
@@ -300,7 +367,7 @@ class SlurmEngine(CommandEngine):
 
     def __init__(self) -> None:
         command.refuse_absence()
-        self.home = home_folder()
+        super().__init__()
         self._suspended: dict[str, tuple[float, bool]] = {}
         """By job number: the monotonic time of the last query for suspension, and the answer."""
 
@@ -340,12 +407,22 @@ class SlurmEngine(CommandEngine):
         mine |= {label.CLUSTER: cluster} if cluster else {}
         return [job for job in jobs if not job.ending and mine.items() <= job.labels.items()]
 
-    def node_state(self, node: Node) -> NodeState:
-        """Return how a node ended, in Slurm's words if it ended the job."""
-        state = super().node_state(node)
-        if state.running or state.gone or agent_holder.stopped_file(node.handle).exists():
-            return state
-        return state._replace(message=_explain_end(node, left=state.exit_code in _LEFT))
+    def explain_end(self, node: Node, state: NodeState) -> str:
+        """Return Slurm's explanation of a node's end; empty if its job continues."""
+        if not (job := job_of(node)):
+            return ""
+
+        def is_known(fate: command.Fate) -> bool:
+            """Whether Slurm's controller knows of the end: it may learn later of that of an agent asked to stop."""
+            return fate.over or not (state.exit_code in _LEFT or fate.state == "COMPLETING")
+
+        fate = poll_until(lambda: _fate_of(job), _FATE_S, _FATE_POLL_S, is_known)
+        if fate.state == "NODE_FAIL":
+            hosts = command.read_hosts(command.query_slurm("scontrol", "--oneliner", "show", "node", node.host))
+            if (lost := next((host for host in hosts if not command.is_well(host)), None)) is not None:
+                reason = f" ({lost.reason})" if lost.reason else ""
+                return f"was lost: its host {node.host} is {lost.state} in Slurm{reason}"
+        return fate.description if fate.over else ""
 
     def trouble(self, channel: Channel) -> Trouble | None:
         """Return why an existing node does not work."""
@@ -387,8 +464,22 @@ class SlurmEngine(CommandEngine):
     def start_agents(
         self, cluster: str, shape: Shape, run: str | None, requests: Sequence[Request], announce: Announce
     ) -> Callable[[], bool]:
-        """Request the allocation, and start the agents on its machines."""
-        return create.start_agents(self.home, cluster, shape, run, requests, announce)
+        """Create the folders, request the allocation, and start the agents on its machines."""
+        asked, shared, *steps = (request.body for request in requests)
+        folder = self.make_folder(cluster, shape, run)
+        create.make_shared(shared_folder(self.home, cluster), shared["data"])
+        announce(f"asking Slurm for {format_count(shape.nodes, 'machine')}")
+        job = command.request_allocation(asked["argv"], create.queue_s(shape), announce)
+        self.describe(folder, job=job)
+        hosts = create.hosts_of(job)[: shape.nodes]
+        names, addresses = [host.name for host in hosts], [create.resolve_host(host) for host in hosts]
+        self.describe(folder, hosts=names, addresses=addresses, port=create.port_of(job))
+        where = ", ".join(names) if len(names) <= 4 else f"{names[0]} to {names[-1]}"
+        announce(f"starting {format_count(shape.nodes, 'node')} in job {job}, importing torch on {where}")
+        places = zip(steps, names, addresses, strict=True)
+        argvs = {step["config"]["node"]: create.agent_argv(step, job, host, address) for step, host, address in places}
+        environment = {**command.clean_environment(), **shape.env}
+        return self.start_holder("lab.features.slurm.holder", folder, environment, job=job, argvs=argvs)
 
     def explain_lost(self, node: Node) -> ClusterError:
         """Return the error for a node that ended while it was starting."""
@@ -400,12 +491,8 @@ class SlurmEngine(CommandEngine):
             )
         return ClusterError(f"{node.name} on {node.host} {state.sentence()} while it was starting: {words}")
 
-    def read_last_line(self, path: Path) -> str:
-        """Return the last line that a cluster's processes wrote to a file, before the lines of Slurm."""
-        try:
-            text = path.read_text(errors="replace")
-        except FileNotFoundError:
-            return "the cluster was removed meanwhile"
+    def last_line(self, text: str) -> str:
+        """Return the last line of what a cluster's processes wrote, before the lines of Slurm."""
         own = [line for line in text.splitlines() if line.strip() and not line.startswith(_OF_SLURM)]
         return own[-1].strip() if own else command.last_error_line(text) or "no message from them"
 
@@ -415,11 +502,21 @@ class SlurmEngine(CommandEngine):
         """Run a command on a node's machine with this process's standard streams."""
         options = ("-QQ", "--unbuffered", *(("--pty",) if tty else ()))
         variables = {**command.clean_environment(), **agent_holder.node_variables(cluster, node)}
-        return subprocess.run(_argv_on(node, *words, options=options), env=variables, check=False).returncode
+        return subprocess.run(self.argv_on(node, *words, options=options), env=variables, check=False).returncode
 
-    def argv_on(self, node: Node, *words: str) -> list[str]:
-        """Return the argv of a command on a node's machine."""
-        return _argv_on(node, *words)
+    def argv_on(self, node: Node, *words: str, options: Sequence[str] = ("-QQ",)) -> list[str]:
+        """Return the argv of a command on a node's machine; quiet, or srun would report that the command failed.
+
+        Raises:
+            ClusterError: Its cluster was removed.
+        """
+        folder = Path(node.handle).parent
+        description = agent_holder.read_description(folder)
+        if "job" not in description:
+            raise ClusterError(f"{node.name} was removed", "see `lab status`")
+        in_image = Shape.from_json(description["shape"]).image is not None
+        inside = [f"--container-name={create.container_name(folder.name, node.name)}"] if in_image else []
+        return [*create.step_argv(str(description["job"]), node.host, *options, *inside), *words]
 
     def own_environment(self) -> dict[str, str]:
         """Return the environment of such commands; messages of tar are parsed."""
@@ -445,30 +542,25 @@ class SlurmEngine(CommandEngine):
             command.query_slurm("scancel", "--quiet", *numbers)
             left = ("squeue", "--noheader", f"--user={os.getuid()}", f"--jobs={','.join(numbers)}", "--format=%i")
             poll_until(lambda: not command.query_slurm(*left).strip(), _LEAVING_S, _REMOVAL_POLL_S)
-        names = sorted({*known, *(job.cluster for job in jobs)})
-        for name in names:
-            life = self.home / name / self.life
-            if not agent_holder.holder_died(life):  # it may have ended by itself
-                with suppress(OSError, ValueError):
-                    os.kill(int(life.read_text()), signal.SIGKILL)
-            label.forget_cluster(create.ENGINE, name)
-        shared = [create.shared_folder(self.home, name) for name in names]
-        agent_holder.remove_folders([*shared, *(self.home / name for name in names)])
-        nodes = sum(len(description.get("hosts", ())) for description in known.values())
-        return Removed(clusters=tuple(names), nodes=nodes or len(jobs), files=len(names))
+        names = {*known, *(job.cluster for job in jobs)}
+        return self.discard(known, names, len(jobs), *(shared_folder(self.home, name) for name in names))
 
     def examine(self, wanted: Wanted) -> list[Check]:
         """Return the checks of `lab doctor` for this engine."""
         return examine_slurm(self.home, wanted, self._pythons(Shape(nodes=1)))
 
 
-def home_folder() -> Path:
-    """Return this machine's folder of this owner's Slurm clusters; another login node has others.
+def home_of(engine: str) -> Path:
+    """Return this machine's folder of this owner's clusters of an engine; another login node has others.
 
     It is short, because the path of a Unix socket has at most 107 bytes.
     """
-    default = f"/tmp/lab-slurm-{os.getuid()}-{label.short_digest(label.current_owner())}"
-    return Path(os.environ.get("LAB_SLURM_HOME", default))
+    default = f"/tmp/lab-{engine}-{os.getuid()}-{label.short_digest(label.current_owner())}"
+    return Path(os.environ.get(_home_variable(engine), default))
+
+
+def _home_variable(engine: str) -> str:
+    return f"LAB_{engine.upper()}_HOME"
 
 
 def job_of(node: Node) -> str:
@@ -481,28 +573,6 @@ def _fate_of(job: str) -> command.Fate:
     return command.read_fate(command.query_slurm("scontrol", "--oneliner", "show", "job", job))
 
 
-def _explain_end(node: Node, *, left: bool) -> str:
-    """Return Slurm's explanation of a node's end; empty if its job continues.
-
-    Args:
-        node: A node that does not run.
-        left: Whether its agent got a request to stop; Slurm's controller may learn of that later.
-    """
-    if not (job := job_of(node)):
-        return ""
-
-    def is_known(fate: command.Fate) -> bool:
-        return fate.over or not (left or fate.state == "COMPLETING")
-
-    fate = poll_until(lambda: _fate_of(job), _FATE_S, _FATE_POLL_S, is_known)
-    if fate.state == "NODE_FAIL":
-        hosts = command.read_hosts(command.query_slurm("scontrol", "--oneliner", "show", "node", node.host))
-        if (lost := next((host for host in hosts if not command.is_well(host)), None)) is not None:
-            reason = f" ({lost.reason})" if lost.reason else ""
-            return f"was lost: its host {node.host} is {lost.state} in Slurm{reason}"
-    return fate.description if fate.over else ""
-
-
 def _refuse_without_pyxis(image: str) -> None:
     """Refuse an image if srun has no option for it.
 
@@ -512,21 +582,3 @@ def _refuse_without_pyxis(image: str) -> None:
     if "--container-image" not in command.run_command("srun", "--help").stdout:
         why = f"cannot create nodes of {image}: this Slurm has no pyxis, the plugin for srun --container-image"
         raise ClusterUnfit(why, "leave the image out: nodes then use the Python of their machines")
-
-
-# -- processes on the machine of a node
-
-
-def _argv_on(node: Node, *words: str, options: Sequence[str] = ("-QQ",)) -> list[str]:
-    """Return the argv of a command on a node's machine; quiet, or srun itself would report that the command failed.
-
-    Raises:
-        ClusterError: Its cluster was removed.
-    """
-    folder = Path(node.handle).parent
-    description = agent_holder.read_description(folder)
-    if "job" not in description:
-        raise ClusterError(f"{node.name} was removed", "see `lab status`")
-    in_image = Shape.from_json(description["shape"]).image is not None
-    inside = [f"--container-name={create.container_name(folder.name, node.name)}"] if in_image else []
-    return [*create.step_argv(str(description["job"]), node.host, *options, *inside), *words]
