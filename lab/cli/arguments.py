@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -38,7 +39,7 @@ class OncePerName(argparse.Action):
         setattr(namespace, self.dest, {**known, name: value})
 
 
-def _converter(convert: Callable[[str], T]) -> Callable[[str], T]:
+def convert_word(convert: Callable[[str], T]) -> Callable[[str], T]:
     """Turn a conversion into what argparse expects: its error becomes a sentence."""
 
     def converted(word: str) -> T:
@@ -56,22 +57,35 @@ def _whole_number(allowed: str, low: int, high: int = 10**9 - 1) -> Callable[[st
             raise ValueError(f"found {word!r}; allowed: a whole number{allowed}")
         return int(word)
 
-    return _converter(convert)
+    return convert_word(convert)
 
 
-@_converter
-def positive_float(word: str) -> float:
-    """Parse a number above 0."""
-    try:
-        number = float(word)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < 1e6:
-        raise ValueError(f"found {word!r}; allowed: a number above 0")
-    return number
+def number_argument(allowed: str, fits: Callable[[float], bool], percent: bool = False) -> Callable[[str], float]:
+    """Return a parser of numbers that fit.
+
+    Args:
+        allowed: the numbers that fit, for a message.
+        fits: whether one does.
+        percent: whether `10%` is 0.1.
+    """
+
+    def convert(word: str) -> float:
+        is_part = percent and word.endswith("%")
+        try:
+            number = float(word.removesuffix("%") if is_part else word) / (100 if is_part else 1)
+        except ValueError:
+            number = math.nan
+        if not fits(number):
+            raise ValueError(f"found {word!r}; allowed: {allowed}")
+        return number
+
+    return convert_word(convert)
 
 
-@_converter
+positive_float = number_argument("a number above 0", lambda number: 0 < number < 1e6)
+
+
+@convert_word
 def volume_argument(word: str) -> Volume:
     """Parse a host folder and its path in nodes: `HOST:NODE[:ro]`."""
     try:
@@ -80,7 +94,7 @@ def volume_argument(word: str) -> Volume:
         raise ValueError(f"found {word!r}{error.message}; allowed: HOST:NODE or HOST:NODE:ro") from None
 
 
-@_converter
+@convert_word
 def variable_argument(word: str) -> tuple[str, str]:
     """Parse an environment variable: `NAME=VALUE`."""
     name, equals, value = word.partition("=")
@@ -91,7 +105,7 @@ def variable_argument(word: str) -> tuple[str, str]:
     return name, value
 
 
-@_converter
+@convert_word
 def host_list(word: str) -> tuple[str, ...]:
     """Parse names of hosts that are separated by commas."""
     names = tuple(name.strip() for name in word.split(","))
@@ -100,7 +114,7 @@ def host_list(word: str) -> tuple[str, ...]:
     return names
 
 
-@_converter
+@convert_word
 def scheduler_option(word: str) -> tuple[str, str]:
     """Parse an option of a scheduler: `partition=gpu`."""
     name, equals, value = word.removeprefix("--").partition("=")
@@ -109,7 +123,7 @@ def scheduler_option(word: str) -> tuple[str, str]:
     return name, value
 
 
-@_converter
+@convert_word
 def data_folder(word: str) -> tuple[str, Path]:
     """Parse a named folder of this machine: `NAME=FOLDER`."""
     name, equals, folder = word.partition("=")
@@ -118,7 +132,7 @@ def data_folder(word: str) -> tuple[str, Path]:
     return next(iter(checked_folders({name: folder}).items()))
 
 
-@_converter
+@convert_word
 def requirements_file(word: str) -> tuple[str, ...]:
     """Read the packages that a file names."""
     from lab.spec.load import read_requirements
@@ -129,10 +143,10 @@ def requirements_file(word: str) -> tuple[str, ...]:
 positive = _whole_number(", 1 or more", 1)
 whole = _whole_number(", 0 or more", 0)
 trace_values = _whole_number(f" from 0 to {MAX_TRACE_VALUES}", 0, MAX_TRACE_VALUES)
-duration = _converter(parse_duration)
-time_limit = _converter(lambda word: check_timeout(parse_duration(word)))
-age = _converter(parse_age)
-size = _converter(parse_size)
+duration = convert_word(parse_duration)
+time_limit = convert_word(lambda word: check_timeout(parse_duration(word)))
+age = convert_word(parse_age)
+size = convert_word(parse_size)
 
 
 HELP = {

@@ -48,14 +48,7 @@ def make_comparison(arguments: argparse.Namespace) -> Callable[[Sequence[Record]
     return lambda after: compare_with_runs(before, after, name, arguments.tolerance)
 
 
-def _part(word: str) -> float:
-    try:
-        part = float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
-    except ValueError:
-        part = -1.0
-    if not 0 <= part < 1000:
-        raise argparse.ArgumentTypeError(f"found {word!r}; allowed: a share, such as 10% or 0.1")
-    return part
+_part = shared.number_argument("a share, such as 10% or 0.1", lambda part: 0 <= part < 1000, percent=True)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -48,7 +48,6 @@ from lab.report.sanitize import sanitize_plain
 from lab.report.style import Style
 from lab.run.cluster_slot import ClusterSlot, WarmCluster
 from lab.run.options import Job, RunOptions
-from lab.spec.kinds import parse_duration
 from lab.spec.scenario import Scenario
 from lab.trace.model import Call, Trace
 from lab.trace.read import read_trace
@@ -305,9 +304,6 @@ def describe_mutant(mutant: Mutant, at: str) -> str:
 class Subject(Protocol):
     """What is tried: a scenario, or tests."""
 
-    name: str
-    command: str
-
     def observe(self) -> tuple[Sequence[Event], list[Outcome]]:
         """Run it twice without a mutant; return what mutants could change, and both outcomes.
 
@@ -329,12 +325,13 @@ class _Trials:
     """The mutants of a subject, in the order of the draw."""
 
     def __init__(self, count: int, seed: int, kinds: Sequence[str], until: float, report: Callable[[str], None]):
-        self._count, self._random, self._kinds, self._until, self._report = count, Random(seed), kinds, until, report
+        self._count, self._seed, self._kinds, self._until, self._report = count, seed, kinds, until, report
+        self._random, self._began = Random(seed), time.monotonic()
         self._drawn: list[tuple[Mutant, Event]] = []
         self._outcomes: list[Outcome] = []
         self._ready, self._lock, self._next = threading.Event(), threading.Lock(), 0
-        self.tried: dict[int, Tried] = {}
-        self.failure: LabError | None = None
+        self._tried: dict[int, Tried] = {}
+        self._failure: LabError | None = None
 
     def work(self, subject: Subject, *, first: bool) -> None:
         """Observe, if this is the first worker, then try mutants until there are none left."""
@@ -342,7 +339,7 @@ class _Trials:
             try:
                 self._draw(subject)
             except LabError as error:
-                self.failure = error
+                self._failure = error
             finally:
                 self._ready.set()
         self._ready.wait()
@@ -353,8 +350,19 @@ class _Trials:
             noticed, outcome = subject.attempt(mutant)
             is_same = not noticed and is_equivalent(self._outcomes, outcome, mutant.ranks)
             fate = "caught" if noticed else "equivalent" if is_same else "survived"
-            self.tried[number] = Tried(mutant=mutant, at=event.at, fate=fate, how=clip_end(noticed, _LONGEST_REASON))
-            self._report(f"[{len(self.tried)}/{len(self._drawn)}] {fate}: {self.tried[number].does}")
+            self._tried[number] = Tried(mutant=mutant, at=event.at, fate=fate, how=clip_end(noticed, _LONGEST_REASON))
+            self._report(f"[{len(self._tried)}/{len(self._drawn)}] {fate}: {self._tried[number].does}")
+
+    def report(self, name: str, command: str) -> Report:
+        """Return what became of the mutants.
+
+        Raises:
+            LabError: the subject does not pass without a mutant.
+        """
+        if self._failure is not None:
+            raise self._failure
+        tried, seconds = tuple(one for _, one in sorted(self._tried.items())), time.monotonic() - self._began
+        return Report(name=name, command=command, seed=self._seed, asked=self._count, tried=tried, seconds=seconds)
 
     def _claim_next(self) -> int | None:
         with self._lock:
@@ -376,40 +384,32 @@ class _Trials:
 
 
 class ScenarioSubject:
-    """A scenario on a warm cluster."""
+    """A scenario on a warm cluster.
 
-    def __init__(self, scenario: Any, runner: Runner | None = None) -> None:
-        self.scenario, self.name, self._runner, self._limit_s = scenario, scenario.name, runner, 0.0
-        program = shlex.quote(os.path.relpath(scenario.source or scenario.script))
-        self.command = f"lab run {program} --mutant {{}}"
+    Args:
+        scenario: what to run.
+        limits: gets its time limit, once it is known; clusters share it.
+        runner: of the cluster.
+    """
 
-    def on(self, runner: Runner) -> ScenarioSubject:
-        """Return the same scenario on another cluster."""
-        other = ScenarioSubject(self.scenario, runner)
-        other.limits = self.limits
-        return other
-
-    limits: list[float]
-    """The time limit, once it is known; clusters share it."""
+    def __init__(self, scenario: Scenario, limits: list[float], runner: Runner) -> None:
+        self._scenario, self._limits, self._runner = scenario, limits, runner
 
     def observe(self) -> tuple[Sequence[Event], list[Outcome]]:
         """See `Subject`."""
-        assert self._runner is not None
-        baseline = self._runner.find_baseline(self.scenario)
+        baseline = self._runner.find_baseline(self._scenario)
         if not baseline.result.passed:
-            raise _does_not_pass(self.name, baseline.result.reason)
-        self.limits.append(baseline.limit_s)
+            raise _does_not_pass(self._scenario.name, baseline.result.reason)
+        self._limits.append(baseline.limit_s)
         return baseline.events, [baseline.outcome, baseline.again]
 
     def warm_up(self) -> None:
         """See `Subject`."""
-        assert self._runner is not None
-        self._runner.run(self.scenario)
+        self._runner.run(self._scenario)
 
     def attempt(self, mutant: Mutant) -> tuple[str, Outcome]:
         """See `Subject`."""
-        assert self._runner is not None
-        result = self._runner.run(with_mutant(self.scenario, mutant.text, self.limits[0]))
+        result = self._runner.run(with_mutant(self._scenario, mutant.text, self._limits[0]))
         return _why_not_passed(result), read_outcome(result)
 
     def adapt(self, mutant: Mutant, event: Event) -> Mutant:
@@ -510,7 +510,7 @@ def _last_line(path: Path) -> str:
 
 
 def try_scenario(
-    scenario: Any, count: int, seed: int, kinds: Sequence[str] = QUIET, engine: str = "auto",
+    scenario: Scenario, count: int, seed: int, kinds: Sequence[str] = QUIET, engine: str = "auto",
     until: float = float("inf"), jobs: int = _JOBS, report: Callable[[str], None] = lambda _: None,
     of: Job | None = None,
 ) -> Report:  # fmt: skip
@@ -534,8 +534,11 @@ def try_scenario(
     from lab.engine.select import select_engine
     from lab.plan.plan import shape_for
 
-    subject, trials = ScenarioSubject(scenario), _Trials(count, seed, kinds, until, report)
-    subject.limits, began = [], time.monotonic()
+    trials, limits = _Trials(count, seed, kinds, until, report), list[float]()
+
+    def work(first: bool, runner: Runner) -> None:
+        trials.work(ScenarioSubject(scenario, limits, runner), first=first)
+
     selected, why = (of.engine, "") if of is not None else select_engine(engine, "mutants")
     if why:
         report(why)
@@ -544,36 +547,22 @@ def try_scenario(
         if of is not None:
             options, outer = of.options_again(folder), of.observer if isinstance(of.observer, WorkerPool) else None
             shape = replace(of.cluster.shape, nodes=shape.nodes, nproc_per_node=shape.nproc_per_node)
-        tasks: Iterator[Callable[[Runner], None]] = (
-            partial(_work_on, trials, subject, number == 0) for number in range(jobs)
-        )
+        tasks = [partial(work, number == 0) for number in range(jobs)]
         if not run_parallel(selected, shape, jobs, options, tasks, report, outer) and of is not None:
             raise KeyboardInterrupt
-    return _report_of(subject, trials, count, seed, began)
-
-
-def _work_on(trials: _Trials, subject: ScenarioSubject, first: bool, runner: Runner) -> None:
-    trials.work(subject.on(runner), first=first)
-
-
-def _report_of(subject: Subject, trials: _Trials, count: int, seed: int, began: float) -> Report:
-    if trials.failure is not None:
-        raise trials.failure
-    tried, seconds = tuple(one for _, one in sorted(trials.tried.items())), time.monotonic() - began
-    named = {"name": subject.name, "command": subject.command}
-    return Report(**named, seed=seed, asked=count, tried=tried, seconds=seconds)
+    program = shlex.quote(os.path.relpath(scenario.source or scenario.script))
+    return trials.report(scenario.name, f"lab run {program} --mutant {{}}")
 
 
 def _try_tests(
     words: Sequence[str], count: int, seed: int, kinds: Sequence[str], until: float, jobs: int,
     report: Callable[[str], None],
 ) -> Report:  # fmt: skip
-    began = time.monotonic()
     with scratch_records() as folder:
         subject, trials = TestsSubject(words, folder), _Trials(count, seed, kinds, until, report)
         works = [partial(trials.work, subject, first=number == 0) for number in range(jobs)]
         WorkerPool().run(works, interrupted=lambda: report("interrupted: stopping"))
-    return _report_of(subject, trials, count, seed, began)
+    return trials.report(subject.name, subject.command)
 
 
 def judge_mutants(wanted: float, job: Job, *_: Any) -> Callable[[bool], list[Expectation]]:
@@ -614,7 +603,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mutants", type=shared.positive, default=DRAWN, metavar="N", help=about)
     about = "draw them from this seed (default: 0)"
     parser.add_argument("--seed", type=shared.whole, default=0, metavar="N", help=about)
-    parser.add_argument("--budget", type=_budget, metavar="TIME", help="start no more mutants after this time, as 5m")
+    parser.add_argument(
+        "--budget", type=shared.duration, metavar="TIME", help="start no more mutants after this time, as 5m"
+    )
     about = "draw only these kinds (default: all that do not end or hold up a rank)"
     parser.add_argument("--kinds", type=_kinds, default=QUIET, metavar="KINDS", help=about)
     about = "exit with 1 if fewer percent are caught"
@@ -626,17 +617,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(rest=[])
 
 
-def _budget(word: str) -> float:
-    try:
-        return parse_duration(word)
-    except UsageError as error:
-        raise argparse.ArgumentTypeError(error.message) from None
-
-
+@shared.convert_word
 def _kinds(text: str) -> tuple[str, ...]:
     for word in text.split(","):
         if word not in KINDS:
-            raise argparse.ArgumentTypeError(f"found the kind {word!r}; allowed: {', '.join(KINDS)}")
+            raise ValueError(f"found the kind {word!r}; allowed: {', '.join(KINDS)}")
     return tuple(text.split(","))
 
 

@@ -628,20 +628,13 @@ def run(arguments: argparse.Namespace) -> int:
     return shared.print_answer(arguments, data, lambda style: written or projection_text(projection, style))
 
 
+@shared.convert_word
 def parse_ranks(text: str) -> tuple[int, ...]:
     """Parse integers that are separated by commas."""
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() and int(word) > 1 for word in words):
-        raise argparse.ArgumentTypeError(f"found {text!r}; allowed: numbers of ranks, 2 or more, such as 8,64,512")
+        raise ValueError(f"found {text!r}; allowed: numbers of ranks, 2 or more, such as 8,64,512")
     return tuple(map(int, words))
 
 
-def parse_others(text: str) -> float:
-    """Parse a number of programs, which may be fractional."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number <= 1e6:
-        raise argparse.ArgumentTypeError(f"found {text!r}; allowed: a number of programs, such as 0 or 1.5")
-    return number
+parse_others = shared.number_argument("a number of programs, such as 0 or 1.5", lambda number: 0 <= number <= 1e6)

@@ -476,8 +476,10 @@ class SlurmEngine(CommandEngine):
         self.describe(folder, hosts=names, addresses=addresses, port=create.port_of(job))
         where = ", ".join(names) if len(names) <= 4 else f"{names[0]} to {names[-1]}"
         announce(f"starting {format_count(shape.nodes, 'node')} in job {job}, importing torch on {where}")
-        places = zip(steps, names, addresses, strict=True)
-        argvs = {step["config"]["node"]: create.agent_argv(step, job, host, address) for step, host, address in places}
+        of_nodes = zip(steps, names, addresses, strict=True)
+        argvs = {
+            step["config"]["node"]: create.agent_argv(step, job, host, address) for step, host, address in of_nodes
+        }
         environment = {**command.clean_environment(), **shape.env}
         return self.start_holder("lab.features.slurm.holder", folder, environment, job=job, argvs=argvs)
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from ....node.recorder import phases
 from ....node.recorder.journal import journal, source
-from ....node.recorder.patching import patch_module, replace_function, replace_methods, wraps_function
+from ....node.recorder.patching import do_nothing, patch_module, replace_function, replace_methods, wraps_function
 from ...faults.on_node.holds import hang_thread
 from .mutant import BEHAVIORS, CALLS, OBSERVE, VARIABLE, Mutant, parse_mutant
 
@@ -121,7 +121,7 @@ def watch_process() -> None:
     """Watch the functions and classes whose events a mutant can change."""
     if not os.environ.get(VARIABLE):
         return
-    phases.watch_phases(_PHASES, _begin_phase, _end_phase)
+    phases.watch_phases(_PHASES, _begin_phase, do_nothing)  # mutants act before a phase
     patch_module("torch.distributed.distributed_c10d", _watch_functions)
     patch_module("torch.optim.optimizer", _watch_optimizers)
     patch_module("torch.nn.parallel.distributed", _watch_ddp)
@@ -133,10 +133,6 @@ def _begin_phase(name: str) -> None:
     # `_before_step` knows the optimizer
     if name != "step" and (mutant := events.reach(name, at=source.line())) is not None:
         perform_behavior(mutant)
-
-
-def _end_phase(_: str) -> None:
-    """Do nothing: mutants act before a phase."""
 
 
 # -- functions of torch.distributed
