@@ -214,7 +214,7 @@ def gpu_variables(cluster: ClusterInfo, nproc_per_node: int, rank: int, *, split
 
     A rank sees all GPUs of its node, as under torchrun; with `split`, its share of them. A container numbers its GPUs
     from 0; local nodes use those of the machine, one node after the other. Only Slurm knows the numbers of a node's
-    GPUs, so its ranks always see all of them.
+    GPUs, so its ranks always see all of them. Ranks that share a GPU say that they are on different hosts.
     """
     gpus = cluster.shape.gpus
     if not gpus or VARIABLE in cluster.shape.env or cluster.gpus == "engine":
@@ -222,7 +222,10 @@ def gpu_variables(cluster: ClusterInfo, nproc_per_node: int, rank: int, *, split
     node_rank, local_rank = divmod(rank, nproc_per_node)
     before = node_rank * gpus if cluster.gpus == "machine" else 0
     visible = split_gpus(gpus, nproc_per_node, local_rank) if split else range(gpus)
-    return {VARIABLE: ",".join(str(before + number) for number in visible)}
+    variables = {VARIABLE: ",".join(str(before + number) for number in visible)}
+    if split and nproc_per_node > gpus:  # nccl refuses two ranks of one host on one GPU
+        variables["NCCL_HOSTID"] = f"{cluster.name}/rank{rank}"
+    return variables
 
 
 HOST = "node0"

@@ -25,6 +25,7 @@ from lab.report.verdict import verdict_text
         (["other file"], ""),
         (["no rank"], "-- --rank '{rank}'` gives each rank its number"),
         (["nccl"], "--backend gloo` uses gloo, whatever the script names"),
+        (["one gpu"], "`lab run ... --gpus 1 --split-gpus`"),
         (["beyond"], "there is no rank 3: the ranks are 0 to 2"),
         (["gradient"], "the outputs of all_gather have no gradient"),
     ],

@@ -44,3 +44,11 @@ def test_a_container_numbers_its_gpus_from_0_and_local_nodes_have_those_of_the_m
 @pytest.mark.parametrize("more", [{}, {"gpus": 2, "env": {"CUDA_VISIBLE_DEVICES": "1"}}])
 def test_nothing_is_said_where_there_are_none_or_the_cluster_says_it(more: dict) -> None:
     assert gpu_variables(unmade_cluster(Shape(nodes=1, **more), "c"), 1, 0) == {}
+
+
+def test_ranks_that_share_a_gpu_are_on_different_hosts_for_nccl() -> None:
+    cluster = unmade_cluster(Shape(nodes=1, gpus=2), "c")
+    hosts = [gpu_variables(cluster, 4, rank, split=True)["NCCL_HOSTID"] for rank in range(4)]
+    assert len({*hosts}) == 4
+    assert "NCCL_HOSTID" not in gpu_variables(cluster, 2, 0, split=True)
+    assert "NCCL_HOSTID" not in gpu_variables(cluster, 4, 0)

@@ -68,6 +68,8 @@ def find_advice(result: Result) -> list[str]:
             return [f"there is no rank {peer[1]}: the ranks are 0 to {len(result.ranks) - 1}"]
         if "have NCCL built in" in first.error:
             return ["`lab run ... --backend gloo` uses gloo, whatever the script names"]
+        if "Duplicate GPU detected" in first.traceback:
+            return ["ranks can share GPUs: `lab run ... --gpus 1 --split-gpus`, for 1 GPU of each node"]
         if missing := re.search(r"FileNotFoundError: .*: '(.*)'", first.error):
             name = missing[1].rpartition("/")[2]
             outputs = (one for one in result.outputs if one.path.rpartition("/")[2] == name)

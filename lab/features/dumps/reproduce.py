@@ -71,6 +71,8 @@ class Replica(Frozen):
     """Rank of the scenario -> ranks of the job that it stands for; its own number there comes first."""
     waits: Mapping[int, Wait | None]
     """By rank of the scenario; None: it makes no further call."""
+    has_pending: frozenset[int]
+    """Ranks of the scenario that hang after calls that ended in the job, but need not end in the scenario."""
     notes: tuple[str, ...]
     """What differs from the job, one sentence each."""
 
@@ -301,6 +303,12 @@ def _replace_op(name: str) -> str:
     return name if name in _CALLS else "barrier"
 
 
+def _form(act: Act) -> tuple[Hashable, ...]:
+    """Return what calls that meet have in common, for gloo first."""
+    op = _replace_op(act.op)
+    return op in _SUMS or op, op, () if op in (*_SPLIT, "barrier") else (prod(act.shape), act.dtype)
+
+
 def make_replica(calls: Calls, name: str, culprits: Collection[int], reason: str) -> Replica:
     """Return a scenario that hangs as the job did.
 
@@ -336,8 +344,9 @@ def make_replica(calls: Calls, name: str, culprits: Collection[int], reason: str
     alike = {script.new[rank]: (rank, *sorted(class_of[rank] - {rank})) for rank in kept}
     about = f"{capitalize_first(reason)}. {' '.join(ranks)}".strip()
     scenario = script.write_scenario(name, [script.new[rank] for rank in culprits if rank in script.new], about)
+    has_pending = frozenset(script.new[rank] for rank, ended in script.ended_alone.items() if ended)
     return Replica(script=text, scenario=scenario, size=len(acts), alike=alike, waits=script.waits,
-                   notes=tuple(script.notes))  # fmt: skip
+                   has_pending=has_pending, notes=tuple(script.notes))  # fmt: skip
 
 
 def _name_ranks(new: Mapping[int, int], class_of: Mapping[int, set[int]]) -> Iterator[str]:
@@ -356,8 +365,8 @@ class _Script:
         self.acts, self.new = acts, {rank: number for number, rank in enumerate(acts)}
         self.waits = {self.new[rank]: self._wait(ours) for rank, ours in acts.items()}
         self.notes: dict[str, None] = {}
-        self._second_groups: dict[Members, str] = {}
-        """Variable of a second group of the same ranks."""
+        self._second_groups: dict[Hashable, tuple[str, Members]] = {}
+        """Variable and ranks of further groups of the same ranks, one for each form of call."""
         self._there: dict[Hashable, dict[int, Act]] = defaultdict(dict)
         for rank, ours in acts.items():
             for act in ours:
@@ -367,6 +376,11 @@ class _Script:
         on_gloo = all(entry.backend == "gloo" for entries in calls.by_rank.values() for entry in entries)
         self._strict = not on_gloo and all(act.over for ours in acts.values() for act in ours[:-1])
         """Whether the rules of NCCL hold; a call that ends before an earlier one breaks them."""
+        self.ended_alone = {rank: self._find_ended_alone(ours) for rank, ours in acts.items()}
+        """The last complete acts of each rank, if other ranks did something else or are not through."""
+        if any(self.ended_alone.values()):
+            self.notes["NCCL ended calls that met other calls: the script does not wait for them"] = None
+            self._strict = False
         self._share = min((prod(act.shape) // len(act.group[1]) for act in everything if act.op in _SPLIT), default=1)
         sizes = {prod(shape) for act in everything for shape in [act.shape, *(one[2] for one in act.messages)]}
         self._sizes = {size: number for number, size in enumerate(sorted(sizes - {*range(_LARGEST)}), _LARGEST)}
@@ -395,6 +409,15 @@ class _Script:
             return act and (frozenset([_replace_op(act.op)]), frozenset(self._kept(act.group[1])))
         return frozenset(one[0] for one in act.messages), frozenset(self.new[one[1]] for one in act.messages)
 
+    def _find_ended_alone(self, acts: Sequence[Act]) -> list[Act]:
+        ended: list[Act] = []
+        for act in reversed([act for act in acts if act.over and self._strict]):
+            others = (self._there[act.steps[0]].get(rank) for rank in act.group[1] if rank in self.new)
+            if not act.op or all(other and other.over and _form(other) == _form(act) for other in others):
+                break
+            ended.append(act)
+        return ended
+
     # -- calls
 
     def _tensor(self, function: str, shape: Sequence[int], dtype: str) -> str:
@@ -417,7 +440,8 @@ class _Script:
             shape = (min(max(1, self._share), _LARGEST),)
         variable = self._variables[act.group]
         if self._needs_second_group(rank, act):
-            variable = self._second_groups.setdefault(members, f"second_{len(self._second_groups) + 1}")
+            key = (members, *_form(act))
+            variable, _ = self._second_groups.setdefault(key, (f"second_{len(self._second_groups) + 1}", members))
         there = self._there[act.steps[0]]
         roots = [self.new[one] for one, other in there.items() if other.root]
         if not (roots or self._strict):  # with gloo, receivers wait for the root only
@@ -433,13 +457,11 @@ class _Script:
     def _needs_second_group(self, rank: int, act: Act) -> bool:
         """Return whether gloo would not keep a call apart from the different calls of most other ranks."""
         there = self._there[act.steps[0]]
+        if self.ended_alone[rank] and (act in self.ended_alone[rank] or not act.over):
+            return True
         if any(other.over for other in there.values()):
             return False
-        forms = {}
-        for one, other in there.items():
-            op = _replace_op(other.op)
-            size = () if op in (*_SPLIT, "barrier") else (prod(other.shape), other.dtype)
-            forms[one] = (op in _SUMS or op, op, size)
+        forms = {one: _form(other) for one, other in there.items()}
         mine, (usual, _) = forms[rank], Counter(forms[one] for one in sorted(forms)).most_common(1)[0]
         if mine == usual or mine[0] != usual[0]:
             return False
@@ -473,7 +495,11 @@ class _Script:
         over, hung = dict[int, list[str]](), dict[int, list[str]]()
         for rank, acts in self.acts.items():
             is_last = len(acts) - 1
-            lines = [self._line(rank, act, waits=act.over or at == is_last) for at, act in enumerate(acts)]
+            alone = self.ended_alone[rank]
+            lines = [
+                self._line(rank, act, waits=at == is_last or (act.over and act not in alone))
+                for at, act in enumerate(acts)
+            ]
             count = len(lines) - (bool(acts) and not acts[-1].over)
             over[rank] = lines[:count]
             hung[rank] = [f"{line}  # hangs; {acts[-1].source} of the job" for line in lines[count:]]
@@ -483,7 +509,7 @@ class _Script:
         body = [*_loops(first), *self._branches({rank: (*_loops(over[rank][same:]), *hung[rank]) for rank in over})]
         if any("pending" in line for line in body):
             body = ["pending = []  # calls that did not end, and did not block their rank", *body]
-        created = [*self._created.items(), *((word, [one]) for one, word in self._second_groups.items())]
+        created = [*self._created.items(), *((word, [one]) for word, one in self._second_groups.values())]
         create = []
         for word, groups in created:
             function = "create_groups" if len(groups) > 1 else "dist.new_group"
@@ -553,7 +579,8 @@ def find_differences(replica: Replica, evidence: Evidence) -> list[str]:
     """Return in which ranks a run of the scenario hung differently, one sentence each."""
     differences = []
     for rank, wait in replica.waits.items():
-        call = next((call for call in evidence.calls(rank) if call.state != "completed"), None)
+        pending = [call for call in evidence.calls(rank) if call.state != "completed"]
+        call = next(iter(pending[-1:] if rank in replica.has_pending else pending), None)
         step = evidence.step(call) if call is not None else None
         is_message = step is not None and step.message
         members = {*(step.expected if step is not None else ())} - ({rank} if is_message else set())

@@ -15,6 +15,14 @@ if len(sys.argv) == 1:
 
 if sys.argv[1] == "nccl":
     dist.init_process_group("nccl")
+if sys.argv[1] == "one gpu":
+    why = (
+        "NCCL error in: NCCLUtils.cpp:93, invalid usage, NCCL version 2.28.9\nncclInvalidUsage: This usually reflects "
+    )
+    why += (
+        "invalid usage of NCCL library.\nLast error:\nDuplicate GPU detected : rank 0 and rank 1 both on CUDA device 60"
+    )
+    raise dist.DistBackendError(why)
 if sys.argv[1] == "no rank":
     dist.init_process_group("gloo", init_method="tcp://127.0.0.1:8991", rank=None, world_size=3)
 dist.init_process_group("gloo")
