@@ -121,6 +121,12 @@ class RecordError(LabError):
     """The folder of a run cannot be written or read."""
 
 
+class NotInRecord(RecordError):
+    """There is no such run, or it has no such rank or attempt."""
+
+    exit_code = 2
+
+
 class Interrupted(LabError):
     """The user pressed Ctrl-C, or the process received a request to end."""
 

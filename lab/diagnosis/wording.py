@@ -421,7 +421,9 @@ class FirstFailure(Finding):
             head = f"rank {self.ranks[0]}'s node, {self.node}, was lost"
         else:
             head = f"{full_name(self.ranks[0], self.node)} {self.what_it_did()}{self.name_alike()}"
-        progress = _render_progress(self.progress)
+        progress, location = _render_progress(self.progress), self.end and self.end.location
+        if location and location.call and not (self.progress and self.progress.calls):
+            progress = f"in {location.call}"  # which refused its arguments
         hits = [f"{capitalize_first(_hit(hit))}." for hit in self.hits[:_MOST_HITS]]
         return f"{head}, {progress}" if progress else head, *hits
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from lab.errors import RecordError
+from lab.errors import NotInRecord, RecordError
 from lab.frozen import Frozen
 from lab.node.messages.agent import is_joined
 from lab.node.messages.typed import Misfit, read_typed
@@ -263,7 +263,7 @@ class Record(Frozen):
         earlier = self.earlier_attempts()
         if number in earlier:
             return earlier[number]
-        raise RecordError(f"{self.run} has no attempt {number}; it has {name_attempts([*earlier, self.number])}")
+        raise NotInRecord(f"{self.run} has no attempt {number}; it has {name_attempts([*earlier, self.number])}")
 
     @property
     def complete(self) -> bool:
@@ -367,9 +367,9 @@ class Record(Frozen):
         worker = next((one.worker for one in started if one.rank == rank and one.process is not None), None)
         if worker is not None:
             hint = f"its output is in the log of that worker: --rank {worker}"
-            raise RecordError(f"rank {rank} was started by worker {worker} and has no log of its own", hint)
+            raise NotInRecord(f"rank {rank} was started by worker {worker} and has no log of its own", hint)
         known = f"ranks 0 to {workers[-1]}" if workers else "no recorded ranks"
-        raise RecordError(f"run {self.run} has no rank {rank}; it has {known}")
+        raise NotInRecord(f"run {self.run} has no rank {rank}; it has {known}")
 
     def log(self, rank: int) -> bytes:
         """Return the output of a rank; raises as `open_log`."""
@@ -460,7 +460,7 @@ def find_record(name: str | None, runs: Path = RUNS) -> Record:
     records = list_records(runs)
     if name is None:
         if not records:
-            raise RecordError(f"there are no runs in {runs}", "start one with `lab run`")
+            raise NotInRecord(f"there are no runs in {runs}", "start one with `lab run`")
         return records[-1]
     if files.is_record(Path(name)):
         return Record(path=Path(name))
@@ -473,8 +473,8 @@ def find_record(name: str | None, runs: Path = RUNS) -> Record:
         return matches[-1]
     if matches:
         names = ", ".join(one.run for one in matches[:5])
-        raise RecordError(f"{len(matches)} runs begin with {name!r}: {names}", "write more of the name")
+        raise NotInRecord(f"{len(matches)} runs begin with {name!r}: {names}", "write more of the name")
     from difflib import get_close_matches
 
     close = get_close_matches(name, [record.run for record in records], n=1)
-    raise RecordError(f"there is no run {name!r} in {runs}", f"did you mean {close[0]}?" if close else "see `lab runs`")
+    raise NotInRecord(f"there is no run {name!r} in {runs}", f"did you mean {close[0]}?" if close else "see `lab runs`")

@@ -226,7 +226,8 @@ def regex_kind() -> Kind:
     allowed = "a regular expression"
 
     def read(value: Value) -> str:
-        expression = read_text(value, allowed)
+        if not (expression := read_text(value, allowed)):
+            raise value.refused(allowed, ", which matches everything")
         if len(expression) > _LONGEST_PATTERN:
             raise value.refused(f"{allowed} of at most {_LONGEST_PATTERN:,} characters")
         try:

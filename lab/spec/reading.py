@@ -201,6 +201,8 @@ class Value:
         """Return the keys and values of a mapping in order; a duplicate key is a problem and is left out."""
         if self.kind != "mapping":
             raise self.refused(allowed)
+        if not self.raw and re.fullmatch(r"expect\.\w+", self.field):
+            raise self.problem(f"found an empty mapping, which expects nothing; allowed: {allowed}")
         first_line: dict[tuple[str, str], int] = {}
         unique_pairs = []
         for key_node, node in self.raw:

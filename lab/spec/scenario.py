@@ -157,8 +157,8 @@ class Scenario(Frozen):
     split_gpus: bool = key_field(False, kinds.boolean_kind(), "split_gpus: true")
     """Show each rank only its share of the node's GPUs, as `cuda:0`. Otherwise it sees all, as under torchrun."""
     rewrite_address: bool = key_field(False, kinds.boolean_kind(), "rewrite_address: true")
-    """Have `init_process_group` use the run's own store, whatever address the script names, such as that of a
-    tutorial."""
+    """Have `init_process_group` use the run's own store, whatever `init_method` the script names, such as
+    `tcp://10.1.1.20:23456` of a tutorial."""
     resources: Resources = key_field(Resources)
     """Limits of each node, where the run makes its own cluster."""
     image: str | None = key_field(None, kinds.image_kind(), "image: pytorch/pytorch:latest", "the lab's own")

@@ -313,7 +313,8 @@ class Step:
             ends = [("?" if end is None else str(end)) for end in (self.source, self.destination)]
             tags = sorted({call.tag for call in self.calls.values() if call.tag})
             return f"{self.op} {ends[0]} → {ends[1]}{f' tag {tags[0]}' if tags else ''}{where}"
-        return f"{self.op} #{self.seq}{where}"
+        names = self.cached("names", lambda: "/".join(sorted({call.op for call in self.calls.values()})))
+        return f"{names} #{self.seq}{where}"
 
 
 def match_steps(trace: Trace) -> list[Step]:

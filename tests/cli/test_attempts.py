@@ -72,7 +72,7 @@ def test_what_the_launcher_printed_is_shown_by_itself_node_by_node(runs: str, ca
 def test_an_attempt_that_there_was_not_is_refused_with_those_that_there_were(
     runs: str, capsys: Words, verb: str
 ) -> None:
-    assert main([verb, "--attempt", "7", "--runs", runs]) == 1
+    assert main([verb, "--attempt", "7", "--runs", runs]) == 2
     assert golden(1) in capsys.readouterr().err
 
 

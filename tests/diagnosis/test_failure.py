@@ -38,6 +38,16 @@ def causes(made: TraceMaker, culprit: int | None = None) -> list[Finding]:
     return find_causes(read_evidence(made.record()), culprit)
 
 
+def test_a_call_that_torch_refused_before_it_began_is_named(tmp_path: Path) -> None:
+    fresh = TraceMaker(tmp_path / "fresh", 3)
+    lose(fresh, 0, "gather")
+    error = "ValueError: Argument ``gather_list`` must NOT be specified on non-destination ranks."
+    told, frame = raised(1, error, 30), '  File "/x/torch/distributed/distributed_c10d.py", line 9, in gather\n'
+    write_events(fresh, {**told, "traceback": told["traceback"].replace(error, f"{frame}{error}")}, raised(0, PEER, 41))
+    [finding] = causes(fresh, 1)
+    assert finding.words[0].endswith("non-destination ranks at train.py:30, in gather")
+
+
 def test_who_raised_first_and_where_the_others_were(made: TraceMaker) -> None:
     lose(made, 0)
     lose(made, 2)

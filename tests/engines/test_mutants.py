@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from lab import Cluster, Result
+from lab.cli.main import main
 from lab.diagnosis.evidence import read_evidence
 from lab.features.mutants.candidates import Candidates, read_events
 from lab.features.mutants.mutate import html_page, junit_xml, try_scenario, with_mutant
@@ -125,6 +126,17 @@ def test_a_mutant_does_what_it_says(text: str, cluster: Cluster, tmp_path: Path)
         ops(ran, 0),
         ops(ran, 1),
     )
+
+
+def test_a_mutant_that_changes_nothing_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["run", str(CHANGEABLE), "--nodes", "3", "--engine", "local", "--quiet", "--mutant"]
+    main([*words, "skip all_reduce rank=9 nth=1"])
+    assert "warning: the mutant changed nothing" in capsys.readouterr().err
+    main([*words, "sleep all_reduce rank=1 nth=1 to=0.01"])
+    assert "warning" not in capsys.readouterr().err
 
 
 @LOCAL

@@ -159,6 +159,7 @@ def _read_rank(process: Process) -> Rank | None:
 
 _ATTEMPTS = 3
 """A Python that runs may change a stack while it is read."""
+_ENDED = "no longer running"
 _DENIED = ("permission denied", "not permitted")
 _SPAWN, _SERVER = "torch/multiprocessing/spawn.py", "torch/distributed/debug/_frontend.py"
 _LIBRARIES = ("-packages/", "/lib/python", "<frozen", "/labnode/")
@@ -216,7 +217,7 @@ def _read(program: str, pid: int, timeout_s: float) -> Sample:
         if not ended.returncode:
             return _sample(pid, json.loads(ended.stdout))
     error = ended.stderr.decode(errors="replace").partition("Stack backtrace")[0] if ended is not None else ""
-    return Sample(error=" ".join(error.split()) if read_process(pid) is not None else "it has ended")
+    return Sample(error=" ".join(error.split()) if read_process(pid) is not None else _ENDED)
 
 
 def _sample(pid: int, threads: list[Any]) -> Sample:
@@ -375,7 +376,7 @@ def _inspect_rank(
     """Add a stack to the evidence; a process whose rank is unknown has its pid instead."""
     pid, before, now = rank.pid, first[rank.pid], last[rank.pid]
     if error := before.error or now.error:
-        return RankState(pid, number, f"unknown ({error})")
+        return RankState(pid, number, error if error == _ENDED else f"at an unknown line ({error})")
     children = [f"Process {one}, started by this worker:\n{first[one].stack}" for one in rank.children if one in first]
     folder = os.path.realpath(f"/proc/{pid}/cwd")
     text, name = name_own_files("\n".join([now.stack, *children]), folder), pid if number is None else number

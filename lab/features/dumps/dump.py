@@ -28,7 +28,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lab.errors import RecordError, UsageError
+from lab.errors import NotInRecord, RecordError, UsageError
 from lab.features.copy.archive import Header
 from lab.frozen import Frozen
 from lab.node.files import KINDS, READ_FLAGS
@@ -407,7 +407,7 @@ class Dumps:
 
     def _read(self, path: Path) -> dict[int, Dump]:
         """Return the dump of each rank."""
-        with RecordError.on_os_error(f"cannot read {path}", "name the folder or the file with the dumps"):
+        with NotInRecord.on_os_error(f"cannot read {path}", "name the folder or the file with the dumps"):
             sources = self._find_files(path) if stat.S_ISDIR(path.stat().st_mode) else self._find_parts(path)
         ranks = max(1, len({source.rank for source in sources}))
         most_calls, most_items = max(1, self.limits.calls // ranks), 2 * self.limits.work // ranks

@@ -836,8 +836,9 @@ class Comparer:
                 return difference("local gradient", "local gradient", line, why)
             if factor is not None and _is_near(scale, factor):
                 line = next((one.located["loss_at"] for one in theirs.values() if one.located.get("loss_at")), back)
-                which = "the loss" if local is None else "the gradient of each rank before the reduction"
-                return difference("loss", "loss scaled", line, f": so is {which}, which {line} computes")
+                which = "the loss" if local is None else "each rank's own gradient, before the reduction"
+                why = f"; {which}, computed at {line}, differs by the same factor"
+                return difference("loss", "loss scaled", line, why)
         if local is not None and right is not None and scale is None:
             line = self._backward_line(key, back)
             why = f"; it already differs where ranks compute it, at {line}"

@@ -363,7 +363,8 @@ def explain_rendezvous(evidence: Evidence) -> list[Finding]:
     """Return what blocked ranks in init_process_group, or made them fail there; empty if nothing was recorded."""
     lookups = {rank: of for rank in evidence.ranks if (of := _lookup(evidence, rank)) is not None}
     stuck = tuple(rank for rank in lookups if _is_stuck(evidence, rank))
-    asked = {rank: of for rank, of in lookups.items() if rank in stuck or (of.has_answer and _in_world(evidence, rank))}
+    met = {rank for rank, of in lookups.items() if of.has_answer and _met(evidence, rank, stuck)}
+    asked = {rank: of for rank, of in lookups.items() if rank in stuck or rank in met}
     return _rendezvous(_unmet(asked, stuck, evidence), asked, evidence) if stuck else []
 
 
@@ -443,6 +444,12 @@ def _in_world(evidence: Evidence, rank: int) -> bool:
     """Return whether a rank has not destroyed the last world that it began."""
     worlds = _worlds_of(evidence.trace.ranks[rank], evidence.trace.groups)
     return bool(worlds) and worlds[-1].destroyed is None
+
+
+def _met(evidence: Evidence, rank: int, stuck: Sequence[int]) -> bool:
+    """Return whether a rank is in the world that others are stuck in, or was in it to its end."""
+    counts = {one: len(_worlds_of(evidence.trace.ranks[one], evidence.trace.groups)) for one in (rank, *stuck)}
+    return _in_world(evidence, rank) or (evidence.ranks[rank].left and counts[rank] >= max(counts.values()))
 
 
 def _lookup(evidence: Evidence, rank: int) -> StoreLookup | None:

@@ -50,6 +50,7 @@ _NAMED = {
     "ddp": Topic("every call that DDP makes", "ddp-story.md"),
     "lessons": Topic("every lesson", "scenarios.md"),
 }
+_MOST_LINES = 10
 _FENCE = re.compile(r" *(```|~~~)")
 _COMMENT = re.compile(r"^<!--.*?-->\n?", re.MULTILINE | re.DOTALL)
 
@@ -69,15 +70,16 @@ def text_of(topic: Topic) -> str:
 
 
 def find_word(word: str) -> str:
-    """Return the first section of the docs whose heading has a word, or else rows of tables that begin with it."""
-    row, rows = re.compile(rf"\| `-{{0,2}}{re.escape(word)}\b.*"), list[str]()
+    """Return the first section whose heading has a word, else rows of tables that begin with it, else lines with it."""
+    lines, row, rows = list[str](), re.compile(rf"\| `-{{0,2}}{re.escape(word)}\b.*"), list[str]()
     for page in sorted(docs_folder().glob("*.md")):
         text = page.read_text(encoding="utf-8")
         headings = re.findall(rf"^##+ +(.*\b{re.escape(word)}\b.*)$", text, re.IGNORECASE | re.MULTILINE)
         if headings:
             return _section(text, anchor_of(headings[0]))
         rows += [f"{page.name}: {line}\n" for line in text.splitlines() if row.match(line)]
-    return "".join(rows)
+        lines += [f"{page.name}: {line}\n" for line in text.splitlines() if re.search(rf"\b{re.escape(word)}\b", line)]
+    return "".join(rows or lines[:_MOST_LINES])
 
 
 def docs_folder() -> Path:

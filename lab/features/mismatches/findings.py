@@ -20,7 +20,7 @@ from lab.features.values.expected import Clash, Misfit, describe_tensors, find_c
 from lab.trace.model import Call
 from lab.trace.read import RankReader
 from lab.trace.steps import Step
-from lab.words import capitalize_first, format_count, format_duration, join_words, name_ranks
+from lab.words import capitalize_first, format_count, join_words, name_ranks
 
 
 class Mismatch(f.Finding):
@@ -39,7 +39,6 @@ class Mismatch(f.Finding):
     """Whether the deviating rank is known from its own loop, not from a majority."""
     again: int = 0
     """In how many other steps the same happened."""
-    stuck_s: float | None = None
 
     def render(self) -> f.Words:
         """Say who called what."""
@@ -51,7 +50,7 @@ class Mismatch(f.Finding):
             why = "There is no majority to say which call is right."
         elif self.by_rhythm:
             why = f"Until then both repeated the same calls; {name_ranks(self.ranks)} deviated from them."
-        return head, why, render_repeats(self.again), _stuck(self.stuck_s)
+        return head, why, render_repeats(self.again)
 
 
 class Unequal(f.Finding):
@@ -66,7 +65,6 @@ class Unequal(f.Finding):
     affected_ranks: tuple[int, ...] = field(default=(), metadata={"key": "wrong_ranks"})
     again: int = 0
     """In how many other steps the same happened."""
-    stuck_s: float | None = None
 
     def render(self) -> f.Words:
         """Say who passed what, and its effect."""
@@ -78,7 +76,7 @@ class Unequal(f.Finding):
         if self.unexpected is not None:
             who = capitalize_first(name_ranks(self.affected_ranks))
             unexpected = f"{who} got wrong values from it: {render_unexpected(self.unexpected)}."
-        return head, unexpected, render_repeats(self.again), _stuck(self.stuck_s)
+        return head, unexpected, render_repeats(self.again)
 
 
 class Slipped(f.Finding):
@@ -173,7 +171,7 @@ def _waiting(step: Step, finding: Mismatch | Unequal, again: int, evidence: Evid
     stopped = {rank for rank, facts in evidence.ranks.items() if facts.stopped}
     since = [call.begin for call in step.calls.values() if call.state == "unfinished" and call.rank in stopped]
     took = round(max(0.0, evidence.end_s - min(since)), 6) if since else None
-    return replace(finding, again=again, stuck_s=took, seconds=took)
+    return replace(finding, again=again, seconds=took)
 
 
 def _mismatch(clash: Clash, evidence: Evidence) -> Mismatch:
@@ -470,10 +468,6 @@ def _render_lines_and_callers(lines: Sequence[str], callers: Sequence[str]) -> s
     """Return ` at train.py:5 (called at train.py:40)`."""
     by = join_words(filter(None, callers))
     return f"{render_lines(lines)}{f' (called at {by})' if by else ''}"
-
-
-def _stuck(seconds: float | None) -> str:
-    return "" if seconds is None else f"It was stuck for {format_duration(seconds)}."
 
 
 def _misfits(misfits: Sequence[Misfit]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from lab.cli.call import Command, Parser
 from lab.errors import UsageError
 from lab.features.mutants.on_node.mutant import ALLOWED, EXAMPLE, OBSERVE, VARIABLE, parse_mutant
 from lab.frozen import Frozen
+from lab.record.layout import TRACE
+from lab.record.read import list_records
 from lab.spec.declare import get_feature_values, key_field
 from lab.spec.kinds import Kind, number_kind, read_text
 
@@ -82,9 +85,17 @@ def _add_option(parser: Parser) -> None:
 
 def _run_mutant(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
     if arguments.mutant:
+        known = {record.path for record in list_records(arguments.runs)}
         if not arguments.trace:
             raise UsageError("--mutant changes calls that are recorded, but --no-trace records none", "leave out one")
         arguments.env = [*arguments.env, (VARIABLE, check_mutant(arguments.mutant))]
+        code = verb(arguments)
+        for record in list_records(arguments.runs) if not code else ():
+            traces = record.path.rglob(f"{TRACE}/*")
+            if record.path not in known and not any(b'"mutated"' in trace.read_bytes() for trace in traces):
+                why = f"{record.run} has no such rank, call, or phase"
+                sys.stderr.write(f"warning: the mutant changed nothing: {why}\n")
+        return code
     return verb(arguments)
 
 

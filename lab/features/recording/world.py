@@ -111,7 +111,10 @@ class World:
         self._fact(Started(rank, joined.time, joined.node, pid=joined.pid))
         numbers = defaultdict[str, Iterator[int]](count)
         nodes = {one: self.members[one].node for one in sorted(self.members)}
-        workers = [{"rank": one, "node": node, "local_rank": next(numbers[node])} for one, node in nodes.items()]
+        workers = list[dict[str, object]]()
+        for one, node in nodes.items():
+            self._facts.rank(one).local_rank = number = next(numbers[node])
+            workers.append({"rank": one, "node": node, "local_rank": number})
         known = {"workers": workers, "began": self.began, "world_size": self.world_size, "meeting": self.meeting}
         self.writer.describe_foreign({"run": self.writer.run, "scenario": self.name, **known})
         self._note_progress()

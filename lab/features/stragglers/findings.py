@@ -81,7 +81,7 @@ class TimeShares(Finding):
 
     def render(self) -> Words:
         """Describe how each rank spent its time."""
-        head = f"time of each rank: {'; '.join(map(_share, self.shares))}"
+        head = f"how each rank spent its time: {'; '.join(map(_share, self.shares))}"
         if len(self.shares) > _MOST_SHARES:
             most = max(self.shares, key=lambda share: share.waiting)
             least = min(self.shares, key=lambda share: share.waiting)

@@ -351,7 +351,7 @@ def run(arguments: argparse.Namespace) -> int:
         record = _find_run_in_progress(arguments) if what is None else find_record(what, arguments.runs)
     except RecordError as error:
         how = "name a run of `lab runs`, or what to run: a scenario's file, a script, a lesson as @NAME"
-        raise RecordError(error.message, error.hint if what is None else how) from error
+        raise type(error)(error.message, error.hint if what is None else how) from error
     with _serve_page(arguments, record.plan().scenario or record.run, lambda: record.path) as page:
         follow_run(lambda: record.path, [*_make_shows(arguments, _LATE_S), *page])
         result = record.result()

@@ -113,7 +113,7 @@ def test_chrome_to_standard_output_is_nothing_but_the_file(here: Path, capfd: py
         (["--chakra", "new-reduce"], 2, "new-reduce is a run, but --chakra takes a folder"),
         (["new-reduce", "--hta", "x", "--chakra", "x"], 2, "--chakra and --hta cannot both go to x"),
         (["new-reduce", "--hta", "-"], 2, "--hta writes several files, which cannot go to standard output"),
-        (["new-redoce"], 1, "did you mean new-reduce?"),
+        (["new-redoce"], 2, "did you mean new-reduce?"),
     ],
 )
 def test_what_cannot_be_is_said_in_a_sentence(

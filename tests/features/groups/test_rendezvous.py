@@ -196,13 +196,15 @@ def test_ranks_that_end_while_another_connects_are_named(made: TraceMaker, at: f
         look(made, rank)
         if rank != 1:
             made.line(rank, "mark", 4, n="init_process_group", e=1)
+    made.line(2, "mark", 4.5, n="destroy_process_group", e=0, g="0", at="train.py:8")
+    made.line(2, "mark", 4.6, n="destroy_process_group", e=1)
     error = "RuntimeError: Gloo connectFullMesh failed with [/x/pair.cc:553] Connection closed by peer [::1]:7"
     told = raised(1, error, 3, 5.0)
     frame = '  File "/x/torch/distributed/distributed_c10d.py", line 9, in init_process_group\n'
     ends = [exited(rank, at=at) for rank in (0, 2)]
     write_events(made, {**told, "traceback": told["traceback"].replace(error, f"{frame}{error}")}, *ends)
-    reason = judge_evidence(read_evidence(made.record(stop=False))).reason
-    assert ("ranks 0 and 2 ended without waiting" in reason) is named
+    judged = judge_evidence(read_evidence(made.record(stop=False)))
+    assert ("ranks 0 and 2 ended without waiting" in judged.reason, judged.findings[0].ranks) == (named, ())
 
 
 def entered(made: TraceMaker, rank: int, *, destroyed: bool = False) -> None:

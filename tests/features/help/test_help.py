@@ -54,7 +54,13 @@ def test_a_topic_is_shown_in_a_pipe_as_it_is_written(capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize(
     ("word", "shown"),
-    [("remove", "pip uninstall"), ("uninstall", "pip uninstall"), ("timeout", "scenario-reference.md: | `timeout` |")],
+    [
+        ("remove", "pip uninstall"),
+        ("uninstall", "pip uninstall"),
+        ("timeout", "scenario-reference.md: | `timeout` |"),
+        ("init_method", "| `rewrite_address` |"),
+        ("tcp", "| `rewrite_address` |"),
+    ],
 )
 def test_a_word_of_a_heading_or_a_key_is_found(capsys: pytest.CaptureFixture[str], word: str, shown: str) -> None:
     code, out, _ = said(capsys, word)

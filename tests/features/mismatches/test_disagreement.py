@@ -46,7 +46,7 @@ def test_calls_after_the_first_mismatch_are_not_told(made: TraceMaker) -> None:
         for rank in range(3):
             op = "all_reduce" if (rank == 1) == (number % 2 == 0) else "broadcast"
             made.call(rank, op, number, number + 0.5, [[1.0] * (rank + 1)], at="train.py:9")
-    assert [finding.step for finding in found(made)] == ["broadcast #1"]
+    assert [finding.step for finding in found(made)] == ["all_reduce/broadcast #1"]
 
 
 def test_two_ranks_have_no_majority_and_both_are_said(tmp_path: Path) -> None:

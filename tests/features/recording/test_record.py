@@ -230,6 +230,7 @@ def test_a_world_that_stands_still_is_stopped_alone(home: Path, free_port: int) 
     assert (hung["verdict"], fine["verdict"]) == ("hung", "passed")
     assert hung["culprit"]["rank"] == 1
     assert all(rank["stopped"] for rank in hung["ranks"])
+    assert [rank["local_rank"] for rank in hung["ranks"]] == [0, 1]
     assert 'worlds.py", line 26' in hung["ranks"][1]["stack"]
 
 

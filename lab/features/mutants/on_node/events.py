@@ -52,7 +52,10 @@ class Events:
         if not self._matches(mutant, target, str(facts.get("at", ""))):
             return None
         self._matching += 1
-        return mutant if mutant.nth in (0, self._matching) else None
+        if mutant.nth not in (0, self._matching):
+            return None
+        journal.add("mutated")
+        return mutant
 
     def is_next(self, target: str, at: str) -> Mutant | None:
         """Return the mutant if it will act at the next event of this name."""
