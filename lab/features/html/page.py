@@ -36,7 +36,6 @@ from lab.record.result import Expectation, RankResult, Result
 from lab.report.sanitize import sanitize_plain
 from lab.report.style import VERDICTS, group_by_kind, mask_numbers, range_text, spans_text
 from lab.report.verdict import ended_alike, note_rows, unmet_sentences
-from lab.trace.model import Trace
 from lab.trace.steps import Step
 from lab.words import NONE, clip_end, format_bytes, format_duration, format_rate, group_pairs, join_words, name_nodes
 
@@ -111,26 +110,6 @@ def attempt_rows(record: Record, page: Path) -> list[dict[str, Any]]:
         link = quote(os.path.relpath(folder / REPORT, page.parent)) if is_linked else ""
         rows.append({"attempt": attempt, "tone": tone, "nodes": join_words(attempt.nodes), "here": here, "link": link})
     return rows
-
-
-def list_facts(record: Record, result: Result, trace: Trace) -> list[tuple[str, str]]:
-    """Return the name and the value of everything that holds for the whole run; unknown values are left out."""
-    plan = record.plan()
-    ranks = [rank for rank in trace.ranks.values() if rank.recorder]
-    rows = [
-        ("engine", result.engine),
-        ("cluster", result.cluster),
-        ("nodes", plan.nnodes),
-        ("workers on each", plan.nproc_per_node),
-        ("rendezvous", f"{plan.master_addr}:{plan.master_port}" if plan.master_addr else ""),
-        ("start", {True: "cold: fresh interpreters", False: "warm: forked from the agents", None: ""}[plan.cold]),
-        ("time limit", format_duration(plan.timeout_s) if plan.timeout_s is not None else ""),
-        ("torch", ", ".join(sorted({rank.torch for rank in ranks if rank.torch}))),
-        ("recorder", ", ".join(sorted({rank.recorder for rank in ranks})) or "none: this run has no trace"),
-        ("clocks agree within", f"± {format_duration(trace.clocks.error_s)}" if ranks else ""),
-        ("record", str(record.path)),
-    ]
-    return [(name, str(value)) for name, value in rows if value not in (None, "")]
 
 
 def compare_variables(record: Record) -> tuple[list[tuple[str, str]], list[str], list[tuple[int, list[str]]]]:
@@ -324,7 +303,7 @@ def _page(record: Record, evidence: Evidence, path: Path) -> tuple[bytes, dict[s
         stacks=stack_rows(result.ranks),
         noted=note_rows(result.ranks, _LONGEST_NOTE),
         expectations=expectation_rows(result.expectations),
-        facts=list_facts(record, result, trace),
+        trace=trace,
         variables=compare_variables(record),
         sources=page_sources,
         left_out=left_out,
