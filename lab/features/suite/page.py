@@ -56,27 +56,21 @@ def write_suite(suite: Suite, output: Path | None = None) -> SuiteReport:
     counts = Counter[str](result.verdict for result in results)
     verdicts = {verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]}
     times = [result.duration_s or 0.0 for result in results]
-    rows = []
-    for number, (record, result, turn) in enumerate(zip(suite.records, results, turns, strict=True), start=1):
-        name = turn.case or result.scenario
-        row = {"number": number, "result": result, "tone": VERDICTS[result.verdict]}
-        row["name"] = f"{name}, attempt {turn.attempt}" if turn.attempt > 1 else name
-        row["link"] = quote(os.path.relpath(record.path / REPORT, path.parent))
-        row["part"] = result.duration_s / max(times) if result.duration_s and max(times) else 0.0
-        rows.append(row)
+    links = [quote(os.path.relpath(record.path / REPORT, path.parent)) for record in suite.records]
+    rows = list(zip(results, turns, links, strict=True))
     missing = suite.planned - len({turn.number for turn in turns})
     left_none = f"{format_count(missing, 'run')} of {suite.planned} left no record: not started, or removed since."
-    again = zip(turns, results, strict=True)
     page = render_page(
         "suite",
         "suite",
         {},
         name=suite.name,
         rows=rows,
+        tones=VERDICTS,
         verdicts=[(VERDICTS[verdict], verdict, count) for verdict, count in verdicts.items()],
         worst=VERDICTS[next((verdict for verdict in verdicts if verdict != "passed"), "passed")],
-        total_s=sum(times),
-        flaky=join_words(turn.case for turn, result in again if turn.attempt > 1 and result.passed),
+        times=times,
+        flaky=join_words(turn.case for result, turn, _ in rows if turn.attempt > 1 and result.passed),
         missing=left_none if missing > 0 else "",
     )
     write_page(page, path)
