@@ -267,10 +267,10 @@ class Profile(NamedTuple):
 
 
 PROFILES: Mapping[str, Profile] = {
-    "lan-1g": Profile("a switch with 1 Gbit/s", Condition(rate_bits_per_s=1e9)),
-    "lan-10g": Profile("a switch with 10 Gbit/s", Condition(rate_bits_per_s=10e9)),
-    "lan-100g": Profile("a switch with 100 Gbit/s", Condition(rate_bits_per_s=100e9)),
-    "lan-400g": Profile("a switch with 400 Gbit/s", Condition(rate_bits_per_s=400e9)),
+    **{
+        f"lan-{gbit}g": Profile(f"a switch with {gbit} Gbit/s", Condition(rate_bits_per_s=gbit * 1e9))
+        for gbit in (1, 10, 100, 400)
+    },
     "wan-40ms": Profile(
         "two cities, 40 ms there and back", Condition(rate_bits_per_s=100e6, delay_s=0.02, jitter_s=0.001, loss=0.0001)
     ),

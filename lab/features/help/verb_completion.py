@@ -82,15 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.shell not in shtab.SUPPORTED_SHELLS:
         problem = f"the installed package shtab does not support {arguments.shell}"
         raise UsageError(problem, "install a newer version of shtab")
-    preamble = {
-        shell: "\n".join(
-            function.format(
-                name=_function(kind), files=_FILES[shell] if kind == "scenarios" else "", ask=_ASK.format(kind)
-            )
-            for kind in NAMES
-        )
-        for shell, function in _FUNCTIONS.items()
-    }
+    preamble = {shell: "\n".join(_write_function(shell, kind) for kind in NAMES) for shell in _FUNCTIONS}
     preamble["bash"] = f"{_AT_IS_PART_OF_A_WORD}\n{preamble['bash']}"
     print(shtab.complete(whole_parser(), shell=arguments.shell, preamble=preamble))
     return 0
@@ -106,6 +98,11 @@ def whole_parser() -> argparse.ArgumentParser:
             module.add_arguments(one)
         one.ask_for_names(_how_to_ask)
     return parser
+
+
+def _write_function(shell: str, kind: str) -> str:
+    files = _FILES[shell] if kind == "scenarios" else ""
+    return _FUNCTIONS[shell].format(name=_function(kind), files=files, ask=_ASK.format(kind))
 
 
 def _function(kind: str) -> str:

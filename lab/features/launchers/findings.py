@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from lab.diagnosis.evidence import Evidence, Explained, Judgement, read_evidence
-from lab.diagnosis.facts import RankFacts, RunFacts
+from lab.diagnosis.facts import RunFacts
 from lab.diagnosis.finding import Finding, Kind, Words
 from lab.diagnosis.judge import judge_evidence
 from lab.record.layout import LOGS, launcher_log
@@ -161,15 +161,11 @@ def judge_starters(evidence: Evidence) -> Judgement | None:
     first = failed[0] if failed else facts.starters[0]
     nodes = (first.node,) if failed else tuple(starter.node for starter in facts.starters)
     how: dict[str, Any] = {"failed": True, "signal": first.signal or "", "code": first.code} if failed else {}
-    finding = LauncherEnded(nodes=nodes, begun=begun, last_line=_last_words(evidence, first), **how)
+    printed = read_tail(evidence.record.path / LOGS / launcher_log(first.node), _TAIL_BYTES)
+    last_line = printed[-1].strip() if printed else ""
+    finding = LauncherEnded(nodes=nodes, begun=begun, last_line=last_line, **how)
     reason = finding.headline if failed else f"the run did not end within {facts.time_limit_text}: {finding.headline}"
     if not failed:
         return Judgement(verdict="hung", reason=reason, findings=(finding,))
     culprit = Culprit(node=first.node, error=reason)
     return Judgement(verdict="failed", reason=reason, culprit=culprit, findings=(finding,), summary=reason)
-
-
-def _last_words(evidence: Evidence, starter: RankFacts) -> str:
-    """Return the last line that a launcher printed; empty if there is none."""
-    lines = read_tail(evidence.record.path / LOGS / launcher_log(starter.node), _TAIL_BYTES)
-    return lines[-1].strip() if lines else ""

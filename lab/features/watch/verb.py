@@ -43,7 +43,7 @@ from lab.report.style import MANY, Style, group_by_kind, style_for
 from lab.report.verdict import verdict_text
 from lab.run.collect import Observer
 from lab.run.options import RunOptions
-from lab.spec.load import SIGN, open_scenario
+from lab.spec.load import SIGN
 from lab.words import format_duration, name_nodes, name_ranks
 
 if TYPE_CHECKING:
@@ -384,8 +384,7 @@ class _Progress(Observer):
 def _run_and_watch(arguments: argparse.Namespace) -> int:
     shape = shared.shape_arguments(arguments)
     env = shape.pop("env")
-    scenario = open_scenario(Path(arguments.what))
-    scenario = replace(scenario, args=(*scenario.args, *arguments.rest), env={**scenario.env, **env})
+    [scenario] = shared.named_scenarios([Path(arguments.what)], arguments.rest, env)
     if arguments.step and not scenario.trace.on:
         raise UsageError(f"{scenario.name} is not recorded, so --step cannot hold its calls", "remove `trace: false`")
     watched, ended = Watched(step=arguments.step), threading.Event()
