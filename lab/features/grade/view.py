@@ -123,8 +123,7 @@ def write_grades(grades: Grades, folder: Path) -> list[Path]:
     for number, grade in enumerate(grades.grades, start=1):
         page = folder / f"{number:03}-{make_slug(grade.name)}.html"
         shown = {"grade": grade, "tone": VERDICTS[grade.verdict], "points": points_text(grade)}
-        cause = explain_grade(grade)
-        write_page(render_page("grade", "grade", {}, grades=grades, **shown, **cause), page)
+        write_page(render_page("grade", "grade", {}, grades=grades, **shown, **explain_grade(grade)), page)
         pages.append(page)
         rows.append({**shown, "link": quote(page.name)})
     counts = [(VERDICTS[name], name, grades.verdicts[name]) for name in VERDICTS if grades.verdicts[name]]

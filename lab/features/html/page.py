@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 from lab import words
@@ -27,9 +27,9 @@ from lab.features.pictures.text import step_kind
 from lab.features.stragglers.findings import describe_part
 from lab.features.stragglers.timing import critical_path_of, from_new_group, parts_of
 from lab.features.timeline.svg import group_neighbours, lanes_of, operation_tones, rank_colour
-from lab.features.traffic.traffic import build_matrix, summarize_operations
+from lab.features.traffic.traffic import OpRow, build_matrix, summarize_operations
 from lab.frozen import Frozen
-from lab.operations import Operation, get_operation
+from lab.operations import get_operation
 from lab.plan.plan import WorkerPlan
 from lab.record.read import Record
 from lab.record.result import Expectation, RankResult, Result
@@ -37,7 +37,7 @@ from lab.report.sanitize import sanitize_plain
 from lab.report.style import VERDICTS, group_by_kind, mask_numbers, range_text, spans_text
 from lab.report.verdict import ended_alike, note_rows, unmet_sentences
 from lab.trace.steps import Step
-from lab.words import NONE, clip_end, format_bytes, format_duration, format_rate, group_pairs, join_words, name_nodes
+from lab.words import clip_end, format_bytes, format_duration, format_rate, group_pairs, join_words, name_nodes
 
 MOST_PICTURES = 200
 _MOST_BLOCKS = 51_200
@@ -124,27 +124,10 @@ def compare_variables(record: Record) -> tuple[list[tuple[str, str]], list[str],
 
 
 _MOST_ROWS = 40
-_CELLS: dict[str, Callable[[Any], str]] = {
-    "count": "{:,}".format,
-    "ranks": str,
-    **dict.fromkeys(("size", "sent"), format_bytes),
-    **dict.fromkeys(("median_s", "total_s", "waited_s"), format_duration),
-    **dict.fromkeys(("algbw", "busbw"), format_rate),
-}
-"""The columns of the table in this order, and how to format them."""
 
 
-class Cell(NamedTuple):
-    """A number of the page: its text, and the value by which to sort its column."""
-
-    text: str
-    value: float
-    heat: float = 0.0
-    """From 0 to 1."""
-
-
-def matrix_view(steps: Sequence[Step], ranks: Sequence[int]) -> list[tuple[int | str, list[Cell]]] | None:
-    """Return a row of cells for each sender, one for each receiver; empty without traffic, None if not counted.
+def matrix_view(steps: Sequence[Step], ranks: Sequence[int]) -> list[tuple[int | str, list[int]]] | None:
+    """Return a row of bytes for each sender, one for each receiver; empty without traffic, None if not counted.
 
     With many ranks, neighbours share a row and a column, which are named `0-7`.
     """
@@ -153,18 +136,13 @@ def matrix_view(steps: Sequence[Step], ranks: Sequence[int]) -> list[tuple[int |
     if (sent := build_matrix(steps, max(ranks, default=-1) + 1)) is None:
         return None
     rows = [[sum(sent[i][j] for i in block for j in others) for others in blocks] for block in blocks]
-    largest = max(map(max, rows), default=0)
-    cells = [[Cell(format_bytes(size) if size else "·", size, size / (largest or 1)) for size in row] for row in rows]
-    return list(zip(names, cells, strict=True)) if largest else []
+    return list(zip(names, rows, strict=True)) if any(map(any, rows)) else []
 
 
-def operation_rows(steps: Sequence[Step]) -> list[tuple[Operation, list[Cell]]]:
+def operation_rows(steps: Sequence[Step]) -> list[OpRow]:
     """Return a row for each operation and size, or one for each operation if there are too many sizes."""
     rows = summarize_operations(steps, by_size=True)
-    if len(rows) > _MOST_ROWS:
-        rows = summarize_operations(steps)
-    values = [(get_operation(row.op), [(getattr(row, key), write) for key, write in _CELLS.items()]) for row in rows]
-    return [(op, [Cell(NONE, -1) if n is None else Cell(write(n), n) for n, write in cells]) for op, cells in values]
+    return rows if len(rows) <= _MOST_ROWS else summarize_operations(steps)
 
 
 _LONGEST_NOTE = 2000
@@ -279,7 +257,7 @@ def _page(record: Record, evidence: Evidence, path: Path) -> tuple[bytes, dict[s
     page = render_page(
         "report",
         "main",
-        {"last_lines": _last_lines, "part": describe_part, "tones": operation_tones},
+        {"last_lines": _last_lines, "part": describe_part, "tones": lambda op: operation_tones(get_operation(op))},
         cite=lambda text: link_citations(text, page_sources),
         record=record,
         result=result,
@@ -297,6 +275,7 @@ def _page(record: Record, evidence: Evidence, path: Path) -> tuple[bytes, dict[s
         listed_parts=sum(part.share >= _MIN_PART_SHARE for part in parts[:_MOST_PARTS]),
         matrix=sent,
         operations=operation_rows(steps),
+        write={"bytes": format_bytes, "duration": format_duration, "rate": format_rate},
         lines=lines,
         files=files,
         workers=worker_rows(record.plan().workers, result.ranks),

@@ -518,8 +518,7 @@ def list_remarks(picture: Picture) -> list[str]:
     sentences += map(capitalize_first, join_ranks((rank, f"failed: {error}") for rank, error in errors))
     sentences += _describe_mismatches(picture)
     if any(block.pickled for rank in picture.ranks for block in (*rank.before, *rank.after)):
-        note = "These bytes are Python objects, pickled; PyTorch pads the shorter ones."
-        sentences.append(note)
+        sentences.append("These bytes are Python objects, pickled; PyTorch pads the shorter ones.")
     undefined = [r.rank for r in picture.ranks if r.after and not any(block.defined for block in r.after)]
     if undefined and picture.leaves_open and not missing:
         verb = "holds" if len(undefined) == 1 else "hold"
