@@ -334,9 +334,10 @@ class _Hang(ends.Waiting):
             return apply_rules(evidence, "rendezvous") or [self._activities(FindingKind.RENDEZVOUS, alive)]
         if standing.waiting and outside:
             return [self._activities(FindingKind.NEVER_ENTERED, alive, standing.waiting, outside)]
-        if outside:
-            return [self._activities(FindingKind.OWN_CODE, alive)]
         blocking = standing.waited_for(evidence)
+        if outside:
+            gone, last = tuple(standing.gone), blocking.ranks if blocking is not None and standing.gone else ()
+            return [self._activities(FindingKind.OWN_CODE, alive, gone if last else (), last)]
         blamed = blocking.ranks if blocking is not None and not evidence.trace.recorded else ()
         deviating = [rank for rank in blamed if rank in alive]
         others = [rank for rank in alive if rank not in deviating]

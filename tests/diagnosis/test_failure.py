@@ -483,16 +483,19 @@ def test_of_two_ranks_the_one_that_ends_in_the_middle_of_its_loop_left_early(
 
 
 @pytest.mark.features
-@pytest.mark.parametrize(("line", "culprit"), [(12, 1), (24, None)])
-def test_of_two_ranks_the_one_that_exits_where_the_other_is_not_left_early(
+@pytest.mark.parametrize(("line", "culprit"), [(12, 1), (24, 1), (30, None)])
+def test_of_two_ranks_the_one_that_exits_where_the_other_is_not_or_at_its_call_left_early(
     tmp_path: Path, line: int, culprit: int | None
 ) -> None:
-    """A script that ends with sys.exit(main()) exits at the line that each rank is in."""
+    """A script that ends with sys.exit(main()) in line 30 exits at a line that each rank is in."""
     made = TraceMaker(tmp_path / "two", 2)
     lost = made.call(0, "barrier", 3, None, at="train.py:24")
     made.line(0, "end", 5000, i=lost, err="Connection closed by peer")
     made.line(1, "exit", 4000, at=f"train.py:{line}")
-    write_events(made, raised(0, PEER, 24, 5.1), exited(1, at=4.9))
+    failed = raised(0, PEER, 24, 5.1)
+    main = failed["traceback"].splitlines(keepends=True)
+    main.insert(1, main[1].replace("line 24, in main", "line 30, in <module>"))
+    write_events(made, failed | {"traceback": "".join(main)}, exited(1, at=4.9))
     judgement = judge_evidence(read_evidence(made.record()))
     assert (judgement.culprit and judgement.culprit.rank) == culprit
 

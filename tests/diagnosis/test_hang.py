@@ -349,6 +349,12 @@ def test_who_had_not_come_to_the_rendezvous_is_said_without_any_call(tmp_path: P
     assert (found.kind, found.ranks, found.lines) == ("rendezvous", (), ("train.py:3",))
 
 
+def test_the_last_rank_is_named_if_it_waits_for_no_other(made: TraceMaker) -> None:
+    write_events(made, stack(1, 37), stopped(1), exited(0), exited(2))
+    [found] = causes(made)
+    assert (found.kind, found.ranks, found.others, found.lines[0]) == ("own_code", (1,), (0, 2), "train.py:37")
+
+
 def test_ranks_in_code_of_their_own_are_said_to_be_in_no_collective(made: TraceMaker) -> None:
     hang(made, *(stack(rank, 37) for rank in range(3)))
     [found] = causes(made)

@@ -92,6 +92,8 @@ def find_truth(mutant: Mutant, event: Event, candidates: Candidates) -> Truth:
     if mutant.kind == "exit":
         lines |= {*_line_before(event, candidates)}
     ours = candidates.by_rank[event.rank]
+    if mutant.kind in ("repeat", "swap"):  # it makes the next call, of whatever group, too late or too early
+        lines |= {*[one.at for one in ours[ours.index(event) + 1 :] if one.is_call][:1]}
     is_alone = any(one.facts.get("size") == 1 for one in ours)  # then each replica may train apart
     has_replicas = any(one.target == "forward" for one in ours) and not is_alone
     sizes = [event.facts.get("size", 3), *(one.facts["size"] for one in ours if mutant.to == one.facts.get("g"))]

@@ -92,7 +92,8 @@ class GroupDestroyed(Finding):
             return f"{entered} continued alone: {who} called {step}, when {gone} had {destroyed}"
         verb = "failed" if self.failed else f"waited {format_duration(self.waited_s)}"
         did = join_words(describe_activities(self.did))
-        return f"{gone} {destroyed}, but {entered} still used it and {verb} in {step}; {did}"
+        head = f"{gone} {destroyed}, but {entered} still used it and {verb} in {step}; {did}"
+        return head if self.ranks else (head, "Either side made a call too many or too few.")
 
 
 class Rendezvous(Finding):
@@ -332,6 +333,8 @@ def _left_group(step: Step, gone: Mapping[int, Phase], evidence: Evidence, waits
     alone, failed = len(absent) > len(entered), any(call.error for call in calls)
     took, destroyed = _since(calls, evidence), [phase.source for phase in gone.values()]
     used = [step.calls[rank].source for rank in (entered if alone else step.calls)]
+    there = [{call.source for call in evidence.calls(rank) if call.group == step.group.name} for rank in gone]
+    either = len(absent) == len(entered) and all(lines.issuperset(used) for lines in there)
     return GroupDestroyed(
         kind=FindingKind.WENT_ALONE if alone else FindingKind.GROUPS,
         gone=tuple(gone),
@@ -343,8 +346,8 @@ def _left_group(step: Step, gone: Mapping[int, Phase], evidence: Evidence, waits
         failed=failed,
         waited_s=took,
         did=Waiting(evidence, waits).did(gone),
-        ranks=entered if alone else tuple(gone),
-        others=tuple(gone) if alone else entered,
+        ranks=() if either else entered if alone else tuple(gone),
+        others=(*entered, *gone) if either else tuple(gone) if alone else entered,
         step=step.title,
         lines=(*used, *destroyed) if alone else (*destroyed, *used),
         seconds=None if failed else took,

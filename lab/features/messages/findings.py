@@ -326,16 +326,20 @@ class _Messages(ends.Waiting):
 def blame_side(evidence: Evidence, waiting: RankFacts, gone: Sequence[int]) -> Sequence[int]:
     """Return which of them is to blame if ranks had ended and as many others needed them; nobody if unknown.
 
-    Ranks ended too early at a line that the other one was not in, in the middle of a loop, or before a message of
-    theirs.
+    Ranks ended too early at a line that the other one was not in, at the line of its call, in the middle of a loop, or
+    before a message of theirs.
     """
-    lines = [(one, at.replace(":", '", line ')) for one in gone if ":" in (at := evidence.exit_line(one))]
-    exits = [one for one, at in lines if not re.search(rf"{re.escape(at)}\b", waiting.stack or waiting.traceback)]
-    hit = evidence.broken_call(waiting.rank)
+    hit, stack = evidence.broken_call(waiting.rank), waiting.stack or waiting.traceback
+    exits = [one for one in gone if ":" in (at := evidence.exit_line(one)) and _is_early(at, hit, stack)]
     if exits or hit is None:
         return exits
     end = _left_by(evidence, *hit) if hit[1].message else None
     return [end] if end is not None else [one for one in left_loop(hit[1], evidence) if one in gone]
+
+
+def _is_early(at: str, hit: tuple[Call, Step] | None, stack: str) -> bool:
+    inside = re.escape(at.replace(":", '", line '))
+    return (hit is not None and at == hit[0].source) or not re.search(rf"{inside}\b", stack)
 
 
 def _left_by(evidence: Evidence, call: Call, step: Step) -> int | None:

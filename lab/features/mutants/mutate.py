@@ -237,8 +237,9 @@ _TESTS_AT_ONCE = 2
 _ATTEMPTS = 30
 _LEAST_S, _SLOWER = 20.0, 5.0
 """Time limit of tests with a mutant: at least this, or this many times the time without one."""
-_LEAST_STALL_S = 5.0
-"""Tests with a mutant that make no progress for this long, or as long as all tests take without one, are ended."""
+_LEAST_STALL_S, _STALLS = 5.0, (0.25, 1.0)
+"""Tests with a mutant that make no progress for this long are ended; or for this part of the time that they take
+without one, the first part that does not end them then."""
 _LONGEST_REASON = 200
 
 
@@ -443,26 +444,32 @@ class TestsSubject:
 
     def observe(self) -> tuple[Sequence[Event], list[Outcome]]:
         """See `Subject`."""
-        events, outcomes = list[Event](), list[Outcome]()
         began = time.monotonic()
-        for _ in range(2):
-            reason, outcome, records = self._run(OBSERVE)
-            if reason:
-                raise _does_not_pass(self.name, reason)
-            outcomes.append(outcome)
-            events = [event for record in records for event in read_events(record)]
-        each_s = (time.monotonic() - began) / 2
-        self._limit_s, self._stall_s = max(_LEAST_S, _SLOWER * each_s), max(_LEAST_STALL_S, each_s)
+        reason, first, records = self._run(OBSERVE)
+        again, each_s = first, time.monotonic() - began
+        for part in () if reason else _STALLS:
+            self._stall_s = max(_LEAST_STALL_S, part * each_s)
+            reason, again, records = self._run(OBSERVE, self._stall)
+            if not reason:
+                break
+        if reason:
+            raise _does_not_pass(self.name, reason)
+        self._limit_s = max(_LEAST_S, _SLOWER * each_s)
+        events = [event for record in records for event in read_events(record)]
         if not events:
             raise UsageError(f"{self.name} starts no ranks that the lab can record", "lab help recording")
-        return events, outcomes
+        return events, [first, again]
+
+    @property
+    def _stall(self) -> str:
+        return f"--lab-stall={self._stall_s:.0f}s"
 
     def warm_up(self) -> None:
         """See `Subject`: each run of pytest is a new process."""
 
     def attempt(self, mutant: Mutant) -> tuple[str, Outcome]:
         """See `Subject`."""
-        reason, outcome, _ = self._run(mutant.text, "-x", f"--lab-stall={self._stall_s:.0f}s")
+        reason, outcome, _ = self._run(mutant.text, "-x", self._stall)
         return reason, outcome
 
     def adapt(self, mutant: Mutant, event: Event) -> Mutant:

@@ -112,6 +112,17 @@ def test_a_rank_that_makes_the_default_group_again_alone_is_named_in_a_hung_and_
     assert (verdict.verdict, verdict.culprit and verdict.culprit.rank) == ("failed", 1)
 
 
+def test_of_two_ranks_one_that_calls_again_or_one_that_destroys_the_group_may_be_wrong(tmp_path: Path) -> None:
+    made = TraceMaker(tmp_path / "run", 2)
+    for rank in (0, 1):
+        made.call(rank, "all_reduce", 100, 200, [[1.0]], [[2.0]], at="train.py:24")
+    made.call(0, "all_reduce", 1000, None, [[1.0]], at="train.py:24")
+    made.line(1, "mark", 900, n="destroy_process_group", e=0, g="0", at="train.py:25")
+    made.line(1, "mark", 901, n="destroy_process_group", e=1)
+    hang(made, stack(0, 24, "all_reduce"), stack(1, 26))
+    assert [(found.kind, found.ranks) for found in causes(made)] == [("groups", ())]
+
+
 def test_a_rank_that_failed_and_tidied_up_has_failed(made: TraceMaker) -> None:
     for rank in (0, 2):
         made.call(rank, "all_reduce", 1000, None, [[1.0]], at="train.py:24")

@@ -105,8 +105,10 @@ def perform_behavior(mutant: Mutant) -> None:
     """
     if mutant.kind == "raise":
         raise RuntimeError(MESSAGE)
-    if mutant.kind == "exit":
+    if mutant.kind == "exit" and threading.current_thread() is threading.main_thread():
         raise SystemExit(int(mutant.to))
+    if mutant.kind == "exit":  # in another thread, SystemExit ends only that
+        os._exit(int(mutant.to))
     if mutant.kind == "abort":
         os.abort()
     elif mutant.kind == "segfault":
@@ -249,16 +251,12 @@ def _watch_loader(module: Any) -> None:
     def make(method: Any) -> Any:
         @wraps_function(method)
         def wrapper(self: Any) -> Any:
-            if is_observing():
-                batch = method(self)  # at the end, there is no batch that could be dropped
-                events.reach("batch", at=source.line())
-                return batch
-            if (mutant := events.is_next("batch", source.line())) is not None:
+            dropped = events.is_next("batch", source.line())
+            batch = method(self)  # at the end, there is no batch
+            if dropped is not None and dropped.kind == "drop":
+                batch = method(self)
+            if (mutant := events.reach("batch", at=source.line())) is not None:
                 perform_behavior(mutant)
-                if mutant.kind == "drop":
-                    method(self)
-            batch = method(self)
-            events.reach("batch", at=source.line())
             return batch
 
         return wrapper
