@@ -185,7 +185,10 @@ class _RecordedTests:
             self._channel.close()
             return
         self._has_failed = self._has_failed or bool(verdicts)
+        crash: Any = getattr(longrepr, "reprcrash", None)
         for title, verdict, record in verdicts:
+            if crash is not None and "ProcessExitedException" in crash.message:  # which tells no cause
+                crash.message = verdict.partition("\n")[0]
             if hasattr(longrepr, "addsection"):  # JUnit files contain it too
                 longrepr.addsection(title, verdict)
             else:

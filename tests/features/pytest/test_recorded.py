@@ -75,6 +75,10 @@ def test_the_test_itself_is_a_rank_and_waits_for_one_that_never_comes():
     meet(0, free_port())
 
 
+def test_spawned():
+    torch.multiprocessing.start_processes(work, (free_port(), "hang"), nprocs=2, start_method="fork")
+
+
 def test_a_test_without_ranks_may_take_long():
     until = time.monotonic() + 3
     while time.monotonic() < until:
@@ -142,6 +146,13 @@ def test_a_test_that_hangs_ends_and_shows_who_waited(
     assert f"rank 1 was at {SLEPT}; rank 0 waited in all_reduce at {WAITED}" in shown
 
 
+def test_an_error_that_tells_no_cause_is_replaced_by_the_verdict(
+    session: tuple[Path, str, dict[str, ET.Element]],
+) -> None:
+    [element] = session[2]["test_spawned"].iter("failure")
+    assert f"rank 1 was at {SLEPT}; rank 0 waited in all_reduce at {WAITED}" in element.get("message", "")
+
+
 def test_the_session_continues_and_other_tests_pass(session: tuple[Path, str, dict[str, ET.Element]]) -> None:
     others = {name: case for name, case in session[2].items() if name != "test_last"}
     passed = {name for name, case in others.items() if not [*case.iter("failure"), *case.iter("error")]}
@@ -166,7 +177,7 @@ def test_only_failed_tests_leave_records_which_junit_names(session: tuple[Path, 
     named = {one.get("value") for case in cases.values() for one in case.iter("property")}
 
     assert named == {str(path) for path in (folder / ".lab" / "runs").iterdir()}
-    assert len(named) == 5
+    assert len(named) == 6
 
 
 ENDLESS = """
