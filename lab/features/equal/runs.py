@@ -190,10 +190,9 @@ def _find_unsteady(reference: Recorded, again: Recorded, way: Way) -> Comparison
     if difference.step and difference.what in ("optimizer state", "parameter"):
         return None
     what = "samples" if difference.what == "samples" else difference.name
-    sentence = (
-        f"two runs of {way.title} differ in step {max(1, difference.step)}, in {what}: the script draws random numbers "
-        "without a seed"
-    )
+    when = f"in step {difference.step}" if difference.step else "before the first step"
+    unset = "" if difference.step else ", or leaves memory uninitialized, as `to_empty` does"
+    sentence = f"two runs of {way.title} differ {when}, in {what}: the script draws random numbers without a seed{unset}"
     unsteady = replace(difference, cause="no seed", sentence=sentence)
     return _make_comparison(comparer, unsteady)
 
