@@ -191,8 +191,9 @@ def _find_unsteady(reference: Recorded, again: Recorded, way: Way) -> Comparison
         return None
     what = "samples" if difference.what == "samples" else difference.name
     when = f"in step {difference.step}" if difference.step else "before the first step"
-    unset = "" if difference.step else ", or leaves memory uninitialized, as `to_empty` does"
-    sentence = f"two runs of {way.title} differ {when}, in {what}: the script draws random numbers without a seed{unset}"
+    why = "draws random numbers without a seed"
+    why += "" if difference.step else ", or leaves memory uninitialized, as `to_empty` does"
+    sentence = f"two runs of {way.title} differ {when}, in {what}: the script {why}"
     unsteady = replace(difference, cause="no seed", sentence=sentence)
     return _make_comparison(comparer, unsteady)
 
