@@ -20,7 +20,7 @@ from datetime import date, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from lab.diagnosis.errors import is_loss
 from lab.errors import LabError, RanksFailed
@@ -253,7 +253,6 @@ def _native(kind: type[BaseException]) -> Any:
     return next(base for base in kind.__mro__ if not base.__flags__ & _MADE_IN_PYTHON)
 
 
-_Error = TypeVar("_Error", bound=LabError)
 _LAST_LINE = 1_000_000
 _ADDRESS = re.compile(r"\[[0-9a-f.:]+\](?::\d+)?")
 _MOST_REPORTED = 5
@@ -366,7 +365,7 @@ def _add_notes(error: BaseException, notes: Sequence[str]) -> None:
 # -- tracebacks
 
 
-def point_at_function(error: _Error, function: Callable[..., Any]) -> _Error:
+def point_at_function(error: LabError, function: Callable[..., Any]) -> LabError:
     """Make the traceback of an error lead to a function instead of the lab's code."""
     code = function.__code__
     position = Frame(code.co_filename, code.co_firstlineno, code.co_name, code.co_firstlineno, {}, {})

@@ -23,6 +23,7 @@ from lab.errors import UsageError
 from lab.features.grade.grades import flatten_text
 from lab.features.grade.keys import scenario_grading
 from lab.frozen import Frozen
+from lab.node.files import escape_path
 from lab.spec.scenario import Scenario
 from lab.words import format_limit, join_words
 
@@ -69,7 +70,7 @@ def _copy(entries: Iterable[_Entry], folder: Path, limits: SizeLimits) -> list[s
     """
     left_out, size = list[str](), 0
     for number, entry in enumerate(entries, start=1):
-        name = printable_name(str(entry.path))
+        name = escape_path(str(entry.path))
         limits.check_limits(number, size)
         if len(entry.path.parts) > limits.depth:
             raise UsageError(f"it has folders nested more than {limits.depth} deep")
@@ -185,12 +186,12 @@ def _read_submission(entry: os.DirEntry[str], excluded: Collection[Path]) -> Sub
     if entry.name.startswith((".", "__")) or entry.name in _IGNORED_FOLDERS or not (is_folder or is_file):
         return None
     if not is_folder and not stat.S_ISREG(mode):
-        refusal = f"{printable_name(entry.name)} is a link or a device, not a file"
+        refusal = f"{escape_path(entry.name)} is a link or a device, not a file"
     real = Path(os.path.realpath(entry.path))
     if not refusal and any(one == real or real in one.parents for one in excluded):
         return None
     name = entry.name if is_folder else name
-    person = printable_name(_MOODLE.sub("", name)) or printable_name(name)
+    person = escape_path(_MOODLE.sub("", name)) or escape_path(name)
     return Submission(name=person, path=Path(entry.path), refusal=refusal)
 
 
@@ -202,7 +203,7 @@ def _make_names_unique(submissions: Iterable[Submission]) -> Iterator[Submission
     for one in ordered:
         alike, name, message = counts[_comparable_name(one.name)], flatten_text(one.name), ""
         if alike > 1:
-            file_name = flatten_text(printable_name(one.path.name))
+            file_name = flatten_text(escape_path(one.path.name))
             names = chain([file_name], (flatten_text(f"{file_name} ({number})") for number in count(2)))
             name = next(name for name in names if _comparable_name(name) not in used_names)
             used_names.add(_comparable_name(name))
@@ -214,11 +215,6 @@ def _comparable_name(name: str) -> str:
     """Return a key that is equal for names that a person, a file system, or a spreadsheet cannot tell apart."""
     shown = unicodedata.normalize("NFKC", flatten_text(unicodedata.normalize("NFKC", name))).casefold()
     return unicodedata.normalize("NFKC", shown).lstrip("'")
-
-
-def printable_name(name: str) -> str:
-    r"""Return the name of a file as text that can be written anywhere; bytes that are not text become `\xff`."""
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 SUBMISSION_LIMITS = SizeLimits(bytes=16 << 20, files=1000)
@@ -296,10 +292,10 @@ def _copy_submission(source: Path, unpacked: Path, folder: Path, name: str) -> l
     if not (folder / name).is_file():
         scripts = _list_scripts(folder)
         if len(scripts) != 1:
-            contents = join_words(printable_name(path.name) for path in _list_visible(folder)[:10])
+            contents = join_words(escape_path(path.name) for path in _list_visible(folder)[:10])
             raise UsageError(f"it has no {name}" + (f"; it has {contents}" if contents else ": it is empty"))
         os.replace(scripts[0], folder / name)
-        messages.append(f"the lab ran {printable_name(scripts[0].name)} as {name}, because it is the only script")
+        messages.append(f"the lab ran {escape_path(scripts[0].name)} as {name}, because it is the only script")
     return messages
 
 

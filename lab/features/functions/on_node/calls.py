@@ -25,6 +25,7 @@ from types import ModuleType, TracebackType
 from typing import Any, NamedTuple
 
 from ....node import warm
+from ....node.messages import wire
 from ....node.messages.typed import read_typed
 from . import call_assertions, call_channels, messages
 
@@ -230,13 +231,7 @@ def _flush_prints() -> None:
 
 
 def _json(message: Any) -> bytes:
-    return json.dumps(_plain(message), separators=(",", ":")).encode("utf-8", "surrogatepass")
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "_asdict"):
-        return {name: _plain(item) for name, item in value._asdict().items()}
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+    return json.dumps(wire.to_plain_data(message), separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
 # -- state of the process that a function may change
