@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
         asked = {name: getattr(arguments, name) for name in ("nodes", "nproc_per_node", "name", "engine")}
         cluster = Cluster(**asked, announce=progress.announce, **shared.shape_arguments(arguments))
         if arguments.dry_run:
-            return _dry_run(cluster, arguments.json)
+            return _dry_run(cluster, arguments)
         info, made = cluster.up(wait_s=arguments.wait_s)
     if arguments.json:
         print(json.dumps({**cluster_json(info), "made": made}))
@@ -48,12 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _dry_run(cluster: Cluster, as_json: bool) -> int:
+def _dry_run(cluster: Cluster, arguments: argparse.Namespace) -> int:
     from lab.report.plan_view import requests_text
 
-    requests = cluster.dry_up()
-    if as_json:
-        print(json.dumps([request._asdict() for request in requests]))
-    else:
-        print(requests_text(requests) or f"cluster {cluster.name} is already up in this shape: nothing to create")
-    return 0
+    requests, none = cluster.dry_up(), f"cluster {cluster.name} is already up in this shape: nothing to create"
+    data = [request._asdict() for request in requests]
+    return shared.print_answer(arguments, data, lambda _: requests_text(requests) or none)

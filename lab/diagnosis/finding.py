@@ -118,8 +118,8 @@ class Finding(Frozen):
         vars(self)["lines"] = unique_lines(self.lines)
 
     def render(self) -> Words:
-        """Return the finding in words; each subclass has its own."""
-        raise NotImplementedError
+        """Return the finding in words: by default, what the named rank did."""
+        return f"rank {self.ranks[0]} {self.what_it_did()}"
 
     def what_it_did(self) -> str:
         """Return what the named rank did, as words that follow its name; empty if there are none."""

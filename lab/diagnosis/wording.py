@@ -279,10 +279,6 @@ class BlockingRank(Finding):
     """Where most other ranks were."""
     location: f.CodeLocation | None = field(default=None, metadata={"key": "place"})
 
-    def render(self) -> Words:
-        """Say what the rank did."""
-        return f"rank {self.ranks[0]} {self.what_it_did()}"
-
     def what_it_did(self) -> str:
         """Say that it did not come, continued alone, ended early, or was elsewhere."""
         stood = render_stood(self.stood) if self.stood else ""
@@ -512,10 +508,6 @@ class DeviatingCall(Finding):
     kind: Kind = FindingKind.MISMATCH
     call: str
     common: str
-
-    def render(self) -> Words:
-        """Say what it called, and what most others called."""
-        return f"rank {self.ranks[0]} {self.what_it_did()}"
 
     def what_it_did(self) -> str:
         """Say what it called, and what most others called."""

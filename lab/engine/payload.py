@@ -12,6 +12,7 @@ from importlib.resources import files
 from importlib.util import cache_from_source
 from pathlib import Path, PurePosixPath
 
+from lab.engine import boot
 from lab.feature import list_features
 
 _SHIM = '''"""What `import lab` gives a script inside a node."""
@@ -51,12 +52,6 @@ def _list_sources(parts: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
             yield f"{part}/{source.relative_to(folder).as_posix()}", source
 
 
-@lru_cache(maxsize=1)
-def node_archive() -> bytes:
-    """Return the files as an uncompressed tar."""
-    return make_tar(node_files())
-
-
 def make_tar(files: Mapping[str, bytes]) -> bytes:
     """Return an uncompressed tar of files.
 
@@ -72,18 +67,15 @@ def make_tar(files: Mapping[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
+@lru_cache(maxsize=1)
 def initial_input() -> bytes:
-    """Return the first input of an agent on standard streams: the boot program, and the agent's files."""
-    from lab.engine import boot
-
-    return prefix_length(Path(boot.__file__).read_bytes()) + prefix_length(node_archive())
+    """Return the first input of an agent on standard streams: the boot program, and a tar of the agent's files."""
+    return prefix_length(Path(boot.__file__).read_bytes()) + prefix_length(make_tar(node_files()))
 
 
 def prefix_length(content: bytes) -> bytes:
     """Return content with its length in front, as the boot program reads it."""
-    from lab.engine.boot import HEADER_BYTES
-
-    return b"%*d%b" % (HEADER_BYTES, len(content), content)
+    return b"%*d%b" % (boot.HEADER_BYTES, len(content), content)
 
 
 def write_node_files(folder: Path) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -269,9 +268,7 @@ class LocalEngine(agent_holder.HolderEngine):
 
     def kill(self, node: Node) -> None:
         """Kill a node's agent and everything below it at once, as a power cut would."""
-        for victim in _pids(node):
-            with suppress(ProcessLookupError):
-                os.kill(victim, signal.SIGKILL)
+        processes.kill_processes(_pids(node))
         agent_holder.await_end(node)  # on a busy machine this takes time, and later callers must not find it running
 
     def pause(self, node: Node) -> None:
@@ -355,9 +352,7 @@ class LocalEngine(agent_holder.HolderEngine):
         killed, end = set[int](), time.monotonic() + _REMOVED_S
         while victims := _find_labelled(f"{self.home}/{cluster or ''}", exact=cluster is not None):
             killed.update(victims)
-            for pid in victims:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            processes.kill_processes(victims)
             if time.monotonic() > end:
                 pids = ", ".join(map(str, sorted(victims)))
                 raise ClusterError(f"processes {pids} did not end within {format_duration(_REMOVED_S)}")
