@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.engine.select import engine_names
-from lab.feature import record_files, scenario_keys
+from lab.feature import all_entries, scenario_keys
 from lab.features.faults.fault import Fault, When
 from lab.features.faults.kinds import FaultKind, fault_kinds
 from lab.features.faults.verbs import engine_cell
@@ -83,7 +83,7 @@ def reference(page: str) -> str:
 
 def record(page: str) -> str:
     """The page on records, with the list of their files written anew."""
-    rows = [f"| `{name}` | {what} |" for name, what in {**FILES, **record_files()}.items()]
+    rows = [f"| `{name}` | {what} |" for name, what in {**FILES, **all_entries("record_files")}.items()]
     return _with(page, {"files": "\n".join(["| file | what it is |", "|---|---|", *rows])})
 
 

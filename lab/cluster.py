@@ -127,9 +127,9 @@ class Cluster:
         return member.__get__(self, type(self))
 
     def __dir__(self) -> list[str]:
-        from lab.feature import entry_names
+        from lab.feature import all_entries
 
-        return [*super().__dir__(), *entry_names("cluster")]
+        return [*super().__dir__(), *all_entries("cluster")]
 
     def __enter__(self) -> Cluster:
         self.up()

@@ -161,19 +161,9 @@ def find_view(name: str) -> Any:
     return find_entry("views", name)
 
 
-def entry_names(kind: str) -> list[str]:
-    """List the names that all features have in `kind`."""
-    return [name for feature in list_features() for name in getattr(feature, kind)]
-
-
-def list_verbs() -> dict[str, tuple[str, ...]]:
-    """Return the verbs of all features: module, line of help, and group, by name."""
-    return {verb: entry for feature in list_features() for verb, entry in feature.verbs.items()}
-
-
-def record_files() -> dict[str, str]:
-    """Return descriptions of the files that features add to records, by name."""
-    return {name: what for feature in list_features() for name, what in feature.record_files.items()}
+def all_entries(kind: str) -> dict[str, Any]:
+    """Return the entries of all features in `kind`, such as `verbs` or `record_files`, by name; import none."""
+    return {name: entry for feature in list_features() for name, entry in getattr(feature, kind).items()}
 
 
 def options_of(verb: str) -> list[Any]:
@@ -183,7 +173,7 @@ def options_of(verb: str) -> list[Any]:
 
 def scenario_keys() -> dict[str, Any]:
     """Return the dataclasses of the keys that features add to scenarios, by key, in the order of `KEYS`."""
-    entries = {name: entry for feature in list_features() for name, entry in feature.keys.items()}
+    entries = all_entries("keys")
     return {name: import_entry(entries[name]) for name in dict.fromkeys([*KEYS, *entries]) if name in entries}
 
 

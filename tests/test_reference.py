@@ -13,7 +13,7 @@ import yaml
 from jsonschema import Draft7Validator
 
 from lab.errors import ScenarioError, UsageError
-from lab.feature import record_files
+from lab.feature import all_entries
 from lab.record.layout import FILES, render_readme
 from lab.spec.kinds import parse_duration, parse_size
 from lab.spec.load import load_scenario, schema_file
@@ -55,7 +55,7 @@ def test_the_docs_and_every_record_say_the_same_of_its_files() -> None:
     assert made["record"](page) == page, "run dev/reference"
     for name, what in FILES.items():
         assert f"\n{name}\n    {what}\n" in render_readme()
-    for name, what in {**FILES, **record_files()}.items():
+    for name, what in {**FILES, **all_entries("record_files")}.items():
         assert f"\n| `{name}` | {what} |\n" in page
 
 

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from lab.cli.overview import VERBS, list_all_verbs
-from lab.feature import import_entry, list_verbs, options_of
+from lab.feature import all_entries, import_entry, options_of
 
 ENDS_WITH_READER = ("logs", "watch")
 """Verbs that can print forever."""
@@ -246,7 +246,7 @@ def load_verb(verb: str) -> Verb | None:
     """Import the module of a verb; return None if there is no such verb."""
     if verb in VERBS:
         return import_module(f"lab.cli.cmd_{verb}")
-    module, *_ = list_verbs().get(verb, ("",))
+    module, *_ = all_entries("verbs").get(verb, ("",))
     return import_entry(module) if module else None
 
 

@@ -1,6 +1,6 @@
 """Render `lab --help`; imports almost nothing, so that it is fast."""
 
-from lab.feature import list_verbs
+from lab.feature import all_entries
 
 VERBS = {
     "up": ("start a cluster of nodes", "Everyday"),
@@ -29,7 +29,7 @@ def list_all_verbs() -> dict[str, str]:
 
 
 def _all_verbs() -> dict[str, tuple[str, str]]:
-    return {**VERBS, **{verb: (text, (*group, "More")[0]) for verb, (_, text, *group) in list_verbs().items()}}
+    return {**VERBS, **{verb: (text, (*group, "More")[0]) for verb, (_, text, *group) in all_entries("verbs").items()}}
 
 
 def render_overview() -> str:

@@ -10,7 +10,7 @@ import socket
 import struct
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -106,11 +106,8 @@ def agent_pid(node: Node) -> int:
         pid = int(paused_file(node.handle).read_text())
         if processes.is_stopped(pid):
             return pid
-    channel = LocalChannel(node)
-    try:
+    with closing(LocalChannel(node)) as channel:
         return channel.peer_pid()
-    finally:
-        channel.close()
 
 
 def has_ended(node: Node) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from lab.engine.ownership import local_home, registered_engines
 from lab.errors import EngineAbsent, EngineUnavailable, UsageError
-from lab.feature import entry_names, find_entry, import_entry
+from lab.feature import all_entries, find_entry, import_entry
 
 if TYPE_CHECKING:
     from lab.engine.protocol import Engine, Traits
@@ -44,7 +44,7 @@ CHOICES = Choices()
 
 def engine_names() -> list[str]:
     """Return the names of all engines: the kernel's, then those of features."""
-    return [*OPENERS, *entry_names("engines")]
+    return [*OPENERS, *all_entries("engines")]
 
 
 def engine_class(name: str) -> type[Engine] | None:

@@ -107,12 +107,9 @@ class ContentStore:
 
     def copy(self, digest: str, target: int) -> None:
         """Append a content to an open file; the kernel shares the blocks of both files where it can."""
-        source = os.open(self.path(digest), os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            while _copy_range(source, target):
+        with open(self.path(digest), "rb", buffering=0) as source:
+            while _copy_range(source.fileno(), target):
                 pass
-        finally:
-            os.close(source)
 
     def size_bytes(self) -> int:
         """Return the size of all contents."""

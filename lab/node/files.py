@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -28,6 +28,15 @@ def describe_kind(mode: int) -> str:
     return "" if stat.S_ISREG(mode) else KINDS[stat.S_IFMT(mode)]
 
 
+@contextmanager
+def closing_descriptor(descriptor: int) -> Iterator[int]:
+    """Yield an open descriptor, and close it at the end of the block."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def open_folder(top: str, path: str = "") -> int:
     """Open a folder below another one, or that one; no part of the path below it may be a link.
 
@@ -36,11 +45,8 @@ def open_folder(top: str, path: str = "") -> int:
     """
     here = os.open(top, _FOLDER)
     for part in path.split("/") if path else ():
-        try:
-            inner = os.open(part, _FOLDER, dir_fd=here)
-        finally:
-            os.close(here)
-        here = inner
+        with closing_descriptor(here):
+            here = os.open(part, _FOLDER, dir_fd=here)
     return here
 
 
@@ -52,13 +58,10 @@ def open_regular_file(top: str, path: str) -> int:
         OSError: it does not exist, or cannot be read.
     """
     folders, _, name = path.rpartition("/")
-    folder = open_folder(top, folders)
-    try:
+    with closing_descriptor(open_folder(top, folders)) as folder:
         if kind := describe_kind(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             raise NotAFile(f"is {kind}, not a file")
         descriptor = os.open(name, READ_FLAGS, dir_fd=folder)
-    finally:
-        os.close(folder)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # it was replaced in between
         os.close(descriptor)
         raise NotAFile("is not a file")
@@ -79,16 +82,13 @@ def walk_tree(
     for below in waiting:
         folder = os.path.join(top, below) if below else top
         try:
-            opened = open_folder(top, below)  # step by step: the whole path may exceed the kernel's limit
-            try:
-                with os.scandir(opened) as entries:
-                    for entry in entries:
-                        path, facts = os.path.join(folder, entry.name), entry.stat(follow_symlinks=False)
-                        yield path, facts
-                        if stat.S_ISDIR(facts.st_mode) and enter(path, facts):
-                            waiting.append(f"{below}/{entry.name}" if below else entry.name)
-            finally:
-                os.close(opened)
+            # Step by step: the whole path may exceed the kernel's limit.
+            with closing_descriptor(open_folder(top, below)) as opened, os.scandir(opened) as entries:
+                for entry in entries:
+                    path, facts = os.path.join(folder, entry.name), entry.stat(follow_symlinks=False)
+                    yield path, facts
+                    if stat.S_ISDIR(facts.st_mode) and enter(path, facts):
+                        waiting.append(f"{below}/{entry.name}" if below else entry.name)
         except OSError as error:
             failed(folder, error)
 
@@ -118,11 +118,8 @@ def remove_tree(path: str | os.PathLike[str], on_entry: Callable[[], object] = l
         with suppress(OSError):  # it may be empty
             os.rmdir(path)
             return True
-        top = _open(path)
-        try:
+        with closing_descriptor(_open(path)) as top:
             _empty(top, on_entry)
-        finally:
-            os.close(top)
         os.rmdir(path)
     except FileNotFoundError:
         return True
@@ -136,14 +133,11 @@ def _empty(top: int, on_entry: Callable[[], object]) -> None:
     waiting = _remove_inside(top, on_entry)
     for name in waiting:
         with suppress(OSError):  # what cannot be opened or moved stays, with its parents
-            inner = _open(name, top)
-            try:
+            with closing_descriptor(_open(name, top)) as inner:
                 for deeper in _remove_inside(inner, on_entry):
                     moved = f".{os.urandom(8).hex()}"
                     os.rename(deeper, moved, src_dir_fd=inner, dst_dir_fd=top)
                     waiting.append(moved)
-            finally:
-                os.close(inner)
             os.rmdir(name, dir_fd=top)
 
 

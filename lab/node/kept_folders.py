@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from .contents import EXECUTABLE, LINK, ContentStore, Entry
-from .files import NEW_FLAGS, remove_tree
+from .files import NEW_FLAGS, closing_descriptor, remove_tree
 from .processes import read_words
 from .users import User
 
@@ -111,15 +111,13 @@ class KeptFolder:
                 os.lchown(target, *self.owner)
             facts = os.lstat(target)
         else:
-            file = os.open(target, NEW_FLAGS, 0o777 if entry.kind == EXECUTABLE else 0o666)
-            try:
+            mode = 0o777 if entry.kind == EXECUTABLE else 0o666
+            with closing_descriptor(os.open(target, NEW_FLAGS, mode)) as file:
                 self._store.copy(entry.digest, file)
                 if self.owner:
                     os.fchown(file, *self.owner)
                 os.utime(file, (entry.mtime, entry.mtime))
                 facts = os.fstat(file)
-            finally:
-                os.close(file)
         self._identities[path] = facts.st_ino, facts.st_ctime_ns
 
     def _make_folders(self, path: str) -> None:

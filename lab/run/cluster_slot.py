@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from lab.engine.interrupts import defer_interrupts
 from lab.engine.protocol import Announce, Engine, ImageStore, PowerControl, Removed, require_capability
+from lab.engine.ready import closing_channels, have_all_agents, idle_s
 from lab.errors import ClusterUnfit, EngineUnavailable, Interrupted, LabError, NodeLost, UsageError, wrap_internal_error
 from lab.feature import find_hook, find_owners, hooks, import_entry
 from lab.frozen import Frozen
@@ -104,8 +105,6 @@ class ClusterSlot(Frozen):
             info = self.find()
         fits = info is not None and info.stays and not lock.removal_cut
         if lock.crashed and info is not None and fits:
-            from lab.engine.ready import have_all_agents
-
             fits = have_all_agents(self.engine, info)
         if info is not None and fits:
             self._refuse_other_shape(info)
@@ -217,12 +216,9 @@ class ClusterSlot(Frozen):
             for companion in companions:
                 companion.before_run()
             node_names = planning.list_present_nodes(cluster, plan.nnodes, plan.parts)
-            channels = self.engine.connect(cluster, [node for node in cluster.nodes if node.name in node_names])
-            try:
+            nodes = [node for node in cluster.nodes if node.name in node_names]
+            with closing_channels(self.engine.connect(cluster, nodes)) as channels:
                 return run_job(job, channels)
-            finally:
-                for channel in channels:
-                    channel.close()
         except Exception as error:
             from lab.run.outcome import crash_result
 
@@ -306,8 +302,6 @@ def refuse_absent_image(scenario: Scenario, engine: Engine) -> None:
 
 def remove_orphan_clusters(engine: Engine, announce: Announce) -> None:
     """Remove the owner's clusters, and their remains, that no process will use or remove any more."""
-    from lab.engine.ready import idle_s
-
     clusters = {info.name: info for info in engine.find()}
     temporary = [*(name for name, info in clusters.items() if info.run is not None), *engine.nodeless()]
     for remove_orphans in hooks("remove_orphans"):

@@ -13,6 +13,7 @@ from typing import IO, Any
 
 from lab.engine.ownership import state_folder
 from lab.errors import ClusterBusy, ClusterError
+from lab.node.files import closing_descriptor
 from lab.plan.cluster import ClusterInfo
 from lab.polling import poll_until
 from lab.words import format_duration
@@ -99,7 +100,7 @@ class ClusterLock:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         holder = {"pid": os.getpid(), "purpose": purpose, "removes": removes, "exclusive": exclusive}
-        try:
+        with closing_descriptor(fd):
             if not poll_until(lambda: try_lock(fd), max(wait_s, 0.1), _POLL_S):  # a reader may lock it for a moment
                 raise self._busy(wait_s)
             left = os.pread(fd, _MOST_BYTES, 0)
@@ -111,8 +112,6 @@ class ClusterLock:
                 yield self
             finally:
                 os.ftruncate(fd, 0)
-        finally:
-            os.close(fd)
 
     def _busy(self, wait_s: float) -> ClusterBusy:
         holder = self.holder() or {}

@@ -18,7 +18,7 @@ import pytest
 from lab.cli.main import main
 from lab.engine import select
 from lab.errors import EngineAbsent, EngineUnavailable
-from lab.feature import record_files
+from lab.feature import all_entries
 from lab.plan.cluster import Shape
 from lab.record.layout import FILES
 from lab.run.lock import ClusterLock
@@ -618,7 +618,7 @@ def test_every_file_of_a_record_is_in_the_list_that_lies_in_it(lab):
     lab("run", "s/two.yaml", "--name", "c")
     assert lab("report")[0] == 0
     (record,) = Path(".lab/runs").iterdir()
-    listed = [name.replace("<N>", "*") for name in {**FILES, **record_files()}]
+    listed = [name.replace("<N>", "*") for name in {**FILES, **all_entries("record_files")}]
     names = [str(path.relative_to(record)) for path in record.rglob("*") if path.is_file()]
     assert [name for name in names if not any(fnmatch(name, pattern) for pattern in listed)] == []
     assert {"README.txt", "report.html", "logs/index.jsonl", "train.py"} <= set(names)

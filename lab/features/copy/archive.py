@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from lab.engine.new_file import NewFile, file_mode
 from lab.errors import UsageError
+from lab.node.files import READ_FLAGS, closing_descriptor
 from lab.words import format_limit
 
 LIMIT_BYTES = 1 << 30
@@ -93,7 +94,6 @@ _LONGEST_PATH = 2000
 _CHUNK_BYTES = 1 << 20
 _PART_BYTES = 1 << 16
 """After so many bytes of a file, its limit is checked."""
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Source(NamedTuple):
@@ -176,14 +176,11 @@ def _opened(path: Path) -> Iterator[int]:
     Raises:
         UsageError: it is no regular file, or cannot be read.
     """
-    with UsageError.on_os_error(f"cannot read {path}"):
-        descriptor = os.open(path, _READ)
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise UsageError(f"cannot read {path}: it is not a regular file")
-            yield descriptor
-        finally:
-            os.close(descriptor)
+    reading = UsageError.on_os_error(f"cannot read {path}")
+    with reading, closing_descriptor(os.open(path, READ_FLAGS)) as descriptor:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise UsageError(f"cannot read {path}: it is not a regular file")
+        yield descriptor
 
 
 def _find_sources(path: Path, name: str, most_bytes: int | None, left_out: list[str] | None) -> list[Source]:
