@@ -531,10 +531,8 @@ class Comparer:
 
     def _unlike(self, kind: str, mine: Mapping[int, Step], theirs: Mapping[int, Step]) -> Unlike:
         """Return the tensors that differ."""
-        differing, tables = (
-            dict[str, list[tuple[Print, Whole]]](),
-            [step.tensors.get(kind, {}) for step in mine.values()],
-        )
+        differing = dict[str, list[tuple[Print, Whole]]]()
+        tables = [step.tensors.get(kind, {}) for step in mine.values()]
         squares = [one.square for table in tables[:1] for one in table.values() if one.is_finite()]
         of_all = math.sqrt(sum(squares)) if kind == GRADIENTS else 0.0
         for name in dict.fromkeys(chain(*tables)):

@@ -96,6 +96,20 @@ def call_before(action: Function) -> Callable[[Function], Function]:
     return make
 
 
+def call_after_making(action: Callable[[Any], object]) -> Callable[[Function], Function]:
+    """Return a decorator that calls `action` with each object that a constructor has made."""
+
+    def decorate(construct: Function) -> Function:
+        @wraps_function(construct)
+        def __init__(one: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807 - PyTorch's name
+            construct(one, *arguments, **named)
+            action(one)
+
+        return __init__
+
+    return decorate
+
+
 def inline_for_compile(wrapper: Function, function: Function) -> Function:
     """Make torch.compile inline `function` in place of `wrapper`.
 

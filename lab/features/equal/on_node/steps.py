@@ -27,7 +27,7 @@ from typing import Any
 
 from ....node.recorder import patching
 from ....node.recorder.journal import journal, source
-from ....node.recorder.patching import call_before, do_nothing, inline_for_compile, patch_module, replace_methods
+from ....node.recorder.patching import call_after_making, call_before, do_nothing, inline_for_compile, replace_methods
 
 
 class _Torch:
@@ -58,7 +58,7 @@ _EXACT_STEPS = 8
 def record_steps() -> None:
     """Record the steps of this process, if its run asks for that."""
     if mode := os.environ.get(VARIABLE, ""):
-        _start(mode, None, patch_module)
+        _start(mode, None, patching.patch_module)
 
 
 def record_lines(mode: str) -> list[dict[str, Any]]:
@@ -183,20 +183,6 @@ def _placement(tensor: Any) -> tuple[list[int], list[int] | None, int]:
 
         return list(tensor.shape), list(locate(tensor.shape, tensor.device_mesh, tensor.placements)[1]), adds
     return list(tensor.shape), None, adds
-
-
-def _call_after_making(action: Callable[[Any], object]) -> Callable[..., Any]:
-    """Return a decorator that calls `action` with each object that a constructor has made."""
-
-    def decorate(made: Callable[..., None]) -> Callable[..., None]:
-        @patching.wraps_function(made)
-        def construct(one: Any, *arguments: Any, **named: Any) -> None:
-            made(one, *arguments, **named)
-            action(one)
-
-        return construct
-
-    return decorate
 
 
 # -- steps
@@ -410,7 +396,7 @@ class _Recorder:
         def note(optimizer: Any) -> None:
             self._made_at[optimizer] = source.line()
 
-        replace_methods(module.Optimizer, ["__init__"], _call_after_making(note))
+        replace_methods(module.Optimizer, ["__init__"], call_after_making(note))
 
     def watch_schedules(self, module: Any) -> None:
         """Note where schedules change settings."""
@@ -431,7 +417,7 @@ class _Recorder:
             }
             self.add(loader=source.line(), sampler=type(sampler).__name__, batch=one.batch_size, **knows)
 
-        replace_methods(module.DataLoader, ["__init__"], _call_after_making(self._guarded(note)))
+        replace_methods(module.DataLoader, ["__init__"], call_after_making(self._guarded(note)))
 
     def _enter_root(self, module: Any, arguments: Any) -> None:
         if torch.is_grad_enabled() and self._is_on():

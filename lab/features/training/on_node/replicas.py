@@ -12,7 +12,6 @@ garbage collector stopped all of them.
 
 from __future__ import annotations
 
-import functools
 import gc
 import itertools
 import os
@@ -26,7 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from ....node.recorder.journal import journal, source
-from ....node.recorder.patching import do_nothing, inline_for_compile
+from ....node.recorder.patching import call_after_making, do_nothing, inline_for_compile
 
 
 class _Trained:
@@ -86,7 +85,7 @@ def add_module(module: Any, number: int, parameters: list[Any]) -> None:
 
 def watch_optimizers(module: ModuleType) -> None:
     """Watch the steps of all optimizers of `torch.optim.optimizer`, and the garbage collector."""
-    module.Optimizer.__init__ = _watched_init(module.Optimizer.__init__)
+    module.Optimizer.__init__ = call_after_making(_note_settings)(module.Optimizer.__init__)
     module.register_optimizer_step_pre_hook(inline_for_compile(_before_step, do_nothing))
     module.register_optimizer_step_post_hook(inline_for_compile(_write_usage, do_nothing))
     module.register_optimizer_step_post_hook(inline_for_compile(_after_step, do_nothing))
@@ -94,14 +93,9 @@ def watch_optimizers(module: ModuleType) -> None:
         gc.callbacks.append(_on_collection)
 
 
-def _watched_init(original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
-    def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807 - PyTorch's name
-        original(self, *arguments, **named)
-        if journal.on:
-            _made[self] = source.line(), _read_settings(self)
-
-    return __init__
+def _note_settings(optimizer: Any) -> None:
+    if journal.on:
+        _made[optimizer] = source.line(), _read_settings(optimizer)
 
 
 def _before_step(optimizer: Any, *_: Any) -> None:
