@@ -96,6 +96,20 @@ def call_before(action: Function) -> Callable[[Function], Function]:
     return make
 
 
+def call_instead(replacement: Function) -> Callable[[Function], Function]:
+    """Return a decorator that calls `replacement` in place of a function, with the function and then its arguments."""
+    replacement.__code__ = replacement.__code__.replace(co_filename=_UNSEEN)
+
+    def make(function: Function) -> Function:
+        @wraps_function(function)
+        def wrapper(*arguments: Any, **named: Any) -> Any:
+            return replacement(function, *arguments, **named)
+
+        return wrapper
+
+    return make
+
+
 def call_after_making(action: Callable[[Any], object]) -> Callable[[Function], Function]:
     """Return a decorator that calls `action` with each object that a constructor has made."""
 

@@ -14,13 +14,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from types import ModuleType
 from typing import Any
 
 from ....node.recorder import phases
 from ....node.recorder.journal import journal, source
-from ....node.recorder.patching import do_nothing, patch_module, replace_function, replace_methods, wraps_function
+from ....node.recorder.patching import call_instead, do_nothing, patch_module, replace_function, replace_methods
 from ...faults.on_node.holds import hang_thread
 from .mutant import BEHAVIORS, CALLS, OBSERVE, VARIABLE, Mutant, parse_mutant
 
@@ -145,14 +145,13 @@ def _begin_phase(name: str) -> None:
 
 def _watch_functions(module: ModuleType) -> None:
     for name, op in FUNCTIONS.items():
-        replace_function(module, name, partial(_around_call, module, op))
-    replace_function(module, "init_process_group", _around_init)
+        replace_function(module, name, _around_call(module, op))
+    replace_function(module, "init_process_group", call_instead(_meet))
 
 
-def _around_call(module: ModuleType, op: str, function: Any) -> Any:
-    @wraps_function(function)
-    def wrapper(*arguments: Any, **named: Any) -> Any:
-        if sys._getframe(1).f_code.co_filename.startswith(_torch_folder()):  # PyTorch's own call
+def _around_call(module: ModuleType, op: str) -> Any:
+    def call(function: Any, *arguments: Any, **named: Any) -> Any:
+        if sys._getframe(2).f_code.co_filename.startswith(_torch_folder()):  # PyTorch's own call
             return function(*arguments, **named)
         mutant = events.is_next(op, source.line())
         if mutant is not None and mutant.kind in BEHAVIORS and _is_member(module, function, arguments, named):
@@ -162,7 +161,7 @@ def _around_call(module: ModuleType, op: str, function: Any) -> Any:
         after: Callable[[Any], Any] | None = vars(events.local).pop("after", None)
         return work if after is None or work is None else after(work)
 
-    return wrapper
+    return call_instead(call)
 
 
 def _is_member(module: Any, function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> bool:
@@ -178,25 +177,21 @@ def _torch_folder() -> str:
     return os.path.join(os.path.dirname(sys.modules["torch"].__file__ or "/"), "")
 
 
-def _around_init(function: Any) -> Any:
-    @wraps_function(function)
-    def wrapper(*arguments: Any, **named: Any) -> Any:
-        size = named.get("world_size", -1)
-        size = size if size > 0 else int(os.environ.get("WORLD_SIZE", "0"))
-        if (mutant := events.reach("init_process_group", at=source.line(), size=size)) is None:
-            return function(*arguments, **named)
-        before = dict(os.environ)
-        if mutant.kind == "world":
-            os.environ["WORLD_SIZE"] = mutant.to
-            named.update({"world_size": int(mutant.to)} if named.get("world_size", -1) > 0 else {})
-        elif mutant.kind == "address":
-            os.environ["MASTER_PORT"] = str(int(os.environ.get("MASTER_PORT", "29500")) + 1)
-        try:
-            return function(*arguments, **named)
-        finally:
-            os.environ.update({name: before[name] for name in ("WORLD_SIZE", "MASTER_PORT") if name in before})
-
-    return wrapper
+def _meet(init: Any, *arguments: Any, **named: Any) -> Any:
+    size = named.get("world_size", -1)
+    size = size if size > 0 else int(os.environ.get("WORLD_SIZE", "0"))
+    if (mutant := events.reach("init_process_group", at=source.line(), size=size)) is None:
+        return init(*arguments, **named)
+    before = dict(os.environ)
+    if mutant.kind == "world":
+        os.environ["WORLD_SIZE"] = mutant.to
+        named.update({"world_size": int(mutant.to)} if named.get("world_size", -1) > 0 else {})
+    elif mutant.kind == "address":
+        os.environ["MASTER_PORT"] = str(int(os.environ.get("MASTER_PORT", "29500")) + 1)
+    try:
+        return init(*arguments, **named)
+    finally:
+        os.environ.update({name: before[name] for name in ("WORLD_SIZE", "MASTER_PORT") if name in before})
 
 
 # -- parts of training
@@ -229,52 +224,40 @@ def _after_step(*_: Any) -> None:
 def _watch_ddp(module: Any) -> None:
     changed: list[Any] = []
 
-    def make(method: Any) -> Any:
-        @wraps_function(method)
-        def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
-            mutant = events.reach("forward", at=source.line())
-            while changed:
-                changed.pop().require_backward_grad_sync = True
-            if mutant is not None:
-                perform_behavior(mutant)
-                if mutant.kind == "no_sync" and self.require_backward_grad_sync:
-                    self.require_backward_grad_sync = False
-                    changed.append(self)
-            return method(self, *arguments, **named)
+    def call(method: Any, ddp: Any, *arguments: Any, **named: Any) -> Any:
+        mutant = events.reach("forward", at=source.line())
+        while changed:
+            changed.pop().require_backward_grad_sync = True
+        if mutant is not None:
+            perform_behavior(mutant)
+            if mutant.kind == "no_sync" and ddp.require_backward_grad_sync:
+                ddp.require_backward_grad_sync = False
+                changed.append(ddp)
+        return method(ddp, *arguments, **named)
 
-        return wrapper
-
-    replace_methods(module.DistributedDataParallel, ("__call__",), make)
+    replace_methods(module.DistributedDataParallel, ("__call__",), call_instead(call))
 
 
 def _watch_loader(module: Any) -> None:
-    def make(method: Any) -> Any:
-        @wraps_function(method)
-        def wrapper(self: Any) -> Any:
-            dropped = events.is_next("batch", source.line())
-            batch = method(self)  # at the end, there is no batch
-            if dropped is not None and dropped.kind == "drop":
-                batch = method(self)
-            if (mutant := events.reach("batch", at=source.line())) is not None:
-                perform_behavior(mutant)
-            return batch
+    def read_batch(method: Any, batches: Any) -> Any:
+        dropped = events.is_next("batch", source.line())
+        batch = method(batches)  # at the end, there is no batch
+        if dropped is not None and dropped.kind == "drop":
+            batch = method(batches)
+        if (mutant := events.reach("batch", at=source.line())) is not None:
+            perform_behavior(mutant)
+        return batch
 
-        return wrapper
-
-    replace_methods(module._BaseDataLoaderIter, ("__next__",), make)
+    replace_methods(module._BaseDataLoaderIter, ("__next__",), call_instead(read_batch))
 
 
 def _watch_sampler(module: Any) -> None:
-    def make(method: Any) -> Any:
-        @wraps_function(method)
-        def wrapper(self: Any) -> Any:
-            rank, mutant = self.rank, events.reach("sampler", at=source.line())
-            self.rank = 0 if mutant is not None else rank
-            try:
-                return method(self)
-            finally:
-                self.rank = rank
+    def choose_samples(method: Any, sampler: Any) -> Any:
+        rank, mutant = sampler.rank, events.reach("sampler", at=source.line())
+        sampler.rank = 0 if mutant is not None else rank
+        try:
+            return method(sampler)
+        finally:
+            sampler.rank = rank
 
-        return wrapper
-
-    replace_methods(module.DistributedSampler, ("__iter__",), make)
+    replace_methods(module.DistributedSampler, ("__iter__",), call_instead(choose_samples))

@@ -17,7 +17,7 @@ from typing import Any
 from ....node.rank import joining, note
 from ....node.recorder import handles, install, phases
 from ....node.recorder.journal import Journal, journal, source
-from ....node.recorder.patching import call_before, replace_function, replace_methods, when_imported, wraps_function
+from ....node.recorder.patching import call_before, call_instead, replace_function, replace_methods, when_imported
 
 _LONGEST_ERROR = 300
 
@@ -66,39 +66,30 @@ class _End:
 
 
 def _watch_groups(module: ModuleType) -> None:
-    def joining_again(init: Any) -> Any:
-        @wraps_function(init)
-        def wrapper(*arguments: Any, **named: Any) -> Any:
-            joining._of_thread.began = True
-            in_thread = threading.get_ident() != threading.main_thread().ident
-            is_rank = in_thread and type(module._world).__name__ == "ThreadLocalWorld"  # PyTorch's worlds of threads
-            if is_rank and not hasattr(joining._of_thread, "process"):
-                joining._of_thread.process = thread = _Thread()
-                joining._of_thread.end = _End(thread)
+    def join_again(*_: Any, **__: Any) -> None:
+        joining._of_thread.began = True
+        in_thread = threading.get_ident() != threading.main_thread().ident
+        is_rank = in_thread and type(module._world).__name__ == "ThreadLocalWorld"  # PyTorch's worlds of threads
+        if is_rank and not hasattr(joining._of_thread, "process"):
+            joining._of_thread.process = thread = _Thread()
+            joining._of_thread.end = _End(thread)
+        process = joining.current_process()
+        if process.rank >= 0 and process.trace < 0:  # it has destroyed the group of an earlier world
+            _leave(process, int(process.raised))
+            _begin_again(process)
+
+    def leave(destroy: Any, *arguments: Any, **named: Any) -> Any:
+        try:
+            return destroy(*arguments, **named)
+        finally:
             process = joining.current_process()
-            if process.rank >= 0 and process.trace < 0:  # it has destroyed the group of an earlier world
-                _leave(process, int(process.raised))
-                _begin_again(process)
-            return init(*arguments, **named)
+            if process.trace >= 0 and process.rank >= 0 and not module.is_initialized():
+                _stop(process)
+                if process.world_size == 1 or process.thread:  # nothing that happens later belongs to this world
+                    _leave(process, int(process.raised))
 
-        return wrapper
-
-    def leaving(destroy: Any) -> Any:
-        @wraps_function(destroy)
-        def wrapper(*arguments: Any, **named: Any) -> Any:
-            try:
-                return destroy(*arguments, **named)
-            finally:
-                process = joining.current_process()
-                if process.trace >= 0 and process.rank >= 0 and not module.is_initialized():
-                    _stop(process)
-                    if process.world_size == 1 or process.thread:  # nothing that happens later belongs to this world
-                        _leave(process, int(process.raised))
-
-        return wrapper
-
-    replace_function(module, "init_process_group", joining_again)
-    replace_function(module, "destroy_process_group", leaving)
+    replace_function(module, "init_process_group", call_before(join_again))
+    replace_function(module, "destroy_process_group", call_instead(leave))
 
 
 def _begin_again(process: joining._Process) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 
 from ....node.recorder import install as recorder
 from ....node.recorder.journal import journal, source
-from ....node.recorder.patching import call_before, patch_module, replace_function, wraps_function
+from ....node.recorder.patching import call_before, call_instead, patch_module, replace_function, wraps_function
 from . import rules
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.0002, 0.005
@@ -426,32 +426,23 @@ def watch_module() -> None:
 
 
 def _watch(module: ModuleType) -> None:
-    replace_function(module, "init_process_group", functools.partial(_naming_world, module))
-    replace_function(module, "batch_isend_irecv", _in_batch)
+    def begin_world(init: Any, *arguments: Any, **named: Any) -> Any:
+        result = init(*arguments, **named)
+        _order.begin_world(module, module._world.default_pg)
+        return result
+
+    replace_function(module, "init_process_group", call_instead(begin_world))
+    replace_function(module, "batch_isend_irecv", call_instead(_in_batch))
     for name in rules.OBJECTS:
         replace_function(module, name, call_before(functools.partial(_check_objects, name)))
 
 
-def _naming_world(module: ModuleType, function: Any) -> Any:
-    @wraps_function(function)
-    def wrapper(*arguments: Any, **named: Any) -> Any:
-        result = function(*arguments, **named)
-        _order.begin_world(module, module._world.default_pg)
-        return result
-
-    return wrapper
-
-
-def _in_batch(function: Any) -> Any:
-    @wraps_function(function)
-    def wrapper(*arguments: Any, **named: Any) -> Any:
-        _order.local.batch = object()
-        try:
-            return function(*arguments, **named)
-        finally:
-            _order.local.batch = None
-
-    return wrapper
+def _in_batch(function: Any, *arguments: Any, **named: Any) -> Any:
+    _order.local.batch = object()
+    try:
+        return function(*arguments, **named)
+    finally:
+        _order.local.batch = None
 
 
 def _check_objects(name: str, *_: Any, **named: Any) -> None:
