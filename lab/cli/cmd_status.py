@@ -12,7 +12,7 @@ from lab.errors import EngineAbsent, EngineUnavailable, LabError
 from lab.plan.cluster import RUNNING, ClusterInfo, Node
 from lab.polling import map_parallel
 from lab.report.cluster_view import cluster_json, cluster_text
-from lab.run.lock import read_holder
+from lab.run.lock import read_holder, read_killed
 from lab.spec.reading import did_you_mean
 
 _MEASURE = """
@@ -43,7 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
             for info, memory, used, stored, busy in states
         ],
         lambda style: (
-            "\n".join(cluster_text(*state, style) for state in states) or _nothing(arguments.name, engines, silent)
+            "\n".join(cluster_text(*state, style, read_killed(state[0])) for state in states)
+            or _nothing(arguments.name, engines, silent)
         ),
     )
 

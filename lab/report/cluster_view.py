@@ -44,6 +44,7 @@ def cluster_text(
     stored_bytes: int | None,
     busy: Mapping[str, Any] | None,
     style: Style,
+    killed: str = "",
 ) -> str:
     """Format a cluster with its nodes.
 
@@ -54,6 +55,7 @@ def cluster_text(
         stored_bytes: size of the files that its nodes keep for the next runs; None: unknown.
         busy: who uses the cluster now; None: nobody.
         style: how to paint it.
+        killed: who used it last, if that process was killed.
     """
     asked = info.shape
     shape = f"{asked.nodes} x {asked.nproc_per_node}"
@@ -61,6 +63,7 @@ def cluster_text(
     shape += f", {asked.gpus} GPUs" if asked.gpus else ""
     shape += f", {info.limits.describe()}" if any(info.limits) else ""
     now = f"busy with {busy.get('purpose')} (process {busy.get('pid')})" if busy else "idle"
+    now += f"; {killed} was killed: its ranks may still run, and the next run ends them" if killed and not busy else ""
     state = style.paint(info.state, {"ready": "green", "partial": "yellow", "dead": "red"}[info.state])
     head = f"{style.paint(info.name, 'bold')}  {info.engine}  {shape}  {state}  {now}"
     if info.run:

@@ -34,6 +34,12 @@ def read_holder(cluster: ClusterInfo) -> dict[str, Any] | None:
     return ClusterLock(cluster.engine, cluster.name).holder()
 
 
+def read_killed(cluster: ClusterInfo) -> str:
+    """Return what the last user of a cluster did, if it was killed; empty if it ended or still uses the cluster."""
+    is_held, left = ClusterLock(cluster.engine, cluster.name).inspect()
+    return "" if is_held else str(left.get("purpose", ""))
+
+
 def try_lock(file: int | IO[bytes]) -> bool:
     """Lock a file for this process; return False if another process has locked it."""
     with suppress(BlockingIOError):

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from lab.errors import ClusterBusy, ClusterError
-from lab.run.lock import ClusterLock
+from lab.plan.cluster import ClusterInfo, Shape
+from lab.run.lock import ClusterLock, read_killed
 from tests.golden import golden
 
 
@@ -50,9 +51,14 @@ def test_whoever_waits_gets_the_lock_when_its_holder_dies(tmp_path: Path):
     with subprocess.Popen([sys.executable, "-c", code, root], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout.readline() == b"held\n"
         refuse("busy with dying")
+        cluster = ClusterInfo(name="c", engine="fake", shape=Shape(nodes=1), nodes=(), owner="")
+        assert not read_killed(cluster)
         holder.kill()
+        holder.wait()
+        assert read_killed(cluster) == "dying"
         with ClusterLock("fake", "c").held("waiting", 5.0) as lock:
             assert lock.crashed
+        assert not read_killed(cluster)
 
 
 def test_an_orderly_end_is_no_crash():
