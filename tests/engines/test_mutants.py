@@ -216,6 +216,36 @@ def test_tests_of_pytest_on_warm_clusters_notice_mutants(tmp_path: Path) -> None
     assert (mutant["line"], mutant["fate"], mutant["how"]) == ("main.py:6", "caught", "test_main::test_total failed")
 
 
+SPAWNING = """
+import time, torch, torch.distributed as dist, torch.multiprocessing as mp
+
+def work(rank, store):
+    dist.init_process_group("gloo", f"file://{store}", rank=rank, world_size=2)
+    total = torch.tensor([1.0])
+    dist.all_reduce(total)
+    until = time.monotonic() + (0 if total.item() == 2 else 8)
+    while time.monotonic() < until:
+        pass
+    dist.barrier()
+    dist.destroy_process_group()
+
+def test_work(tmp_path):
+    mp.spawn(work, (tmp_path / "store",), 2)
+"""
+
+
+@pytest.mark.long  # tests without ranks that compute take the same way
+@pytest.mark.timeout(600)
+def test_a_test_that_was_ended_while_its_ranks_computed_caught_nothing(tmp_path: Path) -> None:
+    (tmp_path / "test_work.py").write_text(SPAWNING)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    options = ["--json", "--mutants", "1", "--kinds", "nan", "--", "pytest", "test_work.py"]
+    words = [sys.executable, "-m", "lab.cli.main", "mutate", *options]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+    (mutant,) = json.loads(done.stdout)["mutants"]
+    assert (mutant["line"], mutant["fate"]) == ("test_work.py:7", "survived")
+
+
 @pytest.mark.timeout(1800)
 def test_the_diagnosis_of_sixty_mutants_is_mostly_right() -> None:
     score = mutants.run_score(60, 7, mutants.list_sources([]), 2)

@@ -127,6 +127,11 @@ def read_outcome(*results: Result) -> Outcome:
     return Outcome(verdict=verdict, ends=ends, logs=logs, notes=notes, calls=calls)
 
 
+def _read_calls(record: Record) -> list[Call]:
+    """Return the calls of all ranks of a record."""
+    return [call for one in read_trace(record).ranks.values() for call in one.calls]
+
+
 def _describe_call(call: Call) -> str:
     arguments = call.op, call.group, call.root, call.peer, call.tag, call.reduce_op, call.splits, call.source
     buffers = call.inputs if call.late else (*call.inputs, *call.outputs)
@@ -469,7 +474,11 @@ class TestsSubject:
 
     def attempt(self, mutant: Mutant) -> tuple[str, Outcome]:
         """See `Subject`."""
-        reason, outcome, _ = self._run(mutant.text, "-x", self._stall)
+        reason, outcome, records = self._run(mutant.text, "-x", self._stall)
+        verdicts, calls = outcome.verdict.split(), (one for record in records for one in _read_calls(record))
+        if "timeout" in verdicts or ("hung" in verdicts and all(one.end is not None for one in calls)):
+            # ranks still worked when the lab ended their test, which shows nothing
+            reason, outcome, _ = self._run(mutant.text, "-x", f"--lab-stall={self._limit_s:.0f}s")
         return reason, outcome
 
     def adapt(self, mutant: Mutant, event: Event) -> Mutant:
