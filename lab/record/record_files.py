@@ -92,7 +92,7 @@ def open_log(path: Path, most_bytes: int | None = None) -> BinaryIO:
 
 
 def read_tail(log: Path | None, most_bytes: int) -> list[str]:
-    """Return the lines at the end of a log; none if the file is missing or empty."""
+    """Return the lines at the end of a log, the first one whole if there are several; none without a log."""
     text, size = "", 0
     with suppress(OSError):
         if log is not None:
@@ -100,7 +100,8 @@ def read_tail(log: Path | None, most_bytes: int) -> list[str]:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(0, size - most_bytes))
                 text = file.read().decode("utf-8", "replace").rstrip()
-    return text.split("\n")[1 if size > most_bytes else 0 :] if text else []
+    lines = text.split("\n") if text else []
+    return lines[1:] if size > most_bytes and len(lines) > 1 else lines
 
 
 def read_file(folder: Path, name: str, most_bytes: int) -> bytes:

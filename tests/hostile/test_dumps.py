@@ -89,7 +89,7 @@ REFUSALS = {
     "sixty_million_entries_of_the_memo": "rank_0 needs more than 512 MiB of memory, which no dump does",
     "twenty_million_empty_lists_of_json": "rank0.json has more than 8,000,000 values, which no dump has",
     "groups_described_by_numbers": "rank_0 has a group whose name or description is no text",
-    "compressed_dumps": "rank_0 has the pickle opcode '\\x1f'; allowed: plain data",
+    "compressed_dumps": "rank_0 is larger than 64 MiB, which no dump is",
 }
 """What the refusal of a set says: the file, what it holds, and what is allowed."""
 APART = {"what_is_no_regular_file"}
