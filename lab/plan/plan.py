@@ -260,7 +260,8 @@ def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Laun
             raise UsageError(why, "use `launcher: {torchrun: {min_nodes: ...}}`, which starts with fewer nodes")
         are = "is" if len(missing) == 1 else "are"
         why = f"{name} needs {needs}, but {name_nodes(missing)} of cluster {cluster.name} {are} stopped"
-        raise ClusterUnfit(why, f"`lab start {' '.join(missing)}`, or use fewer nodes with --nodes")
+        start = f"`lab start {' '.join(missing)}`, `lab fault heal` if a fault did it, or use fewer nodes with --nodes"
+        raise ClusterUnfit(why, start)
     if (starts := [one for part in parts for one in part.starting()]) and least == nnodes:
         why = f"{name} has to {starts[0]} during the run, but the launcher {launching.name} accepts no new nodes"
         raise UsageError(why, "use `launcher: {torchrun: {min_nodes: ...}}`, which accepts them")
