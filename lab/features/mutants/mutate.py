@@ -670,6 +670,7 @@ def summary_line(report: Report) -> str:
     score = "nothing to catch" if report.score is None else f"score {report.score:.0f} %"
     counts = f"{caught} caught, {len(survived)} survived, {len(report.with_fate('equivalent'))} change nothing"
     tried = format_count(len(report.tried), "mutant")
+    tried = f"{len(report.tried)} of {report.asked} mutants" if len(report.tried) < report.asked else tried
     return f"{report.name}: {score}: of {tried}, {counts}, in {format_duration(report.seconds)}"
 
 

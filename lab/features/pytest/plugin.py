@@ -220,6 +220,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         from lab.features.pytest.items import close_pool
 
         close_pool(session.config)
+    if (output := getattr(session.config, "workeroutput", None)) is not None:  # the controller prints them
+        output["lab_summary_lines"] = [
+            *output.get("lab_summary_lines", ()),
+            *session.config.stash.get(SUMMARY_LINES, ()),
+        ]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -239,4 +244,4 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print the summary lines."""
     for line in config.stash.setdefault(SUMMARY_LINES, []):
-        terminalreporter.write_line(f"lab: {line}")
+        terminalreporter.write_line(line if line.startswith("::") else f"lab: {line}")  # or an annotation

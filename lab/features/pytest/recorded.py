@@ -206,6 +206,12 @@ class _RecordedTests:
         if self._is_guarded:
             os.write(self._abort[1], b".")
         self._send("finish")
+        if os.environ.get("GITHUB_ACTIONS"):
+            from lab.features.recording.verb import annotations_text
+            from lab.record.read import Record
+
+            results = (Record(path=Path(one)).result() for one in self._records)
+            self._lines += annotations_text(result for result in results if not result.passed).splitlines()
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self, exitstatus: int) -> Generator[None, object, object]:

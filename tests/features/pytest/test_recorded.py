@@ -225,13 +225,16 @@ def test_the_limit_is_a_duration(tmp_path: Path) -> None:
     assert "--lab-stall" in ended.stderr
 
 
-def test_xdist_shows_the_verdicts_of_its_workers(session: tuple[Path, str, dict[str, ET.Element]]) -> None:
+def test_xdist_shows_the_verdicts_and_the_annotations_of_its_workers(session: tuple[Path, str, dict[str, ET.Element]]) -> None:
     pytest.importorskip("xdist")
     folder = session[0]
     words = pytest_words("--lab", "-p", "xdist.plugin", "-n", "1", "-k", "processes and (raise or fine)")
-    environment = {**pytest_environment(), "XDG_CACHE_HOME": str(folder)}
+    github = {"GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(folder)}
+    environment = {**pytest_environment(), "XDG_CACHE_HOME": str(folder), **github}
     ended = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
     assert "1 failed, 2 passed" in ended.stdout
     assert f"rank 1 raised ValueError: bad batch at {RAISED}" in ended.stdout
+    file, _, line = RAISED.rpartition(":")
+    assert f"\n::error file={file},line={line},title=lab%3A failed in test_processes::rank 1 raised" in ended.stdout
     assert os.listdir(folder / ".lab" / "runs")
