@@ -225,7 +225,9 @@ def test_the_limit_is_a_duration(tmp_path: Path) -> None:
     assert "--lab-stall" in ended.stderr
 
 
-def test_xdist_shows_the_verdicts_and_the_annotations_of_its_workers(session: tuple[Path, str, dict[str, ET.Element]]) -> None:
+def test_xdist_shows_the_verdicts_and_the_annotations_of_its_workers(
+    session: tuple[Path, str, dict[str, ET.Element]],
+) -> None:
     pytest.importorskip("xdist")
     folder = session[0]
     words = pytest_words("--lab", "-p", "xdist.plugin", "-n", "1", "-k", "processes and (raise or fine)")
