@@ -552,7 +552,7 @@ def test_a_link_in_the_folder_of_runs_is_no_run(runs: Runs) -> None:
     views = [["runs"], ["show"], ["show", "latest"], ["report", "--suite"], ["diff", "good"], ["score"]]
     answers = call_views(runs, views)
     check_answers(runs, answers)
-    assert [answer["code"] for answer in answers[:3]] == [0, 0, 1]
+    assert [answer["code"] for answer in answers[:3]] == [0, 0, 2]
     [named] = call_views(runs, [["show", ".lab/runs/latest"]])
     assert SECRET in text_of((runs.folder / named["files"]).with_suffix(".out"))
 
