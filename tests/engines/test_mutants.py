@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -137,6 +138,11 @@ def test_a_mutant_that_changes_nothing_is_reported(
     assert "warning: the mutant changed nothing" in capsys.readouterr().err
     main([*words, "sleep all_reduce rank=1 nth=1 to=0.01"])
     assert "warning" not in capsys.readouterr().err
+    for rank, warns in ((9, True), (1, False)):
+        text = f"script: {CHANGEABLE}\nmutant: sleep all_reduce rank={rank} nth=1 to=0.01\n"
+        (tmp_path / "changed.yaml").write_text(text)
+        main(["run", "changed.yaml", *words[2:-1]])
+        assert ("warning: the mutant changed nothing" in capsys.readouterr().err) == warns
 
 
 @LOCAL
@@ -244,6 +250,20 @@ def test_a_test_that_was_ended_while_its_ranks_computed_caught_nothing(tmp_path:
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
     (mutant,) = json.loads(done.stdout)["mutants"]
     assert (mutant["line"], mutant["fate"]) == ("test_work.py:7", "survived")
+
+
+@pytest.mark.long  # tests whose ranks compute take the same way
+@pytest.mark.timeout(600)
+def test_a_test_that_needs_its_port_for_itself_is_not_tried_twice_at_once(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    same_port = SPAWNING.replace('f"file://{store}"', f'"tcp://127.0.0.1:{port}"').replace("else 8)", "else 1)")
+    (tmp_path / "test_work.py").write_text(same_port)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    options = ["--json", "--mutants", "2", "--kinds", "nan", "--", "pytest", "test_work.py"]
+    words = [sys.executable, "-m", "lab.cli.main", "mutate", *options]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert [one["fate"] for one in json.loads(done.stdout)["mutants"]] == ["survived", "survived"]
 
 
 @pytest.mark.timeout(1800)

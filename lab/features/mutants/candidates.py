@@ -80,6 +80,11 @@ def read_events(record: Record) -> list[Event]:
     return events
 
 
+def is_mutated(record: Record) -> bool:
+    """Return whether the mutant of a run changed anything."""
+    return any(b'"mutated"' in trace.read_bytes() for trace in record.path.rglob(f"{TRACE}/*"))
+
+
 class Candidates:
     """The mutants of a run, by kind.
 

@@ -23,6 +23,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -36,7 +37,7 @@ from lab.cli import arguments as shared
 from lab.engine.ownership import default_name
 from lab.engine.protocol import Engine
 from lab.errors import Interrupted, LabError, UsageError
-from lab.features.mutants.candidates import Candidates, Event, read_events
+from lab.features.mutants.candidates import Candidates, Event, is_mutated, read_events
 from lab.features.mutants.on_node.mutant import BEHAVIORS, KINDS, OBSERVE, VARIABLE, Mutant
 from lab.features.recording.session import KEEP_VARIABLE
 from lab.features.suite.pool import WorkerPool, hold_warm_cluster
@@ -242,9 +243,10 @@ _TESTS_AT_ONCE = 2
 _ATTEMPTS = 30
 _LEAST_S, _SLOWER = 20.0, 5.0
 """Time limit of tests with a mutant: at least this, or this many times the time without one."""
-_LEAST_STALL_S, _STALLS = 5.0, (0.25, 1.0)
-"""Tests with a mutant that make no progress for this long are ended; or for this part of the time that they take
-without one, the first part that does not end them then."""
+_LEAST_STALL_S = 5.0
+_STALLS = ((_TESTS_AT_ONCE, 0.25), (1, 2.0))
+"""Tests with a mutant that make no progress for this long are ended; or for a part of the time that they take without
+one. The first pair of runs at once and this part is used with which they pass: runs may need the same port."""
 _LONGEST_REASON = 200
 
 
@@ -317,11 +319,19 @@ class Subject(Protocol):
             LabError: it does not pass.
         """
 
-    def warm_up(self) -> None:
-        """Import what it needs, so that the first run with a mutant is as fast as the others."""
+    def warm_up(self) -> bool:
+        """Import what it needs, so that the first run with a mutant is as fast as the others.
 
-    def attempt(self, mutant: Mutant) -> tuple[str, Outcome]:
-        """Run it with a mutant; return what noticed the mutant, empty if nothing did, and the outcome."""
+        Returns:
+            False if only one run at once passes.
+        """
+
+    def attempt(self, mutant: Mutant) -> tuple[str, Outcome | None]:
+        """Run it with a mutant.
+
+        Returns:
+            What noticed the mutant, empty if nothing did, and the outcome; None if it failed before anything changed.
+        """
 
     def adapt(self, mutant: Mutant, event: Event) -> Mutant:
         """Return the mutant as it is to be tried."""
@@ -338,6 +348,11 @@ class _Trials:
         self._ready, self._lock, self._next = threading.Event(), threading.Lock(), 0
         self._tried: dict[int, Tried] = {}
         self._failure: LabError | None = None
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Try no more mutants, and forget those that are being tried."""
+        self._stopped = True
 
     def work(self, subject: Subject, *, first: bool) -> None:
         """Observe, if this is the first worker, then try mutants until there are none left."""
@@ -349,11 +364,16 @@ class _Trials:
             finally:
                 self._ready.set()
         self._ready.wait()
-        if not first and self._drawn:
-            subject.warm_up()
+        if not first and not (self._drawn and subject.warm_up()):
+            return
         while (number := self._claim_next()) is not None:
             mutant, event = self._drawn[number]
             noticed, outcome = subject.attempt(mutant)
+            if self._stopped:
+                return
+            if outcome is None:
+                self._report(f"not tried: the tests failed before {mutant.text}: {noticed}")
+                continue
             is_same = not noticed and is_equivalent(self._outcomes, outcome, mutant.ranks)
             fate = "caught" if noticed else "equivalent" if is_same else "survived"
             self._tried[number] = Tried(mutant=mutant, at=event.at, fate=fate, how=clip_end(noticed, _LONGEST_REASON))
@@ -372,7 +392,7 @@ class _Trials:
 
     def _claim_next(self) -> int | None:
         with self._lock:
-            if self._next >= len(self._drawn) or time.monotonic() > self._until:
+            if self._stopped or self._next >= len(self._drawn) or time.monotonic() > self._until:
                 return None
             self._next += 1
             return self._next - 1
@@ -409,9 +429,10 @@ class ScenarioSubject:
         self._limits.append(baseline.limit_s)
         return baseline.events, [baseline.outcome, baseline.again]
 
-    def warm_up(self) -> None:
+    def warm_up(self) -> bool:
         """See `Subject`."""
         self._runner.run(self._scenario)
+        return True
 
     def attempt(self, mutant: Mutant) -> tuple[str, Outcome]:
         """See `Subject`."""
@@ -437,49 +458,59 @@ def _does_not_pass(name: str, reason: str) -> LabError:
 class TestsSubject:
     """Tests of pytest, whose ranks the lab records."""
 
-    def __init__(self, words: Sequence[str], folder: Path) -> None:
+    def __init__(self, words: Sequence[str], folder: Path, jobs: int) -> None:
         if not words or Path(words[0]).name != "pytest":
             raise UsageError(f"found {shlex.join(words)!r} after --; allowed: pytest and its arguments")
         self.name = shlex.join(words)
         engine = [] if any(word.startswith("--lab-engine") for word in words) else ["--lab-engine=local"]
         self._words = [sys.executable, "-m", "pytest", *words[1:], *engine, "--lab", "-p", "no:cacheprovider"]
         self._folder, self._limit_s, self._stall_s, self._number = folder, 3600.0, 0.0, 0
+        self._at_once, self._running = jobs, set[subprocess.Popen[bytes]]()
         self._lock = threading.Lock()
         self.command = f"{VARIABLE}={{}} pytest {shlex.join([*words[1:], *engine])} --lab"
 
     def observe(self) -> tuple[Sequence[Event], list[Outcome]]:
         """See `Subject`."""
-        began = time.monotonic()
+        began, jobs = time.monotonic(), self._at_once
         reason, first, records = self._run(OBSERVE)
-        again, each_s = first, time.monotonic() - began
-        for part in () if reason else _STALLS:
-            self._stall_s = max(_LEAST_STALL_S, part * each_s)
-            reason, again, records = self._run(OBSERVE, self._stall)
-            if not reason:
+        each_s, again = time.monotonic() - began, list[tuple[str, Outcome, list[Record]]]()
+        self._limit_s = max(_LEAST_S, _SLOWER * each_s)
+        for at_once, part in () if reason else _STALLS:
+            self._at_once, self._stall_s = min(at_once, jobs), max(_LEAST_STALL_S, part * each_s)
+            with ThreadPoolExecutor() as pool:
+                again = [*pool.map(self._run, [OBSERVE] * self._at_once, [self._stall] * self._at_once)]
+            if not (reason := next((failed for failed, *_ in again if failed), "")):
                 break
         if reason:
             raise _does_not_pass(self.name, reason)
-        self._limit_s = max(_LEAST_S, _SLOWER * each_s)
         events = [event for record in records for event in read_events(record)]
         if not events:
             raise UsageError(f"{self.name} starts no ranks that the lab can record", "lab help recording")
-        return events, [first, again]
+        return events, [first, again[0][1]]
 
     @property
     def _stall(self) -> str:
         return f"--lab-stall={self._stall_s:.0f}s"
 
-    def warm_up(self) -> None:
+    def warm_up(self) -> bool:
         """See `Subject`: each run of pytest is a new process."""
+        return self._at_once > 1
 
-    def attempt(self, mutant: Mutant) -> tuple[str, Outcome]:
+    def attempt(self, mutant: Mutant) -> tuple[str, Outcome | None]:
         """See `Subject`."""
         reason, outcome, records = self._run(mutant.text, "-x", self._stall)
         verdicts, calls = outcome.verdict.split(), (one for record in records for one in _read_calls(record))
-        if "timeout" in verdicts or ("hung" in verdicts and all(one.end is not None for one in calls)):
-            # ranks still worked when the lab ended their test, which shows nothing
-            reason, outcome, _ = self._run(mutant.text, "-x", f"--lab-stall={self._limit_s:.0f}s")
-        return reason, outcome
+        at_work = "timeout" in verdicts or ("hung" in verdicts and all(one.end is not None for one in calls))
+        if reason and (at_work or not any(map(is_mutated, records))):
+            # ranks still worked when the lab ended their test, or something else failed: this shows nothing
+            reason, outcome, records = self._run(mutant.text, "-x", f"--lab-stall={self._limit_s:.0f}s")
+        return reason, outcome if not reason or any(map(is_mutated, records)) else None
+
+    def stop(self) -> None:
+        """End the running tests."""
+        for tests in [*self._running]:
+            with suppress(ProcessLookupError):
+                os.killpg(tests.pid, signal.SIGTERM)
 
     def adapt(self, mutant: Mutant, event: Event) -> Mutant:
         """Change each call at the line: several tests may make it."""
@@ -498,6 +529,7 @@ class TestsSubject:
         with open(folder / "output", "wb") as output:
             env = {**os.environ, VARIABLE: text, KEEP_VARIABLE: "1"}
             tests = subprocess.Popen(words, env=env, stdout=output, stderr=output, start_new_session=True)
+            self._running.add(tests)
             try:
                 code = tests.wait(self._limit_s)
             except subprocess.TimeoutExpired:
@@ -506,6 +538,7 @@ class TestsSubject:
                 with suppress(ProcessLookupError):
                     os.killpg(tests.pid, signal.SIGTERM if tests.poll() is None else signal.SIGKILL)
                 tests.wait()
+                self._running.discard(tests)
         records = sorted(list_records(runs), key=lambda record: record.path.name)
         if code and not reason:
             reason = _first_failure(junit) or clip_end(_last_line(folder / "output"), _LONGEST_REASON)
@@ -575,9 +608,15 @@ def _try_tests(
     report: Callable[[str], None],
 ) -> Report:  # fmt: skip
     with scratch_records() as folder:
-        subject, trials = TestsSubject(words, folder), _Trials(count, seed, kinds, until, report)
+        subject, trials = TestsSubject(words, folder, jobs), _Trials(count, seed, kinds, until, report)
         works = [partial(trials.work, subject, first=number == 0) for number in range(jobs)]
-        WorkerPool().run(works, interrupted=lambda: report("interrupted: stopping"))
+
+        def interrupt() -> None:
+            report("interrupted: stopping")
+            trials.stop()
+            subject.stop()
+
+        WorkerPool().run(works, interrupted=interrupt)
     return trials.report(subject.name, subject.command)
 
 

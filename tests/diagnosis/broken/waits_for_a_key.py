@@ -1,13 +1,15 @@
-# kind: never_entered
-# rank: 1
-"""A rank waits for a key of the store that nobody sets."""
+# kind: never_entered | own_code
+# rank: 0
+"""Two ranks wait for a key of the store that the third never sets."""
 
-import torch
+import time
+
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import _get_default_store
 
 dist.init_process_group("gloo")
-rank = dist.get_rank()
-if rank == 1:
-    _get_default_store().wait(["dataset is ready"])  # cause
-dist.all_reduce(torch.ones(1))
+store = dist.distributed_c10d._get_default_store()
+if dist.get_rank() == 0:
+    while not store.check(["of nobody"]):
+        time.sleep(0.01)  # cause
+    store.set("ready", "yes")
+store.wait(["ready"])

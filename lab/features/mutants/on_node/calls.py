@@ -230,7 +230,7 @@ def _change_in_flight(_: Mutant, call: _Call) -> Any:
 def _never_wait(_: Mutant, call: _Call) -> Any:
     def after(work: Any) -> Any:
         _kept.append(work)
-        return _Unwaited()
+        return _Unwaited(work)
 
     events.local.after = after
     return call.make()
@@ -238,6 +238,12 @@ def _never_wait(_: Mutant, call: _Call) -> Any:
 
 class _Unwaited:
     """A handle whose wait does nothing."""
+
+    def __init__(self, work: Any) -> None:
+        self._work = work
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._work, name)
 
     def wait(self, *_: Any) -> bool:
         return True
