@@ -70,6 +70,8 @@ _LINES = 12
 _WHOLE_ERROR = 4000
 """A worker reports at most this many characters of an exception; the traceback has all of it."""
 _WAITS = re.compile(r"\b(?:wait|backward|synchronize|result|value)\(")
+_WAITS_FOR_KEY = re.compile(r"store\w*(?:\(\))?\.(?:wait|get)\(", re.IGNORECASE)
+"""A line that waits for a key that another rank sets; a store has no Python frame of its own."""
 
 
 # -- who waits for whom when a run hangs
@@ -113,6 +115,10 @@ def find_waits(evidence: Evidence, *, until_failed: bool = False) -> dict[int, W
         call = _blocked_in(evidence, facts) or (_failed_in(evidence, facts) if until_failed else None)
         if call is not None and (step := evidence.step(call)) is not None:
             waits[rank] = Wait(rank, call, step, step.lacks(call))
+    for rank, wait in waits.items():
+        free = tuple(one for one in wait.on if one not in waits and one in evidence.ranks and evidence.ranks[one].alive)
+        if free and wait.step.message and wait.call.peer is None:  # of any rank: these may still send it
+            waits[rank] = wait._replace(on=free)
     return waits
 
 
@@ -339,10 +345,14 @@ def _tail(traceback: str) -> str:
 
 
 def _is_in_call(evidence: Evidence, rank: RankFacts) -> bool:
-    """Return whether a rank was in a function of torch.distributed; a forward that only computes is none."""
+    """Return whether a rank was in a function of torch.distributed, or waited for a key of a store.
+
+    A forward that only computes is none.
+    """
     at = evidence.stack_location(rank)
     computes = rank.load >= COMPUTES_FROM and not is_communicating(rank.stack)
-    return at is not None and bool(at.call) and not (computes and at.call.startswith("DistributedDataParallel"))
+    in_call = at is not None and bool(at.call or (_WAITS_FOR_KEY.search(at.source) and not computes))
+    return at is not None and in_call and not (computes and at.call.startswith("DistributedDataParallel"))
 
 
 class Standing(NamedTuple):

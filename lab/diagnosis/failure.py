@@ -288,7 +288,10 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
     if first is None:
         return []
     meeting = apply_rules(evidence, "rendezvous")[:1] if errors.lost_a_peer(first) else []
-    return meeting or [*filter(None, [_went_alone(evidence, first) or _explain_first(evidence, first)])]
+    own = sorted((rank for rank in evidence.facts.ranks if rank.failed and not errors.lost_a_peer(rank)), key=failed_at)
+    deeper = _deeper(evidence, own) if own else None
+    deeper = deeper if deeper is not None and first.rank in deeper.ranks else None
+    return meeting or [*filter(None, [deeper, _went_alone(evidence, first) or _explain_first(evidence, first)])]
 
 
 def _explain_first(evidence: Evidence, first: RankFacts) -> Finding | None:
@@ -297,12 +300,13 @@ def _explain_first(evidence: Evidence, first: RankFacts) -> Finding | None:
     failed = sorted((rank for rank in evidence.facts.ranks if rank.failed and errors.lost_a_peer(rank)), key=failed_at)
     victim = next((rank for rank in failed if errors.has_timed_out(rank)), failed[0] if failed else None)
     missed = missed_by(evidence, victim) if victim is not None else None
+    by_itself = first.failed and not errors.lost_a_peer(first)
     lost = next((one for one in evidence.facts.lost_nodes if one.node == first.node), None)
     facts = FirstFailure(kind=FindingKind.LEFT_EARLY, what="left", node=first.node, ranks=(first.rank,))
     if first.node_lost:
         alone = replace(facts, kind=FindingKind.FAILED, what="node_lost")
         facts = _lost_together(evidence.facts, lost) if lost is not None else alone
-    elif missed is not None and missed.rank == first.rank and missed.how not in ("exited", "left"):
+    elif missed is not None and missed.rank == first.rank and missed.how not in ("exited", "left") and not by_itself:
         facts = replace(facts, kind=FindingKind.LATE, what="late", missed=missed)
     elif first.left:
         facts = replace(facts, code=first.code)

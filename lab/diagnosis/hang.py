@@ -21,6 +21,7 @@ from lab.words import format_duration, group_pairs
 
 _BRIEF_S, _BRIEF_PART = 1.0, 0.1
 """A wait shorter than both is no standstill: in seconds, and as a part of the time limit."""
+_MEETINGS = ("init_process_group", "init_device_mesh")
 _FEWEST_STEPS, _RECENT_STEPS = 3, 10
 """Completed steps, or prints, that show progress, and how many of the last ones show the pace."""
 
@@ -185,6 +186,8 @@ def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Findi
     if any(finding.kind is FindingKind.RENDEZVOUS for finding in differing):
         return []  # the ranks are in different worlds, so none waits for the rank that it names
     hang = _Hang(evidence, waits := ends.find_waits(evidence))
+    if meeting := hang.meeting():
+        return meeting
     findings = hang.stand_off(differing)
     if not findings and not differing and (hang.longest_s() is not None or not hang.waits):
         stopped = evidence.facts.timed_out or evidence.facts.interrupted
@@ -323,6 +326,12 @@ class _Hang(ends.Waiting):
         alive = [rank for rank, facts in sorted(self.evidence.ranks.items()) if facts.alive]
         return self._activities(FindingKind.OUT_OF_TIME, alive, longest_s=self.longest_s())
 
+    def meeting(self) -> list[Finding]:
+        """Return why ranks that were in init_process_group, or in a mesh that calls it, did not meet others."""
+        locations = (self.evidence.stack_location(one) for one in self.evidence.facts.ranks if one.alive)
+        meets = any(at is not None and at.call in _MEETINGS for at in locations)
+        return apply_rules(self.evidence, "rendezvous") if meets else []
+
     def no_waits(self) -> list[Finding]:
         """Return where all ranks were, if no recorded call was waiting."""
         evidence, standing = self.evidence, ends.Standing.of(self.evidence)
@@ -331,7 +340,7 @@ class _Hang(ends.Waiting):
             return []
         calls = {at.call for rank in alive if (at := evidence.stack_location(evidence.ranks[rank])) is not None}
         if calls == {"init_process_group"}:
-            return apply_rules(evidence, "rendezvous") or [self._activities(FindingKind.RENDEZVOUS, alive)]
+            return [self._activities(FindingKind.RENDEZVOUS, alive)]
         if standing.waiting and outside:
             return [self._activities(FindingKind.NEVER_ENTERED, alive, standing.waiting, outside)]
         blocking = standing.waited_for(evidence)

@@ -6,8 +6,8 @@ first later call that does not fit the others. Both lines are right, and the lin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, takewhile
 from typing import Literal, NamedTuple
 
 from lab.features.mutants.candidates import Candidates, Event
@@ -88,7 +88,7 @@ def find_truth(mutant: Mutant, event: Event, candidates: Candidates) -> Truth:
     changed = frozenset(mutant.ranks) or ranks
     lines = {event.at}
     if right.symptom == "shifted":
-        lines |= {*_shifted_lines(event, candidates)}
+        lines |= {*_shifted_lines(_reduced_for(event, candidates) if mutant.kind == "no_sync" else event, candidates)}
     if mutant.kind == "exit":
         lines |= {*_line_before(event, candidates)}
     ours = candidates.by_rank[event.rank]
@@ -110,7 +110,7 @@ def find_truth(mutant: Mutant, event: Event, candidates: Candidates) -> Truth:
         lines=frozenset(lines),
         innocent=ranks - changed,
         silent=right.silent
-        or (mutant.target == "step" and mutant.kind == "skip" and not has_replicas)
+        or (mutant.target == "step" and mutant.kind == "skip" and (not has_replicas or _steps_alone(event, candidates)))
         or _is_unseen(mutant, event, candidates),
     )
 
@@ -118,9 +118,11 @@ def find_truth(mutant: Mutant, event: Event, candidates: Candidates) -> Truth:
 def _is_unseen(mutant: Mutant, event: Event, candidates: Candidates) -> bool:
     """Return whether no other rank can notice it.
 
-    The group has one member, the receiver accepts a message of any rank, the rank ends after its last call, or the call
-    only moves a NaN, which may be data.
+    The group has one member, the receiver accepts a message of any rank, the rank ends after its last call, the call
+    only moves a NaN, which may be data, or the backward pass reduces no gradient that could be left out.
     """
+    if mutant.kind == "no_sync":
+        return _reduced_for(event, candidates) is event
     if mutant.kind == "nan" and not event.target.startswith(("all_reduce", "reduce")):
         return True
     if mutant.kind == "exit":
@@ -129,6 +131,27 @@ def _is_unseen(mutant: Mutant, event: Event, candidates: Candidates) -> bool:
     peers = candidates.by_rank.get(event.facts.get("peer", -1), ()) if event.target == "send" else ()
     is_from_any = any(one.target == "recv" and one.facts.get("peer") == -1 for one in peers)
     return is_from_any or (event.facts.get("size") == 1 and RIGHT[mutant.kind].symptom in ("shifted", "mismatch"))
+
+
+def _reduced_for(event: Event, candidates: Candidates) -> Event:
+    """Return the first reduction of gradients after a forward pass, which is left out without it; itself if none is."""
+    following = _until_next(event, candidates.by_rank[event.rank])
+    return next((one for one in following if one.is_call and one.via.endswith("backward")), event)
+
+
+def _until_next(event: Event, ours: Sequence[Event]) -> list[Event]:
+    """Return what a rank did between an event and the next one of its name."""
+    return [*takewhile(lambda one: one.target != event.target, ours[ours.index(event) + 1 :])]
+
+
+def _steps_alone(event: Event, candidates: Candidates) -> bool:
+    """Return whether a step concerns no replicas: the rank exchanged nothing since the step before, or the optimizer
+    itself sends the parameters round.
+    """
+    ours = candidates.by_rank[event.rank]
+    before = _until_next(event, ours[ours.index(event) :: -1])
+    sends = any(one.is_call and one.at == event.at for one in ours)
+    return sends or not any(one.is_call for one in before)
 
 
 def _shifted_lines(event: Event, candidates: Candidates) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -135,3 +136,28 @@ def test_what_no_other_rank_notices_may_be_passed_over(mutant: Mutant, silent: b
     ]
     event = next(one for one in events if (one.rank, one.target) == (1, mutant.target))
     assert find_truth(mutant, event, Candidates(events)).silent == silent
+
+
+@pytest.mark.parametrize(
+    ("mutant", "line", "silent"),
+    [
+        (Mutant("skip", "step", (1,)), "t.py:3", False),
+        (Mutant("skip", "step", (1,), 2), "t.py:3", True),
+        (Mutant("no_sync", "forward", (1,)), "t.py:1", False),
+        (Mutant("no_sync", "forward", (1,), 2), "t.py:1", True),
+    ],
+)
+def test_a_step_or_a_forward_without_a_reduction_concerns_no_other_rank(
+    mutant: Mutant, line: str, *, silent: bool
+) -> None:
+    def training(rank: int) -> list[Event]:
+        reduction = call(rank, "all_reduce", 1, "t.py:2")
+        phases = [("forward", 1, "t.py:1"), ("step", 1, "t.py:3"), ("forward", 2, "t.py:1"), ("step", 2, "t.py:3")]
+        first, *rest = [Event(rank=rank, target=name, nth=nth, at=at, facts={}) for name, nth, at in phases]
+        return [first, replace(reduction, via="Tensor.backward"), *rest]
+
+    events = [event for rank in range(3) for event in training(rank)]
+    event = next(one for one in events if (one.rank, one.target, one.nth) == (1, mutant.target, mutant.nth))
+    truth = find_truth(mutant, event, Candidates(events))
+    assert truth.silent == silent
+    assert line in truth.lines
