@@ -288,10 +288,7 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
     if first is None:
         return []
     meeting = apply_rules(evidence, "rendezvous")[:1] if errors.lost_a_peer(first) else []
-    own = sorted((rank for rank in evidence.facts.ranks if rank.failed and not errors.lost_a_peer(rank)), key=failed_at)
-    deeper = _deeper(evidence, own) if own else None
-    deeper = deeper if deeper is not None and first.rank in deeper.ranks else None
-    return meeting or [*filter(None, [deeper, _went_alone(evidence, first) or _explain_first(evidence, first)])]
+    return meeting or [*filter(None, [_went_alone(evidence, first) or _explain_first(evidence, first)])]
 
 
 def _explain_first(evidence: Evidence, first: RankFacts) -> Finding | None:

@@ -40,6 +40,8 @@ class UnexpectedResult(Finding):
     at: tuple[str, ...] = ()
     handles: bool = False
     waits_at: tuple[str, ...] = ()
+    unwaited: bool = False
+    """Whether the named rank waited for fewer of its handles than the others."""
     alike: int = 0
     """Number of output tensors, if all hold the same values as if they were one tensor; otherwise 0."""
     again: int = 0
@@ -48,7 +50,10 @@ class UnexpectedResult(Finding):
     def render(self) -> Words:
         """Name the unexpected value, and the reason."""
         where, who, why = f"{self.step}{render_lines(self.at)}", name_ranks(self.affected_ranks), ""
-        if self.handles and self.waits_at:
+        if self.unwaited:
+            rank = capitalize_first(name_ranks(self.ranks))
+            why = f"{rank} did not wait for each of its handles, as the other ranks did."
+        elif self.handles and self.waits_at:
             what = f"{capitalize_first(name_ranks(self.ranks))} changed a tensor" if self.ranks else "A tensor changed"
             waits = render_lines(self.waits_at)
             why = f"{what} between the call and the wait for its handle{waits}, before the call was done."
@@ -148,7 +153,9 @@ def _unexpected_result(step: Step, elements: list[UnexpectedElement], again: int
     ranks = tuple(element.rank for element in elements)
     handles = [step.calls[rank] for rank in ranks if step.calls[rank].has_handle]
     waits = [wait for call in handles if (wait := wait_after(evidence.trace.ranks[call.rank], call)) is not None]
-    changers, (first, *rest) = _who_changed(step, evidence), [buffer.values for buffer in step.calls[ranks[0]].outputs]
+    changers, unwaited = _who_changed(step, evidence), _who_waited_less(step, evidence) if handles else ()
+    first, *rest = [buffer.values for buffer in step.calls[ranks[0]].outputs]
+    named = changers or unwaited
     alike = bool(rest) and first is not None and all(values == first for values in rest)
     return UnexpectedResult(
         kind=ValueKind.CHANGED_BEFORE_WAIT if handles else ValueKind.WRONG_RESULT,
@@ -157,12 +164,13 @@ def _unexpected_result(step: Step, elements: list[UnexpectedElement], again: int
         at=lines_of(step.calls.values()),
         handles=bool(handles),
         waits_at=tuple(wait.source for wait in waits),
+        unwaited=bool(unwaited) and not changers,
         alike=1 + len(rest) if alike else 0,
         again=again,
-        ranks=changers,
-        others=tuple(rank for rank in dict.fromkeys((*ranks, *step.calls)) if rank not in changers),
+        ranks=named,
+        others=tuple(rank for rank in dict.fromkeys((*ranks, *step.calls)) if rank not in named),
         step=step.title,
-        lines=(*(step.calls[rank].source for rank in ranks), *(wait.source for wait in waits)),
+        lines=(*(step.calls[rank].source for rank in (*named, *ranks)), *(wait.source for wait in waits)),
     )
 
 
@@ -177,6 +185,15 @@ def _who_changed(step: Step, evidence: Evidence) -> tuple[int, ...]:
         begun = [wait.changed for wait in trace.waits if wait.changed is not None and wait.changed <= call.begin]
         changers += [rank] if any(calls_within(trace.calls, since, call.begin)[0] is call for since in begun) else []
     return tuple(changers) if len(changers) < len(step.calls) else ()
+
+
+def _who_waited_less(step: Step, evidence: Evidence) -> tuple[int, ...]:
+    """Return ranks that waited for fewer of their handles than most; empty if all waited alike."""
+    traces = {rank: evidence.trace.ranks[rank] for rank in sorted(step.calls)}
+    unwaited = {rank: sum(call.has_handle for call in one.calls) - len(one.waits) for rank, one in traces.items()}
+    usual, deviating = find_majority(unwaited)
+    less = all(usual is not None and unwaited[rank] > usual for rank in deviating)
+    return deviating if less and not any(one.skipped for one in traces.values()) else ()
 
 
 # -- inputs that spoil the results of other ranks: NaN, or in reductions values far from all others

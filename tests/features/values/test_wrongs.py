@@ -184,6 +184,19 @@ def test_who_alone_changed_a_tensor_before_it_waited_is_named(
     assert (golden(1) in finding.sentence) == bool(named)
 
 
+@pytest.mark.parametrize(("waiting", "named"), [((0, 2), (1,)), ((0, 1, 2), ()), ((1,), ()), ((), ())])
+def test_who_alone_did_not_wait_is_named(tmp_path: Path, waiting: tuple[int, ...], named: tuple[int, ...]) -> None:
+    made = TraceMaker(tmp_path / "run", 3)
+    for rank in range(3):
+        made.call(rank, "all_reduce", 10, 20, [[1.0]], [[7.0]], red="SUM", at="train.py:9", **{"async": True})
+    for rank in waiting:
+        made.line(rank, "wait", 15, e=0, at="train.py:12")
+        made.line(rank, "wait", 21, e=1)
+    [finding] = found(made)
+    assert (finding.kind, finding.ranks) == ("changed_before_wait", named)
+    assert (golden(1) in finding.sentence) == bool(named)
+
+
 def test_who_changed_the_tensor_of_another_call_is_not_named(made: TraceMaker) -> None:
     made.call(1, "broadcast", 5, 6, [[1.0]], [[1.0]], group="1", at="train.py:7", **{"async": True})
     reduce(made, (7.0, 7.0), **{"async": True})
