@@ -16,18 +16,21 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
 JOB = """
 import os, sys, threading, time, torch, torch.distributed as dist
-rank, folder = int(sys.argv[1]), sys.argv[2]
+folder = sys.argv[1]
+rank = 3 if os.fork() else 2 if os.fork() else 1 if os.fork() else 0  # torch is imported once
 dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=4)
 
 def dump():
     while not os.path.exists(f"{folder}/hangs"):
         time.sleep(0.05)
     time.sleep(2)
+    data = torch._C._distributed_c10d._dump_fr_trace()
     with open(f"{folder}/dumps/rank_{rank}", "wb") as file:
-        file.write(torch._C._distributed_c10d._dump_fr_trace())
+        file.write(data)
     while len(os.listdir(f"{folder}/dumps")) < 4:
         time.sleep(0.05)
-    time.sleep(0.5)
+    if rank > 0:
+        os.wait()
     os._exit(0)
 
 threading.Thread(target=dump).start()
@@ -59,13 +62,11 @@ def test_dumps_of_a_hung_job_become_a_scenario_that_hangs_at_the_same_barrier(
     monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "2000")
     (tmp_path / "job.py").write_text(JOB)
     (tmp_path / "dumps").mkdir()
-    jobs = [subprocess.Popen([sys.executable, "job.py", str(rank), str(tmp_path)]) for rank in range(4)]
-    for job in jobs:
-        job.wait(120)
+    subprocess.run([sys.executable, "job.py", str(tmp_path)], timeout=120, check=True)
     assert write_scenario(tmp_path / "dumps", tmp_path / "hang", capsys)["size"] == 4
     script = (tmp_path / "hang/script.py").read_text()
     assert "new_group([1, 3])" in script
-    assert "    dist.barrier(group=group)  # hangs; job.py:26 of the job\n" in script
+    assert "    dist.barrier(group=group)  # hangs; job.py:29 of the job\n" in script
 
 
 def test_a_job_of_64_ranks_hangs_with_3(

@@ -1,4 +1,4 @@
-"""Each kind of mutant really does what it says, on real ranks; and the diagnosis of 60 mutants with a fixed seed."""
+"""Each kind of mutant really does what it says, on real ranks; and the diagnosis of mutants with a fixed seed."""
 
 from __future__ import annotations
 
@@ -129,11 +129,13 @@ def test_a_mutant_does_what_it_says(text: str, cluster: Cluster, tmp_path: Path)
     )
 
 
+@LOCAL
+@pytest.mark.trains
 def test_a_mutant_that_changes_nothing_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ["run", str(CHANGEABLE), "--nodes", "3", "--engine", "local", "--quiet", "--mutant"]
+    words = ["run", str(CHANGEABLE), "--engine", "local", "--name", cluster.name, "--nodes", "3", "--quiet", "--mutant"]
     main([*words, "skip all_reduce rank=9 nth=1"])
     assert "warning: the mutant changed nothing" in capsys.readouterr().err
     main([*words, "sleep all_reduce rank=1 nth=1 to=0.01"])
@@ -267,12 +269,16 @@ def test_a_test_that_needs_its_port_for_itself_is_not_tried_twice_at_once(tmp_pa
 
 
 @pytest.mark.timeout(1800)
-def test_the_diagnosis_of_sixty_mutants_is_mostly_right() -> None:
-    score = mutants.run_score(60, 7, mutants.list_sources([]), 2)
+@pytest.mark.parametrize("count", [20, pytest.param(60, marks=pytest.mark.long)])  # the weekly job scores 2,000
+def test_the_diagnosis_of_mutants_is_mostly_right(count: int) -> None:
+    sources = mutants.list_sources([])
+    if count < 60:
+        sources = [one for one in sources if one.family != "foreign"]  # those import torch in each run
+    score = mutants.run_score(count, 7, sources, 2)
     figures = mutants.figures(score.marks)
-    assert figures["mutants"] == 60
+    assert figures["mutants"] == count
     wrong = [(one.command, one.truth, one.answer) for one in score.marks if not one.right]
-    assert figures["kind"] >= 52, wrong
-    assert figures["rank"] >= 52, wrong
-    assert figures["line"] >= 48, wrong
-    assert figures["accused"] <= 3, wrong
+    assert figures["kind"] >= count * 52 / 60, wrong
+    assert figures["rank"] >= count * 52 / 60, wrong
+    assert figures["line"] >= count * 48 / 60, wrong
+    assert figures["accused"] <= count * 3 / 60, wrong

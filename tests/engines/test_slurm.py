@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -70,6 +71,11 @@ def spare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 def states(cluster: str) -> list[str]:
     return query_slurm("squeue", "--noheader", f"--name=lab-{cluster}", "--format=%T").split()
+
+
+def state_of(number: str) -> str:
+    """The state of a job that runs or has ended."""
+    return re.findall(r"JobState=(\w+)", query_slurm("scontrol", "show", "job", number))[0]
 
 
 def job(cluster: Cluster) -> str:
@@ -202,19 +208,24 @@ dist.destroy_process_group()
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize(("word", "verdict", "culprit"), [("pass", "passed", None), ("raise", "failed", 2)])
+@pytest.mark.parametrize(
+    ("word", "workers", "verdict", "culprit"), [("pass", 1, "passed", None), ("raise", 2, "failed", 2)]
+)
 def test_an_exported_job_runs_without_the_lab_and_its_records_become_one(
-    word: str, verdict: str, culprit: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    word: str, workers: int, verdict: str, culprit: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")  # has lab and torchrun
     script = written(tmp_path / "job", SKIPS)
-    job = ["export", "sbatch", str(script), "--nodes", "2", "--nproc-per-node", "2", "--timeout", "2m"]
+    job = ["export", "sbatch", str(script), "--nodes", "2", "--nproc-per-node", str(workers), "--timeout", "2m"]
     assert main([*job, "--record", str(tmp_path / "kept"), "-o", str(tmp_path / "job.sbatch"), "--", word]) == 0
     log = tmp_path / "job.log"
-    argv = ["sbatch", "--wait", f"--output={log}", str(tmp_path / "job.sbatch")]
-    ended = subprocess.run(argv, check=False, timeout=300, capture_output=True, text=True)
-    assert (ended.returncode == 0) == (verdict == "passed"), (ended.stderr, log.read_text())
+    number = query_slurm("sbatch", "--parsable", f"--output={log}", str(tmp_path / "job.sbatch")).strip()
+    ended = ("COMPLETED", "FAILED")  # `sbatch --wait` looks every 2, 4, 6, 8, 10, and 12 s
+    wait_until(lambda: state_of(number) in ended, "the job to end", 300.0)
+    assert (state_of(number) == "COMPLETED") == (verdict == "passed"), log.read_text()
 
     (result,) = import_worlds(tmp_path / "kept", tmp_path / "runs", "job")
     assert (result.verdict, result.culprit and result.culprit.rank) == (verdict, culprit), result.reason
-    assert {one.rank: one.node for one in result.ranks} == {0: "node0", 1: "node0", 2: "node1", 3: "node1"}
+    assert {one.rank: one.node for one in result.ranks} == {
+        rank: f"node{rank // workers}" for rank in range(2 * workers)
+    }

@@ -145,7 +145,8 @@ dist.destroy_process_group()
 """
 ASSIGNMENT = """
 script: solution.py
-nodes: 2
+nodes: 1  # half of the nodes to make for each of four clusters
+nproc_per_node: 2
 expect: {mutants: 80, check: "verify.py:check"}
 grade: {points: {mutants: 5}}
 """
