@@ -192,7 +192,8 @@ HELP = {
     "--stdin": "connect rank 0 to standard input",
     "--strict": "for untrusted scripts: no network outside the cluster, read-only nodes, no volumes, low limits",
     "--svg": "write the picture to a file",
-    "--timeout": "time limit of the run, such as 90s; time in which ranks are held or a launcher starts does not count",
+    "--timeout": "time limit of the run, such as 90s (default: the scenario's, or 10 min for a script); time in which "
+    "ranks are held or a launcher starts does not count",
     "--trace-values": "record up to N elements before and after each call, and a summary of larger tensors; 0 records "
     "neither (default: 256)",
     "--volume": "mount a folder of this machine on every node",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from os.path import commonprefix
@@ -38,7 +39,7 @@ class Explanation(Frozen):
     def new_sentences(self) -> list[str]:
         """The sentences of the findings, without what the verdict's reason already says."""
         after = self.sentence.partition(": ")[2]  # of a time limit
-        sentences = (_without_reason(finding.sentence, self.sentence) for finding in self.findings)
+        sentences = (_without_reason(_without_headline(one, self.sentence), self.sentence) for one in self.findings)
         return [new for sentence in sentences if (new := _without_reason(sentence, after))]
 
     def to_json(self) -> dict[str, Any]:
@@ -46,6 +47,12 @@ class Explanation(Frozen):
         stacks = {str(rank): stack for rank, stack in self.stacks.items()}
         findings = [one.to_json() for one in self.findings]
         return {**vars(self), "findings": findings, "stacks": stacks, "problems": [*self.problems]}
+
+
+def _without_headline(finding: Finding, reason: str) -> str:
+    """Return the sentence of a finding, without its headline if the reason includes that."""
+    reported = re.search(rf"{re.escape(finding.headline)}(?!\w)", reason)
+    return " ".join(filter(None, finding.words[1:])) if reported else finding.sentence
 
 
 def _without_reason(sentence: str, reason: str) -> str:

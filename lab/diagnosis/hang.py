@@ -299,10 +299,14 @@ class _Hang(ends.Waiting):
         receives = all(wait.call.operation.receives for wait in ours)
         sends = all(wait.call.operation.sends for wait in ours)
         made = {wait.step.group.title: wait.step.group for wait in ours if collectives and wait.step.group.source}
+        alone = (step for step in self.evidence.steps if step.message and step.missing and receives != sends)
+        alone_calls = ((call, step) for step in alone for call in step.calls.values())
+        unmatched = [ends.call_facts(call, step) for call, step in alone_calls if call.operation.sends == receives]
         return wording.Ring(
             cycle=cycle,
             waits=tuple(wait.facts for wait in ours),
             all_of="collectives" if collectives else "receives" if receives else "sends" if sends else "mixed",
+            unmatched=tuple(call for call in unmatched if {call.rank, call.peer} & {*ranks}),
             groups=tuple(f.Side(ranks=one.ranks, what=title, lines=(one.source,)) for title, one in made.items()),
             **self._common(ranks, step=self.waits[cycle[0]].step),
         )

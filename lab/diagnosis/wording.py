@@ -247,6 +247,8 @@ class Ring(Finding):
     """Operations of the calls in the ring."""
     groups: tuple[f.Side, ...] = ()
     """The groups of the ring's collectives, and where they were created."""
+    unmatched: tuple[f.CallFacts, ...] = ()
+    """For a ring of sends, receives from or of its ranks that no send matches; for one of receives, such sends."""
 
     def render(self) -> Words:
         """Describe the ring, what each of its ranks waits in, and how to fix the program."""
@@ -259,8 +261,11 @@ class Ring(Finding):
             "sends": "Each of these ranks sends before it receives: one has to receive first.",
             "mixed": "Each of these calls waits for another one to end.",
         }
-        took = render_waited(self.seconds, ", for {} now")
-        return f"{ranks} wait for each other in a ring ({render_ring(self.cycle)}){took}: {each}", advice[self.all_of]
+        fix, took = advice[self.all_of], render_waited(self.seconds, ", for {} now")
+        if self.unmatched:
+            called = join_words(f"rank {call.rank}'s {describe_wait(call)}" for call in self.unmatched[:_MOST_HITS])
+            fix = f"No call matches {called}: one of the calls here may name a wrong rank."
+        return f"{ranks} wait for each other in a ring ({render_ring(self.cycle)}){took}: {each}", fix
 
 
 def _alone(location: f.CodeLocation | None, gone: Iterable[int]) -> str:

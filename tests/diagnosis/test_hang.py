@@ -230,6 +230,19 @@ def test_a_ring_of_messages_names_nobody(made: TraceMaker, op: str, advice: str)
     assert advice in found.sentence
 
 
+def test_a_ring_of_messages_beside_one_that_matches_none_may_be_due_to_a_wrong_rank(made: TraceMaker) -> None:
+    made.call(0, "send", 900, None, [[1.0]], peer=1, tag=0, at="train.py:9")
+    for rank, peer in ((1, 2), (2, 1)):
+        made.call(rank, "recv", 1000, None, (), [[0.0]], peer=peer, tag=0, at="train.py:12")
+    hang(made, stack(0, 9, "send"), stack(1, 12, "recv"), stack(2, 12, "recv"))
+    ring = causes(made)[0]
+    assert (ring.kind, ring.others) == ("deadlock", (1, 2))
+    assert told_facts(ring)["unmatched"] == [
+        {"rank": 0, "name": "send", "source": "train.py:9", "direction": "to", "peer": 1}
+    ]
+    assert "has to send first" not in ring.sentence
+
+
 @pytest.mark.features
 @pytest.mark.parametrize("op", ["send", "recv"])
 def test_who_waits_in_a_message_while_most_are_in_a_collective_may_be_right(made: TraceMaker, op: str) -> None:

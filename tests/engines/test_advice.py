@@ -26,8 +26,8 @@ from lab.report.verdict import verdict_text
         (["no rank"], "-- --rank '{rank}'` gives each rank its number"),
         (["nccl"], "--backend gloo` uses gloo, whatever the script names"),
         (["one gpu"], "`lab run ... --gpus 1 --split-gpus`"),
-        (["beyond"], "there is no rank 3: the ranks are 0 to 2"),
         (["gradient"], "the outputs of all_gather have no gradient"),
+        (["check"], " --step 1` draws what each rank gave and got in all_reduce #1 at needs_advice.py:"),
     ],
 )
 def test_a_common_failure_gets_advice(run: Callable[..., Result], how: list[str], advice: str) -> None:
@@ -39,6 +39,15 @@ def test_a_common_failure_gets_advice(run: Callable[..., Result], how: list[str]
     given = [one for one in explain_run(Record(path=result.path)).findings if one.kind == "advice"]
     assert [advice in hint for hint in hints] == [True] * len(given) == [True] * bool(advice)
     assert all(one.sentence.lower().startswith(hints[0][8:].lower()) for one in given)
+
+
+@pytest.mark.local_first
+@pytest.mark.parametrize("how", ["root", "peer"])
+def test_a_call_with_a_rank_that_does_not_exist_fails_at_once(run: Callable[..., Result], how: str) -> None:
+    result = run("needs_advice.py", how)
+
+    assert result.verdict == "failed"
+    assert "there is no rank 7: the ranks are 0 to 2" in result.reason
 
 
 def test_a_list_with_one_value_per_rank_gets_advice_where_each_rank_notes_one() -> None:

@@ -267,6 +267,19 @@ EXAMPLES: list[Finding] = [
         at=("train.py:9",),
     ),
     mismatches.Unequal(
+        kind=FindingKind.SHAPE,
+        ranks=(1,),
+        others=(0, 2),
+        step="all_reduce #1",
+        lines=("train.py:10", "train.py:9"),
+        sides=(
+            f.Side(ranks=(0, 2), what="float32 [2]", lines=("train.py:9",)),
+            f.Side(ranks=(1,), what="float32 [5]", lines=("train.py:10",)),
+        ),
+        ahead=(1,),
+        skipped="train.py:9",
+    ),
+    mismatches.Unequal(
         kind=FindingKind.REDUCE_OP,
         ranks=(1,),
         others=(0, 2),
@@ -368,6 +381,20 @@ EXAMPLES: list[Finding] = [
             f.CallFacts(rank=1, name="all_reduce #1 in [0, 1] (2nd)", source="train.py:22"),
         ),
         all_of="collectives",
+    ),
+    wording.Ring(
+        kind=FindingKind.DEADLOCK,
+        others=(1, 2),
+        step="recv 1 → 2",
+        lines=("train.py:12",),
+        seconds=7.0,
+        cycle=(1, 2),
+        waits=(
+            f.CallFacts(rank=1, name="recv", source="train.py:12", direction="from", peer=2),
+            f.CallFacts(rank=2, name="recv", source="train.py:12", direction="from", peer=1),
+        ),
+        all_of="receives",
+        unmatched=(f.CallFacts(rank=0, name="send", source="train.py:9", direction="to", peer=1),),
     ),
     messages.Strayed(
         kind=FindingKind.DEADLOCK,

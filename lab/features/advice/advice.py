@@ -15,13 +15,13 @@ from lab.plan.plan import insert_placeholders
 from lab.record.read import Record
 from lab.record.result import RankResult, Result
 from lab.trace.read import read_trace
+from lab.trace.steps import match_steps
 from lab.words import name_ranks
 
 _REQUIRED = re.compile(r"error: the following arguments are required: (.*)")
 """What argparse prints before it exits with code 2."""
 _NO_RANK = re.compile(r"`rank` must be an integer|EADDRINUSE|address already in use", re.IGNORECASE)
 """What init_process_group raises if a rank has no number, or several of them have number 0."""
-_BEYOND = re.compile(r"invalid (?:root|source|destination|src|dst)[ \w]*:? (\d+)", re.IGNORECASE)
 
 _LONGER_LIMIT = "a longer time limit lets the run continue: --timeout, or `timeout:` in the scenario"
 
@@ -64,8 +64,12 @@ def find_advice(result: Result) -> list[str]:
             return [f"`lab run ... -- {' '.join(known)}` passes each rank its own"] if known else []
         if _NO_RANK.search(first.error) and "init_process_group" in first.traceback:
             return ["if the script has an option for it, `lab run ... -- --rank '{rank}'` gives each rank its number"]
-        if (peer := _BEYOND.search(first.error)) and int(peer[1]) >= len(result.ranks):
-            return [f"there is no rank {peer[1]}: the ranks are 0 to {len(result.ranks) - 1}"]
+        if first.error.startswith("AssertionError") and result.path:
+            steps = enumerate(match_steps(read_trace(Record(path=result.path))), start=1)
+            seen = [(n, one.calls[first.rank], one.title) for n, one in steps if first.rank in one.calls]
+            last = [one for one in seen if one[1].state == "completed" and one[1].bytes][-1:]
+            how = "`lab show {} --step {}` draws what each rank gave and got in {}, the last before the check"
+            return [how.format(result.run, n, f"{title} at {call.source}") for n, call, title in last]
         if "have NCCL built in" in first.error:
             return ["`lab run ... --backend gloo` uses gloo, whatever the script names"]
         if "Duplicate GPU detected" in first.traceback:

@@ -44,7 +44,7 @@ class Strayed(Finding):
         """Say where it waited, and how its loop would have continued."""
         waited, usual = f"{describe_wait(self.wait)}{render_waited(self.seconds)}", describe_wait(self.usual)
         head = f"rank {self.wait.rank} waited in {waited}, but in its earlier rounds it continued with {usual}"
-        return head, f"So ranks wait for each other in a ring ({render_ring(self.cycle)})."
+        return head, f"The ranks wait for each other in a ring ({render_ring(self.cycle)})."
 
 
 class UnmatchedMessage(Finding):

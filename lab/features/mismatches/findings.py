@@ -65,6 +65,10 @@ class Unequal(f.Finding):
     affected_ranks: tuple[int, ...] = field(default=(), metadata={"key": "wrong_ranks"})
     again: int = 0
     """In how many other steps the same happened."""
+    ahead: tuple[int, ...] = ()
+    """Ranks that may be one call ahead of the others."""
+    skipped: str = ""
+    """The line of the call that they did not make then."""
 
     def render(self) -> f.Words:
         """Say who passed what, and its effect."""
@@ -72,6 +76,8 @@ class Unequal(f.Finding):
         sides, lines = _by_side(self.sides, verb), join_words(self.at)
         head = f"{join_words(sides[1:])}, but {sides[0]}" if self.ranks else f"ranks do not agree: {'; '.join(sides)}"
         head = f"in {self.step} {_misfits(self.misfits) or head}{f' ({lines})' if lines else ''}"
+        if self.ahead:
+            head += f"; {name_ranks(self.ahead)} may have skipped {self.skipped} and be one call ahead"
         unexpected = ""
         if self.unexpected is not None:
             who = capitalize_first(name_ranks(self.affected_ranks))
@@ -233,6 +239,7 @@ def _unequal(clash: Clash, evidence: Evidence) -> Unequal:
     passed = [f.Side(ranks=tuple(ranks), what=what) for what, ranks in clash.sides]
     sides = _with_lines(step, sorted(passed, key=lambda side: not {*side.ranks}.isdisjoint(deviating)))
     one_line = clash.misfits or len({(side.lines, side.callers) for side in sides}) == 1
+    ahead, skipped = ((), "") if one_line else _ahead(clash, sides, evidence)
     return Unequal(
         kind=f.FindingKind(clash.kind),
         sides=tuple(replace(side, lines=(), callers=()) for side in sides) if one_line else sides,
@@ -240,8 +247,29 @@ def _unequal(clash: Clash, evidence: Evidence) -> Unequal:
         at=lines_of(step.calls[rank] for rank in deviating or sorted(step.calls)) if one_line else (),
         unexpected=elements[0] if elements else None,
         affected_ranks=tuple(element.rank for element in elements),
+        ahead=ahead,
+        skipped=skipped,
         **of_step(step, deviating) | {"lines": _lines_and_callers(reversed(sides))},
     )
+
+
+def _ahead(clash: Clash, sides: Sequence[f.Side], evidence: Evidence) -> tuple[tuple[int, ...], str]:
+    """Return ranks that may have skipped the call of the others, and its line; nobody if nothing shows who did.
+
+    They are the minority, or the one of two that left its loop, or those at the later of two lines new to all ranks.
+    """
+    places = [side.lines if sides[0].lines != sides[-1].lines else side.callers for side in sides]
+    if len(sides) != _PAIR or clash.step.state == "completed" or any(len(place) != 1 for place in places):
+        return (), ""
+    at = [place[0] for place in places]
+    calls = clash.step.calls.values()
+    before = {one.source for call in calls for one in evidence.calls(call.rank) if one.index < call.index}
+    (file, _, line), (other_file, _, other_line) = (one.rpartition(":") for one in at)
+    left = clash.deviating_ranks or left_loop(clash.step, evidence)
+    if not left and (file != other_file or before & {*at}):
+        return (), ""
+    ahead = int({*left} <= {*sides[1].ranks} if left else int(other_line) > int(line))
+    return sides[ahead].ranks, at[1 - ahead]
 
 
 _FEWEST_ROUNDS = 2

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from ..messages.agent import Named
-from ..recorder.patching import replace_function, when_imported, wraps_function
+from ..recorder.patching import call_before, replace_function, when_imported, wraps_function
 from . import note
 
 BACKEND_VARIABLE = "LAB_BACKEND"
@@ -158,6 +158,22 @@ def _is_same_host(one: str, other: str) -> bool:
     with suppress(OSError):
         return one == other or socket.gethostbyname(one) == socket.gethostbyname(other)
     return False
+
+
+def refuse_unknown_ranks(module: ModuleType) -> None:
+    """Make calls fail that name a rank outside of the world: gloo would wait for it until a time limit.
+
+    PyTorch itself checks ranks of other groups only.
+
+    Args:
+        module: the module `torch.distributed.distributed_c10d`.
+    """
+
+    def check(group: Any, rank: int) -> None:
+        if group is module.GroupMember.WORLD and not 0 <= rank < group.size():
+            raise ValueError(f"there is no rank {rank}: the ranks are 0 to {group.size() - 1}")
+
+    replace_function(module, "get_group_rank", call_before(check))
 
 
 def keep_destroyed_groups() -> None:

@@ -166,6 +166,7 @@ def _watch(module: ModuleType) -> None:
 
     replace_function(module, "init_process_group", beginning)
     replace_function(module, "_new_process_group_helper", call_before(_meet))
+    groups.refuse_unknown_ranks(module)
 
 
 def _meet(*arguments: Any, **named: Any) -> None:

@@ -1,4 +1,4 @@
-# kind: unmatched | failed
+# kind: failed
 # rank: 2
 # says: no rank 3
 """A pipeline's last stage sends to the stage after it."""

@@ -26,8 +26,8 @@ if sys.argv[1] == "one gpu":
 if sys.argv[1] == "no rank":
     dist.init_process_group("gloo", init_method="tcp://127.0.0.1:8991", rank=None, world_size=3)
 dist.init_process_group("gloo")
-if sys.argv[1] == "beyond":
-    dist.broadcast(torch.ones(1), src=dist.get_world_size())
+if sys.argv[1] == "root":
+    dist.broadcast(torch.ones(1), src=7)
 if sys.argv[1] == "file":
     if dist.get_rank() == 0:
         Path("words.txt").write_text("one two")
@@ -41,4 +41,11 @@ elif sys.argv[1] == "gradient":
     outputs = [torch.zeros(2) for _ in range(dist.get_world_size())]
     dist.all_gather(outputs, mine)
     torch.stack(outputs).sum().backward()
+elif sys.argv[1] == "check":
+    total = torch.ones(2)
+    dist.all_reduce(total)
+    dist.barrier()
+    assert total[0] == 2, f"the sum is {total[0]}"
+elif sys.argv[1] == "peer" and dist.get_rank() == 1:
+    dist.send(torch.ones(1), dst=7)
 dist.barrier()

@@ -308,3 +308,30 @@ def test_an_exception_that_was_over_before_the_call_is_no_reason_for_it(made: Tr
         made.call(rank, "all_reduce", 1, 2, [[1.0]], at="train.py:13")
         made.call(rank, "barrier" if rank == 1 else "all_reduce", 3, None, [[1.0]], at="train.py:19")
     assert [finding.kind for finding in find_disagreements(read_evidence(made.record(stop=False)))] == ["mismatch"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "end", "ahead", "skipped"),
+    [
+        ([[5], [9], [5]], None, [1], "train.py:5"),
+        ([[9], [5], [9]], None, [1], "train.py:9"),  # the majority decides
+        ([[5], [9]], None, [1], "train.py:5"),
+        ([[9], [5]], None, [0], "train.py:5"),
+        ([[5, 9, 5, 9, 5], [5, 9, 5, 9, 9]], None, [1], "train.py:5"),  # left its loop
+        ([[9, 5], [9, 9]], None, None, None),  # two ranks, and no loop
+        ([[5], [5], [5]], None, None, None),
+        ([[5], [9], [5]], 90, None, None),  # the call ended
+    ],
+)
+def test_a_rank_with_another_shape_at_another_line_may_be_one_call_ahead(
+    tmp_path: Path, lines: list[list[int]], end: int | None, ahead: list[int] | None, skipped: str | None
+) -> None:
+    made = TraceMaker(tmp_path / "run", len(lines))
+    for rank, ours in enumerate(lines):
+        for turn, line in enumerate(ours, start=1):
+            last = turn == len(ours)
+            size = rank % 2 + 1 if last else 1
+            at = f"train.py:{line}"
+            made.call(rank, "all_reduce", turn, end if last else turn + 0.5, [[1.0] * size], red="SUM", at=at)
+    facts = told_facts(next(one for one in found(made) if one.kind == "shape"))
+    assert (facts.get("ahead"), facts.get("skipped")) == (ahead, skipped)
