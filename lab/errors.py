@@ -51,6 +51,9 @@ class UsageError(LabError):
 class ScenarioError(UsageError):
     """A scenario is invalid; the message begins with `file:line:column:`."""
 
+    problems: tuple[tuple[int, int, str], ...] = ()
+    """Line and column, both from 1, and message of each problem of the file, as far as they are known."""
+
 
 class EngineUnavailable(LabError):
     """No engine answers, or the current engine stopped answering."""

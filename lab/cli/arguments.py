@@ -320,15 +320,20 @@ def add_scenarios(parser: argparse.ArgumentParser, verb: str) -> None:
     parser.set_defaults(rest=[])
 
 
-def named_scenarios(paths: Sequence[Path], args: Sequence[str], env: Mapping[str, str]) -> list[Scenario]:
+def named_scenarios(
+    paths: Sequence[Path],
+    args: Sequence[str],
+    env: Mapping[str, str],
+    load: Callable[[Path], Scenario] | None = None,
+) -> list[Scenario]:
     """Load each scenario of these files, folders, and lessons; append `args` and `env` to its own.
 
     Raises:
-        ScenarioError: one is not valid.
+        ScenarioError: one is not valid, and `load` does not handle it.
     """
     from lab.spec.load import find_scenarios, open_scenario
 
-    scenarios = map(open_scenario, find_scenarios(paths))
+    scenarios = map(load or open_scenario, find_scenarios(paths))
     return [replace(one, args=(*one.args, *args), env={**one.env, **env}) for one in scenarios]
 
 

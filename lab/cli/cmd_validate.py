@@ -13,6 +13,8 @@ from lab.report.style import Style
 from lab.run.options import RunOptions, plan_all
 from lab.spec.load import find_scenarios, open_scenario
 
+_PROBLEM = ("file", "line", "column", "message")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     about = "scenario files, folders of them, or lessons as @NAME"
@@ -24,11 +26,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Check each scenario; return 2 if one is invalid."""
     findings: list[dict[str, Any]] = []
     for path in find_scenarios(arguments.scenarios):
+        problem, problems = "", list[dict[str, Any]]()
         try:
             plan_all([open_scenario(path)], RunOptions(), {})
-            findings.append({"path": str(path), "valid": True, "problem": ""})
         except UsageError as error:
-            findings.append({"path": str(path), "valid": False, "problem": str(error)})
+            problem, positions = str(error), getattr(error, "problems", ()) or [(None, None, str(error))]
+            problems = [dict(zip(_PROBLEM, (str(path), *one), strict=True)) for one in positions]
+        findings.append({"path": str(path), "valid": not problem, "problem": problem, "problems": problems})
     print_answer(arguments, lambda: findings, lambda style: "\n".join(_line(finding, style) for finding in findings))
     return 0 if all(finding["valid"] for finding in findings) else 2
 

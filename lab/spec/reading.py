@@ -79,11 +79,14 @@ class Reading:
     def raise_if_any(self) -> None:
         """Raise one `ScenarioError` for all problems, if there are any: one line each, in the order of the file."""
         path = str(self.path) if str(self.path).isprintable() else repr(str(self.path))[1:-1]
-        lines = [f"{path}:{where.line}:{where.column}: {message}" for where, message in sorted(self._problems)]
+        problems = tuple((*where, message) for where, message in sorted(self._problems))
+        lines = [f"{path}:{line}:{column}: {message}" for line, column, message in problems]
         hidden = len(lines) - MAX_SHOWN
         if lines:
             hint = f"{hidden} more problems are not shown" if hidden > 0 else ""
-            raise ScenarioError("\n".join(lines[:MAX_SHOWN]), hint)
+            error = ScenarioError("\n".join(lines[:MAX_SHOWN]), hint)
+            error.problems = problems
+            raise error
 
 
 def find_near_match(word: str, choices: Iterable[str], likeness: float = 0.72) -> str | None:

@@ -337,7 +337,11 @@ def test_scenarios_and_validate_as_json(lab, tmp_path: Path):
     (tmp_path / "s" / "bad.yaml").write_text("nodes: 2\nexpect: {}\n")
     code, out, _ = lab("validate", "s", "--json")
     assert code == 2
-    assert [row["valid"] for row in json.loads(out)] == [False, True]
+    bad, good = json.loads(out)
+    assert (bad["valid"], good["valid"], good["problems"]) == (False, True, [])
+    [problem] = bad["problems"]
+    assert (problem["file"], problem["line"], problem["column"]) == ("s/bad.yaml", 1, 1)
+    assert bad["problem"] == f"s/bad.yaml:1:1: {problem['message']}"
     assert lab("scenarios", "s", "--json")[0] == 2
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from lab.engine.doctor import explain_missing_gpus
 from lab.engine.protocol import Engine
-from lab.errors import UsageError
+from lab.errors import ScenarioError, UsageError
 from lab.feature import find_hook
 from lab.frozen import Frozen
 from lab.plan.cluster import Shape
@@ -27,6 +27,8 @@ from lab.run.cluster_slot import RunAttempt
 from lab.run.options import RunOptions
 from lab.spec.expressions import is_per_rank
 from lab.spec.keys import check_backend
+from lab.spec.kinds import make_slug
+from lab.spec.load import open_scenario
 from lab.spec.scenario import Scenario
 from lab.words import format_count, join_words, name_ranks
 
@@ -77,6 +79,19 @@ def cluster_key_of(shape: Shape) -> str:
     return replace(shape, nodes=1, nproc_per_node=1).to_json()
 
 
+_INVALID = "invalid"
+"""Key of the error in place of a scenario's own values."""
+
+
+def open_or_report(path: Path) -> Scenario:
+    """Load a scenario; if its file is invalid, return one that only has the error, so that the others still run."""
+    try:
+        return open_scenario(path)
+    except ScenarioError as error:
+        source = path.absolute()
+        return Scenario(name=make_slug(path.stem), source=source, script=source, extra={_INVALID: error})
+
+
 STATUSES = ("passed", "flaky", "failed", "hung", "timeout", "error", "skipped")
 
 
@@ -86,6 +101,12 @@ class Outcome(Frozen):
     case: Case
     attempts: tuple[RunAttempt, ...] = ()
     """All except the last failed; empty if the case cannot run."""
+
+    @classmethod
+    def without_run(cls, case: Case) -> Outcome:
+        """Return the outcome of a case that cannot run: it was skipped, or its file is invalid."""
+        error = case.scenario.extra.get(_INVALID)
+        return cls(case=case, attempts=(RunAttempt.failed(case.scenario, error),) if error else ())
 
     @property
     def status(self) -> str:
@@ -457,6 +478,8 @@ def _make_case(
 
 def _impossible(scenario: Scenario, world_size: int, cell: Mapping[str, Any], engine: str) -> str:
     """Explain why a scenario cannot run in this cell; empty if it can."""
+    if error := scenario.extra.get(_INVALID):
+        return str(error)
     backend = cell.get("backend") or scenario.backend
     find_lacking = find_hook("lacking") if backend else None
     if find_lacking and (missing := find_lacking(scenario, backend)):

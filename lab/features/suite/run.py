@@ -203,7 +203,7 @@ class _Suite:
         """Numbers of the cases that have not started, in order."""
         self.attempts: dict[int, list[RunAttempt]] = {number: [] for number in self.queue}
         """Attempts of each case that can run, by its number."""
-        self.outcomes = {number: Outcome(case=case) for number, case in enumerate(self.cases) if case.skipped}
+        self.outcomes = {n: Outcome.without_run(case) for n, case in enumerate(self.cases) if case.skipped}
         self.pool = WorkerPool()
         """Its lock protects the fields below and calls of the watcher."""
         self.took_s = list[float]()

@@ -22,7 +22,7 @@ from typing import Any
 
 from lab.cli import arguments as shared
 from lab.features.compare.verb import add_baseline, make_comparison
-from lab.features.suite.cases import Case, Matrix, SuiteRequest, make_cases
+from lab.features.suite.cases import Case, Matrix, SuiteRequest, make_cases, open_or_report
 from lab.features.suite.run import execute_suite
 from lab.features.suite.view import SuiteDisplay, suite_text, write_files
 from lab.report.style import style_for, table_text
@@ -92,7 +92,7 @@ def _asked(arguments: argparse.Namespace) -> SuiteRequest:
     values = shared.field_values(RunOptions, arguments)
     dimensions = {name: values.pop(name) for name in ("nodes", "nproc_per_node", "backend")}
     return SuiteRequest(
-        scenarios=shared.named_scenarios(arguments.scenarios, arguments.rest, env),
+        scenarios=shared.named_scenarios(arguments.scenarios, arguments.rest, env, open_or_report),
         matrix=Matrix(**dimensions, image=images),
         only=arguments.only or "",
         shape={name: value for name, value in shape.items() if value},

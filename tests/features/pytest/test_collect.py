@@ -57,6 +57,8 @@ def project(tmp_path: Path) -> Path:
         ("", False),
         ("---\n# one\nnodes: 2\r\nscript: gone.py\r\ntimeuot: 3s\n", True),
         ("nodes: 2\nexpect:\n  exit: {0: 1}\n", True),  # it lacks a script, and is told so
+        ("name: one\nnodes: [2\n", True),  # so does this one, which is no YAML either
+        ("nodes: 2\n", False),
         ("stage: build\nscript: train.py\n", True),
         ("stage: build\nscript: gone.py\n", False),
         ("language: python\nscript: pytest tests/run_all.py\n", False),

@@ -129,9 +129,12 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(lab: Lab, words: list[str]
     assert sentence in err
 
 
-def test_a_scenario_that_is_not_valid_keeps_all_from_running(lab: Lab, engine: FakeEngine):
+def test_a_scenario_that_is_not_valid_is_an_error_and_the_others_run(lab: Lab, engine: FakeEngine):
     Path("s/bad.yaml").write_text("script: train.py\nnodez: 2\n")
-    code, _, err = lab("test", "s")
-    assert code == 2
-    assert "bad.yaml:2:1" in err
-    assert "create" not in engine.calls
+    code, out, _ = lab("test", "s", "--json", "-k", "bad or one")
+    outcomes = {one["id"]: one for one in map(json.loads, out.splitlines()[:2])}
+    assert {name: one["status"] for name, one in outcomes.items()} == {"bad": "error", "one": "passed"}
+    assert (code, "bad.yaml:2:1" in outcomes["bad"]["reason"]) == (2, True)
+
+    code, _, err = lab("test", "s/bad.yaml")
+    assert (code, "bad.yaml:2:1" in err) == (2, True)
