@@ -12,7 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from lab.diagnosis.finding import Finding, FindingKind, fields_of, keys_of
 from lab.feature import feature_findings, list_features
-from lab.record.result import Result
+from lab.record.result import RecordedFinding, Result
 
 _PLAIN: Mapping[Any, dict[str, Any]] = {
     str: {"type": "string"},
@@ -22,6 +22,7 @@ _PLAIN: Mapping[Any, dict[str, Any]] = {
     type(None): {"type": "null"},
     Path: {"type": "string"},
     Any: {},
+    RecordedFinding: {"type": "object"},
 }
 """Floats that JSON lacks are the strings `nan`, `inf` and `-inf`."""
 

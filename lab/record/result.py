@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
@@ -156,6 +156,30 @@ class Attempt(Frozen):
         return Result.load(self.path or "")
 
 
+class RecordedFinding(dict[str, Any]):
+    """A finding behind a verdict, as in `result.json`; its keys are also attributes: `finding.kind`.
+
+    `docs/result.schema.json` describes them, and `docs/explain.md` the kinds.
+    """
+
+    kind: str
+    sentence: str
+    """For people; its wording can change in each release."""
+    ranks: Sequence[int]
+    others: Sequence[int]
+    link: str
+    step: str
+    lines: Sequence[str]
+    seconds: float | None
+    facts: Mapping[str, Any]
+    """More facts, which depend on the kind."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self:
+            raise AttributeError(f"a finding has no {name!r}; allowed: {', '.join(self)}", name=name, obj=self)
+        return self[name]
+
+
 class Result(Frozen):
     """The result of one run; after restarts, it has the ranks and the verdict of the last attempt."""
 
@@ -168,9 +192,8 @@ class Result(Frozen):
     engine: str = "?"
     cluster: str = "?"
     culprit: Culprit | None = None
-    findings: tuple[Mapping[str, Any], ...] = ()
-    """The findings behind the verdict, the first cause first, each with `kind`, `facts`, and `sentence`; see
-    `docs/result.schema.json`. Other findings of `lab explain` are not included."""
+    findings: tuple[RecordedFinding, ...] = ()
+    """The findings behind the verdict, the first cause first. Other findings of `lab explain` are not included."""
     ranks: tuple[RankResult, ...] = ()
     parents: tuple[RankResult, ...] = ()
     """Workers that are no ranks, because their scripts started the ranks; their logs contain the output of those ranks.

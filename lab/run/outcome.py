@@ -15,7 +15,7 @@ from lab.errors import LabError
 from lab.feature import find_hook
 from lab.plan.plan import Plan
 from lab.record.read import Record
-from lab.record.result import Attempt, RankResult, Result
+from lab.record.result import Attempt, RankResult, RecordedFinding, Result
 from lab.record.write import LATEST, RecordWriter
 from lab.run.ship import Outputs
 from lab.spec.expressions import RankVariables, rank_variables
@@ -102,7 +102,7 @@ def describe_judgement(judgement: Judgement, facts: RunFacts) -> dict[str, Any]:
     """Return the fields of a result that come from the judgement of its facts."""
     return {
         **{name: getattr(judgement, name) for name in ("verdict", "reason", "culprit")},
-        "findings": tuple(finding.to_json() for finding in judgement.findings),
+        "findings": tuple(RecordedFinding(finding.to_json()) for finding in judgement.findings),
         "duration_s": round(facts.duration_s, 6),
     }
 

@@ -16,7 +16,7 @@ from lab.record.events import Clock
 from lab.record.layout import EVENTS, RESULT
 from lab.record.layout import PLAN as PLAN_FILE
 from lab.record.read import IndexReader, Record, RecordedPlan, find_record, list_records, read_output
-from lab.record.result import Culprit, Expectation, RankResult, Result
+from lab.record.result import Culprit, Expectation, RankResult, RecordedFinding, Result
 from lab.record.write import RecordWriter
 from lab.trace.read import read_trace
 from tests.golden import golden
@@ -250,6 +250,7 @@ def whole_result(folder: Path) -> Result:
     return result(
         verdict="failed",
         culprit=Culprit(rank=0, node="node0", error="no"),
+        findings=(RecordedFinding(kind="failed", sentence="No.", ranks=[0], facts={"how": "raised"}),),
         ranks=(rank,),
         expectations=(Expectation(what="note a", rank=0, expected={"x": None}, got=2, met=False),),
         duration_s=1.5,
@@ -263,6 +264,10 @@ def test_a_loaded_result_is_the_one_that_was_written(tmp_path: Path):
     known = whole_result(writer.path)
     writer.finish(known)
     assert Result.load(writer.path) == known
+    [finding] = Result.load(writer.path).findings
+    assert (finding.kind, finding["kind"], finding.facts["how"]) == ("failed", "failed", "raised")
+    with pytest.raises(AttributeError, match="kind, sentence, ranks, facts"):
+        assert finding.text
     moved = writer.path.rename(tmp_path / "elsewhere")
     assert Result.load(str(moved)) == whole_result(moved)
 

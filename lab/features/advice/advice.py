@@ -67,9 +67,9 @@ def find_advice(result: Result) -> list[str]:
         if first.error.startswith("AssertionError") and result.path:
             steps = enumerate(match_steps(read_trace(Record(path=result.path))), start=1)
             seen = [(n, one.calls[first.rank], one.title) for n, one in steps if first.rank in one.calls]
-            last = [one for one in seen if one[1].state == "completed" and one[1].bytes][-1:]
+            done = [one for one in seen if one[1].state == "completed" and one[1].bytes]
             how = "`lab show {} --step {}` draws what each rank gave and got in {}, the last before the check"
-            return [how.format(result.run, n, f"{title} at {call.source}") for n, call, title in last]
+            return [how.format(result.run, n, f"{title} at {call.source}") for n, call, title in done[-1:]]
         if "have NCCL built in" in first.error:
             return ["`lab run ... --backend gloo` uses gloo, whatever the script names"]
         if "Duplicate GPU detected" in first.traceback:

@@ -172,7 +172,7 @@ def _location_of(result: Result) -> str:
             for location in (find_raised(rank.traceback, folder), find_location(rank.stack, folder)):
                 if location is not None and location.own:
                     return location.at
-    return next((line for finding in result.findings for line in finding["facts"].get("lines", ())), "")
+    return next((line for finding in result.findings for line in finding.lines), "")
 
 
 def _escaped(text: str) -> str:

@@ -91,6 +91,8 @@ def _convert(value: Any, hint: Any, lenient: bool) -> Any:
         if not isinstance(value, dict):
             raise Misfit(f"{_shown(value)} is not a mapping")
         return _convert_items(value, arguments[1], lenient)
+    if issubclass(hint, dict):
+        return hint(_convert(value, dict[str, Any], lenient))
     return read_typed(hint, value, lenient=lenient)
 
 
