@@ -10,6 +10,8 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from typing_extensions import dataclass_transform
 else:
 
@@ -19,6 +21,16 @@ else:
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field,))
+def refuse_arguments(kind: type, unknown: Collection[str], known: Collection[str]) -> None:
+    """Raise a TypeError, which names a near match, if there are unknown arguments for a class."""
+    if unknown:
+        from difflib import get_close_matches  # only errors need it
+
+        near = get_close_matches(next(iter(unknown)), known, 1)
+        meant = f" (did you mean {near[0]!r}?)" if near else f"; allowed: {', '.join(known)}"
+        raise TypeError(f"{kind.__name__}() got an unexpected keyword argument {', '.join(unknown)}{meant}")
+
+
 class Frozen:
     """Base of classes that behave as with `dataclasses.dataclass(frozen=True, kw_only=True)`."""
 
@@ -39,13 +51,7 @@ class Frozen:
                 values[name] = field.default_factory()
             else:
                 raise TypeError(f"{type(self).__name__} needs {name}")
-        if arguments:
-            from difflib import get_close_matches  # only errors need it
-
-            near = get_close_matches(next(iter(arguments)), values, 1)
-            meant = f" (did you mean {near[0]!r}?)" if near else f"; allowed: {', '.join(values)}"
-            name = type(self).__name__
-            raise TypeError(f"{name}() got an unexpected keyword argument {', '.join(arguments)}{meant}")
+        refuse_arguments(type(self), arguments, values)
         if hasattr(self, "__post_init__"):
             self.__post_init__()
 

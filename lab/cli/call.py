@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,6 +19,8 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 from lab.cli.overview import VERBS, list_all_verbs
 from lab.feature import all_entries, import_entry, options_of
+
+_INVALID_CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
 
 ENDS_WITH_READER = ("logs", "watch")
 """Verbs that can print forever."""
@@ -155,6 +158,8 @@ class Parser(argparse.ArgumentParser):
         option = next((one for one in options if one in self.shared_options), options[0] if options else "")
         longer = (name for name in self._option_string_actions if name.startswith(f"-{option}"))  # `-n` for --nodes
         close = option and (_near(option, self._option_string_actions) or next(longer, None))
+        if (choice := _INVALID_CHOICE.search(message)) is not None:
+            close = _near(choice[1], re.findall(r"[\w-]+", choice[2]))
         hint = f"did you mean {close}?" if close else f"see `{self.prog} --help`"
         if any(map(is_unit, unknown)):
             hint = "write a quantity without a space, such as 5m or 1GiB"

@@ -42,7 +42,7 @@ def judge_hang(evidence: Evidence, after: str = "") -> Judgement:
         causes = [] if outside else _causes(evidence)
         at_work = not (outside or causes) and (hang.longest_s() is not None or not hang.waits)
         if at_work and (progress := find_progress(evidence)) is not None:
-            reason = f"{after}: {progress.headline}" if after else progress.headline
+            reason = f"{after}: still progressing {progress.how_far}" if after else progress.headline
             return Judgement(verdict="timeout", reason=reason, findings=(progress,))
     if not outside and (importing := _find_imports(evidence, causes)) is not None:
         reason = wording.hang_reason(after or facts.how_it_ended, [importing.headline], [])

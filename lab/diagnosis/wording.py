@@ -362,8 +362,13 @@ class Progress(Finding):
 
     def render(self) -> Words:
         """Say how far the ranks got, and at which pace."""
+        return f"still progressing after {self.after} {self.how_far}"
+
+    @property
+    def how_far(self) -> str:
+        """`(step 412, 9 steps/s)`."""
         pace = f"{self.per_s:.3g} {self.what}s/s" if self.per_s >= 1 else f"{1 / self.per_s:.3g} s each"
-        return f"still progressing after {self.after} ({self.what} {self.count:,}, {pace})"
+        return f"({self.what} {self.count:,}, {pace})"
 
 
 # -- what came from outside

@@ -63,7 +63,7 @@ def cluster_text(
     shape += f", {asked.gpus} GPUs" if asked.gpus else ""
     shape += f", {info.limits.describe()}" if any(info.limits) else ""
     now = f"busy with {busy.get('purpose')} (process {busy.get('pid')})" if busy else "idle"
-    now += f"; {killed} was killed: its ranks may still run, and the next run ends them" if killed and not busy else ""
+    now += f"; {killed} was killed: its ranks end within a minute, or with the next run" if killed and not busy else ""
     state = style.paint(info.state, {"ready": "green", "partial": "yellow", "dead": "red"}[info.state])
     head = f"{style.paint(info.name, 'bold')}  {info.engine}  {shape}  {state}  {now}"
     if info.run:

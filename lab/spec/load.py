@@ -131,8 +131,7 @@ def is_scenario_file(path: Path) -> bool:
     head = next((part for part in re.split(_NEXT_DOCUMENT, head) if re.search(_KEY, part)), b"")
     match, expects = re.search(_SCRIPT, head), re.search(_EXPECT, head) is not None
     if match is None:
-        several = len(re.findall(_KEY, head)) > 1
-        return (expects or several) and _has_keys_of_scenarios(head, "script", *_SIZES)
+        return (expects or len(re.findall(_KEY, head)) > 1) and _has_keys_of_scenarios(head, "script", *_SIZES)
     name = (match[1] or match[2] or match[3]).decode("utf-8", "replace").strip()
     if (path.parent / name).is_file():
         return True

@@ -11,7 +11,7 @@ import pytest
 from lab.diagnosis.causes import find_causes
 from lab.diagnosis.evidence import Judgement, read_evidence
 from lab.diagnosis.finding import Finding
-from lab.diagnosis.hang import find_progress
+from lab.diagnosis.hang import find_progress, judge_hang
 from lab.diagnosis.judge import judge_evidence
 from lab.record.layout import INDEX
 from tests.diagnosis.facts import WORK, exited, hang, stack, stopped, told_facts, write_events
@@ -475,10 +475,12 @@ def test_the_pace_of_uneven_steps_is_that_of_their_whole_time(tmp_path: Path) ->
         for begin_ms in (100, 200, 300, 8_800, 8_900):
             made.call(rank, "all_reduce", begin_ms, begin_ms + 1, [[1.0]], [[3.0]], red="SUM", at="train.py:9")
     hang(made, *(stack(rank, 9, "all_reduce", at=9.0) for rank in range(3)))
-    progress = find_progress(read_evidence(made.record(stop=False)))
+    evidence = read_evidence(made.record(stop=False))
+    progress = find_progress(evidence)
     assert progress is not None
     assert progress.count == 5
     assert progress.per_s == pytest.approx(4 / 8.8, rel=0.01)
+    assert judge_hang(evidence, "interrupted after 9 s").reason.count("after") == 1
 
 
 @pytest.mark.parametrize(("line", "culprit"), [(31, None), (32, 1)])

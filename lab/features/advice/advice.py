@@ -66,8 +66,8 @@ def find_advice(result: Result) -> list[str]:
             return ["if the script has an option for it, `lab run ... -- --rank '{rank}'` gives each rank its number"]
         if first.error.startswith("AssertionError") and result.path:
             steps = enumerate(match_steps(read_trace(Record(path=result.path))), start=1)
-            seen = [(n, one.calls[first.rank], one.title) for n, one in steps if first.rank in one.calls]
-            done = [one for one in seen if one[1].state == "completed" and one[1].bytes]
+            entered = [(n, one.calls[first.rank], one.title) for n, one in steps if first.rank in one.calls]
+            done = [one for one in entered if one[1].state == "completed" and one[1].bytes]
             how = "`lab show {} --step {}` draws what each rank gave and got in {}, the last before the check"
             return [how.format(result.run, n, f"{title} at {call.source}") for n, call, title in done[-1:]]
         if "have NCCL built in" in first.error:

@@ -27,12 +27,13 @@ from lab.errors import UsageError
 from lab.frozen import Frozen
 from lab.node.contents import EXECUTABLE, read_entries
 from lab.plan.plan import Plan, PlanOptions, make_plan, shape_for, unmade_cluster
+from lab.report.sanitize import sanitize_text
 from lab.run.snapshot import read_snapshot
 from lab.spec.declare import dump_keys
 from lab.spec.keys import STARTED_BY
 from lab.spec.launching import LAB, Launching
 from lab.spec.scenario import Expect, Scenario
-from lab.words import format_bytes, join_words
+from lab.words import format_bytes, format_count, join_words
 
 _TORCHRUN = "torchrun"
 _RESOURCES = ("--image", "--cpus", "--memory", "--gpus")
@@ -71,7 +72,10 @@ _RUNTIME, _ROLE = "torch-distributed", "node"
 def add_arguments(parser: Parser) -> None:
     """Declare the arguments."""
     parser.usage = "lab export trainjob|jobset|sbatch SCENARIO [options] [-- SCRIPT ARGUMENTS]"
-    parser.add_argument("kind", choices=[*_WRITERS], metavar="KIND", help="trainjob, jobset, or sbatch")
+    about, kinds = "trainjob, jobset (or kubernetes), or sbatch (or slurm)", {"kubernetes": "jobset", "slurm": "sbatch"}
+    parser.add_argument(
+        "kind", choices=[*_WRITERS], type=lambda kind: kinds.get(kind, kind), metavar="KIND", help=about
+    )
     about = "a scenario (YAML), a script, or a lesson as @NAME"
     shared.add_options(parser, "scenario", type=Path, help=about, complete="scenarios")
     parser.set_defaults(rest=[])
@@ -95,6 +99,10 @@ def run(arguments: Any) -> int:
     text = write(job)
     for key, why in job.left_out.items():
         sys.stderr.write(f"left out: {key}: {why}\n")
+    if not job.folder:
+        files = format_count(sum(1 for _ in _files(job.scenario)), "file")
+        packed = f"packed: {files} of {job.scenario.shipped} into the ConfigMap; .labignore leaves files out"
+        sys.stderr.write(f"{sanitize_text(packed)}\n")
     if arguments.output is None:
         print(text, end="")
         return 0

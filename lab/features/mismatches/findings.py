@@ -258,10 +258,10 @@ def _ahead(clash: Clash, sides: Sequence[f.Side], evidence: Evidence) -> tuple[t
 
     They are the minority, or the one of two that left its loop, or those at the later of two lines new to all ranks.
     """
-    places = [side.lines if sides[0].lines != sides[-1].lines else side.callers for side in sides]
-    if len(sides) != _PAIR or clash.step.state == "completed" or any(len(place) != 1 for place in places):
+    positions = [side.lines if sides[0].lines != sides[-1].lines else side.callers for side in sides]
+    if len(sides) != _PAIR or clash.step.state == "completed" or any(len(lines) != 1 for lines in positions):
         return (), ""
-    at = [place[0] for place in places]
+    at = [lines[0] for lines in positions]
     calls = clash.step.calls.values()
     before = {one.source for call in calls for one in evidence.calls(call.rank) if one.index < call.index}
     (file, _, line), (other_file, _, other_line) = (one.rpartition(":") for one in at)

@@ -147,7 +147,18 @@ def test_what_a_job_lacks_is_listed(here: Path, capsys: pytest.CaptureFixture[st
     (here / "more.yaml").write_text(SCENARIO + keys + "split_gpus: true\n")
     assert main(["export", "trainjob", "more.yaml"]) == 0
 
-    assert capsys.readouterr().err == golden(1)
+    *left_out, packed, _ = capsys.readouterr().err.split("\n")
+    assert "\n".join([*left_out, ""]) == golden(1)
+    assert packed.startswith("packed: ")
+    assert f" files of {here} into the ConfigMap" in packed
+
+
+def test_the_name_of_an_engine_means_its_kind_of_job(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "more.yaml").write_text(SCENARIO)
+    assert main(["export", "slurm", "more.yaml"]) == 0
+    assert capsys.readouterr().out.startswith("#!/bin/bash\n#SBATCH")
+    assert main(["export", "jobse", "more.yaml"]) == 2
+    assert "did you mean jobset?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
