@@ -20,7 +20,6 @@ else:
         return lambda kind: kind
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field,))
 def refuse_arguments(kind: type, unknown: Collection[str], known: Collection[str]) -> None:
     """Raise a TypeError, which names a near match, if there are unknown arguments for a class."""
     if unknown:
@@ -31,6 +30,7 @@ def refuse_arguments(kind: type, unknown: Collection[str], known: Collection[str
         raise TypeError(f"{kind.__name__}() got an unexpected keyword argument {', '.join(unknown)}{meant}")
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field,))
 class Frozen:
     """Base of classes that behave as with `dataclasses.dataclass(frozen=True, kw_only=True)`."""
 

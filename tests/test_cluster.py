@@ -67,7 +67,7 @@ def test_another_engine_with_a_cluster_of_this_name_is_named(
 
 def test_an_unknown_argument_is_refused_with_a_near_match():
     with pytest.raises(TypeError, match="did you mean 'nodes'"):
-        Cluster(nodse=3)  # type: ignore[call-arg]
+        Cluster(nodse=3)
 
 
 def test_up_in_another_shape_says_what_differs_and_how_to_change_it():

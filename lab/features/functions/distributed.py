@@ -115,7 +115,10 @@ def distributed(
 
     def decorate(original: Callable[..., Any]) -> Callable[..., Any]:
         if not inspect.isfunction(original) or inspect.iscoroutinefunction(original):
-            raise UsageError(f"@lab.distributed: {original!r} is not a plain function", "decorate a `def`")
+            raise UsageError(
+                f"@lab.distributed: {original!r} is not a plain function",
+                "decorate a `def`; options have names: `(nodes=3)`",
+            )
         signature = inspect.signature(original)
         filled = to_fill(signature)
         wanted = remove_parameters(signature, filled)
