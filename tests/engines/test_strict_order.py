@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from lab import Cluster
 from lab.diagnosis.explain import explain_run
 from lab.errors import LabError
-from lab.features.faults.fault import beyond_engine
+from lab.features.faults.fault import beyond_engine, named_faults, with_faults
 from lab.features.mpi.backends import find_lacking
 from lab.features.strict_order.on_node.rules import VARIABLE
 from lab.record.read import Record
@@ -64,7 +65,7 @@ def test_its_passed_run_shows_the_order_that_is_luck(path: Path, cluster: Cluste
     assert [one.how for one in found] == ["order"] * (path.stem in ORDERS) + ["unreceived"] * (path.stem in UNRECEIVED)
     for one in found:
         assert any(line in one.lines for line in program.causes)
-        assert re.fullmatch(rf"lab run --strict-order \S+/{path.name}", one.command)
+        assert re.fullmatch(rf"lab run --strict-order --nodes \d --timeout \d+s \S+/{path.name}", one.command)
 
 
 @pytest.mark.trains
@@ -75,6 +76,52 @@ def test_a_right_program_passes_in_strict_order_too(path: Path, cluster: Cluster
     for env in ({}, STRICT):
         marked = mark(program, ask(program, cluster, tmp_path, env))
         assert marked.right, marked
+
+
+FIRST_OF_ANY = """import time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+if rank == 0:
+    dist.recv(torch.zeros(1))
+    dist.recv(torch.zeros(1), 2)
+elif rank:
+    time.sleep(rank - 1)
+    dist.send(torch.ones(1), 0)
+dist.barrier()
+"""
+GIVES_UP = """import datetime, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+pair = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=1))
+if dist.get_rank() == 0:
+    try:
+        dist.all_reduce(torch.ones(1), group=pair)
+    except RuntimeError:
+        pass
+dist.barrier()
+"""
+
+
+@pytest.mark.local_first
+@pytest.mark.parametrize(
+    ("text", "how", "lines", "verdict"),
+    [(FIRST_OF_ANY, "any_source", (5, 9, 6), "hung"), (GIVES_UP, "timeout", (6, 9), "failed")],
+    ids=["any_source", "timeout"],
+)
+def test_the_command_of_a_finding_makes_the_run_fail(
+    text: str, how: str, lines: tuple[int, ...], verdict: str, cluster: Cluster, tmp_path: Path
+) -> None:
+    script = written(tmp_path / "lucky", text)
+    result = cluster.run(script, nodes=3, runs=tmp_path / "runs")
+    assert (result.verdict, result.path is not None) == ("passed", True), result.reason
+    (found,) = [one for one in explain_run(Record(path=result.path)).findings if one.kind == "luck"]
+    assert (found.how, found.lines) == (how, tuple(f"{script.name}:{line}" for line in lines))
+    words = shlex.split(found.command)
+    assert words[:2] == ["lab", "run"]
+    assert words[-1] == str(script)
+    faults = named_faults([words[words.index("--fault") + 1]]) if "--fault" in words else ()
+    again = with_faults(scenario_from_script(script, timeout_s=20.0), faults)
+    result = cluster.run(again if faults else replace(again, env=STRICT), nodes=3, runs=tmp_path / "runs")
+    assert result.verdict == verdict, result.reason
 
 
 @pytest.mark.local_first

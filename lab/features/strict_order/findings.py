@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import shlex
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +15,9 @@ from lab.diagnosis.ends import call_facts
 from lab.diagnosis.evidence import Evidence, Explained
 from lab.diagnosis.finding import CallFacts, Finding, Kind, Words
 from lab.diagnosis.wording import describe_wait, render_lines
-from lab.features.strict_order.on_node.rules import REJECTED
+from lab.features.strict_order.on_node.rules import REJECTED, TIMED_OUT
+from lab.record.layout import SCENARIO
+from lab.record.read import Record
 from lab.trace.model import Call, RankTrace, Trace
 from lab.trace.read import RankReader, parse_count
 from lab.trace.steps import Step
@@ -23,7 +27,6 @@ _BATCH = "batch_isend_irecv"
 _MESSAGES = ("send", "recv", "isend", "irecv", _BATCH)
 """Functions of the script whose messages it orders itself; messages of libraries can be in batches."""
 _MOST_CYCLES = 5
-_TIMED_OUT = re.compile(r"time(?:d)? ?out|timeout", re.IGNORECASE)
 Id = tuple[int, int]
 """Rank and index of a call."""
 
@@ -214,6 +217,10 @@ class OtherMatch(NamedTuple):
     """The send of the other message."""
     broken: Call
     """The receive that then lacks its message, or gets one that does not fit."""
+    expected: Call
+    """The send of the message that came first."""
+    is_forced: bool
+    """Whether `broken` waits forever if the sender of `expected` is stopped until the receive is over."""
 
 
 def find_other_matches(trace: Trace, steps: Sequence[Step]) -> list[OtherMatch]:
@@ -228,14 +235,18 @@ def find_other_matches(trace: Trace, steps: Sequence[Step]) -> list[OtherMatch]:
         received = [call for call in rank.calls if id_of(call) in sent]
         for number, call in enumerate(received):
             if call.from_any:
-                matches += _other_match(call, received[number:], sent, _find_later(trace, steps, call))[:1]
+                behind = _find_later(trace, steps, sent[id_of(call)])
+                matches += _other_match(call, received[number:], sent, _find_later(trace, steps, call), behind)[:1]
     return matches
 
 
 def _other_match(
-    call: Call, later: Sequence[Call], sent: Mapping[Id, Call], after: Mapping[int, int]
+    call: Call, later: Sequence[Call], sent: Mapping[Id, Call], after: Mapping[int, int], behind: Mapping[int, int]
 ) -> list[OtherMatch]:
-    """Try each message that comes later, is the first of its rank, and does not depend on this receive."""
+    """Try each message that comes later, is the first of its rank, and does not depend on this receive.
+
+    `behind` has by rank the first call that cannot begin while the sender of this message is stopped.
+    """
     alike = [one for one in later if (one.group, one.tag) == (call.group, call.tag)]
     queues: dict[int, list[Call]] = {}
     for one in alike:
@@ -243,26 +254,28 @@ def _other_match(
     others = []
     for source, queue in queues.items():
         if source != sent[id_of(call)].rank and queue[0].index < after.get(source, queue[0].index + 1):
-            broken = _replay_receives(alike, queues, source, sent)
-            others += [OtherMatch(call, queue[0], broken)] if broken is not None else []
+            broken, lacks = _replay_receives(alike, queues, source, sent)
+            held = any(one.index >= behind.get(one.rank, one.index + 1) for one in (call, queue[0]))
+            match = OtherMatch(call, queue[0], broken, sent[id_of(call)], lacks and not held) if broken else None
+            others += [match] if match else []
     return others
 
 
 def _replay_receives(
     receives: Sequence[Call], queues: Mapping[int, Sequence[Call]], first: int, sent: Mapping[Id, Call]
-) -> Call | None:
-    """Receive again, beginning with the message of rank `first`; return the first receive that fails."""
+) -> tuple[Call | None, bool]:
+    """Receive again, beginning with that of rank `first`; return the first receive that fails, and if it gets none."""
     left = {rank: deque(queue) for rank, queue in queues.items()}
     for number, call in enumerate(receives):
         wanted = first if not number else sent[id_of(call)].rank
         if not left[wanted]:
             if not call.from_any:
-                return call
+                return call, True
             wanted = next((rank for rank, queue in left.items() if queue), wanted)
         message = left[wanted].popleft() if left[wanted] else None
         if message is None or [(b.dtype, b.count) for b in message.inputs] != [(b.dtype, b.count) for b in call.own]:
-            return call
-    return None
+            return call, False
+    return None, False
 
 
 def _find_later(trace: Trace, steps: Sequence[Step], call: Call) -> dict[int, int]:
@@ -290,7 +303,7 @@ def find_timed_out(trace: Trace, steps: Sequence[Step]) -> list[tuple[Call, Call
     pairs = []
     for step in steps:
         for call in step.calls.values():
-            over = call.end if call.end is not None and _TIMED_OUT.search(call.error) else None
+            over = call.end if call.end is not None and TIMED_OUT.search(call.error) else None
             absent = (trace.ranks[rank].calls for rank in step.missing if over is not None and rank in trace.ranks)
             waiting = (one for calls in absent for one in calls if one.begin < (over or 0.0) < (one.end or 0.0))
             pairs += [(call, one) for one in waiting][:1]
@@ -302,6 +315,10 @@ _MOST_CALLS = 200_000
 
 
 _MOST_HELD = 8
+_LEAST_LIMIT_S = 30
+"""Time limit of commands that show what fails: most of them hang."""
+_KEYS_OF_SCRIPTS = {"name", "script", "timeout", "nodes", "nproc_per_node"}
+"""Keys of scenarios that a command without the scenario has as well."""
 
 
 class StrictOrderKind(Kind):
@@ -371,7 +388,7 @@ class Luck(Finding):
         if self.how == "timeout":
             head = f"rank {first.rank} waited in {describe_wait(first)} until its time was up"
             then = f"only that ended the wait of rank {others[0].rank} in {describe_wait(others[0])}"
-            return f"{head}; {then}", "With another time limit, the run may hang."
+            return f"{head}; {then}", "With another time limit, the run may hang.", self._fails()
         other, broken = others
         head = f"rank {first.rank} received from any rank at {first.source}; what rank {other.rank} sent"
         rest = f"{render_lines([other.source])} may come first, so that {describe_wait(broken)} fails"
@@ -436,9 +453,7 @@ def _find_luck(evidence: Evidence) -> Iterator[Finding]:
     trace = evidence.trace
     if not trace.recorded or evidence.dumped or sum(len(one.calls) for one in trace.ranks.values()) > _MOST_CALLS:
         return
-    script = Path(evidence.record.plan().script)
-    shown = script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script
-    command = f"lab run --strict-order {shown}"
+    strictly = "--strict-order"
     steps, reported = evidence.steps, set[tuple[str, ...]]()
 
     def facts_of(call: Call) -> CallFacts:
@@ -446,11 +461,12 @@ def _find_luck(evidence: Evidence) -> Iterator[Finding]:
         assert step is not None  # `luck` returns only calls with a step
         return call_facts(call, step, step.group.title if call.seq is None and step.group.label != "default" else "")
 
-    def make(how: Any, *calls: Call) -> Iterator[Finding]:
+    def make(how: Any, *calls: Call, option: str = strictly) -> Iterator[Finding]:
         lines, ranks = tuple(call.source for call in calls), tuple(sorted({call.rank for call in calls}))
         if lines not in reported:
             reported.add(lines)
             facts = tuple(map(facts_of, calls))
+            command = _command(evidence.record, option)
             yield Luck(how=how, calls=facts, command=command, others=ranks, lines=lines, step=steps[0].title)
 
     for cycle in find_cycles(trace, steps):
@@ -458,6 +474,36 @@ def _find_luck(evidence: Evidence) -> Iterator[Finding]:
     for call in find_unreceived(trace, steps):
         yield from make("unreceived", call)
     for match in find_other_matches(trace, steps):
-        yield from make("any_source", match.receive, match.other, match.broken)
+        forced = match.is_forced and evidence.record.started() is None
+        option = f"--fault '{_stop_sender(trace, match)}'" if forced else strictly
+        yield from make("any_source", match.receive, match.other, match.broken, option=option)
     for call, other in find_timed_out(trace, steps):
         yield from make("timeout", call, other)
+
+
+def _stop_sender(trace: Trace, match: OtherMatch) -> str:
+    """Return the fault that stops the sender of the first message until the receive has got another one."""
+
+    def event(call: Call) -> str:
+        return f"rank: {call.rank}, op: {call.operation.name}, count: {_count(trace, call)}"
+
+    stop = f"signal: {{rank: {match.expected.rank}, name: SIGSTOP}}"
+    return f"{stop}, when: {{{event(match.expected)}}}, until: {{{event(match.receive)}, edge: after}}"
+
+
+def _count(trace: Trace, call: Call) -> int:
+    """Return which of the rank's calls of this operation it is, from 1."""
+    alike = [one for one in trace.ranks[call.rank].calls if one.operation is call.operation]
+    return 1 + alike.index(call)
+
+
+def _command(record: Record, option: str) -> str:
+    """Return the command that repeats a run with an option; a script that needs no other keys can have changed."""
+    plan, duration_s = record.plan(), record.result().duration_s or 0.0
+    keys = set(re.findall(r"^[a-z_]+(?=:)", record.scenario_text(), re.MULTILINE))
+    path = record.path / SCENARIO if keys - _KEYS_OF_SCRIPTS else Path(plan.script)
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    sizes = {"nodes": plan.nnodes, "nproc-per-node": (plan.nproc_per_node or 1) - 1 and plan.nproc_per_node}
+    options = [option, *(f"--{name} {size}" for name, size in sizes.items() if size)]
+    limit_s = max(_LEAST_LIMIT_S, math.ceil(10 * duration_s))
+    return " ".join(["lab run", *options, f"--timeout {limit_s}s", shlex.quote(str(shown))])

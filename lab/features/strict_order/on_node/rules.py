@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -55,6 +56,8 @@ REJECTED = {rule.name: rule for rule in (
          '"Modifying tensor before the request completes causes undefined behavior"', _DOCS),
     Rule("coalesced", "`all_gather_coalesced`", '"ProcessGroupNCCL does not support allgather_coalesced"', NCCL_GROUP),
     Rule("monitored barrier", "`monitored_barrier`", '"monitored_barrier is only implemented for GLOO backend"', _DOCS),
+    Rule("time", "calls after one whose time was up",
+         '"will be aborted asynchronously and the process will crash"', _DOCS),
     Rule("objects", "objects, if no file of the script has `set_device(` or `device_id=`",
          '"it is the user\'s responsibility to ensure that this is set"', _DOCS),
 )}  # fmt: skip
@@ -64,6 +67,8 @@ OBJECTS = (
     "recv_object_list",
 )  # fmt: skip
 """Functions that send pickled objects."""
+TIMED_OUT = re.compile(r"time(?:d)? ?out|timeout", re.IGNORECASE)
+"""Matches the error of a call whose time was up."""
 _NAMES_A_DEVICE = ("set_device(", "device_id=")
 _REDUCTIONS = ("BAND", "BOR", "BXOR")
 _DTYPES = ("int8", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64", "bool", "float8_e4m3fn",
@@ -106,8 +111,17 @@ def must_wait(before: tuple[Key, object], after: tuple[Key, object]) -> bool:
     return before[0] is None or after[0] is None or before[0] == after[0]
 
 
-def check_call(op: str, facts: Mapping[str, Any], tensors: Sequence[Any]) -> None:
-    """Raise `StrictOrderError` for a call that NCCL rejects by itself, whatever other ranks do."""
+def check_call(op: str, facts: Mapping[str, Any], tensors: Sequence[Any], timed_out: str = "") -> None:
+    """Raise `StrictOrderError` for a call that NCCL rejects by itself, whatever other ranks do.
+
+    Args:
+        op: the operation.
+        facts: those of the recorder.
+        tensors: all of the call.
+        timed_out: line of an earlier call of the process whose time was up; empty: there is none.
+    """
+    if timed_out:
+        raise reject_call("time", f"{op} comes after the call at {timed_out}, whose time was up")
     if facts.get("red") in _REDUCTIONS:
         own = REJECTED["reduction"].nccl.replace(_REDUCTIONS[0], facts["red"])
         raise reject_call("reduction", f"{op} reduces with {facts['red']}", own)

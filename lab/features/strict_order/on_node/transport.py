@@ -74,6 +74,8 @@ class _Order:
         """Host and port of the run's store, before the script changes its variables."""
         self._worlds: Counter[str] = Counter()
         self.local = threading.local()
+        self.timed_out = ""
+        """Line of a call whose time was up."""
         self.reset()
 
     def reset(self) -> None:
@@ -258,6 +260,8 @@ class _Call:
             return
         if isinstance(error, rules.StrictOrderError):
             _record_rejection(error, self._facts.get("at", ""))
+        elif rules.TIMED_OUT.search(str(error)):
+            _order.timed_out = self._facts.get("at", "?")
         if self._recorded is not None:
             self._recorded.end(error) if error is not None else self._recorded.finish()
         self.error, self.is_over = error, True
@@ -406,7 +410,7 @@ def _ordered(op: str, plain: Any) -> Any:
         make = functools.partial(plain, group._plain, *arguments, **named)
         call = _Call(op, group, facts, inputs, outputs, make)
         try:
-            rules.check_call(op, facts, [*(inputs or ()), *(outputs or ())])
+            rules.check_call(op, facts, [*(inputs or ()), *(outputs or ())], _order.timed_out)
         except rules.StrictOrderError as error:
             call.reject(error)
             raise
