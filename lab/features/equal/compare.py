@@ -331,7 +331,8 @@ def combine_parts(parts: Mapping[int, tuple[Print, Parameter]], shape: tuple[int
         if not is_known and of.size:
             distinct.append((value, of))
     for chosen in ([*parts.values()], distinct):
-        if sum(of.size for _, of in chosen) == math.prod(shape):
+        padded = sum(of.size for _, of in chosen) - math.prod(shape)
+        if padded == 0 or (0 < padded < len(chosen) and len(shape) == 1):
             whole = _joined(chosen, shape)
             return [Whole(whole or sum_prints(value for value, _ in chosen), whole is None, ranks)]
     return []
@@ -572,6 +573,9 @@ class Comparer:
                 return (number, last), self._parameter_difference((number, last), unlike, ends[1])
             if counts[0] != counts[1]:
                 return None, self._other_count(counts)
+        if common and not self.tensors:
+            known = f"nothing to compare: no parameter of {self.titles[1]} is one of {self.titles[0]}, or a part of it"
+            return None, Difference(what="steps", step=0, cause="no steps", sentence=known)
         return None, None
 
     def _other_count(self, counts: Sequence[int]) -> Difference:
@@ -647,10 +651,19 @@ class Comparer:
         line = next((one.at for one in made.values()), "")
         start = f"after step {step} {_named(unlike)} {_differs(unlike)}{whose}"
         if (changed := self._other_settings(key)) is not None:
-            line = next((one.settings_at for one in made.values() if one.settings_at), line)
+            begun = {one.settings_at for one in self.other.made((key[0], 1)).values()}
+            lines = [one.settings_at for one in made.values() if one.settings_at] or [line]
+            line = next((at for at in lines if at not in begun), lines[0])
             setting, mine, other = changed
             sentence = f"{start}: {setting} is {other}, but {mine} with {self.titles[0]}"
             return difference("optimizer settings", line, sentence)
+        if (state := self._unlike_states((key[0], step + 1))) is not None:
+            loaded = {one.settings_at for one in made.values() if one.settings_at}
+            line = max(loaded, key=_number_of_line) if len(loaded) > 1 else line
+            sentence = f"{state.sentence.partition(';')[0]}{whose}: only some ranks loaded it" * (len(loaded) > 1)
+            return _difference(
+                "optimizer state", key, unlike, state.cause, sentence or state.sentence, ranks=ranks, line=line
+            )
         start += ", although its gradient was the same"
         writes = [
             at for rank, one in made.items() for _, at, of in one.writes if self.other.number_of(rank, key, name) in of
@@ -666,15 +679,15 @@ class Comparer:
 
     def _other_settings(self, key: Key) -> tuple[str, Any, Any] | None:
         """Return a setting of the optimizer with different values, and both."""
-        mine, theirs = (
-            next((one.settings for one in run.made(key).values()), None) for run in (self.reference, self.other)
-        )
-        for one, other in zip(mine or (), theirs or (), strict=False):
-            for name in one.keys() & other.keys():
-                if isinstance(one[name], (int, float)) and not math.isclose(one[name], other[name], rel_tol=1e-9):
-                    return {"lr": "the learning rate"}.get(name, name), one[name], other[name]
-                if isinstance(one[name], list) and one[name] != other[name]:
-                    return name, one[name], other[name]
+        expected = self.reference.made(key)
+        for rank, step in self.other.made(key).items():
+            mine = expected.get(rank, next(iter(expected.values()))).settings
+            for one, other in zip(mine or (), step.settings or (), strict=False):
+                for name in one.keys() & other.keys():
+                    if isinstance(one[name], (int, float)) and not math.isclose(one[name], other[name], rel_tol=1e-9):
+                        return {"lr": "the learning rate"}.get(name, name), one[name], other[name]
+                    if isinstance(one[name], list) and one[name] != other[name]:
+                        return name, one[name], other[name]
         return None
 
     # -- gradients
@@ -696,7 +709,8 @@ class Comparer:
             return replace(_difference("samples", key, unlike, cause, sentence, line=line, **facts), name="")
 
         if twins := alike_ranks(fed):
-            sampler = next((one for one in self.other.loaders if not one.get("num_replicas")), None)
+            is_fixed = len({one.get("rank") for one in self.other.loaders}) == 1
+            sampler = next((one for one in self.other.loaders if is_fixed or not one.get("num_replicas")), None)
             chooses = f"the {sampler['sampler']} at {sampler['loader']}" if sampler else "what chooses them"
             sentence = (
                 f"{name_ranks(twins)} trained on the same samples in step {key[1]}: {chooses} does not know the rank"
@@ -819,6 +833,7 @@ class Comparer:
             return difference("reduced gradient", cause, line, f": it was right, and is {verb} at {line}")
         local, right = (self._local_mean(run, key, name) for run in (self.other, self.reference))
         of_losses = self._loss_ratio(key)
+        loss_at = next((one.located["loss_at"] for one in theirs.values() if one.located.get("loss_at")), "")
         if local is not None and right is not None:
             scale = wave_ratio(local, right)
         else:
@@ -833,12 +848,14 @@ class Comparer:
                 why = f"; so it is where ranks compute it, although the loss is right: {line} changes it"
                 return difference("local gradient", "local gradient", line, why)
             if factor is not None and _is_near(scale, factor):
-                line = next((one.located["loss_at"] for one in theirs.values() if one.located.get("loss_at")), back)
                 which = "the loss" if local is None else "each rank's own gradient, before the reduction"
-                why = f"; {which}, computed at {line}, differs by the same factor"
-                return difference("loss", "loss scaled", line, why)
+                why = f"; {which}, computed at {loss_at or back}, differs by the same factor"
+                return difference("loss", "loss scaled", loss_at or back, why)
         if local is not None and right is not None and scale is None:
             line = self._backward_line(key, back)
+            if line == back and loss_at and abs((of_losses or 1.0) - 1) > 5 * self._floor("float32"):
+                why = f"; it already differs where ranks compute it, and so does the loss, computed at {loss_at}"
+                return difference("loss", "loss scaled", loss_at, why)
             why = f"; it already differs where ranks compute it, at {line}"
             return difference("local gradient", "local gradient", line, why)
         if factor is None and (line := self._first_unlike_line(key, unlike)):
@@ -887,15 +904,20 @@ class Comparer:
 
     def _history(self, recorded: Recorded, key: Key, name: str) -> History:
         """Return what changed a gradient; the first entry is about the time before."""
-        of_ranks = []
+        of_ranks, parts, shape = [], dict[int, Parameter](), self._shapes[name].shape
         for rank, step in recorded.made(key).items():
             events = [one for one in recorded.events(rank, key, name) if one.before is not None]
             if events and name in step.tensors[GRADIENTS]:
                 values = [*(one.before for one in events), step.tensors[GRADIENTS][name]]
                 of_ranks.append((["", *(one.line for one in events)], values))
+                parts[rank] = recorded.models[rank][name]
         if not of_ranks or any(lines != of_ranks[0][0] for lines, _ in of_ranks):
             return []
         columns = [*zip(*(values for _, values in of_ranks), strict=True)]
+        if any(of.local != shape for of in parts.values()):  # shards
+            of_parts = [[*zip(values, parts.values(), strict=True)] for values in columns]
+            wholes = [combine_parts(dict(zip(parts, of, strict=True)), shape) for of in of_parts]
+            return [(line, whole[0].value, True) for line, whole in zip(of_ranks[0][0], wholes, strict=True) if whole]
         agree = [all(estimate_distance(one, of[0], 1) <= 1e-3 * of[0].norm for one in of) for of in columns]
         return [*zip(of_ranks[0][0], map(mean_of, columns), agree, strict=True)]
 
@@ -947,8 +969,13 @@ def _line_of_factor(history: History, first: int, factor: float | None) -> str:
 
 
 def _difference(what: str, key: Key, unlike: Unlike, cause: str, sentence: str, **facts: Any) -> Difference:
-    names = tuple(unlike)
+    names, line = tuple(unlike), facts.get("line", "")
+    sentence += f"; see {line}" if line and line not in sentence else ""
     return Difference(what=what, step=key[1], name=names[0], names=names, cause=cause, sentence=sentence, **facts)
+
+
+def _number_of_line(line: str) -> int:
+    return int(line.rpartition(":")[2] or 0)
 
 
 def _named(unlike: Mapping[str, Any]) -> str:

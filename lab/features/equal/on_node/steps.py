@@ -19,7 +19,7 @@ import math
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from importlib import import_module
@@ -197,6 +197,14 @@ def _find_roots() -> list[Any]:
     modules = [one for one in gc.get_objects() if issubclass(type(one), torch.nn.Module) and "_modules" in one.__dict__]
     inner = {id(child) for one in modules for child in one.modules() if child is not one}
     return [one for one in modules if id(one) not in inner and next(one.parameters(), None) is not None]
+
+
+def _keyword_inputs() -> list[Any]:
+    """Return what the module whose hook runs gets by keyword: hooks of all modules do not receive it."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name not in ("inner", "_call_impl"):
+        frame = frame.f_back
+    return [] if frame is None else [*frame.f_locals.get("kwargs", {}).values()]
 
 
 def _is_random(module: Any) -> bool:
@@ -393,10 +401,11 @@ class _Recorder:
         module.register_optimizer_step_pre_hook(self._guarded(self._before_step))
         module.register_optimizer_step_post_hook(self._guarded(self._after_step))
 
-        def note(optimizer: Any) -> None:
+        def note(optimizer: Any, *_: Any, **__: Any) -> None:
             self._made_at[optimizer] = source.line()
 
         replace_methods(module.Optimizer, ["__init__"], call_after_making(note))
+        replace_methods(module.Optimizer, ["load_state_dict"], call_before(note))
 
     def watch_schedules(self, module: Any) -> None:
         """Note where schedules change settings."""
@@ -424,12 +433,12 @@ class _Recorder:
             if device := next(filter(torch.is_autocast_enabled, ("cpu", "cuda")), None):
                 self._batch.cast = str(torch.get_autocast_dtype(device)).partition(".")[2]
             self._batch.forward_at = self._line("forward")
-            self._guarded(self._note_inputs)(module, arguments)
+            self._guarded(self._note_inputs)(module, [*arguments, *_keyword_inputs()])
 
     def _note_inputs(self, module: Any, arguments: Sequence[Any]) -> None:
         if self._is_target_next():
             if self._locator is None:
-                self._locator = _Locator(self.add)
+                self._locator = _Locator(self.add, self._made_at)
             self._locator.add_root(module, self._guarded)
         tensor = next((one for one in arguments if isinstance(one, torch.Tensor)), None)
         batch = self._batch
@@ -493,7 +502,7 @@ class _Recorder:
         if self._locator is not None:
             self._locator.resume()
         elif self._is_target_next():
-            self._locator = _Locator(self.add)
+            self._locator = _Locator(self.add, self._made_at)
             for trained in self._trained.values():
                 for root in trained.roots if trained.number == self._target[0] else ():
                     self._locator.add_root(root, self._guarded)
@@ -597,7 +606,7 @@ def _memory(tensor: Any) -> int:
 class _Locator:
     """Records one step: outputs of modules, gradients of this rank, and what changes gradients and parameters."""
 
-    def __init__(self, add: Callable[..., None]) -> None:
+    def __init__(self, add: Callable[..., None], optimizers: Iterable[Any]) -> None:
         from torch.utils._python_dispatch import TorchDispatchMode
 
         self._add = add
@@ -605,8 +614,11 @@ class _Locator:
         self.rows = list[Any]()
         """The samples, by call of the model."""
         self._roots, self._hooks = list[Any](), list[Any]()
-        self._parameters = dict[int, Any]()
-        """By identity."""
+        owned = [one for of in [*optimizers] for group in of.param_groups for one in group["params"]]
+        self._parameters = {id(one): one for one in owned if one.requires_grad}
+        """By identity: those of models, and parts that a script cuts itself."""
+        self._followed = set[int]()
+        """Those whose gradients are noted before the reduction."""
         self._local = dict[int, list[float]]()
         self._outputs = list[tuple[Any, str, int, int, Any]]()
         """Module, line that calls it, call of the model, elements of a sample, and a number for each sample."""
@@ -645,8 +657,9 @@ class _Locator:
         for module in root.modules():
             self._hooks.append(module.register_forward_hook(guarded(self._note_output)))
         for parameter in root.parameters():
-            if parameter.requires_grad and id(parameter) not in self._parameters:
+            if parameter.requires_grad and id(parameter) not in self._followed:
                 self._parameters[id(parameter)] = parameter
+                self._followed.add(id(parameter))
                 self._hooks.append(parameter.register_hook(guarded(partial(self._note_gradient, id(parameter)))))
 
     def resume(self) -> None:
