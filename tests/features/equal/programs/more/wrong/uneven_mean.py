@@ -1,4 +1,4 @@
-"""local gradient | local gradient | 1 | 0.weight |"""
+"""loss | loss scaled | 1 | 0.weight |"""
 
 import torch
 import torch.distributed as dist
