@@ -26,8 +26,12 @@ _RETURNED = re.compile(r'^  File ".*labnode/[\w/]*/calls\.py", line \d+,? in awa
 _FATAL = "Fatal Python error"
 _CHILD = re.compile(r"^Process \d+, started by this worker:\n", re.MULTILINE)
 """The agent writes this line before the stack of a process that a worker forked, after the worker's own stack."""
-_FORKED = re.compile(r'^  File ".*/multiprocessing/process.py", line \d+ in _bootstrap$', re.MULTILINE)
-"""Where a fork began. Frames further out belong to its parent."""
+_FORKED = re.compile(
+    r'(?:^  File ".*/(?:multiprocessing/(?:process|pool|spawn)|concurrent/futures/process)\.py", line \d+ in .*\n)*'
+    r'^  File ".*/multiprocessing/process\.py", line \d+ in _bootstrap$',
+    re.MULTILINE,
+)
+"""Where a process of multiprocessing began. Frames further out belong to the parent of a fork."""
 _LOADER = "torch/utils/data/_utils/worker.py"
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\):", re.MULTILINE)
 _IMPORTS = "<frozen importlib._bootstrap>"
@@ -165,9 +169,8 @@ def shorten_stack(dump: str) -> str:
 
 def _parts(text: str) -> list[tuple[str, str]]:
     """Return the stack of a worker and those of its forks, each with the line before it."""
-    own, *others = _CHILD.split(text)
-    forks = [_FORKED.split(other)[0] for other in others]
-    return list(zip(["", *_CHILD.findall(text)], [own, *forks], strict=True))
+    stacks = [_FORKED.split(stack)[0] for stack in _CHILD.split(text)]
+    return list(zip(["", *_CHILD.findall(text)], stacks, strict=True))
 
 
 def clip_stack(text: str, most: int) -> list[str]:

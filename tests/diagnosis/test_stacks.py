@@ -160,6 +160,22 @@ def test_the_worker_of_a_data_loader_is_told_with_the_line_where_it_stood(folder
     assert find_location(shown, folder) == place
 
 
+FORKED = """Current thread 0x00007f11 (most recent call first):
+  File "/var/lab/run/work/train.py", line 7 in work
+  File "/opt/venv/lib/torch/multiprocessing/spawn.py", line 90 in _wrap
+  File "/usr/lib/python3.11/multiprocessing/process.py", line 108 in run
+  File "/usr/lib/python3.11/multiprocessing/process.py", line 314 in _bootstrap
+  File "/usr/lib/python3.11/multiprocessing/popen_fork.py", line 71 in _launch
+  File "/var/lab/run/work/test_train.py", line 9 in test_train
+"""
+
+
+def test_a_process_of_multiprocessing_is_shown_without_what_started_it(folder: Path):
+    assert shorten_stack(FORKED) == '  File "train.py", line 7 in work'
+    idle = FORKED.replace('/var/lab/run/work/train.py", line 7 in work', '/usr/lib/python3.11/queue.py", line 3 in get')
+    assert find_location(idle, folder) == CodeLocation(file="/usr/lib/python3.11/queue.py", line=3, call="")
+
+
 def deep(frames: int) -> str:
     inner = "".join(f'  File "/x/torch/deep.py", line {n} in f{n}\n' for n in range(frames))
     return f'{inner}  File "train.py", line 7 in main\n  File "train.py", line 30 in <module>\n'

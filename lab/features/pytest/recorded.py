@@ -11,6 +11,7 @@ import ctypes
 import json
 import multiprocessing
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -32,6 +33,8 @@ import pytest
 from lab.features.pytest.stash import RECORD, SUMMARY_LINES
 from lab.features.recording import supervisor
 from lab.features.recording.supervisor import INTERRUPT, INTERRUPT_WAIT, LONGEST_MESSAGE, socket_path, start_python
+from lab.node.messages.agent import Leaving
+from lab.node.rank.note import send_statement
 from lab.node.statement import SOCKET_VARIABLE, bind_notes
 from lab.record.layout import RUNS
 
@@ -39,6 +42,8 @@ _ANSWER_S = 30.0
 _FRAMES = 8
 """Innermost frames among which one shows that pytest waits for a process."""
 _WAITING = ("multiprocessing", "concurrent/futures")
+_NO_CAUSE = re.compile(r"exit(?:ed|code| code| status)|returncode", re.IGNORECASE)
+"""Errors that only say how a process ended."""
 
 
 def record_tests(config: pytest.Config, stall_s: float) -> None:
@@ -81,6 +86,9 @@ class _RecordedTests:
         self._is_guarded = False
         """Whether a thread can close its connections."""
         self._abort = os.pipe()
+        if SOCKET_VARIABLE in self._before:  # have `lab record` leave the report to this
+            with suppress(OSError):
+                send_statement(self._before[SOCKET_VARIABLE], Leaving(-1, time.time()))
         self._channel, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel.settimeout(_ANSWER_S)
         environment = supervisor.recorded_environment(package, folder, None, self._socket)
@@ -186,9 +194,9 @@ class _RecordedTests:
             return
         self._has_failed = self._has_failed or bool(verdicts)
         crash: Any = getattr(longrepr, "reprcrash", None)
-        for title, verdict, record in verdicts:
-            if crash is not None and "ProcessExitedException" in crash.message:  # which tells no cause
-                crash.message = verdict.partition("\n")[0]
+        for title, verdict, record, stopped in verdicts:
+            if crash is not None and (stopped or _NO_CAUSE.search(crash.message)):
+                crash.message, crash = verdict.partition("\n")[0], None  # the first one
             if hasattr(longrepr, "addsection"):  # JUnit files contain it too
                 longrepr.addsection(title, verdict)
             else:
@@ -210,7 +218,7 @@ class _RecordedTests:
             from lab.features.recording.verb import annotations_text
             from lab.record.read import Record
 
-            results = (Record(path=Path(one)).result() for one in self._records)
+            results = (Record(path=Path(one)).result_or_refusal() for one in self._records)
             self._lines += annotations_text(result for result in results if not result.passed).splitlines()
 
     @pytest.hookimpl(wrapper=True, trylast=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.features.recording.supervisor import INTERRUPT, INTERRUPT_WAIT, LONGEST_MESSAGE, Options, Supervisor
-from lab.features.recording.world import World, read_cpu_s, started_at
+from lab.features.recording.world import World, read_cpu_s, read_used_s, started_at
 from lab.frozen import Frozen
 from lab.node import processes
 from lab.node.messages.agent import Exited, Joined, Trace
@@ -30,6 +30,7 @@ from lab.report.verdict import verdict_text
 from lab.words import clip_end, format_count, format_duration
 
 _LONGEST_VERDICT = 12_000
+_LONGEST_NAME = 100
 _MOST_SHOWN = 4
 """Verdicts in the report of one test."""
 _PATIENCE_S = 0.4
@@ -150,7 +151,8 @@ class SessionSupervisor(Supervisor):
         kind, test = message["kind"], self._test
         if kind == "begin":
             self._test = _Test(message["name"])
-            self._name = message["name"].rpartition("::")[2].partition("[")[0]
+            test_id, bracket, values = message["name"].partition("[")
+            self._name = clip_end(f"{test_id.rpartition('::')[2]}{bracket}{values}", _LONGEST_NAME)
         elif kind == "finish":
             self._finish_test()
         elif kind == "debugger" and test is not None:
@@ -202,7 +204,7 @@ class SessionSupervisor(Supervisor):
     # -- verdicts
 
     def _explain(self, test: _Test, notes: socket.socket) -> list[Any]:
-        """Return the verdicts on the worlds of a failed test: their titles, texts, and records."""
+        """Return the verdicts on the worlds of a failed test: title, text, record, and whether the test was ended."""
         until = time.monotonic() + (_PATIENCE_S if test.stalled is None else 0.0)
         while True:
             self._poll(notes, self._wait(notes))
@@ -214,13 +216,15 @@ class SessionSupervisor(Supervisor):
                 test.shown[world] = result
         by_verdict = sorted(test.shown.items(), key=lambda one: one[1].passed)
         bad = [one for one in by_verdict if not one[1].passed]
-        if test.stalled is not None:  # its end may take a while, too
+        if stopped := test.stalled is not None:  # its end may take a while, too
             test.steps, test.stalled = 2, time.monotonic() + _TEARDOWN_S
-        verdicts = [(f"lab: {test.note}", "", "")] if test.note else []
+        verdicts = [("lab: no progress", test.note, "", True)] if test.note else []
         for world, result in (bad or by_verdict[-1:])[:_MOST_SHOWN]:
             self._kept.add(world)
             text = clip_end(sanitize_text(verdict_text(result, Style(colour=False))), _LONGEST_VERDICT)
-            verdicts.append((f"lab: world of {format_count(world.world_size, 'rank')}", text, str(world.writer.path)))
+            verdicts.append(
+                (f"lab: world of {format_count(world.world_size, 'rank')}", text, str(world.writer.path), stopped)
+            )
         return verdicts
 
     def _judge_world(self, world: World, test: _Test) -> Result | None:
@@ -284,9 +288,10 @@ class SessionSupervisor(Supervisor):
     def _find_silent_processes(self, test: _Test, now: float) -> None:
         """End the test if its processes loaded PyTorch and wait, and none of them, nor pytest, computes."""
         tree = [self._settings.pid, *processes.list_descendants(self._settings.pid)]
-        first = read_cpu_s(tree)
+        first = read_used_s(self._settings.pid)
         time.sleep(_PATIENCE_S)
-        if read_cpu_s(tree) - first > _IDLE * _PATIENCE_S * len(tree):
+        used_s = read_used_s(self._settings.pid) - first
+        if used_s > _IDLE * _PATIENCE_S * len(tree) or any(processes.read_stat(one)[:1] == [b"D"] for one in tree):
             test.progressed = now  # look again after the limit
             return
         pids = [pid for pid in self._started(test) if "libtorch" in _read(f"/proc/{pid}/maps")]

@@ -26,7 +26,7 @@ from lab.frozen import Frozen
 from lab.node.contents import new_digest
 from lab.node.joined_processes import JoinedProcesses
 from lab.node.limits import Limits
-from lab.node.messages.agent import MOST_OF_A_WORKER, Exited, Joined, Note, Trace
+from lab.node.messages.agent import MOST_OF_A_WORKER, Exited, Joined, Leaving, Note, Trace
 from lab.node.messages.wire import Sender
 from lab.node.rank.joining import SETTINGS_VARIABLE, make_environment
 from lab.node.rank_process import JoinedProcess
@@ -107,6 +107,8 @@ class Supervisor:
 
     def __init__(self, words: Sequence[str], name: str, options: Options, report: Callable[[Result], None]) -> None:
         self.worlds: list[World] = []
+        self.has_other = False
+        """Whether a process below the command recorded worlds itself."""
         self._words = words
         self._name = name
         self._options = options
@@ -201,6 +203,7 @@ class Supervisor:
     def _read_statements(self, notes: Any) -> None:
         for datagram in receive_statements(notes):
             self._processes.handle(len(self._by_number) // MOST_OF_A_WORKER, datagram)
+            self.has_other |= isinstance(datagram.statement, Leaving) and datagram.statement.rank < 0
 
     def _forward_signals(self, command: subprocess.Popen[bytes]) -> None:
         while (info := signal.sigtimedwait(_FORWARDED, 0)) is not None:

@@ -290,7 +290,7 @@ class World:
         waited = f"{name_ranks(self.members)} waited in init_process_group"
         error = f"never joined the world of {self.world_size} ranks"
         culprit = Culprit(rank=absent[0], error=error, cause="never_entered") if len(absent) == 1 else None
-        reason = f"{before}{name_ranks(absent)} {error}; {waited}"
+        reason = f"{before}{name_ranks(absent)} {error}; {waited}" if absent else f"{before}{waited}"
         return Judgement(verdict=verdict, reason=reason, culprit=culprit)
 
     def _without_strangers(self, judgement: Judgement) -> Judgement:
@@ -516,10 +516,13 @@ def _stack_of(process: JoinedProcess) -> str:
 
 
 def _cpu_time(process: JoinedProcess) -> float:
-    """Return how much a process and everything below it have computed, or waited for a core; of a thread, 0."""
-    if process.thread:
-        return 0.0
-    return read_load_s(process.pid) + read_cpu_s((process.pid, *list_descendants(process.pid)))
+    """Return how much a process has computed, see `read_used_s`; of a thread, 0."""
+    return 0.0 if process.thread else read_used_s(process.pid)
+
+
+def read_used_s(pid: int) -> float:
+    """Return how much a process and everything below it have computed, or waited for a core, in seconds."""
+    return read_load_s(pid) + read_cpu_s((pid, *list_descendants(pid)))
 
 
 def read_cpu_s(pids: Iterable[int]) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import subprocess
+import sys
 import tempfile
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
@@ -134,7 +135,7 @@ def test_a_failed_test_shows_which_rank_raised_where(
     shown = failure(session[2], f"test_{kind}[raise]")
 
     assert "lab: world of 2 ranks" in shown
-    assert f"rank 1 raised ValueError: bad batch at {RAISED}" in shown
+    assert f"test_{kind}[raise]  rank 1 raised ValueError: bad batch at {RAISED}" in shown
 
 
 @pytest.mark.parametrize("kind", ["processes", "pool"])
@@ -146,10 +147,11 @@ def test_a_test_that_hangs_ends_and_shows_who_waited(
     assert f"rank 1 was at {SLEPT}; rank 0 waited in all_reduce at {WAITED}" in shown
 
 
+@pytest.mark.parametrize("name", ["test_spawned", "test_processes[hang]"])
 def test_an_error_that_tells_no_cause_is_replaced_by_the_verdict(
-    session: tuple[Path, str, dict[str, ET.Element]],
+    session: tuple[Path, str, dict[str, ET.Element]], name: str
 ) -> None:
-    [element] = session[2]["test_spawned"].iter("failure")
+    [element] = session[2][name].iter("failure")
     assert f"rank 1 was at {SLEPT}; rank 0 waited in all_reduce at {WAITED}" in element.get("message", "")
 
 
@@ -238,5 +240,36 @@ def test_xdist_shows_the_verdicts_and_the_annotations_of_its_workers(
     assert "1 failed, 2 passed" in ended.stdout
     assert f"rank 1 raised ValueError: bad batch at {RAISED}" in ended.stdout
     file, _, line = RAISED.rpartition(":")
-    assert f"\n::error file={file},line={line},title=lab%3A failed in test_processes::rank 1 raised" in ended.stdout
+    assert (
+        f"\n::error file={file},line={line},title=lab%3A failed in test_processes[raise]::rank 1 raised" in ended.stdout
+    )
     assert os.listdir(folder / ".lab" / "runs")
+
+
+UNREADABLE = """
+import pathlib
+
+import pytest
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report):
+    for _, record in report.user_properties:
+        path = pathlib.Path(record, "result.json")
+        path.unlink(missing_ok=True)
+        path.symlink_to("/etc/hosts")
+"""
+
+
+def test_lab_record_leaves_the_report_to_pytest_which_an_unreadable_record_does_not_end(cache: Path) -> None:
+    (cache / "test_suite.py").write_text(SUITE)
+    (cache / "conftest.py").write_text(UNREADABLE)
+    (cache / "pytest.ini").write_text("[pytest]\n")
+    pytest_alone = pytest_words("--lab", "-k", "processes and (raise or fine)")
+    words = [sys.executable, "-m", "lab.cli.main", "record", "--", *pytest_alone]
+    github = {"GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(cache), "XDG_CACHE_HOME": str(cache)}
+    environment = {**pytest_environment(), **github}
+    ended = subprocess.run(words, cwd=cache, env=environment, capture_output=True, text=True, timeout=120)
+
+    assert "1 failed, 2 passed" in ended.stdout
+    assert "lab record" not in ended.stderr
