@@ -44,15 +44,9 @@ def _stall_limit(word: str) -> float:
     """Parse a duration, or 0."""
     if word == "0":
         return 0.0
-    from argparse import ArgumentTypeError
+    from lab.cli.arguments import duration
 
-    from lab.errors import UsageError
-    from lab.spec.kinds import parse_duration
-
-    try:
-        return parse_duration(word)
-    except UsageError as error:
-        raise ArgumentTypeError(error.message) from None
+    return duration(word)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -222,9 +222,8 @@ class SessionSupervisor(Supervisor):
         for world, result in (bad or by_verdict[-1:])[:_MOST_SHOWN]:
             self._kept.add(world)
             text = clip_end(sanitize_text(verdict_text(result, Style(colour=False))), _LONGEST_VERDICT)
-            verdicts.append(
-                (f"lab: world of {format_count(world.world_size, 'rank')}", text, str(world.writer.path), stopped)
-            )
+            title = f"lab: world of {format_count(world.world_size, 'rank')}"
+            verdicts.append((title, text, str(world.writer.path), stopped))
         return verdicts
 
     def _judge_world(self, world: World, test: _Test) -> Result | None:

@@ -40,8 +40,6 @@ _COMPILE = (
     "in about a minute\n"
 )
 _INTERPRETERS = ("python", "python3", "sh", "bash")
-_HEADINGS = {"failed": "error", "hung": "error", "timeout": "error"}
-"""Commands of GitHub's jobs, by verdict."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -157,7 +155,7 @@ def annotations_text(results: Iterable[Result]) -> str:
         if file and not path.startswith(".."):
             title = f"lab: {result.verdict} in {result.scenario}"
             options = ",".join((f"file={_escaped(path)}", f"line={line}", f"title={_escaped(title)}"))
-            heading = _HEADINGS.get(result.verdict, "warning")
+            heading = "warning" if result.verdict == "error" else "error"
             lines.append(f"::{heading} {options}::{sanitize_plain(result.reason).replace('%', '%25')}\n")
     return "".join(lines)
 

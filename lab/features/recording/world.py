@@ -182,12 +182,7 @@ class World:
         return process.raised is not None and process.raised.time >= since
 
     def examine(
-        self,
-        processes: Mapping[int, JoinedProcess],
-        limit_s: float,
-        others: Iterable[Exited] = (),
-        *,
-        idle: bool = False,
+        self, processes: Mapping[int, JoinedProcess], limit_s: float, others: Iterable[Exited] = (), idle: bool = False
     ) -> Result | None:
         """Return what the ranks wait for; None if none of them waits for others.
 
@@ -224,14 +219,14 @@ class World:
         from lab.diagnosis.ends import Standing
         from lab.diagnosis.hang import find_working
 
-        self._computing = [*find_working(evidence, Standing.of(evidence).absent if self._groups() else [])]
+        self._computing = [*find_working(evidence, Standing.of(evidence).absent if self._first_lines() else [])]
         self.is_patient = patient and bool(self._computing)
         return self._judged(evidence, self._judge_stall(evidence))
 
     @property
     def waits(self) -> bool:
         """Whether a running rank waits for others: in a call, or for a rank that did not come."""
-        is_meeting = len(self.members) < self.world_size and self._groups() == []
+        is_meeting = len(self.members) < self.world_size and self._first_lines() == []
         return self.is_running and (is_meeting or _waits(self._evidence(())))
 
     def judge_now(self, others: Iterable[Event]) -> Result:
@@ -262,7 +257,7 @@ class World:
     def _judge_stall(self, evidence: Evidence) -> Judgement:
         limit = format_duration(next(one.timeout_s or 0.0 for one in self._stall if isinstance(one, TimedOut)))
         after = f"no call of {format_count(len(self.members), 'rank')} began or ended for {limit}"
-        if self._groups() == []:
+        if self._first_lines() == []:
             return self._judge_absence("hung", f"{after}: ")
         from lab.diagnosis.judge import judge_evidence
 
@@ -356,7 +351,7 @@ class World:
             reason = f"{name_ranks(left)} still ran when the command ended, {after} after the first rank joined"
             return Judgement(verdict="error", reason=reason)
         waited_only = all(rank.stopped or lost_a_peer(rank) for rank in facts.ranks if rank.stopped or rank.failed)
-        if self._groups() == [] and waited_only and any(rank.stopped or rank.failed for rank in facts.ranks):
+        if self._first_lines() == [] and waited_only and any(rank.stopped or rank.failed for rank in facts.ranks):
             return self._judge_absence("failed", "")
         ended_by_others = [rank.rank for rank in facts.ranks if rank.stopped]
         if ended_by_others and not any(rank.failed for rank in facts.ranks):
@@ -387,21 +382,15 @@ class World:
     @property
     def is_recorded_in_python(self) -> bool:
         """Whether a rank has the slower recorder."""
-        for name in map(rank_trace, self.members):
-            with suppress(OSError), open_file(self.writer.path, f"{TRACE}/{name}") as file:
-                start = parse_line(next(read_lines(file), b""))
-                if isinstance(start, dict) and start.get("recorder") == "python":
-                    return True
-        return False
+        return any(start.get("recorder") == "python" for start in self._first_lines(b""))
 
-    def _groups(self) -> list[dict[str, Any]]:
-        """Return the first group of each rank in its trace, which it has once all ranks have met."""
-        groups = list[dict[str, Any]]()
+    def _first_lines(self, beginning: bytes = _GROUP) -> list[dict[str, Any]]:
+        """Return the first such line of each rank's trace: of groups, which it has once all ranks have met."""
+        lines = list[Any]()
         for name in map(rank_trace, self.members):
             with suppress(OSError), open_file(self.writer.path, f"{TRACE}/{name}") as file:
-                first = next((line for line in read_lines(file) if line.startswith(_GROUP)), b"")
-                groups += filter(None, [parse_line(first)])
-        return groups
+                lines.append(parse_line(next((one for one in read_lines(file) if one.startswith(beginning)), b"")))
+        return [line for line in lines if isinstance(line, dict)]
 
 
 class _ImportedWorld(World):
