@@ -181,11 +181,9 @@ class _RecordedTests:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add the verdicts on the worlds of a failed test to its report."""
         report.user_properties += [(RECORD, one) for one in self._records]  # JUnit reads those of the teardown
-        if not report.failed or report.nodeid != self._test:
+        if not report.failed or report.nodeid != self._test or not self._send("failed"):
             return
         longrepr: Any = report.longrepr
-        if not self._send("failed"):
-            return
         try:
             verdicts = json.loads(self._channel.recv(LONGEST_MESSAGE))
         except (OSError, ValueError):  # the supervisor has ended

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.features.recording.supervisor import INTERRUPT, INTERRUPT_WAIT, LONGEST_MESSAGE, Options, Supervisor
-from lab.features.recording.world import World, read_cpu_s, read_used_s, started_at
+from lab.features.recording.world import PATIENCE, World, read_cpu_s, read_used_s, started_at
 from lab.frozen import Frozen
 from lab.node import processes
 from lab.node.messages.agent import Exited, Joined, Trace
@@ -167,9 +167,8 @@ class SessionSupervisor(Supervisor):
     def _finish_test(self) -> None:
         """Remove the records of worlds that ended and that no failed test showed."""
         self._test = None
-        pid = self._settings.pid
         for world in self.worlds:
-            if all(one.pid == pid or rank not in self._running(world) for rank, one in world.members.items()):
+            if not self._others(world):
                 self._release(world)
         self.worlds = [world for world in self.worlds if world.result is None and world.began]
 
@@ -278,20 +277,27 @@ class SessionSupervisor(Supervisor):
         """Return whether the ranks of a world keep the test from going on."""
         if world not in test.active or world.was_stopped:
             return False
-        return world.waits or (now - test.progressed >= self._options.stall_s and not self._is_computing(test, now))
+        limit = self._options.stall_s
+        if world.waits or now - test.progressed < limit or self._is_computing(test, now):
+            return world.waits
+        return now - world.progressed >= PATIENCE * limit or self._is_idle()
 
     def _is_computing(self, test: _Test, now: float) -> bool:
         """Return whether pytest itself has computed since something happened last."""
         return (read_cpu_s([self._settings.pid]) - (test.cpu_s or 0.0)) >= _COMPUTES * (now - test.progressed)
 
-    def _find_silent_processes(self, test: _Test, now: float) -> None:
-        """End the test if its processes loaded PyTorch and wait, and none of them, nor pytest, computes."""
+    def _is_idle(self) -> bool:
+        """Return whether no process of the test computes, or waits for a core or a disk."""
         tree = [self._settings.pid, *processes.list_descendants(self._settings.pid)]
         first = read_used_s(self._settings.pid)
         time.sleep(_PATIENCE_S)
-        used_s = read_used_s(self._settings.pid) - first
-        if used_s > _IDLE * _PATIENCE_S * len(tree) or any(processes.read_stat(one)[:1] == [b"D"] for one in tree):
-            test.progressed = now  # look again after the limit
+        waits_for_disk = any(processes.read_stat(one)[:1] == [b"D"] for one in tree)
+        return not waits_for_disk and read_used_s(tree[0]) - first <= _IDLE * _PATIENCE_S * len(tree)
+
+    def _find_silent_processes(self, test: _Test, now: float) -> None:
+        """End the test if its processes loaded PyTorch and wait, and none of them, nor pytest, computes."""
+        test.progressed, is_idle = now, self._is_idle()  # look again after the limit
+        if not is_idle:
             return
         pids = [pid for pid in self._started(test) if "libtorch" in _read(f"/proc/{pid}/maps")]
         limit = format_duration(self._options.stall_s)
@@ -300,9 +306,8 @@ class SessionSupervisor(Supervisor):
             test.note = f"{who} of the test did nothing for {limit} and joined no process group"
             test.stalled = now
             return
-        if not all(map(self._is_shared, tree[1:])):
+        if not all(map(self._is_shared, processes.list_descendants(self._settings.pid))):
             os.kill(self._settings.pid, INTERRUPT_WAIT)  # has an effect only if pytest waits for a process
-        test.progressed = now
 
     def _end_test(self, test: _Test, after_s: float) -> None:
         """Take the next steps to end the test: its ranks, then what else it started, then pytest's main thread."""

@@ -109,8 +109,7 @@ def _print_verdicts(results: list[Result], reported: dict[str, str]) -> None:
     bad = [result for result in results if not result.passed]
     for result in bad[:_MOST_SHOWN] if len(results) > 1 else results:
         _print(result, brief=reported.get(result.run) == result.reason)
-    if os.environ.get("GITHUB_ACTIONS"):
-        sys.stderr.write(annotations_text(bad[:_MOST_SHOWN]))
+    sys.stderr.write(annotations_text(bad[:_MOST_SHOWN]))
     if len(results) > 1:
         counts = f"{len(results)} worlds, of which {len(results) - len(bad)} passed"
         sys.stderr.write(f"lab record: {counts}; `lab runs` lists their records\n")

@@ -48,7 +48,7 @@ _IDLE_TO = 0.01
 _PIECE_BYTES = 1 << 20
 _CLOCK_ERROR_S = 0.1
 """Most difference of the clocks of machines in a cluster; NTP keeps them within some milliseconds."""
-_PATIENCE = 3
+PATIENCE = 3
 """A rank that computes may let others wait this many times as long."""
 
 
@@ -174,7 +174,7 @@ class World:
         silent_s = now - max(self.progressed, 0.0 if self._stall else self._examined)
         if self._cpu is None and silent_s >= limit_s / 2:
             self._cpu = now, {rank: _cpu_time(one) for rank, one in processes().items()}
-        return silent_s >= limit_s * (_PATIENCE if self._stall else 1)
+        return silent_s >= limit_s * (PATIENCE if self._stall else 1)
 
     def failed_last(self, process: JoinedProcess) -> bool:
         """Return whether the last that is known of a process is an error, which the pool that it belongs to caught."""
@@ -202,7 +202,7 @@ class World:
         now, self._examined, self._cpu = time.time(), time.monotonic(), None
         used = {rank: _cpu_time(one) - before.get(rank, 0.0) for rank, one in processes.items()}
         loads = {rank: seconds / (self._examined - since) for rank, seconds in used.items()}
-        patient, limit_s = not (idle or self._stall), limit_s * (_PATIENCE if self._stall else 1)
+        patient, limit_s = not (idle or self._stall), limit_s * (PATIENCE if self._stall else 1)
         stacks = {rank: name_own_files(_stack_of(one), self._folder) for rank, one in processes.items()}
         self._stall = [
             *map(self.shorten, others),

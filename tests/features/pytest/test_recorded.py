@@ -50,6 +50,9 @@ def work(rank, port, mode):
         dist.all_reduce(tensor)
         if mode == "raise" and rank == 1:
             raise ValueError("bad batch")
+        until = time.monotonic() + 3
+        while mode == "compute" and time.monotonic() < until:
+            pass
         while mode == "hang" and rank == 1:
             time.sleep(0.05)
         dist.all_reduce(tensor)
@@ -67,7 +70,7 @@ def run_ranks(mode):
     assert [one.exitcode for one in ranks] == [0, 0]
 
 
-@pytest.mark.parametrize("mode", ["fine", "raise", "hang", "fine again"])
+@pytest.mark.parametrize("mode", ["fine", "raise", "compute", "hang", "fine again"])
 def test_processes(mode):
     run_ranks(mode)
 
@@ -161,6 +164,7 @@ def test_the_session_continues_and_other_tests_pass(session: tuple[Path, str, di
 
     assert passed == {
         "test_processes[fine]",
+        "test_processes[compute]",
         "test_processes[fine again]",
         "test_pool[fine]",
         "test_pool[fine again]",
