@@ -22,6 +22,8 @@ from lab.words import format_duration, group_pairs
 _BRIEF_S, _BRIEF_PART = 1.0, 0.1
 """A wait shorter than both is no standstill: in seconds, and as a part of the time limit."""
 _MEETINGS = ("init_process_group", "init_device_mesh")
+_FEWEST_RANKS = 3
+"""This many ranks have a majority."""
 _FEWEST_STEPS, _RECENT_STEPS = 3, 10
 """Completed steps, or prints, that show progress, and how many of the last ones show the pace."""
 
@@ -199,7 +201,8 @@ def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Findi
     explained = {rank for one, rank in of_findings if one.kind is FindingKind.DEADLOCK or waits[rank].step.message}
     by_groups = [finding for finding in differing if finding.kind is FindingKind.GROUPS]
     over_groups = {rank for finding in by_groups for rank in (*finding.ranks, *finding.others)}
-    for step, waiting, missing in ends.missed_steps(waits):
+    early = hang.called_early()
+    for step, waiting, missing in sorted(ends.missed_steps(waits), key=lambda one: early not in ((), one[2])):
         if not (set(waiting) <= explained or set(missing) <= over_groups):
             findings.append(hang.missed(step, waiting, missing, explained=bool(findings or differing)))
     findings += hang.all_there(named={finding.step for finding in differing})
@@ -252,11 +255,12 @@ class _Hang(ends.Waiting):
             ranks = ()
         elif not free:
             kind = FindingKind.ELSEWHERE
-            ranks = missing if ends.majority_step(self.waits) == step.number and not explained else ()
+            is_majority = ends.majority_step(self.waits) == step.number and not explained
+            ranks = missing if missing == self.called_early() or is_majority else ()
             groups = {self.waits[rank].step.group for rank in missing if not self.waits[rank].step.message}
             in_other_groups = bool(groups - {step.group}) and not step.message and not explained
             members = {*waiting}.intersection(*(self.waits[rank].step.group.ranks for rank in missing))
-            if in_other_groups and 0 < len(members) <= len(missing):
+            if in_other_groups and 0 < len(members) <= len(missing) and missing != self.called_early():
                 ranks = ()  # among those that could have made both calls there is no majority
         untold: tuple[int, ...] = ()
         if free and dumped:  # dumps do not show what they did instead
@@ -276,6 +280,22 @@ class _Hang(ends.Waiting):
             untold_messages=untold,
             **self._common(waiting, ranks, step, [rank for rank in (*missing, *waiting) if rank not in ranks]),
         )
+
+    def called_early(self) -> tuple[int, ...]:
+        """Return the one waiting rank that left out a call which all others made first; empty if unknown.
+
+        Its calls, by line, are not the beginning of what the others called, and those of each other rank are.
+        """
+        ranks = [rank for rank in self.evidence.ranks if self.evidence.calls(rank)]
+        lines = {rank: [(call.op, call.path) for call in self.evidence.calls(rank)] for rank in ranks}
+        early = list[int]()
+        unsorted = self.evidence.trace.is_tail or any(trace.threads for trace in self.evidence.trace.ranks.values())
+        for rank in () if len(ranks) < _FEWEST_RANKS or unsorted else self.waits:
+            rest = [lines[other] for other in ranks if other != rank]
+            longest = max(rest, key=len)
+            is_like_one = all(one == longest[: len(one)] for one in rest)
+            early += [rank] if is_like_one and lines[rank] != longest[: len(lines[rank])] else []
+        return tuple(early) if len(early) == 1 else ()
 
     def stand_off(self, differing: Sequence[Finding]) -> list[Finding]:
         """Return ranks that wait for each other only: for messages that cannot come, or in a ring."""
@@ -374,7 +394,7 @@ class _Hang(ends.Waiting):
             "ranks": tuple(ranks),
             "others": tuple(others or waiting),
             "step": step.title if step is not None else "",
-            "lines": tuple(map(self._line, (*ranks, *waiting))),
+            "lines": tuple(map(self._line, (*ranks, *waiting, *(() if ranks else others)))),
             "seconds": ends.waited_s(self.evidence, [self.waits[one] for one in waiting if one in self.waits]),
         }
 

@@ -181,7 +181,7 @@ class Score:
                 if one.ranks and one.kind not in {*allowed, "straggler"}
             ]
         candidates = Candidates(baseline.events, self.kinds)
-        known, tried = {(str(one.kind), one.lines) for one in findings}, set[str]()
+        known, tried = {(str(one.kind), frozenset(one.lines)) for one in findings}, set[str]()
         for _ in range(each):
             drawn = candidates.draw(random)
             if drawn is None:
@@ -245,18 +245,19 @@ def is_moving(evidence: Any, limit_s: float) -> bool:
 
 def mark(source: Source, truth: Truth, answer: Answer, known: set[Any], *, equivalent: bool, command: str) -> Mark:
     """Hold an answer against the truth."""
-    serious = [one for one in answer.serious if (str(one.kind), one.lines) not in known]
-    first = serious[0] if serious else None
-    faults = (one for one in serious if one.kind != "straggler")  # measured: on a loaded machine any rank may be late
+    serious = [one for one in answer.serious if (str(one.kind), frozenset(one.lines)) not in known]
+    is_slow = truth.symptom == "slow"
+    faults = [one for one in serious if one.kind != "straggler"]  # measured: on a loaded machine any rank may be late
+    first = next(iter(serious if is_slow else faults), None)
     accused = {rank for one in faults for rank in one.ranks} | ({answer.culprit} - {None})
     false = [*waited_and_never_entered(answer)]
     if first is None:
         is_unblamed = answer.verdict == "passed" or (answer.verdict == "failed" and answer.culprit is None)
         right = (equivalent or truth.silent) and is_unblamed
         kind = rank = line = right
-    elif equivalent:  # nothing happened, so nothing is to be said
+    elif equivalent and (faults or not is_slow):  # nothing happened, so nothing is to be said
         kind = rank = line = False
-        false += [one.sentence for one in serious]
+        false += [one.sentence for one in faults]
     else:
         kind = str(first.kind) in truth.kinds
         rank = frozenset(first.ranks) in truth.culprits and (

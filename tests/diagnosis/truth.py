@@ -50,7 +50,7 @@ RIGHT: dict[str, Right] = {
     "change": Right("wrong", "changed_before_wait wrong_result", silent=True),
     "unwaited": Right("wrong", "changed_before_wait wrong_result unwaited", silent=True),
     "lr": Right("wrong", "diverged", silent=True),
-    "no_sync": Right("shifted", f"{_SHIFTED} diverged"),
+    "no_sync": Right("shifted", f"{_SHIFTED} failed diverged"),
     "drop": Right("shifted", f"{_SHIFTED} diverged", silent=True),
     "data": Right("wrong", "same_values", silent=True),
     "raise": Right("ended", "failed"),

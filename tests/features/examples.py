@@ -199,6 +199,7 @@ EXAMPLES: list[Finding] = [
         lines=("train.py:15", "train.py:13"),
         seconds=7.999,
         members=(0, 1, 2),
+        missing=(2,),
         did=(f.Activity(rank=2, what="waited", call=f.CallFacts(rank=2, name="barrier #1", source="train.py:15")),),
         at=("train.py:13",),
     ),

@@ -52,6 +52,8 @@ class GroupNotMade(Finding):
 
     kind: Kind = FindingKind.GROUPS
     members: tuple[int, ...]
+    missing: tuple[int, ...]
+    """The members that never called it."""
     did: tuple[f.Activity, ...]
     at: tuple[str, ...] = ()
 
@@ -60,8 +62,9 @@ class GroupNotMade(Finding):
         there = (
             f"{format_duration(self.seconds)}, at {join_words(self.at)}; {join_words(describe_activities(self.did))}"
         )
-        head = f"{name_ranks(self.ranks)} never called new_group for [{', '.join(map(str, self.members))}]"
-        return head, f"{capitalize_first(name_ranks(self.others))} waited there for {there}."
+        head = f"{name_ranks(self.missing)} never called new_group for [{', '.join(map(str, self.members))}]"
+        waiting = (rank for rank in sorted({*self.ranks, *self.others}) if rank not in self.missing)
+        return head, f"{capitalize_first(name_ranks(waiting))} waited there for {there}."
 
 
 class GroupDestroyed(Finding):
@@ -275,15 +278,19 @@ def _not_made(made: NewGroups, evidence: Evidence, waits: Mapping[int, Wait]) ->
         return None
     lines = unique_lines(one.source for one in ours.values())
     elsewhere = [evidence.last_location(evidence.ranks[rank]) for rank in missing if rank in evidence.ranks]
+    there = [location.at for location in elsewhere if location is not None]
+    waiting, came_alone = all(rank in waits for rank in missing), len(ours) < len(missing)
+    named = tuple(ours) if waiting and came_alone else missing
     return GroupNotMade(
-        kind=FindingKind.GROUPS if all(rank in waits for rank in missing) else FindingKind.NEVER_ENTERED,
+        kind=FindingKind.GROUPS if waiting else FindingKind.NEVER_ENTERED,
         members=tuple(phase.members),
+        missing=missing,
         did=Waiting(evidence, waits).did(missing),
         at=lines,
-        ranks=missing,
-        others=tuple(ours),
+        ranks=named,
+        others=tuple(rank for rank in (*ours, *missing) if rank not in named),
         step=f"new_group #{number}",
-        lines=(*(location.at for location in elsewhere if location is not None), *lines),
+        lines=(*there, *lines) if named is missing else (*lines, *there),
         seconds=_since(ours.values(), evidence),
     )
 

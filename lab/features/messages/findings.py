@@ -183,7 +183,7 @@ class _Messages(ends.Waiting):
             else:
                 findings.append(self._nobody_there(wait))
             explained |= {one.rank for one in ours}
-        return findings
+        return sorted(findings, key=lambda one: not one.ranks)
 
     def _in_mixed_ring(self, rank: int) -> bool:
         """Return whether a rank indirectly waits for itself, through more than messages."""

@@ -41,6 +41,7 @@ from lab.features.mutants.candidates import Candidates, Event, is_mutated, read_
 from lab.features.mutants.on_node.mutant import BEHAVIORS, KINDS, OBSERVE, VARIABLE, Mutant
 from lab.features.recording.session import KEEP_VARIABLE
 from lab.features.suite.pool import WorkerPool, hold_warm_cluster
+from lab.features.training.trace_lines import turns_of, turns_of_modules
 from lab.frozen import Frozen
 from lab.plan.cluster import Shape
 from lab.record.read import Record, list_records
@@ -50,7 +51,7 @@ from lab.report.style import Style
 from lab.run.cluster_slot import ClusterSlot, WarmCluster
 from lab.run.options import Job, RunOptions
 from lab.spec.scenario import Scenario
-from lab.trace.model import Call, Trace
+from lab.trace.model import Call, RankTrace, Trace
 from lab.trace.read import read_trace
 from lab.words import clip_end, format_count, format_duration, format_ordinal, name_ranks
 
@@ -69,7 +70,8 @@ class Outcome(Frozen):
     """Sorted lines of each rank's output."""
     notes: Mapping[int, str]
     calls: Mapping[int, Sequence[str]]
-    """What each rank called, with the values that it passed and received; sorted, because threads take turns."""
+    """What each rank called, with the values that it passed and received, and its parameters after each optimizer step;
+    sorted, because threads take turns."""
 
     def differences(self, other: Outcome) -> set[tuple[str, int]]:
         """Return in which fields, for which ranks, two runs differ."""
@@ -120,7 +122,10 @@ def read_outcome(*results: Result) -> Outcome:
         first = number * _RUNS_APART
         ranks |= {first + rank.rank: rank for rank in result.ranks}
         trace = read_trace(Record(path=result.path)) if result.path is not None else Trace(0, {}, {})
-        calls |= {first + rank: sorted(map(_describe_call, one.calls)) for rank, one in trace.ranks.items()}
+        ranks_of = trace.ranks.items()
+        calls |= {
+            first + rank: sorted([*map(_describe_call, one.calls), *_describe_steps(one)]) for rank, one in ranks_of
+        }
     ends = {number: rank.ended for number, rank in ranks.items()}
     logs = {number: sorted(rank.log.splitlines()) for number, rank in ranks.items()}
     notes = {number: repr(sorted(rank.notes.items())) for number, rank in ranks.items()}
@@ -137,6 +142,11 @@ def _describe_call(call: Call) -> str:
     arguments = call.op, call.group, call.root, call.peer, call.tag, call.reduce_op, call.splits, call.source
     buffers = call.inputs if call.late else (*call.inputs, *call.outputs)
     return repr((arguments, [(one.dtype, one.shape, one.values, one.summary) for one in buffers]))
+
+
+def _describe_steps(rank: RankTrace) -> Iterator[str]:
+    for turns in (turns_of(rank), turns_of_modules(rank)):
+        yield from (repr((number, turn.source, turn.settings, turn.norms)) for number, turn in turns.items())
 
 
 def with_mutant(scenario: Scenario, text: str, timeout_s: float | None = None) -> Scenario:
@@ -478,7 +488,7 @@ class TestsSubject:
         for at_once, part in () if reason else _STALLS:
             self._at_once, self._stall_s = min(at_once, jobs), max(_LEAST_STALL_S, part * each_s)
             with ThreadPoolExecutor() as pool:
-                again = [*pool.map(self._run, [OBSERVE] * self._at_once, [self._stall] * self._at_once)]
+                again = [*pool.map(lambda _: self._observe_again(), range(self._at_once))]
             if not (reason := next((failed for failed, *_ in again if failed), "")):
                 break
         if reason:
@@ -487,6 +497,12 @@ class TestsSubject:
         if not events:
             raise UsageError(f"{self.name} starts no ranks that the lab can record", "lab help recording")
         return events, [first, again[0][1]]
+
+    def _observe_again(self) -> tuple[str, Outcome, list[Record]]:
+        run = self._run(OBSERVE, self._stall)
+        if run[0]:
+            self.stop()  # the other run can hang at the same port
+        return run
 
     @property
     def _stall(self) -> str:

@@ -142,8 +142,8 @@ def _compare(phase: Literal["forward", "backward"], flags: Mapping[int, Flags]) 
             continue
         common, deviating = find_majority(here)
         if common is None:
-            habits = {rank: find_majority(dict(enumerate(of)))[0] for rank, of in known.items()}
-            deviating = tuple(rank for rank, habit in habits.items() if habit is not None and here[rank] != habit)
+            habits = {rank: {*of[:n], *of[n + 1 :]} - {None} for rank, of in known.items()}
+            deviating = tuple(rank for rank, habit in habits.items() if habit == {not here[rank]})
         named = bool(deviating) and len({here[rank] for rank in deviating}) == 1 and len(deviating) < len(here)
         did = here[min(deviating if named else here)]
         first, second = (tuple(rank for rank, flag in here.items() if (flag == did) == same) for same in (True, False))

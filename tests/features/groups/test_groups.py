@@ -64,18 +64,26 @@ def test_where_no_group_stopped_the_run_a_rank_may_leave_one_out(made: TraceMake
     assert [found.kind for found in causes(made)] == ["never_entered"]
 
 
-def test_a_member_that_never_comes_to_new_group_is_named(made: TraceMaker) -> None:
-    for rank in (0, 1):
+@pytest.mark.parametrize("missing", [(2,), (1, 2)])
+def test_members_that_never_come_to_new_group_are_named_or_the_one_that_came_alone(
+    made: TraceMaker, missing: tuple[int, ...]
+) -> None:
+    came = tuple(rank for rank in range(3) if rank not in missing)
+    for rank in came:
         new_group(made, rank, [0, 1, 2], 1, None, 13)
-    made.call(2, "barrier", 1000, None, at="train.py:15")
-    hang(made, stack(0, 13, "new_group"), stack(1, 13, "new_group"), stack(2, 15, "barrier"))
-    [found] = causes(made)
-    assert (found.kind, found.ranks, found.lines) == ("groups", (2,), ("train.py:15", "train.py:13"))
-    assert told_facts(found) == {
-        "members": [0, 1, 2],
-        "did": [{"rank": 2, "what": "waited", "call": {"rank": 2, "name": "barrier #1", "source": "train.py:15"}}],
-        "at": ["train.py:13"],
-    }
+    for rank in missing:
+        made.call(rank, "barrier", 1000, None, at="train.py:15")
+    hang(made, *(stack(rank, 13, "new_group") if rank in came else stack(rank, 15, "barrier") for rank in range(3)))
+    found, *_ = causes(made)
+    named, lines = (
+        ((0,), ("train.py:13", "train.py:15")) if len(missing) > 1 else ((2,), ("train.py:15", "train.py:13"))
+    )
+    assert (found.kind, found.ranks, found.lines) == ("groups", named, lines)
+    waits = [
+        {"rank": rank, "what": "waited", "call": {"rank": rank, "name": "barrier #1", "source": "train.py:15"}}
+        for rank in missing
+    ]
+    assert told_facts(found) == {"members": [0, 1, 2], "missing": [*missing], "did": waits, "at": ["train.py:13"]}
 
 
 def test_a_rank_that_makes_the_default_group_again_alone_is_named_in_a_hung_and_in_a_failed_run(

@@ -204,9 +204,12 @@ def _replace_tensor(mutant: Mutant, call: _Call) -> Any:
             old.data.view(-1)[:count] = new.reshape(-1)[:count].to(old.dtype)
 
     if any(old is one for one in call.outputs) and old.is_contiguous():
-        if work is not None:
+        if call.blocks and work is not None:
             wait_ahead(work)
-        copy_back()
+        if call.blocks or work is None:
+            copy_back()
+        else:
+            events.local.after = lambda handle: _Copied(handle, copy_back)
     return work
 
 
@@ -236,7 +239,30 @@ def _never_wait(_: Mutant, call: _Call) -> Any:
     return call.make()
 
 
-class _Unwaited:
+class _Handle:
+    """A handle in place of another one."""
+
+    def __init__(self, work: Any) -> None:
+        self._work = work
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._work, name)
+
+
+class _Copied(_Handle):
+    """A handle that copies what its call received."""
+
+    def __init__(self, work: Any, copy_back: Callable[[], None]) -> None:
+        super().__init__(work)
+        self._copy_back = copy_back
+
+    def wait(self, *limits: Any) -> Any:
+        done = self._work.wait(*limits)
+        self._copy_back()
+        return done
+
+
+class _Unwaited(_Handle):
     """A handle whose wait does nothing."""
 
     def __init__(self, work: Any) -> None:
