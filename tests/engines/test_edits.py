@@ -90,6 +90,7 @@ def start(engine: str, tmp_path: Path) -> Iterator[Callable[..., Loop]]:
         assert loop.find_clusters() == []
 
 
+@pytest.mark.local_first
 def test_each_save_runs_again_and_says_what_changed(start: Callable[..., Loop]) -> None:
     loop = start("train.py", "--nodes", "2")
     loop.wait_for("waiting for changes")

@@ -254,8 +254,10 @@ WHOLE = {"damaged": 0, "gaps": 0, "nul": False}
 """Every line that ends is whole, none is missing before it, and room that was not used is not passed on."""
 
 
-def test_of_a_killed_process_nothing_is_lost_but_the_line_being_written(written: Callable[..., Any]) -> None:
-    for seen in written("kills", "20"):
+def test_of_a_killed_process_nothing_is_lost_but_the_line_being_written(
+    written: Callable[..., Any], request: pytest.FixtureRequest
+) -> None:
+    for seen in written("kills", "20" if request.config.getoption("--long") else "8"):
         assert seen.items() >= {**WHOLE, "lost": 0}.items()
 
 
