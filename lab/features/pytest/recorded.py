@@ -42,8 +42,8 @@ _ANSWER_S = 30.0
 _FRAMES = 8
 """Innermost frames among which one shows that pytest waits for a process."""
 _WAITING = ("multiprocessing", "concurrent/futures")
-_NO_CAUSE = re.compile(r"exit(?:ed|code| code| status)|returncode", re.IGNORECASE)
-"""Errors that only say how a process ended."""
+_NO_CAUSE = re.compile(r"exit(?:ed|code| code| status)|returncode|\A[\w.]+: *$", re.IGNORECASE | re.MULTILINE)
+"""Errors whose first line is empty, as that of mp.spawn, or that only say how a process ended."""
 
 
 def record_tests(config: pytest.Config, stall_s: float) -> None:

@@ -79,8 +79,9 @@ def test_the_test_itself_is_a_rank_and_waits_for_one_that_never_comes():
     meet(0, free_port())
 
 
-def test_spawned():
-    torch.multiprocessing.start_processes(work, (free_port(), "hang"), nprocs=2, start_method="fork")
+@pytest.mark.parametrize("mode", ["raise", "hang"])
+def test_spawned(mode):
+    torch.multiprocessing.start_processes(work, (free_port(), mode), nprocs=2, start_method="fork")
 
 
 def test_a_test_without_ranks_may_take_long():
@@ -150,12 +151,14 @@ def test_a_test_that_hangs_ends_and_shows_who_waited(
     assert f"rank 1 was at {SLEPT}; rank 0 waited in all_reduce at {WAITED}" in shown
 
 
-@pytest.mark.parametrize("name", ["test_spawned", "test_processes[hang]"])
+@pytest.mark.parametrize("name", ["test_spawned[hang]", "test_processes[hang]"])
 def test_an_error_that_tells_no_cause_is_replaced_by_the_verdict(
     session: tuple[Path, str, dict[str, ET.Element]], name: str
 ) -> None:
     [element] = session[2][name].iter("failure")
     assert f"rank 1 was at {SLEPT}; rank 0 waited in all_reduce at {WAITED}" in element.get("message", "")
+    [element] = session[2]["test_spawned[raise]"].iter("failure")
+    assert f"rank 1 raised ValueError: bad batch at {RAISED}" in element.get("message", "")
 
 
 def test_the_session_continues_and_other_tests_pass(session: tuple[Path, str, dict[str, ET.Element]]) -> None:
@@ -183,7 +186,7 @@ def test_only_failed_tests_leave_records_which_junit_names(session: tuple[Path, 
     named = {one.get("value") for case in cases.values() for one in case.iter("property")}
 
     assert named == {str(path) for path in (folder / ".lab" / "runs").iterdir()}
-    assert len(named) == 6
+    assert len(named) == 7
 
 
 ENDLESS = """
