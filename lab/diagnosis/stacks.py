@@ -176,7 +176,8 @@ def _parts(text: str) -> list[tuple[str, str]]:
 def clip_stack(text: str, most: int) -> list[str]:
     """Return the innermost lines of a stack or traceback, including at least the innermost frame of the script.
 
-    In a traceback the innermost frame is last, in a stack it is first. Forks follow, each with half as many lines.
+    In a traceback the innermost frame is last. In a stack it is first, and the script's outermost frame is last.
+    Forks follow, each with half as many lines.
     """
     (_, own), *forks = _parts(text)
     shown = _clip(own, most)
@@ -188,8 +189,10 @@ def clip_stack(text: str, most: int) -> list[str]:
 def _clip(text: str, most: int) -> list[str]:
     lines = text.strip("\n").splitlines()
     traceback = _TRACEBACK.search(text) is not None
-    shown = range(len(lines))[-most:] if traceback else range(len(lines))[:most]
     own = [n for n, line in enumerate(lines) if (frame := _FRAME.match(line)) and _is_own(frame.groupdict())]
+    if own and not traceback:
+        lines = lines[: own[-1] + 1]  # without what started the script's code, as multiprocessing does
+    shown = range(len(lines))[-most:] if traceback else range(len(lines))[:most]
     innermost = own[-1 if traceback else 0] if own else None
     if innermost is None or innermost in shown:
         return [lines[n] for n in shown]

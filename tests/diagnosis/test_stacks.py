@@ -189,6 +189,16 @@ def test_the_scripts_own_frame_is_in_a_stack_however_deep_it_lies():
     assert clip_stack(deep(3), 8) == deep(3).splitlines()
 
 
+def test_a_stack_ends_with_the_outermost_frame_of_the_script():
+    own = [
+        '  File "/x/torch/a.py", line 1 in wait',
+        '  File "train.py", line 3 in f',
+        '  File "train.py", line 9 in main',
+    ]
+    spawn = ['  File "/x/torch/multiprocessing/spawn.py", line 87 in _wrap', '  File "/usr/lib/p.py", line 3 in run']
+    assert clip_stack("\n".join([*own, *spawn]), 8) == own
+
+
 def test_the_scripts_own_frame_is_in_a_traceback_with_its_source():
     frames = "".join(f'  File "/x/torch/deep.py", line {n}, in f{n}\n    f{n + 1}()\n' for n in range(20))
     traceback = (
