@@ -143,21 +143,6 @@ def test_a_mutant_that_changes_nothing_is_reported(
     assert "warning" not in capsys.readouterr().err
 
 
-@pytest.mark.xfail(reason="`lab run` loads options of features only for a word that is none of its own")
-@LOCAL
-@pytest.mark.trains
-def test_a_key_that_changes_nothing_is_reported(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    shutil.copy(CHANGEABLE, tmp_path)
-    for rank, warns in ((1, False), (9, True)):
-        text = f"script: {CHANGEABLE.name}\nmutant: sleep all_reduce rank={rank} nth=1 to=0.01\n"
-        (tmp_path / "changed.yaml").write_text(text)
-        assert main(["run", "changed.yaml", "--engine", "local", "--name", cluster.name, "--nodes", "3"]) == 0
-        assert ("warning: the mutant changed nothing" in capsys.readouterr().err) == warns
-
-
 @LOCAL
 @pytest.mark.trains
 def test_a_run_that_observes_changes_nothing_and_draws_the_same_mutants_again(cluster: Cluster, tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.cli import arguments as shared
@@ -14,7 +12,6 @@ from lab.cli.call import Command, Parser
 from lab.errors import UsageError
 from lab.features.mutants.on_node.mutant import ALLOWED, EXAMPLE, OBSERVE, VARIABLE, parse_mutant
 from lab.frozen import Frozen
-from lab.record.layout import PLAN
 from lab.record.read import list_records
 from lab.spec.declare import get_feature_values, key_field
 from lab.spec.kinds import Kind, number_kind, read_text
@@ -86,28 +83,20 @@ def _add_option(parser: Parser) -> None:
 
 
 def _run_mutant(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
-    if arguments.mutant:
-        if not arguments.trace:
-            raise UsageError("--mutant changes calls that are recorded, but --no-trace records none", "leave out one")
-        arguments.env = [*arguments.env, (VARIABLE, check_mutant(arguments.mutant))]
-    elif not any(path.suffix in (".yaml", ".yml") and _has_key(path) for path in arguments.scenarios):
+    if not arguments.mutant:
         return verb(arguments)
     from lab.features.mutants.candidates import is_mutated
 
+    if not arguments.trace:
+        raise UsageError("--mutant changes calls that are recorded, but --no-trace records none", "leave out one")
+    arguments.env = [*arguments.env, (VARIABLE, check_mutant(arguments.mutant))]
     known = {record.path for record in list_records(arguments.runs)}
     code = verb(arguments)
     for record in list_records(arguments.runs) if not code else ():
-        has_mutant = arguments.mutant or "mutant" in (record.json(PLAN) or ())
-        if record.path not in known and has_mutant and not is_mutated(record):
+        if record.path not in known and not is_mutated(record):
             why = f"{record.run} has no such rank, call, or phase"
             sys.stderr.write(f"warning: the mutant changed nothing: {why}\n")
     return code
-
-
-def _has_key(path: Path) -> bool:
-    with suppress(OSError):
-        return b"mutant:" in path.read_bytes()
-    return False
 
 
 OPTION = Command(_add_option, _run_mutant)
