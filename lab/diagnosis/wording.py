@@ -97,7 +97,7 @@ def quote_error(error: str) -> str:
     """Put the text of an error that PyTorch can have raised into quotation marks: `RuntimeError: "..."`."""
     kind, colon, text = error.partition(": ")
     of_torch = kind.startswith("torch.") or kind == "RuntimeError"
-    return f'{kind}: "{text}"' if colon and of_torch and '"' not in text else error
+    return f'{kind}: "{text}"' if colon and of_torch and '"' not in text else error.removesuffix(":")
 
 
 def render_raised(raised: f.ThreadError) -> str:

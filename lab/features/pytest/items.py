@@ -57,6 +57,8 @@ _LONGEST_LINE = 300
 _TAIL_BYTES = 16384
 _TRACEBACK = re.compile(r"(\[rank\d+\]: )?Traceback \(most recent call last\):$")
 """First line of a traceback, by Python or by torch."""
+_ASSERT = re.compile("assert ?|AssertionError")
+"""Begins the message of a failed assertion; pytest leaves out the type of those that it explains."""
 _turn = threading.Lock()
 """Threads of a test request its cluster one after the other."""
 
@@ -331,7 +333,7 @@ def after_report(item: pytest.Item, report: pytest.TestReport) -> pytest.TestRep
             else:
                 report.sections.append(section)
             crash = getattr(longrepr, "reprcrash", None)
-            if result is last[0] and not result.passed and crash is not None and crash.message.startswith("Assert"):
+            if result is last[0] and not result.passed and crash is not None and _ASSERT.match(crash.message):
                 crash.message = sanitize_plain(result.reason)  # the line of the test in pytest's summary
     if report.when == "teardown":
         pool.session.of_test.clear()
