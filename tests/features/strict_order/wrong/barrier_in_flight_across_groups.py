@@ -10,10 +10,10 @@ rank = dist.get_rank()
 pair = dist.new_group([1, 2])
 value = torch.ones(2)
 if rank == 2:
-    dist.all_reduce(value, group=pair)  # also
+    dist.all_reduce(value, group=pair)  # cause
     dist.barrier()
 else:
-    handle = dist.barrier(async_op=True)  # cause
+    handle = dist.barrier(async_op=True)  # also
     if rank == 1:
         dist.all_reduce(value, group=pair)
     handle.wait()
