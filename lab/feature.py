@@ -13,7 +13,7 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # not from typing, which takes long to import
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from pathlib import Path
     from typing import Any, NoReturn
 
@@ -110,6 +110,24 @@ def _absolute(entry: Any, home: str) -> Any:
     return {name: _absolute(one, home) for name, one in entry.items()}
 
 
+class Choices:
+    """Values of an option to which features add; those are asked only for an unknown value, and for all.
+
+    Args:
+        known: the values that need no search.
+        find_all: returns all values.
+    """
+
+    def __init__(self, known: Collection[str], find_all: Callable[[], Collection[str]]) -> None:
+        self._known, self._find_all = known, find_all
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known or name in self._find_all()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._find_all())
+
+
 _all_features: tuple[Feature, ...] | None = None
 _installed_features: tuple[Feature, ...] | None = None
 
@@ -189,6 +207,11 @@ def find_owners(keys: Collection[str]) -> list[Feature]:
     homes = dict.fromkeys(KEYS[key] for key in keys if key in KEYS)
     others = () if all(key in KEYS for key in keys) else list_features()
     return [*map(_in_tree, filter(is_available, homes)), *(one for one in others if one.name not in IN_TREE)]
+
+
+def find_hook_of(keys: Collection[str], name: str) -> Any:
+    """Return a function that a feature of one of these keys offers to the kernel; None if none does."""
+    return next((import_entry(one.hooks[name]) for one in find_owners(keys) if name in one.hooks), None)
 
 
 def load_plan_parts(keys: Collection[str] | None) -> list[Any]:

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lab.cli.call import Parser
-from lab.engine.select import AUTO, CHOICES
+from lab.engine import select
+from lab.engine.select import AUTO
 from lab.errors import LabError, UsageError
 from lab.record.layout import RUNS
 from lab.report.sanitize import sanitize_text
 from lab.report.style import Style, style_for
+from lab.spec import launching
 from lab.spec.keys import Volume, checked_folders, parse_volume, variable_problem
 from lab.spec.kinds import parse_age, parse_duration, parse_size
 from lab.spec.scenario import MAX_TRACE_VALUES, Scenario, check_timeout
@@ -217,7 +219,7 @@ _HOW: dict[str, dict[str, Any]] = {
     "--hosts": {"type": host_list, "default": (), "metavar": "A,B"},
     "--image": {"metavar": "IMAGE"},
     "--interactive": {"type": whole, "metavar": "RANK"},
-    "--launcher": {},
+    "--launcher": {"metavar": ""},
     "--max-output": {"dest": "output_bytes", "type": size, "metavar": "SIZE"},
     "--max-processes": {"dest": "processes", "type": positive, "metavar": "N"},
     "--memory": {"dest": "memory_bytes", "type": size, "metavar": "SIZE"},
@@ -253,6 +255,7 @@ _GROUPS = {
 _EVERYDAY = ("--nodes", "--nproc-per-node", "--launcher", "--timeout", "--interactive", "--name", "--engine", "--image",
              "--requirements", "--json", "--quiet")  # fmt: skip
 """Options of these groups that `--help` shows; `--help-all` shows the others too."""
+_CHOICES = {"--engine": select.CHOICES, "--launcher": launching.CHOICES}
 
 
 def add_options(
@@ -278,8 +281,8 @@ def add_options(
         if kind:
             vars(argument)["complete"] = kind  # `lab completion` converts it for shtab
         vars(argument)["rare"] = rare or bool(title and name not in _EVERYDAY)
-        if name == "--engine":
-            argument.choices, argument.metavar = CHOICES, None  # set later, because argparse would list all engines
+        if name in _CHOICES:
+            argument.choices, argument.metavar = _CHOICES[name], None  # set later, because argparse would list them
 
 
 def shape_arguments(arguments: argparse.Namespace) -> dict[str, Any]:

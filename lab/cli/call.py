@@ -17,7 +17,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple, NoReturn, Protocol
 
-from lab.cli.overview import VERBS, list_all_verbs
+from lab.cli.overview import VERBS, describe_verb, list_all_verbs
 from lab.feature import all_entries, import_entry, options_of
 
 _INVALID_CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
@@ -199,9 +199,9 @@ def run_verb(words: list[str]) -> int:
         close = _near(verb, list_all_verbs())
         hint = f"did you mean `lab {close}`?" if close else "see `lab --help`"
         return _refuse("lab", f"there is no verb {verb!r}", hint)
-    text = list_all_verbs()[verb]
-    about, form = f"{text[0].upper()}{text[1:]}.", argparse.RawDescriptionHelpFormatter
-    parser = Parser(prog=f"lab {verb}", description=about, formatter_class=form, epilog=help_in(module.__doc__))
+    text, form = describe_verb(verb), argparse.RawDescriptionHelpFormatter
+    about, unused = f"{text[0].upper()}{text[1:]}.", partial(form, width=0)  # it need not ask for the terminal's width
+    parser = Parser(prog=f"lab {verb}", description=about, formatter_class=unused, epilog=help_in(module.__doc__))
     module.add_arguments(parser)
     own, rest = split_rest(words[1:], parser)
     run = module.run
@@ -214,6 +214,7 @@ def run_verb(words: list[str]) -> int:
             own = ["--help"]
         else:
             parser.hide_rare()
+    parser.formatter_class = form
     arguments = parser.parse_args(own)
     if rest is not None:
         if not hasattr(arguments, "rest"):

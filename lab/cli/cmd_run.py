@@ -25,7 +25,6 @@ from lab.report.live import LiveOutput
 from lab.report.style import style_for
 from lab.report.verdict import progress_line, summary_text, verdict_text, written_snapshots
 from lab.run.options import DryRun, RunOptions, plan_all
-from lab.spec.launching import launcher_names
 from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -34,8 +33,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: Parser) -> None:
     shared.add_scenarios(parser, "run")
-    shared.add_options(parser, "--nodes", "--nproc-per-node", "--timeout", "--backend")
-    shared.add_options(parser, "--launcher", choices=launcher_names())
+    shared.add_options(parser, "--nodes", "--nproc-per-node", "--timeout", "--backend", "--launcher")
     shared.add_options(parser, "--cold", "--fresh", "--max-output", "--one-user", "--split-gpus", "--rewrite-address")
     shared.add_options(parser.group("ranks").add_mutually_exclusive_group(), "--interactive", "--stdin")
     shared.add_options(parser, "--name", "--engine", "--keep", "--wait", *shared.SHAPE, "--allow-volumes", "--pull")

@@ -23,6 +23,11 @@ _GROUPS = {
 """Groups in the order of `lab --help`, with the verbs whose order matters."""
 
 
+def describe_verb(verb: str) -> str:
+    """Return the line of help of an existing verb."""
+    return VERBS[verb][0] if verb in VERBS else list_all_verbs()[verb]  # the kernel's own load no features
+
+
 def list_all_verbs() -> dict[str, str]:
     """Return all verbs, those of features last, each with its line of help."""
     return {verb: text for verb, (text, _) in _all_verbs().items()}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from lab.engine.ownership import local_home, registered_engines
 from lab.errors import EngineAbsent, EngineUnavailable, UsageError
-from lab.feature import all_entries, find_entry, import_entry
+from lab.feature import Choices, all_entries, find_entry, import_entry
 
 if TYPE_CHECKING:
     from lab.engine.protocol import Engine, Traits
@@ -29,22 +29,13 @@ OPENERS: dict[str, Callable[[], Engine]] = {name: partial(_open, entry) for name
 """Opens each of them; see `open_engine`."""
 
 
-class Choices:
-    """Values of `--engine`; features are asked only for a name that is not the kernel's, and for all names."""
-
-    def __contains__(self, name: object) -> bool:
-        return name == AUTO or name in OPENERS or name in engine_names()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter((AUTO, *engine_names()))
-
-
-CHOICES = Choices()
-
-
 def engine_names() -> list[str]:
     """Return the names of all engines: the kernel's, then those of features."""
     return [*OPENERS, *all_entries("engines")]
+
+
+CHOICES = Choices((AUTO, *OPENERS), lambda: (AUTO, *engine_names()))
+"""Values of `--engine`."""
 
 
 def engine_class(name: str) -> type[Engine] | None:

@@ -17,7 +17,7 @@ from lab.diagnosis.facts import RankFacts, RunFacts, begin_facts
 from lab.engine.ownership import current_owner
 from lab.engine.protocol import Channel, FileAccess, PowerControl, require_capability
 from lab.errors import LabError, NodeLost, RecordError
-from lab.feature import find_hook
+from lab.feature import find_hook, find_hook_of
 from lab.node.contents import read_entries
 from lab.node.messages import agent
 from lab.node.users import GROUP, first_uid_of
@@ -578,7 +578,7 @@ def _choose_users(plan: Plan, cluster: ClusterInfo) -> Mapping[str, Any]:
 
 def _needed_torch(plan: Plan) -> Mapping[str, Any]:
     """Return what the run needs of torch, as fields of a claim; none if each supported version has it."""
-    find_needed = find_hook("needed_torch") if plan.scenario.extra else None
+    find_needed = find_hook_of(plan.scenario.extra, "needed_torch")
     return find_needed(plan.scenario, plan.backend or "gloo") if find_needed else {}
 
 

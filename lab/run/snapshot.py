@@ -28,7 +28,7 @@ _DEEPEST = 100
 _SKIPPED_FOLDERS = {"__pycache__", "node_modules", "venv", "site-packages"}
 """Never shipped, nor are folders whose name begins with a dot."""
 _SMALL_FILES, _SMALL_BYTES = 64, 1 << 18
-"""A folder within these limits has no index: all of it is read for each run."""
+"""A folder within these limits has no index, unless rules exclude files: all of it is read for each run."""
 _READ_BYTES = 1 << 20
 _RACY_NS = 20_000_000
 """A file that changed so shortly before it was read may change again without another time of change."""
@@ -318,7 +318,7 @@ class _Reader:
         """Read new and changed files, and find what the state before had."""
         snapshot, known = self._snapshot, self._known
         snapshot.files = len(self._unread) + sum(value[1:2] == "/" for value in self._kept.values())
-        has_index = snapshot.files > _SMALL_FILES or snapshot.bytes > _SMALL_BYTES
+        has_index = snapshot.files > _SMALL_FILES or snapshot.bytes > _SMALL_BYTES or bool(self._rules)
         racy_ns = self._began - _RACY_NS
         in_memory = 0
         for number, (path, facts, key) in enumerate(self._unread):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 from lab.errors import UsageError
-from lab.feature import LAUNCHERS, all_entries, find_entry, import_entry
+from lab.feature import LAUNCHERS, Choices, all_entries, find_entry, import_entry
 from lab.frozen import Frozen
 from lab.spec import kinds
 from lab.spec.declare import dump_keys, key_field, mapping_schema, section_kind
@@ -97,6 +97,10 @@ class Lab(Frozen):
 def launcher_names() -> list[str]:
     """List the names of all launchers, the lab's own first, including bundled ones that are missing."""
     return list(dict.fromkeys([LAB, *LAUNCHERS, *all_entries("launchers")]))
+
+
+CHOICES = Choices((LAB, *LAUNCHERS), launcher_names)
+"""Values of `--launcher`."""
 
 
 def find_launcher(name: str) -> Launcher:

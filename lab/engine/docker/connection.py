@@ -25,6 +25,7 @@ _SOCKET = "/var/run/docker.sock"
 _NOT_FOUND = 404
 _TIMEOUT_S = 60.0
 _PIECE_BYTES = 1 << 18
+_END_OF_HEAD = b"\r\n\r\n"
 _PROBE_DEADLINE_S = 30
 
 
@@ -100,10 +101,11 @@ class DirectApi:
             connection.settimeout(timeout_s)
             connection.sendall(_request(method, path, body))
             head = b""
-            while not head.endswith(b"\r\n\r\n"):  # one byte at a time: the body is left for the caller
-                if not (byte := connection.recv(1)):
+            while not head.endswith(_END_OF_HEAD):  # look first: the body is left for the caller
+                if not (seen := connection.recv(_PIECE_BYTES, socket.MSG_PEEK)):
                     raise ConnectionError("the engine closed the connection before it answered")
-                head += byte
+                kept, end, _ = (head + seen).partition(_END_OF_HEAD)
+                head += connection.recv(len(kept) + len(end) - len(head))
             if (status := int(head.split(None, 2)[1])) >= 400:
                 with connection.makefile("rb") as answer:
                     raise Refused(status, _message(answer.read()))
