@@ -302,6 +302,18 @@ def test_what_gitignore_names_stays_behind_in_its_folder_and_below(large: Path, 
     assert read_entries(save(large).all_entries()).keys() >= {"m1.py", "sub/only.py"}
 
 
+def test_decisions_in_a_small_folder_are_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / ".gitignore").write_text("*.log\n")
+    (folder / "out.log").touch()
+    monkeypatch.setattr(snapshots, "_RACY_NS", -10_000_000_000)
+    save(folder)
+    with monkeypatch.context() as patched:
+        patched.setattr(snapshots, "_read_patterns", lambda file: [] if file.name == ".labignore" else 1 / 0)
+        assert shipped(save(folder)).keys() == {"main.py", ".gitignore"}
+    (folder / ".gitignore").write_text("main.py\n")
+    assert shipped(save(folder)).keys() == {"out.log", ".gitignore"}
+
+
 def test_gitignore_above_a_folder_counts_only_in_a_repository(large: Path, tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_text("*.py\n")
     assert "m0.py" in read_entries(read_snapshot(large).all_entries())

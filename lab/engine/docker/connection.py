@@ -102,9 +102,9 @@ class DirectApi:
             connection.sendall(_request(method, path, body))
             head = b""
             while not head.endswith(_END_OF_HEAD):  # look first: the body is left for the caller
-                if not (seen := connection.recv(_PIECE_BYTES, socket.MSG_PEEK)):
+                if not (arrived := connection.recv(_PIECE_BYTES, socket.MSG_PEEK)):
                     raise ConnectionError("the engine closed the connection before it answered")
-                kept, end, _ = (head + seen).partition(_END_OF_HEAD)
+                kept, end, _ = (head + arrived).partition(_END_OF_HEAD)
                 head += connection.recv(len(kept) + len(end) - len(head))
             if (status := int(head.split(None, 2)[1])) >= 400:
                 with connection.makefile("rb") as answer:
