@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -96,23 +96,47 @@ class DirectApi:
             OSError: the engine does not answer.
             Refused: it answers with an error.
         """
-        connection = self._connect(timeout_s)
+        return self.streams([path], body, method, timeout_s)[0]
+
+    def streams(
+        self,
+        paths: Iterable[str],
+        body: Mapping[str, Any] | None = None,
+        method: str = "POST",
+        timeout_s: float = _TIMEOUT_S,
+    ) -> list[socket.socket]:
+        """Do the same for several paths: send all requests first, so that the engine handles them in parallel."""
+        opened = list[socket.socket]()
         try:
-            connection.settimeout(timeout_s)
-            connection.sendall(_request(method, path, body))
-            head = b""
-            while not head.endswith(_END_OF_HEAD):  # look first: the body is left for the caller
-                if not (arrived := connection.recv(_PIECE_BYTES, socket.MSG_PEEK)):
-                    raise ConnectionError("the engine closed the connection before it answered")
-                kept, end, _ = (head + arrived).partition(_END_OF_HEAD)
-                head += connection.recv(len(kept) + len(end) - len(head))
-            if (status := int(head.split(None, 2)[1])) >= 400:
-                with connection.makefile("rb") as answer:
-                    raise Refused(status, _message(answer.read()))
-            return connection
+            for path in paths:
+                opened.append(connection := self._connect(timeout_s))
+                connection.settimeout(timeout_s)
+                connection.sendall(_request(method, path, body))
+            for connection in opened:
+                _read_head(connection)
+            return opened
         except BaseException:
-            connection.close()
+            for connection in opened:
+                connection.close()
             raise
+
+
+def _read_head(connection: socket.socket) -> None:
+    """Read the head of an answer, and nothing more.
+
+    Raises:
+        ConnectionError: the connection ended.
+        Refused: the answer is an error.
+    """
+    head = b""
+    while not head.endswith(_END_OF_HEAD):
+        if not (arrived := connection.recv(_PIECE_BYTES, socket.MSG_PEEK)):
+            raise ConnectionError("the engine closed the connection before it answered")
+        before, end, _ = (head + arrived).partition(_END_OF_HEAD)
+        head += connection.recv(len(before) + len(end) - len(head))
+    if (status := int(head.split(None, 2)[1])) >= 400:
+        with connection.makefile("rb") as answer:
+            raise Refused(status, _message(answer.read()))
 
 
 def _request(method: str, path: str, body: Mapping[str, Any] | None) -> bytes:
@@ -303,9 +327,13 @@ class Connection:
             errors = self.call(lambda: self.api.logs(container, stdout=False))
         return code, written.decode("utf-8", "replace"), errors.decode("utf-8", "replace")
 
-    def attach(self, container: str) -> socket.socket:
-        """Open a stream to the first process of a container."""
-        return self.stream(f"/containers/{container}/attach?{_ATTACHED}")
+    def attach(self, *containers: str) -> list[socket.socket]:
+        """Open a stream to the first process of each container. See `stream`."""
+        paths = [f"/containers/{container}/attach?{_ATTACHED}" for container in containers]
+        if self._direct is None:
+            return [self.stream(path) for path in paths]
+        with _answering():
+            return self._direct.streams(paths)
 
     def stream(self, path: str, body: Mapping[str, Any] | None = None) -> socket.socket:
         """Send a request and return the stream that its connection becomes.

@@ -179,7 +179,7 @@ class Starter:
 
     def start(self, node: Node) -> DockerChannel:
         """Start a container; return the stream on which its agent reports that it is ready."""
-        channel = DockerChannel(node, self.connection.attach(node.handle))
+        channel = DockerChannel(node, *self.connection.attach(node.handle))
         self.connection.act(node.handle, "start")
         with suppress(OSError):  # it has ended already: waiting for it reports why
             self.send_agent(channel)

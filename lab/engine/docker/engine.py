@@ -209,7 +209,7 @@ class DockerEngine:
     def connect(self, cluster: ClusterInfo, nodes: Sequence[Node]) -> list[Channel]:
         """Open a channel to the agent of each of these nodes."""
         try:
-            return [DockerChannel(node, self.connection.attach(node.handle)) for node in nodes]
+            return [*map(DockerChannel, nodes, self.connection.attach(*(node.handle for node in nodes)))]
         except Refused as refused:
             raise NodeLost(f"cannot connect to a node of cluster {cluster.name}: {refused.explanation}") from refused
 

@@ -169,7 +169,7 @@ class Zygote:
 
     def __init__(self, connection: Connection, container: str) -> None:
         node = Node(name=NAME, node_rank=-1, handle=container, address="")
-        self._channel = DockerChannel(node, connection.attach(container))
+        self._channel = DockerChannel(node, *connection.attach(container))
         self._reader = wire.LineReader()
         self._asked: dict[str, Node] = {}
         self._sending = threading.Lock()

@@ -41,7 +41,7 @@ def test_a_stream_over_tcp_carries_both_ways_and_nothing_is_told_of_it_at_the_en
         server = threading.Thread(target=serve, args=(listener,), daemon=True)
         server.start()
         monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{listener.getsockname()[1]}")
-        channel = DockerChannel(Node(name="node0", node_rank=0, handle="", address=""), Connection().attach("abc"))
+        channel = DockerChannel(Node(name="node0", node_rank=0, handle="", address=""), *Connection().attach("abc"))
         channel.send(b"hello")
         while (received := channel.receive()) is None:
             pass
