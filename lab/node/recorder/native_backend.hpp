@@ -154,14 +154,14 @@ class RecordingBackend : public ForwardingBackend {
 
   // -- methods that make another backend
 
+  // since torch 2.9 and 2.10; see native_work.hpp
   c10::intrusive_ptr<Backend> split(
       const c10::intrusive_ptr<Store>& store,
       const std::vector<int>& ranks,
-      const c10::intrusive_ptr<Options>& options) override {
-    return wrap(inner_->split(store, ranks, options));
+      const c10::intrusive_ptr<Options>& options) {
+    return wrap(LAB_CALL_IF_PRESENT(*inner_, split(store, ranks, options), nullptr));
   }
 
-  // since torch 2.8 to 2.10; see native_work.hpp
   c10::intrusive_ptr<Backend> merge(
       const c10::intrusive_ptr<Store>& store,
       const c10::intrusive_ptr<Options>& options,

@@ -29,7 +29,6 @@ class ForwardingBackend : public Backend {
   bool supportsSplitting() const override { return inner_->supportsSplitting(); }
   bool supportsCoalescing() const override { return inner_->supportsCoalescing(); }
   bool supportsTimeEstimation() const override { return inner_->supportsTimeEstimation(); }
-  void setTimeout(std::chrono::milliseconds timeout) override { inner_->setTimeout(timeout); }
   void startCoalescing() override { inner_->startCoalescing(); }
   WorkPtr endCoalescing() override { return inner_->endCoalescing(); }
   void setSequenceNumberForGroup() override { inner_->setSequenceNumberForGroup(); }
@@ -45,6 +44,7 @@ class ForwardingBackend : public Backend {
   void shutdown() override { inner_->shutdown(); }
 
   // since torch 2.9 to 2.13
+  void setTimeout(std::chrono::milliseconds timeout) { LAB_CALL_IF_PRESENT(*inner_, setTimeout(timeout), void()); }
   c10::intrusive_ptr<Options> getBackendOptions() { return LAB_CALL_IF_PRESENT(*inner_, getBackendOptions(), nullptr); }
   void setGroupUid(const std::string& uid) { pg_uid_ = uid; inner_->setGroupUid(uid); }
   bool supportsShrinking() const { return LAB_CALL_IF_PRESENT(*inner_, supportsShrinking(), false); }
