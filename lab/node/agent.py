@@ -152,7 +152,8 @@ class Agent:
 
     def _report_lacking(self, run: NodeRun, lacking: messages.Lacks | None) -> None:
         if lacking is not None:
-            run.send(lacking)
+            run.send(lacking)  # nodes that share the store begin now, too
+        run.folders.make()
         if run.folders.are_complete:
             waiting, self._waiting = self._waiting, []
             for prepare in waiting:

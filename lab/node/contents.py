@@ -7,13 +7,20 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, BinaryIO, NamedTuple
 
-from .files import write_all
+try:
+    from _blake2 import blake2b  # hashlib loads OpenSSL
+except ImportError:
+    from hashlib import blake2b
+
+from .files import READ_FLAGS, closing_descriptor, write_all
 
 DIGEST_BYTES = 20
 _SIZE_BYTES = 8
 _HEADER_BYTES = DIGEST_BYTES + _SIZE_BYTES
 _COPY_BYTES = 1 << 30
 _SMALL_BYTES = 1 << 20
+_PACK, _PACK_BYTES = ".pack", 16 << 20
+"""The name of a pack ends so; it begins no other content from this size on."""
 LIMIT_BYTES = 10 << 30
 """Size that a node's files are reduced to; those of its folders always stay."""
 FILE, EXECUTABLE, LINK = "f", "x", "l"
@@ -21,10 +28,6 @@ FILE, EXECUTABLE, LINK = "f", "x", "l"
 
 def new_digest(data: bytes | memoryview = b"") -> Any:
     """Return a hash of contents, to be updated with more data."""
-    try:
-        from _blake2 import blake2b  # hashlib loads OpenSSL
-    except ImportError:
-        from hashlib import blake2b
     return blake2b(data, digest_size=DIGEST_BYTES)
 
 
@@ -58,8 +61,12 @@ def write_header(digest: str, size: int) -> bytes:
     return bytes.fromhex(digest) + size.to_bytes(_SIZE_BYTES, "big")
 
 
+def _read_header(header: bytes | memoryview) -> tuple[str, int]:
+    return header[:DIGEST_BYTES].hex(), int.from_bytes(header[DIGEST_BYTES:], "big")
+
+
 class ContentStore:
-    """A folder of contents. Only agents may read and change it; those on one machine share it.
+    """A folder of packs, each a stream of contents. Only agents may read and change it; those on one machine share it.
 
     Args:
         folder: the folder, which is created.
@@ -69,9 +76,12 @@ class ContentStore:
         self.folder = folder
         os.makedirs(folder, 0o700, exist_ok=True)
         os.chmod(folder, 0o700)
-        self._groups = set(os.listdir(folder))
+        self._packs = set[str]()
+        self._contents: dict[str, tuple[str, int, int]] = {}
+        """By digest: the pack, and the content's offset and size there."""
         self._added_bytes = 0
         """Since `shrink`."""
+        self._refresh()
 
     @property
     def identity(self) -> str:
@@ -79,122 +89,156 @@ class ContentStore:
         facts = os.stat(self.folder)
         return f"{facts.st_dev}:{facts.st_ino}"
 
-    def path(self, digest: str) -> str:
-        """Return the path of a content, whether it is there or not."""
-        return f"{self.folder}/{digest[:2]}/{digest[2:]}"
+    def lacking(self, digests: Iterable[str]) -> list[str]:
+        """Return those digests whose contents are not there, sorted."""
+        self._refresh()
+        return sorted({digest for digest in digests if digest not in self._contents})
 
-    def has(self, digest: str) -> bool:
-        """Return whether a content is there, completely."""
-        return os.path.exists(self.path(digest))
+    def _refresh(self) -> None:
+        """Read the headers in packs that other agents have added, and forget those that they removed."""
+        packs = {name for name, _ in self._list()}
+        if not self._packs <= packs:
+            self._packs, self._contents = set(), {}
+        for name in packs - self._packs:
+            with suppress(FileNotFoundError), open(f"{self.folder}/{name}", "rb", buffering=0) as file:
+                at, end = 0, os.fstat(file.fileno()).st_size
+                while len(header := os.pread(file.fileno(), _HEADER_BYTES, at)) == _HEADER_BYTES:
+                    digest, size = _read_header(header)
+                    if (at := at + _HEADER_BYTES + size) > end:  # the machine failed before all of it was on disk
+                        break
+                    self._contents[digest] = name, at - size, size
+        self._packs = packs
 
     def create(self) -> tuple[BinaryIO, str]:
-        """Return a new file for a content, and its path."""
+        """Return a new file for a pack, and its path."""
         path = f"{self.folder}/{os.urandom(8).hex()}.part"
         return open(path, "xb", buffering=0), path
 
-    def add(self, path: str, digest: str, size: int) -> None:
-        """Add a complete file that `create` has returned."""
-        if (group := digest[:2]) not in self._groups:
-            os.makedirs(f"{self.folder}/{group}", exist_ok=True)
-            self._groups.add(group)
-        os.rename(path, self.path(digest))
-        self._added_bytes += size
+    def add(self, path: str, name: str) -> None:
+        """Add a complete file that `create` has returned; the same contents have the same name."""
+        self._added_bytes += os.stat(path).st_size
+        os.rename(path, f"{self.folder}/{name}{_PACK}")
+        self._refresh()
 
     def read(self, digest: str) -> bytes:
         """Return a content."""
-        with open(self.path(digest), "rb") as file:
-            return file.read()
+        name, offset, size = self._contents[digest]
+        with open(f"{self.folder}/{name}", "rb", buffering=0) as file:
+            return os.pread(file.fileno(), size, offset)
 
     def copy(self, digest: str, target: int) -> None:
-        """Append a content to an open file; the kernel shares the blocks of both files where it can."""
-        with open(self.path(digest), "rb", buffering=0) as source:
-            while _copy_range(source.fileno(), target):
-                pass
+        """Append a content to an open file."""
+        name, offset, size = self._contents[digest]
+        with closing_descriptor(os.open(f"{self.folder}/{name}", READ_FLAGS)) as source:
+            while size and (copied := _copy_range(source, offset, size, target)):
+                offset, size = offset + copied, size - copied
 
     def size_bytes(self) -> int:
         """Return the size of all contents."""
         return sum(facts.st_size for _, facts in self._list())
 
     def shrink(self, needed: set[str], limit_bytes: int = LIMIT_BYTES) -> None:
-        """Remove the oldest contents beyond the limit, if much was added; needed ones stay."""
+        """Remove the oldest packs beyond the limit, if much was added; those with needed contents stay."""
         if self._added_bytes < limit_bytes // 10:
             return
         self._added_bytes = 0
-        newest_first = sorted(self._list(), key=lambda one: one[1].st_mtime, reverse=True)
+        self._refresh()
+        needed_packs = {name for digest, (name, _, _) in self._contents.items() if digest in needed}
         total = 0
-        for path, facts in newest_first:
+        for name, facts in sorted(self._list(), key=lambda one: one[1].st_mtime, reverse=True):
             total += facts.st_size
-            if total > limit_bytes and "".join(path.split("/")[-2:]) not in needed:
+            if total > limit_bytes and name not in needed_packs:
                 with suppress(OSError):
-                    os.unlink(path)
+                    os.unlink(f"{self.folder}/{name}")
 
     def _list(self) -> Iterator[tuple[str, os.stat_result]]:
-        for group in os.listdir(self.folder):
-            with suppress(OSError), os.scandir(f"{self.folder}/{group}") as entries:  # or a file that is not complete
-                for entry in entries:
-                    yield entry.path, entry.stat()
+        with os.scandir(self.folder) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):  # another agent has just removed it
+                    if entry.name.endswith(_PACK):
+                        yield entry.name, entry.stat()
 
 
-def _copy_range(source: int, target: int) -> int:
-    """Copy the next part of a file; return its size."""
-    with suppress(OSError, AttributeError):  # not between these file systems, or not with this kernel or Python
-        return os.copy_file_range(source, target, _COPY_BYTES)
-    data = os.read(source, _SMALL_BYTES)
+def _copy_range(source: int, offset: int, size: int, target: int) -> int:
+    """Append a part of a file to another; return the size of what was copied."""
+    if size > _SMALL_BYTES:
+        with suppress(OSError, AttributeError):  # not between these file systems, or not with this kernel or Python
+            return os.copy_file_range(source, target, size, offset)
+    data = os.pread(source, min(size, _SMALL_BYTES), offset)
     write_all(target, data)
     return len(data)
 
 
 class Receiver:
-    """Reads a stream of contents into a store.
+    """Reads a stream of contents into packs of a store.
 
     Args:
-        store: receives each complete content.
+        store: receives the packs.
     """
 
     def __init__(self, store: ContentStore) -> None:
         self._store = store
         self._buffer = b""
+        """The beginning of a header."""
         self._digest, self._left = "", 0
         """Of a content of which a part has arrived: its digest, and the missing bytes."""
-        self._size = 0
-        self._file: tuple[BinaryIO, str] | None = None
         self._hash = new_digest()
+        self._pack: tuple[BinaryIO, str] | None = None
+        self._pack_bytes = 0
+        self._digests = new_digest()
+        """Of the contents in the pack."""
 
-    def feed(self, data: bytes) -> None:
-        """Read the next part of the stream.
+    def feed(self, data: bytes, *, last: bool = False) -> None:
+        """Read the next part of the stream; after the last one, the store has everything that was read.
 
         Raises:
             ValueError: a content does not have its digest: its file changed while it was sent.
             OSError: a content cannot be written.
         """
         view = memoryview(self._buffer + data)
+        at = written = 0
         while True:
-            if self._file is None:
-                if len(view) < _HEADER_BYTES:
+            if not self._digest:
+                if len(view) < at + _HEADER_BYTES:
                     break
-                self._digest = view[:DIGEST_BYTES].hex()
-                self._left = self._size = int.from_bytes(view[DIGEST_BYTES:_HEADER_BYTES], "big")
-                view = view[_HEADER_BYTES:]
-                self._hash, self._file = new_digest(), self._store.create()
-            part = view[: self._left]
-            view, self._left = view[len(part) :], self._left - len(part)
+                self._digest, self._left = _read_header(view[at : at + _HEADER_BYTES])
+                self._hash, at = new_digest(), at + _HEADER_BYTES
+            part = view[at : at + self._left]
             self._hash.update(part)
-            file, path = self._file
-            while part:
-                part = part[file.write(part) or 0 :]
+            at, self._left = at + len(part), self._left - len(part)
             if self._left:
                 break
-            file.close()
-            self._file = None
             if self._hash.hexdigest() != self._digest:
-                os.unlink(path)
+                self.close()
                 raise ValueError("a file changed while it was sent; run again")
-            self._store.add(path, self._digest, self._size)
-        self._buffer = bytes(view)
+            self._digests.update(self._hash.digest())
+            self._digest = ""
+            if self._pack_bytes + at - written >= _PACK_BYTES:
+                self._write(view[written:at])
+                self._finish_pack()
+                written = at
+        self._write(view[written:at])
+        self._buffer = bytes(view[at:])
+        if last and not self._digest:
+            self._finish_pack()
+
+    def _write(self, part: memoryview) -> None:
+        if self._pack is None and part:
+            self._pack = self._store.create()
+        self._pack_bytes += len(part)
+        while self._pack and part:
+            part = part[self._pack[0].write(part) or 0 :]
+
+    def _finish_pack(self) -> None:
+        if self._pack is not None:
+            self._pack[0].close()
+            self._store.add(self._pack[1], self._digests.hexdigest())
+        self._pack, self._pack_bytes, self._digests = None, 0, new_digest()
 
     def close(self) -> None:
-        """Remove a content that has not arrived completely."""
-        if self._file is not None:
-            self._file[0].close()
+        """Remove a pack that has not arrived completely."""
+        if self._pack is not None:
+            self._pack[0].close()
             with suppress(OSError):
-                os.unlink(self._file[1])
+                os.unlink(self._pack[1])
+            self._pack = None

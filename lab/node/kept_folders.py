@@ -72,8 +72,7 @@ class KeptFolder:
     def lacking(self, entries: Mapping[str, Entry]) -> list[str]:
         """Return the digests of those contents that the store does not have."""
         known = self.entries
-        digests = {entry.digest for path, entry in entries.items() if known.get(path) != entry}
-        return sorted(digest for digest in digests if not self._store.has(digest))
+        return self._store.lacking(entry.digest for path, entry in entries.items() if known.get(path) != entry)
 
     def become(self, entries: Mapping[str, Entry]) -> None:
         """Write what changed; the store has all contents.
@@ -214,7 +213,7 @@ class KeptFolder:
                     return False
             for path in self._lost:
                 del self._identities[path]
-            if any(not self._store.has(self.entries[path].digest) for path in self._lost):
+            if self._store.lacking(self.entries[path].digest for path in self._lost):
                 return False
             self._restore_folder("", os.lstat(self.top))
             self._write(self._lost)

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable
 
-from .contents import ContentStore, Receiver, read_entries
+from .contents import ContentStore, Entry, Receiver, read_entries
 from .files import NEW_FLAGS, remove_tree
 from .kept_folders import CLOCK_OF_FILES, KeptFolder, KeptFolders
 from .messages.agent import Config, Content, Folder, Lacks
@@ -56,7 +56,9 @@ class RunFolders:
         self.shipped = KeptFolder("", self.folder, kept.store, self._owner)
         """What is in it."""
         self._asked: Folder | None = None
-        """What it has to become, until the node has all contents."""
+        """What it has to become."""
+        self._complete: dict[str, Entry] | None = None
+        """What it will have, once the node has all contents."""
         self.began_ns = time.clock_gettime_ns(CLOCK_OF_FILES)
         """Unix time from which on files are those of the run, in nanoseconds, by the clock of files."""
         self._of_check: Folder | None = None
@@ -78,33 +80,30 @@ class RunFolders:
         return self._asked is None
 
     def describe(self, folder: Folder) -> Lacks | None:
-        """Make the script's folder; return what is missing for that. The check's folder is made when it begins."""
+        """Return what is missing for the script's folder. The check's folder is made when it begins."""
         if folder.for_check:
             self._of_check = folder
             return None
         if folder.key != self.shipped.key:
             self.shipped = self._kept.move_to(folder.key, self.folder, self._owner)
-        self._asked = folder
-        return self._make()
+        self._asked, self._complete = folder, None
+        return self._find_lacking(folder)
 
     def receive(self, content: Content) -> Lacks | None:
-        """Receive contents; after the last part, make the script's folder if that was not possible before.
+        """Receive contents.
 
         Returns:
-            What is missing, or nothing if the folder has been made now; None: it was not waited for.
+            After the last part, what is missing for the script's folder, or nothing; None: it was not waited for.
         """
         if content.for_check not in self._receivers:
             self._receivers[True] = Receiver(ContentStore(self._store_of_check))
-        self._receivers[content.for_check].feed(content.data)
+        self._receivers[content.for_check].feed(content.data, last=content.last)
         if self._asked is None or not content.last:
             return None
-        return self._make() or Lacks(self._run, self._kept.store.identity)
+        return self._find_lacking(self._asked) or Lacks(self._run, self._kept.store.identity)
 
-    def _make(self) -> Lacks | None:
-        """Make the script's folder what it has to be; return what is missing, or None."""
-        asked, shipped, store = self._asked, self.shipped, self._kept.store
-        if asked is None:
-            return None
+    def _find_lacking(self, asked: Folder) -> Lacks | None:
+        shipped, store = self.shipped, self._kept.store
         entries = read_entries(asked.entries)
         if asked.base:
             if not shipped.token or shipped.token not in (asked.base, asked.token):
@@ -114,10 +113,15 @@ class RunFolders:
                 entries.pop(path, None)
         if lacking := shipped.lacking(entries):
             return Lacks(self._run, store.identity, tuple(lacking))
-        shipped.become(entries)
-        shipped.token, self._asked = asked.token, None
-        self.began_ns = time.clock_gettime_ns(CLOCK_OF_FILES)
+        self._complete = entries
         return None
+
+    def make(self) -> None:
+        """Make the script's folder what it has to be, if nothing is missing for that."""
+        if self._asked is not None and self._complete is not None:
+            self.shipped.become(self._complete)
+            self.shipped.token, self._asked = self._asked.token, None
+            self.began_ns = time.clock_gettime_ns(CLOCK_OF_FILES)
 
     def make_home_path(self, folder: str) -> str:
         """Return the folder for caches and temporary files of processes that work in a folder."""

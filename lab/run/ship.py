@@ -93,8 +93,11 @@ class Shipment:
 
     def _announce(self, digests: Sequence[str]) -> None:
         """Report how much is sent now, if it is much."""
-        paths = [content.path for _, content in self._snapshot.find_contents(digests) if content.data is None]
-        sizes = [(path.stat().st_size, path.name) for path in paths if path.exists()]
+        sizes = [
+            (os.path.getsize(one.path) if one.data is None else len(one.data), os.path.basename(one.path))
+            for _, one in self._snapshot.find_contents(digests)
+            if one.data is not None or os.path.exists(one.path)
+        ]
         total, (most, name) = sum(size for size, _ in sizes), max(sizes, default=(0, ""))
         if total >= _MUCH_BYTES:
             count = format_count(len(digests), "changed file")

@@ -44,9 +44,16 @@ def ship(place: RunFolders, files: dict[str, str], token: str = "t", *, for_chec
         entries[path] = Entry(kind, 1_000_000_000, digest(text))
         data = write_header(digest(text), len(text)) + text.encode()
         for start in range(0, len(data), 7):
-            place.receive(Content("r", data[start : start + 7], for_check=for_check))
+            place.receive(Content("r", data[start : start + 7], last=start + 7 >= len(data), for_check=for_check))
     known = contents.write_entries(entries.items())
-    return place.describe(Folder("r", "key", token, entries=known, for_check=for_check))
+    return describe(place, Folder("r", "key", token, entries=known, for_check=for_check))
+
+
+def describe(place: RunFolders, folder: Folder) -> Lacks | None:
+    """Describe a folder, and make it as the agent does."""
+    lacks = place.describe(folder)
+    place.make()
+    return lacks
 
 
 def tree(folder: str) -> dict[str, str]:
@@ -72,12 +79,12 @@ def test_what_is_for_the_check_alone_is_nowhere_before_it_and_after_it(
     place: RunFolders, kept: KeptFolders, tmp_path: Path
 ) -> None:
     ship(place, {"verify.py": "for all"})
-    assert not any("secret" in path.read_text() for path in tmp_path.rglob("*") if path.is_file())
+    assert not any(b"secret" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     ship(place, {"verify.py": "secret"}, for_check=True)
     assert Path(place.fresh_copy(), "verify.py").read_text() == "secret"
     assert Path(place.folder, "verify.py").read_text() == "for all"
     assert place.remove(lambda: None) == []
-    assert not any("secret" in path.read_text() for path in tmp_path.rglob("*") if path.is_file())
+    assert not any(b"secret" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
 
 
 def test_a_folder_is_made_as_it_was_described(place: RunFolders) -> None:
@@ -98,6 +105,8 @@ def test_a_node_says_what_it_lacks_and_makes_the_folder_once_that_is_there(place
     assert tree(place.folder) == {}
     data = write_header(digest(text), len(text)) + text.encode()
     answer = place.receive(Content("r", data, last=True))
+    assert not place.are_complete
+    place.make()
     assert answer is not None
     assert answer.digests == ()
     assert place.are_complete
@@ -109,10 +118,10 @@ def test_changes_apply_only_to_the_state_that_they_name(place: RunFolders, kept:
     place.remove(lambda: None)
     again = begin(kept, tmp_path)
     added = contents.write_entries([("new/n.py", Entry(FILE, 1, digest("a")))])
-    unknown = again.describe(Folder("r", "key", "t3", "t2", added))
+    unknown = describe(again, Folder("r", "key", "t3", "t2", added))
     assert unknown is not None
     assert unknown.everything
-    assert again.describe(Folder("r", "key", "t2", "t1", added, ("pkg/deep/b.py", "main.py"))) is None
+    assert describe(again, Folder("r", "key", "t2", "t1", added, ("pkg/deep/b.py", "main.py"))) is None
     assert tree(again.folder).keys() == {"new/n.py", "pkg/a.py", "tool", "link"}
     assert not os.path.exists(f"{again.folder}/pkg/deep")
 
@@ -199,7 +208,7 @@ def test_the_next_run_finds_the_folder_as_it_was_shipped(
     tamper(Path(place.folder))  # type: ignore[operator]
     assert place.remove(lambda: None) == []
     again = begin(kept, tmp_path)
-    assert again.describe(Folder("r", "key", "t", "t")) is None
+    assert describe(again, Folder("r", "key", "t", "t")) is None
     assert tree(again.folder) == FILES | {"link": "->pkg/a.py"}
     assert os.stat(f"{again.folder}/tool").st_ino == before  # and was not written again
     for path in Path(again.folder).rglob("*"):
@@ -221,7 +230,7 @@ def test_a_folder_that_is_gone_is_made_anew(place: RunFolders, kept: KeptFolders
         work.write_text("x")
     assert place.remove(lambda: None) == []
     again = begin(kept, tmp_path)
-    answer = again.describe(Folder("r", "key", "t", "t"))
+    answer = describe(again, Folder("r", "key", "t", "t"))
     assert answer is not None
     assert answer.everything
     assert ship(again, FILES) is None
@@ -235,7 +244,7 @@ def test_folders_in_memory_are_not_kept(tmp_path: Path, monkeypatch: pytest.Monk
     place = begin(kept, tmp_path)
     ship(place, FILES)
     place.remove(lambda: None)
-    answer = begin(kept, tmp_path).describe(Folder("r", "key", "t", "t"))
+    answer = describe(begin(kept, tmp_path), Folder("r", "key", "t", "t"))
     assert answer is not None
     assert answer.everything
 
@@ -245,7 +254,7 @@ def test_only_the_last_folders_are_kept(kept: KeptFolders, tmp_path: Path) -> No
         place = begin(kept, tmp_path)
         entries = contents.write_entries([("a", Entry(FILE, 1, digest("a")))])
         place.receive(Content("r", write_header(digest("a"), 1) + b"a", last=True))
-        assert place.describe(Folder("r", f"key{number}", "t", entries=entries)) is None
+        assert describe(place, Folder("r", f"key{number}", "t", entries=entries)) is None
         place.remove(lambda: None)
     assert len(list((tmp_path / "agent" / "kept").iterdir())) == 7
     kept.shrink()  # as the agent does after it has reported the end of the run
@@ -256,17 +265,41 @@ def test_contents_that_do_not_have_their_digest_are_refused(tmp_path: Path) -> N
     store = ContentStore(str(tmp_path / "contents"))
     with pytest.raises(ValueError, match="changed while it was sent"):
         Receiver(store).feed(write_header(digest("a"), 1) + b"b")
-    assert not store.has(digest("a"))
+    assert store.lacking([digest("a")])
     assert not [*tmp_path.rglob("*.part")]
 
 
-def test_a_store_loses_the_oldest_contents_beyond_its_limit(tmp_path: Path) -> None:
+def test_a_store_loses_the_oldest_packs_beyond_its_limit(tmp_path: Path) -> None:
     store = ContentStore(str(tmp_path / "contents"))
-    receiver = Receiver(store)
-    texts = [f"{number}" * 1000 for number in range(8)]
+    other = ContentStore(store.folder)  # of another agent on the same machine
+    receiver, texts = Receiver(store), [f"{number}" * 1000 for number in range(8)]
+    size = len(write_header(digest(""), 0)) + 1000
+    known = set[Path]()
     for number, text in enumerate(texts):
-        receiver.feed(write_header(digest(text), len(text)) + text.encode())
-        os.utime(store.path(digest(text)), (number, number))
-    store.shrink({digest(texts[0])}, 4000)
-    assert [store.has(digest(text)) for text in texts] == [True, *[False] * 3, *[True] * 4]
-    assert store.size_bytes() == 5000
+        receiver.feed(write_header(digest(text), len(text)) + text.encode(), last=True)
+        (pack,) = {*tmp_path.rglob("*.pack")} - known
+        known.add(pack)
+        os.utime(pack, (number, number))
+    assert other.lacking(map(digest, texts)) == []
+    store.shrink({digest(texts[0])}, 4 * size)
+    for one in (store, other, ContentStore(store.folder)):
+        assert one.lacking(map(digest, texts)) == sorted(map(digest, texts[1:4]))
+    assert store.size_bytes() == 5 * size
+
+
+def test_a_store_has_what_arrived_and_nothing_of_a_content_that_was_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contents, "_PACK_BYTES", 2000)
+    store, texts = ContentStore(str(tmp_path / "contents")), ["a" * 1500, "", "b" * 1500, "c" * 5000]
+    stream = b"".join(write_header(digest(text), len(text)) + text.encode() for text in texts)
+    for size in (1, 1000, len(stream)):
+        receiver = Receiver(store)
+        for start in range(0, len(stream) - 1, size):
+            receiver.feed(stream[start : min(start + size, len(stream) - 1)])
+        assert store.lacking(map(digest, texts)) == [digest(texts[3])]
+        receiver.close()
+    assert [store.read(digest(text)) for text in texts[:3]] == [text.encode() for text in texts[:3]]
+    (pack,) = tmp_path.rglob("*.pack")
+    os.truncate(pack, pack.stat().st_size - 1)  # as after a failure of the machine
+    assert ContentStore(store.folder).lacking(map(digest, texts)) == sorted([digest(texts[2]), digest(texts[3])])

@@ -45,7 +45,7 @@ def made(snapshot: Snapshot, where: Path) -> Path:
     )
     receiver = Receiver(store)
     for one in sent:
-        receiver.feed(one.data)
+        receiver.feed(one.data, last=one.last)
     (where / "work").mkdir()
     KeptFolder("", str(where / "work"), store, None).become(read_entries(snapshot.all_entries()))
     return where / "work"

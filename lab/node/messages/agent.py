@@ -747,7 +747,7 @@ class Refused(OfRun):
 
 
 class Lacks(OfRun):
-    """The node cannot make the script's folder yet; without digests and `everything`: it can now."""
+    """What the node misses for the script's folder; without digests and `everything`: nothing any more."""
 
     store: str
     """The same for nodes that share the contents that they receive."""
