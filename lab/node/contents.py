@@ -79,8 +79,6 @@ class ContentStore:
         self._packs = set[str]()
         self._contents: dict[str, tuple[str, int, int]] = {}
         """By digest: the pack, and the content's offset and size there."""
-        self._added_bytes = 0
-        """Since `shrink`."""
         self._refresh()
 
     @property
@@ -116,7 +114,6 @@ class ContentStore:
 
     def add(self, path: str, name: str) -> None:
         """Add a complete file that `create` has returned; the same contents have the same name."""
-        self._added_bytes += os.stat(path).st_size
         os.rename(path, f"{self.folder}/{name}{_PACK}")
         self._refresh()
 
@@ -138,10 +135,7 @@ class ContentStore:
         return sum(facts.st_size for _, facts in self._list())
 
     def shrink(self, needed: set[str], limit_bytes: int = LIMIT_BYTES) -> None:
-        """Remove the oldest packs beyond the limit, if much was added; those with needed contents stay."""
-        if self._added_bytes < limit_bytes // 10:
-            return
-        self._added_bytes = 0
+        """Remove the oldest packs beyond the limit; those with needed contents stay."""
         self._refresh()
         needed_packs = {name for digest, (name, _, _) in self._contents.items() if digest in needed}
         total = 0

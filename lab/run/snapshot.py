@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from fnmatch import translate
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -134,9 +133,8 @@ def read_snapshot(
     """Read what is shipped of a folder: everything but caches, virtual environments, and hidden folders.
 
     A link to something in the folder is shipped as a link; no link is followed. Files named by `.gitignore`, there or
-    in folders above in the same repository, are left out. A file `.labignore` in the folder excludes more: one pattern
-    a line, matched against names and against paths below the folder. A pattern that ends with `/` matches only folders;
-    `#` begins a comment. Folders of `data` are excluded too: nodes have them.
+    in folders above in the same repository, are left out. A file `.labignore` in the folder, with the same patterns,
+    excludes more; there, comments may follow a pattern. Folders of `data` are excluded too: nodes have them.
 
     Args:
         folder: to read.
@@ -201,7 +199,8 @@ class _Reader:
         self._snapshot.bytes = 0
         ignores = [] if self._all_files else [*self._ignores_above()]
         waiting: list[tuple[str, list[_Ignore]]] = [("", ignores)]
-        self._labignore = _read_labignore(self._top)
+        own = self._top / ".labignore"
+        self._labignore = [_Ignore(own, "")] if own.exists() else []
         while waiting:
             folder, ignores = waiting.pop()
             if folder.count("/") >= _DEEPEST:
@@ -307,9 +306,7 @@ class _Reader:
         return True
 
     def _is_wanted(self, path: str, ignores: list[_Ignore], *, is_folder: bool) -> bool:
-        if self._labignore(path, is_folder):
-            return False
-        for ignore in reversed(ignores):
+        for ignore in (*self._labignore, *reversed(ignores)):
             if (is_ignored := ignore.decide(path, is_folder)) is not None:
                 return not is_ignored
         return True
@@ -419,7 +416,7 @@ def _read_index(key: str) -> tuple[str, Mapping[str, str]]:
 
 
 class _Ignore:
-    """The rules of one `.gitignore`; its file is read when the first decision needs it.
+    """The rules of one `.gitignore` or `.labignore`; its file is read when the first decision needs it.
 
     Args:
         file: the file.
@@ -436,27 +433,13 @@ class _Ignore:
         if self._spec is None:
             from pathspec import GitIgnoreSpec
 
-            self._spec = GitIgnoreSpec.from_lines(_read_patterns(self._file))
+            lines = []
+            for line in _read_patterns(self._file):
+                with suppress(ValueError, re.error):  # `!` and `[z-a]` match nothing, as for git
+                    GitIgnoreSpec.from_lines([line])
+                    lines.append(line)
+            self._spec = GitIgnoreSpec.from_lines(lines)
         return self._spec.check_file(f"{self._below}{path[len(self._prefix) :]}{'/' * is_folder}").include
-
-
-def _read_labignore(folder: Path) -> Callable[[str, bool], bool]:
-    """Return a function that tells whether `.labignore` names a path below its folder."""
-    patterns = [line.partition("#")[0].strip() for line in _read_patterns(folder / ".labignore")]
-    if not any(patterns):
-        return lambda *_: False
-
-    def matches_any(patterns: Iterable[str]) -> re.Pattern[str]:
-        return re.compile("|".join(map(translate, filter(None, patterns))) or "(?!)")
-
-    of_all = matches_any(pattern for pattern in patterns if not pattern.endswith("/"))
-    of_folders = matches_any(pattern.rstrip("/") for pattern in patterns)
-
-    def is_ignored(path: str, is_folder: bool) -> bool:
-        named = of_folders if is_folder else of_all
-        return bool(named.match(path.rpartition("/")[2]) or named.match(path))
-
-    return is_ignored
 
 
 def _read_patterns(file: Path) -> list[str]:
@@ -466,7 +449,7 @@ def _read_patterns(file: Path) -> list[str]:
             text = opened.read(_LONGEST_IGNORE + 1)
     except OSError:
         return []
-    lines = text.splitlines()
+    lines = [line.partition("#")[0] for line in text.splitlines()] if file.name == ".labignore" else text.splitlines()
     if len(text) > _LONGEST_IGNORE or len(lines) > _MOST_PATTERNS:
         allowed = f"{_LONGEST_IGNORE:,} characters and {_MOST_PATTERNS:,} lines"
         raise UsageError(f"{file} is too long; allowed: {allowed}", "name folders: `data/`")

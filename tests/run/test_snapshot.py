@@ -206,6 +206,12 @@ def test_what_labignore_names_stays_behind(folder: Path) -> None:
     assert shipped(read_snapshot(folder)).keys() == {"main.py", "lib/old.py", "lib/notes.txt", "notes"}
 
 
+def test_patterns_that_are_invalid_match_nothing(folder: Path) -> None:
+    (folder / ".gitignore").write_text("!\na\\\n[z-a]\nlib/\n")
+
+    assert shipped(read_snapshot(folder)).keys() == {"main.py", ".gitignore"}
+
+
 def test_the_first_lesson_ships_nothing_of_the_topics_beside_it() -> None:
     library = Path(__file__).parents[2] / "scenarios"
 
