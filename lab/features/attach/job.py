@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -40,6 +40,8 @@ from lab.words import capitalize_first, format_count, format_duration, group_pai
 _NUMBERS = {"RANK": "WORLD_SIZE", "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE", "PMI_RANK": "PMI_SIZE"}
 """Variables with the rank and the world size that launchers set."""
 _MEETING = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
+_NUMBER = re.compile(r"[0-9]{1,6}")
+"""A rank, a world size, or a port: a process can claim any number."""
 _LOOPBACK = re.compile(r"localhost$|127\.|::1$")
 _THREADS = re.compile(r"pt_(gloo|nccl|mpi|ucc|xccl)|gloo_")
 """Names of threads that process groups start; forks do not inherit threads."""
@@ -143,10 +145,12 @@ def _read_rank(process: Process) -> Rank | None:
             return None
         pairs = os.fsdecode(Path(folder, "environ").read_bytes()).split("\0")
         variables = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
-        names = next((pair for pair in _NUMBERS.items() if all(variables.get(one, "").isdecimal() for one in pair)), ())
+        names = next(
+            (pair for pair in _NUMBERS.items() if all(_NUMBER.fullmatch(variables.get(one, "")) for one in pair)), ()
+        )
         if not names and b"/libtorch_cpu." not in Path(folder, "maps").read_bytes():
             return None
-        threads = [Path(task, "comm").read_text() for task in Path(folder, "task").iterdir()]
+        threads = [Path(task, "comm").read_text(errors="replace") for task in Path(folder, "task").iterdir()]
         network = os.readlink(f"{folder}/ns/net")
     except OSError:  # it has ended, or belongs to another user
         return None
@@ -243,7 +247,7 @@ def _values(frames: list[Any]) -> dict[str, int]:
     """Return numbers that locals of known names have; a frame further out counts less."""
     values: dict[str, int] = {}
     for frame in reversed(frames):
-        held = {one["name"]: int(one["repr"]) for one in frame["locals"] or () if (one["repr"] or "").isdecimal()}
+        held = {one["name"]: int(one["repr"]) for one in frame["locals"] or () if _NUMBER.fullmatch(one["repr"] or "")}
         file, name = frame["filename"], frame["name"]
         if file.endswith(_SPAWN) and "i" in held:
             values["rank"] = held["i"]
@@ -263,7 +267,7 @@ _PERMISSION = "run it as root, in a container with SYS_PTRACE, or with /proc/sys
 
 _SOCKET = re.compile(r"/proc/\d+/fd(?=/\d+$)")
 """Where `lab record` has its socket, and its open files."""
-_MOST_BYTES = 64 << 20
+_MOST_BYTES, _PIECE_BYTES = 64 << 20, 1 << 20
 _Samples = Mapping[int, Sample]
 """By pid."""
 
@@ -439,10 +443,15 @@ def _read_dumps(port: int | None, timeout_s: float, folder: Path) -> Evidence | 
         timeout_s: for its answer.
         folder: for the dumps and their record.
     """
-    connection = http.client.HTTPConnection("localhost", port or 0, timeout=timeout_s)
-    with closing(connection), suppress(OSError, http.client.HTTPException, ValueError, LabError):
-        connection.request("GET", "/fr_trace_json")
-        (folder / "page").write_bytes(connection.getresponse().read(_MOST_BYTES))
+    end, answer = time.monotonic() + timeout_s, bytearray()
+    with (
+        suppress(OSError, ValueError, LabError),
+        socket.create_connection(("localhost", port or 0), timeout_s) as server,
+    ):
+        server.sendall(b"GET /fr_trace_json HTTP/1.0\r\n\r\n")  # its answer has no parts, and ends the connection
+        while (piece := server.recv(_PIECE_BYTES)) and len(answer) < _MOST_BYTES and time.monotonic() < end:
+            answer += piece
+        (folder / "page").write_bytes(answer.partition(b"\r\n\r\n")[2])
         return read_evidence(import_dumps(Dumps(folder / "page"), "job", folder / "runs"))
     return None
 

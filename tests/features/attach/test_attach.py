@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from lab.features.attach.job import Unable, find_program, find_worlds, inspect_world, read_samples
+from lab.features.attach.job import Unable, _read_dumps, find_program, find_worlds, inspect_world, read_samples
 from lab.polling import poll_until
 from tests.golden import golden
 from tests.short import SHORT
@@ -272,3 +273,39 @@ def test_a_process_of_another_user_is_refused(monkeypatch: pytest.MonkeyPatch) -
         find_worlds(os.getpid())
 
     assert caught.value.exit_code == 3
+
+
+def test_no_process_keeps_others_from_being_read_by_what_it_claims() -> None:
+    rename = "import ctypes, sys; ctypes.CDLL(None).prctl(15, b'\\xd0\\xbe\\xd0'); print(flush=True); sys.stdin.read()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    claims = [("0", "2"), ("9" * 5000, "2"), ("0", "1" + 12 * "0")]
+    others = []
+    for rank, size in claims:
+        claimed = {**os.environ, "RANK": rank, "WORLD_SIZE": size}
+        others.append(subprocess.Popen([sys.executable, "-c", rename], env=claimed, **pipes))  # type: ignore[call-overload]
+    try:
+        for one in others:
+            one.stdout.readline()
+        sizes = [
+            [rank.size for world in find_worlds(one.pid) for rank in world if rank.pid == one.pid] for one in others
+        ]
+    finally:
+        for one in others:
+            one.communicate()
+
+    assert sizes == [[2], [], []]
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("piece", [b"HTTP/1.0 100 Continue\r\n\r\n", b"["])
+def test_a_debug_server_that_never_ends_its_answer_is_left_at_the_limit(piece: bytes, tmp_path: Path) -> None:
+    def answer() -> None:
+        connection, _ = server.accept()
+        with connection, suppress(OSError):
+            while True:
+                connection.sendall(piece)
+                time.sleep(0.02)
+
+    with socket.create_server(("localhost", 0)) as server:
+        threading.Thread(target=answer, daemon=True).start()
+        assert _read_dumps(server.getsockname()[1], 0.5, tmp_path) is None
