@@ -7,10 +7,9 @@ import os
 import selectors
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
-from .limits import Limits
 from .messages import agent as messages
 from .messages.wire import Sender
 from .rank_process import JoinedProcess
@@ -29,11 +28,11 @@ class JoinedProcesses:
 
     Args:
         send: sends a message to the lab.
-        limits: counts their notes and traces; together they may have as much as a worker.
+        count: counts their notes and traces, as `Limits.count`; together they may have as much as a worker.
     """
 
-    def __init__(self, send: Sender, limits: Limits) -> None:
-        self._send, self._limits = send, limits
+    def __init__(self, send: Sender, count: Callable[[int, str, str, int], int]) -> None:
+        self._send, self._count_bytes = send, count
         self._known: dict[tuple[int, int], JoinedProcess] = {}
         """By process identifier and the rank that the process claims."""
         self._counts: Counter[int] = Counter()
@@ -123,7 +122,7 @@ class JoinedProcesses:
         return process.send_trace(self._send, partial(self._count, process, "trace"))
 
     def _count(self, process: JoinedProcess, what: str, size: int) -> int:
-        return self._limits.count(messages.worker_of(process.rank), process.attempt, what, size)
+        return self._count_bytes(messages.worker_of(process.rank), process.attempt, what, size)
 
     def end(self) -> None:
         """Report how the processes ended: all of them are dead."""

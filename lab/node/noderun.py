@@ -79,7 +79,7 @@ class NodeRun:
         """Slow parts of torch that a worker had to import."""
         writable = [self.folders.home, *(leftovers.folders if leftovers is not None else ())]
         self._limits = limits.Limits(claim, config, self.send, self.users, writable)
-        self.joined_processes = JoinedProcesses(self.send, self._limits)
+        self.joined_processes = JoinedProcesses(self.send, self._limits.count)
         self.traces_every_s = _UNWATCHED_S
         """Interval between transfers of traces."""
         self._step = False

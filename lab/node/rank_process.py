@@ -16,7 +16,7 @@ from typing import Any
 from . import channels, processes
 from .messages.agent import ANSWERS, TERMINAL, Exited, Leaving, Raised, Trace, WorkerStart
 from .messages.wire import Sender
-from .rank.joining import STACK_SIGNAL
+from .statement import STACK_SIGNAL
 from .trace_file import LIMIT_BYTES, TraceFile
 
 _MOST_STACK_BYTES = 256 * 1024

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import os
+import signal
 import socket
 import struct
 from collections.abc import Iterator
@@ -15,6 +16,10 @@ from .messages.agent import Statement
 
 SOCKET_VARIABLE = "LAB_NOTE_SOCKET"
 """Variable with the socket for statements of a worker and its descendants."""
+SETTINGS_VARIABLE = "LAB_STARTED"
+"""Variable with the settings of their recorder."""
+STACK_SIGNAL = signal.SIGRTMAX - 2
+"""Makes a process of a run write its Python stack; far from the signals that scripts use."""
 DEEPEST = 100
 """Limit for the nesting of lists and mappings in a note."""
 LARGEST = 1e300

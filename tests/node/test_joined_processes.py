@@ -78,7 +78,7 @@ def limits_of(send: Sender) -> Limits:
 @pytest.fixture
 def joiners(told: list[Message]) -> Iterator[JoinedProcesses]:
     send = Sender("run", "node1", Client(told))  # type: ignore[arg-type]
-    joiners = JoinedProcesses(send, limits_of(send))
+    joiners = JoinedProcesses(send, limits_of(send).count)
     yield joiners
     joiners.end()
 
@@ -177,7 +177,7 @@ def test_what_others_say_is_left_to_whoever_knows_them(
 def test_an_end_that_nobody_told_of_is_seen(notes: socket.socket, path: str) -> None:
     told: list[Message] = []
     send = Sender("run", "node1", Client(told))  # type: ignore[arg-type]
-    joiners = JoinedProcesses(send, limits_of(send))
+    joiners = JoinedProcesses(send, limits_of(send).count)
     code = "import sys; from tests.node.test_joined_processes import join; join(sys.argv[1]); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.PIPE) as process:
         deadline = time.monotonic() + 60
@@ -202,7 +202,7 @@ def test_all_that_a_worker_starts_have_as_much_together_as_a_worker(
     send_message = Sender("run", "node1", Client(told))  # type: ignore[arg-type]
     limits = limits_of(send_message)
     monkeypatch.setattr(limits, "_most_bytes", {"notes": 300, "trace": 20})
-    joiners = JoinedProcesses(send_message, limits)
+    joiners = JoinedProcesses(send_message, limits.count)
 
     def note() -> None:
         join(path)

@@ -23,7 +23,7 @@ def start_guard() -> subprocess.Popen[bytes]:
 
     It has its own session, so Ctrl-C does not reach it, and inherits no file that it could keep open.
     """
-    from lab.features.recording.supervisor import start_python  # the guard itself does not need it
+    from lab.features.recording.environment import start_python  # the guard itself does not need it
 
     program = f"from lab.features.pytest.guard import main; main({os.getpid()})"
     return start_python(program, stdin=subprocess.PIPE, cwd="/")

@@ -31,8 +31,8 @@ from typing import Any
 import pytest
 
 from lab.features.pytest.stash import RECORD, SUMMARY_LINES
-from lab.features.recording import supervisor
-from lab.features.recording.supervisor import INTERRUPT, INTERRUPT_WAIT, LONGEST_MESSAGE, socket_path, start_python
+from lab.features.recording import environment as recording
+from lab.features.recording.environment import INTERRUPT, INTERRUPT_WAIT, LONGEST_MESSAGE, start_python
 from lab.node.messages.agent import Leaving
 from lab.node.rank.note import send_statement
 from lab.node.statement import SOCKET_VARIABLE, bind_notes
@@ -68,8 +68,8 @@ class _RecordedTests:
 
     def __init__(self, folder: Path, runs: Path, stall_s: float, lines: list[str]) -> None:
         self._lines = lines
-        package = supervisor.install_package()
-        self._socket = socket_path(package)
+        package = recording.install_package()
+        self._socket = recording.socket_path(package)
         self._before = dict(os.environ)
         self._pid = os.getpid()
         self._test = ""
@@ -91,7 +91,7 @@ class _RecordedTests:
                 send_statement(self._before[SOCKET_VARIABLE], Leaving(-1, time.time()))
         self._channel, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel.settimeout(_ANSWER_S)
-        environment = supervisor.recorded_environment(package, folder, None, self._socket)
+        environment = recording.recorded_environment(package, folder, None, self._socket)
         with bind_notes(str(self._socket)) as notes, other:
             _start_supervisor((notes.fileno(), other.fileno(), self._abort[1]), folder, runs, stall_s)
         os.environ.update(environment)

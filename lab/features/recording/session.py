@@ -15,19 +15,19 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lab.features.recording.supervisor import INTERRUPT, INTERRUPT_WAIT, LONGEST_MESSAGE, Options, Supervisor
+from lab.features.recording.environment import INTERRUPT, INTERRUPT_WAIT, LONGEST_MESSAGE
+from lab.features.recording.supervisor import Options, Supervisor
 from lab.features.recording.world import PATIENCE, World, read_cpu_s, read_used_s, started_at
 from lab.frozen import Frozen
 from lab.node import processes
 from lab.node.messages.agent import Exited, Joined, Trace
 from lab.node.rank_process import JoinedProcess
-from lab.record.result import Result
-from lab.report.sanitize import sanitize_text
-from lab.report.style import Style
-from lab.report.verdict import verdict_text
 from lab.words import clip_end, format_count, format_duration
+
+if TYPE_CHECKING:
+    from lab.record.result import Result
 
 _LONGEST_VERDICT = 12_000
 _LONGEST_NAME = 100
@@ -204,6 +204,10 @@ class SessionSupervisor(Supervisor):
 
     def _explain(self, test: _Test, notes: socket.socket) -> list[Any]:
         """Return the verdicts on the worlds of a failed test: title, text, record, and whether the test was ended."""
+        from lab.report.sanitize import sanitize_text
+        from lab.report.style import Style
+        from lab.report.verdict import verdict_text
+
         until = time.monotonic() + (_PATIENCE_S if test.stalled is None else 0.0)
         while True:
             self._poll(notes, self._wait(notes))

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-import compileall
 import ctypes
-import json
 import os
 import selectors
 import signal
-import socket
 import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.engine.payload import node_files
 from lab.errors import LabError
 from lab.frozen import Frozen
-from lab.node.contents import new_digest
 from lab.node.joined_processes import JoinedProcesses
-from lab.node.limits import Limits
 from lab.node.messages.agent import MOST_OF_A_WORKER, Exited, Joined, Leaving, Note, Trace
 from lab.node.messages.wire import Sender
-from lab.node.rank.joining import SETTINGS_VARIABLE, make_environment
 from lab.node.rank_process import JoinedProcess
-from lab.node.recorder.build import cache_folder
-from lab.node.statement import SOCKET_VARIABLE, bind_notes, receive_statements
+from lab.node.statement import bind_notes, receive_statements
 
 if TYPE_CHECKING:
     from lab.features.recording.world import World
@@ -72,17 +61,6 @@ class Options(Frozen):
     """Whether such ranks are ended."""
 
 
-class _Unlimited(Limits):
-    """Limits that only the size of each trace has: the command's processes are the user's own."""
-
-    def __init__(self) -> None:
-        pass
-
-    def count(self, rank: int, attempt: str, what: str, size: int) -> int:
-        """Count nothing."""
-        return size
-
-
 class _Messages(Sender):
     """Passes messages about processes to a function instead of sending them."""
 
@@ -116,7 +94,7 @@ class Supervisor:
         self._folder = Path.cwd()
         self._by_number: dict[int, tuple[World, int]] = {}
         """World and rank of each process."""
-        self._processes = JoinedProcesses(_Messages(self._handle), _Unlimited())
+        self._processes = JoinedProcesses(_Messages(self._handle), lambda *facts: facts[-1])  # all they send counts
 
     def run(self) -> int:
         """Run the command to its end; return its exit code, or the negative number of the signal that ended it.
@@ -125,6 +103,8 @@ class Supervisor:
             CommandFailed: it cannot start.
             RecordError: a record cannot be written.
         """
+        from lab.features.recording.environment import install_package, recorded_environment, socket_path
+
         package = install_package()
         path = socket_path(package)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
@@ -256,85 +236,3 @@ class Supervisor:
     def conclude(self) -> list[Result]:
         """Judge the worlds that are not judged yet; return the results of all, in the order in which they began."""
         return [world.result or world.conclude() for world in self.worlds]
-
-
-LONGEST_MESSAGE = 1 << 16
-"""Bytes of a message between pytest and the process that records its tests."""
-INTERRUPT, INTERRUPT_WAIT = signal.SIGRTMAX - 3, signal.SIGRTMAX - 4
-"""Make the main thread of pytest end its test: at once, and only if it waits for another process."""
-_STARTUP = Path("labnode", "node", "startup")
-_LONGEST_PATH_BYTES = 100
-"""Limit for the path of a socket; Linux allows 107."""
-
-
-def install_package() -> Path:
-    """Return a folder with the node's files for this version of the lab, and write it if it is new.
-
-    It contains nothing but these files: a recorded process has it at the end of `sys.path`.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    files = node_files()
-    name: str = new_digest(repr(sorted(files.items())).encode()).hexdigest()
-    folder = Path(cache_folder()).parent / "recorded" / name
-    if not folder.is_dir():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as made:
-            for path, content in files.items():
-                target = Path(made, "package", path)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(content)
-            compileall.compile_dir(Path(made, "package"), ddir=str(folder), quiet=2)  # processes may write no bytecode
-            try:
-                Path(made, "package").rename(folder)
-            except OSError:
-                if not folder.is_dir():  # else another command was faster
-                    raise
-    return folder
-
-
-def socket_path(package: Path) -> Path:
-    """Return a new path for the socket of a command, and remove sockets that killed commands have left."""
-    for left in package.parent.glob("*.socket"):
-        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
-            try:
-                channel.connect(str(left))
-            except ConnectionRefusedError:
-                left.unlink()
-    name = f"{os.getpid()}-{time.monotonic_ns()}.socket"
-    path = package.parent / name
-    return path if len(os.fsencode(path)) <= _LONGEST_PATH_BYTES else Path(tempfile.gettempdir(), f"lab-record-{name}")
-
-
-def recorded_environment(package: Path, folder: Path, values: int | None, notes: Path) -> Mapping[str, str]:
-    """Return the environment of a recorded command: this process's own, and what loads the recorder.
-
-    Args:
-        package: see `install_package`.
-        folder: the folder of the user's scripts.
-        values: limit of recorded elements for each side of a call; None: the default.
-        notes: socket for the statements of recorded processes.
-    """
-    before = os.environ.get("PYTHONPATH", "")
-    path = os.pathsep.join(filter(None, (str(package / _STARTUP), before)))
-    settings = {**json.loads(make_environment(str(folder), values, before)[SETTINGS_VARIABLE]), "moves": True}
-    own = {SETTINGS_VARIABLE: json.dumps(settings), SOCKET_VARIABLE: str(notes)}
-    return {**os.environ, "PYTHONPATH": path, **own}
-
-
-_OWN = str(Path(__file__).parents[3])
-"""This lab comes before any other folder `lab`."""
-
-
-def start_python(program: str, **how: Any) -> subprocess.Popen[bytes]:
-    """Start a program in a session of its own, without output, with the path of this Python.
-
-    Args:
-        program: Its text.
-        how: Arguments of `Popen`.
-    """
-    path = [_OWN, *map(os.path.abspath, sys.path)]
-    words = [sys.executable, "-S", "-c", f"import sys; sys.path[:] = {path!r}; {program}"]  # it needs no `site`
-    silent = subprocess.DEVNULL
-    return subprocess.Popen(words, stdout=silent, stderr=silent, start_new_session=True, **how)

@@ -14,24 +14,24 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RunFacts
-from lab.diagnosis.stacks import name_own_files
 from lab.errors import RecordError
 from lab.node.messages.agent import Exited, Halted, Joined, Note, Stack, Started
 from lab.node.processes import list_descendants, read_load_s, read_stat
 from lab.node.rank_process import JoinedProcess
 from lab.record.events import Clock, Event, NodeLost, Over, TimedOut
 from lab.record.layout import MOST_RANKS, PLAN, TRACE, rank_trace
-from lab.record.read import Record
 from lab.record.record_files import MOST_LINES_BYTES, open_file, parse_line, read_lines
-from lab.record.result import Culprit, Result
 from lab.record.write import RecordWriter
-from lab.run.outcome import EXIT_CODES, copy_sources, describe_judgement, rank_result
-from lab.spec.scenario import Verdict
 from lab.words import format_count, format_duration, name_ranks
+
+if TYPE_CHECKING:
+    from lab.diagnosis.evidence import Evidence, Judgement
+    from lab.record.read import Record
+    from lab.record.result import Culprit, Result
+    from lab.spec.scenario import Verdict
 
 _ENDED_BY_OTHERS = ("SIGTERM", "SIGKILL", "SIGINT", "SIGHUP")
 """Signals by which launchers, test suites, and users end ranks."""
@@ -139,7 +139,12 @@ class World:
 
     def shorten(self, exited: Exited) -> Exited:
         """Return an end whose stacks name the user's files as those of a script."""
-        texts = {name: name_own_files(getattr(exited, name), self._folder) for name in ("traceback", "stack")}
+        known = {name: text for name in ("traceback", "stack") if (text := getattr(exited, name))}
+        if not known:
+            return exited
+        from lab.diagnosis.stacks import name_own_files
+
+        texts = {name: name_own_files(text, self._folder) for name, text in known.items()}
         return exited._replace(**texts)
 
     @property
@@ -192,6 +197,10 @@ class World:
             others: what is known of ranks whose part in the world has ended, but not their process.
             idle: return a result even if none waits.
         """
+        from lab.diagnosis.ends import Standing
+        from lab.diagnosis.hang import find_working
+        from lab.diagnosis.stacks import name_own_files
+
         since, before = self._cpu or (time.monotonic(), {rank: _cpu_time(one) for rank, one in processes.items()})
         last = {process.pid: process for process in processes.values()}  # one request brings the stacks of all threads
         for process in processes.values():
@@ -216,9 +225,6 @@ class World:
         if not idle and len(self.members) == self.world_size and not _waits(evidence):
             self._stall = []
             return None
-        from lab.diagnosis.ends import Standing
-        from lab.diagnosis.hang import find_working
-
         self._computing = [*find_working(evidence, Standing.of(evidence).absent if self._first_lines() else [])]
         self.is_patient = patient and bool(self._computing)
         return self._judged(evidence, self._judge_stall(evidence))
@@ -276,17 +282,19 @@ class World:
         if not here and (judgement.culprit is None or judgement.culprit.rank not in self.members):
             lines = {rank: evidence.last_line(rank) for rank in self.members}
             last = (f"the last call of rank {rank} was at {line}" for rank, line in sorted(lines.items()) if line)
-            judgement = Judgement(verdict="hung", reason="; ".join((after, *last)))
+            judgement = _judgement("hung", "; ".join((after, *last)))
         return self._without_strangers(judgement)
 
     def _judge_absence(self, verdict: Verdict, before: str) -> Judgement:
         """Return that ranks never came to init_process_group; a single one is the culprit."""
+        from lab.record.result import Culprit
+
         absent = [rank for rank in range(self.world_size) if rank not in self.members]
         waited = f"{name_ranks(self.members)} waited in init_process_group"
         error = f"never joined the world of {self.world_size} ranks"
         culprit = Culprit(rank=absent[0], error=error, cause="never_entered") if len(absent) == 1 else None
         reason = f"{before}{name_ranks(absent)} {error}; {waited}" if absent else f"{before}{waited}"
-        return Judgement(verdict=verdict, reason=reason, culprit=culprit)
+        return _judgement(verdict, reason, culprit)
 
     def _without_strangers(self, judgement: Judgement) -> Judgement:
         """Return the judgement without a culprit that is not on record, such as a rank on another machine."""
@@ -304,6 +312,8 @@ class World:
 
     def conclude(self) -> Result:
         """Judge the ranks, and write the result."""
+        from lab.run.outcome import copy_sources
+
         for event in self._last_events():
             self._fact(event)
         evidence = self._evidence(())
@@ -349,7 +359,7 @@ class World:
         if self.is_running:
             left = sorted(self.members.keys() - self._exits.keys())
             reason = f"{name_ranks(left)} still ran when the command ended, {after} after the first rank joined"
-            return Judgement(verdict="error", reason=reason)
+            return _judgement("error", reason)
         waited_only = all(rank.stopped or lost_a_peer(rank) for rank in facts.ranks if rank.stopped or rank.failed)
         if self._first_lines() == [] and waited_only and any(rank.stopped or rank.failed for rank in facts.ranks):
             return self._judge_absence("failed", "")
@@ -358,17 +368,23 @@ class World:
             if _waits(evidence):
                 return self._judge_hang(evidence, f"another process ended {name_ranks(ended_by_others)} after {after}")
             reason = f"another process ended {name_ranks(ended_by_others)} between calls, after {after}"
-            return Judgement(verdict="passed", reason=reason)
+            return _judgement("passed", reason)
         return self._without_strangers(judge_evidence(evidence))
 
     def _evidence(self, events: Iterable[Event]) -> Evidence:
         """Return what is known with these events, which are not in the record yet."""
+        from lab.diagnosis.evidence import Evidence
+        from lab.record.read import Record
+
         facts = copy.deepcopy(self._facts) if events else self._facts
         for event in events:
             facts.add(event)
         return Evidence(facts=facts, record=Record(path=self.writer.path))
 
     def _judged(self, evidence: Evidence, judgement: Judgement) -> Result:
+        from lab.record.result import Result
+        from lab.run.outcome import EXIT_CODES, describe_judgement, rank_result
+
         culprit = judgement.culprit
         ended = culprit is not None and culprit.rank in self._exits and not _LINE.search(culprit.error)
         if culprit is not None and culprit.rank is not None and ended and evidence.trace.recorded:
@@ -401,6 +417,8 @@ class _ImportedWorld(World):
 
     def conclude(self) -> Result:
         """Judge the ranks, and write the result, with the sources that the parts have."""
+        from lab.run.outcome import copy_sources
+
         if not _waits(self._evidence(())):
             self._stall = []  # a machine alone does not know that the others computed
         result = super().conclude()
@@ -418,7 +436,7 @@ class _ImportedWorld(World):
             return super()._judge(evidence)
         after = f"another process ended {name_ranks(stopped)} {format_duration(evidence.facts.duration_s)} after"
         reason = f"{after} the first rank joined, and {name_ranks(losers)} lost a peer"
-        return Judgement(verdict="error", reason=reason)
+        return _judgement("error", reason)
 
     def add_part(self, part: Record, ranks: Mapping[int, Joined]) -> None:
         """Add the record of a machine, with its ranks."""
@@ -452,6 +470,8 @@ def import_worlds(folder: Path, runs: Path, name: str) -> list[Result]:
     Raises:
         RecordError: there are none, or a record cannot be written.
     """
+    from lab.record.read import Record
+
     worlds = list[_ImportedWorld]()
     for part in sorted((Record(path=path.parent) for path in folder.rglob(PLAN)), key=Record.began):
         known, above = part.json(PLAN) or {}, part.path.relative_to(folder).parts[:-1]
@@ -474,6 +494,13 @@ def import_worlds(folder: Path, runs: Path, name: str) -> list[Result]:
         hint = "name the folder that has the records of all nodes: `lab record -o FOLDER/node0 -- torchrun ...`"
         raise RecordError(f"{folder} has no records of `lab record`", hint)
     return [world.conclude() for world in worlds]
+
+
+def _judgement(verdict: Verdict, reason: str, culprit: Culprit | None = None) -> Judgement:
+    """Return a judgement without findings. Only worlds that are judged need the diagnosis, which imports slowly."""
+    from lab.diagnosis.evidence import Judgement
+
+    return Judgement(verdict=verdict, reason=reason, culprit=culprit)
 
 
 def _failed_itself(exited: Exited) -> bool:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import atexit
 import fcntl
+import gc
 import json
 import os
-import signal
 import sys
 import threading
 import time
@@ -21,12 +21,9 @@ from .. import trace_file
 from ..messages.agent import Joining, Leaving
 from ..recorder import install as recorder
 from ..recorder.patching import call_before, finder, replace_function, when_imported, wraps_function
-from ..statement import SOCKET_VARIABLE
+from ..statement import SETTINGS_VARIABLE, SOCKET_VARIABLE, STACK_SIGNAL
 from . import groups, note
 
-SETTINGS_VARIABLE = "LAB_STARTED"
-STACK_SIGNAL = signal.SIGRTMAX - 2
-"""Makes a process of a run write its Python stack; far from the signals that scripts use."""
 STARTUP = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "startup")
 _OWN_CODE = (os.path.abspath(__file__), os.path.join(os.path.dirname(recorder.__file__), ""))
 _FAR = 100
@@ -60,8 +57,11 @@ class _Process:
 
     def record(self) -> None:
         """Begin to record, before the agent knows of this process."""
-        self.trace = make_trace()
+        self.trace, collects = make_trace(), gc.isenabled()
+        gc.disable()  # the new objects would cause a full collection, which takes longer than all of this
         recorder.start_recording(self.rank, self.trace, self.folder, self.values)
+        if collects:
+            gc.enable()
 
     def join(self, rank: int, world_size: int, meeting: str) -> None:
         """Report this process to the agent; only the first call has an effect."""

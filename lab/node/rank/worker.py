@@ -30,6 +30,7 @@ from ..processes import read_words, readable_bytes
 from ..recorder import install as recorder
 from ..recorder.journal import journal
 from ..recorder.patching import when_imported
+from ..statement import STACK_SIGNAL
 from . import groups, joining, note
 from .note import describe_error, without_frames
 
@@ -95,7 +96,7 @@ def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     """Run the script; return its exit code and its globals."""
     _open_streams()
     faulthandler.enable(file=spec["stack_fd"], all_threads=True)
-    faulthandler.register(joining.STACK_SIGNAL, file=spec["stack_fd"], all_threads=True)
+    faulthandler.register(STACK_SIGNAL, file=spec["stack_fd"], all_threads=True)
     sys.argv = list(spec["argv"])
     folder = spec["folder"]
     sys.path[0] = os.path.dirname(os.path.join(folder, sys.argv[0]))

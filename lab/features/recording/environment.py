@@ -1,0 +1,112 @@
+"""What a recorded command needs: the package with the recorder, a socket for statements, and the environment.
+
+Each session of `pytest --lab` imports this twice, so it imports the rest on use.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from lab.node.statement import SETTINGS_VARIABLE, SOCKET_VARIABLE
+
+LONGEST_MESSAGE = 1 << 16
+"""Bytes of a message between pytest and the process that records its tests."""
+INTERRUPT, INTERRUPT_WAIT = signal.SIGRTMAX - 3, signal.SIGRTMAX - 4
+"""Make the main thread of pytest end its test: at once, and only if it waits for another process."""
+_STARTUP = Path("labnode", "node", "startup")
+_LONGEST_PATH_BYTES = 100
+"""Limit for the path of a socket; Linux allows 107."""
+
+
+def install_package() -> Path:
+    """Return a folder with the node's files for this version of the lab, and write it if it is new.
+
+    It contains nothing but these files: a recorded process has it at the end of `sys.path`.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    import compileall
+    import tempfile
+
+    from lab.engine.payload import node_files
+    from lab.node.contents import new_digest
+    from lab.node.recorder.build import cache_folder
+
+    files = node_files()
+    name: str = new_digest(repr(sorted(files.items())).encode()).hexdigest()
+    folder = Path(cache_folder()).parent / "recorded" / name
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as made:
+            for path, content in files.items():
+                target = Path(made, "package", path)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(content)
+            compileall.compile_dir(Path(made, "package"), ddir=str(folder), quiet=2)  # processes may write no bytecode
+            try:
+                Path(made, "package").rename(folder)
+            except OSError:
+                if not folder.is_dir():  # else another command was faster
+                    raise
+    return folder
+
+
+def socket_path(package: Path) -> Path:
+    """Return a new path for the socket of a command, and remove sockets that killed commands have left."""
+    for left in package.parent.glob("*.socket"):
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            try:
+                channel.connect(str(left))
+            except ConnectionRefusedError:
+                left.unlink()
+    name = f"{os.getpid()}-{time.monotonic_ns()}.socket"
+    path = package.parent / name
+    if len(os.fsencode(path)) <= _LONGEST_PATH_BYTES:
+        return path
+    from tempfile import gettempdir
+
+    return Path(gettempdir(), f"lab-record-{name}")
+
+
+def recorded_environment(package: Path, folder: Path, values: int | None, notes: Path) -> Mapping[str, str]:
+    """Return the environment of a recorded command: this process's own, and what loads the recorder.
+
+    Args:
+        package: see `install_package`.
+        folder: the folder of the user's scripts.
+        values: limit of recorded elements for each side of a call; None: the default.
+        notes: socket for the statements of recorded processes.
+    """
+    before = os.environ.get("PYTHONPATH", "")
+    path = os.pathsep.join(filter(None, (str(package / _STARTUP), before)))
+    settings = {"folder": str(folder), "values": values, "moves": True}
+    own = {SETTINGS_VARIABLE: json.dumps(settings), SOCKET_VARIABLE: str(notes)}
+    return {**os.environ, "PYTHONPATH": path, **own}
+
+
+_OWN = str(Path(__file__).parents[3])
+"""This lab comes before any other folder `lab`."""
+
+
+def start_python(program: str, **how: Any) -> subprocess.Popen[bytes]:
+    """Start a program in a session of its own, without output, with the path of this Python.
+
+    Args:
+        program: Its text.
+        how: Arguments of `Popen`.
+    """
+    path = [_OWN, *map(os.path.abspath, sys.path)]
+    words = [sys.executable, "-S", "-c", f"import sys; sys.path[:] = {path!r}; {program}"]  # it needs no `site`
+    silent = subprocess.DEVNULL
+    return subprocess.Popen(words, stdout=silent, stderr=silent, start_new_session=True, **how)
