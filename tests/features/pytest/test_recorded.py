@@ -19,6 +19,8 @@ from tests.short import SHORT
 if importlib.util.find_spec("torch") is None:  # to import it would cost every process that collects tests
     pytest.skip("needs torch", allow_module_level=True)
 
+pytestmark = pytest.mark.timeout(600)  # on a busy machine, each import of torch takes half a minute
+
 SUITE = """
 import multiprocessing
 import importlib.util
@@ -124,7 +126,7 @@ def session() -> Iterator[tuple[Path, str, dict[str, ET.Element]]]:
         (folder / "pytest.ini").write_text("[pytest]\n")
         words = pytest_words("--lab", "--lab-stall", "2s", "--junitxml", "out.xml", "-v")
         environment = {**pytest_environment(), "XDG_CACHE_HOME": str(folder)}
-        ended = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+        ended = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
         yield folder, ended.stdout, {one.get("name", ""): one for one in ET.parse(folder / "out.xml").iter("testcase")}
 
 
@@ -213,7 +215,7 @@ def test_a_session_whose_pool_lost_a_worker_ends(cache: Path) -> None:
     (cache / "pytest.ini").write_text("[pytest]\n")
     words = pytest_words("--lab", "--lab-stall", "1s")
     environment = {**pytest_environment(), "XDG_CACHE_HOME": str(cache)}
-    ended = subprocess.run(words, cwd=cache, env=environment, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(words, cwd=cache, env=environment, capture_output=True, text=True)
 
     assert ended.returncode == 1
     assert "rank 0 waited in all_reduce" in ended.stdout
@@ -228,7 +230,7 @@ def cache() -> Iterator[Path]:
 
 def test_the_limit_is_a_duration(tmp_path: Path) -> None:
     words = pytest_words("--lab", "--lab-stall", "soon")
-    ended = subprocess.run(words, cwd=tmp_path, env=pytest_environment(), capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(words, cwd=tmp_path, env=pytest_environment(), capture_output=True, text=True)
 
     assert ended.returncode == 4
     assert "--lab-stall" in ended.stderr
@@ -242,7 +244,7 @@ def test_xdist_shows_the_verdicts_and_the_annotations_of_its_workers(
     words = pytest_words("--lab", "-p", "xdist.plugin", "-n", "1", "-k", "processes and (raise or fine)")
     github = {"GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(folder)}
     environment = {**pytest_environment(), "XDG_CACHE_HOME": str(folder), **github}
-    ended = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
 
     assert "1 failed, 2 passed" in ended.stdout
     assert f"rank 1 raised ValueError: bad batch at {RAISED}" in ended.stdout
@@ -276,7 +278,7 @@ def test_lab_record_leaves_the_report_to_pytest_which_an_unreadable_record_does_
     words = [sys.executable, "-m", "lab.cli.main", "record", "--", *pytest_alone]
     github = {"GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(cache), "XDG_CACHE_HOME": str(cache)}
     environment = {**pytest_environment(), **github}
-    ended = subprocess.run(words, cwd=cache, env=environment, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(words, cwd=cache, env=environment, capture_output=True, text=True)
 
     assert "1 failed, 2 passed" in ended.stdout
     assert "lab record" not in ended.stderr

@@ -91,7 +91,7 @@ def free_port() -> int:
 
 
 def record(*words: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(lab("record", *options, "--", *words), capture_output=True, text=True, timeout=150)
+    return subprocess.run(lab("record", *options, "--", *words), capture_output=True, text=True)
 
 
 def is_running(pid: int) -> bool:
@@ -123,7 +123,7 @@ def test_a_command_that_cannot_start_has_the_exit_code_of_a_shell(home: Path) ->
     (home / "data").write_text("")
 
     assert record("no-such-program").returncode == 127
-    without_dashes = subprocess.run(lab("record", "train.py"), capture_output=True, text=True, timeout=150)
+    without_dashes = subprocess.run(lab("record", "train.py"), capture_output=True, text=True)
     assert (without_dashes.returncode, "lab record -- torchrun train.py" in without_dashes.stderr) == (127, True)
     assert record("./data").returncode == 126
     assert subprocess.run(lab("record"), capture_output=True).returncode == 2
@@ -323,7 +323,7 @@ def test_after_a_long_command_the_faster_recorder_is_named(home: Path) -> None:
     main = "import sys, lab.features.recording.verb as verb; verb._LONG_S = 0; from lab.cli.main import main; main()"
     command = [sys.executable, "-c", main, "record", "--", sys.executable, "pool.py", str(home / "meeting"), "fine"]
 
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=150)
+    ended = subprocess.run(command, capture_output=True, text=True)
 
     assert ended.returncode == 0
     assert ("lab.node.recorder.build" in ended.stderr) == bool(shutil.which("g++"))
