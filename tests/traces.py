@@ -68,9 +68,11 @@ class TraceMaker:
         if in_place is None:
             in_place = op in ("all_reduce", "broadcast", "reduce", "barrier", "send")
         width = _BYTES[dtype]
-        begin: dict[str, Any] = {"i": index, "op": op, "g": group, "async": False}
+        begin: dict[str, Any] = {"i": index, "op": op, "g": group}
         if op not in ("send", "recv"):
             self.seqs[rank, group] = begin["seq"] = self.seqs.get((rank, group), 0) + 1
+        begin["async"] = False
+        begin |= {name: fields.pop(name) for name in ("red", "root", "peer", "tag", "split") if name in fields}
         begin["in"] = [[dtype, [len(values)]] for values in before]
         begin["ib"] = sum(len(values) for values in before) * width
         begin["iv"] = [list(values) for values in before]

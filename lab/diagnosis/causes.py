@@ -37,8 +37,19 @@ def find_causes(evidence: Evidence, culprit: int | None = None, *, ended_well: b
     return [finding for n, finding in enumerate(candidates) if finding not in candidates[:n]]
 
 
+_UNLIKE = (
+    FindingKind.MISMATCH,
+    FindingKind.DTYPE,
+    FindingKind.SHAPE,
+    FindingKind.SPLITS,
+    FindingKind.REDUCE_OP,
+    FindingKind.ROOT,
+)
+"""What a backend may tolerate, with wrong values."""
+
+
 def find_silent_errors(evidence: Evidence) -> list[Finding]:
     """Return certain errors in a run in which nothing failed."""
-    unlike = (one for one in apply_rules(evidence, "disagreements") if one.kind is FindingKind.REDUCE_OP)
+    unlike = (one for one in apply_rules(evidence, "disagreements") if one.kind in _UNLIKE)
     sure = [*unlike, *apply_rules(evidence, "results", "state")]
     return [*sure, *(one for one in apply_rules(evidence, "values") if one.others)]

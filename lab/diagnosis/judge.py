@@ -93,19 +93,25 @@ def judge_replaced(facts: RunFacts) -> Judgement | None:
 #
 # Nearly every silent error leaves one of six signs in the bytes of the traces:
 # - handles of the script's own
-# - operations that fill several tensors
+# - operations that fill several tensors, or slices of sizes that the script chose
 # - NaN
 # - numbers so large that they have an exponent
 # - replicas with different state
-# - other counts of SUM, MAX, ... on one rank than on another
+# - other calls, tensors, roots, or reductions on one rank than on another, or other tensors sent than received
 
 _MOST_BYTES = 1 << 20
 _HANDLES = rb'"async":true(?![^\n]*"via":"(?:DistributedDataParallel|backward))'
-_SEVERAL_TENSORS = rb'"op":"(?:all_gather|gather|all_to_all)"'
+_SEVERAL_TENSORS = rb'"op":"(?:all_gather|gather|all_to_all)"|"split":'
 _SIGNS = re.compile(b"|".join((_HANDLES, _SEVERAL_TENSORS, rb'"nan"', rb"\de\+\d")))
 _STATE = re.compile(rb'("[do]":\d+,[^\n]*?)"(?:params|norms)":(\[.*?\])(?:,"(?:buckets|grads)"|})')
 """For a module, or for an optimizer step with its gradients: state that should be the same on all ranks."""
-_REDUCED_BY = re.compile(rb'"red":"(\w+)"')
+_CALLED = re.compile(rb'"op":("\w+"),"g":("[^"]*","seq":\d+)')
+"""A collective; its group and number."""
+_ALIKE = rb'"op":"(?:all_reduce|broadcast|reduce|all_gather_into_tensor|reduce_scatter_tensor)"'
+_PASSED = re.compile(_ALIKE + rb',("g":"[^"]*","seq":\d+),([^\n]*?"in":\[\[.*?\]\])')
+"""For one of which all ranks pass the same: its group and number; what a rank passed."""
+_MESSAGE = re.compile(rb'"op":"(?:send|recv)"[^\n]*?"in":(\[.*?\]),"ib":\d+[^\n]*?"out":(\[.*?\]),"ob"')
+"""For a message: the tensor sent; the one received."""
 
 
 def worth_reading(folder: Path) -> bool:
@@ -117,8 +123,12 @@ def worth_reading(folder: Path) -> bool:
     for name in sizes:
         with suppress(OSError):
             traces.append(read_file(folder.parent, f"{folder.name}/{name}", _MOST_BYTES))
-    state = (match for trace in traces for match in _STATE.findall(trace))
-    reductions = [Counter(_REDUCED_BY.findall(trace)) for trace in traces]
-    if len(set().union(*reductions)) > 1 and any(one != reductions[0] for one in reductions):
+    if any(map(_SIGNS.search, traces)):
         return True
-    return any(map(_SIGNS.search, traces)) or any(known.setdefault(what, values) != values for what, values in state)
+    same = [match for trace in traces for pattern in (_STATE, _PASSED) for match in pattern.findall(trace)]
+    same += [(number, op) for trace in traces for op, number in _CALLED.findall(trace)]
+    messages = [match for trace in traces for match in _MESSAGE.findall(trace)]
+    sent, received = (
+        (Counter(filter(b"[]".__ne__, ends)) for ends in zip(*messages, strict=True)) if messages else ({}, {})
+    )
+    return sent != received or any(known.setdefault(what, values) != values for what, values in same)

@@ -95,3 +95,34 @@ def test_a_passed_run_says_that_a_rank_reduced_by_another_operation(tmp_path: Pa
         made.call(rank, "all_reduce", 1, 2, [[1.0]], [[3.0]], red="MAX" if rank == 1 else "SUM", at="train.py:9")
     evidence = read_evidence(made.record())
     assert [(one.kind, one.ranks) for one in judge_evidence(evidence).findings][:1] == [("reduce_op", (1,))]
+
+
+@pytest.mark.parametrize(
+    ("calls", "kind"),
+    [
+        ([("all_reduce", "float32", 1), ("all_reduce", "int32", 1)], "dtype"),
+        ([("broadcast", "float32", 1), ("broadcast", "float32", 2)], "shape"),
+        ([("all_reduce", "float32", 1), ("broadcast", "float32", 1)], "mismatch"),
+        ([("all_reduce", "float32", 1), ("all_reduce", "float32", 1)], None),
+    ],
+)
+def test_a_passed_run_names_what_the_backend_tolerated(
+    made: TraceMaker, calls: list[tuple[str, str, int]], kind: str | None
+) -> None:
+    for rank, (op, dtype, count) in enumerate(calls):
+        before = [[1.0] * count] if dtype == "float32" else [[1] * count]
+        made.call(rank, op, 1, 2, before, before, dtype=dtype, **({"root": 0} if op == "broadcast" else {"red": "SUM"}))
+    evidence = read_evidence(made.record())
+    assert worth_reading(made.path / TRACE) is (kind is not None)
+    assert [one.kind.value for one in judge_evidence(evidence).findings if one.kind.value != "results"][:1] == [
+        kind
+    ] * bool(kind)
+
+
+@pytest.mark.parametrize(("received", "kinds"), [(3, []), (4, ["shape"])])
+def test_a_passed_run_names_a_message_of_another_size(made: TraceMaker, received: int, kinds: list[str]) -> None:
+    made.call(0, "send", 1, 2, [[1.0] * 3], [], in_place=False, peer=1, tag=0)
+    made.call(1, "recv", 1, 2, [], [[1.0] * received], in_place=False, peer=0, tag=0)
+    evidence = read_evidence(made.record())
+    assert worth_reading(made.path / TRACE) is bool(kinds)
+    assert [one.kind.value for one in judge_evidence(evidence).findings] == kinds
