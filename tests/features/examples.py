@@ -203,6 +203,16 @@ EXAMPLES: list[Finding] = [
         did=(f.Activity(rank=2, what="waited", call=f.CallFacts(rank=2, name="barrier #1", source="train.py:15")),),
         at=("train.py:13",),
     ),
+    groups.OtherGroup(
+        ranks=(3,),
+        others=(0, 1, 2),
+        step="all_reduce #4 in [1, 3]",
+        lines=("train.py:16",),
+        seconds=7.5,
+        call=f.CallFacts(rank=3, name="all_reduce #5 in [2, 3]", source="train.py:16"),
+        wait=f.CallFacts(rank=1, name="all_reduce #4 in [1, 3]", source="train.py:16"),
+        waiting=(1,),
+    ),
     groups.GroupsDiffer(
         kind=FindingKind.GROUPS,
         ranks=(2,),

@@ -5,5 +5,9 @@ from lab.feature import Feature
 FEATURE = Feature(
     name="groups",
     hooks={"cannot_meet": ".findings:cannot_meet"},
-    findings={"groups": ".findings:find_world_faults", "rendezvous": ".findings:explain_rendezvous"},
+    findings={
+        "groups": ".findings:find_world_faults",
+        "rendezvous": ".findings:explain_rendezvous",
+        "stand_off": ".findings:find_other_groups",
+    },
 )

@@ -14,11 +14,18 @@ from math import inf
 from typing import Literal
 
 from lab.diagnosis import finding as f
-from lab.diagnosis.ends import Wait, Waiting, find_waits, lines_of
+from lab.diagnosis.ends import Wait, Waiting, call_facts, find_waits, lines_of, waited_s
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import DETECTION_LAG_S
 from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, find_majority, sides_of, unique_lines
-from lab.diagnosis.wording import describe_activities, join_ranks, render_lines
+from lab.diagnosis.wording import (
+    describe_activities,
+    describe_call,
+    describe_wait,
+    join_ranks,
+    render_lines,
+    render_waited,
+)
 from lab.trace.model import Call, Group, Phase, RankTrace, StoreLookup
 from lab.trace.steps import Step
 from lab.words import capitalize_first, format_count, format_duration, format_ordinal, join_words, name_ranks
@@ -97,6 +104,20 @@ class GroupDestroyed(Finding):
         did = join_words(describe_activities(self.did))
         head = f"{gone} {destroyed}, but {entered} still used it and {verb} in {step}; {did}"
         return head if self.ranks else (head, "Either side made a call too many or too few.")
+
+
+class OtherGroup(Finding):
+    """A call that a rank made in another group than the one in which others waited for it at the same line."""
+
+    kind: Kind = FindingKind.DEADLOCK
+    call: f.CallFacts
+    wait: f.CallFacts
+    waiting: tuple[int, ...]
+
+    def render(self) -> Words:
+        """Name both groups."""
+        waited = f"{name_ranks(self.waiting)} waited for it in {describe_call(self.wait)}{render_waited(self.seconds)}"
+        return f"rank {self.call.rank} called {describe_wait(self.call)}, where {waited}"
 
 
 class Rendezvous(Finding):
@@ -298,6 +319,33 @@ def _not_made(made: NewGroups, evidence: Evidence, waits: Mapping[int, Wait]) ->
 def _since(began: Iterable[Phase | Call], evidence: Evidence) -> float:
     """Return the seconds from the first of these until the run was over."""
     return round(max(0.0, evidence.end_s - min(one.begin for one in began)), 6)
+
+
+def find_other_groups(run: Waiting) -> list[Finding]:
+    """Return the only rank whose last call at a line was in another group than the one that waits for it there.
+
+    No other rank made that call at this line.
+    """
+    evidence, found = run.evidence, dict[int, Finding]()
+    for wait in run.waits.values():
+        here = (wait.call.op, wait.call.path)
+        for rank in () if wait.step.message else wait.step.missing:
+            call = next((one for one in reversed(evidence.calls(rank)) if (one.op, one.path) == here), wait.call)
+            step = evidence.step(call) if call.group != wait.call.group else None
+            if step is None or [(one.op, one.path) for one in step.calls.values()].count(here) > 1:
+                continue
+            waiting = [one for one in run.waits.values() if one.step is wait.step]
+            found[rank] = OtherGroup(
+                call=call_facts(call, step),
+                wait=wait.facts,
+                waiting=tuple(sorted(one.rank for one in waiting)),
+                ranks=(rank,),
+                others=tuple(sorted({*run.waits} - {rank})),
+                step=wait.step.title,
+                lines=unique_lines([call.source, wait.call.source]),
+                seconds=waited_s(evidence, waiting),
+            )
+    return [*found.values()] if len(found) == 1 else []
 
 
 # -- destroy_process_group
