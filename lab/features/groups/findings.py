@@ -326,7 +326,7 @@ def find_other_groups(run: Waiting) -> list[Finding]:
 
     No other rank made that call at this line.
     """
-    evidence, found = run.evidence, dict[int, Finding]()
+    evidence, culprits = run.evidence, dict[int, Finding]()
     for wait in run.waits.values():
         here = (wait.call.op, wait.call.path)
         for rank in () if wait.step.message else wait.step.missing:
@@ -335,7 +335,7 @@ def find_other_groups(run: Waiting) -> list[Finding]:
             if step is None or [(one.op, one.path) for one in step.calls.values()].count(here) > 1:
                 continue
             waiting = [one for one in run.waits.values() if one.step is wait.step]
-            found[rank] = OtherGroup(
+            culprits[rank] = OtherGroup(
                 call=call_facts(call, step),
                 wait=wait.facts,
                 waiting=tuple(sorted(one.rank for one in waiting)),
@@ -345,7 +345,7 @@ def find_other_groups(run: Waiting) -> list[Finding]:
                 lines=unique_lines([call.source, wait.call.source]),
                 seconds=waited_s(evidence, waiting),
             )
-    return [*found.values()] if len(found) == 1 else []
+    return [*culprits.values()] if len(culprits) == 1 else []
 
 
 # -- destroy_process_group
