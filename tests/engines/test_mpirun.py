@@ -25,6 +25,12 @@ def test_ranks_of_mpirun_are_where_the_plan_has_them_and_know_it_from_mpi_and_to
 
 
 @pytest.mark.long
+def test_a_world_of_mpi_whose_store_keeps_nothing_runs_in_strict_order(run: Run):
+    result = run("by_mpi.py", nodes=2, backend="mpi", env={"LAB_STRICT_ORDER": "1"})
+    assert result.passed, result.reason
+
+
+@pytest.mark.long
 def test_gloo_carries_the_bytes_of_ranks_that_mpirun_starts_cold(run: Run):
     result = run("by_mpi.py", nodes=2, launcher=Launching(name="mpirun"), cold=True)
     assert result.passed, result.reason

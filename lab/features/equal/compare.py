@@ -104,6 +104,8 @@ class Parameter(NamedTuple):
     """Where this part begins; None if only the script knows."""
     adds: int
     """How many parts have to be added, element by element."""
+    made: str = ""
+    """The line that made its module."""
 
     @property
     def size(self) -> int:
@@ -276,9 +278,9 @@ def _line_reader(recorded: Recorded, rank: int) -> Callable[[dict[str, Any]], No
             if "model" in line:
                 names[number] = [name for name, *_ in line["model"]]
                 model = recorded.models.setdefault(rank, {})
-                for name, dtype, shape, local, offset, adds in line["model"]:
+                for name, dtype, shape, local, offset, *more in line["model"]:
                     at = None if offset is None else tuple(offset)
-                    model[name] = Parameter(name, dtype, tuple(shape), tuple(local), at, adds)
+                    model[name] = Parameter(name, dtype, tuple(shape), tuple(local), at, *more)
                 recorded.random += [one for one in line["random"] if one not in recorded.random]
             if "g" in line:
                 which[number] = line["g"], line["s"]
@@ -621,7 +623,12 @@ class Comparer:
                 next(iter(self._parts(self.reference, of, name, PARAMETERS).values()))[0] for of in (before, after)
             )
             moved = moved or estimate_distance(one, other, 1) > 100 * self._limit(PARAMETERS, name, one, other, 0.0)
-        return moved and not self._unlike(PARAMETERS, mine, theirs)
+        return moved and self._trains_the_same(key)
+
+    def _trains_the_same(self, key: Key) -> bool:
+        """Return whether parameters that have gradients are the same after a step."""
+        trained = {name for step in self.reference.made(key).values() for name in step.tensors[GRADIENTS]}
+        return not trained & self._unlike(PARAMETERS, self.reference.after(key), self.other.after(key)).keys()
 
     def _has_scaled_rate(self, key: Key, unlike: Unlike) -> bool:
         factor = _factor_of_all(unlike)
@@ -631,7 +638,7 @@ class Comparer:
         )
         if factor is None or not mine or not theirs or abs(factor * theirs / mine - 1) > _SAME_FACTOR:
             return False
-        return not self._unlike(PARAMETERS, self.reference.after(key), self.other.after(key))
+        return self._trains_the_same(key)
 
     # -- parameters
 
@@ -645,6 +652,7 @@ class Comparer:
 
         if step == 0:
             line = next((one.facts.get("forward") or one.at for one in theirs.values()), "")
+            line = next((model[name].made for model in self.other.models.values() if name in model), "") or line
             why = "ranks start with different parameters" if ranks else "the initial parameters are others"
             sentence = f"{_named(unlike)} {_differs(unlike)} before the first step{whose}: {why}"
             return difference("initial parameters", line, sentence)
@@ -658,13 +666,14 @@ class Comparer:
             sentence = f"{start}: {setting} is {other}, but {mine} with {self.titles[0]}"
             return difference("optimizer settings", line, sentence)
         if (state := self._unlike_states((key[0], step + 1))) is not None:
-            loaded = {one.settings_at for one in made.values() if one.settings_at}
-            line = max(loaded, key=_number_of_line) if len(loaded) > 1 else line
-            sentence = f"{state.sentence.partition(';')[0]}{whose}: only some ranks loaded it" * (len(loaded) > 1)
+            loaded = [one.settings_at for one in made.values() if one.facts.get("loaded")]
+            is_partial = 0 < len(loaded) < len(made)
+            line = loaded[0] if is_partial else line
+            sentence = f"{state.sentence.partition(';')[0]}{whose}: only some ranks loaded it" * is_partial
             return _difference(
                 "optimizer state", key, unlike, state.cause, sentence or state.sentence, ranks=ranks, line=line
             )
-        start += ", although its gradient was the same"
+        start += ", although its gradient was the same" * any(name in one.tensors[GRADIENTS] for one in made.values())
         writes = [
             at for rank, one in made.items() for _, at, of in one.writes if self.other.number_of(rank, key, name) in of
         ]
@@ -693,7 +702,7 @@ class Comparer:
     # -- gradients
 
     def _gradient_difference(self, key: Key, unlike: Unlike) -> Difference:
-        rules = (self._other_samples, self._other_outputs, self._other_reduction)
+        rules = (self._other_samples, self._other_outputs, self._untrained, self._other_reduction)
         first = next((one for rule in rules if (one := rule(key, unlike)) is not None), None)
         return first or self._plain_gradient(key, unlike)
 
@@ -777,6 +786,19 @@ class Comparer:
     def _draws(self, module: str) -> bool:
         return any(not module or one.startswith(f"{module}.") for one in self.other.random)
 
+    def _untrained(self, key: Key, unlike: Unlike) -> Difference | None:
+        """Return the ranks that train a part of what others train, without this parameter."""
+        name, theirs = next(iter(unlike)), self.other.made(key)
+        trained = {rank: step.tensors[GRADIENTS].keys() for rank, step in theirs.items()}
+        most = max(trained.values(), key=len)
+        ranks = tuple(rank for rank, names in trained.items() if names and name in most - names and names < most)
+        if not ranks:
+            return None
+        line = theirs[ranks[0]].settings_at
+        start = f"in step {key[1]} {name_ranks(ranks)} had no gradient of {name}, and others had one"
+        sentence = f"{start}: it is frozen there, or not in the optimizer"
+        return _difference("local gradient", key, unlike, "not trained", sentence, ranks=ranks, line=line)
+
     def _other_reduction(self, key: Key, unlike: Unlike) -> Difference | None:
         """Explain gradients that ranks have not reduced, or not right."""
         name, theirs = next(iter(unlike)), self.other.made(key)
@@ -795,11 +817,29 @@ class Comparer:
         else:
             line = self._reducing_line(key) or next((one.facts.get("back", "") for one in theirs.values()), "")
             cause, mean = "not reduced", mean_of(values)
-            if any(_close_waves(mean.times(factor), expected, limit) for factor in (1.0, len(values))):
+            if cut := _close_waves(mean.times(len(values)), expected, limit) and self._cut_after(key, name):
+                module, line = cut
+                sentence = (
+                    f"in step {step} the gradient of {named} is never reduced: ranks have parts of {module}, whose "
+                    f"backward does not add up the gradients of its input, used at {line}"
+                )
+            elif any(_close_waves(mean.times(factor), expected, limit) for factor in (1.0, len(values))):
                 sentence = f"in step {step} the gradient of {named} is never reduced: ranks step with their own"
             else:
                 sentence = f"in step {step} ranks step with different gradients of {named}"
         return _difference("reduced gradient", key, unlike, cause, sentence, line=line)
+
+    def _cut_after(self, key: Key, name: str) -> tuple[str, str] | None:
+        """Return the first module after that of a parameter whose parameters are cut, and its first line."""
+        rank, step = next(iter(self.other.made(key).items()))
+        cut = {
+            one.rpartition(".")[0]
+            for one, of in self.other.models[rank].items()
+            if one in self._shapes and of.local != self._shapes[one].local
+        }
+        outputs = [(module, lines[1]) for module, _, lines, *_ in step.located.get("outputs", ())]
+        before = [at for at, (module, _) in enumerate(outputs) if module == name.rpartition(".")[0]]
+        return next((one for one in outputs[before[0] :] if one[0] in cut), None) if before else None
 
     def _reducing_line(self, key: Key) -> str:
         """Return the line that reduces most gradients."""
@@ -831,6 +871,12 @@ class Comparer:
             verb = "averaged again" if is_smaller else "changed" if factor is None else "scaled"
             cause = "averaged again" if is_smaller else "changed after the reduction"
             return difference("reduced gradient", cause, line, f": it was right, and is {verb} at {line}")
+        earlier = self._pairs(
+            GRADIENTS, name, *(run.made((key[0], key[1] - 1)) for run in (self.reference, self.other))
+        )
+        if any(_close_waves(one.value + unlike[name][0][0], unlike[name][0][1].value, limit) for _, one in earlier):
+            why = f": that of step {key[1] - 1} is still in it; call zero_grad between {back} and the step before"
+            return difference("local gradient", "not zeroed", back, why)
         local, right = (self._local_mean(run, key, name) for run in (self.other, self.reference))
         of_losses = self._loss_ratio(key)
         loss_at = next((one.located["loss_at"] for one in theirs.values() if one.located.get("loss_at")), "")
@@ -859,6 +905,9 @@ class Comparer:
             why = f"; it already differs where ranks compute it, at {line}"
             return difference("local gradient", "local gradient", line, why)
         if factor is None and (line := self._first_unlike_line(key, unlike)):
+            if (sending := self._origin(key, name, line, factor, "c10d")) != line:
+                why = f": {sending} does not return the sum or mean of all ranks"
+                return difference("reduced gradient", "reduction", sending, why)
             why = f": {line} changes it, before the mean of all ranks is known"
             return difference("reduced gradient", "changed too early", line, why)
         if is_smaller:
@@ -876,18 +925,17 @@ class Comparer:
         }
         return lines.pop() if len(lines) == 1 else back
 
-    def _origin(self, key: Key, name: str, line: str, factor: float | None) -> str:
-        """Return the line that scaled what another line copied into a gradient."""
-        scales = _SCALES if factor is None or 0 < factor < 1 else (*_SCALES, "allreduce")
+    def _origin(self, key: Key, name: str, line: str, factor: float | None, space: str = "") -> str:
+        """Return the line that scaled what another line copied into a gradient, with an operator of this name space."""
+        scales = ("",) if space else _SCALES if factor is None or 0 < factor < 1 else (*_SCALES, "allreduce")
         for rank in self.other.made(key):
-            events = [
-                one._replace(operator=one.operator.partition(".")[2]) for one in self.other.events(rank, key, name)
-            ]
+            events = self.other.events(rank, key, name)
             ends = [number for number, one in enumerate(events) if one.before is not None and one.line == line]
-            if not ends or not events[ends[-1]].operator.startswith(_COPIES):
+            if not ends or not events[ends[-1]].operator.partition(".")[2].startswith(_COPIES):
                 continue
             copied = takewhile(lambda one: one.before is None, reversed(events[: ends[-1]]))
-            if origin := next((one.line for one in copied if one.line and one.operator.startswith(scales)), ""):
+            parts = ((one.line, *one.operator.partition(".")[::2]) for one in copied if one.line)
+            if origin := next((at for at, of, verb in parts if of.startswith(space) and verb.startswith(scales)), ""):
                 return origin
         return line
 
@@ -972,10 +1020,6 @@ def _difference(what: str, key: Key, unlike: Unlike, cause: str, sentence: str, 
     names, line = tuple(unlike), facts.get("line", "")
     sentence += f"; see {line}" if line and line not in sentence else ""
     return Difference(what=what, step=key[1], name=names[0], names=names, cause=cause, sentence=sentence, **facts)
-
-
-def _number_of_line(line: str) -> int:
-    return int(line.rpartition(":")[2] or 0)
 
 
 def _named(unlike: Mapping[str, Any]) -> str:
@@ -1103,7 +1147,7 @@ def outputs_by_sample(steps: Iterable[Step]) -> Outputs:
     outputs: Outputs = {}
     for step in steps:
         calls = [read_floats(one) for one in step.located.get("rows", ())]
-        for module, kind, line, call, width, text in step.located.get("outputs", ()):
+        for module, kind, (line, _), call, width, text in step.located.get("outputs", ()):
             values = read_floats(text)
             if not 0 < call <= len(calls) or len(calls[call - 1]) != len(values):
                 continue

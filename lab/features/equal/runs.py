@@ -166,7 +166,9 @@ def _compare(
     key, difference = comparer.compare()
     if key is not None and difference is not None and difference.what != "samples" and difference.step:
         where = f"locate:{key[0]}:{difference.step}"
-        _, closer_difference = Comparer(record(first, where), record(other, where), again, titles).compare()
+        closer = Comparer(record(first, where), record(other, where), again, titles)
+        _, closer_difference = closer.compare()
+        comparer.other.problems += closer.reference.problems + closer.other.problems
         if closer_difference is not None and closer_difference.step == difference.step:
             difference = closer_difference
     return _make_comparison(comparer, difference)

@@ -82,6 +82,8 @@ def finish_steps() -> None:
 
 
 _recorders: list[_Recorder] = []
+_made_at: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+"""Lines that made modules."""
 
 
 # -- fingerprints
@@ -199,16 +201,35 @@ def _find_roots() -> list[Any]:
     return [one for one in modules if id(one) not in inner and next(one.parameters(), None) is not None]
 
 
-def _keyword_inputs() -> list[Any]:
-    """Return what the module whose hook runs gets by keyword: hooks of all modules do not receive it."""
+def _find_called(root: Any) -> Iterator[Any]:
+    """Yield a module, or instead of one without `forward` those inside of it."""
+    if type(root).forward is not torch.nn.Module.forward:
+        yield root
+    else:
+        for child in root.children():
+            yield from _find_called(child)
+
+
+def _keyword_inputs(module: Any) -> list[Any]:
+    """Return what a module gets by keyword while a hook of all modules runs, which does not receive it."""
     frame: Any = sys._getframe(1)
-    while frame is not None and frame.f_code.co_name not in ("inner", "_call_impl"):
+    while frame is not None and not (frame.f_locals.get("self") is module and "kwargs" in frame.f_locals):
         frame = frame.f_back
-    return [] if frame is None else [*frame.f_locals.get("kwargs", {}).values()]
+    return [] if frame is None else [*frame.f_locals["kwargs"].values()]
 
 
 def _is_random(module: Any) -> bool:
     return "Dropout" in type(module).__name__ and module.training and getattr(module, "p", 0) > 0
+
+
+class _Settings(dict[str, Any]):
+    """Settings of an optimizer that note the line which changes them."""
+
+    line = ""
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        super().__setitem__(name, value)
+        self.line = source.line()
 
 
 class _Trained:
@@ -216,16 +237,18 @@ class _Trained:
 
     def __init__(self, number: int, optimizer: Any, roots: Sequence[Any]) -> None:
         owned = [one for group in optimizer.param_groups for one in group["params"]]
-        ids = {id(one) for one in owned}
+        ids = {id(one): at for at, one in enumerate(owned)}
         with_ours = [root for root in roots if any(id(one) in ids for one in root.parameters())]
-        named = dict[int, tuple[str, Any]]()
-        for root in with_ours:
+        with_ours.sort(key=lambda root: min(ids.get(id(one), len(ids)) for one in root.parameters()))
+        kinds, named = [type(root).__name__ for root in with_ours], dict[int, tuple[str, Any]]()
+        for at, root in enumerate(with_ours):
+            kind = f"{kinds[at]}{kinds[:at].count(kinds[at]) or ''}." if len(kinds) > 1 else ""
             for name, parameter in root.named_parameters():
-                title = f"{type(root).__name__}.{_strip(name)}" if len(with_ours) > 1 else _strip(name)
-                named.setdefault(id(parameter), (title, parameter))
+                named.setdefault(id(parameter), (f"{kind}{_strip(name)}", parameter))
         for position, parameter in enumerate(owned):
             named.setdefault(id(parameter), (f"parameter {position}", parameter))
-        kept = [one for one in named.values() if one[1].requires_grad and _is_readable(one[1])]
+        is_small = sum(_local(one).numel() for _, one in named.values()) <= _ALL_SMALL
+        kept = [one for one in named.values() if (is_small or one[1].requires_grad) and _is_readable(one[1])]
         self.number, self.steps, self.written = number, 0, -1
         self.names, self.parameters = [name for name, _ in kept], [one for _, one in kept]
         self.owned = [number for number, one in enumerate(self.parameters) if id(one) in ids]
@@ -239,10 +262,13 @@ class _Trained:
 
     def describe(self) -> dict[str, Any]:
         """Return the facts of the first line: names, shapes, where parts belong, and modules that draw numbers."""
-        rows = []
+        rows, made = [], dict[int, str]()
+        for module in (one for root in self.roots for one in root.modules()):
+            made |= {id(one): _made_at.get(module, "") for one in module.parameters(recurse=False)}
         for name, one in zip(self.names, self.parameters):
             shape, offset, adds = _placement(one)
-            rows.append([name, str(one.dtype).partition(".")[2], shape, list(_local(one).shape), offset, adds])
+            dtype, local = str(one.dtype).partition(".")[2], list(_local(one).shape)
+            rows.append([name, dtype, shape, local, offset, adds, made.get(id(one), "")])
         random = [
             f"{_strip(name)} ({type(one).__name__})"
             for root in self.roots
@@ -298,8 +324,8 @@ class _Batch:
     def __init__(self) -> None:
         self.losses = list[float]()
         self.calls = list[tuple[int, Any, Sequence[float]]]()
-        """By call: the first parameter of the model, a number for each sample; samples, elements, their sum, and the
-        sum of their squares."""
+        """By call: the first trained parameter of the model, a number for each sample; samples, elements, their sum,
+        and the sum of their squares."""
         self.are_inputs_known = True
         self.forward_at = self.backward_at = ""
         self.cast = ""
@@ -317,7 +343,6 @@ class _Recorder:
             "torch.nn.modules.module": self.watch_modules,
             "torch.autograd": self.watch_backward,
             "torch.optim.optimizer": self.watch_optimizers,
-            "torch.optim.lr_scheduler": self.watch_schedules,
             "torch.utils.data.dataloader": self.watch_loaders,
         }
         self._target = tuple(map(int, which.split(":"))) if which else _NO_TARGET
@@ -327,7 +352,9 @@ class _Recorder:
         """The last optimizer that made a step: it lives until its last state is written."""
         self._stepping: Any = None
         self._made_at: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-        self._schedule_at = ""
+        """Lines that made optimizers."""
+        self._loaded = weakref.WeakSet[Any]()
+        """Optimizers whose state the script loaded."""
         self._hooked = weakref.WeakSet[Any]()
         self._first_hooks = list[Any]()
         """Hooks of all modules, until the first step shows which ones are trained."""
@@ -372,12 +399,17 @@ class _Recorder:
     # -- what it watches
 
     def watch_modules(self, module: Any) -> None:
-        """Watch the outermost modules, until the first step shows which ones an optimizer trains."""
+        """Watch where modules are made, and the outermost ones until the first step shows which are trained."""
+
+        def note(one: Any) -> None:
+            _made_at[one] = source.line()
+
+        replace_methods(module.Module, ["__init__"], call_after_making(self._guarded(note)))
 
         def enter(one: Any, arguments: Any) -> None:
             self._depth += 1
             if self._depth == 1 and next(one.parameters(), None) is not None:
-                self._enter_root(one, arguments)
+                self._enter_root(one, [*arguments, *_keyword_inputs(one)])
 
         def leave(*_: Any) -> None:
             self._depth -= 1
@@ -403,18 +435,22 @@ class _Recorder:
 
         def note(optimizer: Any, *_: Any, **__: Any) -> None:
             self._made_at[optimizer] = source.line()
+            self._watch_settings(optimizer)
 
         replace_methods(module.Optimizer, ["__init__"], call_after_making(note))
-        replace_methods(module.Optimizer, ["load_state_dict"], call_before(note))
 
-    def watch_schedules(self, module: Any) -> None:
-        """Note where schedules change settings."""
+        def note_load(optimizer: Any, *_: Any, **__: Any) -> None:
+            note(optimizer)
+            self._loaded.add(optimizer)
 
-        def note(*_: Any, **__: Any) -> None:
-            self._schedule_at = source.line()
+        replace_methods(module.Optimizer, ["load_state_dict"], call_before(note_load))
 
-        for kind in (module.LRScheduler, module.ReduceLROnPlateau):
-            replace_methods(kind, ["step"], call_before(note))
+    def _watch_settings(self, optimizer: Any) -> list[str]:
+        """Note from now on where settings change, if a step is located; return the lines that did until now."""
+        if self._target != _NO_TARGET:
+            groups = optimizer.param_groups
+            groups[:] = [one if isinstance(one, _Settings) else _Settings(one) for one in groups]
+        return [one.line for one in optimizer.param_groups if getattr(one, "line", "")]
 
     def watch_loaders(self, module: Any) -> None:
         """Note where loaders are made, and how they choose samples."""
@@ -428,12 +464,12 @@ class _Recorder:
 
         replace_methods(module.DataLoader, ["__init__"], call_after_making(self._guarded(note)))
 
-    def _enter_root(self, module: Any, arguments: Any) -> None:
+    def _enter_root(self, module: Any, arguments: Sequence[Any]) -> None:
         if torch.is_grad_enabled() and self._is_on():
             if device := next(filter(torch.is_autocast_enabled, ("cpu", "cuda")), None):
                 self._batch.cast = str(torch.get_autocast_dtype(device)).partition(".")[2]
             self._batch.forward_at = self._line("forward")
-            self._guarded(self._note_inputs)(module, [*arguments, *_keyword_inputs()])
+            self._guarded(self._note_inputs)(module, arguments)
 
     def _note_inputs(self, module: Any, arguments: Sequence[Any]) -> None:
         if self._is_target_next():
@@ -451,7 +487,8 @@ class _Recorder:
                 wide = tensor.double()
                 sums = (*sums[:2], *torch.stack([wide.sum(), (wide * wide).sum()]).tolist())
             rows = _row_values(tensor[:_MOST_ROWS])
-            batch.calls.append((id(next(module.parameters())), rows, sums))
+            trained = next((one for one in module.parameters() if one.requires_grad), None)
+            batch.calls.append((id(trained), rows, sums))
             if self._locator is not None:
                 self._locator.rows.append(rows)
 
@@ -491,8 +528,10 @@ class _Recorder:
                 self._end_locating(trained)
         facts = trained.facts(optimizer)
         trained.steps += 1
+        if optimizer in self._loaded:
+            facts["loaded"] = 1
         if "set" in facts:
-            facts["set_at"] = self._made_at.get(optimizer, "") if trained.steps == 1 else self._schedule_at
+            facts["set_at"] = [self._made_at.get(optimizer, ""), *self._watch_settings(optimizer)][-1]
         self._write(trained, facts)
 
     def _after_step(self, optimizer: Any, *_: Any) -> None:
@@ -513,13 +552,14 @@ class _Recorder:
             hook.remove()
         self._first_hooks = []
 
-        def enter(root: Any, arguments: Any) -> None:
-            self._enter_root(root, arguments)
+        def enter(root: Any, _: Any, arguments: Any, named: Any) -> None:
+            self._enter_root(root, [*arguments, *named.values()])
 
         for root in roots:
-            if root not in self._hooked:
-                self._hooked.add(root)
-                root.register_forward_pre_hook(inline_for_compile(enter, do_nothing))
+            for called in _find_called(root) if root not in self._hooked else ():
+                hook = inline_for_compile(partial(enter, root), do_nothing)
+                called.register_forward_pre_hook(hook, with_kwargs=True)
+            self._hooked.add(root)
         trained = self._trained[optimizer] = _Trained(len(self._trained), optimizer, roots)
         return trained
 
@@ -620,8 +660,9 @@ class _Locator:
         self._followed = set[int]()
         """Those whose gradients are noted before the reduction."""
         self._local = dict[int, list[float]]()
-        self._outputs = list[tuple[Any, str, int, int, Any]]()
-        """Module, line that calls it, call of the model, elements of a sample, and a number for each sample."""
+        self._outputs = list[tuple[Any, list[str], int, int, Any]]()
+        """Module, the lines of its last and its first operator, call of the model, elements of a sample, and a number
+        for each sample."""
         self._events = list[tuple[str, str, list[int], list[list[float]]]]()
         """Operator, line, parameters, and their gradients before it; none if it is about other tensors made of them."""
         self._backward = dict[tuple[str, str], None]()
@@ -630,8 +671,8 @@ class _Locator:
         self._derived = dict[int, tuple[Any, set[int]]]()
         """By address: tensors made of gradients, and of which."""
         self._scalars = dict[int, tuple[Any, str]]()
-        self._last_lines = dict[Any, str]()
-        """By code of a method `forward`: the line of its last operator."""
+        self._last_lines, self._first_lines = dict[Any, str](), dict[Any, str]()
+        """By code of a method `forward`: the lines of its last and its first operator."""
         self._loss_at = ""
         self._sketches = dict[tuple[int, ...], _Sketch]()
         self._is_on = False
@@ -657,8 +698,8 @@ class _Locator:
         for module in root.modules():
             self._hooks.append(module.register_forward_hook(guarded(self._note_output)))
         for parameter in root.parameters():
+            self._parameters[id(parameter)] = parameter
             if parameter.requires_grad and id(parameter) not in self._followed:
-                self._parameters[id(parameter)] = parameter
                 self._followed.add(id(parameter))
                 self._hooks.append(parameter.register_hook(guarded(partial(self._note_gradient, id(parameter)))))
 
@@ -692,8 +733,9 @@ class _Locator:
         if output is not None and output.dim() and output.is_floating_point() and len(self._outputs) < _MOST_EVENTS:
             values = _row_values(_local(output)[:_MOST_ROWS])
             width = output.numel() // max(1, len(output))
-            line = self._last_lines.get(getattr(type(module).forward, "__code__", None)) or source.line()
-            self._outputs.append((module, line, len(self.rows), width, values))
+            code = getattr(type(module).forward, "__code__", None)
+            lines = [known.get(code) or source.line() for known in (self._last_lines, self._first_lines)]
+            self._outputs.append((module, lines, len(self.rows), width, values))
 
     def note_loss(self, loss: Any) -> None:
         """Note the line that computed a loss."""
@@ -728,6 +770,7 @@ class _Locator:
         while frame is not None:
             if frame.f_code.co_name == "forward" and (line := _line_in_script(frame)):
                 self._last_lines[frame.f_code] = line
+                self._first_lines.setdefault(frame.f_code, line)
             is_backward = is_backward or frame.f_code.co_name == "_engine_run_backward"
             frame = frame.f_back
         if is_backward and len(self._backward) < _MOST_EVENTS:
@@ -749,7 +792,9 @@ class _Locator:
         """Write what happened until the step, and watch only parameters from now on."""
         for hook in self._hooks:
             hook.remove()
-        names = {id(one): _strip(name) for root in self._roots for name, one in root.named_modules()}
+        known = [*self._roots, *trained.roots]
+        names = {id(one): _strip(name) for root in known for name, one in root.named_modules()}
+        self._parameters |= {id(one): one for one in trained.parameters}
         numbers = {id(one): number for number, one in enumerate(trained.parameters)}
         events = [
             [operator, line, [numbers[one] for one in of if one in numbers], before]
@@ -759,8 +804,8 @@ class _Locator:
             o=trained.number, n=trained.steps + 1, located=1, loss_at=self._loss_at, events=events,
             backward=[*self._backward], rows=[_encode(one) for one in self.rows],
             outputs=[
-                [names.get(id(one), ""), type(one).__name__, line, call, width, _encode(values)]
-                for one, line, call, width, values in self._outputs
+                [names.get(id(one), ""), type(one).__name__, lines, call, width, _encode(values)]
+                for one, lines, call, width, values in self._outputs
             ],
             local=[[numbers[of], values] for of, values in self._local.items() if of in numbers],
         )  # fmt: skip

@@ -67,7 +67,7 @@ OBJECTS = (
     "recv_object_list",
 )  # fmt: skip
 """Functions that send pickled objects."""
-TIMED_OUT = re.compile(r"time(?:d)? ?out|timeout", re.IGNORECASE)
+TIMED_OUT = re.compile(r"time(?:d)? ?out|timeout|monitoredBarrier in", re.IGNORECASE)
 """Matches the error of a call whose time was up."""
 _NAMES_A_DEVICE = ("set_device(", "device_id=")
 _REDUCTIONS = ("BAND", "BOR", "BXOR")

@@ -92,10 +92,14 @@ class _Order:
         where = " ".join(str(getattr(base, part, "")) for part in ("host", "port", "path"))
         self._worlds[where] += 1
         key = f"strict-order/world/{self._worlds[where]}"
-        if group.rank() == 0:
-            store.set(key, f"{os.environ.get('RANK', '0')}-{os.getpid()}-{sum(self._worlds.values())}")
-        self.world = store.get(key).decode()
-        self.store = self._connect() or store
+        try:
+            if group.rank() == 0:
+                store.set(key, f"{os.environ.get('RANK', '0')}-{os.getpid()}-{sum(self._worlds.values())}")
+            self.world = store.get(key).decode()
+        except RuntimeError:  # MPI's store keeps nothing: calls keep their order, but do not meet
+            self.store = None
+        else:
+            self.store = self._connect() or store
 
     def _connect(self) -> Any:
         from torch._C._distributed_c10d import TCPStore

@@ -8,14 +8,14 @@ dist.init_process_group("gloo")
 rank, world_size = dist.get_rank(), dist.get_world_size()
 torch.manual_seed(0)
 torch.manual_seed(rank)
-model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))  # wrong
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 generator = torch.Generator().manual_seed(1)
 for _ in range(5):
     inputs, targets = torch.randn(12, 8, generator=generator), torch.randn(12, 4, generator=generator)
     inputs, targets = inputs.chunk(world_size)[rank], targets.chunk(world_size)[rank]
     optimizer.zero_grad()
-    nn.functional.mse_loss(model(inputs), targets).backward()  # wrong
+    nn.functional.mse_loss(model(inputs), targets).backward()
     for parameter in model.parameters():
         dist.all_reduce(parameter.grad)
         parameter.grad /= world_size
