@@ -176,11 +176,13 @@ def test_all_lessons_pass_but_those_that_the_page_names(cluster: Cluster, tmp_pa
     for path in find_scenarios([ROOT / "scenarios"]):
         scenario = load_scenario(path)
         if find_lacking(scenario, "gloo") or beyond_engine(scenario, cluster.engine.name) or scenario.image:
+            named.discard(scenario.name)
             continue
         usual = replace(scenario, env={**scenario.env, VARIABLE: "0"})
         for one in (usual, replace(scenario, env={**scenario.env, VARIABLE: "1"})):
             try:
-                result = cluster.run(one, runs=tmp_path / "runs")
+                limit_s = 20.0 if one is not usual and scenario.name in named else None  # two of them hang
+                result = cluster.run(one, runs=tmp_path / "runs", timeout_s=limit_s)
             except LabError:  # too large for this cluster, or for this machine
                 continue
             if one is not usual and not result.passed:

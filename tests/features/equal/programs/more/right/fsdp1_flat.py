@@ -13,7 +13,7 @@ model = FullyShardedDataParallel(
 )
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 generator = torch.Generator().manual_seed(1)
-for _ in range(5):
+for _ in range(6):
     inputs, targets = torch.randn(12, 8, generator=generator), torch.randn(12, 4, generator=generator)
     inputs, targets = inputs.chunk(world_size)[rank], targets.chunk(world_size)[rank]
     optimizer.zero_grad()
