@@ -399,7 +399,7 @@ class _Recorder:
     # -- what it watches
 
     def watch_modules(self, module: Any) -> None:
-        """Watch where modules are made, and the outermost ones until the first step shows which are trained."""
+        """Note the line of each new module, and watch the outermost ones until the first step shows which it trains."""
 
         def note(one: Any) -> None:
             _made_at[one] = source.line()
