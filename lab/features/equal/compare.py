@@ -104,7 +104,7 @@ class Parameter(NamedTuple):
     """Where this part begins; None if only the script knows."""
     adds: int
     """How many parts have to be added, element by element."""
-    made: str = ""
+    made: str
     """The line that made its module."""
 
     @property
@@ -278,9 +278,9 @@ def _line_reader(recorded: Recorded, rank: int) -> Callable[[dict[str, Any]], No
             if "model" in line:
                 names[number] = [name for name, *_ in line["model"]]
                 model = recorded.models.setdefault(rank, {})
-                for name, dtype, shape, local, offset, *more in line["model"]:
+                for name, dtype, shape, local, offset, adds, made in line["model"]:
                     at = None if offset is None else tuple(offset)
-                    model[name] = Parameter(name, dtype, tuple(shape), tuple(local), at, *more)
+                    model[name] = Parameter(name, dtype, tuple(shape), tuple(local), at, adds, made)
                 recorded.random += [one for one in line["random"] if one not in recorded.random]
             if "g" in line:
                 which[number] = line["g"], line["s"]
