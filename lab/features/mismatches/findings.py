@@ -269,7 +269,8 @@ def _ahead(clash: Clash, sides: Sequence[f.Side], evidence: Evidence) -> tuple[t
     if not left and (file != other_file or before & {*at}):
         return (), ""
     ahead = int({*left} <= {*sides[1].ranks} if left else int(other_line) > int(line))
-    return sides[ahead].ranks, at[1 - ahead]
+    extra = at[1 - ahead] in before and at[ahead] not in before  # the others go on in their loop
+    return ((), "") if extra else (sides[ahead].ranks, at[1 - ahead])
 
 
 _FEWEST_ROUNDS = 2

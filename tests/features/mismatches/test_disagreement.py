@@ -319,6 +319,7 @@ def test_an_exception_that_was_over_before_the_call_is_no_reason_for_it(made: Tr
         ([[9], [5]], None, [0], "train.py:5"),
         ([[5, 9, 5, 9, 5], [5, 9, 5, 9, 9]], None, [1], "train.py:5"),  # left its loop
         ([[9, 5], [9, 9]], None, None, None),  # two ranks, and no loop
+        ([[5, 5], [5, 9], [5, 5]], None, None, None),  # an extra call, which the others never made
         ([[5], [5], [5]], None, None, None),
         ([[5], [9], [5]], 90, None, None),  # the call ended
     ],
