@@ -146,6 +146,7 @@ positive = _whole_number(", 1 or more", 1)
 whole = _whole_number(", 0 or more", 0)
 trace_values = _whole_number(f" from 0 to {MAX_TRACE_VALUES}", 0, MAX_TRACE_VALUES)
 duration = convert_word(parse_duration)
+stall_limit = convert_word(lambda word: 0.0 if word == "0" else parse_duration(word))
 time_limit = convert_word(lambda word: check_timeout(parse_duration(word)))
 age = convert_word(parse_age)
 size = convert_word(parse_size)
@@ -191,6 +192,7 @@ HELP = {
     "--rewrite-address": "use the run's own store, whatever address the script names for init_process_group",
     "--runs": f"folder of all runs (default: {RUNS})",
     "--split-gpus": "show each rank only its share of the GPUs of its node, as cuda:0",
+    "--stall": "end the run once its ranks have waited for each other this long without progress (default: never)",
     "--stdin": "connect rank 0 to standard input",
     "--strict": "for untrusted scripts: no network outside the cluster, read-only nodes, no volumes, low limits",
     "--svg": "write the picture to a file",
@@ -231,6 +233,7 @@ _HOW: dict[str, dict[str, Any]] = {
     "--outputs": {"type": Path, "metavar": "DIR"},
     "--requirements": {"type": requirements_file, "default": (), "metavar": "FILE"},
     "--runs": {"type": Path, "default": RUNS, "metavar": "FOLDER"},
+    "--stall": {"dest": "stall_s", "type": stall_limit, "metavar": "TIME"},
     "--svg": {"type": Path, "metavar": "FILE"},
     "--timeout": {"dest": "timeout_s", "type": time_limit, "metavar": "TIME"},
     "--trace-values": {"type": trace_values, "metavar": "N"},
@@ -246,7 +249,7 @@ SHAPE = ("--image", "--requirements", "--data", "--cpus", "--memory", "--max-pro
 _GROUPS = {
     "ranks": ("--nodes", "--nproc-per-node", "--launcher", "--backend", "--timeout", "--interactive", "--stdin",
               "--env", "--cold", "--one-user", "--split-gpus", "--fresh",
-              "--rewrite-address", "--max-output"),
+              "--rewrite-address", "--max-output", "--stall"),
     "cluster": ("--name", "--engine", "--keep", "--wait", *SHAPE, "--pull", "--allow-volumes"),
     "record": ("--folder", "--all-files", "--outputs", "--runs", "--no-trace", "--trace-values"),
     "output": ("--json", "--raw", "--quiet"),

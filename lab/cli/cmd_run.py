@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: Parser) -> None:
     shared.add_scenarios(parser, "run")
-    shared.add_options(parser, "--nodes", "--nproc-per-node", "--timeout", "--backend", "--launcher")
+    shared.add_options(parser, "--nodes", "--nproc-per-node", "--timeout", "--stall", "--backend", "--launcher")
     shared.add_options(parser, "--cold", "--fresh", "--max-output", "--one-user", "--split-gpus", "--rewrite-address")
     shared.add_options(parser.group("ranks").add_mutually_exclusive_group(), "--interactive", "--stdin")
     shared.add_options(parser, "--name", "--engine", "--keep", "--wait", *shared.SHAPE, "--allow-volumes", "--pull")

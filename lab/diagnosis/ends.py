@@ -65,6 +65,8 @@ def outside_of_most(nodes: Collection[str], broken: Collection[Collection[str]])
 
 COMPUTES_FROM = 0.2
 """Load from which on a rank computes; one that waits or sleeps has about none."""
+IDLE_TO = 0.01
+"""Load up to which a rank waits or sleeps."""
 _LINES = 12
 """Lines of a traceback or stack in a verdict."""
 _WHOLE_ERROR = 4000

@@ -122,6 +122,11 @@ class Evidence:
         """Return the calls of a rank, in order."""
         return self.trace.ranks[rank].calls if rank in self.trace.ranks else []
 
+    @property
+    def is_in_call(self) -> bool:
+        """Whether a rank is in a call."""
+        return any(call.state == "unfinished" for rank in self.ranks for call in self.calls(rank))
+
     def parameter_names(self, rank: int) -> list[str]:
         """Return the parameter names of a rank's only DDP module, by index; empty if it has several modules."""
         modules = self.trace.ranks[rank].modules if self.trace.recorded and rank in self.trace.ranks else []

@@ -110,6 +110,8 @@ class RunFacts:
     timed_out: bool = False
     ended_early: bool = False
     """Whether the lab ended the run before the time limit, because the ranks waited for something that cannot come."""
+    stalled_s: float = 0.0
+    """Seconds without progress after which it did so; 0: that was certain."""
     interrupted: bool = False
     engine_lost: str = ""
     """Why the engine seems to be gone."""
@@ -150,7 +152,8 @@ class RunFacts:
     def how_it_ended(self) -> str:
         """The beginning of the reason of a run that did not end by itself."""
         ended = "the lab ended the run after" if self.ended_early else "the run did not end within"
-        return f"{ended} {self.time_limit_text}"
+        stalled = f", because nothing had progressed for {format_duration(self.stalled_s)}" if self.stalled_s else ""
+        return f"{ended} {self.time_limit_text}{stalled}"
 
     def attempt(self, number: int) -> RunFacts:
         """Return the facts of an attempt; -1 is the last one."""
@@ -219,7 +222,7 @@ class RunFacts:
             self.refused = self.refused or event.reason
         elif isinstance(event, events.TimedOut):
             self.timed_out = True
-            self.ended_early = event.early
+            self.ended_early, self.stalled_s = event.early, event.stalled_s
             self.timeout_s = event.timeout_s or self.timeout_s
             self.starting_s = event.starting_s
         elif isinstance(event, (events.Cancelled, events.Restarted)):

@@ -347,11 +347,13 @@ class NodeRun:
     def report_stacks(self) -> None:
         """Send the stacks."""
         self.tcp.report()
-        for process, load in [(process, process.measure_load()) for process in self._running()]:
+        loads = [(one, one.measure_load(), processes.read_used_s(one.pid)) for one in self._running()]
+        for process, load, used_s in loads:
             if isinstance(process, Worker):
                 process.await_stacks_of_forks({joined.pid for joined in self.joined_processes})
             text, attempt = process.stack, process.attempt
-            self.send(messages.Stack(process.rank, time.time(), text=text, load=load, attempt=attempt))
+            stack = messages.Stack(process.rank, time.time(), text=text, load=load, used_s=used_s, attempt=attempt)
+            self.send(stack)
 
     # -- standard input of workers
 

@@ -10,7 +10,7 @@ import resource
 import signal
 import termios
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 _PR_SET_PDEATHSIG = 1
@@ -21,6 +21,8 @@ _PR_SET_NO_NEW_PRIVS = 38
 _LAST_CAPABILITY = 63
 _SIGNAL_S = 0.0005
 """Delay until a sent signal takes effect."""
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+"""The unit in which the kernel reports when a process started, and its CPU time."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -166,6 +168,16 @@ def read_load_s(pid: int) -> float:
     """Return for how long a process and its descendants ran or waited for a core, in seconds; main threads only."""
     files = (f"/proc/{one}/schedstat" for one in (pid, *list_descendants(pid)))
     return sum(int(words[0]) + int(words[1]) for words in read_words(*files)) / 1e9
+
+
+def read_cpu_s(pids: Iterable[int]) -> float:
+    """Return the CPU time that processes have used, in seconds."""
+    return sum(sum(map(int, read_stat(pid)[11:13])) for pid in pids) * TICK_S
+
+
+def read_used_s(pid: int) -> float:
+    """Return how much a process and everything below it have computed, or waited for a core, in seconds."""
+    return read_load_s(pid) + read_cpu_s((pid, *list_descendants(pid)))
 
 
 def filter_catching(number: int, pids: list[int]) -> list[int]:

@@ -86,6 +86,8 @@ class TimedOut(NamedTuple):
     """Seconds that launchers needed to start the first rank, which do not count."""
     early: bool = False
     """Whether the lab ended the run before the limit, because ranks waited for what cannot come."""
+    stalled_s: float = 0.0
+    """Seconds without progress after which it did so; 0: it was certain."""
 
 
 class Cancelled(NamedTuple):

@@ -11,6 +11,7 @@ from lab.feature import find_hook, find_view
 from lab.node.messages import agent, wire
 from lab.node.recorder.journal import clock_id
 from lab.record import events
+from lab.record.record_files import shows_progress
 from lab.record.write import LATEST, RecordWriter
 from lab.words import format_duration
 
@@ -227,6 +228,9 @@ _FACTS = (
 """Messages that go into the record unchanged."""
 
 
+_ACTS = (agent.Started, agent.Joined, agent.Output, agent.Note, agent.InputDelivered, agent.Exited)
+
+
 class Collector:
     """Collect the facts of one run, for its record and its observer.
 
@@ -256,6 +260,10 @@ class Collector:
         """Number of an attempt, and the view of what its ranks do."""
         self.addresses: dict[str, str] = {}
         """Names of nodes by address."""
+        self.progressed = time.monotonic()
+        """When a rank last began, printed, made a call, or ended."""
+        self.probed: dict[int, agent.Stack] | None = {}
+        """Receives the stacks of ranks that may go on; None: they are facts."""
         self.message_count = 0
         """Number of received messages; an agent that cleans its node or sends traces sends some."""
 
@@ -268,6 +276,9 @@ class Collector:
             RecordError: the record cannot be written.
         """
         self.message_count += 1
+        is_progress = shows_progress(message.data) if isinstance(message, agent.Trace) else isinstance(message, _ACTS)
+        if is_progress:
+            self.progressed = time.monotonic()
         match message:
             case agent.Output(rank=agent.STARTER):
                 self.writer.launcher_output(node, message.data)
@@ -277,6 +288,8 @@ class Collector:
                 self.observer.output(message.rank, node, message.stream, message.data, message.time)
             case agent.Trace():
                 self.writer.trace(message.rank, message.data, self.attempts.number(message.attempt))
+            case agent.Stack() | agent.Connections() if self.probed is not None:
+                self.probed |= {message.rank: message} if isinstance(message, agent.Stack) else {}
             case agent.Stack():
                 self.fact(message._replace(text=message.text or "(no Python stack)"))
             case agent.Connections():

@@ -31,6 +31,7 @@ from lab.run.lock import LEASE_S, nodes_lock
 from lab.run.options import SELDOM_S, Job, Stdin
 from lab.run.ship import ANNOUNCED_BYTES, LIMIT_BYTES, Outputs, Shipment, warnings_of
 from lab.run.snapshot import Snapshot, read_snapshot
+from lab.run.standstill import ANSWER_S, Standstill
 from lab.spec.launching import LAB, Starter, find_launcher
 from lab.spec.load import dump_scenario
 from lab.words import format_duration, name_nodes
@@ -53,7 +54,6 @@ _CULPRIT_GRACE_S = 0.6
 """If all failed ranks only lost a peer, seconds that this peer gets to report why it failed."""
 _TERM_GRACE_S = 0.3
 _STOP_DEADLINE_S = 3.0
-_STACK_DEADLINE_S = 2.0
 _FAULT_DEADLINE_S = 60.0
 _CHECK_DEADLINE_S = 60.0
 _START_S = 60.0
@@ -179,6 +179,10 @@ class Driver:
         is_unknown = job.companions or job.plan.starters or not job.plan.trace.on
         self._next_meeting_check = inf if is_unknown else _MEETING_S
         """Seconds after the start."""
+        stall_s = 0.0 if job.companions or not job.plan.trace.on else job.options.stall_s or 0.0
+        self._standstill = Standstill(stall_s, self.agents, self.collector)
+        self._stalled_s = 0.0
+        """See `TimedOut`."""
         self._added_channels: list[Channel] = []
         """Channels to nodes that joined during the run."""
 
@@ -384,13 +388,13 @@ class Driver:
         def is_over() -> bool:
             return self._are_all_over() or self._failed()
 
-        in_time = self.agents.listen(lambda: is_over() or self._wait_in_vain(), self._deadline)
+        in_time = self.agents.listen(lambda: is_over() or self._wait_in_vain() or self._is_stuck(), self._deadline)
         self.stdin.stop_reading()
         if not in_time or not is_over():
             self.agents.poll_nodes()
             starting_s = self.starters.took_s(self.began, self.facts.ranks)
             took_s = round(time.monotonic() - self.began, 1) if in_time else self.stdin.allowed_s
-            self.collector.fact(events.TimedOut(time.time(), took_s, starting_s, early=in_time))
+            self.collector.fact(events.TimedOut(time.time(), took_s, starting_s, in_time, self._stalled_s))
             self._collect_stacks()
         elif not (self._are_all_over() or self.facts.engine_lost or self.facts.refused):  # the others may end too
             self.agents.poll_nodes()
@@ -422,6 +426,15 @@ class Driver:
             self._next_meeting_check = inf
         return bool(in_vain)
 
+    def _is_stuck(self) -> bool:
+        """Return whether nothing has gone on for the limit of the run's options, and ranks wait for each other."""
+        if self.stdin.held:
+            self._standstill.postpone()
+            return False
+        if self._standstill.has_begun(self.facts, self.job.writer.path):
+            self._stalled_s = self.job.options.stall_s or 0.0
+        return bool(self._stalled_s)
+
     def _deadline(self) -> float:
         """Return the monotonic time limit; it moves while no rank has started, or while ranks are held."""
         if self.stdin.held:
@@ -437,7 +450,8 @@ class Driver:
         explained = any(not rank.failed or not lost_a_peer(rank) for rank in ended)
         return explained or self._are_all_over() or bool(self.facts.lost_nodes or self.facts.engine_lost)
 
-    def _collect_stacks(self, deadline_s: float = _STACK_DEADLINE_S) -> None:
+    def _collect_stacks(self, deadline_s: float = ANSWER_S) -> None:
+        self.collector.probed = None
         self.agents.send_all(agent.Stacks(self.plan.run))
         ranks = self.facts.ranks
         self.agents.listen_for(lambda: all(rank.stack or self._is_over(rank) for rank in ranks), deadline_s)

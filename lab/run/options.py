@@ -135,6 +135,9 @@ class RunOptions(PlanOptions):
 
     wait_s: float = 0.0
     """Seconds to wait for a busy cluster."""
+    stall_s: float | None = None
+    """Seconds after which to end a run whose ranks wait for each other without progress; 0: never; None: in pytest, as
+    `--lab-stall`, else never."""
     keep: bool = False
     """Keep a cluster that is created for the run."""
     runs: Path = RUNS

@@ -71,6 +71,25 @@ def test_a_rank_at_work_needs_more_time(hang: Run, way: str, by: str) -> None:
 
 
 @pytest.mark.local_first
+def test_a_run_that_stands_still_ends_at_the_limit_for_that(run: Run) -> None:
+    result = run("hang.py", "rank_1_never_comes", timeout_s=100.0, stall_s=1.0)
+
+    assert (result.verdict, result.duration_s < 100.0) == ("hung", True)
+    assert result.culprit is not None
+    assert result.culprit.rank == 1
+    assert re.match(golden(1), result.reason)
+
+
+@pytest.mark.local_first
+@pytest.mark.parametrize("way", ["rank_1_computes_in_a_thread", "rank_1_prints_its_results", "everybody_sleeps"])
+def test_a_run_that_may_still_go_on_has_its_whole_time(run: Run, way: str) -> None:
+    result = run("hang.py", way, timeout_s=6.0, stall_s=1.0)
+
+    assert result.duration_s >= 6.0
+    assert golden(1) not in result.reason
+
+
+@pytest.mark.local_first
 def test_the_end_of_a_long_run_names_both_lines(hang: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lab.diagnosis.evidence._MOST_BYTES", 1 << 20)
     result = hang("hang.py", "rank_1_broadcasts_after_many_calls", timeout_s=12.0)

@@ -16,13 +16,12 @@ import os
 
 from lab.cli import arguments as shared
 from lab.errors import UsageError
-from lab.features.recording.verb import stall_limit
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pid", type=shared.positive, metavar="PID", help="the launcher of the job, or any of its ranks")
     about = "time between two samples of each rank; 0: one sample (default: 1s)"
-    parser.add_argument("--interval", type=stall_limit, default=1.0, metavar="TIME", help=about)
+    parser.add_argument("--interval", type=shared.stall_limit, default=1.0, metavar="TIME", help=about)
     about = "time limit for reading one process, or for the answer of a server (default: 10s)"
     parser.add_argument("--timeout", type=shared.duration, default=10.0, metavar="TIME", help=about)
     shared.add_options(parser, "--json")

@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--lab-engine", choices=CHOICES, default="auto", help=about)
     about = "record the ranks that tests start, and show a verdict in the report of a test that fails or stands still"
     group.addoption("--lab", action="store_true", help=about)
-    about = "with --lab: end a test once its ranks have made no progress for this long (default: 60s; 0: never)"
+    about = "end a run, with --lab a test, whose ranks wait without progress for this long (default: 60s; 0: never)"
     group.addoption("--lab-stall", type=_stall_limit, default=60.0, metavar="TIME", help=about)
     group.addoption("--lab-keep", action="store_true", help="keep the clusters at the end, for the next session")
     about = "record the runs of tests in DIR (default: .lab/runs) and write one HTML page of all of them there"
@@ -41,12 +41,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _stall_limit(word: str) -> float:
-    """Parse a duration, or 0."""
-    if word == "0":
-        return 0.0
-    from lab.cli.arguments import duration
+    from lab.cli.arguments import stall_limit
 
-    return duration(word)
+    return stall_limit(word)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -109,6 +109,7 @@ class Session:
             turn=Turn(suite=self._suite, number=self._number, of=self._number),
             update=(self.config.getoption("lab_update") or None) if options.update is None else options.update,
             timeout_s=options.timeout_s if in_time_s == own_s else in_time_s,
+            stall_s=self.config.getoption("lab_stall") if options.stall_s is None else options.stall_s,
         )
 
     def in_time(self, own_s: float) -> float:

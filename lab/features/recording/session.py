@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from lab.features.recording.environment import INTERRUPT, INTERRUPT_WAIT, LONGEST_MESSAGE
 from lab.features.recording.supervisor import Options, Supervisor
-from lab.features.recording.world import PATIENCE, World, read_cpu_s, read_used_s, started_at
+from lab.features.recording.world import PATIENCE, World, started_at
 from lab.frozen import Frozen
 from lab.node import processes
 from lab.node.messages.agent import Exited, Joined, Trace
+from lab.node.processes import read_cpu_s, read_used_s
 from lab.node.rank_process import JoinedProcess
 from lab.words import clip_end, format_count, format_duration
 
@@ -56,8 +57,10 @@ _WAITS_FOR_TASK = re.compile(
 _TIME = re.compile(rb'"t":(\d+)')
 KEEP_VARIABLE = "LAB_KEEP_RECORDS"
 """If it is set, the records of tests that pass remain, too."""
-_SHARED = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "torch_shm_manager", "lab.features.pytest")
-"""Words in the command lines of children of pytest that later tests use too."""
+_NODES = "labnode.node.local_nodes"
+_SHARED = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "torch_shm_manager", "lab.features.pytest",
+           _NODES)  # fmt: skip
+"""Words in the command lines of children of pytest that later tests use too; runs on nodes have their own limits."""
 
 
 class Settings(Frozen):
@@ -310,7 +313,7 @@ class SessionSupervisor(Supervisor):
             test.note = f"{who} of the test did nothing for {limit} and joined no process group"
             test.stalled = now
             return
-        if not all(map(self._is_shared, processes.list_descendants(self._settings.pid))):
+        if self._unshared():
             os.kill(self._settings.pid, INTERRUPT_WAIT)  # has an effect only if pytest waits for a process
 
     def _end_test(self, test: _Test, after_s: float) -> None:
@@ -345,13 +348,14 @@ class SessionSupervisor(Supervisor):
 
     def _started(self, test: _Test) -> list[int]:
         """Return the processes below pytest that began during the test, except those that later tests use too."""
-        pids = processes.list_descendants(self._settings.pid)
-        new = [pid for pid in pids if pid != self._settings.pid and started_at(pid) >= test.began_unix - 0.02]
-        return [pid for pid in new if not self._is_shared(pid)]
+        return [pid for pid in self._unshared() if started_at(pid) >= test.began_unix - 0.02]
 
-    def _is_shared(self, pid: int) -> bool:
-        is_child = processes.parent_of(pid) == self._settings.pid
-        return is_child and any(word in _read(f"/proc/{pid}/cmdline") for word in _SHARED)
+    def _unshared(self) -> list[int]:
+        """Return the processes below pytest, except those that later tests use too."""
+        commands = {pid: _read(f"/proc/{pid}/cmdline") for pid in processes.children_of()(self._settings.pid)}
+        shared = {pid for pid, command in commands.items() if any(word in command for word in _SHARED)}
+        shared.update(processes.list_descendants(*(pid for pid in shared if _NODES in commands[pid])))
+        return [pid for pid in processes.list_descendants(self._settings.pid) if pid not in shared]
 
 
 def _read(path: str) -> str:

@@ -48,15 +48,10 @@ def add_arguments(parser: Parser) -> None:
     about = "folder of the runs (default: .lab/runs)"
     parser.add_argument("-o", "--runs", type=Path, default=RUNS, metavar="DIR", help=about)
     about = "diagnose ranks once nothing has happened for this long while they wait; 0 turns it off (default: 5m)"
-    parser.add_argument("--stall", type=stall_limit, default=300.0, metavar="TIME", help=about)
+    parser.add_argument("--stall", type=shared.stall_limit, default=300.0, metavar="TIME", help=about)
     about = "what to do then: report it (default), or stop the ranks of that world and exit with code 4"
     parser.add_argument("--on-stall", choices=("report", "stop"), default="report", help=about)
     shared.add_options(parser, "--trace-values")
-
-
-def stall_limit(word: str) -> float:
-    """Parse a duration, or 0."""
-    return 0.0 if word == "0" else shared.duration(word)
 
 
 def run(arguments: argparse.Namespace) -> int:

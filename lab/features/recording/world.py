@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import re
 import signal
 import time
@@ -19,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 from lab.diagnosis.facts import RunFacts
 from lab.errors import RecordError
 from lab.node.messages.agent import Exited, Halted, Joined, Note, Stack, Started
-from lab.node.processes import list_descendants, read_load_s, read_stat
+from lab.node.processes import TICK_S, read_stat, read_used_s
 from lab.node.rank_process import JoinedProcess
 from lab.record.events import Clock, Event, NodeLost, Over, TimedOut
 from lab.record.layout import MOST_RANKS, PLAN, TRACE, rank_trace
-from lab.record.record_files import MOST_LINES_BYTES, open_file, parse_line, read_lines
+from lab.record.record_files import MOST_LINES_BYTES, open_file, parse_line, read_lines, shows_progress
 from lab.record.write import RecordWriter
 from lab.words import format_count, format_duration, name_ranks
 
@@ -36,15 +35,9 @@ if TYPE_CHECKING:
 _ENDED_BY_OTHERS = ("SIGTERM", "SIGKILL", "SIGINT", "SIGHUP")
 """Signals by which launchers, test suites, and users end ranks."""
 _GROUP = b'{"k":"group"'
-_COLLECTED = b'{"k":"gc"'
-"""Python's garbage collector writes lines even if a rank stands still."""
 _LINE = re.compile(r":\d+")
 _STACK_WAIT_S = 0.3
-_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-"""The unit in which the kernel reports when a process started."""
 _KILLED_AFTER_S = 2.0
-_IDLE_TO = 0.01
-"""CPU time per second of a rank that waits or sleeps."""
 _PIECE_BYTES = 1 << 20
 _CLOCK_ERROR_S = 0.1
 """Most difference of the clocks of machines in a cluster; NTP keeps them within some milliseconds."""
@@ -102,7 +95,7 @@ class World:
         if joined.meeting != self.meeting and joined.meeting and self.meeting:
             return False
         last = max((exited.time for exited in self._exits.values()), default=0.0)
-        return self.is_running or started_at(joined.pid) + _TICK_S <= last
+        return self.is_running or started_at(joined.pid) + TICK_S <= last
 
     def add(self, joined: Joined) -> None:
         """Add a rank."""
@@ -122,7 +115,7 @@ class World:
     def add_trace(self, rank: int, lines: bytes) -> None:
         """Add lines of a rank's recorder."""
         self.writer.trace(rank, lines)
-        if lines.count(_COLLECTED) < lines.count(b"\n"):
+        if shows_progress(lines):
             self._note_progress()
 
     def add_note(self, note: Note) -> None:
@@ -197,7 +190,7 @@ class World:
             others: what is known of ranks whose part in the world has ended, but not their process.
             idle: return a result even if none waits.
         """
-        from lab.diagnosis.ends import Standing
+        from lab.diagnosis.ends import IDLE_TO, Standing
         from lab.diagnosis.hang import find_working
         from lab.diagnosis.stacks import name_own_files
 
@@ -220,9 +213,9 @@ class World:
         halted = (rank for rank, process in processes.items() if read_stat(process.pid)[:1] == [b"T"])
         self._stall += [*(Halted(rank, now, signal="SIGSTOP") for rank in halted), TimedOut(now, limit_s)]
         evidence = self._evidence([*self._exits.values(), *self._stall])
-        is_idle = self.world_size > 1 and not self._exits and all(load <= _IDLE_TO for load in loads.values())
+        is_idle = self.world_size > 1 and not self._exits and all(load <= IDLE_TO for load in loads.values())
         idle = idle or (is_idle and _is_inside(evidence))
-        if not idle and len(self.members) == self.world_size and not _waits(evidence):
+        if not idle and len(self.members) == self.world_size and not evidence.is_in_call:
             self._stall = []
             return None
         self._computing = [*find_working(evidence, Standing.of(evidence).absent if self._first_lines() else [])]
@@ -233,7 +226,7 @@ class World:
     def waits(self) -> bool:
         """Whether a running rank waits for others: in a call, or for a rank that did not come."""
         is_meeting = len(self.members) < self.world_size and self._first_lines() == []
-        return self.is_running and (is_meeting or _waits(self._evidence(())))
+        return self.is_running and (is_meeting or self._evidence(()).is_in_call)
 
     def judge_now(self, others: Iterable[Event]) -> Result:
         """Return the verdict on ranks whose processes still run; see `examine`."""
@@ -276,8 +269,6 @@ class World:
 
     def _judge_hang(self, evidence: Evidence, after: str) -> Judgement:
         """Return who held the others up; what ranks did that are not on record is unknown."""
-        from lab.diagnosis.hang import judge_hang
-
         judgement, here = judge_hang(evidence, after), len(self.members) == self.world_size
         if not here and (judgement.culprit is None or judgement.culprit.rank not in self.members):
             lines = {rank: evidence.last_line(rank) for rank in self.members}
@@ -365,7 +356,7 @@ class World:
             return self._judge_absence("failed", "")
         ended_by_others = [rank.rank for rank in facts.ranks if rank.stopped]
         if ended_by_others and not any(rank.failed for rank in facts.ranks):
-            if _waits(evidence):
+            if evidence.is_in_call:
                 return self._judge_hang(evidence, f"another process ended {name_ranks(ended_by_others)} after {after}")
             reason = f"another process ended {name_ranks(ended_by_others)} between calls, after {after}"
             return _judgement("passed", reason)
@@ -419,7 +410,7 @@ class _ImportedWorld(World):
         """Judge the ranks, and write the result, with the sources that the parts have."""
         from lab.run.outcome import copy_sources
 
-        if not _waits(self._evidence(())):
+        if not self._evidence(()).is_in_call:
             self._stall = []  # a machine alone does not know that the others computed
         result = super().conclude()
         for part in self._parts:
@@ -536,23 +527,8 @@ def _cpu_time(process: JoinedProcess) -> float:
     return 0.0 if process.thread else read_used_s(process.pid)
 
 
-def read_used_s(pid: int) -> float:
-    """Return how much a process and everything below it have computed, or waited for a core, in seconds."""
-    return read_load_s(pid) + read_cpu_s((pid, *list_descendants(pid)))
-
-
-def read_cpu_s(pids: Iterable[int]) -> float:
-    """Return the CPU time that processes have used, in seconds."""
-    return sum(sum(map(int, read_stat(pid)[11:13])) for pid in pids) * _TICK_S
-
-
-def _waits(evidence: Evidence) -> bool:
-    """Return whether a rank is in a call."""
-    return any(call.state == "unfinished" for rank in evidence.ranks for call in evidence.calls(rank))
-
-
 def started_at(pid: int) -> float:
     """Return the Unix time at which a process started; that of now if it has ended."""
     if not (stat := read_stat(pid)):
         return time.time()
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + int(stat[19]) * _TICK_S
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + int(stat[19]) * TICK_S

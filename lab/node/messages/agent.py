@@ -812,6 +812,8 @@ class Stack(FromRank):
     text: str = ""
     load: float = 0.0
     """Share of the time in which it, or a process below it, ran or waited for a core just before."""
+    used_s: float = 0.0
+    """See `read_used_s`, until then."""
 
 
 class Halted(FromRank):

@@ -28,6 +28,14 @@ def rank_1_computes_for_ever(rank):
     dist.all_reduce(torch.ones(1))
 
 
+def rank_1_computes_in_a_thread(rank):
+    if rank == 1:
+        worker = threading.Thread(target=rank_1_computes_for_ever, args=(1,), daemon=True)
+        worker.start()
+        worker.join()
+    dist.all_reduce(torch.ones(1))
+
+
 def rank_1_prints_its_results(rank):
     while rank == 1:
         print("accuracy 0.9", flush=True)
