@@ -37,7 +37,9 @@ def verdict_text(result: Result, style: Style, command_s: float = 0.0) -> str:
     lines = [f"{style.verdict(result.verdict)}  {style.paint(result.scenario, 'bold')}  {result.reason}{took}"]
     culprit = result.culprit
     if culprit is not None and culprit.traceback and not result.passed:
-        lines.append(style.paint(f"  first culprit: {culprit.who}", "bold"))
+        alike = result.findings[0]["facts"].get("alike", ()) if result.findings else ()
+        head = "every rank alike, first" if 0 < len(alike) == len(result.ranks) - 1 else "first culprit:"
+        lines.append(style.paint(f"  {head} {culprit.who}", "bold"))
         lines.extend(f"  │ {line}" for line in culprit.traceback.splitlines())
     if result.verdict == "hung" or result.exit_code == Interrupted.exit_code:
         lines.extend(_stacks(result, style))

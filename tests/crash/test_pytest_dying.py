@@ -58,12 +58,22 @@ def test_whoever_makes_a_cluster_next_removes_what_pytest_and_its_guard_left(lab
     assert lab.leftovers() == []
 
 
+@pytest.mark.local_first
+def test_sigterm_shows_where_the_ranks_of_the_running_test_were(lab: Lab):
+    session = start(lab, HOLDS + "def test_later(cluster):\n    open('later', 'w')\n")
+    session.send(signal.SIGTERM)
+    ended = session.end()
+    assert ended.code == pytest.ExitCode.INTERRUPTED, ended.said
+    assert re.search(golden(1), ended.out), ended.said
+    wait_until(lambda: not lab.leftovers(), "what is left to go")
+    assert not (lab.folder / "later").exists()
+
+
 @pytest.mark.long
 @pytest.mark.local_first
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
-def test_nothing_is_left_when_pytest_is_asked_to_end(lab: Lab, sent: int):
+def test_nothing_is_left_when_the_terminal_of_pytest_is_closed(lab: Lab):
     session = start(lab)
-    session.send(sent)
+    session.send(signal.SIGHUP)
     session.end()
     wait_until(lambda: not lab.leftovers(), "the guard to remove what is left")
 

@@ -244,7 +244,7 @@ class Session(Observer):
         path = Path(getattr(sys.modules.get(getattr(function, "__module__", "")), "__file__", None) or "<none>")
         is_file = path.suffix == ".py" and path.is_file() and is_own(str(path))
         self._cluster, self.backend = cluster, how.backend
-        name = getattr(function, "__name__", "").strip("<>_") or "function"
+        name = path.stem if is_file else getattr(function, "__name__", "").strip("<>_") or "function"
         script, backend = path.resolve() if is_file else Path(call_channels.__file__), how.backend or None
         self._scenario = Scenario(name=name, script=script, backend=backend, timeout_s=how.timeout_s, outputs=None)
         self.packed = Packed(os.fspath(path.resolve().parent if is_file else Path.cwd()))

@@ -49,7 +49,12 @@ MARKER = "@pytest.mark.lab"
 _COUNTS = ("nodes", "nproc_per_node", "gpus")
 _SHAPE = (*_COUNTS, "engine", "image", "requirements", "data", "cpus", "memory", "strict", "env", "network")
 """Keywords of a cluster, named as the options of `lab up`."""
-_OWN = Path(lab.__file__).parent
+_INTERNAL = re.compile(
+    rf"{re.escape(str(Path(lab.__file__).parent))}/"
+    r"|.*/python[\d.]+/(?:(?:site|dist)-packages/torch/)?(?:multiprocessing/|concurrent/futures/|subprocess\.py)"
+)
+"""Files of the lab, and those of Python and PyTorch that wait for processes."""
+_LIBRARY = re.compile(r".*/(?:site-packages|dist-packages|lib/python[\d.]+)/")
 _INI = ("truncation_limit_lines", "truncation_limit_chars", "assertion_text_diff_style")
 _LINES = 8
 """Last lines shown of each rank."""
@@ -57,8 +62,8 @@ _LONGEST_LINE = 300
 _TAIL_BYTES = 16384
 _TRACEBACK = re.compile(r"(\[rank\d+\]: )?Traceback \(most recent call last\):$")
 """First line of a traceback, by Python or by torch."""
-_ASSERT = re.compile("assert ?|AssertionError")
-"""Begins the message of a failed assertion; pytest leaves out the type of those that it explains."""
+_ASSERT = re.compile("assert ?|AssertionError|Failed: pytest received SIGTERM")
+"""Begins the message of a failed assertion, whose type pytest may leave out, or of an ended test."""
 _turn = threading.Lock()
 """Threads of a test request its cluster one after the other."""
 
@@ -312,8 +317,10 @@ def before_report(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
         if result.path is not None and record_property not in item.user_properties:
             item.user_properties.append(record_property)
     error = call.excinfo.value if call.excinfo is not None else None
-    if isinstance(error, LabError) and not (isinstance(error, RanksFailed) and error.shown_inside):
-        call.excinfo = _hide_internal_frames(error)
+    if call.excinfo is not None and not (isinstance(error, RanksFailed) and error.shown_inside):
+        call.excinfo = hide_last_frames(call.excinfo.value)
+        if isinstance(error, LabError):
+            error.__cause__, error.__suppress_context__ = None, True
 
 
 def after_report(item: pytest.Item, report: pytest.TestReport) -> pytest.TestReport:
@@ -325,8 +332,8 @@ def after_report(item: pytest.Item, report: pytest.TestReport) -> pytest.TestRep
         for result in pool.session.of_test:
             if (result.passed and result is not last[0]) or f"record: {result.path}" in shown:
                 continue
-            began = hasattr(item, "function") and hasattr(item.function, SHAPE) and item.function.__name__
-            whose = "of" if began in (False, result.scenario) else "that began with"  # its ranks took several calls
+            is_of_calls = hasattr(getattr(item, "function", None), SHAPE)  # its ranks may have begun in another file
+            whose = "that began with" if is_of_calls and result.scenario != item.path.stem else "of"
             section = (f"lab: run {whose} {result.scenario}", failure_text(result, shown))
             if hasattr(longrepr, "addsection"):  # JUnit files contain it too
                 longrepr.addsection(*section)
@@ -350,28 +357,28 @@ def failure_text(result: Result, shown: str = "") -> str:
     return sanitize_text("\n".join(filter(None, lines if shown and result.reason in shown else [reason, *lines])))
 
 
-def _hide_internal_frames(error: LabError) -> pytest.ExceptionInfo[LabError]:
-    """Remove the lab's frames after the last foreign frame from an error's traceback."""
-    frames = list(traceback.walk_tb(error.__traceback__))
-    foreign = [not Path(frame.f_code.co_filename).is_relative_to(_OWN) for frame, _ in frames]
-    if any(foreign):
-        chain = None
-        for frame, line in reversed(frames[: len(frames) - foreign[::-1].index(True)]):
-            chain = TracebackType(chain, frame, frame.f_lasti, line)
-        error = error.with_traceback(chain)
-    error.__cause__, error.__suppress_context__ = None, True
-    return pytest.ExceptionInfo.from_exception(error)
+def hide_last_frames(error: BaseException) -> pytest.ExceptionInfo[BaseException]:
+    """Remove what follows the user's last frame from an error's traceback, from a frame of the lab or a wait on."""
+    frames, chain = list(traceback.walk_tb(error.__traceback__)), None
+    files = [frame.f_code.co_filename for frame, _ in frames]
+    own = max((n for n, file in enumerate(files) if not (_INTERNAL.match(file) or _LIBRARY.match(file))), default=-1)
+    internal = [n for n, file in enumerate(files) if n > own >= 0 and _INTERNAL.match(file)]
+    for frame, line in reversed(frames[: internal[0]] if internal else ()):
+        chain = TracebackType(chain, frame, frame.f_lasti, line)
+    return pytest.ExceptionInfo.from_exception(error.with_traceback(chain) if internal else error)
 
 
 def last_lines_text(result: Result) -> str:
     """Format the last lines of each rank, of a traceback its last line; omit the one that the verdict shows."""
     culprit_rank = result.culprit.rank if result.culprit is not None and result.culprit.traceback else None
+    raised = result.culprit.traceback.splitlines()[-1] if culprit_rank is not None and result.culprit else "\n"
 
     def read_lines(rank: RankResult) -> list[str]:
         lines = [line.rstrip() for line in read_tail(rank.log_path, _TAIL_BYTES)]
         begin = next((at for at in reversed(range(len(lines))) if _TRACEBACK.match(lines[at])), None)
         if begin is not None:
-            lines[begin:] = [] if rank.rank == culprit_rank or is_loss(lines[-1]) else lines[-1:]
+            is_known = rank.rank == culprit_rank or is_loss(lines[-1]) or lines[-1].endswith(raised)
+            lines[begin:] = [] if is_known else lines[-1:]
         return [clip_end(line, _LONGEST_LINE) for line in lines]
 
     shown, left = last_printed(result, _LINES, read_lines)

@@ -6,11 +6,16 @@ rest when a test first needs it.
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator
 from fnmatch import fnmatch
 from pathlib import Path
+from traceback import walk_stack
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -190,18 +195,63 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
     """Provide the session's clusters to distributed functions, including those that fixtures call."""
     __tracebackhide__ = True
-    if "lab.features.functions.distributed" not in sys.modules:
-        return (yield)
-    from lab.features.pytest.items import provided_for
+    try:
+        if "lab.features.functions.distributed" not in sys.modules:
+            return (yield)
+        from lab.features.pytest.items import provided_for
 
-    with provided_for(item):
-        return (yield)
+        with provided_for(item):
+            return (yield)
+    except KeyboardInterrupt as error:
+        if item.session.shouldstop != _TERMINATED:
+            raise
+        raise pytest.fail.Exception(f"pytest {_TERMINATED}").with_traceback(error.__traceback__) from None
 
 
 pytest_runtest_call = pytest_runtest_teardown = pytest_runtest_setup
 
 
 # -- at the end
+
+_TERMINATED = "received SIGTERM"
+_sessions = list[pytest.Session]()
+"""Those of this process that handle the signal."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """At SIGTERM, let the running test fail with its diagnosis, and end the session, so that JUnit files are written.
+
+    This changes only sessions that use the lab, and none in which something else handles the signal.
+    """
+    items = getattr(session, "items", ())  # a controller of pytest-xdist has none
+    uses_lab = session.config.getoption("lab") or any(hasattr(one, "scenario") or _needs_cluster(one) for one in items)
+    is_free = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if uses_lab and is_free and threading.current_thread() is threading.main_thread():
+        if not _sessions:
+            os.register_at_fork(after_in_child=_restore_signal)
+        _sessions.append(session)
+        signal.signal(signal.SIGTERM, _terminate)
+
+
+def _restore_signal() -> None:
+    if signal.getsignal(signal.SIGTERM) is _terminate:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _terminate(_: int, frame: FrameType | None) -> None:
+    session = _sessions[-1]
+    get_plugin = session.config.pluginmanager.get_plugin
+    controller, recorded = get_plugin("dsession"), get_plugin("lab_recorded_tests")
+    for gateway in controller.nodemanager.group if controller is not None else ():
+        os.kill(gateway._io.popen.pid, signal.SIGTERM)  # noqa: SLF001 - a worker fails its test, which ends the session
+    if controller is not None:
+        return
+    session.shouldstop = _TERMINATED
+    pool = sys.modules.get("lab.features.pytest.pool")
+    is_run = pool is not None and any(one.f_code.co_filename == pool.__file__ for one, _ in walk_stack(frame))
+    if is_run or recorded is None or not recorded.end_test():
+        raise KeyboardInterrupt
 
 
 @pytest.hookimpl(trylast=True)
@@ -220,6 +270,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Close the pool if the session did not end normally."""
+    _restore_signal()
     if (pool := config.stash.get(POOL, None)) is not None:
         pool.close()
 

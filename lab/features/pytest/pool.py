@@ -30,7 +30,7 @@ from lab.errors import ClusterBusy, ImageError, Interrupted, LabError, RanksFail
 from lab.features.functions.calling import Calls
 from lab.features.functions.pack import CallOptions, find_modules
 from lab.features.pytest.guard import keeper_lock, remove_locks, start_guard
-from lab.features.pytest.stash import DEADLINE, POOL
+from lab.features.pytest.stash import DEADLINE, POOL, SUMMARY_LINES
 from lab.plan.limits import Machine
 from lab.record.layout import RUNS
 from lab.record.read import Turn
@@ -88,13 +88,16 @@ class Session:
         self._began = time.monotonic()
 
     def announce(self, text: str) -> None:
-        """Show a line of progress once an action takes long; show a warning at once."""
+        """Show a line of progress in a terminal or with -v, once an action takes long; keep warnings for the end."""
+        if text.startswith("warning"):
+            self.config.stash.setdefault(SUMMARY_LINES, []).append(sanitize_text(text))
+            return
         if threading.current_thread() not in (threading.main_thread(), self.awaited):
             return  # the main thread may use the terminal now
         terminal: Any = self.config.pluginmanager.get_plugin("terminalreporter")
         capture: Any = self.config.pluginmanager.get_plugin("capturemanager")
         is_long = time.monotonic() - self._began > _LONG_S
-        if terminal is not None and (is_long or text.startswith("warning")):
+        if terminal is not None and is_long and terminal.verbosity >= (0 if terminal.isatty else 1):
             with nullcontext() if capture is None else capture.global_and_fixture_disabled():
                 terminal.write_line(f"lab: {sanitize_text(text)}")
 
@@ -178,7 +181,7 @@ class SessionCluster(Calls, Cluster):
         try:
             how = replace(how, timeout_s=self._session.in_time(how.timeout_s))
             return super().call_as(function, arguments, named, how)
-        except RanksFailed:
+        except (RanksFailed, KeyboardInterrupt):
             if self.called is not None:
                 self._session.of_test.append(self.called)
             raise

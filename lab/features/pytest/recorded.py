@@ -83,6 +83,8 @@ class _RecordedTests:
         self._stall_s = stall_s
         self._threads_ended = False
         """Whether threads that are ranks had to end."""
+        self._is_terminated = False
+        """Whether this process received SIGTERM during a test."""
         self._is_guarded = False
         """Whether a thread can close its connections."""
         self._abort = os.pipe()
@@ -126,7 +128,13 @@ class _RecordedTests:
             self._threads_ended = True  # if they do not end, the next signal comes soon
             return
         if number == INTERRUPT or any(f"/{name}/" in file for file in innermost for name in _WAITING):
-            raise pytest.fail.Exception("the lab ended this test: it had stopped making progress")
+            why = "pytest received SIGTERM" if self._is_terminated else "it had stopped making progress"
+            raise pytest.fail.Exception(f"the lab ended this test: {why}")
+
+    def end_test(self) -> bool:
+        """Have the running test ended, with the verdicts on its worlds so far; return False if none runs."""
+        self._is_terminated = self._in_test and self._send("terminate")
+        return self._is_terminated
 
     def _guard_connections(self, module: Any, patching: Any) -> None:
         """Have a thread close connections of the test if this process waits in one; pytest calls no Python then.
@@ -176,6 +184,14 @@ class _RecordedTests:
         """Report an error of the test if this process is a rank, or a fork of it is (pytest-forked)."""
         if call.excinfo is not None and not isinstance(call.excinfo.value, (pytest.skip.Exception, KeyboardInterrupt)):
             self._errors.report_error(call.excinfo.value)
+
+    @pytest.hookimpl(specname="pytest_runtest_makereport")
+    def pytest_lab_hide_frames(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+        """Shorten the traceback of an error that only says how a process ended; unittest has set the error by now."""
+        if call.excinfo is not None and not item.config.getoption("fulltrace"):
+            from lab.features.pytest.items import hide_last_frames
+
+            call.excinfo = hide_last_frames(call.excinfo.value)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

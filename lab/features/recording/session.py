@@ -160,6 +160,11 @@ class SessionSupervisor(Supervisor):
             self._finish_test()
         elif kind == "debugger" and test is not None:
             test.is_paused = True
+        elif kind == "terminate" and test is not None:
+            for world in [one for one in test.active if one.is_running and one.world_size > 1]:
+                self._examine(world, test, time.monotonic() - world.progressed)
+            if test.stalled is None:
+                test.note, test.stalled = "pytest received SIGTERM", time.monotonic()
         elif kind == "failed":
             verdicts = self._explain(test, notes) if test is not None else []
             while len(data := json.dumps(verdicts).encode()) > LONGEST_MESSAGE:
@@ -261,7 +266,7 @@ class SessionSupervisor(Supervisor):
 
     def _watch_test(self) -> None:
         test, limit = self._test, self._options.stall_s
-        if test is None or test.is_paused or not limit:
+        if test is None or test.is_paused or not (limit or test.stalled):
             return
         now = time.monotonic()
         if test.cpu_s is None:
@@ -269,16 +274,21 @@ class SessionSupervisor(Supervisor):
         if test.stalled is not None:
             self._end_test(test, now - test.stalled)
             return
-        for world in self.worlds:
-            is_due = world.world_size > 1 and world.is_running and now - max(world.progressed, test.began) >= limit
-            if is_due and world not in test.shown and self._stands_still(world, test, now):
-                running = self._running(world)
-                ended, others = self._split_ranks(world, test)
-                if (result := world.examine(others, limit, ended, idle=True)) is not None:
-                    test.shown[world], test.stalled = result, now
-                    test.spared |= {one.pid for rank, one in running.items() if rank not in others or _is_idle(one)}
-        if test.stalled is None and now - test.progressed >= limit and not self._is_computing(test, now):
+        late = [one for one in self.worlds if one.is_running and now - max(one.progressed, test.began) >= limit]
+        still = [one for one in late if one.world_size > 1 and one not in test.shown]
+        still = [one for one in still if self._stands_still(one, test, now)]
+        for world in still:
+            self._examine(world, test, limit)
+        if not still and now - test.progressed >= limit and not self._is_computing(test, now):
             self._find_silent_processes(test, now)
+
+    def _examine(self, world: World, test: _Test, silent_s: float) -> None:
+        """Judge the ranks of a world where they are now, and begin to end the test."""
+        running = self._running(world)
+        ended, others = self._split_ranks(world, test)
+        if (result := world.examine(others, silent_s, ended, idle=True)) is not None:
+            test.shown[world], test.stalled = result, time.monotonic()
+            test.spared |= {one.pid for rank, one in running.items() if rank not in others or _is_idle(one)}
 
     def _stands_still(self, world: World, test: _Test, now: float) -> bool:
         """Return whether the ranks of a world keep the test from going on."""

@@ -184,6 +184,8 @@ class _Suite:
         self.cases, there = _cases_on(cluster.slot, asked, seed)
         if not (can_run := [case for case in self.cases if not case.skipped]):
             reasons = "; ".join(dict.fromkeys(case.skipped for case in self.cases))
+            if len(self.cases) == 1:
+                raise UsageError(reasons)
             raise UsageError(f"none of {len(self.cases)} cases can run: {reasons}", "--list shows them")
         self.stays = there is not None
         """Whether the only worker uses an existing cluster, which stays."""

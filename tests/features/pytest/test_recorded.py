@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.polling import poll_until
 from tests.pytest_process import pytest_environment, pytest_words
 from tests.short import SHORT
 
@@ -142,6 +143,7 @@ def test_a_failed_test_shows_which_rank_raised_where(
 
     assert "lab: world of 2 ranks" in shown
     assert f"test_{kind}[raise]  rank 1 raised ValueError: bad batch at {RAISED}" in shown
+    assert "def " not in failure(session[2], "test_spawned[raise]").partition("def test_spawned")[2]
 
 
 @pytest.mark.parametrize("kind", ["processes", "pool"])
@@ -234,6 +236,26 @@ def test_the_limit_is_a_duration(tmp_path: Path) -> None:
 
     assert ended.returncode == 4
     assert "--lab-stall" in ended.stderr
+
+
+def test_sigterm_ends_the_running_test_with_the_verdict_in_junit(cache: Path) -> None:
+    (cache / "test_suite.py").write_text(SUITE)
+    (cache / "pytest.ini").write_text("[pytest]\n")
+    environment = {**pytest_environment(), "XDG_CACHE_HOME": str(cache)}
+    words = pytest_words("--lab", "--junitxml", "out.xml", "-k", "processes and hang or last")
+    session = subprocess.Popen(words, cwd=cache, env=environment, stdout=subprocess.PIPE, text=True)
+
+    def count_calls() -> int:
+        return sum(file.read_bytes().count(b'"op":"all_reduce"') for file in cache.glob(".lab/runs/*/trace/*"))
+
+    assert poll_until(count_calls, 60.0, enough=lambda calls: calls == 3), session.poll()
+    session.terminate()
+    said, _ = session.communicate(timeout=60)
+
+    assert session.returncode == pytest.ExitCode.INTERRUPTED, said
+    [case] = ET.parse(cache / "out.xml").iter("testcase")  # no test runs after it
+    [element] = case.iter("failure")
+    assert f"rank 1 was at {SLEPT}; rank 0 waited in all_reduce at {WAITED}" in element.get("message", "")
 
 
 def test_xdist_shows_the_verdicts_and_the_annotations_of_its_workers(
