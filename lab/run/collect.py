@@ -263,7 +263,7 @@ class Collector:
         self.progressed = time.monotonic()
         """When a rank last began, printed, made a call, or ended."""
         self.probed: dict[int, agent.Stack] | None = {}
-        """Receives the stacks of ranks that may go on; None: they are facts."""
+        """Receives the stacks of ranks that may continue; None: they are facts."""
         self.message_count = 0
         """Number of received messages; an agent that cleans its node or sends traces sends some."""
 

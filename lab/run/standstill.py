@@ -1,4 +1,4 @@
-"""Notice that the ranks of a run wait for each other, and that nothing goes on any more."""
+"""Notice that the ranks of a run wait for each other, and that none makes progress."""
 
 from __future__ import annotations
 

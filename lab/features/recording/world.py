@@ -269,6 +269,8 @@ class World:
 
     def _judge_hang(self, evidence: Evidence, after: str) -> Judgement:
         """Return who held the others up; what ranks did that are not on record is unknown."""
+        from lab.diagnosis.hang import judge_hang
+
         judgement, here = judge_hang(evidence, after), len(self.members) == self.world_size
         if not here and (judgement.culprit is None or judgement.culprit.rank not in self.members):
             lines = {rank: evidence.last_line(rank) for rank in self.members}
