@@ -37,9 +37,7 @@ def verdict_text(result: Result, style: Style, command_s: float = 0.0) -> str:
     lines = [f"{style.verdict(result.verdict)}  {style.paint(result.scenario, 'bold')}  {result.reason}{took}"]
     culprit = result.culprit
     if culprit is not None and culprit.traceback and not result.passed:
-        alike = result.findings[0]["facts"].get("alike", ()) if result.findings else ()
-        head = "every rank alike, first" if 0 < len(alike) == len(result.ranks) - 1 else "first culprit:"
-        lines.append(style.paint(f"  {head} {culprit.who}", "bold"))
+        lines.append(style.paint(f"  {name_culprit(result)}", "bold"))
         lines.extend(f"  │ {line}" for line in culprit.traceback.splitlines())
     if result.verdict == "hung" or result.exit_code == Interrupted.exit_code:
         lines.extend(_stacks(result, style))
@@ -54,6 +52,13 @@ def verdict_text(result: Result, style: Style, command_s: float = 0.0) -> str:
     if result.path is not None:
         lines.append(style.paint(f"  record: {result.path}", "dim"))
     return "\n".join([*lines, *(style.paint(line, "dim") for line in _outputs(result))])
+
+
+def name_culprit(result: Result) -> str:
+    """Name the first culprit, and say whether every rank failed like it."""
+    alike = result.findings[0]["facts"].get("alike", ()) if result.findings else ()
+    head = "every rank alike, first" if 0 < len(alike) == len(result.ranks) - 1 else "first culprit:"
+    return f"{head} {result.culprit.who}" if result.culprit is not None else ""
 
 
 def _outputs(result: Result) -> list[str]:

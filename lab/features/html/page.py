@@ -35,7 +35,7 @@ from lab.record.read import Record
 from lab.record.result import Expectation, RankResult, Result
 from lab.report.sanitize import sanitize_plain
 from lab.report.style import VERDICTS, group_by_kind, mask_numbers, range_text, spans_text
-from lab.report.verdict import ended_alike, note_rows, unmet_sentences
+from lab.report.verdict import ended_alike, name_culprit, note_rows, unmet_sentences
 from lab.trace.steps import Step
 from lab.words import clip_end, format_bytes, format_duration, format_rate, group_pairs, join_words, name_nodes
 
@@ -262,6 +262,7 @@ def _page(record: Record, evidence: Evidence, path: Path) -> tuple[bytes, dict[s
         record=record,
         result=result,
         tone=VERDICTS[result.verdict],
+        culprit=words.capitalize_first(name_culprit(result)),
         colours={rank: rank_colour(rank, len(ranks)) for rank in ranks},
         lesson=find_lesson(record) if find_lesson else None,
         attempts=attempt_rows(record, path),
@@ -310,6 +311,7 @@ def result_html(result: Result) -> str:
         {"plain": sanitize_plain, "clip": clip_end, "colour": rank_colour},
         result=result,
         tone=VERDICTS[result.verdict],
+        culprit=words.capitalize_first(name_culprit(result)),
         unmet=[sentence for sentence in unmet_sentences(result) if sentence not in result.reason],
         notes=list(dict.fromkeys(name for rank in result.ranks for name in rank.notes)),
         **(_record_parts(result, record) if record is not None else {}),

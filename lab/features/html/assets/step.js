@@ -83,6 +83,7 @@ function waiting({ calls, missing, last }) {
   if (missing.length) {
     return paragraph(`${capital(nameRanks(missing))} never entered, so no rank could finish.`, "bad waiting");
   }
+  if (calls.some((call) => call.open)) return ""; // nobody knows for whom they wait
   const longest = calls.reduce((a, b) => (b.wait > a.wait ? b : a));
   if (last < 0 || longest.wait <= 0) return "";
   const words = `Rank ${longest.rank} waited ${duration(longest.wait)} for rank ${last}`;
