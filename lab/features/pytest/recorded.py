@@ -146,8 +146,16 @@ class _RecordedTests:
             if os.getpid() == self._pid and self._test and not self._is_guarded:
                 self._is_guarded = True
                 _thread.start_new_thread(self._close_connections, (set(_connections()),))
+                self._report_signals(self._channel.fileno())
 
         patching.replace_function(module, "init_process_group", patching.call_before(begin))
+
+    def _report_signals(self, descriptor: int) -> None:
+        """Have the supervisor notice SIGTERM even if this process waits in a call of PyTorch; -1: no more."""
+        if threading.current_thread() is threading.main_thread():
+            before = signal.set_wakeup_fd(descriptor, warn_on_full_buffer=False)
+            if before not in (-1, self._channel.fileno()):  # that of the test
+                signal.set_wakeup_fd(before)
 
     def _close_connections(self, before: set[str]) -> None:
         """Wait for a byte of the supervisor, then shut down connections that did not exist before; end at any other."""
@@ -226,6 +234,7 @@ class _RecordedTests:
             vars(threading)["_shutdown"] = lambda: None  # at its end, Python would wait for that thread
         self._threads_ended = False
         if self._is_guarded:
+            self._report_signals(-1)
             os.write(self._abort[1], b".")
         self._send("finish")
         if self._records and os.environ.get("GITHUB_ACTIONS"):

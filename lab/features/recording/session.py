@@ -150,6 +150,8 @@ class SessionSupervisor(Supervisor):
     def _answer(self, channel: socket.socket, notes: socket.socket) -> bool:
         """Handle a message; return False if it was the last one."""
         data = channel.recv(LONGEST_MESSAGE, socket.MSG_DONTWAIT)
+        if len(data) == 1:  # a signal, see `set_wakeup_fd`
+            data = b'{"kind": "terminate"}' if data[0] == signal.SIGTERM else b'{"kind": "signal"}'
         message = json.loads(data or '{"kind": "end"}')
         kind, test = message["kind"], self._test
         if kind == "begin":
@@ -160,7 +162,7 @@ class SessionSupervisor(Supervisor):
             self._finish_test()
         elif kind == "debugger" and test is not None:
             test.is_paused = True
-        elif kind == "terminate" and test is not None:
+        elif kind == "terminate" and test is not None and test.stalled is None:
             for world in [one for one in test.active if one.is_running and one.world_size > 1]:
                 self._examine(world, test, time.monotonic() - world.progressed)
             if test.stalled is None:
