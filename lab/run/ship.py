@@ -233,6 +233,7 @@ class Outputs:
     def choose(self) -> Mapping[str, list[str]]:
         """Return the paths to fetch from each node; leave out files beyond the limit."""
         chosen: dict[str, list[str]] = {node: [] for node in self.nodes}
+        self._reported = time.monotonic()
         disk = os.statvfs(next(folder for folder in (self.folder, *self.folder.parents) if folder.exists()))
         free_bytes = max(
             0, disk.f_bavail * disk.f_frsize - min(_SPARE_BYTES, disk.f_blocks * disk.f_frsize // _SPARE_PART)

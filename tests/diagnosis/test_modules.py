@@ -53,6 +53,8 @@ def test_a_package_is_to_be_named_and_a_file_of_ones_own_to_be_shipped(tmp_path:
         ("mine/__init__.py", "mine"),
         ("mine/other.py", ""),
         ("s/mine/other.py", "s/mine"),
+        ("s/src/mine/__init__.py", "s/src/mine"),
+        ("src/mine.py", "src/mine.py"),
         ("s/deep/mine.py", ""),
         ("other.py", ""),
     ],
