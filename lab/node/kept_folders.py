@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from .contents import EXECUTABLE, LINK, ContentStore, Entry
+from .contents import EXECUTABLE, LIMIT_BYTES, LINK, ContentStore, Entry
 from .files import NEW_FLAGS, closing_descriptor, remove_tree
 from .processes import read_words
 from .users import User
@@ -262,7 +262,8 @@ class KeptFolders:
         """Remove the folders and contents beyond the limits, which can take seconds."""
         while len(self._kept) > _MOST_KEPT:
             remove_tree(self._kept.pop(next(iter(self._kept))).top)
-        self.store.shrink({entry.digest for kept in self._kept.values() for entry in kept.entries.values()})
+        if self.store.size_bytes() > LIMIT_BYTES:
+            self.store.shrink({entry.digest for kept in self._kept.values() for entry in kept.entries.values()})
 
 
 def is_in_memory(folder: str) -> bool:

@@ -689,8 +689,8 @@ def _find_module(module: str, folder: Path) -> Path | None:
         return folder / module
     above = [parent for parent in folder.parents[:_LEVELS] if parent != Path(parent.anchor)]
     on_path = [Path(one) for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
-    places = (folder, *above, Path.cwd(), *on_path)
-    for below in (*places, *(one / "src" for one in places)):
+    folders = (folder, *above, Path.cwd(), *on_path)
+    for below in (*folders, *(one / "src" for one in folders)):
         if (below / f"{module}.py").is_file():
             return below / f"{module}.py"
         if (below / module / "__init__.py").is_file():
