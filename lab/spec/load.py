@@ -257,4 +257,5 @@ def dump_scenario(scenario: Scenario) -> str:
     import yaml
 
     dumper = yaml.CSafeDumper if yaml.__with_libyaml__ else yaml.SafeDumper
-    return yaml.dump(dump_keys(scenario), Dumper=dumper, sort_keys=False, allow_unicode=True)
+    keys = {**dump_keys(scenario), "script": scenario.script_path}  # where the record has it
+    return yaml.dump(keys, Dumper=dumper, sort_keys=False, allow_unicode=True)

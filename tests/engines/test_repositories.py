@@ -50,6 +50,7 @@ def test_a_script_of_a_repository_starts_at_its_root_and_imports_its_packages(ru
         assert rank.notes["argv"] == ["examples/train.py"]
     assert [output.path for output in result.outputs] == ["made.txt"]
     assert (result.path / "examples" / "train.py").read_text() == TRAIN
+    assert load_scenario(result.path / "scenario.yaml").script_path == "examples/train.py"
 
 
 def test_the_option_names_the_root_and_an_error_its_line_below_it(
