@@ -31,7 +31,6 @@ from lab.run.lock import LEASE_S, nodes_lock
 from lab.run.options import SELDOM_S, Job, Stdin
 from lab.run.ship import ANNOUNCED_BYTES, LIMIT_BYTES, Outputs, Shipment, warnings_of
 from lab.run.snapshot import Snapshot, read_snapshot
-from lab.run.standstill import ANSWER_S, Standstill
 from lab.spec.launching import LAB, Starter, find_launcher
 from lab.spec.load import dump_scenario
 from lab.words import format_duration, name_nodes
@@ -54,6 +53,7 @@ _CULPRIT_GRACE_S = 0.6
 """If all failed ranks only lost a peer, seconds that this peer gets to report why it failed."""
 _TERM_GRACE_S = 0.3
 _STOP_DEADLINE_S = 3.0
+_STACK_DEADLINE_S = 2.0
 _FAULT_DEADLINE_S = 60.0
 _CHECK_DEADLINE_S = 60.0
 _START_S = 60.0
@@ -179,8 +179,8 @@ class Driver:
         is_unknown = job.companions or job.plan.starters or not job.plan.trace.on
         self._next_meeting_check = inf if is_unknown else _MEETING_S
         """Seconds after the start."""
-        stall_s = 0.0 if job.companions or not job.plan.trace.on else job.options.stall_s or 0.0
-        self._standstill = Standstill(stall_s, self.agents, self.collector)
+        watch = None if job.companions or not job.plan.trace.on or not job.options.stall_s else find_hook("standstill")
+        self._standstill = watch and watch(job.options.stall_s, self.agents, self.collector)
         self._stalled_s = 0.0
         """See `TimedOut`."""
         self._added_channels: list[Channel] = []
@@ -428,10 +428,9 @@ class Driver:
 
     def _is_stuck(self) -> bool:
         """Return whether nothing has gone on for the limit of the run's options, and ranks wait for each other."""
-        if self.stdin.held:
+        if self._standstill and self.stdin.held:
             self._standstill.postpone()
-            return False
-        if self._standstill.has_begun(self.facts, self.job.writer.path):
+        elif self._standstill and self._standstill.has_begun(self.facts, self.job.writer.path):
             self._stalled_s = self.job.options.stall_s or 0.0
         return bool(self._stalled_s)
 
@@ -450,7 +449,7 @@ class Driver:
         explained = any(not rank.failed or not lost_a_peer(rank) for rank in ended)
         return explained or self._are_all_over() or bool(self.facts.lost_nodes or self.facts.engine_lost)
 
-    def _collect_stacks(self, deadline_s: float = ANSWER_S) -> None:
+    def _collect_stacks(self, deadline_s: float = _STACK_DEADLINE_S) -> None:
         self.collector.probed = None
         self.agents.send_all(agent.Stacks(self.plan.run))
         ranks = self.facts.ranks

@@ -6,4 +6,5 @@ FEATURE = Feature(
     name="recording",
     verbs={"record": (".verb", "run any command, record its ranks, and judge them", "Runs")},
     on_node=".on_node",
+    hooks={"standstill": ".standstill:Standstill"},
 )

@@ -11,7 +11,7 @@ from lab.node.messages.agent import Stack, Stacks
 from lab.run.agent_channels import AgentChannels
 from lab.run.collect import Collector
 
-ANSWER_S = 2.0
+_ANSWER_S = 2.0
 """Time for all ranks to write their stacks."""
 
 
@@ -19,7 +19,7 @@ class Standstill:
     """Examines the ranks after half of the limit without progress, and after all of it.
 
     Args:
-        limit_s: Seconds without progress; 0: there is no limit.
+        limit_s: Seconds without progress.
         agents: Of the run.
         collector: Knows when a rank last did something.
     """
@@ -43,7 +43,7 @@ class Standstill:
         """
         half_s = self._limit_s / 2
         since, now = max(self._since, self._collector.progressed), time.monotonic()
-        if now - since < half_s or not half_s:
+        if now - since < half_s:
             self._before = None
             return False
         if self._before is None:
@@ -74,7 +74,7 @@ class Standstill:
         """Return the stacks of the ranks, as far as they answer."""
         self._collector.probed = stacks = dict[int, Stack]()
         self._agents.send_all(Stacks(self._agents.run))
-        self._agents.listen_for(lambda: stacks.keys() >= _running(facts), ANSWER_S)
+        self._agents.listen_for(lambda: stacks.keys() >= _running(facts), _ANSWER_S)
         return stacks
 
 
