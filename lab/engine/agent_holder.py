@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.engine.interrupts import defer_interrupts, may_outlive
-from lab.engine.ownership import ClusterExists, current_owner
+from lab.engine.ownership import ClusterExists, current_owner, is_own
 from lab.engine.packages import package_store
 from lab.engine.protocol import Announce, Channel, Engine, NodeState, PauseControl, PowerControl, Request
 from lab.engine.ready import HELLO, Stream, closing_channels, wait_ready
@@ -262,6 +262,8 @@ class HolderEngine(Engine, PowerControl, PauseControl):
 
     def folders(self, cluster: str | None) -> list[Path]:
         """Return the folder of the owner's cluster of this name, or all folders, complete or not."""
+        if not is_own(self.home):
+            return []
         return list(filter(is_cluster, [self.home / cluster] if cluster else sorted(self.home.glob("*"))))
 
     def find(self, cluster: str | None = None) -> list[ClusterInfo]:

@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import zlib
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -131,6 +132,16 @@ def _registered() -> Path:
     return state_folder() / "engines"
 
 
+def is_own(home: Path) -> bool:
+    """Return whether the folder of an engine's clusters exists and is this user's.
+
+    Its name in `/tmp` is known: another user can create it first, with clusters that run as that user.
+    """
+    with suppress(OSError):
+        return home.stat().st_uid == home.lstat().st_uid == os.getuid()
+    return False
+
+
 def new_folder(home: Path, cluster: str, variable: str) -> Path:
     """Create the folder of a cluster in its engine's folder, which the environment's `variable` names.
 
@@ -141,7 +152,7 @@ def new_folder(home: Path, cluster: str, variable: str) -> Path:
     folder, hint = home / cluster, f"set {variable} to a short path of your own"
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if home.stat().st_uid != os.getuid():
+        if not is_own(home):
             raise ClusterError(f"{home} belongs to another user", hint)
         folder.mkdir(mode=0o700)
     except OSError as error:

@@ -219,8 +219,8 @@ class RecordWriter:
         source, record = modules.get(name, folder / name).resolve(), self.attempts[attempt].path
         inside = (name in modules or source.is_relative_to(folder.resolve())) and source.is_file()
         if inside and source.suffix == ".py" and not is_file(record, name):
-            with suppress(OSError):  # the record works without the text of a removed file
-                write_file(record, name, source.read_bytes())
+            with suppress(OSError, RecordError):  # the record works without the text of a removed or huge file
+                write_file(record, name, read_beginning(source.parent, source.name).encode())
 
     def log_path(self, rank: int, attempt: int = LATEST) -> Path:
         """Return the path of a rank's log."""

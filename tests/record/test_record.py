@@ -16,6 +16,7 @@ from lab.record.events import Clock
 from lab.record.layout import EVENTS, RESULT
 from lab.record.layout import PLAN as PLAN_FILE
 from lab.record.read import IndexReader, Record, RecordedPlan, find_record, list_records, read_output
+from lab.record.record_files import MOST_TEXT_BYTES
 from lab.record.result import Culprit, Expectation, RankResult, RecordedFinding, Result
 from lab.record.write import RecordWriter
 from lab.trace.read import read_trace
@@ -69,14 +70,17 @@ def test_a_source_is_kept_once_and_only_from_the_folder_of_the_scenario(tmp_path
     (folder / "link.py").symlink_to(script)
     writer = RecordWriter(tmp_path / "runs", "scatter")
     os.mkfifo(folder / "pipe.py")
-    for name in ("pkg/model.py", "../scatter.py", "link.py", "data.csv", "gone.py", "pipe.py"):
+    with open(folder / "sparse.py", "wb") as sparse:
+        sparse.truncate(1 << 40)
+    for name in ("pkg/model.py", "../scatter.py", "link.py", "data.csv", "gone.py", "pipe.py", "sparse.py"):
         writer.copy_source(folder, name, {})
     (folder / "pkg" / "model.py").write_text("changed\n")
     writer.copy_source(folder, "pkg/model.py", {})
     writer.copy_source(folder, "own/loss.py", {"own/loss.py": script})
     writer.close()
-    assert sorted(path.name for path in tmp_path.rglob("runs/*/**/*.py")) == ["loss.py", "model.py"]
+    assert sorted(path.name for path in tmp_path.rglob("runs/*/**/*.py")) == ["loss.py", "model.py", "sparse.py"]
     assert (writer.path / "pkg" / "model.py").read_text() == "import torch\n"
+    assert (writer.path / "sparse.py").stat().st_size == MOST_TEXT_BYTES
 
 
 # -- whole

@@ -6,6 +6,7 @@ import functools
 import inspect
 import io
 import os
+import struct
 import subprocess
 import tarfile
 import tempfile
@@ -148,13 +149,17 @@ def compare_ways(runner: Runner, ways: Sequence[Way]) -> list[Comparison]:
     """Compare each way with the first one.
 
     Raises:
-        UsageError: a run does not pass.
+        UsageError: a run does not pass, or a script changed what the lab records.
     """
     first, *others = ways
-    reference, again = runner.record(first, "record"), runner.record(first, "rounding")
-    if (unsteady := _find_unsteady(reference, again, first)) is not None:
-        return [unsteady]
-    return [_compare(runner.record, first, one, reference, again) for one in others]
+    try:
+        reference, again = runner.record(first, "record"), runner.record(first, "rounding")
+        if (unsteady := _find_unsteady(reference, again, first)) is not None:
+            return [unsteady]
+        return [_compare(runner.record, first, one, reference, again) for one in others]
+    except (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError, struct.error) as error:
+        why = f"{first.title}: the recorded steps are damaged ({type(error).__name__}: {error})"
+        raise UsageError(why, "compare a program that leaves its trace alone") from error
 
 
 def _compare(

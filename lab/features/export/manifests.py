@@ -126,7 +126,7 @@ class Job(Frozen):
     folder: str
     """That has the files where the job runs; empty: a ConfigMap has them."""
     record: str
-    """Where to record; empty: nowhere."""
+    """Where to record; empty: nowhere. `_sbatch` and `_start` make it a word of a shell."""
     left_out: Mapping[str, str]
     """Keys of the scenario that the job lacks, each with the reason."""
 
@@ -162,7 +162,7 @@ class Job(Frozen):
         values = self.plan.trace.values
         limit = f" --trace-values {values}" if values is not None else ""
         stall_s = math.ceil(min(_STALL_S, self.plan.timeout_s / 4))  # so that a hang is on record before the time limit
-        return f'lab record --stall {stall_s}s{limit} -o "{self.record}/node${node}" -- '
+        return f"lab record --stall {stall_s}s{limit} -o {self.record}/node${node} -- "
 
     @property
     def paths(self) -> str:
@@ -222,7 +222,7 @@ def _sbatch(job: Job) -> str:
     mounts = filter(None, (job.folder, job.record))
     container = [f"--container-image={job.image}", f"--container-mounts={','.join(f'{m}:{m}' for m in mounts)}"]
     srun = ["srun", "--kill-on-bad-exit=1", cpus, *(container if job.image else ())]
-    job = replace(job, record=f"{job.record}/$SLURM_JOB_ID") if job.record else job
+    job = replace(job, record=f"{shlex.quote(job.record)}/$SLURM_JOB_ID") if job.record else job
     program = f"cd {shlex.quote(job.folder)} || exit 1\n{job.paths}"
     program += job.torchrun("SLURM_NODEID", "$JOB_ADDRESS", "$JOB_PORT")
     lines = [

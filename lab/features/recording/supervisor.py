@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.errors import LabError
+from lab.errors import LabError, RecordError
 from lab.frozen import Frozen
 from lab.node.joined_processes import JoinedProcesses
 from lab.node.messages.agent import MOST_OF_A_WORKER, Exited, Joined, Leaving, Note, Trace
@@ -87,6 +87,8 @@ class Supervisor:
         self.worlds: list[World] = []
         self.has_other = False
         """Whether a process below the command recorded worlds itself."""
+        self.error: RecordError | None = None
+        """Why recording ended before the command."""
         self._words = words
         self._name = name
         self._options = options
@@ -101,7 +103,6 @@ class Supervisor:
 
         Raises:
             CommandFailed: it cannot start.
-            RecordError: a record cannot be written.
         """
         from lab.features.recording.environment import install_package, recorded_environment, socket_path
 
@@ -146,16 +147,29 @@ class Supervisor:
                 from lab.features.recording.world import World  # noqa: F401 - takes as long as Python needs to start
 
                 self._forward_signals(command)
-                self._poll(notes, ready)
-                self._watch_stalls()
+                self._record(partial(self._poll, notes, ready))
+                self._record(self._watch_stalls)
             until = time.monotonic() + _LAST_S
             for nth in count():  # twice at least: processes that joined, and those that ended
-                self._poll(notes, self._wait(notes) if nth else set())
+                self._record(partial(self._poll, notes, self._wait(notes) if nth else set()))
                 if nth and (time.monotonic() > until or not any(one.is_running for one in self._processes)):
                     break
-            self._processes.report_ends(last=True)
+            self._record(partial(self._processes.report_ends, last=True))
         finally:
             os.close(end)
+
+    def _record(self, step: Callable[[], object]) -> None:
+        """Take a step; if the record cannot be written, continue without one, because the command must go on."""
+        try:
+            step()
+        except RecordError as error:  # the disk is full, or the command removed the folder
+            from lab.report.sanitize import sanitize_text
+
+            self.worlds = [world for world in self.worlds if world.result is not None]
+            if self.error is None:
+                about = f"lab record: {error.message}; the command goes on without a record\n  hint: {error.hint}\n"
+                sys.stderr.write(sanitize_text(about))
+            self.error = self.error or error
 
     def _wait(self, *descriptors: Any) -> set[int]:
         """Wait until something happens, at most for a moment; return the descriptors that are ready."""
@@ -192,6 +206,8 @@ class Supervisor:
 
     def _handle(self, message: Any) -> None:
         """Handle a message about a process that joined."""
+        if self.error is not None:
+            return
         if isinstance(message, Joined):
             world = next((one for one in reversed(self.worlds) if one.accepts(message)), None)
             if world is not None:
@@ -235,4 +251,7 @@ class Supervisor:
 
     def conclude(self) -> list[Result]:
         """Judge the worlds that are not judged yet; return the results of all, in the order in which they began."""
-        return [world.result or world.conclude() for world in self.worlds]
+        for world in self.worlds:
+            if world.result is None:
+                self._record(world.conclude)
+        return [world.result for world in self.worlds if world.result is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,17 @@ def test_a_folder_that_does_not_say_yet_what_it_is_has_no_nodes(tmp_path: Path, 
     (tmp_path / "file").touch()
 
     assert engine.nodeless() == ["begun", "empty", "half-written"]
+
+
+def test_clusters_in_a_folder_of_another_user_are_none_of_ours(
+    tmp_path: Path, engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(tmp_path, "c", description=json.dumps({"shape": Shape(nodes=1).to_json(), "network": "1.2"}))
+    assert [cluster.name for cluster in engine.find()] == ["c"]
+    monkeypatch.setattr(os, "getuid", lambda: tmp_path.stat().st_uid + 1)
+
+    assert engine.find("c") == engine.find() == []
+    assert engine.nodeless() == []
 
 
 def test_a_removal_that_is_killed_leaves_a_folder_that_still_says_what_it_is(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.errors import UsageError
 from lab.features.equal import runs
 from lab.features.equal.compare import Comparison
 from lab.run.options import RunOptions
@@ -44,6 +45,14 @@ def test_a_script_without_a_seed_is_reported(runner: runs.Runner, tmp_path: Path
     found = compare(runner, script).difference
     assert found is not None
     assert found.cause == "no seed"
+
+
+def test_forged_steps_are_refused(runner: runs.Runner, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    forge = "from labnode.node.recorder.journal import journal; journal.add('equal', o=[0], n={})\n"
+    script.write_text((PROGRAMS / "right" / "ddp.py").read_text() + forge)
+    with pytest.raises(UsageError, match="damaged"):
+        compare(runner, script)
 
 
 @pytest.mark.sample(1)  # all are compared by the same code

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,19 @@ def test_a_script_for_slurm_asks_for_what_the_scenario_needs(here: Path, capsys:
         *("--gpus-per-node=2", "--time=4"),
     ]
     assert "export 'COLOR=dark $(RED)'" in lines
-    assert f'"{here}/kept/$SLURM_JOB_ID/node$SLURM_NODEID" -- torchrun' in lines[-1]
+    assert f"{here}/kept/$SLURM_JOB_ID/node$SLURM_NODEID -- torchrun" in lines[-1]
+
+
+def test_no_name_of_a_folder_is_code_of_the_job(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "sbatch", "Train_1.yaml", "--record", 'a $(touch b) "c']) == 0
+    program = shlex.split(capsys.readouterr().out.partition("\nsrun ")[2])[-1]
+    line = program.splitlines()[-1].replace("exec timeout", "printf '%s\\n'")
+    known = {"SLURM_JOB_ID": "7", "SLURM_NODEID": "1"}
+
+    words = subprocess.run(["sh", "-c", line], env=known, capture_output=True, text=True, check=True).stdout
+
+    assert f'{here}/a $(touch b) "c/7/node1' in words.splitlines()
+    assert not (here / "b").exists()
 
 
 def test_what_a_job_lacks_is_listed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -216,6 +216,18 @@ def test_worlds_of_one_command_are_judged_apart(home: Path, free_port: int, monk
     assert json.loads(explained.stdout)["sentence"] == raised["reason"]
 
 
+def test_a_command_that_removes_its_record_goes_on(home: Path, free_port: int) -> None:
+    pytest.importorskip("torch")
+    remove = '"remove" and rank == 1:\n        __import__("shutil").rmtree(".lab"); open(".lab", "w").close()'
+    (home / "worlds.py").write_text(WORLDS.replace('"hang" and rank == 1:\n        time.sleep(600)', remove))
+
+    ended = record(sys.executable, "worlds.py", str(free_port), "remove", "raise")
+
+    assert ended.returncode == 0
+    assert ended.stdout == "raise failed\n"
+    assert str(home / ".lab") in ended.stderr
+
+
 def test_a_world_that_stands_still_is_stopped_alone(home: Path, free_port: int) -> None:
     pytest.importorskip("torch")
     (home / "worlds.py").write_text(WORLDS)
