@@ -62,7 +62,7 @@ def _dump(rank: RankTrace, trace: Trace, messages: Mapping[tuple[int, int], _Gro
     numbered: list[tuple[Call, _GroupSlot]] = []
     for call in rank.calls:
         known = trace.groups.get(call.group)
-        if call.seq is not None and known is not None:
+        if call.seq is not None and known is not None and rank.rank in known.ranks:
             numbered.append((call, (known, call.seq)))
         elif (slot := messages.get((call.rank, call.index))) is not None:
             numbered.append((call, slot))

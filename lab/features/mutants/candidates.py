@@ -11,7 +11,7 @@ from typing import Any
 
 from lab.features.mutants.on_node.mutant import BEHAVIORS, CALLS, KINDS, Mutant
 from lab.frozen import Frozen
-from lab.record.layout import TRACE
+from lab.record.layout import MOST_RANKS, TRACE
 from lab.record.read import Record
 from lab.record.record_files import MOST_LINES_BYTES, list_names, open_file
 
@@ -75,6 +75,8 @@ def read_events(record: Record) -> list[Event]:
             lines = [json.loads(line) for line in file if line.startswith(b'{"k":"mutable"')]
         for line in lines:
             facts = {key: line[key] for key in line.keys() - {"k", "t", "n", "nth", "who", "at", "via", "fn"}}
+            if facts.get("size", 0) > MOST_RANKS:
+                raise ValueError("a world is too large")
             source = {"at": str(line.get("at", "")), "via": str(line.get("via", ""))}
             events.append(Event(rank=line["who"], target=line["n"], nth=line["nth"], facts=facts, **source))
     return events

@@ -408,15 +408,19 @@ class _Trials:
             return self._next - 1
 
     def _draw(self, subject: Subject) -> None:
-        events, self._outcomes = subject.observe()
-        candidates, known = Candidates(events, self._kinds), set[str]()
-        for _ in range(self._count * _ATTEMPTS):
-            if (drawn := candidates.draw(self._random)) is None or len(self._drawn) == self._count:
-                break
-            mutant = subject.adapt(*drawn)
-            if mutant.text not in known:
-                known.add(mutant.text)
-                self._drawn.append((mutant, drawn[1]))
+        try:
+            events, self._outcomes = subject.observe()
+            candidates, known = Candidates(events, self._kinds), set[str]()
+            for _ in range(self._count * _ATTEMPTS):
+                if (drawn := candidates.draw(self._random)) is None or len(self._drawn) == self._count:
+                    break
+                mutant = subject.adapt(*drawn)
+                if mutant.text not in known:
+                    known.add(mutant.text)
+                    self._drawn.append((mutant, drawn[1]))
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            why = f"the recorded calls are damaged ({type(error).__name__}: {error})"
+            raise UsageError(why, "mutate a program that leaves its trace alone") from error
 
 
 class ScenarioSubject:

@@ -160,7 +160,7 @@ class Supervisor:
             os.close(end)
 
     def _record(self, step: Callable[[], object]) -> None:
-        """Take a step; if the record cannot be written, continue without one, because the command must go on."""
+        """Take a step; if the record cannot be written, continue without one, because the command must continue."""
         try:
             step()
         except RecordError as error:  # the disk is full, or the command removed the folder
@@ -168,7 +168,7 @@ class Supervisor:
 
             self.worlds = [world for world in self.worlds if world.result is not None]
             if self.error is None:
-                about = f"lab record: {error.message}; the command goes on without a record\n  hint: {error.hint}\n"
+                about = f"lab record: {error.message}; the command continues without a record\n  hint: {error.hint}\n"
                 sys.stderr.write(sanitize_text(about))
             self.error = self.error or error
 

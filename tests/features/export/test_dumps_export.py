@@ -125,6 +125,13 @@ def test_a_message_to_a_rank_that_there_is_not_is_left_out(tmp_path: Path) -> No
     assert dumps_of(made.record(stop=False))["rank_0"]["entries"] == []
 
 
+def test_a_call_in_a_group_that_its_rank_is_not_in_is_left_out(tmp_path: Path) -> None:
+    made = TraceMaker(tmp_path / "run", 3)
+    made.group("1", [1, 2])
+    made.call(0, "all_reduce", 1, 2, [[1.0]], group="1")
+    assert dumps_of(made.record())["rank_0"]["entries"] == []
+
+
 # -- Chakra
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -10,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.errors import UsageError
-from lab.features.mutants.candidates import Candidates, Event
-from lab.features.mutants.mutate import describe_mutant
+from lab.features.mutants.candidates import Candidates, Event, read_events
+from lab.features.mutants.mutate import Outcome, _Trials, describe_mutant
 from lab.features.mutants.on_node.mutant import KINDS, Mutant, parse_mutant
 from lab.features.mutants.option import check_mutant
+from lab.record.read import Record
 from tests.diagnosis.truth import find_truth
 
 
@@ -22,6 +26,14 @@ def call(rank: int, target: str, nth: int, at: str, **facts: object) -> Event:
     return Event(rank=rank, target=target, nth=nth, at=at, via=target, facts={**usual, **facts})
 
 
+LOOP_LINE = {
+    "n": "all_reduce",
+    "nth": 1,
+    "who": 0,
+    "via": "all_reduce",
+    "at": "t.py:5",
+    **call(0, "all_reduce", 1, "").facts,
+}
 LOOP = [
     event
     for rank in range(3)
@@ -161,3 +173,32 @@ def test_a_step_or_a_forward_without_a_reduction_concerns_no_other_rank(
     truth = find_truth(mutant, event, Candidates(events))
     assert truth.silent == silent
     assert line in truth.lines
+
+
+class _Forger:
+    """A program that writes lines into its trace."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    def observe(self) -> tuple[Sequence[Event], list[Outcome]]:
+        return read_events(self._record), []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {},
+        {"n": "all_reduce", "nth": "x", "who": [1], "at": "t.py:5"},
+        {**LOOP_LINE, "size": 10**15},
+        {**LOOP_LINE, "dtype": []},
+    ],
+)
+def test_forged_calls_are_refused(line: dict[str, object], tmp_path: Path) -> None:
+    (tmp_path / "trace").mkdir()
+    (tmp_path / "trace" / "rank0.jsonl").write_text(json.dumps({"k": "mutable", **line}, separators=(",", ":")) + "\n")
+    trials = _Trials(5, 0, [*KINDS], 0.0, lambda _: None)
+
+    trials.work(_Forger(Record(path=tmp_path)), first=True)  # type: ignore[arg-type]
+
+    assert isinstance(trials._failure, UsageError)

@@ -191,3 +191,19 @@ def test_the_views_say_all_of_it(tmp_path: Path) -> None:
     picture = projection_svg(found)
     assert "&lt;b&gt;" in picture
     xml.dom.minidom.parseString(picture)
+
+
+def test_a_run_that_stopped_in_its_first_step_of_the_optimizer_is_refused(tmp_path: Path) -> None:
+    maker = data_parallel(tmp_path / "r", 2, cores=2)
+    for rank in range(2):
+        maker.line(rank, "cpu", 51, ran=0, queued=0)
+        maker.line(rank, "cpu", 299, ran=100_000_000, queued=100_000_000)
+    record = maker.record()
+    for rank in range(2):
+        trace = record.path / "trace" / f"rank{rank}.jsonl"
+        lines = [json.loads(line) for line in trace.read_text().splitlines()]
+        last = [line for line in lines if line.get("n") == "step" and line["e"] == 0][-1]
+        kept = [line for line in lines if line.get("n") != "step" or line is last]
+        trace.write_text("".join(f"{json.dumps(line)}\n" for line in kept))
+    with pytest.raises(LabError):
+        source_of("r", read_trace(record))
