@@ -56,8 +56,10 @@ def verdict_text(result: Result, style: Style, command_s: float = 0.0) -> str:
 
 def name_culprit(result: Result) -> str:
     """Name the first culprit, and say whether every rank failed like it."""
-    alike = result.findings[0]["facts"].get("alike", ()) if result.findings else ()
-    head = "every rank alike, first" if 0 < len(alike) == len(result.ranks) - 1 else "first culprit:"
+    facts = result.findings[0].get("facts") if result.findings else None
+    alike = facts.get("alike") if isinstance(facts, dict) else None  # a record can be damaged
+    all_alike = isinstance(alike, (list, tuple)) and 0 < len(alike) == len(result.ranks) - 1
+    head = "every rank alike, first" if all_alike else "first culprit:"
     return f"{head} {result.culprit.who}" if result.culprit is not None else ""
 
 

@@ -20,3 +20,13 @@ def test_only_a_failure_of_some_ranks_has_a_culprit(alike: tuple[int, ...], is_s
     )  # fmt: skip
 
     assert name_culprit(result) == (golden(1) if is_shared else golden(2))
+
+
+@pytest.mark.parametrize("finding", [{}, {"facts": "x"}, {"facts": {"alike": 2}}])
+def test_a_damaged_finding_hides_no_culprit(finding: dict[str, object]) -> None:
+    ranks = tuple(RankResult(rank=rank, node="node0", local_rank=0) for rank in range(3))
+    culprit = Culprit(rank=1, error="raised")
+    result = Result(
+        verdict="failed", reason="", scenario="s", culprit=culprit, ranks=ranks, findings=(RecordedFinding(finding),)
+    )
+    assert name_culprit(result).endswith(culprit.who)
