@@ -101,6 +101,8 @@ def build_recorder(folder: str) -> str:
         *(os.environ.get("CXX", "g++"), *_FLAGS),
         *(f"-I{path}" for path in include),
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
+        # Before torch 2.9, pybind11 shares types only between modules of compilers with the same ABI.
+        *(f'-D{key[1:]}="{value}"' for key, value in vars(torch._C).items() if value and key.startswith("_PYBIND11_")),
         *(path for path in list_sources() if path.endswith(".cpp")),
         *(f"-L{os.path.join(home, 'lib')}", "-ltorch_python", "-ltorch_cpu", "-lc10", "-o", partial),
     ]
