@@ -22,7 +22,12 @@ _OWN_FRAME = re.compile(r'^  File ".*/labnode/[\w/]+\.py", line .*\n?', re.MULTI
 _OWN_START = re.compile(r'(?:^  File "<string>", line \d+ in .*\n?)+\Z', re.MULTILINE)
 """The outermost frames: Python gets the first program of a node, or of a cold worker, as a string."""
 _LEAVING = re.compile(r'^  File ".*labnode/(?:node/)?rank/worker\.py", line \d+,? in _leave$', re.MULTILINE)
-_RETURNED = re.compile(r'^  File ".*labnode/[\w/]*/calls\.py", line \d+,? in await_call$', re.MULTILINE)
+_RETURNED = re.compile(
+    r'^  File ".*(?:labnode/[\w/]*/calls\.py", line \d+,? in await_call'
+    r'|multiprocessing/synchronize\.py", line \d+,? in wait\n  File ".*/elastic/multiprocessing/api\.py".* in _wrap)$',
+    re.MULTILINE,
+)
+"""A function of the lab, or one that PyTorch's elastic launcher called."""
 _FATAL = "Fatal Python error"
 _CHILD = re.compile(r"^Process \d+, started by this worker:\n", re.MULTILINE)
 """The agent writes this line before the stack of a process that a worker forked, after the worker's own stack."""

@@ -11,6 +11,7 @@ from lab.diagnosis.stacks import (
     clip_stack,
     find_location,
     find_raised,
+    has_returned,
     script_files,
     shorten_paths,
     shorten_stack,
@@ -208,3 +209,15 @@ def test_the_scripts_own_frame_is_in_a_traceback_with_its_source():
     assert shown[:3] == [golden(1), "    go()", "  …"]
     assert shown[-1] == "ValueError: x"
     assert len(shown) == 8
+
+
+@pytest.mark.parametrize("returned", [True, False])
+def test_a_function_of_the_elastic_launcher_has_returned_when_it_waits_for_the_launcher(returned: bool) -> None:
+    waits = "".join(
+        f'  File "/usr/lib/python3.11/multiprocessing/synchronize.py", line {n} in wait\n' for n in (268, 336)
+    )
+    calls = '  File "train.py", line 3 in train\n  File "/x/torch/distributed/elastic/x.py", line 362 in wrapper\n'
+    starts = '  File "/x/torch/distributed/elastic/multiprocessing/api.py", line 708 in _wrap\n'
+    head = "Current thread 0x00007f5020052b80 (most recent call first):\n"
+
+    assert has_returned(f"{head}{waits if returned else calls}{starts}") == returned

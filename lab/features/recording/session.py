@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab.features.recording.environment import INTERRUPT, INTERRUPT_WAIT, LONGEST_MESSAGE
 from lab.features.recording.supervisor import Options, Supervisor
-from lab.features.recording.world import PATIENCE, World, started_at
+from lab.features.recording.world import PATIENCE, World, read_text, started_at
 from lab.frozen import Frozen
 from lab.node import processes
 from lab.node.messages.agent import Exited, Joined, Trace
@@ -299,7 +299,7 @@ class SessionSupervisor(Supervisor):
         limit = self._options.stall_s
         if world.waits or now - test.progressed < limit or self._is_computing(test, now):
             return world.waits
-        return now - world.progressed >= PATIENCE * limit or self._is_idle()
+        return now - max(world.progressed, test.began) >= PATIENCE * limit or self._is_idle()
 
     def _is_computing(self, test: _Test, now: float) -> bool:
         """Return whether pytest itself has computed since something happened last."""
@@ -318,7 +318,7 @@ class SessionSupervisor(Supervisor):
         test.progressed, is_idle = now, self._is_idle()  # look again after the limit
         if not is_idle:
             return
-        pids = [pid for pid in self._started(test) if "libtorch" in _read(f"/proc/{pid}/maps")]
+        pids = [pid for pid in self._started(test) if "libtorch" in read_text(f"/proc/{pid}/maps")]
         limit = format_duration(self._options.stall_s)
         if len(pids) >= 2:
             who = format_count(len(pids), "process", "processes")
@@ -364,16 +364,10 @@ class SessionSupervisor(Supervisor):
 
     def _unshared(self) -> list[int]:
         """Return the processes below pytest, except those that later tests use too."""
-        commands = {pid: _read(f"/proc/{pid}/cmdline") for pid in processes.children_of()(self._settings.pid)}
+        commands = {pid: read_text(f"/proc/{pid}/cmdline") for pid in processes.children_of()(self._settings.pid)}
         shared = {pid for pid, command in commands.items() if any(word in command for word in _SHARED)}
         shared.update(processes.list_descendants(*(pid for pid in shared if _NODES in commands[pid])))
         return [pid for pid in processes.list_descendants(self._settings.pid) if pid not in shared]
-
-
-def _read(path: str) -> str:
-    with suppress(OSError):
-        return Path(path).read_text(errors="replace")
-    return ""
 
 
 def _is_idle(process: JoinedProcess) -> bool:

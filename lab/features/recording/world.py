@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
 import signal
 import time
@@ -18,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 from lab.diagnosis.facts import RunFacts
 from lab.errors import RecordError
 from lab.node.messages.agent import Exited, Halted, Joined, Note, Stack, Started
-from lab.node.processes import TICK_S, read_stat, read_used_s
+from lab.node.processes import TICK_S, children_of, filter_catching, parent_of, read_stat, read_used_s
 from lab.node.rank_process import JoinedProcess
+from lab.node.statement import STACK_SIGNAL
 from lab.record.events import Clock, Event, NodeLost, Over, TimedOut
 from lab.record.layout import MOST_RANKS, PLAN, TRACE, rank_trace
 from lab.record.record_files import MOST_LINES_BYTES, open_file, parse_line, read_lines, shows_progress
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 _ENDED_BY_OTHERS = ("SIGTERM", "SIGKILL", "SIGINT", "SIGHUP")
 """Signals by which launchers, test suites, and users end ranks."""
 _GROUP = b'{"k":"group"'
+_XDIST = "exec(eval(sys.stdin.readline()))"
+"""In command lines of pytest-xdist's workers, of which each runs tests of its own."""
 _LINE = re.compile(r":\d+")
 _STACK_WAIT_S = 0.3
 _KILLED_AFTER_S = 2.0
@@ -76,6 +80,8 @@ class World:
         """The facts of a standstill that has not ended."""
         self._lost, self._parts = list[NodeLost](), list[Path]()
         """Of an imported job: machines whose records have no end, and all records."""
+        self._absent_at = ""
+        """Line of the only rank that did not come."""
         self._killed_at = 0.0
         self._examined = 0.0
         self.is_patient = False
@@ -212,6 +218,7 @@ class World:
         ]
         halted = (rank for rank, process in processes.items() if read_stat(process.pid)[:1] == [b"T"])
         self._stall += [*(Halted(rank, now, signal="SIGSTOP") for rank in halted), TimedOut(now, limit_s)]
+        self._absent_at = self._locate_absent() if self._first_lines() == [] else ""
         evidence = self._evidence([*self._exits.values(), *self._stall])
         is_idle = self.world_size > 1 and not self._exits and all(load <= IDLE_TO for load in loads.values())
         idle = idle or (is_idle and _is_inside(evidence))
@@ -285,9 +292,31 @@ class World:
         absent = [rank for rank in range(self.world_size) if rank not in self.members]
         waited = f"{name_ranks(self.members)} waited in init_process_group"
         error = f"never joined the world of {self.world_size} ranks"
+        error += f" and was at {self._absent_at}" if self._absent_at else ""
         culprit = Culprit(rank=absent[0], error=error, cause="never_entered") if len(absent) == 1 else None
         reason = f"{before}{name_ranks(absent)} {error}; {waited}" if absent else f"{before}{waited}"
         return _judgement(verdict, reason, culprit)
+
+    def _locate_absent(self) -> str:
+        """Return the line of the only rank that did not come, if only one process next to the others can be that."""
+        from lab.diagnosis.stacks import find_location, name_own_files
+
+        known, children = {one.pid for one in self.members.values()}, children_of()
+        others = {pid for one in {*map(parent_of, known)} - {0, 1} for pid in children(one)} - known
+        others = {pid for pid in others if _XDIST not in read_text(f"/proc/{pid}/cmdline")}
+        able = filter_catching(STACK_SIGNAL, [*others])
+        if len(able) != 1 or self.world_size - len(self.members) != 1:
+            return ""
+        with suppress(OSError):
+            files = [one for one in Path(f"/proc/{able[0]}/fd").iterdir() if "memfd:stack" in os.readlink(one)]
+            sizes = {file: file.stat().st_size for file in files}  # a fork also has those of its parent
+            os.kill(able[0], STACK_SIGNAL)
+            time.sleep(2 * _STACK_WAIT_S)
+            stack = b"".join(file.read_bytes()[size:] for file, size in sizes.items()).decode(errors="replace")
+            own = stack.partition("multiprocessing/popen_fork.py")[0]  # the rest is where its parent forked it
+            location = find_location(name_own_files(own, self._folder), self.writer.path)
+            return location.at if location is not None and location.own else ""
+        return ""
 
     def _without_strangers(self, judgement: Judgement) -> Judgement:
         """Return the judgement without a culprit that is not on record, such as a rank on another machine."""
@@ -527,6 +556,13 @@ def _stack_of(process: JoinedProcess) -> str:
 def _cpu_time(process: JoinedProcess) -> float:
     """Return how much a process has computed, see `read_used_s`; of a thread, 0."""
     return 0.0 if process.thread else read_used_s(process.pid)
+
+
+def read_text(path: str) -> str:
+    """Return what a file of the kernel contains; empty if the process has ended."""
+    with suppress(OSError):
+        return Path(path).read_text(errors="replace")
+    return ""
 
 
 def started_at(pid: int) -> float:

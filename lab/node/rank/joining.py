@@ -68,7 +68,7 @@ class _Process:
         if self.trace < 0 or self.rank >= 0 or rank < 0:
             return
         self.rank, self.world_size, first = rank, world_size, self.stack < 0
-        self.stack = _writes_stacks() if first else self.stack
+        self.stack = _writes_stacks(crashes=True) if first else self.stack
         try:
             joining = Joining(rank, time.time(), world_size=world_size, meeting=meeting[:300], thread=self.thread)
             note.send_statement(self.socket, joining, [self.trace, self.stack])
@@ -103,7 +103,10 @@ os.register_at_fork(after_in_child=_process.forked)
 
 def make_trace() -> int:
     """Return the descriptor of a new trace."""
-    fd = trace_file.make_trace_file()
+    return _move_far(trace_file.make_trace_file())
+
+
+def _move_far(fd: int) -> int:
     far = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FAR)
     os.close(fd)
     return far
@@ -130,6 +133,8 @@ def prepare_process(
     """
     _process.started, _process.folder, _process.values, _process.socket = started, folder, values, note_socket
     _process.of_worker, _process.moves = not started, moves
+    if started:  # where is a process that its world waits for? forks have this, too
+        _writes_stacks()
     when_imported("torch.distributed.distributed_c10d", _watch)
     watch_stores = call_before(_join_at_store)
     when_imported("torch.distributed.rendezvous", lambda one: replace_function(one, "_create_c10d_store", watch_stores))
@@ -189,14 +194,12 @@ def _describe_store(store: Any) -> str:
     return str(getattr(store, "port", "") or getattr(store, "path", ""))
 
 
-def _writes_stacks() -> int:
-    """Make this process write its Python stack on request or in a crash; return the descriptor of the file."""
+def _writes_stacks(*, crashes: bool = False) -> int:
+    """Make this process write its Python stack on request, or in a crash too; return the descriptor of the file."""
     import faulthandler
 
-    stack = os.memfd_create("stack")
-    kept = fcntl.fcntl(stack, fcntl.F_DUPFD_CLOEXEC, _FAR)
-    os.close(stack)
-    if _process.of_worker or not faulthandler.is_enabled():
+    kept = _move_far(os.memfd_create("stack"))
+    if crashes and (_process.of_worker or not faulthandler.is_enabled()):
         faulthandler.enable(file=kept, all_threads=True)
     faulthandler.register(STACK_SIGNAL, file=kept, all_threads=True)
     return kept

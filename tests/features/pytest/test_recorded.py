@@ -47,6 +47,8 @@ def meet(rank, port):
 
 
 def work(rank, port, mode):
+    while mode == "absent" and rank == 1:
+        time.sleep(0.06)
     meet(rank, port)
     try:
         tensor = torch.ones(2)
@@ -73,7 +75,7 @@ def run_ranks(mode):
     assert [one.exitcode for one in ranks] == [0, 0]
 
 
-@pytest.mark.parametrize("mode", ["fine", "raise", "compute", "hang", "fine again"])
+@pytest.mark.parametrize("mode", ["fine", "raise", "compute", "hang", "absent", "fine again"])
 def test_processes(mode):
     run_ranks(mode)
 
@@ -185,12 +187,18 @@ def test_a_test_that_is_a_rank_and_waits_in_torch_ends(session: tuple[Path, str,
     assert "rank 1 never joined the world of 2 ranks; rank 0 waited in init_process_group" in shown
 
 
+def test_the_only_rank_that_never_joins_has_a_line(session: tuple[Path, str, dict[str, ET.Element]]) -> None:
+    shown = failure(session[2], "test_processes[absent]")
+
+    assert f"rank 1 never joined the world of 2 ranks and was at {place('time.sleep(0.06)')}; rank 0 waited in" in shown
+
+
 def test_only_failed_tests_leave_records_which_junit_names(session: tuple[Path, str, dict[str, ET.Element]]) -> None:
     folder, _, cases = session
     named = {one.get("value") for case in cases.values() for one in case.iter("property")}
 
     assert named == {str(path) for path in (folder / ".lab" / "runs").iterdir()}
-    assert len(named) == 7
+    assert len(named) == 8
 
 
 ENDLESS = """

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from lab.features.recording.session import SessionSupervisor, Settings, _Test
 from lab.features.recording.verb import name_of
 from lab.features.recording.world import World
 from lab.node import processes
@@ -408,6 +409,20 @@ def test_a_process_that_starts_after_all_ranks_have_ended_belongs_to_others(home
         later.kill()
 
     assert accepted == (True, False)
+
+
+def test_ranks_that_compute_have_the_whole_patience_in_each_test_of_an_old_world(home: Path) -> None:
+    pid, now = os.getpid(), time.monotonic()
+    where = Settings(pid=pid, folder=str(home), runs=str(home / "runs"), stall_s=10.0, notes=-1, channel=-1, abort=-1)
+    supervisor, world, test = SessionSupervisor(where), World(home / "runs", "test", home, joined(0)), _Test("test")
+    world.add(joined(1))
+    world.progressed, test.began, test.progressed = now - 100, now - 12, now - 12
+    test.active[world], test.cpu_s = now - 100, processes.read_cpu_s([pid])
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        ends = [supervisor._stands_still(world, test, now + later) for later in (0, 20)]
+        busy.kill()
+
+    assert ends == [False, True]
 
 
 def test_a_recording_can_be_watched_and_explained_while_its_command_runs(home: Path) -> None:

@@ -39,7 +39,7 @@ class _Thread(joining._Process):
     def __init__(self) -> None:
         with joining._lock:
             if joining._process.stack < 0:
-                joining._process.stack = joining._writes_stacks()
+                joining._process.stack = joining._writes_stacks(crashes=True)
         vars(self).update(vars(joining._process))
         self.thread = threading.get_ident()
         _begin_again(self)
