@@ -310,8 +310,8 @@ class SessionSupervisor(Supervisor):
         tree = [self._settings.pid, *processes.list_descendants(self._settings.pid)]
         first = read_used_s(self._settings.pid)
         time.sleep(_PATIENCE_S)
-        waits_for_disk = any(processes.read_stat(one)[:1] == [b"D"] for one in tree)
-        return not waits_for_disk and read_used_s(tree[0]) - first <= _IDLE * _PATIENCE_S * len(tree)
+        waits = any(processes.read_stat(one)[:1] in ([b"D"], [b"R"]) for one in tree)  # waits count when they end
+        return not waits and read_used_s(tree[0]) - first <= _IDLE * _PATIENCE_S * len(tree)
 
     def _find_silent_processes(self, test: _Test, now: float) -> None:
         """End the test if its processes loaded PyTorch and wait, and none of them, nor pytest, computes."""
