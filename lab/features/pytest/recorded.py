@@ -116,8 +116,14 @@ class _RecordedTests:
         try:
             self._channel.send(json.dumps({"kind": kind, **facts}).encode()[:LONGEST_MESSAGE])
         except OSError:  # it failed; the tests go on
+            self._report_loss()
             return False
         return True
+
+    def _report_loss(self) -> None:
+        """Report at the end of the session that nobody recorded its last tests."""
+        line = "recording of tests failed: later tests have no verdicts, and none that hangs is ended"
+        self._lines += [line] if line not in self._lines else []
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         """End the running test."""
@@ -211,7 +217,7 @@ class _RecordedTests:
         try:
             verdicts = json.loads(self._channel.recv(LONGEST_MESSAGE))
         except (OSError, ValueError):  # the supervisor has ended
-            self._lines.append("recording of tests failed: later tests have no verdicts, and none that hangs is ended")
+            self._report_loss()
             self._channel.close()
             return
         self._has_failed = self._has_failed or bool(verdicts)

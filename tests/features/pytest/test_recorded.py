@@ -238,6 +238,19 @@ def cache() -> Iterator[Path]:
         yield Path(name)
 
 
+def test_a_session_that_cannot_write_records_says_so(cache: Path) -> None:
+    (cache / "test_suite.py").write_text(SUITE)
+    (cache / "pytest.ini").write_text("[pytest]\n")
+    (cache / ".lab").touch()
+    words = pytest_words("--lab", "-k", "test_spawned and raise")
+    environment = {**pytest_environment(), "XDG_CACHE_HOME": str(cache)}
+
+    ended = subprocess.run(words, cwd=cache, env=environment, capture_output=True, text=True)
+
+    assert ended.returncode == 1
+    assert ended.stdout.count("lab: recording of tests failed") == 1
+
+
 def test_the_limit_is_a_duration(tmp_path: Path) -> None:
     words = pytest_words("--lab", "--lab-stall", "soon")
     ended = subprocess.run(words, cwd=tmp_path, env=pytest_environment(), capture_output=True, text=True)
