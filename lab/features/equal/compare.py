@@ -846,8 +846,8 @@ class Comparer:
         lines = Counter(
             line
             for step in self.other.made(key).values()
-            for operator, line, _, _ in step.located.get("events", ())
-            if "c10d" in operator and line
+            for operator, line, of, _ in step.located.get("events", ())
+            if "c10d" in operator and of and line
         )
         return str(lines.most_common(1)[0][0]) if lines else ""
 
@@ -902,7 +902,7 @@ class Comparer:
             if line == back and loss_at and abs((of_losses or 1.0) - 1) > 5 * self._floor("float32"):
                 why = f"; it already differs where ranks compute it, and so does the loss, computed at {loss_at}"
                 return difference("loss", "loss scaled", loss_at, why)
-            why = f"; it already differs where ranks compute it, at {line}"
+            why = f"; it already differs where ranks compute it, at {line}{self._sent_by(key, name)}"
             return difference("local gradient", "local gradient", line, why)
         if factor is None and (line := self._first_unlike_line(key, unlike)):
             if (sending := self._origin(key, name, line, factor, "c10d")) != line:
@@ -914,6 +914,19 @@ class Comparer:
             line = self._origin(key, name, _line_of_factor(history, 0, factor), factor) if history else touching
             return difference("reduced gradient", "averaged again", line, f": it is divided too often, at {line}")
         return difference("reduced gradient", "reduction", touching, f"; {touching} is the last line that changes it")
+
+    def _sent_by(self, key: Key, name: str) -> str:
+        """Say which rank with a loss sent last before the step, if the ranks with a gradient have none."""
+        theirs = self.other.made(key)
+        if any(step.facts["loss"] for step in theirs.values() if name in step.tensors[GRADIENTS]):
+            return ""
+        sends = {
+            rank: line
+            for rank, step in theirs.items()
+            for operator, line, *_ in step.located.get("events", ())
+            if step.facts["loss"] and operator.startswith("c10d.send")
+        }
+        return "".join(f", from what rank {rank} sent at {line}" for rank, line in [*sends.items()][:1])
 
     def _backward_line(self, key: Key, back: str) -> str:
         """Return the only line of the script that scales tensors inside of backward, else the line that begins it."""

@@ -755,7 +755,7 @@ class _Locator:
         tensors = [*_tensors(arguments)]
         with torch.no_grad(), torch._C._DisableTorchDispatch():
             direct, derived = self._touched(tensors)
-            if direct or derived:
+            if direct or derived or str(function).startswith("c10d.send"):
                 before = [self._measure(self._parameters[of].grad) for of in direct]
                 if len(self._events) < _MOST_EVENTS:
                     self._events.append((str(function), source.line(), direct or derived, before))
