@@ -824,7 +824,9 @@ class Comparer:
                     f"backward does not add up the gradients of its input, used at {line}"
                 )
             elif any(_close_waves(mean.times(factor), expected, limit) for factor in (1.0, len(values))):
-                sentence = f"in step {step} the gradient of {named} is never reduced: ranks step with their own"
+                reduced = any("c10d" in one.operator for one in self.other.events(next(iter(theirs)), key, name))
+                what = f"is not reduced among all ranks by {line}" if reduced else "is never reduced"
+                sentence = f"in step {step} the gradient of {named} {what}: ranks step with their own"
             else:
                 sentence = f"in step {step} ranks step with different gradients of {named}"
         return _difference("reduced gradient", key, unlike, cause, sentence, line=line)

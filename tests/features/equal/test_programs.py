@@ -48,9 +48,38 @@ def test_a_script_without_a_seed_is_reported(runner: runs.Runner, tmp_path: Path
     assert found.cause == "no seed"
 
 
+def test_forged_steps_are_refused(runner: runs.Runner, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    forge = "from labnode.node.recorder.journal import journal; journal.add('equal', o=[0], n={})\n"
+    script.write_text((PROGRAMS / "right" / "ddp.py").read_text() + forge)
+    with pytest.raises(UsageError, match="damaged"):
+        compare(runner, script)
 
 
-def test_a_gradient_of_a_stage_names_the_line_that_sent_it(runner: runs.Runner) -> None:
-    found = compare(runner, PROGRAMS / "wrong" / "stage_sends_old.py").difference
+@pytest.mark.parametrize(("number", "name"), [(1, "stage_sends_old"), (2, "reduced_alone")])
+def test_a_sentence_names_the_line_that_sends_or_reduces(runner: runs.Runner, number: int, name: str) -> None:
+    found = compare(runner, PROGRAMS / "wrong" / f"{name}.py").difference
     assert found is not None
-    assert golden(1) in found.sentence
+    assert golden(number) in found.sentence
+
+
+@pytest.mark.sample(1)  # all are compared by the same code
+@pytest.mark.parametrize("path", RIGHT)
+def test_a_correct_program_is_equal(runner: runs.Runner, path: Path) -> None:
+    compared = compare(runner, path)
+    assert compared.difference is None
+    assert compared.steps >= 3
+    assert compared.tensors >= 12
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("path", WRONG)
+def test_a_silent_error_is_reported_with_its_line(runner: runs.Runner, path: Path) -> None:
+    text = path.read_text()
+    line = next(number for number, line in enumerate(text.splitlines(), 1) if "# wrong" in line)
+    what, cause, step, name, factor = [word.strip() for word in text.split('"""')[1].split("|")]
+    found = compare(runner, path).difference
+    assert found is not None
+    assert (found.what, found.cause, found.step, found.name) == (what, cause, int(step), name)
+    assert found.line == f"{path.name}:{line}"
+    assert (f"{found.factor:.3f}" if found.factor is not None else "") == factor
