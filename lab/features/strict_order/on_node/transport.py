@@ -294,12 +294,11 @@ class _Call:
             _wait_for(lambda: store.check([key]), self._limit_s(), "no rank called the receive of this send")
             rules.check_message(self._describe(), json.loads(store.get(key)))
             store.delete_key(key)
-        else:
+        elif self._op in _ROOTED:  # others wait for all ranks themselves, and the store may be out of reach
             if store.add(key, 1) == self._group.size():
                 store.set(f"{key}/all", "")
-            if self._op in _ROOTED:
-                why = f"a rank of the group did not call {self._op}"
-                _wait_for(lambda: store.check([f"{key}/all"]), self._limit_s(), why)
+            why = f"a rank of the group did not call {self._op}"
+            _wait_for(lambda: store.check([f"{key}/all"]), self._limit_s(), why)
 
     def refuse_changes(self) -> None:
         """Raise an error if the script has changed a tensor of a send."""
