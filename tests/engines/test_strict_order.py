@@ -168,7 +168,7 @@ def test_a_call_in_flight_at_the_end_of_a_failed_script_does_not_keep_it(cluster
 
 @pytest.mark.long
 @pytest.mark.local_first
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)  # two runs of each lesson, one after the other
 def test_all_lessons_pass_but_those_that_the_page_names(cluster: Cluster, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "strict-order.md").read_text(encoding="utf-8").partition("## Lessons that do not pass")[2]
     named = set(re.findall(r"[\w-]{4,}", page.partition(": ")[2]))
