@@ -33,18 +33,21 @@ HUNG = SCRIPT.replace("dist.all_reduce(total)", "import time; print('hangs', flu
 
 
 class Loop:
-    """A command that watches a folder, and the lines that it prints."""
+    """A command that watches a folder, and the lines that it prints: `lab run --watch ... 2>&1 | tee run.log` there."""
 
     def __init__(self, folder: Path, engine: str, *words: str) -> None:
         self.folder = folder
         self.engine = engine
-        self.output = folder.parent / f"{folder.name}.out"
+        self.output = folder / "run.log"
         self.name = f"lab-test-{os.getpid()}-{time.monotonic_ns() % 10**6}"
         command = [sys.executable, "-m", "lab.cli.main", "run", "--watch", *words, "--engine", engine]
-        with self.output.open("wb") as out:
-            self.process = subprocess.Popen(
-                [*command, "--name", self.name], cwd=folder, stdout=out, stderr=subprocess.STDOUT
-            )
+        self.output.touch()
+        self.process = subprocess.Popen(
+            [*command, "--name", self.name], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        self.copy = subprocess.Popen(["tee", self.output], stdin=self.process.stdout, stdout=subprocess.DEVNULL)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
     def read(self) -> str:
         return self.output.read_text()
@@ -66,6 +69,7 @@ class Loop:
 
     def end(self) -> int:
         self.process.send_signal(signal.SIGINT)
+        self.copy.wait(DEADLINE_S)
         return self.process.wait(DEADLINE_S)
 
     def find_clusters(self) -> list[str]:

@@ -89,6 +89,7 @@ class WatchedFiles:
         """Return what identifies the content of each file, by its path below the folder."""
         began, watched = time.monotonic(), self.watched
         own = [os.path.relpath(path, watched.folder) + "/" for path in watched.own]
+        logs = {os.path.relpath(path, os.path.realpath(watched.folder)) for path in _find_logs()}
         try:
             snapshot = read_snapshot(watched.folder, watched.data, all_files=watched.all_files)
             by_path = [(record.split("/", 3)[3], record) for record in snapshot.records]
@@ -97,7 +98,9 @@ class WatchedFiles:
         contents = {
             path: record
             for path, record in by_path
-            if not path.startswith(tuple(own)) and not _OF_EDITORS.fullmatch(path.rpartition("/")[2])
+            if not path.startswith(tuple(own))
+            and not _OF_EDITORS.fullmatch(path.rpartition("/")[2])
+            and path not in logs
         }
         for other in watched.others:
             with suppress(OSError):
@@ -108,6 +111,23 @@ class WatchedFiles:
         now = time.monotonic()
         self._next_reading = now + max(_LEAST_PAUSE_S, _PAUSES * (now - began))
         return contents
+
+
+def _find_logs() -> set[str]:
+    """Return the files that the lab's own output goes to, also through a pipe, as to `tee`."""
+    ends = {_read_link(f"/proc/self/fd/{fd}") for fd in (1, 2)}
+    if pipes := {link for link in ends if link.startswith("pipe:")}:
+        for process in Path("/proc").glob("[0-9]*/fd"):
+            with suppress(OSError):
+                links = {_read_link(f"{process}/{fd}") for fd in os.listdir(process)}
+                ends |= links if pipes & links else set()
+    return {link for link in ends if link.startswith("/")}
+
+
+def _read_link(path: str) -> str:
+    with suppress(OSError):
+        return os.readlink(path)
+    return ""
 
 
 def _folders(watched: Watched, contents: Iterable[str]) -> set[str]:

@@ -84,7 +84,7 @@ class Runner:
         again = mode == "rounding"
         env = {**way.scenario.env, VARIABLE: mode, "OMP_NUM_THREADS": "1", **(_OTHER_ORDER if again else {})}
         scenario = replace(way.scenario, env=env, cold=way.scenario.cold or again)
-        options = replace(self._options, nodes=way.ranks, nproc_per_node=1, trace=True, trace_values=0)
+        options = replace(self._options, nodes=way.ranks, nproc_per_node=1, trace=True, trace_values=0, fresh=True)
         which = {"record": "", "rounding": ", with another order of summation"}.get(mode, ", one step in detail")
         self._announce(f"running {way.title}{which}")
         if has_wishes(scenario):
