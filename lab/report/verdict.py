@@ -54,12 +54,16 @@ def verdict_text(result: Result, style: Style, command_s: float = 0.0) -> str:
     return "\n".join([*lines, *(style.paint(line, "dim") for line in _outputs(result))])
 
 
-def name_culprit(result: Result) -> str:
-    """Name the first culprit, and say whether every rank failed like it."""
+def all_failed_alike(result: Result) -> bool:
+    """Return whether every rank raised the same error at the same line."""
     facts = result.findings[0].get("facts") if result.findings else None
     alike = facts.get("alike") if isinstance(facts, dict) else None  # a record can be damaged
-    all_alike = isinstance(alike, (list, tuple)) and 0 < len(alike) == len(result.ranks) - 1
-    head = "every rank alike, first" if all_alike else "first culprit:"
+    return isinstance(alike, (list, tuple)) and 0 < len(alike) == len(result.ranks) - 1
+
+
+def name_culprit(result: Result) -> str:
+    """Name the first culprit, and say whether every rank failed like it."""
+    head = "every rank alike, first" if all_failed_alike(result) else "first culprit:"
     return f"{head} {result.culprit.who}" if result.culprit is not None else ""
 
 

@@ -87,6 +87,10 @@ def test_hangs(rank):
         dist.barrier()
 
 @lab.distributed(nodes=3)
+def test_differs(rank):
+    dist.all_reduce(torch.ones(3, dtype=torch.int64 if rank == 1 else torch.float32))
+
+@lab.distributed(nodes=3)
 def pids():
     return os.getpid()
 
@@ -119,7 +123,7 @@ def project(tmp_path: Path) -> Path:
 def test_tests_run_on_ranks_and_fail_as_pytest_shows_a_local_failure(engine: str, project: Path) -> None:
     argv = pytest_words("-rs", "--junitxml=junit.xml", f"--lab-engine={engine}")
     ended = subprocess.run(argv, cwd=project, env=pytest_environment(), capture_output=True, text=True, timeout=170)
-    assert "4 failed, 5 passed, 1 skipped" in ended.stdout, ended.stdout + ended.stderr
+    assert "5 failed, 5 passed, 1 skipped" in ended.stdout, ended.stdout + ended.stderr
     assert re.search(golden(1), ended.stdout), ended.stdout
     told = {
         str(case.get("name")): failure.text or ""
@@ -132,8 +136,11 @@ def test_tests_run_on_ranks_and_fail_as_pytest_shows_a_local_failure(engine: str
     assert re.search(golden(2), told["test_two_ways"])
     assert golden(3) in told["test_hangs"]
     assert "run of test_it" in told["test_hangs"], "the record has several tests, and the name of their file"
+    shown = told["test_differs"].partition("\n---")[0]
+    assert re.search(golden(4), shown), shown
+    assert "distributed_c10d.py" not in shown, shown
     records = list((project / ".lab" / "runs").glob("*/result.json"))
-    assert len(records) == 5, "one for each test that failed or was skipped, and one for what came after the last"
+    assert len(records) == 6, "one for each test that failed or was skipped, and one for what came after the last"
 
 
 @pytest.mark.local_first

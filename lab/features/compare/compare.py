@@ -24,6 +24,7 @@ from lab.record.read import Record
 from lab.record.record_files import read_beginning
 from lab.record.result import Result
 from lab.report.style import Style, spans_text, table_text
+from lab.report.verdict import all_failed_alike
 from lab.spec.keys import LAB_VARIABLES
 from lab.trace.model import Call, Trace
 from lab.trace.read import open_trace
@@ -106,10 +107,8 @@ def _settings(record: Record, trace: Trace) -> dict[str, str]:
 
 def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in data.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name} ")
-        else:
-            yield f"{prefix}{name}", value
+        path = f"{prefix}{name}"
+        yield from _flat(value, f"{path} ") if isinstance(value, Mapping) else [(path, value)]
 
 
 def _scripts_changed(before: Record, after: Record) -> list[Setting]:
@@ -141,14 +140,14 @@ _LONGEST_NOTE = 1 << 10
 
 def outcomes_changed(before: Result, after: Result) -> list[Setting]:
     """Return the differences in how two runs ended: verdict, cause apart from durations, notes, and files."""
-    changed = _side_by_side([_outcome(before), _outcome(after)], None)
-    return [one for one in changed if one.before != one.after]
+    return [one for one in _side_by_side([_outcome(before), _outcome(after)], None) if one.before != one.after]
 
 
 def _outcome(result: Result) -> dict[str, str | None]:
     outcome: dict[str, str | None] = {"verdict": result.verdict}
     if not result.passed:
-        outcome["cause"] = _DURATION.sub("…", result.reason)
+        culprit = result.culprit if all_failed_alike(result) else None  # which rank was first is chance
+        outcome["cause"] = _DURATION.sub("…", f"every rank {culprit.error}" if culprit else result.reason)
     noted = (
         (name, (format_value(value, _LONGEST_NOTE), one.rank))
         for one in result.ranks
@@ -253,11 +252,8 @@ def _changed_calls(traces: tuple[Trace, Trace], than: str, cut_off: Collection[i
     before, after = _compared_calls(traces)
     calls = settled_calls(traces[1])
     after = {rank: of[: len(before.get(rank, ()))] if rank in cut_off else of for rank, of in after.items()}
-
-    def source_line(rank: int, call: int) -> str:
-        return calls[rank][call].source
-
-    return describe_changes(before, after, source_line, than=than, ended=dict.fromkeys(cut_off, False))
+    ended = dict.fromkeys(cut_off, False)
+    return describe_changes(before, after, lambda rank, call: calls[rank][call].source, than=than, ended=ended)
 
 
 def _side_by_side(sides: Sequence[Mapping[Any, V]], nothing: V) -> list[Both[V]]:
@@ -273,9 +269,8 @@ def _figures(steps: Sequence[Step], ranks: int) -> dict[str, Figures | None]:
 
 def _waiting(steps: Sequence[Step]) -> dict[int, float]:
     sums: dict[int, float] = defaultdict(float)
-    for step in steps:
-        for rank, seconds in step.waited.items():
-            sums[rank] += seconds
+    for rank, seconds in chain.from_iterable(step.waited.items() for step in steps):
+        sums[rank] += seconds
     return sums
 
 

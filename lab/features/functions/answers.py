@@ -267,6 +267,7 @@ def build_error(
     *,
     classes: Classes | None = None,
     record: Path | None,
+    cause: str = "",
     write: Callable[[BaseException], str] | None = None,
 ) -> BaseException:
     """Build the exception to raise for the failures of ranks.
@@ -276,9 +277,11 @@ def build_error(
         shown: Paths of source files here, by their names on ranks.
         classes: Classes that were sent.
         record: Record of the run.
+        cause: The verdict's reason if it is none of the failures; it begins the message, and torch's frames are hidden.
         write: Formats an exception with its traceback; None: as Python does.
     """
-    own = {rank: failure for rank, failure in failures.items() if not _lost_a_peer(failure)} or failures
+    failures = {rank: _hide_torch(one) for rank, one in failures.items()} if cause else failures
+    own = {rank: failure for rank, failure in failures.items() if not lost_a_peer(failure)} or failures
     distinct = [(ranks, own[ranks[0]]) for ranks, _ in group_equal((rank, _form_of(own[rank])) for rank in sorted(own))]
     (ranks, failure), *others = distinct
     if all(one.kind in _OUTCOMES and one.module in ("builtins", _OUTCOMES[one.kind]) for _, one in distinct):
@@ -286,11 +289,11 @@ def build_error(
         outcome = kind(failure.text) if kind is not None else RanksFailed(f"{failure.kind}: {failure.text}")
         return outcome.with_traceback(traceback_of(failure, shown))
     again = partial(rebuild_error, shown=shown, classes=classes)
-    error = again(failure, header=f"{name_ranks(ranks)}: ", ranks=ranks, record=record)
+    header = f"{sanitize_text(cause)}\n{name_ranks(ranks)}: ".lstrip("\n")
+    error = again(failure, header=header, ranks=ranks, record=record)
     write = write or (lambda error: "".join(traceback.format_exception(error)).rstrip())
-    reported = others[: _MOST_REPORTED - 1]
     notes, first_ranks = list[str](), {_position_of(failure): ranks}
-    for also, other in reported:
+    for also, other in others[: _MOST_REPORTED - 1]:
         rebuilt, first = again(other, header=""), first_ranks.setdefault(_position_of(other), also)
         if first is also:
             notes.append(f"{name_ranks(also)} failed otherwise:\n{write(rebuilt)}")
@@ -314,17 +317,16 @@ def _position_of(failure: Failure) -> tuple[object, ...]:
     return failure.module, failure.kind, *((one.file, one.line) for one in failure.frames)
 
 
-def all_lost_a_peer(failures: Mapping[int, Failure]) -> bool:
-    """Return whether each of the failures says that another rank caused it."""
-    return all(map(_lost_a_peer, failures.values()))
+def _hide_torch(failure: Failure) -> Failure:
+    frames = (one._replace(hidden=one.hidden or "-packages/torch/" in one.file) for one in failure.frames)
+    return failure._replace(frames=tuple(frames))
 
 
-def _lost_a_peer(failure: Failure | None) -> bool:
+def lost_a_peer(failure: Failure) -> bool:
     """Return whether a failure, or its cause, says that another rank was lost."""
-    if failure is None:
-        return False
     by_torch = failure.kind == "RuntimeError" or failure.module.startswith("torch.distributed")
-    return (by_torch and is_loss(failure.text)) or _lost_a_peer(failure.cause or failure.context)
+    before = failure.cause or failure.context
+    return (by_torch and is_loss(failure.text)) or (before is not None and lost_a_peer(before))
 
 
 def rebuild_error(
@@ -395,10 +397,8 @@ def traceback_of(failure: Failure, shown: Mapping[str, str]) -> TracebackType | 
 
 def _path(file: str, shown: Mapping[str, str]) -> str:
     """Return the local path of a rank's file; if it is not known, a name that no file has."""
-    if (file := file.replace("\0", "")) in shown:
-        return shown[file]
-    if file.startswith("<"):
-        return file
+    if (file := file.replace("\0", "")) in shown or file.startswith("<"):
+        return shown.get(file, file)
     real = os.path.realpath(file)
     installed = any(folder and real.startswith(os.path.join(os.path.realpath(folder), "")) for folder in sys.path)
     if file.endswith(".py") and installed and os.path.isfile(file):

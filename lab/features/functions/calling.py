@@ -16,8 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from lab.diagnosis.finding import FindingKind
 from lab.errors import LabError, RanksFailed, RanksHung, UsageError
-from lab.features.functions.answers import Misread, all_lost_a_peer, build_error, read_value
+from lab.features.functions.answers import Misread, build_error, lost_a_peer, read_value
 from lab.features.functions.on_node import call_channels, messages
 from lab.features.functions.pack import CallOptions, Packed, is_own, pack_call, pack_module
 from lab.node.messages.agent import ANSWERS, CALLED, Exited, Input, InputDelivered, Message, Output, WorkerStart
@@ -350,14 +351,15 @@ class Session(Observer):
         where = f"`lab show {record}` shows the run" if result is not None else ""
         if self._problem:
             return RanksFailed(self._problem, where, record=record)
-        culprit = result.culprit.rank if result is not None and result.culprit is not None else None
-        failures = answers.failures
-        if failures and not (culprit not in (None, *failures) and all_lost_a_peer(failures)):
-            return build_error(failures, self.packed.shown, classes=self.packed.classes, record=record, write=how.write)
-        if result is not None and result.verdict in ("hung", "timeout"):
-            return RanksHung(result.reason, where, record=record)
+        culprit, failures = result.culprit.rank if result and result.culprit else None, answers.failures
+        is_elsewhere = culprit not in (None, *failures)
+        if failures and not (is_elsewhere and all(map(lost_a_peer, failures.values()))):
+            is_elsewhere |= result is not None and any(one.kind != FindingKind.FAILED for one in result.findings[:1])
+            cause, sent = result.reason if result is not None and is_elsewhere else "", self.packed
+            return build_error(failures, sent.shown, classes=sent.classes, record=record, cause=cause, write=how.write)
         if result is not None and not result.passed:
-            return RanksFailed(result.reason, where, () if culprit is None else (culprit,), record)
+            kind = RanksHung if result.verdict in ("hung", "timeout") else RanksFailed
+            return kind(result.reason, where, () if culprit is None else (culprit,), record)
         missing = tuple(rank for rank in self.line.ranks if rank not in answers.values)
         return RanksFailed(f"{name_ranks(missing)} ended during the call", where, missing, record)
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from lab.cli.main import main
-from lab.features.compare.compare import Comparison, compare_runs, diff_text
+from lab.features.compare.compare import Comparison, compare_runs, diff_text, outcomes_changed
 from lab.record.layout import PLAN, SCENARIO
 from lab.record.read import Record
+from lab.record.result import Culprit, RankResult, RecordedFinding, Result
 from lab.report.style import Style
 from lab.trace.read import read_trace
 from tests.golden import golden
@@ -127,6 +128,18 @@ def test_arguments_engine_and_script_are_settings(tmp_path: Path) -> None:
         "env SEED": ("1", "2"),
         "script (-1 +1 lines)": ("train.py", "train.py"),
     }
+
+
+def test_which_rank_was_first_is_no_change_if_every_rank_failed_alike() -> None:
+    def failed(first: int, *alike: int, error: str = "raised NameError: x") -> Result:
+        finding = RecordedFinding(kind="failed", facts={"alike": alike})
+        ranks = tuple(RankResult(rank=rank, node=f"node{rank}") for rank in range(3))
+        culprit, reason = Culprit(rank=first, error=error), f"rank {first} {error}"
+        return Result(verdict="failed", reason=reason, culprit=culprit, findings=(finding,), ranks=ranks)
+
+    assert outcomes_changed(failed(0, 1, 2), failed(1, 0, 2)) == []
+    assert [one.name for one in outcomes_changed(failed(0, 1), failed(1, 0))] == ["cause"]
+    assert [one.name for one in outcomes_changed(failed(0, 1, 2), failed(0, 1, 2, error="exited"))] == ["cause"]
 
 
 def test_who_waits_less_is_who_became_late(tmp_path: Path) -> None:

@@ -117,6 +117,17 @@ def test_different_failures_are_all_told_and_those_that_lost_a_peer_only_named()
     assert second == golden(3)
 
 
+def test_another_cause_comes_first_and_frames_of_torch_are_hidden() -> None:
+    raised = failure_of(inner, [2], 1)
+    of_torch = raised.frames[-1]._replace(file="/x/site-packages/torch/distributed/distributed_c10d.py")
+    failure = raised._replace(frames=(*raised.frames, of_torch))
+    error = build_error({1: failure}, {}, record=None, cause="ranks do not agree")
+    assert isinstance(error, ValueError)
+    assert str(error) == golden(1)
+    shown = pytest.ExceptionInfo.from_exception(error).traceback.filter(pytest.ExceptionInfo.from_exception(error))
+    assert [one.name for one in shown] == [one.function for one in raised.frames if not one.hidden]
+
+
 def test_where_all_have_lost_a_peer_that_is_what_is_told() -> None:
     lost = Failure("builtins", "RuntimeError", "Connection closed by peer", ())
     assert str(build_error({0: lost, 2: lost}, {}, record=None)) == golden(1)
