@@ -364,7 +364,8 @@ def write_text(path: Path, text: str) -> None:
         LabError: it cannot be written.
     """
     with LabError.on_os_error(f"cannot write {path}", "choose a writable folder"):
-        path.write_text(text, encoding="utf-8")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 _LASTING = ("warning", "using", "removed")

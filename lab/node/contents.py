@@ -17,7 +17,6 @@ from .files import READ_FLAGS, closing_descriptor, write_all
 DIGEST_BYTES = 20
 _SIZE_BYTES = 8
 _HEADER_BYTES = DIGEST_BYTES + _SIZE_BYTES
-_COPY_BYTES = 1 << 30
 _SMALL_BYTES = 1 << 20
 _PACK, _PACK_BYTES = ".pack", 16 << 20
 """The name of a pack ends so; it begins no other content from this size on."""

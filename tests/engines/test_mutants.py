@@ -220,6 +220,17 @@ def test_tests_of_pytest_on_warm_clusters_notice_mutants(tmp_path: Path) -> None
     assert (mutant["line"], mutant["fate"], mutant["how"]) == ("main.py:6", "caught", "test_main::test_total failed")
 
 
+@pytest.mark.docker
+def test_mutants_of_tests_whose_ranks_are_on_docker_are_refused(tmp_path: Path) -> None:
+    written(tmp_path, STEP)
+    (tmp_path / "test_main.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    words = [sys.executable, "-m", "lab.cli.main", "mutate", "--", "pytest", "test_main.py", "--lab-engine", "docker"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "--lab-engine local" in done.stderr
+
+
 SPAWNING = """
 import time, torch, torch.distributed as dist, torch.multiprocessing as mp
 

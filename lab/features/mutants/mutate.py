@@ -499,6 +499,8 @@ class TestsSubject:
             raise _does_not_pass(self.name, reason)
         events = [event for record in records for event in read_events(record)]
         if not events:
+            if any(record.result().engine not in ("?", "local") for record in records):
+                raise UsageError(f"{self.name}: mutants of tests need the local engine", "use --lab-engine local")
             raise UsageError(f"{self.name} starts no ranks that the lab can record", "lab help recording")
         return events, [first, again[0][1]]
 
@@ -715,10 +717,9 @@ def run(arguments: argparse.Namespace) -> int:
     if not report.tried and time.monotonic() > until:
         spent = f"the runs without a mutant took the whole budget of {format_duration(arguments.budget)}"
         raise LabError(f"{report.name}: {spent}: no mutant was tried", "a larger --budget")
-    if arguments.junit is not None:
-        shared.write_text(arguments.junit, junit_xml(report))
-    if arguments.html is not None:
-        shared.write_text(arguments.html, html_page(report))
+    for path, render in ((arguments.junit, junit_xml), (arguments.html, html_page)):
+        if path is not None:
+            shared.write_text(path, render(report))
     shared.print_answer(arguments, report.to_json, lambda style: report_text(report, style))
     return int(arguments.at_least is not None and (report.score or 0.0) < arguments.at_least)
 

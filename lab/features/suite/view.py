@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 from xml.sax.saxutils import quoteattr
 
-from lab.errors import LabError
+from lab.cli.arguments import write_text
 from lab.features.compare.baseline import Baseline
 from lab.features.compare.compare import baseline_title, change_lines
 from lab.features.suite.cases import Case, Kind, Outcome, Rate, SuiteResult, compute_rates
@@ -369,26 +369,19 @@ def write_files(
     Raises:
         LabError: A file cannot be written.
     """
-    if junit is not None:
-        _write(junit, junit_xml(result, compared))
-    if markdown is not None:
-        _write(markdown, suite_markdown(result, compared))
+    for path, render in ((junit, junit_xml), (markdown, suite_markdown)):
+        if path is not None:
+            write_text(path, render(result, compared))
+            sys.stderr.write(f"  written: {path}\n")
     if html is not None:  # one page with all runs and links to their reports
         from lab.features.records.records import Suite
         from lab.features.suite.page import write_suite
         from lab.record.read import Record
 
         paths = (attempt.result.path for outcome in result.outcomes for attempt in outcome.attempts)
-        if not (records := tuple(Record(path=path) for path in paths if path is not None)):
+        if not (records := tuple(Record(path=one) for one in paths if one is not None)):
             sys.stderr.write(f"  {html} was not written: no run left a record\n")
             return
         planned = sum(not outcome.case.skipped for outcome in result.outcomes) + result.not_run
         page = write_suite(Suite(name=result.suite, records=records, planned=planned), html)
         sys.stderr.write(f"  written: {page.path}\n")
-
-
-def _write(path: Path, text: str) -> None:
-    with LabError.on_os_error(f"cannot write {path}", "name another file"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8", errors="backslashreplace")
-    sys.stderr.write(f"  written: {path}\n")

@@ -20,7 +20,7 @@ from typing import Any
 from .. import trace_file
 from ..messages.agent import Joining, Leaving
 from ..recorder import install as recorder
-from ..recorder.patching import call_before, finder, replace_function, when_imported, wraps_function
+from ..recorder.patching import call_before, finder, replace_function, unseen, when_imported, wraps_function
 from ..statement import SETTINGS_VARIABLE, SOCKET_VARIABLE, STACK_SIGNAL
 from . import groups, note
 
@@ -157,15 +157,16 @@ def _watch(module: ModuleType) -> None:
                 begins = process.started and process.trace < 0
                 if begins:
                     process.record()
-            if not begins and (not process.watched or hasattr(_of_thread, "began")):
-                return init(*arguments, **named)
-            try:
-                return module.init_process_group(*arguments, **named)  # recorded from now on
-            except BaseException:  # perhaps before it reached the rendezvous
-                rank, world_size = named.get("rank"), named.get("world_size")
-                if isinstance(rank, int):
-                    process.join(rank, world_size if isinstance(world_size, int) else -1, "")
-                raise
+            with unseen:
+                if not begins and (not process.watched or hasattr(_of_thread, "began")):
+                    return init(*arguments, **named)
+                try:
+                    return module.init_process_group(*arguments, **named)  # recorded from now on
+                except BaseException:  # perhaps before it reached the rendezvous
+                    rank, world_size = named.get("rank"), named.get("world_size")
+                    if isinstance(rank, int):
+                        process.join(rank, world_size if isinstance(world_size, int) else -1, "")
+                    raise
 
         return wrapper
 

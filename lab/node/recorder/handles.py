@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from .journal import OWN_CODE, frame_in_backward, journal, source
-from .patching import call_before, replace_methods, wraps_function
+from .patching import call_before, replace_methods, unseen, wraps_function
 
 _WAITS = ("wait", "get_future", "result", "synchronize", "block_current_stream")
 _ASKS = ("is_completed", "is_success")
@@ -66,10 +66,11 @@ def _remembering(method: Any) -> Any:
     @wraps_function(method)
     def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
         _record_threads()
-        if not (journal.on and arguments and getattr(arguments[-1], "asyncOp", False)):
-            return method(self, *arguments, **named)
         began = time.monotonic_ns()
-        work = method(self, *arguments, **named)
+        with unseen:
+            work = method(self, *arguments, **named)
+        if not (journal.on and arguments and getattr(arguments[-1], "asyncOp", False)):
+            return work
         try:
             _pending[work] = began, [(weakref.ref(tensor), tensor._version) for tensor in _tensors(arguments[:-1])]
             if type(work) not in _watched_classes and not type(work).__module__.startswith("torch."):  # of a library
@@ -103,16 +104,17 @@ def watch_class(work: Any) -> None:
 def _waiting(method: Any) -> Any:
     @wraps_function(method)
     def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
-        if not journal.on or not _is_called_by_script():
-            return method(self, *arguments, **named)
-        began, tensors = _pending.pop(self, (0, []))  # a change counts for the first wait only
-        now = [(of(), version) for of, version in tensors]
-        changed = any(one is not None and one._version != version for one, version in now)
-        journal.add("wait", e=0, at=source.line(), **({"changed": began} if changed else {}))
-        try:
-            return method(self, *arguments, **named)
-        finally:
-            journal.add("wait", e=1)
+        with unseen:
+            if not journal.on or not _is_called_by_script():
+                return method(self, *arguments, **named)
+            began, tensors = _pending.pop(self, (0, []))  # a change counts for the first wait only
+            now = [(of(), version) for of, version in tensors]
+            changed = any(one is not None and one._version != version for one, version in now)
+            journal.add("wait", e=0, at=source.line(), **({"changed": began} if changed else {}))
+            try:
+                return method(self, *arguments, **named)
+            finally:
+                journal.add("wait", e=1)
 
     return wrapper
 

@@ -7,7 +7,7 @@ import importlib.machinery
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Any
 
 from .journal import journal
@@ -15,7 +15,21 @@ from .journal import journal
 Action = Callable[[ModuleType], None]
 Function = Callable[..., Any]
 _USERS = ("torch.distributed", "torch.distributed.device_mesh")
-_UNSEEN = os.path.join(os.path.dirname(__file__), "importlib_bootstrap.py")
+_UNSEEN = os.path.join(os.path.dirname(__file__), "importlib_bootstrap", "")
+
+
+class Unseen:
+    """Removes the frame of a `with` from the traceback of an error that passes; has no effect before Python 3.11."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is not None and trace is not None:
+            error.__traceback__ = trace.tb_next
+
+
+unseen = Unseen()
+"""For wrappers: with it, an error of the wrapped function looks the same as without the recorder."""
 
 
 class _Finder:
@@ -71,15 +85,19 @@ def wraps_function(function: Function) -> Callable[[Function], Function]:
     """Make a wrapper look like the function that it wraps, and make warnings skip the wrapper's frame.
 
     Warnings then point at the line of the script. Python skips the frames of its import system, which it recognizes by
-    the words `importlib` and `_bootstrap` in the name of their file.
+    the words `importlib` and `_bootstrap` in the name of their file. Each module has a name of its own: tracebacks take
+    all source lines of one name from the same module.
     """
 
     def decorate(wrapper: Any) -> Function:
-        functools.wraps(function)(wrapper)
-        wrapper.__code__ = wrapper.__code__.replace(co_filename=_UNSEEN)
-        return wrapper  # type: ignore[no-any-return]
+        return _hide_from_warnings(functools.wraps(function)(wrapper))
 
     return decorate
+
+
+def _hide_from_warnings(wrapper: Any) -> Function:
+    wrapper.__code__ = wrapper.__code__.replace(co_filename=f"{_UNSEEN}{wrapper.__globals__['__name__']}.py")
+    return wrapper  # type: ignore[no-any-return]
 
 
 def call_before(action: Function) -> Callable[[Function], Function]:
@@ -89,7 +107,8 @@ def call_before(action: Function) -> Callable[[Function], Function]:
         @wraps_function(function)
         def wrapper(*arguments: Any, **named: Any) -> Any:
             action(*arguments, **named)
-            return function(*arguments, **named)
+            with unseen:
+                return function(*arguments, **named)
 
         return wrapper
 
@@ -98,7 +117,7 @@ def call_before(action: Function) -> Callable[[Function], Function]:
 
 def call_instead(replacement: Function) -> Callable[[Function], Function]:
     """Return a decorator that calls `replacement` in place of a function, with the function and then its arguments."""
-    replacement.__code__ = replacement.__code__.replace(co_filename=_UNSEEN)
+    _hide_from_warnings(replacement)
 
     def make(function: Function) -> Function:
         @wraps_function(function)

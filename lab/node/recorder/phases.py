@@ -69,7 +69,8 @@ def wrap_phase(name: bytes, function: patching.Function) -> patching.Function:
     def wrapper(*arguments: Any, **named: Any) -> Any:
         _emit(name, False)
         try:
-            return function(*arguments, **named)
+            with patching.unseen:
+                return function(*arguments, **named)
         finally:
             _emit(name, True)
 
@@ -101,9 +102,6 @@ def _on_loss(module: ModuleType) -> None:
 
 def _on_optimizer(module: ModuleType) -> None:
     patching.replace_methods(module.Optimizer, *_ZERO_GRAD)
-    module.register_optimizer_step_pre_hook(
-        patching.inline_for_compile(lambda *_: _emit(b"step", False), patching.do_nothing)
-    )
-    module.register_optimizer_step_post_hook(
-        patching.inline_for_compile(lambda *_: _emit(b"step", True), patching.do_nothing)
-    )
+    hooks = (module.register_optimizer_step_pre_hook, False), (module.register_optimizer_step_post_hook, True)
+    for register, ended in hooks:
+        register(patching.inline_for_compile(lambda *_, ended=ended: _emit(b"step", ended), patching.do_nothing))

@@ -16,6 +16,7 @@ import time
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ from torch._C._distributed_c10d import Work
 
 from ..hooks import hooks
 from .journal import journal, source
-from .patching import do_nothing
+from .patching import Unseen, do_nothing
 
 _LONGEST_REASON = 300
 _numbers = itertools.count(1)
@@ -57,7 +58,7 @@ OPERATIONS = {
 """Name of an operation in the trace -> methods of ProcessGroup that call it, in any version of torch."""
 
 
-class Call:
+class Call(Unseen):
     """A call whose begin line is in the trace.
 
     No inputs: a call without tensors. No outputs: a call that works in place.
@@ -89,6 +90,12 @@ class Call:
             facts["err"] = (str(error).partition("\n")[0] or type(error).__name__)[:_LONGEST_REASON]
         journal.add("end", t=now, i=self._number, **facts)
         self._results = ()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Write the end line of a call that failed."""
+        if error is not None:
+            self.end(error)
+        super().__exit__(kind, error, trace)
 
     def finish(self, **facts: Any) -> None:
         """Write the end line now; for tensors on a GPU, when the current stream reaches this point."""
@@ -218,11 +225,8 @@ class RecordedWork(Work):
             if error is not None:
                 raise error
             return result
-        try:
+        with self._call:
             result = self._plain.wait(*arguments, **named)
-        except BaseException as error:
-            self._call.end(error)
-            raise
         self._end()
         return result
 
@@ -297,12 +301,9 @@ def record_method(
         except Exception as error:  # unexpected arguments: the script continues without a recording
             journal.cut(f"the recorder cannot record {op}: {type(error).__name__}: {error}")
             return plain_method(plain, *arguments, **named)
-        try:
+        with call:
             if (work := plain_method(plain, *arguments, **named)) is not None and waits:
                 work.wait()  # the caller would wait next; a wait here ends the call here
-        except BaseException as error:
-            call.end(error)
-            raise
         if work is None or waits:
             call.finish()
             return work
@@ -370,8 +371,5 @@ def attach_hooks_inside() -> None:
     """Make PyTorch's hooks of groups, such as NanCheckHook, attach to the wrapped group, where its calls arrive."""
     for kind in vars(c10d).values():
         if isinstance(kind, type) and hasattr(kind, "attach"):
-            kind.attach = staticmethod(functools.partial(_attach_inside, kind.attach))
-
-
-def _attach_inside(attach: Callable[..., Any], group: Any, *arguments: Any) -> Any:
-    return attach(getattr(group, "_plain", group), *arguments)
+            inside = lambda attach, group, *rest: attach(getattr(group, "_plain", group), *rest)  # noqa: E731
+            kind.attach = staticmethod(functools.partial(inside, kind.attach))

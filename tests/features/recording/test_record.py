@@ -95,6 +95,32 @@ def record(*words: str, options: tuple[str, ...] = ()) -> subprocess.CompletedPr
     return subprocess.run(lab("record", *options, "--", *words), capture_output=True, text=True)
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 restores the frames")
+@pytest.mark.parametrize("recorder", ["auto", "python"])
+def test_a_traceback_has_no_frames_of_the_recorder(
+    home: Path, free_port: int, recorder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One error comes from C++, and one from a model, below the wrappers of DDP."""
+    body = """    if mode == "call":
+        dist.all_reduce(torch.ones(2).to_sparse(), op=dist.ReduceOp.MAX)
+    if mode == "model":
+        torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))(torch.ones(3))
+"""
+    script = WORLDS.replace('    if mode == "raise"', body + '    if mode == "raise"', 1)
+    script = script.replace(
+        "        except Exception:\n", "        except Exception as error:\n            print(error)\n"
+    )
+    (home / "worlds.py").write_text(script)
+    monkeypatch.setenv("LAB_RECORDER", recorder)
+    done = record(sys.executable, "worlds.py", str(free_port), "call", "model")
+
+    frames = re.findall(r'File "(.*)", line', done.stdout)
+    assert "only works with ReduceOp.SUM" in done.stdout
+    assert "mat1 and mat2" in done.stdout
+    assert frames
+    assert [frame for frame in frames if "labnode" in frame or "importlib_bootstrap" in frame] == []
+
+
 def is_running(pid: int) -> bool:
     return Path(f"/proc/{pid}/exe").is_symlink() and bool(os.path.exists(f"/proc/{pid}/exe"))
 

@@ -13,8 +13,6 @@ CALLS = (
     "all_reduce", "all_gather", "all_gather_into_tensor", "all_to_all", "all_to_all_single", "barrier", "broadcast",
     "gather", "monitored_barrier", "recv", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "send",
 )  # fmt: skip
-PHASES = ("forward", "loss", "backward", "zero_grad", "step", "batch", "sampler", "init_process_group")
-TARGETS = (*CALLS, *PHASES)
 
 
 class Kind(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any
 
 from ....node.recorder import phases
 from ....node.recorder.journal import journal, source
-from ....node.recorder.patching import patch_module, wraps_function
+from ....node.recorder.patching import patch_module, unseen, wraps_function
 from . import replicas
 
 _numbers = itertools.count(1)
@@ -102,7 +102,8 @@ def _watched_forward(forward: Any) -> Any:
         try:
             if journal.on:
                 _announce(self, known)
-            return wrapped(self, *arguments, **named)
+            with unseen:
+                return wrapped(self, *arguments, **named)
         finally:
             # DDP returns its rebuilt buckets in the forward after the one that rebuilt them.
             if known is not None and known.is_awaited and getattr(self, "_has_rebuilt_buckets", False):
@@ -155,7 +156,6 @@ def _write_rebuilt(module: Any, known: _Module) -> None:
         text = module._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices", "")
         buckets = [[int(index) for index in bucket.split()] for bucket in text.split(",")]
         group = module.process_group.group_name
+        known.is_awaited = not any(buckets)
         if any(buckets):
             journal.add("ddp", t=known.rebuilt_at, d=known.number, g=group, buckets=buckets, rebuilt=True)
-        else:
-            known.is_awaited = True
