@@ -218,6 +218,16 @@ class Recorded:
             if number in of
         ]
 
+    def values(self, key: Key, name: str) -> dict[int, tuple[list[str], list[Print]]]:
+        """Return the lines that touched a gradient, after "" for the time before, and its values then, by rank."""
+        by_rank = dict[int, tuple[list[str], list[Print]]]()
+        for rank, step in self.made(key).items():
+            events = [(one.line, one.before) for one in self.events(rank, key, name) if one.before is not None]
+            if events and name in step.tensors[GRADIENTS]:
+                values = [*(before for _, before in events), step.tensors[GRADIENTS][name]]
+                by_rank[rank] = ["", *(line for line, _ in events)], values
+        return by_rank
+
 
 def read_floats(text: str) -> list[float]:
     """Return the float64 numbers that a line has in base64."""
@@ -449,6 +459,7 @@ class Comparer:
     ) -> None:
         self._least = least
         self.reference, self.other, self._again = reference, other, again
+        self._both = reference, other
         self.titles = titles
         self.until: int | None = None
         """The last step that was compared, if later ones depend on rounding."""
@@ -569,7 +580,7 @@ class Comparer:
         for number in {of for of, _ in common}:
             last = max(step for of, step in common if of == number)
             self._learn_noise((number, last + 1))
-            ends = [run.ends(number) for run in (self.reference, self.other)]
+            ends = [run.ends(number) for run in self._both]
             counts = [max(step for of, step in run if of == number) for run in (keys, others)]
             if counts[0] == counts[1] and all(ends) and (unlike := self._unlike(PARAMETERS, *ends)):
                 return (number, last), self._parameter_difference((number, last), unlike, ends[1])
@@ -634,7 +645,7 @@ class Comparer:
         factor = _factor_of_all(unlike)
         mine, theirs = (
             next((group.get("lr") for step in run.made(key).values() for group in step.settings or ()), None)
-            for run in (self.reference, self.other)
+            for run in self._both
         )
         if factor is None or not mine or not theirs or abs(factor * theirs / mine - 1) > _SAME_FACTOR:
             return False
@@ -703,8 +714,7 @@ class Comparer:
 
     def _gradient_difference(self, key: Key, unlike: Unlike) -> Difference:
         rules = (self._other_samples, self._other_outputs, self._untrained, self._other_reduction)
-        first = next((one for rule in rules if (one := rule(key, unlike)) is not None), None)
-        return first or self._plain_gradient(key, unlike)
+        return next((one for rule in rules if (one := rule(key, unlike))), None) or self._plain_gradient(key, unlike)
 
     def _other_samples(self, key: Key, unlike: Unlike) -> Difference | None:
         fed = {rank: step for rank, step in self.other.made(key).items() if step.facts.get("sums")}
@@ -741,21 +751,15 @@ class Comparer:
         return difference("other samples", sentence)
 
     def _same_overall(self, number: int) -> bool:
-        return are_near(
-            *(
-                _all_rows(step for one in run.ranks.values() for (of, _), step in one.items() if of == number)
-                for run in (self.reference, self.other)
-            )
+        steps = (
+            [one for of in run.ranks.values() for key, one in of.items() if key[0] == number] for run in self._both
         )
+        return are_near(*map(_all_rows, steps))
 
     def _other_outputs(self, key: Key, unlike: Unlike) -> Difference | None:
         """Return the first module whose output for the same sample differs."""
-        expected, counts = (outputs_by_sample(run.made(key).values()) for run in (self.reference, self.other))
-        is_cut = any(
-            name in self._shapes and one.local != self._shapes[name].local
-            for model in self.other.models.values()
-            for name, one in model.items()
-        )
+        expected, counts = (outputs_by_sample(run.made(key).values()) for run in self._both)
+        is_cut = any(self._is_cut(*one) for model in self.other.models.values() for one in model.items())
         tolerance = self._floor("float32") * 5
         factors = dict[tuple[str, str, int], float]()
         for label, (_, by_sample) in expected.items():
@@ -770,7 +774,7 @@ class Comparer:
                 continue  # it is a part of the output, which others complete
             title, line = f"{module or 'the model'} ({kind})", counts[module, kind, width][0]
             sentence = f"in step {key[1]} the output of {title} differs for the same sample"
-            if "Dropout" in kind or self._draws(module):
+            if "Dropout" in kind or any(not module or one.startswith(f"{module}.") for one in self.other.random):
                 cause = "randomness"
                 sentence += f": {join_words(self.other.random[:_MOST_NAMED]) or title} draws other numbers"
             elif "BatchNorm" in kind and "Sync" not in kind:
@@ -783,8 +787,8 @@ class Comparer:
             return replace(difference, name=module or kind)
         return None
 
-    def _draws(self, module: str) -> bool:
-        return any(not module or one.startswith(f"{module}.") for one in self.other.random)
+    def _is_cut(self, name: str, of: Parameter) -> bool:
+        return name in self._shapes and of.local != self._shapes[name].local
 
     def _untrained(self, key: Key, unlike: Unlike) -> Difference | None:
         """Return the ranks that train a part of what others train, without this parameter."""
@@ -807,16 +811,18 @@ class Comparer:
             return None
         values, expected = [value for value, _ in parts.values()], unlike[name][0][0]
         limit = self._limit(GRADIENTS, name, expected, expected, 0.0) * 3
+        ranks = deviating_ranks(unlike[name], self.other)
         if all(estimate_distance(value, values[0], 1) <= limit for value in values):
             return None
-        history, step, named = self._history(self.other, key, name), key[1], _named(unlike)
+        history, step, named = self._history(self.other, key, name, shared=True), key[1], _named(unlike)
         agreed = [at for at, (_, _, agree) in enumerate(history) if agree and at]
-        if agreed and agreed[-1] + 1 < len(history):
-            line, cause = history[agreed[-1] + 1][0], "changed after the reduction"
-            sentence = f"in step {step} ranks had the same gradient of {named}, until {line} changed it"
+        line, on = self._line_after(key, name, agreed[-1], ranks) if agreed else ("", [])
+        if line:
+            cause, only = "changed after the reduction", f" on {name_ranks(on)} only" * (len(on) < len(parts))
+            sentence = f"in step {step} ranks had the same gradient of {named}, until {line} changed it{only}"
         else:
-            line = self._reducing_line(key) or next((one.facts.get("back", "") for one in theirs.values()), "")
-            cause, mean = "not reduced", mean_of(values)
+            back = next((one.facts.get("back", "") for one in theirs.values()), "")
+            line, cause, mean = self._reducing_line(key) or back, "not reduced", mean_of(values)
             if cut := _close_waves(mean.times(len(values)), expected, limit) and self._cut_after(key, name):
                 module, line = cut
                 sentence = (
@@ -829,16 +835,26 @@ class Comparer:
                 sentence = f"in step {step} the gradient of {named} {what}: ranks step with their own"
             else:
                 sentence = f"in step {step} ranks step with different gradients of {named}"
-        return _difference("reduced gradient", key, unlike, cause, sentence, line=line)
+                if ranks and line == back:
+                    line, wrong, end = "", name_ranks(ranks), next(iter(theirs.values())).at
+                    sentence += f", wrong on {wrong}: they change between {back} (backward) and {end} (step)"
+        return _difference("reduced gradient", key, unlike, cause, sentence, line=line, ranks=ranks)
+
+    def _line_after(self, key: Key, name: str, at: int, ranks: Sequence[int]) -> tuple[str, list[int]]:
+        """Return the line that changed a gradient next, on one of these ranks if it can, and the ranks where it did."""
+        lines = {
+            rank: (one, of_rank[one])
+            for rank, (of_rank, values) in self.other.values(key, name).items()
+            for one in range(len(values) - 1, at, -1)
+            if not _is_same(values[one - 1], values[one])
+        }
+        _, line = min([lines[rank] for rank in ranks if rank in lines] or lines.values(), default=(0, ""))
+        return line, [rank for rank in lines if lines[rank][1] == line]
 
     def _cut_after(self, key: Key, name: str) -> tuple[str, str] | None:
         """Return the first module after that of a parameter whose parameters are cut, and its first line."""
         rank, step = next(iter(self.other.made(key).items()))
-        cut = {
-            one.rpartition(".")[0]
-            for one, of in self.other.models[rank].items()
-            if one in self._shapes and of.local != self._shapes[one].local
-        }
+        cut = {one.rpartition(".")[0] for one, of in self.other.models[rank].items() if self._is_cut(one, of)}
         outputs = [(module, lines[1]) for module, _, lines, *_ in step.located.get("outputs", ())]
         before = [at for at, (module, _) in enumerate(outputs) if module == name.rpartition(".")[0]]
         return next((one for one in outputs[before[0] :] if one[0] in cut), None) if before else None
@@ -873,19 +889,14 @@ class Comparer:
             verb = "averaged again" if is_smaller else "changed" if factor is None else "scaled"
             cause = "averaged again" if is_smaller else "changed after the reduction"
             return difference("reduced gradient", cause, line, f": it was right, and is {verb} at {line}")
-        earlier = self._pairs(
-            GRADIENTS, name, *(run.made((key[0], key[1] - 1)) for run in (self.reference, self.other))
-        )
+        earlier = self._pairs(GRADIENTS, name, *(run.made((key[0], key[1] - 1)) for run in self._both))
         if any(_close_waves(one.value + unlike[name][0][0], unlike[name][0][1].value, limit) for _, one in earlier):
             why = f": that of step {key[1] - 1} is still in it; call zero_grad between {back} and the step before"
             return difference("local gradient", "not zeroed", back, why)
         local, right = (self._local_mean(run, key, name) for run in (self.other, self.reference))
         of_losses = self._loss_ratio(key)
         loss_at = next((one.located["loss_at"] for one in theirs.values() if one.located.get("loss_at")), "")
-        if local is not None and right is not None:
-            scale = wave_ratio(local, right)
-        else:
-            scale = of_losses if local is None else None
+        scale = wave_ratio(local, right) if local and right else of_losses if local is None else None
         touching = self._reducing_line(key) or (history[-1][0] if history else back)
         if factor is not None and scale is not None and _is_near(scale, 1.0) and _is_near(factor, size):
             why = f": it is summed at {touching}, and never divided by the number of ranks"
@@ -957,41 +968,37 @@ class Comparer:
     def _loss_ratio(self, key: Key) -> float | None:
         """Return how many times the expected loss the mean of the ranks' losses is."""
         losses = [
-            [sum(step.facts["loss"]) for step in run.made(key).values() if step.facts.get("loss")]
-            for run in (self.reference, self.other)
+            [sum(one.facts["loss"]) for one in run.made(key).values() if one.facts.get("loss")] for run in self._both
         ]
         if not all(losses) or not sum(losses[0]):
             return None
         expected, mean = (float(sum(of)) / len(of) for of in losses)
         return mean / expected
 
-    def _history(self, recorded: Recorded, key: Key, name: str) -> History:
-        """Return what changed a gradient; the first entry is about the time before."""
-        of_ranks, parts, shape = [], dict[int, Parameter](), self._shapes[name].shape
-        for rank, step in recorded.made(key).items():
-            events = [one for one in recorded.events(rank, key, name) if one.before is not None]
-            if events and name in step.tensors[GRADIENTS]:
-                values = [*(one.before for one in events), step.tensors[GRADIENTS][name]]
-                of_ranks.append((["", *(one.line for one in events)], values))
-                parts[rank] = recorded.models[rank][name]
-        if not of_ranks or any(lines != of_ranks[0][0] for lines, _ in of_ranks):
+    def _history(self, recorded: Recorded, key: Key, name: str, *, shared: bool = False) -> History:
+        """Return what changed a gradient; the first entry is about the time before.
+
+        Ranks where other lines changed it have none, or with `shared` only its part before these lines.
+        """
+        by_rank, shape = recorded.values(key, name), self._shapes[name].shape
+        of_ranks, parts = by_rank.values(), {rank: recorded.models[rank][name] for rank in by_rank}
+        heads = zip(*(lines for lines, _ in of_ranks), strict=False)
+        same = [lines[0] for lines in takewhile(lambda lines: len({*lines}) == 1, heads)]
+        if not shared and any(lines != same for lines, _ in of_ranks):
             return []
-        columns = [*zip(*(values for _, values in of_ranks), strict=True)]
+        columns = [*zip(*(values[: len(same)] for _, values in of_ranks), strict=True)]
         if any(of.local != shape for of in parts.values()):  # shards
             of_parts = [[*zip(values, parts.values(), strict=True)] for values in columns]
             wholes = [combine_parts(dict(zip(parts, of, strict=True)), shape) for of in of_parts]
-            return [(line, whole[0].value, True) for line, whole in zip(of_ranks[0][0], wholes, strict=True) if whole]
+            return [(line, whole[0].value, True) for line, whole in zip(same, wholes, strict=True) if whole]
         agree = [all(estimate_distance(one, of[0], 1) <= 1e-3 * of[0].norm for one in of) for of in columns]
-        return [*zip(of_ranks[0][0], map(mean_of, columns), agree, strict=True)]
+        return [*zip(same, map(mean_of, columns), agree, strict=True)]
 
     def _first_unlike_line(self, key: Key, names: Iterable[str]) -> str:
         """Return the first line after which gradients are no multiple of the right ones after the same line."""
         scales = dict[str, list[float | None]]()
         for name in islice(names, _MOST_COMPARED):
-            right, other = (
-                {line: value for line, value, _ in self._history(run, key, name)}
-                for run in (self.reference, self.other)
-            )
+            right, other = ({line: value for line, value, _ in self._history(run, key, name)} for run in self._both)
             for line, value in other.items():
                 if line and line in right:
                     scales.setdefault(line, []).append(wave_ratio(value, right[line]))

@@ -57,10 +57,21 @@ def test_forged_steps_are_refused(runner: runs.Runner, tmp_path: Path) -> None:
 
 
 def test_a_sentence_names_the_line_that_sends_or_reduces(runner: runs.Runner) -> None:
-    for name, words in (("stage_sends_old", golden(1)), ("reduced_alone", golden(2))):
+    for name, words in (
+        ("stage_sends_old", golden(1)), ("reduced_alone", golden(2)), ("clamped_on_one_rank", golden(3))
+    ):  # fmt: skip
         found = compare(runner, PROGRAMS / "wrong" / f"{name}.py").difference
         assert found is not None
         assert words in found.sentence
+
+
+def test_a_gradient_that_one_rank_replaces_is_not_blamed_on_backward(runner: runs.Runner, tmp_path: Path) -> None:
+    script, text = tmp_path / "train.py", (PROGRAMS / "wrong" / "clamped_on_one_rank.py").read_text()
+    script.write_text(text.replace("parameter.grad.clamp_(", "parameter.grad = parameter.grad.clamp("))
+    found = compare(runner, script).difference
+    assert found is not None
+    assert (found.what, found.ranks, found.line) == ("reduced gradient", (1,), "")
+    assert golden(1) in found.sentence
 
 
 @pytest.mark.sample(1)  # all are compared by the same code
