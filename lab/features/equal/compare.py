@@ -841,9 +841,12 @@ class Comparer:
         return _difference("reduced gradient", key, unlike, cause, sentence, line=line, ranks=ranks)
 
     def _line_after(self, key: Key, name: str, at: int, ranks: Sequence[int]) -> tuple[str, list[int]]:
-        """Return the line that changed a gradient next, on one of these ranks if it can, and the ranks where it did."""
+        """Return the line that changed a gradient next, on one of these ranks if it can, and the ranks where it did.
+
+        The line is "" if it can be another one: what the last one left was read again, perhaps to replace it.
+        """
         lines = {
-            rank: (one, of_rank[one])
+            rank: (one, of_rank[one] if values[one + 1 :] or self.other.events(rank, key, name)[-1].before else "")
             for rank, (of_rank, values) in self.other.values(key, name).items()
             for one in range(len(values) - 1, at, -1)
             if not _is_same(values[one - 1], values[one])
