@@ -836,8 +836,8 @@ class Comparer:
             else:
                 sentence = f"in step {step} ranks step with different gradients of {named}"
                 if ranks and line == back:
-                    line, wrong, end = "", name_ranks(ranks), next(iter(theirs.values())).at
-                    sentence += f", wrong on {wrong}: they change between {back} (backward) and {end} (step)"
+                    line, where, end = "", name_ranks(ranks), next(iter(theirs.values())).at
+                    sentence += f", wrong on {where}: they change between {back} (backward) and {end} (step)"
         return _difference("reduced gradient", key, unlike, cause, sentence, line=line, ranks=ranks)
 
     def _line_after(self, key: Key, name: str, at: int, ranks: Sequence[int]) -> tuple[str, list[int]]:
