@@ -122,8 +122,15 @@ def project(tmp_path: Path) -> Path:
 @pytest.mark.local_first
 def test_tests_run_on_ranks_and_fail_as_pytest_shows_a_local_failure(engine: str, project: Path) -> None:
     argv = pytest_words("-rs", "--junitxml=junit.xml", f"--lab-engine={engine}")
-    ended = subprocess.run(argv, cwd=project, env=pytest_environment(), capture_output=True, text=True, timeout=170)
+    environment = {**pytest_environment(), "GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(project)}
+    ended = subprocess.run(argv, cwd=project, env=environment, capture_output=True, text=True, timeout=170)
     assert "5 failed, 5 passed, 1 skipped" in ended.stdout, ended.stdout + ended.stderr
+    raised = next(at for at, line in enumerate(TESTS.splitlines(), 1) if "raise [KeyError" in line)
+    asserted = max(at for at, line in enumerate(TESTS.splitlines(), 1) if "assert found ==" in line)
+    waited = next(at for at, line in enumerate(TESTS.splitlines(), 1) if "if rank != 1:" in line) + 1
+    annotated = re.findall(r"^::error file=test_it.py,line=(\d+),", ended.stdout, re.MULTILINE)
+    assert {str(asserted), str(raised), str(waited)} <= {*annotated}, annotated
+    assert len(annotated) == len({*annotated})
     assert re.search(golden(1), ended.stdout), ended.stdout
     told = {
         str(case.get("name")): failure.text or ""

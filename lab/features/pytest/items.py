@@ -29,6 +29,7 @@ from lab.features.functions.distributed import SHAPE, Provided, provide_clusters
 from lab.features.functions.pack import CallOptions
 from lab.features.pytest.pool import SessionCluster, pool_of
 from lab.features.pytest.stash import RECORD, SUMMARY_LINES
+from lab.features.recording.verb import annotations_text
 from lab.features.suite import SUITE_REPORT
 from lab.features.suite.view import last_printed
 from lab.plan.plan import has_wishes
@@ -326,11 +327,17 @@ def before_report(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
 def after_report(item: pytest.Item, report: pytest.TestReport) -> pytest.TestReport:
     """Add a section to the report for each run of the test that explains something."""
     pool = pool_of(item.config)
-    if report.failed and not isinstance(item, ScenarioItem):  # its own failure is complete
+    if report.failed:
         longrepr: Any = report.longrepr
+        crash = getattr(longrepr, "reprcrash", None)  # the line of the test in pytest's summary
+        annotated = item.config.stash.setdefault(SUMMARY_LINES, [])
         shown, last = str(longrepr), pool.session.of_test[-1:]
         for result in pool.session.of_test:
-            if (result.passed and result is not last[0]) or f"record: {result.path}" in shown:
+            annotated += annotations_text([result], pool.session.shipped.get(result.scenario, "")).splitlines()
+            is_scenario = isinstance(item, ScenarioItem)  # its own failure is complete
+            if is_scenario and not result.passed and crash is not None:
+                crash.message = sanitize_plain(result.reason)
+            if is_scenario or (result.passed and result is not last[0]) or f"record: {result.path}" in shown:
                 continue
             is_of_calls = hasattr(getattr(item, "function", None), SHAPE)  # its ranks may have begun in another file
             whose = "that began with" if is_of_calls and result.scenario != item.path.stem else "of"
@@ -339,9 +346,8 @@ def after_report(item: pytest.Item, report: pytest.TestReport) -> pytest.TestRep
                 longrepr.addsection(*section)
             else:
                 report.sections.append(section)
-            crash = getattr(longrepr, "reprcrash", None)
             if result is last[0] and not result.passed and crash is not None and _ASSERT.match(crash.message):
-                crash.message = sanitize_plain(result.reason)  # the line of the test in pytest's summary
+                crash.message = sanitize_plain(result.reason)
     if report.when == "teardown":
         pool.session.of_test.clear()
         pool.in_use.clear()

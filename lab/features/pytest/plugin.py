@@ -262,10 +262,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
         close_pool(session.config)
     if (output := getattr(session.config, "workeroutput", None)) is not None:  # the controller prints them
-        output["lab_summary_lines"] = [
-            *output.get("lab_summary_lines", ()),
-            *session.config.stash.get(SUMMARY_LINES, ()),
-        ]
+        output.setdefault("lab_summary_lines", []).extend(session.config.stash.get(SUMMARY_LINES, ()))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -278,12 +275,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Collect the summary lines of a pytest-xdist worker."""
-    reported = getattr(node, "workeroutput", {}).get("lab_summary_lines", ())
-    lines = node.config.stash.setdefault(SUMMARY_LINES, [])
-    lines += [line for line in reported if line not in lines]
+    lines: list[str] = node.config.stash.setdefault(SUMMARY_LINES, [])
+    lines += getattr(node, "workeroutput", {}).get("lab_summary_lines", ())
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print the summary lines."""
-    for line in config.stash.setdefault(SUMMARY_LINES, []):
+    """Print each summary line once."""
+    lines = config.stash.setdefault(SUMMARY_LINES, [])
+    for line in dict.fromkeys(lines):
         terminalreporter.write_line(line if line.startswith("::") else f"lab: {line}")  # or an annotation

@@ -82,6 +82,8 @@ class Session:
         self.awaited: threading.Thread | None = None
         """The thread that the main thread waits for."""
         self.of_test: list[Result] = []
+        self.shipped: dict[str, Path] = {}
+        """The folder that nodes got last, by scenario."""
 
     def begin(self) -> None:
         """Start with new announcements."""
@@ -104,6 +106,7 @@ class Session:
     def options(self, scenario: Scenario, options: RunOptions) -> RunOptions:
         """Return the options of the next run: the session's folder of records, and an end before that of its test."""
         self._number += 1
+        self.shipped[scenario.name] = scenario.shipped
         own_s = scenario.timeout_s if options.timeout_s is None else options.timeout_s
         in_time_s = self.in_time(own_s)
         return replace(

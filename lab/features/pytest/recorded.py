@@ -122,8 +122,7 @@ class _RecordedTests:
 
     def _report_loss(self) -> None:
         """Report at the end of the session that nobody recorded its last tests."""
-        line = "recording of tests failed: later tests have no verdicts, and none that hangs is ended"
-        self._lines += [line] if line not in self._lines else []
+        self._lines.append("recording of tests failed: later tests have no verdicts, and none that hangs is ended")
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         """End the running test."""
@@ -222,9 +221,9 @@ class _RecordedTests:
             return
         self._has_failed = self._has_failed or bool(verdicts)
         crash: Any = getattr(longrepr, "reprcrash", None)
-        for title, verdict, record, stopped in verdicts:
+        for title, verdict, record, stopped, reason, annotation in verdicts:
             if crash is not None and (stopped or _NO_CAUSE.search(crash.message)):
-                crash.message, crash = verdict.partition("\n")[0], None  # the first one
+                crash.message, crash = reason, None  # the first one
             if hasattr(longrepr, "addsection"):  # JUnit files contain it too
                 longrepr.addsection(title, verdict)
             else:
@@ -232,6 +231,7 @@ class _RecordedTests:
             if record and record not in self._records:
                 report.user_properties.append((RECORD, record))
                 self._records.append(record)
+            self._lines += annotation.splitlines()
 
     def pytest_runtest_logfinish(self) -> None:
         """Report that a test ended."""
@@ -243,12 +243,6 @@ class _RecordedTests:
             self._report_signals(-1)
             os.write(self._abort[1], b".")
         self._send("finish")
-        if self._records and os.environ.get("GITHUB_ACTIONS"):
-            from lab.features.recording.verb import annotations_text
-            from lab.record.read import Record
-
-            results = (Record(path=Path(one)).result_or_refusal() for one in self._records)
-            self._lines += annotations_text(result for result in results if not result.passed).splitlines()
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self, exitstatus: int) -> Generator[None, object, object]:

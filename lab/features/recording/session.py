@@ -213,8 +213,12 @@ class SessionSupervisor(Supervisor):
     # -- verdicts
 
     def _explain(self, test: _Test, notes: socket.socket) -> list[Any]:
-        """Return the verdicts on the worlds of a failed test: title, text, record, and whether the test was ended."""
-        from lab.report.sanitize import sanitize_text
+        """Return the verdicts on the worlds of a failed test.
+
+        Of each: title, text, record, whether the test was ended, reason, and annotation.
+        """
+        from lab.features.recording.verb import annotations_text
+        from lab.report.sanitize import sanitize_plain, sanitize_text
         from lab.report.style import Style
         from lab.report.verdict import verdict_text
 
@@ -231,12 +235,13 @@ class SessionSupervisor(Supervisor):
         bad = [one for one in by_verdict if not one[1].passed]
         if stopped := test.stalled is not None:  # its end may take a while, too
             test.steps, test.stalled = 2, time.monotonic() + _TEARDOWN_S
-        verdicts = [("lab: no progress", test.note, "", True)] if test.note else []
+        verdicts = [("lab: no progress", test.note, "", True, test.note, "")] if test.note else []
         for world, result in (bad or by_verdict[-1:])[:_MOST_SHOWN]:
             self._kept.add(world)
             text = clip_end(sanitize_text(verdict_text(result, Style(colour=False))), _LONGEST_VERDICT)
             title = f"lab: world of {format_count(world.world_size, 'rank')}"
-            verdicts.append((title, text, str(world.writer.path), stopped))
+            texts = sanitize_plain(result.reason), annotations_text([result], self._folder)
+            verdicts.append((title, text, str(world.writer.path), stopped, *texts))
         return verdicts
 
     def _judge_world(self, world: World, test: _Test) -> Result | None:

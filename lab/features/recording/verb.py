@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import signal
 import sys
@@ -29,7 +30,7 @@ from lab.record.layout import RUNS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lab.record.result import Result
+    from lab.record.result import RankResult, Result
 
 _HUNG = 4
 _MOST_SHOWN = 10
@@ -136,44 +137,46 @@ def _end_by_signal(number: int) -> None:
     os.kill(os.getpid(), number)
 
 
-def annotations_text(results: Iterable[Result]) -> str:
+def annotations_text(results: Iterable[Result], folder: str | Path = "") -> str:
     """Return annotations of lines of the user's code, a line each; empty outside of GitHub's jobs.
 
-    Paths are relative to the checkout, which contains the current folder.
+    Paths are relative to the checkout. Lines of files outside of it are left out.
+
+    Args:
+        results: of runs; those that passed have none.
+        folder: of the user's code.
     """
     from lab.report.sanitize import sanitize_plain
 
     top = os.environ.get("GITHUB_WORKSPACE", "") if os.environ.get("GITHUB_ACTIONS") == "true" else ""
     lines = list[str]()
-    for result in results if top else ():
+    for result in (one for one in results if top and not one.passed):
         file, _, line = _location_of(result).rpartition(":")
-        path = os.path.relpath(Path.cwd() / file, os.path.realpath(top))
-        if file and not path.startswith(".."):
-            title = f"lab: {result.verdict} in {result.scenario}"
-            options = ",".join((f"file={_escaped(path)}", f"line={line}", f"title={_escaped(title)}"))
+        path = os.path.relpath(Path(folder, file).resolve(), os.path.realpath(top))
+        if Path(folder, file).is_file() and not path.startswith(".."):
+            title = _escaped(f"lab: {result.verdict} in {result.scenario}")
+            options = f"file={_escaped(path)},line={line},title={title}"
             heading = "warning" if result.verdict == "error" else "error"
             lines.append(f"::{heading} {options}::{sanitize_plain(result.reason).replace('%', '%25')}\n")
     return "".join(lines)
 
 
 def _location_of(result: Result) -> str:
-    """Return `train.py:41`: where the culprit failed or stood, else the first line of a finding; empty if unknown."""
+    """Return `train.py:41`: where the culprit failed or stood, else a line of a finding, else where others waited."""
     from lab.diagnosis.stacks import find_location, find_raised
 
-    folder = result.path or Path()
-    for rank in result.ranks:
-        if result.culprit is not None and rank.rank == result.culprit.rank:
-            for location in (find_raised(rank.traceback, folder), find_location(rank.stack, folder)):
-                if location is not None and location.own:
-                    return location.at
-    return next((line for finding in result.findings for line in finding.lines), "")
+    def lines_of(rank: RankResult) -> list[str]:
+        both = find_raised(rank.traceback, folder), find_location(rank.stack, folder)
+        return [one.at for one in both if one is not None and one.own]
+
+    folder, culprit = result.path or Path(), result.culprit.rank if result.culprit is not None else None
+    lines = [line for rank in result.ranks if rank.rank == culprit for line in lines_of(rank)]
+    lines += [line for finding in result.findings for line in finding.lines]
+    return [*lines, *(line for rank in result.ranks if rank.stack for line in lines_of(rank)), ""][0]
 
 
 def _escaped(text: str) -> str:
     """Return a text as the value of an option."""
     from lab.report.sanitize import sanitize_plain
 
-    text = sanitize_plain(text)
-    for letter in "%:,":
-        text = text.replace(letter, f"%{ord(letter):02X}")
-    return text
+    return re.sub("[%:,]", lambda one: f"%{ord(one[0]):02X}", sanitize_plain(text))

@@ -128,7 +128,8 @@ def session() -> Iterator[tuple[Path, str, dict[str, ET.Element]]]:
         (folder / "test_suite.py").write_text(SUITE)
         (folder / "pytest.ini").write_text("[pytest]\n")
         words = pytest_words("--lab", "--lab-stall", "2s", "--junitxml", "out.xml", "-v")
-        environment = {**pytest_environment(), "XDG_CACHE_HOME": str(folder)}
+        github = {"GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(folder.parent), "CI": "true"}
+        environment = {**pytest_environment(), "XDG_CACHE_HOME": str(folder), **github}
         ended = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
         yield folder, ended.stdout, {one.get("name", ""): one for one in ET.parse(folder / "out.xml").iter("testcase")}
 
@@ -165,6 +166,27 @@ def test_an_error_that_tells_no_cause_is_replaced_by_the_verdict(
     assert f"rank 1 was at {SLEPT}; rank 0 waited in all_reduce at {WAITED}" in element.get("message", "")
     [element] = session[2]["test_spawned[raise]"].iter("failure")
     assert f"rank 1 raised ValueError: bad batch at {RAISED}" in element.get("message", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "at"),
+    [
+        ("test_processes[raise]", "failed", RAISED),
+        ("test_spawned[hang]", "hung", SLEPT),
+        ("test_pool[hang]", "hung", SLEPT),
+    ],
+)
+def test_each_failed_test_annotates_the_line_of_the_culprit_once(
+    session: tuple[Path, str, dict[str, ET.Element]], name: str, verdict: str, at: str
+) -> None:
+    file, _, line = at.rpartition(":")
+    where = f"file={session[0].name}/{file},line={line},title=lab%3A {verdict} in {name}::"
+
+    assert session[1].count(f"\n::error {where}") == 1
+
+
+def test_the_summary_of_pytest_begins_with_the_reason(session: tuple[Path, str, dict[str, ET.Element]]) -> None:
+    assert f"FAILED test_suite.py::test_spawned[raise] - rank 1 raised ValueError: bad batch at {RAISED}" in session[1]
 
 
 def test_the_session_continues_and_other_tests_pass(session: tuple[Path, str, dict[str, ET.Element]]) -> None:
