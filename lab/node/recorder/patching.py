@@ -90,13 +90,14 @@ def wraps_function(function: Function) -> Callable[[Function], Function]:
     """
 
     def decorate(wrapper: Any) -> Function:
-        return _hide_from_warnings(functools.wraps(function)(wrapper))
+        return functools.wraps(function)(_hide_from_warnings(wrapper))
 
     return decorate
 
 
 def _hide_from_warnings(wrapper: Any) -> Function:
-    wrapper.__code__ = wrapper.__code__.replace(co_filename=f"{_UNSEEN}{wrapper.__globals__['__name__']}.py")
+    # like a path of the lab, which it leaves out of stacks
+    wrapper.__code__ = wrapper.__code__.replace(co_filename=f"{_UNSEEN}{wrapper.__module__.replace('.', '/')}.py")
     return wrapper  # type: ignore[no-any-return]
 
 
