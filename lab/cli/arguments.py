@@ -357,14 +357,15 @@ def print_sanitized(text: str) -> None:
     print(sanitize_text(text), flush=True)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write text to a file that the user named.
+def write_text(path: Path, text: str, *, makes_folder: bool = False) -> None:
+    """Write text to a file that the user named, if asked in a new folder.
 
     Raises:
         LabError: it cannot be written.
     """
     with LabError.on_os_error(f"cannot write {path}", "choose a writable folder"):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if makes_folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 

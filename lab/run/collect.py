@@ -264,6 +264,8 @@ class Collector:
         """When a rank last began, printed, made a call, or ended."""
         self.probed: dict[int, agent.Stack] | None = {}
         """Receives the stacks of ranks that may continue; None: they are facts."""
+        self.probing = False
+        """Whether ranks that may continue are asked now; what their nodes say of connections then is no fact either."""
         self.message_count = 0
         """Number of received messages; an agent that cleans its node or sends traces sends some."""
 
@@ -288,8 +290,10 @@ class Collector:
                 self.observer.output(message.rank, node, message.stream, message.data, message.time)
             case agent.Trace():
                 self.writer.trace(message.rank, message.data, self.attempts.number(message.attempt))
-            case agent.Stack() | agent.Connections() if self.probed is not None:
-                self.probed |= {message.rank: message} if isinstance(message, agent.Stack) else {}
+            case agent.Stack() if self.probed is not None:
+                self.probed[message.rank] = message
+            case agent.Connections() if self.probing:
+                pass
             case agent.Stack():
                 self.fact(message._replace(text=message.text or "(no Python stack)"))
             case agent.Connections():

@@ -371,7 +371,7 @@ def write_files(
     """
     for path, render in ((junit, junit_xml), (markdown, suite_markdown)):
         if path is not None:
-            write_text(path, render(result, compared))
+            write_text(path, render(result, compared), makes_folder=True)
             sys.stderr.write(f"  written: {path}\n")
     if html is not None:  # one page with all runs and links to their reports
         from lab.features.records.records import Suite

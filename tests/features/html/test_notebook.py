@@ -45,7 +45,7 @@ def test_a_failure_shows_the_culprit_and_what_was_expected(tmp_path: Path) -> No
     unmet = Expectation(what="note sum", rank=0, expected=3, got=0, met=False)
     html = made(None, verdict="failed", reason="it broke", culprit=culprit, expectations=(unmet,))._repr_html_()
     assert "✘ failed" in html
-    assert "<b>rank 1 on node1</b>" in html
+    assert "<b>First culprit: rank 1 on node1</b>" in html
     assert "ValueError: no" in html
     assert golden(1) in html
 
