@@ -85,7 +85,8 @@ class Shipment:
             if self._senders.get(store) == node:
                 for other in self._waiting.pop(store, ()):
                     self._send(other, Content(self._run, b"", last=True))
-        elif self._senders.setdefault(store, node) == node or store not in self._waiting:
+        elif store not in self._waiting or self._senders[store] == node:
+            self._senders[store] = node
             self._waiting.setdefault(store, [])
             self._transfer(node, message.digests)
         else:

@@ -356,6 +356,10 @@ def test_nodes_that_share_a_store_get_what_they_lack_through_one_of_them(large: 
     assert nodes.new() == [("node1", Content("r", b"", last=True))]
     nodes.shipment.handle_message("node1", Lacks("r", "s", digests[:1]))  # something went wrong: it gets its own
     assert {node for node, _ in nodes.new()} == {"node1"}
+    nodes.shipment.handle_message("node3", Lacks("r", "s", digests))  # it had looked before node0 was done
+    assert nodes.new() == []
+    nodes.shipment.handle_message("node1", Lacks("r", "s"))
+    assert nodes.new() == [("node3", Content("r", b"", last=True))]
 
 
 def test_a_node_that_does_not_know_the_state_before_gets_everything(large: Path) -> None:
