@@ -74,9 +74,11 @@ class Standstill:
         """Return the stacks of the ranks, as far as they answer."""
         self._collector.probed = stacks = dict[int, Stack]()
         self._collector.probing = True
-        self._agents.send_all(Stacks(self._agents.run))
-        self._agents.listen_for(lambda: stacks.keys() >= _running(facts), _ANSWER_S)
-        self._collector.probing = False
+        try:
+            self._agents.send_all(Stacks(self._agents.run))
+            self._agents.listen_for(lambda: stacks.keys() >= _running(facts), _ANSWER_S)
+        finally:
+            self._collector.probing = False
         return stacks
 
 

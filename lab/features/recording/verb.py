@@ -74,9 +74,8 @@ def run(arguments: argparse.Namespace) -> int:
     supervisor = Supervisor(arguments.rest, name_of(arguments.rest), options, report)
     code = supervisor.run()
     results = supervisor.conclude()
-    if results or not (
-        supervisor.has_other or supervisor.error
-    ):  # such as `pytest --lab`, which reports what it recorded
+    others_report = supervisor.has_other or supervisor.error  # such as `pytest --lab`, of what it recorded
+    if results or not others_report:
         _print_verdicts(results, reported)
     took_long = any((result.duration_s or 0) >= _LONG_S for result in results)
     if took_long and shutil.which("g++") and any(world.is_recorded_in_python for world in supervisor.worlds):
