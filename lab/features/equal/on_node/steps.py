@@ -18,12 +18,13 @@ import gc
 import math
 import os
 import sys
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from ....node.recorder import patching
 from ....node.recorder.journal import journal, source
@@ -34,7 +35,8 @@ class _Torch:
     """torch, which the script imports: a process of the lab has no need of it."""
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(import_module("torch"), name)
+        value = self.__dict__[name] = getattr(import_module("torch"), name)
+        return value
 
 
 torch: Any = _Torch()
@@ -50,6 +52,8 @@ _SMALL, _ALL_SMALL = 1 << 14, 1 << 18
 _MOST_ROWS, _MOST_COLUMNS = 256, 1024
 """Most samples of a step, and elements of each, that are compared one by one."""
 _MOST_EVENTS = 4000
+_MOST_TOGETHER, _MOST_SECONDS = 8, 0.2
+"""Steps whose tensors are measured together, and how long the first of them may wait for the others."""
 _NO_TARGET = (-1, -1)
 _EXACT_STEPS = 8
 """The lines of later steps are those of these: finding a line takes long."""
@@ -90,42 +94,60 @@ _made_at: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
 
 class _Sketch:
-    """Fingerprints of tensors of the same shapes, one list of tensors after the other."""
+    """Fingerprints of tensors of the same shapes, one list of tensors after the other.
+
+    A list is copied at once, and measured later together with others: one operator of torch takes as long as the sums
+    of a thousand elements.
+    """
 
     def __init__(self, tensors: Sequence[Any]) -> None:
         self._small, self._large, budget = list[int](), dict[int, tuple[Any, Any]](), _ALL_SMALL
         self._count, self._device = len(tensors), tensors[0].device if tensors else None
-        weights, lengths = [], []
+        self._weights = list[Any]()
         for number, tensor in enumerate(tensors):
             rows, columns = _weights(tuple(tensor.shape), self._device)
             if tensor.numel() <= min(_SMALL, budget):
                 budget -= tensor.numel()
-                whole = (rows[:, None] * columns).reshape(-1)
-                weights.append(_parts_of(whole))
-                lengths.append(len(whole))
+                self._weights.append(_parts_of((rows[:, None] * columns).reshape(-1)))
                 self._small.append(number)
             else:
-                self._large[number] = rows, _parts_of(columns).float()
-        self._weights = torch.cat(weights) if weights else None
-        self._lengths = torch.tensor(lengths, device=self._device)
+                self._large[number] = rows, _parts_of(columns).float().T.contiguous()
+        self._lengths = [len(weights) for weights in self._weights]
+        self.most = max(1, min(_MOST_TOGETHER, _ALL_SMALL // max(1, sum(self._lengths))))
+        """Most lists to keep before they are measured."""
 
-    def measure(self, tensors: Sequence[Any]) -> Any:
-        """Return the fingerprints: a row of four float64 for each tensor."""
-        result = torch.zeros(self._count, 4, dtype=torch.float64, device=self._device)
-        if self._weights is not None:
-            small = [tensors[number] for number in self._small]
-            flat = torch._C._nn.flatten_dense_tensors(small).double()[:, None]
-            parts = torch.segment_reduce(
-                torch.cat([flat * flat, self._weights * flat], 1), "sum", lengths=self._lengths, unsafe=True
-            )
-            result[self._small] = parts
+    def copy(self, tensors: Sequence[Any]) -> tuple[Any, dict[int, Any]]:
+        """Return the elements of the small tensors, and the fingerprints of the others."""
+        small, large = [tensors[number] for number in self._small], dict[int, Any]()
+        flat: Any = torch._C._nn.flatten_dense_tensors(small) if small else None
         for number, (rows, columns) in self._large.items():
             tensor = tensors[number].float()
-            by_row = (tensor.reshape(len(rows), -1) @ columns).double()
-            whole = (rows * torch.complex(by_row[:, 1], by_row[:, 2])).sum()
+            sums, real, imaginary = (columns @ tensor.reshape(len(rows), -1).T).double()
+            whole = (rows * torch.complex(real, imaginary)).sum()
             norm = torch.linalg.vector_norm(tensor).double()
-            result[number] = torch.stack([norm * norm, by_row[:, 0].sum(), whole.real, whole.imag])
+            large[number] = torch.stack([norm * norm, sums.sum(), whole.real, whole.imag])
+        return flat.clone() if len(small) == 1 else flat, large
+
+    def measure(self, copies: Sequence[tuple[Any, dict[int, Any]]]) -> Any:
+        """Return the fingerprints of each list: a row of four float64 for each tensor."""
+        result = torch.zeros(len(copies), self._count, 4, dtype=torch.float64, device=self._device)
+        if self._small:
+            flat = torch.stack([flat for flat, _ in copies]).double()
+            columns = list[Any]()
+            for one, weights in zip(flat.split(self._lengths, 1), self._weights):
+                columns += torch.linalg.vector_norm(one, dim=1, keepdim=True).square(), one @ weights
+            result[:, self._small] = torch.cat(columns, 1).view(len(copies), -1, 4)
+        for at, (_, large) in enumerate(copies):
+            for number, values in large.items():
+                result[at, number] = values
         return result
+
+
+class _Copy(NamedTuple):
+    """Tensors of a line that are still to be measured, and their fingerprints if they are large."""
+
+    sketch: _Sketch
+    tensors: tuple[Any, dict[int, Any]]
 
 
 def _parts_of(weights: Any) -> Any:
@@ -277,11 +299,11 @@ class _Trained:
         ]
         return {"model": rows, "random": random}
 
-    def measure(self, tensors: Sequence[Any], key: str) -> str:
-        """Return the fingerprints of tensors; those with the same key always have the same shapes."""
+    def copy(self, tensors: Sequence[Any], key: str) -> _Copy | str:
+        """Return what has to be measured of tensors; those with the same key always have the same shapes."""
         if key not in self._sketches:
             self._sketches[key] = _Sketch(tensors)
-        return _encode(self._sketches[key].measure(tensors)) if tensors else ""
+        return _Copy(self._sketches[key], self._sketches[key].copy(tensors)) if tensors else ""
 
     def facts(self, optimizer: Any) -> dict[str, Any]:
         """Return the facts of the line before a step, or after the last one."""
@@ -301,7 +323,7 @@ class _Trained:
                         which[1].append([number, str(name)])
                         tensors.append(_local(value))
         key = repr(which)
-        facts: dict[str, Any] = {"f": self.measure(tensors, key)}
+        facts: dict[str, Any] = {"f": self.copy(tensors, key)}
         if key != self._key:
             self._key = key
             facts |= {"g": which[0], "s": which[1]}
@@ -363,6 +385,7 @@ class _Recorder:
         self._batch = _Batch()
         self._generator: Any = None
         self._locator: _Locator | None = None
+        self._lines_to_write, self._write_until = list[dict[str, Any]](), math.inf
 
     def _guarded(self, action: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that neither raises into the script nor is seen by its modes."""
@@ -390,7 +413,28 @@ class _Recorder:
         return self._mode != "off" and (journal.on or self._keep is not None)
 
     def add(self, **facts: Any) -> None:
-        """Write a line."""
+        """Write a line, or keep it for a moment if others of its kind are to come."""
+        self._lines_to_write.append(facts)
+        if not isinstance(copy := facts.get("f"), _Copy):
+            self._write_lines()
+            return
+        self._write_until = min(self._write_until, time.monotonic() + _MOST_SECONDS)
+        if len(self._lines_to_write) >= copy.sketch.most or time.monotonic() >= self._write_until:
+            self._write_lines()
+
+    def _write_lines(self) -> None:
+        lines, self._lines_to_write, self._write_until = self._lines_to_write, [], math.inf
+        by_sketch = dict[_Sketch, list[dict[str, Any]]]()
+        for line in lines:
+            if isinstance(copy := line.get("f"), _Copy):
+                by_sketch.setdefault(copy.sketch, []).append(line)
+        for sketch, of_sketch in by_sketch.items():
+            for line, values in zip(of_sketch, sketch.measure([line["f"].tensors for line in of_sketch])):
+                line["f"] = _encode(values)
+        for line in lines:
+            self._write_line(line)
+
+    def _write_line(self, facts: dict[str, Any]) -> None:
         if self._keep is None:
             journal.add("equal", **facts)
         else:
@@ -599,6 +643,7 @@ class _Recorder:
             if trained.written != trained.steps:
                 trained.written = trained.steps
                 self.add(o=trained.number, n=trained.steps + 1, last=1, **trained.facts(optimizer))
+        self._write_lines()
         self._latest = None
 
     def _write_without_optimizer(self) -> None:
@@ -719,7 +764,8 @@ class _Locator:
         tensor = _local(tensor)
         if (shape := tuple(tensor.shape)) not in self._sketches:
             self._sketches[shape] = _Sketch([tensor])
-        values: list[float] = self._sketches[shape].measure([tensor])[0].tolist()
+        sketch = self._sketches[shape]
+        values: list[float] = sketch.measure([sketch.copy([tensor])])[0, 0].tolist()
         return values
 
     def _note_gradient(self, of: int, gradient: Any) -> None:
