@@ -18,16 +18,21 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lab.cli import arguments as shared
+from lab.cluster import Cluster
+from lab.diagnosis.evidence import read_evidence
 from lab.errors import UsageError
-
-if TYPE_CHECKING:
-    from lab.features.dumps.dump import Dumps
-    from lab.features.dumps.reproduce import Replica
-    from lab.record.read import Record
-    from lab.report.style import Style
+from lab.features.dumps.dump import DEFAULT, LARGE, Dumps
+from lab.features.dumps.record import Calls, import_dumps
+from lab.features.dumps.reproduce import SCENARIO, SCRIPT, Replica, find_differences, make_replica
+from lab.features.recording.world import import_worlds
+from lab.record.events import Dumped
+from lab.record.read import Record
+from lab.report.style import Style
+from lab.report.verdict import verdict_text
+from lab.words import capitalize_first, format_count, name_ranks
 
 _KIND = (
     "fr: flight recorder dumps: nccl_trace_rank_0, ... as PyTorch pickles them, or JSON of fr_trace_json; "
@@ -58,9 +63,6 @@ def run(arguments: argparse.Namespace) -> int:
     name = arguments.name or (source.name.partition(".")[0] if source.is_file() else source.name) or "dumps"
     if arguments.kind == "records":
         return _import_records(arguments, name[:_LONGEST_NAME])
-    from lab.features.dumps.dump import DEFAULT, LARGE, Dumps
-    from lab.features.dumps.record import import_dumps
-
     if folder is not None:
         _check_free(folder)
     dumps = Dumps(arguments.folder, LARGE if arguments.large else DEFAULT)
@@ -81,17 +83,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_free(folder: Path) -> None:
     """Raise a UsageError if the files of the scenario would replace others."""
-    from lab.features.dumps.reproduce import SCENARIO, SCRIPT
-
     for path in (folder / SCENARIO, folder / SCRIPT):
         if path.exists():
             raise UsageError(f"{path} exists", "name another folder with --scenario")
 
 
 def _write(folder: Path, dumps: Dumps, record: Record) -> Replica:
-    from lab.features.dumps.record import Calls
-    from lab.features.dumps.reproduce import SCENARIO, SCRIPT, make_replica
-
     result = record.result()
     culprits = [result.culprit.rank] if result.culprit is not None and result.culprit.rank is not None else []
     replica = make_replica(Calls(dumps), result.scenario, culprits, result.reason)
@@ -104,11 +101,6 @@ def _write(folder: Path, dumps: Dumps, record: Record) -> Replica:
 
 def _verify(folder: Path, replica: Replica, arguments: argparse.Namespace) -> list[str]:
     """Run the scenario on the local engine; return how it hung differently from the job."""
-    from lab.cluster import Cluster
-    from lab.diagnosis.evidence import read_evidence
-    from lab.features.dumps.reproduce import SCENARIO, find_differences
-    from lab.record.read import Record
-
     with shared.Progress(quiet=arguments.json) as progress:
         cluster = Cluster(name=f"import-{os.getpid()}", engine="local", announce=progress.announce)
         result = cluster.run(folder / SCENARIO, runs=arguments.runs)
@@ -118,9 +110,6 @@ def _verify(folder: Path, replica: Replica, arguments: argparse.Namespace) -> li
 
 def _describe(folder: Path, replica: Replica, differences: list[str] | None) -> list[str]:
     """Return the lines about the scenario."""
-    from lab.features.dumps.reproduce import SCENARIO
-    from lab.words import format_count, name_ranks
-
     fewer = f" instead of {replica.size:,}" if len(replica.alike) < replica.size else ""
     lines = ["", f"wrote {folder / SCENARIO}: {format_count(len(replica.alike), 'rank')}{fewer}"]
     lines += [f"  - {note}" for note in replica.notes]
@@ -134,9 +123,6 @@ def _describe(folder: Path, replica: Replica, differences: list[str] | None) -> 
 
 def _import_records(arguments: argparse.Namespace, name: str) -> int:
     """Make a record of each world of a job, and print its verdict."""
-    from lab.features.recording.world import import_worlds
-    from lab.report.verdict import verdict_text
-
     results = import_worlds(arguments.folder, arguments.runs, name)
     return shared.print_answer(
         arguments,
@@ -146,14 +132,10 @@ def _import_records(arguments: argparse.Namespace, name: str) -> int:
 
 
 def _problems(record: Record) -> list[str]:
-    from lab.record.events import Dumped
-
     return [text for event in record.events() if isinstance(event, Dumped) for text in event.lacks]
 
 
 def _text(record: Record, style: Style, run: str) -> str:
-    from lab.words import capitalize_first, name_ranks
-
     result = record.result()
     head = f"{style.verdict(result.verdict)}  {style.paint(result.scenario, 'bold')}"
     lines = [head, f"  {capitalize_first(result.reason)}"]

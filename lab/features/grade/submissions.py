@@ -24,6 +24,7 @@ from lab.features.grade.grades import flatten_text
 from lab.features.grade.keys import scenario_grading
 from lab.frozen import Frozen
 from lab.node.files import escape_path
+from lab.node.processes import read_stat
 from lab.spec.scenario import Scenario
 from lab.words import format_limit, join_words
 
@@ -260,20 +261,10 @@ def temporary_folder() -> Iterator[Path]:
     for leftover in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
         pid = leftover.name.removeprefix(_PREFIX).partition("-")[0]
         with suppress(OSError):  # another process has just removed it
-            if pid.isdigit() and not _is_alive(int(pid)) and leftover.lstat().st_uid == os.geteuid():
+            if pid.isdigit() and not read_stat(pid) and leftover.lstat().st_uid == os.geteuid():
                 shutil.rmtree(leftover, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{os.getpid()}-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # the process belongs to another user
-        pass
-    return True
 
 
 def _copy_submission(source: Path, unpacked: Path, folder: Path, name: str) -> list[str]:

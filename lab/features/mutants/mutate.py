@@ -27,16 +27,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from html import escape
 from pathlib import Path
 from random import Random
 from typing import Any, Protocol
-from xml.etree.ElementTree import Element, ParseError, SubElement, indent, parse, tostring
+from xml.etree.ElementTree import ParseError, parse
 
 from lab.cli import arguments as shared
 from lab.engine.ownership import default_name
 from lab.engine.protocol import Engine
 from lab.errors import Interrupted, LabError, UsageError
+from lab.features.html.write import fill_template
 from lab.features.mutants.candidates import Candidates, Event, is_mutated, read_events
 from lab.features.mutants.on_node.mutant import BEHAVIORS, KINDS, OBSERVE, VARIABLE, Mutant
 from lab.features.recording.session import KEEP_VARIABLE
@@ -746,32 +746,9 @@ def report_text(report: Report, style: Style) -> str:
 def junit_xml(report: Report) -> str:
     """Return JUnit XML in which each mutant is a test: a survivor fails, an equivalent one is skipped."""
     counts = Counter(one.fate for one in report.tried)
-    totals = {"tests": str(len(report.tried)), "failures": str(counts["survived"])}
-    attributes = {"name": "lab mutate", **totals, "skipped": str(counts["equivalent"]), "errors": "0"}
-    suite = Element("testsuite", {**attributes, "time": f"{report.seconds:.3f}"})
-    for one in report.tried:
-        case = SubElement(suite, "testcase", {"classname": sanitize_plain(report.name), "name": one.mutant.text})
-        if one.fate == "survived":
-            SubElement(case, "failure", {"message": f"if {sanitize_plain(one.does)}, no check fails"})
-        elif one.fate == "equivalent":
-            SubElement(case, "skipped", {"message": "it changes nothing that the run shows"})
-    indent(suite)
-    xml: bytes = tostring(suite, encoding="utf-8", xml_declaration=True)
-    return xml.decode() + "\n"
+    return fill_template("mutants.xml", {"plain": sanitize_plain}, report=report, counts=counts)
 
 
 def html_page(report: Report) -> str:
     """Return a page: the score, then all mutants, survivors first."""
-    order = ("survived", "caught", "equivalent")
-    rows = [
-        f"<tr class={one.fate}><td>{one.fate}<td>{escape(one.does)}<td>{escape(one.how)}"
-        f"<td><code>{escape(one.mutant.text)}</code>"
-        for one in sorted(report.tried, key=lambda one: order.index(one.fate))
-    ]
-    style = "body{font:16px sans-serif;margin:2em}td,th{padding:.3em .8em;text-align:left;vertical-align:top}"
-    colors = ".survived{background:#fdd}.equivalent{color:#777}"
-    return (
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>Mutants of {escape(report.name)}</title>"
-        f"<style>{style}{colors}</style><h1>Mutants of {escape(report.name)}</h1>"
-        f"<p>{escape(summary_line(report))}</p><table><tr><th>fate<th>if<th>noticed by<th>mutant{''.join(rows)}</table>"
-    )
+    return fill_template("mutants.html", {}, report=report, summary=summary_line(report))

@@ -246,7 +246,7 @@ def test_a_folder_that_its_owner_removes_meanwhile_is_passed_over(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     left = tmp_path / "lab-grade-1234-x"
     left.mkdir()
-    monkeypatch.setattr(stage, "_is_alive", lambda pid: left.rmdir())
+    monkeypatch.setattr(stage, "read_stat", lambda pid: left.rmdir())
     with temporary_folder() as own:
         assert own.is_dir()
     assert not left.exists()

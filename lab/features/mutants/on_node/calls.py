@@ -265,12 +265,6 @@ class _Copied(_Handle):
 class _Unwaited(_Handle):
     """A handle whose wait does nothing."""
 
-    def __init__(self, work: Any) -> None:
-        self._work = work
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._work, name)
-
     def wait(self, *_: Any) -> bool:
         return True
 
