@@ -236,20 +236,15 @@ class _Messages(ends.Waiting):
         ranks: tuple[int, ...] = ()  # the other end may have skipped its call
         ours = (wait, *(self.waits[rank] for rank in wait.on if rank in self.waits))
         facts: dict[str, Any] = {"did": self.did(wait.on), "before": 0 if self.evidence.trace.is_tail else before}
-        left, is_next = self._left_out(wait)
-        if left is not None:
-            ranks, lines = wait.on, (left.source, *(one.call.source for one in ours))
-            facts |= {"lines": lines, "left_out": left, "left_next": is_next}
-        elif (others := self._made_by_others(wait)) is not None:
-            left, made_by = others
-            ranks, lines = wait.on, (left.source, *(one.call.source for one in ours))
-            facts |= {"lines": lines, "left_out": left, "made_by": made_by}
+        if skipped := self._left_out(wait) or self._made_by_others(wait):
+            lines = (skipped["left_out"].source, *(one.call.source for one in ours))
+            ranks, facts = wait.on, {**facts, **skipped, "lines": lines}
         return self._unmatched("nobody_there", ours, ranks, **facts)
 
-    def _left_out(self, wait: ends.Wait) -> tuple[f.CallFacts | None, bool]:
+    def _left_out(self, wait: ends.Wait) -> dict[str, Any]:
         """Return the call that the other end of a message skipped, and whether its loop would have made it next.
 
-        Otherwise it skipped the call once and continued with the next one. None if it skipped nothing.
+        Otherwise it skipped the call once and continued with the next one. Empty if it skipped nothing.
         """
         calls = self.evidence.calls(wait.on[0]) if len(wait.on) == 1 else []
         if calls and calls[-1].state == "unfinished":
@@ -257,18 +252,18 @@ class _Messages(ends.Waiting):
         answers = [c.peer == wait.rank and c.operation.sends == wait.call.operation.receives for c in calls]
         beats = [(call.op, call.source) for call in calls]
         if (before := find_due_call(beats)) is not None and answers[before]:
-            return ends.call_facts(calls[before], wait.step), True
+            return {"left_out": ends.call_facts(calls[before], wait.step), "left_next": True}
         once = [calls[position] for position in find_skipped_calls(beats) if answers[position]]
-        return (ends.call_facts(once[0], wait.step), False) if len(once) == 1 else (None, False)
+        return {"left_out": ends.call_facts(once[0], wait.step)} if len(once) == 1 else {}
 
-    def _made_by_others(self, wait: ends.Wait) -> tuple[f.CallFacts, tuple[int, ...]] | None:
+    def _made_by_others(self, wait: ends.Wait) -> dict[str, Any]:
         """Return the call that all ranks but the other end of a message made one time more at a line, and these ranks.
 
         Such calls are in the same direction, to the rank at the same distance.
         """
         ranks = wait.step.group.ranks
         if len(wait.on) != 1 or wait.on[0] not in ranks or wait.rank not in ranks or len(ranks) < _FEWEST:
-            return None
+            return {}
         missing, size = wait.on[0], len(ranks)
         wraps = abs(ranks.index(wait.rank) - ranks.index(missing)) > 1 and {wait.rank, missing} == {ranks[0], ranks[-1]}
         distance, receives = (ranks.index(wait.rank) - ranks.index(missing)) % size, wait.call.operation.receives
@@ -284,8 +279,8 @@ class _Messages(ends.Waiting):
             if min(made[rank][op, source] for rank in others) > before and (before or not wraps):
                 direction: Literal["to", "from"] = "to" if receives else "from"
                 skipped = f.CallFacts(rank=missing, name=op, source=source, direction=direction, peer=wait.rank)
-                return skipped, others
-        return None
+                return {"left_out": skipped, "made_by": others}
+        return {}
 
     def _neighbour(self, wait: ends.Wait) -> Finding | None:
         """Return a finding on a rank that addresses another neighbor than the others at the same line.

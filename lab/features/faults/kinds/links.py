@@ -395,9 +395,7 @@ class Partition(LinkFault):
     example = "partition: isolate node2"
     shown_as = ("cut_off", "node_disconnected")
 
-    shape: str | Mapping[str, tuple[str, ...]] = key_field(
-        MISSING, _partition(), "partition: isolate node2", name="said"
-    )
+    shape: str | Mapping[str, tuple[str, ...]] = key_field(MISSING, _partition(), example, name="said")
     """Its shape, or each node with those whose packets it drops."""
 
     @classmethod

@@ -92,7 +92,7 @@ class Stop(PowerLost):
     does = "shuts a node down: SIGTERM to its workers, then the end after a grace period"
     example = "stop: {node: node2, grace: 2s}"
     shown_as = ("node_lost", "killed")
-    grace_s: float = key_field(1.0, duration_kind(3600), "stop: {node: node2, grace: 2s}", name="grace")
+    grace_s: float = key_field(1.0, duration_kind(3600), example, name="grace")
     """The time that the workers have to save their state."""
 
     def apply(self, target: ClusterTarget) -> None:
@@ -192,9 +192,7 @@ class Cpu(LimitFault):
     harm = "slows"
     limited = "cpus"
     draws: ClassVar = {"cores": (0.2,)}
-    cores: float = key_field(
-        MISSING, number_kind("cores, more than 0", above=0.0, high=4096.0), "cpu: {node: node1, cores: 0.2}"
-    )
+    cores: float = key_field(MISSING, number_kind("cores, more than 0", above=0.0, high=4096.0), example)
     """The number of cores, such as 0.5."""
 
 
@@ -206,9 +204,7 @@ class Memory(LimitFault):
     shown_as = ("out_of_memory", "node_lost")
     draws = None  # which limit is too low depends on the script
     limited = "memory_bytes"
-    limit_bytes: int = key_field(
-        MISSING, size_kind(6 << 20, 1 << 50), "memory: {node: node1, limit: 300MiB}", name="limit"
-    )
+    limit_bytes: int = key_field(MISSING, size_kind(6 << 20, 1 << 50), example, name="limit")
     """The limit."""
 
     def __str__(self) -> str:
@@ -253,7 +249,7 @@ class DiskSlow(AgentFault, NodeFault):
     of_writes = True
     draws = None
     by_agent = "disk"
-    by_s: float = key_field(0.1, duration_kind(600), "disk_slow: {node: node2, by: 50ms}", name="by")
+    by_s: float = key_field(0.1, duration_kind(600), example, name="by")
     """The extra time of each write."""
 
     @property
@@ -272,9 +268,7 @@ class Hog(AgentFault, NodeFault):
     draws = None
     by_agent = "hog"
     patience_s = 20.0
-    leave_bytes: int = key_field(
-        64 << 20, size_kind(1 << 20, 1 << 40), "hog: {node: node2, leave: 64MiB}", "64MiB", name="leave"
-    )
+    leave_bytes: int = key_field(64 << 20, size_kind(1 << 20, 1 << 40), example, "64MiB", name="leave")
     """The memory that stays free."""
 
     def __str__(self) -> str:

@@ -16,7 +16,8 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import ModuleType
 from typing import Any
@@ -174,15 +175,20 @@ class _Call:
         self._meet(_order.store)
         return self._make()
 
-    def run(self, before: list[_Call]) -> Any:
-        """Make the call after others, and wait until it completes; return its handle."""
+    @contextmanager
+    def _ends_on_error(self) -> Iterator[None]:
         try:
-            self._wait_behind([one for one in before if not one.is_over])
-            if (work := self.begin()) is not None:
-                work.wait()
+            yield
         except BaseException as error:
             self.end(error)
             raise
+
+    def run(self, before: list[_Call]) -> Any:
+        """Make the call after others, and wait until it completes; return its handle."""
+        with self._ends_on_error():
+            self._wait_behind([one for one in before if not one.is_over])
+            if (work := self.begin()) is not None:
+                work.wait()
         self.end()
         return work
 
@@ -199,11 +205,8 @@ class _Call:
 
     def run_now(self) -> Any:
         """Make the call; return the backend's own handle, or one that a thread completes."""
-        try:
+        with self._ends_on_error():
             work = self.begin()
-        except BaseException as error:
-            self.end(error)
-            raise
         if work is None:
             self.end()
             return None
@@ -220,19 +223,13 @@ class _Call:
         return self._run_in_thread(lambda: self.run(before))
 
     def _done(self, future: Any) -> None:
-        try:
+        with suppress(Exception), self._ends_on_error():
             future.value()
-        except Exception as error:
-            self.end(error)
-        else:
-            self.end()
+        self.end()
 
     def _wait_and_end(self, work: Any) -> None:
-        try:
+        with self._ends_on_error():
             work.wait()
-        except BaseException as error:
-            self.end(error)
-            raise
         self.end()
 
     def _run_in_thread(self, action: Callable[[], object]) -> Any:
@@ -468,11 +465,8 @@ def _read_sources() -> list[str]:
     texts, paths = list[str](), {getattr(module, "__file__", None) for module in [*sys.modules.values()]}
     for path in paths:
         if path and path.startswith(source.folder) and not path.startswith(source.hidden):
-            try:
-                with open(path, encoding="utf-8", errors="replace") as file:
-                    texts.append(file.read())
-            except OSError:
-                continue
+            with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+                texts.append(file.read())
     return texts
 
 
