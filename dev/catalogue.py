@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from lab.features.lessons.verb_scenarios import read_chapters
-from lab.report.sanitize import escape_markdown
+from lab.features.suite.view import escape_markdown
 from lab.spec.load import find_scenarios, library_folder, load_scenario
 from lab.spec.scenario import Scenario
 

@@ -15,7 +15,7 @@ from lesson_pictures import has_picture, picture_file
 from lab.features.lessons.lesson import list_code_lines
 from lab.features.lessons.question import LETTERS, RunSize, scenario_question
 from lab.features.lessons.verb_scenarios import read_chapters
-from lab.report.sanitize import escape_markdown
+from lab.features.suite.view import escape_markdown
 from lab.spec.load import find_scenarios, library_folder, load_scenario
 from lab.spec.scenario import Scenario
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
 from .contents import EXECUTABLE, LIMIT_BYTES, LINK, ContentStore, Entry
-from .files import NEW_FLAGS, closing_descriptor, remove_tree
+from .files import NEW_FLAGS, READ_FLAGS, closing_descriptor, remove_tree
 from .processes import read_words
 from .users import User
 
@@ -39,6 +40,10 @@ class Difference(NamedTuple):
     facts: os.stat_result
 
 
+def _identify(facts: os.stat_result) -> tuple[int, int]:
+    return facts.st_ino, facts.st_ctime_ns
+
+
 class KeptFolder:
     """The folder of a script in a node.
 
@@ -55,17 +60,17 @@ class KeptFolder:
         """Identifies its state on the machine that sends it; empty: unknown."""
         self.entries: Mapping[str, Entry] = {}
         self._store = store
-        self._identities: dict[str, tuple[int, int]] = {}
-        """By path of each entry that was written: inode number and time of status change in nanoseconds."""
-        self._folders: set[str] = {""}
-        """Paths of all folders."""
+        self._identities: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
+        """By folder and name of each entry that was written: inode number and time of status change in nanoseconds."""
+        self._folders: dict[str, tuple[int, int]] = {"": (0, 0)}
+        """The same by path of each folder, as of its last listing: without another change, nothing came or went."""
         self._differences: list[Difference] | None = None
         self._lost: set[str] = set()
         """Written paths that are missing or changed."""
         self._is_lost = False
         """Whether it cannot be restored."""
-        self._written = 0.0
-        """Time of the last written entry by the clock of files."""
+        self._written = 0
+        """Time of the last change that is known here, by the clock of files, in nanoseconds."""
 
     # -- before a run
 
@@ -84,7 +89,8 @@ class KeptFolder:
         changed = [path for path, entry in entries.items() if before.get(path) != entry]
         gone = [path for path in before if path not in entries]
         for path in (*gone, *changed):
-            if self._identities.pop(path, None):
+            folder, name = os.path.split(path)
+            if self._identities[folder].pop(name, None):
                 os.unlink(f"{self.top}/{path}")
         for path in gone:
             self._remove_empty(os.path.dirname(path))
@@ -100,7 +106,7 @@ class KeptFolder:
         finally:
             os.umask(mask)
         if paths:
-            self._written = time.clock_gettime(CLOCK_OF_FILES)
+            self._written = time.clock_gettime_ns(CLOCK_OF_FILES)
 
     def _write_entry(self, path: str, entry: Entry) -> None:
         target = f"{self.top}/{path}"
@@ -117,7 +123,8 @@ class KeptFolder:
                     os.fchown(file, *self.owner)
                 os.utime(file, (entry.mtime, entry.mtime))
                 facts = os.fstat(file)
-        self._identities[path] = facts.st_ino, facts.st_ctime_ns
+        folder, name = os.path.split(path)
+        self._identities[folder][name] = _identify(facts)
 
     def _make_folders(self, path: str) -> None:
         if path in self._folders:
@@ -125,7 +132,7 @@ class KeptFolder:
         self._make_folders(os.path.dirname(path))
         os.mkdir(f"{self.top}/{path}")
         self._own_folder(path)
-        self._folders.add(path)
+        self._folders[path] = (0, 0)
 
     def _own_folder(self, path: str) -> None:
         folder = f"{self.top}/{path}"
@@ -145,12 +152,12 @@ class KeptFolder:
             except OSError:  # something is in it, or it is gone already
                 if path in self._folders and os.path.isdir(f"{self.top}/{path}"):
                     return
-            self._folders.discard(path)
+            self._folders.pop(path, None)
             path = os.path.dirname(path)
 
     def await_tick(self) -> None:
-        """Wait until a write would give a file another time than the last one that was written here."""
-        while time.clock_gettime(CLOCK_OF_FILES) <= self._written:
+        """Wait until a change would have another time than the last one that is known here."""
+        while time.clock_gettime_ns(CLOCK_OF_FILES) <= self._written:
             time.sleep(_TICK_S)
 
     # -- after a run, which has no process any more
@@ -166,41 +173,49 @@ class KeptFolder:
         return self._differences
 
     def _compare(self, differences: list[Difference]) -> None:
-        identities, folders, missing = self._identities, self._folders, set(self._identities)
-        waiting = [""]
-        facts = os.lstat(self.top)
-        if not stat.S_ISDIR(facts.st_mode):
+        top = os.lstat(self.top)
+        if not stat.S_ISDIR(top.st_mode):
             raise NotADirectoryError
-        visited = {""}
+        known, waiting, visited = self._folders, [""], {"": _identify(top)}
+        inner: dict[str, list[str]] = defaultdict(list)
+        for path in filter(None, known):
+            inner[os.path.dirname(path)].append(os.path.basename(path))
         for folder in waiting:
             prefix = f"{folder}/" if folder else ""
-            with os.scandir(f"{self.top}/{folder}") as entries:
-                for entry in entries:
-                    path = prefix + entry.name
-                    facts = entry.stat(follow_symlinks=False)
-                    identity = identities.get(path)
-                    if identity is not None and identity == (facts.st_ino, facts.st_ctime_ns):
-                        missing.discard(path)
-                    elif path in folders and stat.S_ISDIR(facts.st_mode) and self._restore_folder(path, facts):
+            identities, unchanged = self._identities[folder], list[str]()
+            is_same = known.get(folder) == visited[folder]  # if so, listing it would take longer
+            with closing_descriptor(os.open(f"{self.top}/{folder}", READ_FLAGS)) as opened:
+                for name in (*identities, *inner[folder]) if is_same else (one.name for one in os.scandir(opened)):
+                    facts = os.stat(name, dir_fd=opened, follow_symlinks=False)
+                    identity = facts.st_ino, facts.st_ctime_ns
+                    if identities.get(name) == identity:
+                        unchanged.append(name)
+                        continue
+                    path = prefix + name
+                    if path in known and stat.S_ISDIR(facts.st_mode):
+                        if known[path] != identity:
+                            self._restore_folder(path, facts)
                         waiting.append(path)
-                        visited.add(path)
-                    else:
-                        differences.append(Difference(path, facts))
-                        if len(differences) > _MOST_EXTRA:
-                            self._is_lost = True
-                            return
-        self._lost = missing
-        self._folders = visited
+                        visited[path] = identity
+                        continue
+                    differences.append(Difference(path, facts))
+                    if len(differences) > _MOST_EXTRA:
+                        self._is_lost = True
+                        return
+            if len(unchanged) != len(identities):
+                self._lost |= {prefix + name for name in identities.keys() - set(unchanged)}
+        for folder in known.keys() - visited.keys():
+            self._lost |= {f"{folder}/{name}" for name in self._identities[folder]}
+        self._folders, self._written = visited, max(self._written, *(changed for _, changed in visited.values()))
 
-    def _restore_folder(self, path: str, facts: os.stat_result) -> bool:
-        """Restore the owner and the permissions of a folder; return whether it can be entered."""
+    def _restore_folder(self, path: str, facts: os.stat_result) -> None:
+        """Restore the owner and the permissions of a folder."""
         has_other_owner = self.owner is not None and (facts.st_uid, facts.st_gid) != self.owner
         if has_other_owner or stat.S_IMODE(facts.st_mode) != self._folder_mode:
             self._own_folder(path)
         with suppress(OSError):  # a file system without attributes
             for name in os.listxattr(f"{self.top}/{path}", follow_symlinks=False):
                 os.removexattr(f"{self.top}/{path}", name, follow_symlinks=False)
-        return True
 
     def restore(self) -> bool:
         """Make the folder as it was before the run; return whether it is."""
@@ -212,7 +227,8 @@ class KeptFolder:
                 if not remove_tree(f"{self.top}/{one.path}"):
                     return False
             for path in self._lost:
-                del self._identities[path]
+                folder, name = os.path.split(path)
+                del self._identities[folder][name]
             if self._store.lacking(self.entries[path].digest for path in self._lost):
                 return False
             self._restore_folder("", os.lstat(self.top))

@@ -28,11 +28,6 @@ _JOINER = rf"(?<=[{_JOINED}])[\u200c\u200d](?=[{_JOINED}])"
 """Scripts and emoji that are written with joiners keep them."""
 _INVISIBLE = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0"
 """Invisible characters that Python considers printable."""
-_MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!$])")
-_ADDRESS = re.compile(r"(?i)\b(?:https?|ftp|mailto|xmpp):|\bwww\.")
-_FIRST = re.compile(r"\A([-+=](?=[-+=\s]|\Z)|\d+[.)](?=\s|\Z))")
-"""What turns a line that begins with it into a list item or a heading."""
-_MENTION = re.compile(r"(@|\\#(?=\d))")
 _OFF = "\x1b[0m"
 _EDITS = r"(\r|\x08|\x1b\[\d{0,3}[CDKP@])"
 _MODES = r"\x07|\x1b[=>]|\x1b\[\?\d{1,4}[hl]"
@@ -63,23 +58,6 @@ def sanitize_json(data: Any) -> str:
     import json
 
     return _harmful_in_json().sub(_shown_in_json, json.dumps(data, ensure_ascii=False, separators=(",", ":")))
-
-
-def escape_markdown(text: str, *, code: bool = False) -> str:
-    """Return text as one line of Markdown that renders as it is: no markup, link, mention, or formula.
-
-    With `code`, text between two backticks stays code, in which nothing acts.
-    """
-    line = " ".join(text.split())
-    parts = re.split(r"(?<!`)(`[^`\\]+`)(?!`)", line) if code else [line]
-    shown = "".join(sanitize_text(part, colours=False) if at % 2 else _escaped(part) for at, part in enumerate(parts))
-    return _FIRST.sub(lambda match: f"{match[1][:-1]}\\{match[1][-1]}", shown)
-
-
-def _escaped(line: str) -> str:
-    line = _MARKUP.sub(r"\\\1", sanitize_text(line, colours=False))
-    line = _ADDRESS.sub(lambda match: f"{match[0][:-1]}\\{match[0][-1]}", line)
-    return _MENTION.sub(lambda match: f"`{match[1][-1]}`", line)  # pages find mentions after escapes, but not in code
 
 
 def sanitize_line_editing(text: str) -> str:

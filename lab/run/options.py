@@ -200,13 +200,7 @@ class Job(NamedTuple):
 
     def options_again(self, runs: Path) -> RunOptions:
         """Return the options of more runs of the same program, whose records are in another folder."""
-        own: dict[str, Any] = {
-            "nodes": None,
-            "nproc_per_node": None,
-            "interactive": None,
-            "outputs": None,
-            "turn": None,
-        }
+        own: dict[str, Any] = dict.fromkeys(("nodes", "nproc_per_node", "interactive", "outputs", "turn"))
         return replace(self.options, **own, runs=runs, companions=(), update=False, stdin=False, terminal=False)
 
 

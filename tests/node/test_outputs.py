@@ -23,8 +23,9 @@ def made_in(
     """What a run made that was given these files, each of which is as it was unless it is missing here."""
     known = {name: os.stat(folder / name) for name in shipped}
     kept = KeptFolder("", str(folder), ContentStore(tempfile.mkdtemp()), None)
-    kept._identities = {name: (one.st_ino, one.st_ctime_ns) for name, one in known.items()}
-    kept._folders = {os.path.dirname(name) for name in known} | {""}
+    for name, one in known.items():
+        kept._identities[os.path.dirname(name)][os.path.basename(name)] = one.st_ino, one.st_ctime_ns
+        kept._folders[os.path.dirname(name)] = (0, 0)
     began_ns = max((one.st_ctime_ns for one in known.values()), default=0)
     place: Any = SimpleNamespace(in_container=False, folder=str(folder), shipped=kept, began_ns=began_ns)
     return outputs.Outputs(Finish("r", patterns, limit, shared), place, {os.getuid(): 3}, lambda: None)

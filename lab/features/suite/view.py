@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ from lab.features.suite.cases import Case, Kind, Outcome, Rate, SuiteResult, com
 from lab.record.record_files import read_tail
 from lab.record.result import RankResult, Result
 from lab.report.live import Bottom, fit_columns
-from lab.report.sanitize import escape_markdown, sanitize_plain, sanitize_text
+from lab.report.sanitize import sanitize_plain, sanitize_text
 from lab.report.style import MANY, STATUSES, Style, group_equal, mask_numbers, style_for, table_text
 from lab.report.verdict import counts_text, ended_line, unmet_sentences, written_snapshots
 from lab.run.cluster_slot import RunAttempt
@@ -32,6 +33,11 @@ _LONGEST_IN_MARKDOWN = 300
 _LAST_LINES = 20
 _MOST_BYTES = 1 << 16
 """Bytes at the end of a log that are read."""
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!$])")
+_ADDRESS = re.compile(r"(?i)\b(?:https?|ftp|mailto|xmpp):|\bwww\.")
+_FIRST = re.compile(r"\A([-+=](?=[-+=\s]|\Z)|\d+[.)](?=\s|\Z))")
+"""What turns a line that begins with it into a list item or a heading."""
+_MENTION = re.compile(r"(@|\\#(?=\d))")
 
 
 class Watcher:
@@ -242,6 +248,23 @@ def suite_markdown(result: SuiteResult, compared: Baseline | None = None) -> str
     title = capitalize_first(baseline_title(compared)) if compared is not None else ""
     shown = {"result": result, "counts": counts, "head": head, "rows": rows, "compared": compared, "title": title}
     return _fill("suite.md", signs=STATUSES, **shown)
+
+
+def escape_markdown(text: str, *, code: bool = False) -> str:
+    """Return text as one line of Markdown that renders as it is: no markup, link, mention, or formula.
+
+    With `code`, text between two backticks stays code, in which nothing acts.
+    """
+    line = " ".join(text.split())
+    parts = re.split(r"(?<!`)(`[^`\\]+`)(?!`)", line) if code else [line]
+    shown = "".join(sanitize_text(part, colours=False) if at % 2 else _escaped(part) for at, part in enumerate(parts))
+    return _FIRST.sub(lambda match: f"{match[1][:-1]}\\{match[1][-1]}", shown)
+
+
+def _escaped(line: str) -> str:
+    line = _MARKUP.sub(r"\\\1", sanitize_text(line, colours=False))
+    line = _ADDRESS.sub(lambda match: f"{match[0][:-1]}\\{match[0][-1]}", line)
+    return _MENTION.sub(lambda match: f"`{match[1][-1]}`", line)  # pages find mentions after escapes, but not in code
 
 
 def _fill(template: str, **shown: Any) -> str:
