@@ -9,6 +9,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from importlib import import_module
 
 REFUSED_PREFIXES = (
@@ -117,10 +118,9 @@ def renew_random_state() -> None:
         sys.modules["numpy.random"].seed()
 
 
+@cache
 def import_torch() -> None:
     """Import what nearly every script imports, and make it cheap to fork, unless the parent process has done so."""
-    if "torch" in sys.modules:
-        return
     gc.disable()
     import torch
 

@@ -67,3 +67,15 @@ def test_settings_that_are_none_keep_nobody_from_importing(tmp_path: Path, setti
     )
 
     assert (said.stdout, said.stderr) == ("True\n", "")
+
+
+@pytest.mark.parametrize("before", ["", "import torch", "from lab.node import hooks; hooks.load_hooks()"])
+def test_what_torch_makes_is_left_out_of_garbage_collections_of_forks(before: str) -> None:
+    count = "print(gc.get_freeze_count() > 10 * len(gc.get_objects()))"
+    code = f"{before}\nimport gc\nfrom lab.node import warm\nwarm.import_torch()\n{count}"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
+
+
+def test_an_agent_loads_its_features_without_torch() -> None:
+    code = "import sys\nfrom lab.node import hooks\nhooks.load_hooks()\nprint('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -7,11 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import torch
-from torch._C import _distributed_c10d as c10d
-
 from ....node.recorder.journal import journal, source
-from ....node.recorder.python_group import OPERATIONS, describe_call
 from ...faults.on_node.holds import wait_ahead
 from .events import events, is_observing, perform_behavior, read_mutant
 from .mutant import BEHAVIORS, Mutant
@@ -61,6 +57,8 @@ def mutate_calls(kind: Any) -> None:
     """Replace the methods of a class of recorded groups, if this process has a mutant or observes."""
     if read_mutant() is None and not is_observing():
         return
+    from ....node.recorder.python_group import OPERATIONS
+
     _watch_location()
     plain = {name: getattr(kind, name) for methods in OPERATIONS.values() for name in methods if hasattr(kind, name)}
     for op, methods in OPERATIONS.items():
@@ -76,6 +74,8 @@ def _watch_location() -> None:
 
 
 def _mutated(op: str, method: Any, plain: dict[str, Any]) -> Any:
+    from ....node.recorder.python_group import describe_call
+
     @functools.wraps(method)
     def wrapper(group: Any, *arguments: Any, **named: Any) -> Any:
         if not journal.on:
@@ -109,6 +109,9 @@ def _mutated(op: str, method: Any, plain: dict[str, Any]) -> Any:
 
 def _finished(tensors: Sequence[Any]) -> Any:
     """Return the handle of a call that is over, and was never made."""
+    import torch
+    from torch._C import _distributed_c10d as c10d
+
     future: Any = torch.futures.Future()
     future.set_result(list(tensors))
     return c10d._create_work_from_future(future)  # type: ignore[attr-defined]
@@ -123,7 +126,9 @@ def _change(mutant: Mutant, call: _Call, plain: dict[str, Any]) -> Any:
     if mutant.kind == "root":
         call.options.rootRank = int(mutant.to)
     elif mutant.kind == "reduction":
-        call.options.reduceOp = getattr(c10d.ReduceOp, mutant.to)
+        from torch.distributed import ReduceOp
+
+        call.options.reduceOp = getattr(ReduceOp, mutant.to)
     elif mutant.kind in ("peer", "tag"):
         position = 1 if mutant.kind == "peer" else _TAG_AT
         arguments = (*call.arguments[:position], int(mutant.to), *call.arguments[position + 1 :])
@@ -155,6 +160,9 @@ def _move(mutant: Mutant, call: _Call) -> Any:
 
 def _make_other(name: str, call: _Call, plain: dict[str, Any]) -> Any:
     """Call another operation with the call's own tensor."""
+    import torch
+    from torch._C import _distributed_c10d as c10d
+
     tensors = [next(iter((*call.inputs, *call.outputs)), torch.zeros(1))]
     kinds = {
         "all_reduce": ("allreduce", c10d.AllreduceOptions),
@@ -170,6 +178,8 @@ def _make_other(name: str, call: _Call, plain: dict[str, Any]) -> Any:
 
 def _replace_tensor(mutant: Mutant, call: _Call) -> Any:
     """Make the call with another tensor, and copy what it receives into the script's own."""
+    import torch
+
     old = next(iter((*call.inputs, *call.outputs)))
     flat = old.detach().reshape(-1)
     if mutant.kind == "dtype":
