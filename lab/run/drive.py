@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from math import inf
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from lab.diagnosis.facts import RankFacts, RunFacts, begin_facts
@@ -18,7 +17,6 @@ from lab.engine.ownership import current_owner
 from lab.engine.protocol import Channel, FileAccess, PowerControl, require_capability
 from lab.errors import LabError, NodeLost, RecordError
 from lab.feature import find_hook, find_hook_of
-from lab.node.contents import read_entries
 from lab.node.messages import agent
 from lab.node.users import GROUP, first_uid_of
 from lab.plan.cluster import RUNNING, ClusterInfo, Node
@@ -634,7 +632,8 @@ def run_job(job: Job, channels: Sequence[Channel]) -> Result:
         raise
     driver.collector.attempts.finish()
     if any(rank.error.startswith(("ModuleNotFoundError", "FileNotFoundError")) for rank in facts.ranks):
-        for fact in find_unshipped(facts, scenario.shipped, snapshot):
+        find_unshipped = find_hook("find_unshipped")
+        for fact in find_unshipped(facts, scenario.shipped, snapshot) if find_unshipped else ():
             driver.collector.fact(fact)
     for companion in job.companions:
         companion.after_run()
@@ -652,46 +651,3 @@ def _choose_stdin(job: Job) -> Stdin:
     has_terminal = options.terminal and os.isatty(0) and os.isatty(1)
     choose = find_hook("stdin") if options.stdin or plan.interactive is not None or has_terminal else None
     return (choose and choose(plan, job.observer, fed=options.stdin)) or Stdin()
-
-
-_LEVELS = 4
-"""Number of folders above the script's folder in which to search for a user's own modules."""
-
-
-def find_unshipped(facts: RunFacts, folder: Path, snapshot: Snapshot | None) -> Iterator[events.NotShipped]:
-    """Yield a fact for each module or file that a rank did not find and this machine has.
-
-    Args:
-        facts: of the run.
-        folder: the shipped folder.
-        snapshot: what was shipped of it; None: nothing.
-    """
-    from lab.diagnosis.errors import missing_file, missing_module
-
-    for module in sorted({name for rank in facts.ranks if (name := missing_module(rank.error))}):
-        if (path := _find_module(module, folder)) is not None:
-            yield events.NotShipped(time.time(), module, str(path), str(folder))
-    files = sorted({name for rank in facts.ranks if (name := missing_file(rank.error))})
-    shipped = read_entries(snapshot.all_entries()) if files and snapshot else {}
-    for name in files:
-        below = os.path.normpath(name.rpartition(_WORK)[2])  # scripts make paths from __file__, too
-        if not below.startswith("..") and below not in shipped and os.path.lexists(folder / below):
-            yield events.NotShipped(time.time(), name, str(folder / below), str(folder))
-
-
-_WORK = "/run/work/"
-"""End of the path of a script's folder in a node."""
-
-
-def _find_module(module: str, folder: Path) -> Path | None:
-    if (folder / module).is_dir():  # this folder was left out of the shipment
-        return folder / module
-    above = [parent for parent in folder.parents[:_LEVELS] if parent != Path(parent.anchor)]
-    on_path = [Path(one) for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
-    folders = (folder, *above, Path.cwd(), *on_path)
-    for below in (*folders, *(one / "src" for one in folders)):
-        if (below / f"{module}.py").is_file():
-            return below / f"{module}.py"
-        if (below / module / "__init__.py").is_file():
-            return below / module
-    return None

@@ -8,8 +8,8 @@ import pytest
 
 from lab.diagnosis.errors import missing_module, way_to_missing
 from lab.diagnosis.facts import RankFacts, RunFacts
+from lab.features.advice.advice import find_unshipped
 from lab.record.events import NotShipped
-from lab.run.drive import find_unshipped
 from lab.run.snapshot import read_snapshot
 from tests.golden import golden
 

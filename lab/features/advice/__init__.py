@@ -4,6 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="advice",
+    hooks={"find_unshipped": ".advice:find_unshipped"},
     views={"advice_of_result": ".advice:find_advice"},
     findings={"kinds": ".advice:AdviceKind", "explain": ".advice:explain_advice"},
 )

@@ -5,15 +5,24 @@ Also on the time limit of a run that was still at work.
 
 from __future__ import annotations
 
+import os
 import re
+import time
+from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
+from lab.diagnosis.errors import missing_file, missing_module
 from lab.diagnosis.evidence import Explained
+from lab.diagnosis.facts import RunFacts
 from lab.diagnosis.finding import Finding, Kind, Words
 from lab.errors import RecordError
+from lab.node.contents import read_entries
 from lab.plan.plan import insert_placeholders
+from lab.record import events
 from lab.record.read import Record
 from lab.record.result import RankResult, Result
+from lab.run.snapshot import Snapshot
 from lab.trace.read import read_trace
 from lab.trace.steps import match_steps
 from lab.words import name_ranks
@@ -85,3 +94,46 @@ def find_advice(result: Result) -> list[str]:
             own = "put the rank's own tensor back into them, or use torch.distributed.nn.functional.all_gather"
             return [f"the outputs of {op} have no gradient: {own}" for op in last[:1] if op.startswith("all_gather")]
     return []
+
+
+# -- modules and files that were not shipped
+
+_LEVELS = 4
+"""Number of folders above the script's folder in which to search for a user's own modules."""
+
+
+def find_unshipped(facts: RunFacts, folder: Path, snapshot: Snapshot | None) -> Iterator[events.NotShipped]:
+    """Yield a fact for each module or file that a rank did not find and this machine has.
+
+    Args:
+        facts: of the run.
+        folder: the shipped folder.
+        snapshot: what was shipped of it; None: nothing.
+    """
+    for module in sorted({name for rank in facts.ranks if (name := missing_module(rank.error))}):
+        if (path := _find_module(module, folder)) is not None:
+            yield events.NotShipped(time.time(), module, str(path), str(folder))
+    files = sorted({name for rank in facts.ranks if (name := missing_file(rank.error))})
+    shipped = read_entries(snapshot.all_entries()) if files and snapshot else {}
+    for name in files:
+        below = os.path.normpath(name.rpartition(_WORK)[2])  # scripts make paths from __file__, too
+        if not below.startswith("..") and below not in shipped and os.path.lexists(folder / below):
+            yield events.NotShipped(time.time(), name, str(folder / below), str(folder))
+
+
+_WORK = "/run/work/"
+"""End of the path of a script's folder in a node."""
+
+
+def _find_module(module: str, folder: Path) -> Path | None:
+    if (folder / module).is_dir():  # this folder was left out of the shipment
+        return folder / module
+    above = [parent for parent in folder.parents[:_LEVELS] if parent != Path(parent.anchor)]
+    on_path = [Path(one) for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
+    folders = (folder, *above, Path.cwd(), *on_path)
+    for below in (*folders, *(one / "src" for one in folders)):
+        if (below / f"{module}.py").is_file():
+            return below / f"{module}.py"
+        if (below / module / "__init__.py").is_file():
+            return below / module
+    return None
