@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 import pytest
 
-from lab.node.recorder.journal import Source
+from lab.node.recorder.journal import Source, qualified_name
 
 SCRIPT = """
 def helper(call):
@@ -108,3 +110,38 @@ def test_a_thread_that_the_main_thread_waits_for_in_backward_has_its_line(
     thread.join()
 
     assert [place.get("at") for place in places] == ["train.py:1" if waits else None]
+
+
+def here() -> FrameType:
+    return sys._getframe(1)
+
+
+def wrapped(function: Callable[..., FrameType]) -> Callable[..., FrameType]:
+    @functools.wraps(function)
+    def wrapper(*arguments: object) -> FrameType:
+        return function(*arguments)
+
+    return wrapper
+
+
+class Model:
+    def forward(self) -> FrameType:
+        return here()
+
+    @wrapped
+    def backward(self) -> FrameType:
+        return here()
+
+    @staticmethod
+    def setup() -> FrameType:
+        return here()
+
+
+def forward() -> FrameType:
+    return here()
+
+
+def test_without_the_names_of_python_3_11_a_method_has_the_name_of_its_class() -> None:
+    frames = [forward(), Model().forward(), Model().backward(), Model.setup()]
+    assert [qualified_name(frame) for frame in frames] == ["forward", "Model.forward", "Model.backward", "Model.setup"]
+    assert "<" in qualified_name(wrapped(lambda: here().f_back)())

@@ -14,7 +14,7 @@ from ..trace_file import LIMIT_BYTES
 from . import compiled as compiled_recorder
 from . import groups, handles, phases
 from .journal import journal, source
-from .patching import patch_module
+from .patching import hide_wrappers, patch_module
 
 DEFAULT_VALUES = 256
 """Default limit of recorded elements for each side of a call; a larger side gets summaries."""
@@ -66,6 +66,8 @@ def start_recording(rank: int, fd: int, folder: str, values: int | None) -> None
 def _patch() -> None:
     """Record the phases of training steps, stores, and the parts of features; once in a process and its forks."""
     phases.watch_training_steps()
+    if sys.version_info < (3, 11):
+        patch_module("traceback", hide_wrappers)
     patch_module("torch.distributed.rendezvous", groups.watch_stores)
     patch_module("torch._dynamo.trace_rules", _hide_from_dynamo)
     for begin in hooks("recorder"):

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from inspect import CO_NESTED, unwrap
 from types import CodeType, FrameType
 from typing import Any
 
@@ -145,7 +146,7 @@ class Source:
                     if in_script:
                         location.update(self._caller(frame))
                         break
-                via = _readable_name(code) or via
+                via = _readable_name(frame) or via
             frame = frame.f_back
         return location
 
@@ -175,12 +176,27 @@ def frame_in_backward() -> FrameType | None:
     return frame if frame is not None and frame.f_code.co_name == "_engine_run_backward" else None
 
 
-def _readable_name(code: CodeType) -> str:
-    """Return the name of a function; empty if it tells a reader nothing."""
-    name = str(getattr(code, "co_qualname", code.co_name))  # Python 3.11 and later know the class
+def _readable_name(frame: FrameType) -> str:
+    """Return the qualified name of a function; empty if it tells a reader nothing."""
+    code = frame.f_code
+    name = str(getattr(code, "co_qualname", "") or _names.get(code) or _names.setdefault(code, qualified_name(frame)))
     if code.co_name in _PLUMBING or "<" in name or name.startswith("_GeneratorContextManager"):
         return ""
     return name.removeprefix("Tensor.")
+
+
+_names: dict[CodeType, str] = {}
+"""Qualified names of functions before Python 3.11, which has them in code objects."""
+
+
+def qualified_name(frame: FrameType) -> str:
+    """Return the name of a function, for a method of a class of its module with the name of the class."""
+    code, name = frame.f_code, frame.f_code.co_name
+    for kind in [*frame.f_globals.values()]:
+        # `isinstance` would ask for the value's class, of which some values in torch.distributed warn
+        if issubclass(type(kind), type) and getattr(unwrap(vars(kind).get(name)), "__code__", None) is code:
+            return f"{kind.__qualname__}.{name}"
+    return "<locals>" if code.co_flags & CO_NESTED else name
 
 
 source = Source()

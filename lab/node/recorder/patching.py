@@ -32,6 +32,12 @@ unseen = Unseen()
 """For wrappers: with it, an error of the wrapped function looks the same as without the recorder."""
 
 
+def hide_wrappers(module: Any) -> None:
+    """Make Python's `traceback` leave out the frames of wrappers, where `unseen` has no effect."""
+    walk = module.walk_tb
+    module.walk_tb = lambda trace: (one for one in walk(trace) if not one[0].f_code.co_filename.startswith(_UNSEEN))
+
+
 class _Finder:
     """Find modules as usual, and run the actions of a module right after its import."""
 
