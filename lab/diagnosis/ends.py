@@ -293,9 +293,10 @@ def _called_before(evidence: Evidence, number: int) -> f.Progress | None:
         name = step.title if step is not None and not step.message else last.op
         before = evidence.trace.ranks[number].skipped
         return f.Progress(calls=before + len(calls), name=name, source=last.source)
-    # A trace without calls means that there were none, unless a node was lost with unsent data.
+    # A trace without calls means that there were none, unless it ended early, or a node was lost with unsent data.
     rank, trace = evidence.ranks.get(number), evidence.trace.ranks.get(number)
-    known = trace is not None and trace.recorded and not trace.skipped and not (rank is not None and rank.node_lost)
+    node_lost = rank is not None and rank.node_lost
+    known = trace is not None and trace.recorded and not (trace.skipped or trace.cut or node_lost)
     return f.Progress(calls=0) if known else None
 
 

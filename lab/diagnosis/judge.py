@@ -24,7 +24,10 @@ def judge_evidence(evidence: Evidence) -> Judgement:
         from lab.diagnosis.errors import with_cause  # not needed if nothing failed
 
         judgement = with_cause(judgement, evidence.facts)
-    return replace(judgement, reason=judgement.reason + describe_limits_and_orphans(evidence.facts))
+    trace = vars(evidence).get("trace")  # set if the judgement needed it
+    cuts = (rank.cut for rank in trace.ranks.values() if rank.cut and not rank.calls) if trace is not None else iter(())
+    unrecorded = f"; no call is on record: {why}" if (why := next(cuts, "")) else ""
+    return replace(judgement, reason=judgement.reason + describe_limits_and_orphans(evidence.facts) + unrecorded)
 
 
 def _judge(evidence: Evidence) -> Judgement:
@@ -91,18 +94,19 @@ def judge_replaced(facts: RunFacts) -> Judgement | None:
 
 # -- whether the traces of a run in which nothing failed are worth reading: reading takes longer than a short run
 #
-# Nearly every silent error leaves one of six signs in the bytes of the traces:
+# Nearly every silent error, and a recording that ended early, leaves one of these signs in the bytes of the traces:
 # - handles of the script's own
 # - operations that fill several tensors, or slices of sizes that the script chose
 # - NaN
 # - numbers so large that they have an exponent
+# - the reason why the recording ended
 # - replicas with different state
 # - other calls, tensors, roots, or reductions on one rank than on another, or other tensors sent than received
 
 _MOST_BYTES = 1 << 20
 _HANDLES = rb'"async":true(?![^\n]*"via":"(?:DistributedDataParallel|backward))'
 _SEVERAL_TENSORS = rb'"op":"(?:all_gather|gather|all_to_all)"|"split":'
-_SIGNS = re.compile(b"|".join((_HANDLES, _SEVERAL_TENSORS, rb'"nan"', rb"\de\+\d")))
+_SIGNS = re.compile(b"|".join((_HANDLES, _SEVERAL_TENSORS, rb'"nan"', rb"\de\+\d", rb'{"k":"cut"')))
 _STATE = re.compile(rb'("[do]":\d+,[^\n]*?)"(?:params|norms)":(\[.*?\])(?:,"(?:buckets|grads)"|})')
 """For a module, or for an optimizer step with its gradients: state that should be the same on all ranks."""
 _CALLED = re.compile(rb'"op":("\w+"),"g":("[^"]*","seq":\d+)')

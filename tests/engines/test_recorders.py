@@ -208,7 +208,7 @@ def test_a_recorder_that_was_built_is_found_and_a_damaged_one_is_passed_over(bui
 def test_where_none_was_built_the_reason_names_what_was_looked_for(tmp_path: Path) -> None:
     nothing, why = load_from(tmp_path)
     assert nothing == "None"
-    assert why.startswith("no recorder-torch")
+    assert why.startswith("there is no recorder-torch")
     assert why.endswith(golden(1, build.source_hash(), tmp_path))
 
 

@@ -214,6 +214,7 @@ def test_a_recorder_that_there_is_not_is_told(run: Run) -> None:
     assert result.passed, result.reason
     why = "recording ended early: LAB_RECORDER is 'pyhton'; allowed: auto, compiled, python, off"
     assert f"rank 0: {why}" in trace_of(result).problems
+    assert result.reason.endswith(golden(1))
 
 
 def test_steps_of_messages_are_in_the_order_of_cause(lesson: Lesson) -> None:

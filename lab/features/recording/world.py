@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _ENDED_BY_OTHERS = ("SIGTERM", "SIGKILL", "SIGINT", "SIGHUP")
 """Signals by which launchers, test suites, and users end ranks."""
-_GROUP = b'{"k":"group"'
+_GROUP = b'{"k":"group"', b'{"k":"cut"'
 _XDIST = "exec(eval(sys.stdin.readline()))"
 """In command lines of pytest-xdist's workers, of which each runs tests of its own."""
 _LINE = re.compile(r":\d+")
@@ -422,7 +422,7 @@ class World:
         """Whether a rank has the slower recorder."""
         return any(start.get("recorder") == "python" for start in self._first_lines(b""))
 
-    def _first_lines(self, beginning: bytes = _GROUP) -> list[dict[str, Any]]:
+    def _first_lines(self, beginning: bytes | tuple[bytes, ...] = _GROUP) -> list[dict[str, Any]]:
         """Return the first such line of each rank's trace: of groups, which it has once all ranks have met."""
         lines = list[Any]()
         for name in map(rank_trace, self.members):

@@ -31,7 +31,8 @@ def load_recorder() -> Any | None:
         folders = build.IMAGE_FOLDER, build.cache_folder()
         path = next((path for folder in folders if os.path.isfile(path := os.path.join(folder, name))), None)
         if path is None:
-            why = f"no {name} in {' or '.join(folders)}"
+            build_it = "`python -m lab.node.recorder.build`, or `lab image build` for containers, compiles it"
+            why = f"there is no {name} in {' or '.join(folders)}; {build_it}"
             return None
         spec: Any = importlib.util.spec_from_file_location(build.MODULE, path)
         module = importlib.util.module_from_spec(spec)

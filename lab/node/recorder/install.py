@@ -110,7 +110,7 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
         journal.cut(f"{CHOICE_VARIABLE} is {choice!r}; allowed: {', '.join(CHOICES)}")
         return
     if choice == "compiled" and compiled is None:
-        journal.cut(f"no compiled recorder is available: {refused or compiled_recorder.why}")
+        journal.cut(f"{CHOICE_VARIABLE} is 'compiled', but {refused or compiled_recorder.why}")
         return
     if compiled is not None:
         phases.write_with(compiled.mark)

@@ -24,6 +24,7 @@ from lab.features.recording.world import World
 from lab.node import processes
 from lab.node.messages.agent import Exited, Joined, number_of
 from lab.polling import poll_until
+from tests.golden import golden
 from tests.short import SHORT
 
 WORLDS = """
@@ -95,7 +96,11 @@ def record(*words: str, options: tuple[str, ...] = ()) -> subprocess.CompletedPr
     return subprocess.run(lab("record", *options, "--", *words), capture_output=True, text=True)
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 restores the frames")
+def printed(ended: subprocess.CompletedProcess[str]) -> list[str]:
+    """What a command printed, without the lines in which gloo of torch 2.8 counts peers."""
+    return [line for line in ended.stdout.splitlines() if not line.startswith("[Gloo]")]
+
+
 @pytest.mark.parametrize("recorder", ["auto", "python"])
 def test_a_traceback_has_no_frames_of_the_recorder(
     home: Path, free_port: int, recorder: str, monkeypatch: pytest.MonkeyPatch
@@ -227,7 +232,7 @@ def test_worlds_of_one_command_are_judged_apart(home: Path, free_port: int, monk
     ended = record(sys.executable, "worlds.py", str(free_port), "fine", "raise", "absent", "fine")
 
     assert ended.returncode == 0
-    assert ended.stdout == "raise failed\nabsent failed\n"
+    assert printed(ended) == ["raise failed", "absent failed"]
     annotated = [line for line in ended.stderr.splitlines() if line.startswith("::")]
     assert [line.rpartition("::")[0] for line in annotated] == [
         f"::error file={home.name}/worlds.py,line=18,title=lab%3A failed in worlds"
@@ -243,6 +248,23 @@ def test_worlds_of_one_command_are_judged_apart(home: Path, free_port: int, monk
     assert json.loads(explained.stdout)["sentence"] == raised["reason"]
 
 
+def test_a_recorder_that_was_not_built_is_reported_and_nothing_is_said_of_calls(
+    home: Path, free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    leaves = '"leave" and rank == 1:\n        os._exit(0)'
+    (home / "worlds.py").write_text(WORLDS.replace('"kill" and rank == 1:\n        os.kill(os.getpid(), 9)', leaves))
+    monkeypatch.setenv("LAB_RECORDER", "compiled")
+
+    record(sys.executable, "worlds.py", str(free_port), "fine", "leave")
+
+    fine, left = results(home)
+    assert (fine["verdict"], left["verdict"]) == ("passed", "failed")
+    for one in (fine, left):
+        assert re.search(golden(1), one["reason"])
+    assert left["reason"].startswith(golden(2))
+
+
 def test_a_command_that_removes_its_record_goes_on(home: Path, free_port: int) -> None:
     pytest.importorskip("torch")
     remove = '"remove" and rank == 1:\n        __import__("shutil").rmtree(".lab"); open(".lab", "w").close()'
@@ -251,7 +273,7 @@ def test_a_command_that_removes_its_record_goes_on(home: Path, free_port: int) -
     ended = record(sys.executable, "worlds.py", str(free_port), "remove", "raise")
 
     assert ended.returncode == 0
-    assert ended.stdout == "raise failed\n"
+    assert printed(ended) == ["raise failed"]
     assert str(home / ".lab") in ended.stderr
 
 
@@ -264,7 +286,7 @@ def test_a_world_that_stands_still_is_stopped_alone(home: Path, free_port: int) 
     )
 
     assert ended.returncode == 4
-    assert ended.stdout == "hang failed\n"
+    assert printed(ended) == ["hang failed"]
     hung, fine = results(home)
     assert (hung["verdict"], fine["verdict"]) == ("hung", "passed")
     assert hung["culprit"]["rank"] == 1

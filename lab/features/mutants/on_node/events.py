@@ -86,7 +86,7 @@ def is_observing() -> bool:
 
 def refuse_compiled(_: Any) -> str:
     """Return why the compiled recorder cannot be used; empty if this process has no mutant."""
-    return "a mutant changes calls that Python records" if os.environ.get(VARIABLE) else ""
+    return "a mutant changes calls, for which Python has to record them" if os.environ.get(VARIABLE) else ""
 
 
 def find_rank() -> int:
