@@ -24,9 +24,9 @@ def judge_evidence(evidence: Evidence) -> Judgement:
         from lab.diagnosis.errors import with_cause  # not needed if nothing failed
 
         judgement = with_cause(judgement, evidence.facts)
-    trace = vars(evidence).get("trace")  # set if the judgement needed it
-    cuts = (rank.cut for rank in trace.ranks.values() if rank.cut and not rank.calls) if trace is not None else iter(())
-    unrecorded = f"; no call is on record: {why}" if (why := next(cuts, "")) else ""
+    # The trace is read only if the judgement needed it.
+    ranks = vars(evidence)["trace"].ranks.values() if "trace" in vars(evidence) else ()
+    unrecorded = next((f"; no call is on record: {rank.cut}" for rank in ranks if rank.cut and not rank.calls), "")
     return replace(judgement, reason=judgement.reason + describe_limits_and_orphans(evidence.facts) + unrecorded)
 
 
