@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lab.errors import ScenarioError
-from lab.features.faults.fault import PHASES
 from lab.frozen import Frozen
 from lab.operations import OPERATIONS, REDUCTIONS
 from lab.spec.declare import get_feature_values, key_field
@@ -22,6 +21,11 @@ DTYPES = (
     "uint64", "bool", "complex32", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz",
     "float8_e5m2fnuz",
 )  # fmt: skip
+PHASES = (
+    "init_process_group", "new_group", "DDP()", "forward", "loss", "backward", "zero_grad", "step",
+    "destroy_process_group",
+)  # fmt: skip
+"""Phases in traces; a call belongs to the innermost one."""
 FORM = (
     "OPERATION [SUM] [float32[2,3]] [split [1,2]] [from RANK] [to RANK] [tag N] [in GROUP] [async] [bucket N] "
     "[module N] [during PHASE] [xTIMES], or ..."

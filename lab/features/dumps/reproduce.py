@@ -11,7 +11,10 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain, groupby, pairwise
 from math import prod
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jinja2 import Template
 
 from lab.diagnosis.evidence import Evidence
 from lab.errors import UsageError
@@ -276,25 +279,13 @@ _OTHER_DTYPES = {"int16": "float16", "uint16": "float16", "uint32": "int32", "ui
 """Gloo refuses these in some collectives; another dtype of the same size does. Those of one byte become uint8."""
 _USED = ("rank", "dist", "time", "torch", "pending", "work", "create_groups")
 """Names in scripts."""
-_HEAD = '''"""{title}"""
-
-import time
-
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-'''
-_GROUPS = '''
-
-def create_groups(*lists):
-    """Create a group of each list of ranks; return the group of this rank."""
-    groups = [dist.new_group(ranks) for ranks in lists]
-    return next((group for ranks, group in zip(lists, groups) if rank in ranks), None)
 
 
-'''
+def _fill(template: str, **facts: Any) -> str:
+    """Fill a template of this folder."""
+    text = Path(__file__).with_name(template).read_text(encoding="utf-8")
+    filled: str = Template(text, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True).render(**facts)
+    return filled
 
 
 def _replace_op(name: str) -> str:
@@ -507,17 +498,10 @@ class _Script:
                     min(map(len, over.values())))  # fmt: skip
         first = over[min(over)][:same]
         body = [*_loops(first), *self._branches({rank: (*_loops(over[rank][same:]), *hung[rank]) for rank in over})]
-        if any("pending" in line for line in body):
-            body = ["pending = []  # calls that did not end, and did not block their rank", *body]
-        created = [*self._created.items(), *((word, [one]) for word, one in self._second_groups.values())]
-        create = []
-        for word, groups in created:
-            function = "create_groups" if len(groups) > 1 else "dist.new_group"
-            create.append(f"{word} = {function}({', '.join(str([*one]) for one in groups)})")
-        helper = _GROUPS if any(len(groups) > 1 for _, groups in created) else "\n"
-        body = [*create, *[""][: len(create)], *body]
-        end = "time.sleep(3600)  # the dumps show no further call of a rank that gets here\n"
-        return _HEAD.format(title=title) + helper + "\n".join([*body, end])
+        created = [(word, [*map(list, groups)]) for word, groups in self._created.items()]
+        created += [(word, [[*one]]) for word, one in self._second_groups.values()]
+        several, pending = any(len(groups) > 1 for _, groups in created), any("pending" in line for line in body)
+        return _fill("replica.py.j2", title=title, created=created, several=several, pending=pending, body=body)
 
     def _branches(self, lines: Mapping[int, tuple[str, ...]]) -> Iterator[str]:
         """Yield the lines in which ranks differ; the most common ones come last."""
@@ -536,17 +520,10 @@ class _Script:
     def write_scenario(self, name: str, culprits: Sequence[int], about: str) -> str:
         """Return the text of the scenario; it expects culprits only if others wait for their call."""
         ops = sorted({op for wait in self.waits.values() if wait for op in wait[0]})
-        lines = [
-            f"name: {_SEPARATORS.sub('-', name.lower()).strip('-')[:_LONGEST_NAME] or 'dumps'}",
-            f"learn: {json.dumps(about)}",
-            f"nodes: 1\nnproc_per_node: {len(self.new)}\nscript: {SCRIPT}",
-            f"timeout: {_TIMEOUT_S + len(self.new) // 4}s",
-            *(["strict_order: true"] if self._strict else []),
-            "expect:\n  verdict: hung",
-            *(f"  culprit: {rank}" for rank in culprits if self.waits[rank] is None),
-            f"  reason: '{'|'.join(ops)}'\n",
-        ]
-        return "\n".join(lines)
+        name = _SEPARATORS.sub("-", name.lower()).strip("-")[:_LONGEST_NAME] or "dumps"
+        size, alone = len(self.new), [rank for rank in culprits if self.waits[rank] is None]
+        facts = {"size": size, "timeout_s": _TIMEOUT_S + size // 4, "strict": self._strict, "culprits": alone}
+        return _fill("replica.yaml.j2", name=name, about=json.dumps(about), script=SCRIPT, ops=ops, **facts)
 
 
 def _indent(lines: Iterable[str]) -> Iterator[str]:

@@ -30,7 +30,7 @@ PHASES = (
     *("init_process_group", "new_group", "DDP()", "forward", "loss", "backward", "zero_grad", "step"),
     "destroy_process_group",
 )
-"""Phases in traces, by the recorder's names; a call belongs to the innermost one."""
+"""Phases of a worker, by its recorder's names."""
 EDGES = ("before", "after")
 MAX_COUNT = 1_000_000
 _BEFORE_THE_RUN = "start"

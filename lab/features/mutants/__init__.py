@@ -4,7 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="mutants",
-    needs=("faults", "suite", "recording", "training"),
+    needs=("faults", "html", "suite", "recording", "training"),
     verbs={"mutate": (".mutate", "find out which mistakes your checks notice", "Runs")},
     keys={"mutant": ".option:MutantKeys", "expect.mutants": ".option:ExpectKeys"},
     hooks={"expect.mutants": ".mutate:judge_mutants"},
