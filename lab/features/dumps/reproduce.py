@@ -500,8 +500,8 @@ class _Script:
         body = [*_loops(first), *self._branches({rank: (*_loops(over[rank][same:]), *hung[rank]) for rank in over})]
         created = [(word, [*map(list, groups)]) for word, groups in self._created.items()]
         created += [(word, [[*one]]) for word, one in self._second_groups.values()]
-        several, pending = any(len(groups) > 1 for _, groups in created), any("pending" in line for line in body)
-        return _fill("replica.py.j2", title=title, created=created, several=several, pending=pending, body=body)
+        by_lists, pending = any(len(groups) > 1 for _, groups in created), any("pending" in line for line in body)
+        return _fill("replica.py.j2", title=title, created=created, by_lists=by_lists, pending=pending, body=body)
 
     def _branches(self, lines: Mapping[int, tuple[str, ...]]) -> Iterator[str]:
         """Yield the lines in which ranks differ; the most common ones come last."""
