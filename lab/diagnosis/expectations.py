@@ -184,14 +184,12 @@ def _check_whole_run(
         pairs = zip(chain(expect.restarts, repeat(None)), earlier, strict=False)
         named = [_compare_culprit(wanted, attempt.culprit) for wanted, attempt in pairs]
         met = len(earlier) == len(expect.restarts) and all(same for _, same in named)
-        got_all = [who for who, _ in named]
-        yield Expectation(what="restarts", expected=[*expect.restarts], got=got_all, met=met)
+        yield Expectation(what="restarts", expected=[*expect.restarts], got=[who for who, _ in named], met=met)
 
 
 def _end_of_check(check: RankFacts) -> str:
     ended = f"killed by {check.signal}" if check.signal else f"exit code {check.code}"
-    message = next(iter(check.error.strip().splitlines()), ended)
-    return "killed: out of memory" if check.out_of_memory else message
+    return "killed: out of memory" if check.out_of_memory else next(iter(check.error.strip().splitlines()), ended)
 
 
 def _compare_culprit(expected: int | str | None, culprit: Culprit | None) -> tuple[int | str | None, bool]:

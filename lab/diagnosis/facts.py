@@ -175,8 +175,7 @@ class RunFacts:
             return self.check
         position = bisect_left(self.ranks, number, key=lambda rank: rank.rank)
         if position == len(self.ranks) or self.ranks[position].rank != number:
-            code = self.expected_codes.get(number, 0)
-            self.ranks.insert(position, RankFacts(rank=number, expected_code=code))
+            self.ranks.insert(position, RankFacts(rank=number, expected_code=self.expected_codes.get(number, 0)))
         return self.ranks[position]
 
     def add(self, event: events.Event) -> None:

@@ -292,8 +292,7 @@ class Agent:
     def _send_traces(self, run: NodeRun, now: float) -> None:
         """Send the traces at the requested interval, or at once if congestion stopped the last transfer."""
         if not run.send.congested and now >= self._traces_due:
-            left = run.send_traces()
-            self._traces_due = 0.0 if left else now + run.traces_every_s
+            self._traces_due = 0.0 if run.send_traces() else now + run.traces_every_s
 
     def _read(self, connection: wire.Connection) -> None:
         if (chunk := connection.receive()) == b"":

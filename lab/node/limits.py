@@ -258,8 +258,7 @@ class Disk:
             for user in self._users:
                 nameless = processes.run_as(*user, partial(_nameless_bytes, user.uid, devices))
                 written[user.uid] = written.get(user.uid, 0) + int(nameless or 0)
-        took = time.monotonic() - now
-        self._next = now + max(_PAUSE_S, took * _PART_OF_THE_TIME)
+        self._next = now + max(_PAUSE_S, (time.monotonic() - now) * _PART_OF_THE_TIME)
         if sum(written.values()) > self.limit_bytes:
             return written
         return {} if min(free.values()) < _NEARLY_FULL_BYTES else None

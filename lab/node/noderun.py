@@ -352,8 +352,7 @@ class NodeRun:
             if isinstance(process, Worker):
                 process.await_stacks_of_forks({joined.pid for joined in self.joined_processes})
             text, attempt = process.stack, process.attempt
-            stack = messages.Stack(process.rank, time.time(), text=text, load=load, used_s=used_s, attempt=attempt)
-            self.send(stack)
+            self.send(messages.Stack(process.rank, time.time(), text=text, load=load, used_s=used_s, attempt=attempt))
 
     # -- standard input of workers
 

@@ -87,8 +87,7 @@ def drop_privileges(uid: int, gid: int) -> None:
         _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
     become_user(uid, gid)
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
-    nothing = (ctypes.c_uint32 * 6)()
-    _libc.capset(header, nothing)
+    _libc.capset(header, (ctypes.c_uint32 * 6)())
     _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)  # else /proc/self belongs to root after the change of user
 

@@ -86,8 +86,7 @@ def _read(message: bytes) -> Connection | None:
     if unacknowledged:
         numbers["unacknowledged_bytes"] = max(0, written - unsent)
         numbers["silent_s"] = _silence(info[_RETRANSMITS], timer_us / 1e6)
-    facts = Connections(0.0, peer=peer, number=1, **numbers)
-    return Connection(local, _PORTS.unpack_from(message, _ID), facts)
+    return Connection(local, _PORTS.unpack_from(message, _ID), Connections(0.0, peer=peer, number=1, **numbers))
 
 
 def _silence(retransmits: int, timer_s: float) -> float:

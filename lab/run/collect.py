@@ -278,8 +278,7 @@ class Collector:
             RecordError: the record cannot be written.
         """
         self.message_count += 1
-        is_progress = shows_progress(message.data) if isinstance(message, agent.Trace) else isinstance(message, _ACTS)
-        if is_progress:
+        if shows_progress(message.data) if isinstance(message, agent.Trace) else isinstance(message, _ACTS):
             self.progressed = time.monotonic()
         match message:
             case agent.Output(rank=agent.STARTER):

@@ -174,8 +174,7 @@ class Driver:
         self._restarts = 0
         self._least_nodes = job.plan.launcher.least_nodes(job.plan.nnodes)
         """Fewest nodes with which the launcher continues."""
-        is_unknown = job.companions or job.plan.starters or not job.plan.trace.on
-        self._next_meeting_check = inf if is_unknown else _MEETING_S
+        self._next_meeting_check = inf if job.companions or job.plan.starters or not job.plan.trace.on else _MEETING_S
         """Seconds after the start."""
         watch = None if job.companions or not job.plan.trace.on or not job.options.stall_s else find_hook("standstill")
         self._standstill = watch and watch(job.options.stall_s, self.agents, self.collector)

@@ -271,8 +271,7 @@ def _bytes(call: CallPattern) -> int:
 
 
 def _size(call: CallPattern) -> str:
-    is_known = call.tensors and all(shape is not None for _, shape in call.tensors)
-    return format_bytes(_bytes(call)) if is_known else ""
+    return format_bytes(_bytes(call)) if call.tensors and all(shape is not None for _, shape in call.tensors) else ""
 
 
 def _name_of(text: str) -> str:

@@ -273,8 +273,7 @@ def import_dumps(dumps: Dumps, name: str, runs: Path) -> Record:
         ranks = tuple(RankResult(rank=rank, log_path=writer.log_path(rank)) for rank in calls.by_rank)
         judged = {name: getattr(judgement, name) for name in ("verdict", "reason", "culprit")}
         known = {**judged, "scenario": name, "run": writer.run, "path": writer.path, "ranks": ranks}
-        result = Result(**known, duration_s=None, exit_code=_EXIT_CODES.get(judgement.verdict, 1))
-        writer.finish(result)
+        writer.finish(Result(**known, duration_s=None, exit_code=_EXIT_CODES.get(judgement.verdict, 1)))
     except BaseException:
         writer.discard()
         raise

@@ -554,8 +554,7 @@ class Comparer:
             for expected, whole in self._pairs(kind, name, mine, theirs):
                 self.tensors += 1
                 gap = estimate_distance(expected, whole.value, count, weak=whole.weak)
-                limit = self._limit(kind, name, expected, whole.value, of_all)
-                if gap > limit:
+                if gap > self._limit(kind, name, expected, whole.value, of_all):
                     differing.setdefault(name, []).append((expected, whole))
                 elif expected.norm and math.isfinite(gap) and gap > of_all * _OF_ALL:
                     self.largest = max(self.largest, gap / expected.norm)

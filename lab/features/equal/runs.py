@@ -201,8 +201,7 @@ def _find_unsteady(reference: Recorded, again: Recorded, way: Way) -> Comparison
     why = "draws random numbers without a seed"
     why += "" if difference.step else ", or leaves memory uninitialized, as `to_empty` does"
     sentence = f"two runs of {way.title} differ {when}, in {what}: the script {why}"
-    unsteady = replace(difference, cause="no seed", sentence=sentence)
-    return _make_comparison(comparer, unsteady)
+    return _make_comparison(comparer, replace(difference, cause="no seed", sentence=sentence))
 
 
 # -- commits

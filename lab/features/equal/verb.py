@@ -48,8 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     def open_one(word: str, stack: Any) -> Any:
         scenario = runs.open_version(word, stack)
-        env = {**scenario.env, **dict(arguments.env)}
-        return replace(scenario, args=(*scenario.args, *arguments.rest), env=env)
+        return replace(scenario, args=(*scenario.args, *arguments.rest), env={**scenario.env, **dict(arguments.env)})
 
     asked = {"image": arguments.image} if arguments.image else {}
     options = RunOptions(runs=arguments.runs, timeout_s=arguments.timeout_s, backend=arguments.backend)

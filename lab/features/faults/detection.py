@@ -134,8 +134,7 @@ def with_detections(
     for fault in faults:
         mine = [one for one in left if one.fault == fault["fault"] and not fault["failed"]][:1]
         left = [one for one in left if one not in mine]
-        detected = mine[0] if mine else Detection(fault="", time=0.0)
-        results.append({**fault, **detected.to_result()})
+        results.append({**fault, **(mine[0] if mine else Detection(fault="", time=0.0)).to_result()})
     return tuple(results)
 
 

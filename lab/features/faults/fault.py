@@ -396,8 +396,7 @@ def plan_faults(
         return None
     off = "LAB_RECORDER is off" if scenario.env.get("LAB_RECORDER") == "off" else ""
     unrecorded = off if options.trace and scenario.trace.on else "the run does not record calls"
-    strict = cluster.shape.strict
-    refuse_faults(faults, scenario.name, cluster.engine, nnodes, world_size, unrecorded, strict=strict)
+    refuse_faults(faults, scenario.name, cluster.engine, nnodes, world_size, unrecorded, strict=cluster.shape.strict)
     return FaultsPart(faults=faults)
 
 

@@ -548,8 +548,7 @@ def _numbered(asked: Lookups, stuck: tuple[int, ...], evidence: Evidence) -> Ren
     if not (missing := len(set(range(world)) - set(came.values()))):
         return facts
     absent = () if world > run_size else tuple(rank for rank in evidence.ranks if rank not in asked)
-    did = Waiting(evidence, {}).did(absent)
-    return replace(facts, how="missing", missing=missing, absent=did, ranks=absent)
+    return replace(facts, how="missing", missing=missing, absent=Waiting(evidence, {}).did(absent), ranks=absent)
 
 
 def _disagreement(asked: Lookups) -> Rendezvous | None:

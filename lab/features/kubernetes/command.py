@@ -199,8 +199,7 @@ def read_pod(item: Mapping[str, Any]) -> Pod:
     waiting.sort(key=lambda one: not _FINAL.search(one.get("reason", "")))
     ended = [one["terminated"] for one in states[len(states) - len(status.get("containerStatuses") or ()) :]
              if "terminated" in one]  # fmt: skip
-    conditions = {one["type"]: one for one in status.get("conditions") or ()}
-    scheduled = conditions.get("PodScheduled", {})
+    scheduled = {one["type"]: one for one in status.get("conditions") or ()}.get("PodScheduled", {})
     labels = metadata.get("labels") or {}
     return Pod(
         name=metadata["name"],

@@ -71,8 +71,7 @@ def _machines(target: Target, wanted: Wanted, shape: Shape) -> list[Check]:
 
 
 def _are_same(image: str, name: str) -> bool:
-    short = name.removeprefix("docker.io/").removeprefix("library/")
-    return short in (image, f"{image}:latest")
+    return name.removeprefix("docker.io/").removeprefix("library/") in (image, f"{image}:latest")
 
 
 def _policies(target: Target) -> Check:

@@ -162,8 +162,7 @@ def judge_starters(evidence: Evidence) -> Judgement | None:
     nodes = (first.node,) if failed else tuple(starter.node for starter in facts.starters)
     how: dict[str, Any] = {"failed": True, "signal": first.signal or "", "code": first.code} if failed else {}
     printed = read_tail(evidence.record.path / LOGS / launcher_log(first.node), _TAIL_BYTES)
-    last_line = printed[-1].strip() if printed else ""
-    finding = LauncherEnded(nodes=nodes, begun=begun, last_line=last_line, **how)
+    finding = LauncherEnded(nodes=nodes, begun=begun, last_line=printed[-1].strip() if printed else "", **how)
     reason = finding.headline if failed else f"the run did not end within {facts.time_limit_text}: {finding.headline}"
     if not failed:
         return Judgement(verdict="hung", reason=reason, findings=(finding,))

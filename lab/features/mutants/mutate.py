@@ -278,8 +278,7 @@ class Tried(Frozen):
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
-        ranks = [*self.mutant.ranks]
-        facts = {"mutant": self.mutant.text, "kind": self.mutant.kind, "ranks": ranks, "line": self.at}
+        facts = {"mutant": self.mutant.text, "kind": self.mutant.kind, "ranks": [*self.mutant.ranks], "line": self.at}
         return {**facts, "does": self.does, "fate": self.fate, "how": self.how}
 
 

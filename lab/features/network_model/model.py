@@ -104,8 +104,7 @@ def _fit(ranks: int, timings: Sequence[Timing]) -> Model | None:
     line = line_through(rounds, sizes, [one.seconds for one in timings])
     if not line.inverse:
         return None
-    is_overdetermined = len(timings) > 2
-    error, worst = (line.error, max(map(abs, line.errors))) if is_overdetermined else (None, None)
+    error, worst = (line.error, max(map(abs, line.errors))) if len(timings) > 2 else (None, None)
     fit = {"alpha_s": line.alpha_s, "bandwidth": 1 / line.inverse}
     return Model(ranks=ranks, **fit, error=error, worst=worst, timings=tuple(timings))
 

@@ -30,5 +30,4 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     if arguments.svg is not None:
         shared.write_text(arguments.svg, network_svg(paces))
     written = f"wrote {arguments.svg}" if arguments.svg is not None else ""
-    data = network_json(paces)
-    return shared.print_answer(arguments, data, lambda style: written or network_text(paces, style))
+    return shared.print_answer(arguments, network_json(paces), lambda style: written or network_text(paces, style))

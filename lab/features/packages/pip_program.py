@@ -47,8 +47,7 @@ def _that_comes_with_python() -> "list[str]":
 
 def _start_nothing(event: str, arguments: "tuple[object, ...]") -> None:
     first = arguments[0] if arguments else ""
-    program = os.path.basename(first) if isinstance(first, str) else ""
-    if event in _STARTS and program != _ASKED_FOR_PASSWORDS:
+    if event in _STARTS and (os.path.basename(first) if isinstance(first, str) else "") != _ASKED_FOR_PASSWORDS:
         raise OSError(REFUSED)
 
 

@@ -237,8 +237,7 @@ def _shared_machine(trace: Trace, working: Sequence[Working]) -> Machine | None:
     if not wanted:
         return Machine(min(counts))
     phases = [phase for rank in trace.ranks.values() for phase in rank.phases]
-    ends = (phase.end for phase in phases if phase.name == training.OPTIMIZER and phase.end)
-    trained = min(ends, default=0.0)
+    trained = min((phase.end for phase in phases if phase.name == training.OPTIMIZER and phase.end), default=0.0)
     settled = [one._replace(spans=[span for span in one.spans if span[0] >= trained]) for one in working]
     return machine_of(settled, min(counts), ran / wanted)
 

@@ -169,8 +169,7 @@ class _RecordedTests:
                 with suppress(OSError), socket.socket(fileno=os.dup(fd)) as connection:
                     is_tcp = connection.family in (socket.AF_INET, socket.AF_INET6)
                     is_listener = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)  # gloo would abort
-                    is_open = is_tcp and connection.type == socket.SOCK_STREAM and not is_listener
-                    if name not in before and is_open:
+                    if name not in before and is_tcp and connection.type == socket.SOCK_STREAM and not is_listener:
                         connection.shutdown(socket.SHUT_RDWR)
         self._is_guarded = False
 

@@ -143,8 +143,7 @@ class World:
             return exited
         from lab.diagnosis.stacks import name_own_files
 
-        texts = {name: name_own_files(text, self._folder) for name, text in known.items()}
-        return exited._replace(**texts)
+        return exited._replace(**{name: name_own_files(text, self._folder) for name, text in known.items()})
 
     @property
     def is_running(self) -> bool:
@@ -457,8 +456,7 @@ class _ImportedWorld(World):
         if self._stall or self._lost or not (stopped and losers) or len(stopped) + len(losers) < len(ranks):
             return super()._judge(evidence)
         after = f"another process ended {name_ranks(stopped)} {format_duration(evidence.facts.duration_s)} after"
-        reason = f"{after} the first rank joined, and {name_ranks(losers)} lost a peer"
-        return _judgement("error", reason)
+        return _judgement("error", f"{after} the first rank joined, and {name_ranks(losers)} lost a peer")
 
     def add_part(self, part: Record, ranks: Mapping[int, Joined]) -> None:
         """Add the record of a machine, with its ranks."""

@@ -52,8 +52,7 @@ def run_command(*argv: str, deadline_s: float = _DEADLINE_S) -> subprocess.Compl
         EngineUnavailable: It cannot be started, or does not end in time.
     """
     environment = {**clean_environment(), "LC_ALL": "C"}
-    silence = f"Slurm did not answer {argv[0]}", "see `scontrol ping`"
-    return run_client(argv, silence, deadline_s, env=environment)
+    return run_client(argv, (f"Slurm did not answer {argv[0]}", "see `scontrol ping`"), deadline_s, env=environment)
 
 
 def run_client(

@@ -390,8 +390,7 @@ def _standing_out(steps: Sequence[Step]) -> dict[str, Any]:
         pacer, late = longest.late, dict[str, Any]()
         if pacer is not None and pacer.begin - longest.begin > took / 2:
             late = {"late_s": pacer.begin - longest.begin, "late_rank": pacer.rank}
-        at = lines_of(longest.calls.values())
-        return {"standing_out": longest.title, "at": at, "longest_s": took, **late}
+        return {"standing_out": longest.title, "at": lines_of(longest.calls.values()), "longest_s": took, **late}
     size, largest = max(((max(c.bytes for c in step.calls.values()), step) for step in steps), key=itemgetter(0))
     return {"standing_out": largest.title, "at": lines_of(largest.calls.values()), "largest_bytes": size}
 

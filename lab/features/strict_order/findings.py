@@ -418,8 +418,7 @@ class StrictOrderReader:
             self._held.pop(number, None)
             return
         call = CallFacts(rank=self._rank, name=str(line["op"]), source=str(line["at"]))
-        behind = CallFacts(rank=self._rank, name=str(line["behind"]), source=str(line["line"]))
-        self._held[number] = call, behind
+        self._held[number] = call, CallFacts(rank=self._rank, name=str(line["behind"]), source=str(line["line"]))
 
 
 def explain_strict_order(run: Explained) -> list[Finding]:

@@ -189,8 +189,7 @@ def _dtype(call: Call) -> str:
 
 def explain_ddp(run: Explained) -> list[Finding]:
     """Return the findings about DDP in a run without errors; without overlap if times of the run mean nothing."""
-    is_fine = run.ended_well and not run.causes
-    story = build_ddp_story(run.evidence) if is_fine and run.evidence.trace.recorded else []
+    story = build_ddp_story(run.evidence) if run.ended_well and not run.causes and run.evidence.trace.recorded else []
     return [one for one in story if not (run.evidence.untimed and one.kind is TrainingKind.DDP_OVERLAP)]
 
 

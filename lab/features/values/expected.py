@@ -283,8 +283,7 @@ def _by_table(step: Step, call: Call, index: int) -> tuple[Part, ...]:
     if op.cut is Cut.SPLITS:
         return _by_splits(step, call, index)
     ranks, me = step.group.ranks, _group_rank(step, call.rank)
-    nothing = op.cut is Cut.OTHER or op.sends or not op.moves_data
-    if nothing or (op.taker is Who.ROOT and call.rank != call.root):
+    if (op.cut is Cut.OTHER or op.sends or not op.moves_data) or (op.taker is Who.ROOT and call.rank != call.root):
         return ()
     where = (me if op.cut is Cut.TENSORS else index, me * count if op.cut is Cut.SLICES else 0)
     if op.giver is not Who.ALL:

@@ -156,7 +156,6 @@ def _unexpected_result(step: Step, elements: list[UnexpectedElement], again: int
     changers, unwaited = _who_changed(step, evidence), _who_waited_less(step, evidence) if handles else ()
     first, *rest = [buffer.values for buffer in step.calls[ranks[0]].outputs]
     named = changers or unwaited
-    alike = bool(rest) and first is not None and all(values == first for values in rest)
     return UnexpectedResult(
         kind=ValueKind.CHANGED_BEFORE_WAIT if handles else ValueKind.WRONG_RESULT,
         affected_ranks=ranks,
@@ -165,7 +164,7 @@ def _unexpected_result(step: Step, elements: list[UnexpectedElement], again: int
         handles=bool(handles),
         waits_at=tuple(wait.source for wait in waits),
         unwaited=bool(unwaited) and not changers,
-        alike=1 + len(rest) if alike else 0,
+        alike=1 + len(rest) if bool(rest) and first is not None and all(values == first for values in rest) else 0,
         again=again,
         ranks=named,
         others=tuple(rank for rank in dict.fromkeys((*ranks, *step.calls)) if rank not in named),

@@ -71,8 +71,7 @@ class Pictures:
             chosen["next"] = next(iter([*released, *follower.ahead]), None)
         keys = {name: _picture_key(step) for name, step in chosen.items()} | {"title": now.next, "over": now.over}
         clock = time.monotonic()
-        is_early = clock - self._changed < _SHOWN_S and not now.stepping and not now.over
-        if keys == self._keys or is_early:
+        if keys == self._keys or (clock - self._changed < _SHOWN_S and not now.stepping and not now.over):
             return
         self._keys, self._changed = keys, clock
         self.drawn = {name: _draw_step(step, len(now.ranks), now) for name, step in chosen.items() if step is not None}

@@ -306,8 +306,7 @@ def whereabouts_text(elapsed_s: float, positions: Sequence[RankPosition], now: f
         waited = f" ({format_duration(round(took))})" if took >= _MIN_WAIT_S else ""
         item = f"{name_ranks(position.rank for position in group)}: {sanitize_text(words)}{waited}"
         longer = f"{text} · {item}" if left < len(groups) else f"{text} {item}"
-        width = columns - (len(f" · +{left}") if left > 1 else 0)
-        if len(longer) > width and left < len(groups):
+        if len(longer) > columns - (len(f" · +{left}") if left > 1 else 0) and left < len(groups):
             return fit_columns(f"{text} · +{left}", columns)
         text, left = longer, left - 1
     return fit_columns(text, columns)

@@ -58,8 +58,7 @@ def _timer(thread: int) -> ctypes.c_void_p | None:
     event = _Event(signal=_SIGNAL, notify=_SIGEV_THREAD_ID, thread=thread)
     if library.timer_create(time.CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(timer)) != 0:
         return None
-    first_and_next = (ctypes.c_long * 4)(0, _EVERY_NS, 0, _EVERY_NS)
-    library.timer_settime(timer, 0, first_and_next, None)
+    library.timer_settime(timer, 0, (ctypes.c_long * 4)(0, _EVERY_NS, 0, _EVERY_NS), None)
     return timer
 
 

@@ -253,8 +253,7 @@ def _node_or_all() -> kinds.Kind:
     name, allowed = kinds.node_kind(), f"the name of a node, such as node2, or {ALL}"
 
     def read(value: Value) -> str:
-        is_all = value.kind == "text" and kinds.read_text(value, allowed) == ALL
-        return ALL if is_all else str(name.read(value))
+        return ALL if value.kind == "text" and kinds.read_text(value, allowed) == ALL else str(name.read(value))
 
     return kinds.Kind(allowed, read, {"type": "string", "pattern": f"^({ALL}|{kinds.NODE})$"})
 

@@ -195,8 +195,7 @@ def _replace_tensor(mutant: Mutant, call: _Call) -> Any:
         return [replaced(one) for one in value] if isinstance(value, (list, tuple)) else value
 
     arguments = tuple(replaced(one) for one in call.arguments)
-    named = {name: replaced(one) for name, one in call.named.items()}
-    work = call._replace(arguments=arguments, named=named).make()
+    work = call._replace(arguments=arguments, named={name: replaced(one) for name, one in call.named.items()}).make()
 
     def copy_back(*_: Any) -> None:
         with torch.no_grad():

@@ -135,8 +135,7 @@ def watch_errors() -> None:
 
 
 def _watch_calls(module: ModuleType) -> None:
-    calls = (*handles.CALLS, *handles.OTHER_CALLS)
-    replace_methods(module.ProcessGroup, calls, call_before(_record_handled))
+    replace_methods(module.ProcessGroup, (*handles.CALLS, *handles.OTHER_CALLS), call_before(_record_handled))
 
 
 def _record_handled(*_: Any, **__: Any) -> None:
