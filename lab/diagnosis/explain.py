@@ -71,7 +71,7 @@ def explain_run(record: Record, evidence: Evidence | None = None) -> Explanation
     """Explain a run, also without its trace or its result, and report what is missing."""
     result = record.result()
     evidence = evidence if evidence is not None else read_evidence(record)
-    missing = [*([] if record.complete else [result.reason]), *_problems(evidence)]
+    missing = [*([] if record.complete or record.in_progress else [result.reason]), *_problems(evidence)]
     ended_well = _ended_well(evidence, result)
     culprit = result.culprit.rank if result.culprit is not None else None
     causes, ranks = find_causes(evidence, culprit, ended_well=ended_well), evidence.facts.ranks

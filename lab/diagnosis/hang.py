@@ -102,7 +102,7 @@ def find_progress(evidence: Evidence) -> wording.Progress | None:
         if not gaps_s:
             return None
         facts, per_s = evidence.facts, round(1 / (fmean(gaps_s) or 1.0), 3)
-        took = facts.time_limit_text if facts.timed_out else format_duration(facts.duration_s)
+        took = facts.time_limit_text if facts.timed_out else format_duration(facts.duration_s or evidence.end_s)
         return wording.Progress(what=what, count=fewest, per_s=per_s, after=took)
     return None
 
@@ -192,11 +192,11 @@ def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Findi
         return meeting
     findings = hang.stand_off(differing)
     if not findings and not differing and (hang.longest_s() is not None or not hang.waits):
-        stopped = evidence.facts.timed_out or evidence.facts.interrupted
+        stopped = evidence.facts.timed_out or evidence.facts.interrupted or evidence.record.in_progress
         if (progress := find_progress(evidence) if stopped else None) is not None:
             return [progress]
         if hang.waits:
-            return [hang.still_going_on()]
+            return [hang.still_going_on()] if evidence.facts.timed_out else []
     of_findings = [(one, rank) for one in findings for rank in (*one.ranks, *one.others)]
     explained = {rank for one, rank in of_findings if one.kind is FindingKind.DEADLOCK or waits[rank].step.message}
     by_groups = [finding for finding in differing if finding.kind is FindingKind.GROUPS]
@@ -228,9 +228,11 @@ class _Hang(ends.Waiting):
     """Creates the findings on a run that hung."""
 
     def longest_s(self) -> float | None:
-        """Return the longest wait if the time was up before any rank had waited long; else None."""
+        """Return the longest wait if the run is in progress, or the time was up, before any rank waited long."""
         facts, longest_s = self.evidence.facts, ends.longest_wait_s(self.evidence, self.waits.values())
-        if not self.waits or not facts.timed_out or longest_s >= min(_BRIEF_S, _BRIEF_PART * facts.timeout_s):
+        is_running = self.evidence.record.in_progress and not facts.timed_out
+        brief_s = _BRIEF_S if is_running else min(_BRIEF_S, _BRIEF_PART * facts.timeout_s)
+        if not self.waits or not (facts.timed_out or is_running) or longest_s >= brief_s:
             return None
         return longest_s if all(rank.alive for rank in self.evidence.ranks.values()) else None
 

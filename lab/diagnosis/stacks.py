@@ -181,11 +181,11 @@ def _parts(text: str) -> list[tuple[str, str]]:
 def clip_stack(text: str, most: int) -> list[str]:
     """Return the innermost lines of a stack or traceback, including at least the innermost frame of the script.
 
-    In a traceback the innermost frame is last. In a stack it is first, and the script's outermost frame is last.
+    In a traceback the innermost frame is last. In a stack it is first, which its first line says as in faulthandler.
     Forks follow, each with half as many lines.
     """
     (_, own), *forks = _parts(text)
-    shown = _clip(own, most)
+    shown = [*(["Stack (most recent call first):"] if own and not _TRACEBACK.search(own) else ()), *_clip(own, most)]
     for head, fork in forks:
         shown += [head.strip(), *_clip(fork, most // 2)]
     return shown

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 from lab.errors import NotInRecord, RecordError
 from lab.frozen import Frozen
@@ -292,12 +292,11 @@ class Record(Frozen):
             result = Result.from_json(known | (data or {}), self.path, lenient=True)
             return replace(result, ranks=_possible(result.ranks))
         except Misfit:
-            reason = "the recorded result is damaged: it has no verdict"
             if self.in_progress:
-                reason = "the run is in progress: there is no result yet"
-            elif data is None:
-                reason = "the record ends before a result: the lab was killed, or the run is still in progress"
-            return self._without_result(reason, **known)
+                return self._without_result("the run is in progress: there is no result yet", "running", **known)
+            reason = "the record ends before a result: the lab was killed, or the run is still in progress"
+            damaged = "the recorded result is damaged: it has no verdict"
+            return self._without_result(reason if data is None else damaged, **known)
 
     def result_or_refusal(self) -> Result:
         """Return the result, for a list of records; if the record is refused, the reason says so."""
@@ -306,8 +305,8 @@ class Record(Frozen):
         except RecordError as error:
             return self._without_result(error.message, run=self.run)
 
-    def _without_result(self, reason: str, **known: Any) -> Result:
-        return Result(verdict="error", reason=reason, **known, duration_s=None, exit_code=1, path=self.path)
+    def _without_result(self, reason: str, verdict: Literal["error", "running"] = "error", **known: Any) -> Result:
+        return Result(verdict=verdict, reason=reason, **known, duration_s=None, exit_code=1, path=self.path)
 
     def plan(self) -> RecordedPlan:
         """Return the plan; missing or damaged fields have their defaults."""

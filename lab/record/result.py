@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lab.errors import LabError, RecordError
 from lab.feature import find_hook, find_view
@@ -183,7 +183,8 @@ class RecordedFinding(dict[str, Any]):
 class Result(Frozen):
     """The result of one run; after restarts, it has the ranks and the verdict of the last attempt."""
 
-    verdict: Verdict
+    verdict: Verdict | Literal["running"]
+    """`running` while the run is in progress."""
     reason: str = ""
     """One sentence."""
     scenario: str = "?"
@@ -282,8 +283,7 @@ class Result(Frozen):
         result = read_typed(cls, data, lenient=lenient)
 
         def with_log(rank: RankResult) -> RankResult:
-            printer = rank.rank if rank.parent is None else rank.parent
-            return replace(rank, log_path=folder / LOGS / rank_log(printer))
+            return replace(rank, log_path=folder / LOGS / rank_log(rank.rank if rank.parent is None else rank.parent))
 
         ranks, parents = map(with_log, result.ranks), map(with_log, result.parents)
         last = result.restarts

@@ -31,6 +31,7 @@ VERDICTS = {
     "hung": Tone("∞", "yellow", "#bf8700", "warn"),
     "timeout": Tone("◷", "yellow", "#bf8700", "warn"),
     "error": Tone("!", "magenta", "#a371f7", "odd"),
+    "running": Tone("▸", "dim", "#838a94", "muted"),
 }
 STATUSES = {
     **VERDICTS,

@@ -38,7 +38,7 @@ class Grade(Frozen):
 
     name: str
     """Name of the author: the name of the file or folder."""
-    verdict: Verdict = "error"
+    verdict: str = "error"
     """Verdict of the run; `failed` if the submission could not be run, `error` if the lab could not run it."""
     reason: str = ""
     """One sentence."""

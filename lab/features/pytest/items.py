@@ -29,7 +29,7 @@ from lab.features.functions.distributed import SHAPE, Provided, provide_clusters
 from lab.features.functions.pack import CallOptions
 from lab.features.pytest.pool import SessionCluster, pool_of
 from lab.features.pytest.stash import RECORD, SUMMARY_LINES
-from lab.features.recording.verb import annotations_text
+from lab.features.recording.verb import annotations_text, failed_test_text
 from lab.features.suite import SUITE_REPORT
 from lab.features.suite.view import last_printed
 from lab.plan.plan import has_wishes
@@ -37,8 +37,6 @@ from lab.record.layout import LOGS, RUNS
 from lab.record.record_files import read_tail
 from lab.record.result import RankResult, Result
 from lab.report.sanitize import sanitize_plain, sanitize_text
-from lab.report.style import Style
-from lab.report.verdict import verdict_text
 from lab.run.options import RunOptions
 from lab.spec.kinds import parse_size
 from lab.spec.load import SIGN, open_scenario
@@ -357,7 +355,7 @@ def after_report(item: pytest.Item, report: pytest.TestReport) -> pytest.TestRep
 def failure_text(result: Result, shown: str = "") -> str:
     """Format the outcome of a run, and the last lines of each rank, without what the failure shows already."""
     is_call = f"`lab show {result.path}`" in shown  # the hint of its error; pytest captures what its ranks print
-    reason, *lines = verdict_text(result, Style(colour=False)).split("\n")
+    reason, *lines = failed_test_text(result).split("\n")
     lines = [line for line in lines if not (is_call and line == f"  record: {result.path}")]
     lines += [] if is_call else [last_lines_text(result)]
     return sanitize_text("\n".join(filter(None, lines if shown and result.reason in shown else [reason, *lines])))

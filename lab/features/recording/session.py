@@ -111,8 +111,7 @@ class SessionSupervisor(Supervisor):
     """The worlds of the tests of one pytest process."""
 
     def __init__(self, settings: Settings) -> None:
-        options = Options(runs=Path(settings.runs), stall_s=settings.stall_s)
-        super().__init__([], "pytest", options, lambda _: None)
+        super().__init__([], "pytest", Options(runs=Path(settings.runs), stall_s=settings.stall_s), lambda _: None)
         self._folder = Path(settings.folder)
         self._settings = settings
         self._test: _Test | None = None
@@ -217,10 +216,8 @@ class SessionSupervisor(Supervisor):
 
         Of each: title, text, record, whether the test was ended, reason, and annotation.
         """
-        from lab.features.recording.verb import annotations_text
+        from lab.features.recording.verb import annotations_text, failed_test_text
         from lab.report.sanitize import sanitize_plain, sanitize_text
-        from lab.report.style import Style
-        from lab.report.verdict import verdict_text
 
         until = time.monotonic() + (_PATIENCE_S if test.stalled is None else 0.0)
         while True:
@@ -238,7 +235,7 @@ class SessionSupervisor(Supervisor):
         verdicts = [("lab: no progress", test.note, "", True, test.note, "")] if test.note else []
         for world, result in (bad or by_verdict[-1:])[:_MOST_SHOWN]:
             self._kept.add(world)
-            text = clip_end(sanitize_text(verdict_text(result, Style(colour=False))), _LONGEST_VERDICT)
+            text = clip_end(sanitize_text(failed_test_text(result)), _LONGEST_VERDICT)
             title = f"lab: world of {format_count(world.world_size, 'rank')}"
             texts = sanitize_plain(result.reason), annotations_text([result], self._folder)
             verdicts.append((title, text, str(world.writer.path), stopped, *texts))

@@ -136,6 +136,15 @@ def _end_by_signal(number: int) -> None:
     os.kill(os.getpid(), number)
 
 
+def failed_test_text(result: Result) -> str:
+    """Format the verdict on a run of a failed test; if the run passed, say that the test itself failed."""
+    from lab.report.style import Style
+    from lab.report.verdict import verdict_text
+
+    head, *rest = verdict_text(result, Style(colour=False)).split("\n")
+    return "\n".join([f"{result.reason}; the test itself failed" if result.passed else head, *rest])
+
+
 def annotations_text(results: Iterable[Result], folder: str | Path = "") -> str:
     """Return annotations of lines of the user's code, a line each; empty outside of GitHub's jobs.
 

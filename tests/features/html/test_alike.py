@@ -93,8 +93,8 @@ def test_stacks_that_are_alike_are_shown_once_and_the_rarest_first():
     ranks = [replace(rank, stack=stack.format(9 if rank.rank == 30 else 7)) for rank in whole.ranks]
     text = verdict_text(replace(whole, verdict="hung", ranks=tuple(ranks)), PLAIN).splitlines()
     assert text[1] == "  rank 30 on node30:"
-    assert text[3] == golden(1)
-    assert len(text) == 5
+    assert text[4] == golden(1)
+    assert len(text) == 7
 
 
 def test_the_last_lines_of_many_ranks_are_told_once_and_those_of_the_odd_one_first(tmp_path: Path):

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from lab.polling import poll_until
+from tests.golden import golden
 from tests.pytest_process import pytest_environment, pytest_words
 from tests.short import SHORT
 
@@ -78,6 +79,11 @@ def run_ranks(mode):
 @pytest.mark.parametrize("mode", ["fine", "raise", "compute", "hang", "absent", "fine again"])
 def test_processes(mode):
     run_ranks(mode)
+
+
+def test_asserts_after_its_ranks_ended_well():
+    run_ranks("fine")
+    assert 1 + 1 == 3
 
 
 def test_the_test_itself_is_a_rank_and_waits_for_one_that_never_comes():
@@ -147,6 +153,12 @@ def test_a_failed_test_shows_which_rank_raised_where(
     assert "lab: world of 2 ranks" in shown
     assert f"test_{kind}[raise]  rank 1 raised ValueError: bad batch at {RAISED}" in shown
     assert "def start_processes" not in failure(session[2], "test_spawned[raise]"), "PyTorch's frames are hidden"
+
+
+def test_a_failed_test_whose_ranks_ended_well_says_so(session: tuple[Path, str, dict[str, ET.Element]]) -> None:
+    shown = failure(session[2], "test_asserts_after_its_ranks_ended_well")
+    assert golden(1) in shown
+    assert "✔" not in shown
 
 
 @pytest.mark.parametrize("kind", ["processes", "pool"])
@@ -220,7 +232,7 @@ def test_only_failed_tests_leave_records_which_junit_names(session: tuple[Path, 
     named = {one.get("value") for case in cases.values() for one in case.iter("property")}
 
     assert named == {str(path) for path in (folder / ".lab" / "runs").iterdir()}
-    assert len(named) == 8
+    assert len(named) == 9
 
 
 ENDLESS = """
