@@ -291,8 +291,7 @@ def _called_before(evidence: Evidence, number: int) -> f.Progress | None:
     if calls := evidence.calls(number):
         last, step = calls[-1], evidence.step(calls[-1])
         name = step.title if step is not None and not step.message else last.op
-        before = evidence.trace.ranks[number].skipped
-        return f.Progress(calls=before + len(calls), name=name, source=last.source)
+        return f.Progress(calls=evidence.trace.ranks[number].skipped + len(calls), name=name, source=last.source)
     # A trace without calls means that there were none, unless it ended early, or a node was lost with unsent data.
     rank, trace = evidence.ranks.get(number), evidence.trace.ranks.get(number)
     node_lost = rank is not None and rank.node_lost

@@ -38,7 +38,7 @@ def shorten_error(error: str, names: Callable[[], Sequence[str]], *, brief: bool
     Args:
         error: Text of the exception.
         names: Returns the parameter names of the module whose parameters DDP may mention by index; empty if unknown.
-        brief: Cut the line.
+        brief: Cut an error of one line, too.
     """
     text = without_remarks(error.strip())
     if not (lines := [line.strip() for line in _FRAMES.split(text)[0].splitlines() if line.strip()]):
@@ -48,10 +48,9 @@ def shorten_error(error: str, names: Callable[[], Sequence[str]], *, brief: bool
     last = _with_names(last, names()) if _UNNAMED.search(last) else last
     if not telling:
         return clip_middle(last, _LONGEST) if brief else last
-    longest = _LONGEST if brief else 2 * _LONGEST
-    end = first.rfind(". ", 0, longest)  # as many full sentences as fit
-    begun = first if len(first) <= longest else first[: end + 1] if end > 0 else clip_end(first, longest)
-    return f"{begun} … {clip_middle(last, longest)}"
+    end = first.rfind(". ", 0, _LONGEST)  # as many full sentences as fit
+    begun = first if len(first) <= _LONGEST else first[: end + 1] if end > 0 else clip_end(first, _LONGEST)
+    return f"{begun} … {clip_middle(last, _LONGEST)}"
 
 
 def without_remarks(error: str) -> str:
@@ -143,6 +142,12 @@ def find_named_ranks(error: str) -> set[int]:
     named = [{*map(int, re.findall(r"\d+", match[match.lastgroup or 0]))} for match in _NAMED.finditer(error)]
     largest = max(named, key=len, default=set[int]())
     return largest if set().union(*named) == largest else set()
+
+
+def is_same_error(one: RankFacts, other: RankFacts) -> bool:
+    """Return whether two ranks raised the same error, in which each may name itself."""
+    texts = [re.sub(rf"\brank {rank.rank}\b", "rank", rank.error, flags=re.IGNORECASE) for rank in (one, other)]
+    return texts[0] == texts[1]
 
 
 def find_deviating_call(ranks: Iterable[RankFacts]) -> DeviatingCall | None:

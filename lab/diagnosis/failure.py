@@ -138,9 +138,10 @@ def _blame_own(evidence: Evidence, own: Sequence[RankFacts]) -> Judgement:
 
 
 def _named_by_others(own: Sequence[RankFacts]) -> RankFacts | None:
-    """Return the rank that the error of other ranks names, if it failed too and not all ranks that failed are named."""
+    """Return the rank that the errors of other ranks name, if it failed too and not all ranks that failed are named."""
     known, named = {rank.rank: rank for rank in own}, errors.find_named_ranks(own[0].error)
-    return known[min(named)] if named and named < known.keys() else None
+    by_others = any(errors.find_named_ranks(rank.error) == named for rank in own if rank.rank not in named)
+    return known[min(named)] if named and by_others and named < known.keys() else None
 
 
 def _independent(evidence: Evidence, own: Sequence[RankFacts]) -> list[RankFacts]:
@@ -215,8 +216,9 @@ def _deeper(evidence: Evidence, own: Sequence[RankFacts]) -> Finding | None:
 def _failed_alike(evidence: Evidence, first: RankFacts) -> tuple[int, ...]:
     """Return the other ranks that raised the same error at the same line."""
     raised = _raised_as(evidence, first)
-    same_error = (rank for rank in evidence.facts.ranks if raised and rank is not first and rank.error == first.error)
-    return tuple(rank.rank for rank in same_error if _raised_as(evidence, rank) == raised)
+    others = [rank for rank in evidence.facts.ranks if raised and rank is not first]
+    alike = (rank for rank in others if _raised_as(evidence, rank) == raised and errors.is_same_error(rank, first))
+    return tuple(rank.rank for rank in alike)
 
 
 def _raised_as(evidence: Evidence, rank: RankFacts) -> tuple[str, str] | None:
@@ -231,10 +233,11 @@ def missed_by(evidence: Evidence, victim: RankFacts) -> Missed | None:
     before = failed_at(victim) + DETECTION_LAG_S
     hit = evidence.broken_call(victim.rank) if evidence.trace.recorded else None
     known = evidence.ranks if hit is None else hit[1].group.ranks
+    absent = hit[1].missing if hit is not None else ()  # its process may take a while to end
     left = [rank for rank in ranks if rank.left and rank.rank in known]
-    gone = [rank for rank in left if rank.ended is not None and rank.ended <= before]
+    gone = [rank for rank in left if rank.rank in absent or (rank.ended or 0.0) <= before]
     blamed = blame_side(evidence, victim, [one.rank for one in gone])
-    needed = [one for one in gone if hit is not None and (one.rank in hit[1].missing or one.rank in blamed)]
+    needed = [one for one in gone if one.rank in absent or (hit is not None and one.rank in blamed)]
     late = _late(evidence, victim, *hit) if hit is not None and errors.has_timed_out(victim) and not needed else None
     if late is not None:
         return late
@@ -242,7 +245,8 @@ def missed_by(evidence: Evidence, victim: RankFacts) -> Missed | None:
         first = min(needed or gone, key=lambda rank: rank.ended or 0.0)
         lived = (first.ended or 0.0) - (first.started or first.ended or 0.0)
         source = evidence.exit_line(first.rank) if first.code == 0 else ""
-        return _make_missed(first, victim, how="exited", code=first.code, seconds=lived, source=source)
+        facts = {"code": first.code, "seconds": lived, "source": source}
+        return _make_missed(first, victim, how="exited", after=ends.progress_of(evidence, first.rank), **facts)
     stacks = (one for one in ranks if one.stack)
     elsewhere = next((one for one in stacks if not ((at := evidence.stack_location(one)) and at.call)), None)
     if elsewhere is None:

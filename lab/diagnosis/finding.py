@@ -317,6 +317,8 @@ class Missed(Frozen):
     step: str = ""
     source: str = ""
     stood: Stood | None = None
+    after: Progress | None = None
+    """For a rank that exited: its calls before that."""
 
 
 class Hit(Frozen):

@@ -106,7 +106,7 @@ def judge_replaced(facts: RunFacts) -> Judgement | None:
 _MOST_BYTES = 1 << 20
 _HANDLES = rb'"async":true(?![^\n]*"via":"(?:DistributedDataParallel|backward))'
 _SEVERAL_TENSORS = rb'"op":"(?:all_gather|gather|all_to_all)"|"split":'
-_SIGNS = re.compile(b"|".join((_HANDLES, _SEVERAL_TENSORS, rb'"nan"', rb"\de\+\d", rb'{"k":"cut"')))
+_SIGNS = re.compile(b"|".join((_HANDLES, _SEVERAL_TENSORS, rb'"nan"', rb"\de\+\d", rb'{"k":"(?:cut|threads)"')))
 _STATE = re.compile(rb'("[do]":\d+,[^\n]*?)"(?:params|norms)":(\[.*?\])(?:,"(?:buckets|grads)"|})')
 """For a module, or for an optimizer step with its gradients: state that should be the same on all ranks."""
 _CALLED = re.compile(rb'"op":("\w+"),"g":("[^"]*","seq":\d+)')

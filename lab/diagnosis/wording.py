@@ -128,9 +128,7 @@ def render_end(end: f.End) -> str:
 
 def render_activity(did: f.Activity) -> str:
     """Return what a rank did, as words that follow its name."""
-    after = ""
-    if did.after is not None:
-        after = f" after {did.after.name} at {did.after.source}" if did.after.calls else ", before its first call"
+    after = "" if did.after is None else _after(did.after)
     return {
         "waited": f"waited in {describe_wait(did.call) if did.call else ''}",
         "node_lost": f"was lost with its node, {did.node}{after}",
@@ -142,6 +140,10 @@ def render_activity(did: f.Activity) -> str:
         "not_dumped": "was in no recorded call",
         "uncalled": "had made no call yet",
     }[did.what]
+
+
+def _after(done: f.Progress) -> str:
+    return f" after {done.name}{render_lines([done.source])}" if done.calls else ", before its first call"
 
 
 def describe_activities(did: Iterable[f.Activity]) -> list[str]:
@@ -459,8 +461,9 @@ def _missed(missed: f.Missed) -> str:
     where = render_stood(missed.stood) if missed.stood else ""
     took = format_duration(missed.seconds)
     was_at, lines = f"; it was {where}" if where else "", render_lines([missed.source])
+    after = _after(missed.after) if missed.after else f" after {took}"
     return {
-        "exited": f"exited early, with code {missed.code} after {took}{lines}, while others still needed it",
+        "exited": f"exited early, with code {missed.code}{lines}{after}, while others still needed it",
         "was_late": f"was late: it was {where}",
         "left": f"left the others while they still needed it; it was {where}",
         "never_came": f"had not entered {missed.step} when rank {missed.victim} stopped waiting for it{was_at}",

@@ -549,3 +549,15 @@ def test_who_is_killed_by_data_of_an_earlier_call_that_did_not_fit_is_not_blamed
     judgement = judge_evidence(read_evidence(made.record(stop=False)))
     assert judgement.culprit is not None
     assert (judgement.culprit.rank, judgement.findings[0].kind) == (0, "shape")
+
+
+def test_a_rank_that_never_entered_has_left_however_long_its_process_took_to_end(made: TraceMaker) -> None:
+    lose(made, 0)
+    lose(made, 2)
+    chained = raised(0, "TrainingError: evaluation failed", 41)
+    chained["traceback"] = chained["traceback"].replace("Traceback", f"{PEER}\n\nTraceback")
+    write_events(made, chained, raised(2, PEER, 41, 5.2), exited(1, at=9.0))
+    judgement = judge_evidence(read_evidence(made.record()))
+    [finding] = judgement.findings
+    assert (finding.kind, finding.ranks) == ("left_early", (1,))
+    assert told_facts(finding)["missed"]["after"] == {"calls": 1, "name": "all_reduce #1", "source": "train.py:9"}

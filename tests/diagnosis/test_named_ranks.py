@@ -9,7 +9,7 @@ import pytest
 from lab.diagnosis.errors import find_named_ranks
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.judge import judge_evidence
-from tests.diagnosis.facts import raised, write_events
+from tests.diagnosis.facts import raised, told_facts, write_events
 from tests.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -43,3 +43,14 @@ def test_who_is_named_by_the_error_of_all_is_responsible(tmp_path: Path, text: s
     judgement = judge_evidence(read_evidence(made.record()))
     assert judgement.culprit is not None
     assert judgement.culprit.rank == culprit
+
+
+def test_ranks_that_each_name_themselves_failed_alike(tmp_path: Path) -> None:
+    made = TraceMaker(tmp_path / "run", 3)
+    text = "RuntimeError: Parameter indices which did not receive grad for rank {}: 4 5"
+    write_events(made, *(raised(rank, text.format(rank), 9, 5.0 - rank / 10) for rank in range(3)))
+    judgement = judge_evidence(read_evidence(made.record()))
+    [finding] = judgement.findings
+    assert judgement.culprit is not None
+    assert (judgement.culprit.rank, told_facts(finding)["alike"]) == (2, [0, 1])
+    assert "names" not in judgement.reason

@@ -320,6 +320,15 @@ EXAMPLES: list[Finding] = [
         misfits=(Misfit(giver=0, taker=1, rows=2, expected_rows=1),),
         at=("train.py:8",),
     ),
+    mismatches.Raced(
+        others=(0, 1),
+        step="all_reduce #8",
+        lines=("train.py:5", "train.py:9"),
+        calls=(
+            f.CallFacts(rank=0, name="all_reduce #8", source="train.py:5"),
+            f.CallFacts(rank=0, name="barrier #7", source="train.py:9"),
+        ),
+    ),
     mismatches.Slipped(
         kind=FindingKind.SLIPPED,
         ranks=(2,),

@@ -342,8 +342,8 @@ def _left_by(evidence: Evidence, call: Call, step: Step) -> int | None:
 
     If the other end had not begun the call, it is to blame only if it called less than most ranks, and this end called
     as much as most; if only this end sent the other one as many messages as it received from it; or if this end asked
-    the same of several ranks, and only the other end did not answer. This end is to blame if it called one time more
-    than most ranks, and the other end as much as most.
+    the same of several ranks, and only the other end did not answer; or if several ranks needed it. This end is to
+    blame if it called one time more than most ranks, and the other end as much as most.
     """
     rank = call.rank
     others = [one for one in (step.source, step.destination) if one is not None and one != rank]
@@ -360,7 +360,9 @@ def _left_by(evidence: Evidence, call: Call, step: Step) -> int | None:
     uneven = mine["send"] == mine["recv"] and theirs["send"] != theirs["recv"]
     asked = Counter(one.peer for one in evidence.calls(rank) if (one.op, one.path) == (call.op, call.path))
     same = len(asked) > 1 and len({*asked.values()}) == 1 and not evidence.trace.is_tail
-    return other if other in step.calls or called_less or uneven or same else None
+    broken = [hit for one in evidence.ranks if (hit := evidence.broken_call(one)) is not None and hit[1].message]
+    needed_by = [call.rank for call, one in broken if other in one.missing]
+    return other if other in step.calls or called_less or uneven or same or len(needed_by) > 1 else None
 
 
 # -- in words

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from math import inf
 from typing import NamedTuple
 
 from lab.diagnosis import finding as f
 from lab.diagnosis.ends import lines_of, of_step
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.wording import render_lines, render_repeats, render_unexpected
+from lab.diagnosis.wording import describe_wait, render_lines, render_repeats, render_unexpected
 from lab.feature import find_hook
 from lab.features.values.expected import Clash, Misfit, describe_tensors, find_clashes
 from lab.trace.model import Call
@@ -39,6 +40,10 @@ class Mismatch(f.Finding):
     """Whether the deviating rank is known from its own loop, not from a majority."""
     again: int = 0
     """In how many other steps the same happened."""
+    ahead: tuple[int, ...] = ()
+    """Ranks that may be one call ahead of the others."""
+    skipped: str = ""
+    """The line of the call that they did not make then."""
 
     def render(self) -> f.Words:
         """Say who called what."""
@@ -50,6 +55,7 @@ class Mismatch(f.Finding):
             why = "There is no majority to say which call is right."
         elif self.by_rhythm:
             why = f"Until then both repeated the same calls; {name_ranks(self.ranks)} deviated from them."
+        head += _render_skipped(self.ahead, self.skipped)
         return head, why, render_repeats(self.again)
 
 
@@ -76,8 +82,7 @@ class Unequal(f.Finding):
         sides, lines = _by_side(self.sides, verb), join_words(self.at)
         head = f"{join_words(sides[1:])}, but {sides[0]}" if self.ranks else f"ranks do not agree: {'; '.join(sides)}"
         head = f"in {self.step} {_misfits(self.misfits) or head}{f' ({lines})' if lines else ''}"
-        if self.ahead:
-            head += f"; {name_ranks(self.ahead)} may have skipped {self.skipped} and be one call ahead"
+        head += _render_skipped(self.ahead, self.skipped)
         unexpected = ""
         if self.unexpected is not None:
             who = capitalize_first(name_ranks(self.affected_ranks))
@@ -114,6 +119,20 @@ class Slipped(f.Finding):
         head = f"{name_ranks(self.ranks)} {are} {number} {where} {common}:{turn} {it} {did}"
         shifted = f"From {self.met_off} on, each of their calls met the wrong call of the others, {number} away."
         return head, shifted if self.met_off else ""
+
+
+class Raced(f.Finding):
+    """A group whose collectives two threads of each rank called at the same time, so that they have no order."""
+
+    kind: f.Kind = f.FindingKind.MISMATCH
+    calls: tuple[f.CallFacts, ...]
+    """Two calls of one rank that overlapped."""
+
+    def render(self) -> f.Words:
+        """Name both calls."""
+        calls = f"{join_words(map(describe_wait, self.calls))} overlapped on rank {self.calls[0].rank}"
+        head = f"two threads of each rank called collectives of one group at the same time: {calls}"
+        return head, "Nothing fixes their order, which has to be the same on all ranks. Give each thread its own group."
 
 
 class Interrupted(f.Finding):
@@ -158,6 +177,8 @@ def _interrupted(finding: f.Finding, steps: Mapping[str, Step], evidence: Eviden
 def find_disagreements(evidence: Evidence) -> list[f.Finding]:
     """Return what ranks called differently, each kind, rank, and line once; steps that never ended come first."""
     by_location: dict[tuple[object, ...], list[tuple[Step, Mismatch | Unequal]]] = {}
+    if races := _find_races(evidence):  # everything else is a consequence
+        return races
     for clash in find_clashes(evidence.steps):
         make = _mismatch if clash.kind == f.FindingKind.MISMATCH.value else _unequal
         finding = make(clash, evidence)
@@ -172,6 +193,26 @@ def find_disagreements(evidence: Evidence) -> list[f.Finding]:
     return [*before, *clashing, *(finding for finding in skipped if finding not in before)]
 
 
+def _find_races(evidence: Evidence) -> list[f.Finding]:
+    """Return the first step that ended badly, or that mixed lines, while another thread was in one of the same group.
+
+    The calls of NCCL return before they end.
+    """
+    traces = evidence.trace.ranks
+    for step in sorted(evidence.steps, key=lambda step: step.state == "completed"):
+        threads = all(rank in traces and traces[rank].threads for rank in step.group.ranks)
+        mixed = step.state != "completed" or len({call.path for call in step.calls.values()}) > 1
+        blocking = (call for call in step.calls.values() if threads and mixed and call.seq and not call.has_handle)
+        for call in blocking if "nccl" not in step.group.backend else ():
+            for other in evidence.calls(call.rank):
+                alike = other.group == call.group and other.path != call.path and other.seq and not other.has_handle
+                if alike and other.begin < (call.end or inf) and call.begin < (other.end or inf):
+                    both = ((one, f"{one.op} #{one.seq}") for one in (other, call))
+                    calls = tuple(f.CallFacts(rank=one.rank, name=name, source=one.source) for one, name in both)
+                    return [Raced(calls=calls, **of_step(step))]
+    return []
+
+
 def _waiting(step: Step, finding: Mismatch | Unequal, again: int, evidence: Evidence) -> f.Finding:
     """Add to a finding how often it occurred, and how long ranks had waited in its step when the run was over."""
     stopped = {rank for rank, facts in evidence.ranks.items() if facts.stopped}
@@ -183,24 +224,25 @@ def _waiting(step: Step, finding: Mismatch | Unequal, again: int, evidence: Evid
 def _mismatch(clash: Clash, evidence: Evidence) -> Mismatch:
     """Return a finding on ranks that called different operations."""
     step = clash.step
-    deviating = clash.deviating_ranks or _by_rhythm(step, evidence)
+    deviating = clash.deviating_ranks or (left_loop(step, evidence) if len(step.calls) == _PAIR else ())
     common = of_step(step, deviating)
     others = common["others"] if deviating else [rank for _, ranks in clash.sides for rank in ranks]
     called = _with_lines(step, [*_called(step, deviating), *_called(step, others)])
     sides = len(_called(step, deviating))
+    ahead, skipped = _ahead(clash, [*called[sides:], *called[:sides]], evidence)
+    known = {call.path for rank in step.calls.keys() - {*ahead} for call in evidence.calls(rank)}
+    if not all(step.calls[rank].path in known for rank in ahead):  # the others never make that call
+        ahead, skipped = (), ""
     return Mismatch(
         number=step.seq,
         group="" if step.group.label == "default" else step.group.title,
         deviating_sides=called[:sides],
         sides=called[sides:],
         by_rhythm=bool(deviating) and not clash.deviating_ranks,
+        ahead=ahead,
+        skipped=skipped,
         **common | {"lines": _lines_and_callers(called)},
     )
-
-
-def _by_rhythm(step: Step, evidence: Evidence) -> tuple[int, ...]:
-    """Return which of two ranks deviates from what both had been doing."""
-    return left_loop(step, evidence) if len(step.calls) == _PAIR else ()
 
 
 def left_loop(step: Step, evidence: Evidence) -> tuple[int, ...]:
@@ -483,6 +525,10 @@ def _slipped(
 # -- in words
 
 _MOST_MISFITS = 3
+
+
+def _render_skipped(ahead: Sequence[int], skipped: str) -> str:
+    return f"; {name_ranks(ahead)} may have skipped {skipped} and be one call ahead" if ahead else ""
 
 
 def _by_side(sides: Iterable[f.Side], verb: str) -> list[str]:

@@ -12,4 +12,4 @@ dist.init_process_group("gloo")
 rank = dist.get_rank()
 if rank == 2:
     time.sleep(4)  # cause
-dist.monitored_barrier(timeout=timedelta(seconds=1))
+dist.monitored_barrier(timeout=timedelta(seconds=1))  # cause
