@@ -198,8 +198,7 @@ def rank_spans(ranks: Iterable[int], prefix: str = "") -> list[str]:
     spans = []
     for _, neighbours in groupby(enumerate(sorted(ranks)), key=lambda pair: pair[1] - pair[0]):
         span = [rank for _, rank in neighbours]
-        long = [f"{prefix}{span[0]}-{prefix}{span[-1]}"]
-        spans += long if len(span) > 2 else [f"{prefix}{rank}" for rank in span]
+        spans += [f"{prefix}{span[0]}-{prefix}{span[-1]}"] if len(span) > 2 else [f"{prefix}{rank}" for rank in span]
     return spans
 
 

@@ -286,8 +286,7 @@ def first_departure(
         here = [(position, stated[position]) for position in positions if position < len(stated)]
         stays = {position for position, pattern in here if pattern is ANYTHING}
         matches = [(at, pattern is not ANYTHING and matches_pattern(call, pattern, groups)) for at, pattern in here]
-        goes_on = {at + 1 for at, is_match in matches if is_match}
-        if not (positions := _open(stated, stays | goes_on)):
+        if not (positions := _open(stated, stays | {at + 1 for at, is_match in matches if is_match})):
             break
         if max(positions) > furthest:
             furthest, at = max(positions), number + 1

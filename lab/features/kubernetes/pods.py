@@ -232,8 +232,7 @@ def _strict_security() -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what Kubernetes' level `restricted` requires, and a read-only root."""
     ids = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), _UNPRIVILEGED)
     pod = {"runAsNonRoot": True, **ids, "seccompProfile": {"type": "RuntimeDefault"}}
-    own = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
-    return pod, own
+    return pod, {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
 
 
 def agent_config(pod: Mapping[str, Any], shape: Shape) -> dict[str, Any]:

@@ -128,8 +128,7 @@ def _direction(
     """Return whether only data from a node, or only data to it, still arrived; empty if unknown."""
     others = [other for other in rest if tuple(sorted((node, other))) in broken]
     sent = any(network.arrives(node, other) for other in others)
-    came = any(network.arrives(other, node) for other in others)
-    return "" if sent == came else "sent" if sent else "received"
+    return "" if sent == any(network.arrives(other, node) for other in others) else "sent" if sent else "received"
 
 
 # -- connections that broke without a known cause, according to the errors of the first ranks to fail
@@ -311,8 +310,7 @@ def find_flaps(evidence: Evidence) -> Iterator[Finding]:
         return
     bursts, until = list[float](), -math.inf  # duration of each; silences that overlap or nearly overlap are merged
     for one in silences:
-        together = bursts.pop() if one.begin <= until + _TOGETHER_S else 0.0
-        bursts.append(max(together, one.end - one.begin))
+        bursts.append(max(bursts.pop() if one.begin <= until + _TOGETHER_S else 0.0, one.end - one.begin))
         until = max(until, one.end)
     pairs = sorted({one.pair for one in silences}, key=sorted)
     common = frozenset.intersection(*pairs) if len(pairs) > 1 else frozenset()

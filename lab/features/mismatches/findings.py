@@ -180,8 +180,7 @@ def find_disagreements(evidence: Evidence) -> list[f.Finding]:
     if races := _find_races(evidence):  # everything else is a consequence
         return races
     for clash in find_clashes(evidence.steps):
-        make = _mismatch if clash.kind == f.FindingKind.MISMATCH.value else _unequal
-        finding = make(clash, evidence)
+        finding = (_mismatch if clash.kind == f.FindingKind.MISMATCH.value else _unequal)(clash, evidence)
         by_location.setdefault((finding.kind, finding.ranks, finding.lines), []).append((clash.step, finding))
     groups = sorted(by_location.values(), key=lambda group: all(step.state == "completed" for step, _ in group))
     clashing = [_waiting(*group[0], len(group) - 1, evidence) for group in groups]

@@ -492,8 +492,7 @@ def _stop_sender(trace: Trace, match: OtherMatch) -> str:
 
 def _count(trace: Trace, call: Call) -> int:
     """Return which of the rank's calls of this operation it is, from 1."""
-    alike = [one for one in trace.ranks[call.rank].calls if one.operation is call.operation]
-    return 1 + alike.index(call)
+    return 1 + [one for one in trace.ranks[call.rank].calls if one.operation is call.operation].index(call)
 
 
 def _command(record: Record, option: str) -> str:

@@ -771,8 +771,7 @@ class _Locator:
     def _note_gradient(self, of: int, gradient: Any) -> None:
         if _is_readable(gradient):
             known = self._local.get(of, [0.0] * 4)
-            values = [one + other for one, other in zip(known[1:], self._measure(gradient)[1:])]
-            self._local[of] = [0.0, *values]
+            self._local[of] = [0.0, *(one + other for one, other in zip(known[1:], self._measure(gradient)[1:]))]
 
     def _note_output(self, module: Any, _: Any, output: Any) -> None:
         output = next(_tensors([output]), None)
