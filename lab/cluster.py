@@ -20,6 +20,7 @@ from lab.engine.ownership import check_name, default_name
 from lab.engine.protocol import Announce, Engine, Removed, Request
 from lab.engine.select import AUTO, available_engines, select_engine
 from lab.errors import ClusterError, LabError
+from lab.feature import all_entries, find_entry
 from lab.frozen import refuse_arguments
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.plan import has_wishes, shape_for_all
@@ -27,7 +28,7 @@ from lab.run.cluster_slot import ClusterSlot, RunAttempt, WarmCluster, run_on_ow
 from lab.run.collect import Observer
 from lab.run.lock import ClusterLock
 from lab.run.options import DryRun, RunOptions, plan_all
-from lab.spec.keys import checked_folders
+from lab.spec.keys import Volume, checked_folders
 from lab.spec.kinds import check_option
 from lab.spec.load import open_scenario, read_requirements
 from lab.spec.reading import did_you_mean
@@ -35,7 +36,6 @@ from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:
     from lab.record.result import Result
-    from lab.spec.keys import Volume
 
 DEFAULT_NODES = 3
 _SHAPE_FIELDS = ("nodes", "nproc_per_node", "image", "cpus", "gpus", "memory_bytes", "processes", "disk_bytes")
@@ -126,16 +126,12 @@ class Cluster:
 
     def __getattr__(self, name: str) -> Any:
         """Return a method or property of a feature; see `Feature.cluster`."""
-        from lab.feature import find_entry
-
         member = None if name.startswith("_") else find_entry("cluster", name)
         if member is None:
             raise AttributeError(f"'Cluster' object has no attribute {name!r}", name=name, obj=self)
         return member.__get__(self, type(self))
 
     def __dir__(self) -> list[str]:
-        from lab.feature import all_entries
-
         return [*super().__dir__(), *all_entries("cluster")]
 
     def __enter__(self) -> Cluster:

@@ -15,7 +15,7 @@ from lab.feature import feature_findings
 from lab.frozen import Frozen
 from lab.record.events import Dumped
 from lab.record.layout import INDEX
-from lab.record.read import IndexReader
+from lab.record.read import IndexReader, Record
 from lab.record.record_files import MOST_LINES_BYTES, open_file
 from lab.record.result import Culprit
 from lab.spec.scenario import Verdict
@@ -23,7 +23,6 @@ from lab.words import group_pairs
 
 if TYPE_CHECKING:
     from lab.diagnosis.finding import CodeLocation, Finding
-    from lab.record.read import Record
     from lab.trace.model import Call, Trace
     from lab.trace.steps import Step
 

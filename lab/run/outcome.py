@@ -14,14 +14,13 @@ from lab.diagnosis.judge import judge_evidence
 from lab.errors import LabError
 from lab.feature import find_hook
 from lab.plan.plan import Plan
-from lab.record.read import Record
+from lab.record.read import Record, Started
 from lab.record.result import Attempt, RankResult, RecordedFinding, Result
 from lab.record.write import LATEST, RecordWriter
 from lab.run.ship import Outputs
 from lab.spec.expressions import RankVariables, rank_variables
 
 if TYPE_CHECKING:
-    from lab.record.read import Started
     from lab.run.options import Job
 
 EXIT_CODES = {"passed": 0, "failed": 1, "error": 1, "hung": 4, "timeout": 4}

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from lab.engine import agent_holder, boot
 from lab.engine import ownership as label
+from lab.engine.doctor import Check, Wanted
 from lab.engine.protocol import Announce, NodeState, Removed, Request, Traits
 from lab.errors import ClusterError, EngineUnavailable, LabError
 from lab.features.kubernetes import pods
@@ -39,9 +40,6 @@ from lab.plan.limits import Machine
 from lab.polling import poll_until
 from lab.spec.kinds import parse_size
 from lab.words import format_count, format_duration, name_nodes
-
-if TYPE_CHECKING:
-    from lab.engine.doctor import Check, Wanted
 
 _FIRST_S, _ANNOUNCE_S = 2.0, 10.0
 """Seconds until the first announcement of waiting, and between the next ones."""

@@ -5,21 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from lab.cli import arguments as shared
 from lab.cli.call import Command, Parser
 from lab.errors import UsageError
 from lab.features.mutants.on_node.mutant import ALLOWED, EXAMPLE, OBSERVE, VARIABLE, parse_mutant
 from lab.frozen import Frozen
+from lab.plan.plan import Part, PlanOptions
 from lab.record.read import list_records
 from lab.spec.declare import get_feature_values, key_field
 from lab.spec.kinds import Kind, number_kind, read_text
-
-if TYPE_CHECKING:
-    from lab.plan.plan import Part, PlanOptions
-    from lab.spec.reading import Value
-    from lab.spec.scenario import Scenario
+from lab.spec.reading import Value
+from lab.spec.scenario import Scenario
 
 
 def _read_mutant(value: Value) -> str:
@@ -72,8 +69,6 @@ def plan_mutant(scenario: Scenario, options: PlanOptions, *_: object) -> Part | 
         return None
     if not (options.trace and scenario.trace.on) or scenario.env.get("LAB_RECORDER") == "off":
         raise UsageError("a mutant changes calls that are recorded, but this run records none", "record the trace")
-    from lab.plan.plan import Part
-
     return Part(name="mutant", env={VARIABLE: text}, value=text, sentence=f"mutant: {text}")
 
 

@@ -26,6 +26,8 @@ from lab.cli import arguments as shared
 from lab.cli.call import Parser
 from lab.errors import UsageError
 from lab.record.layout import RUNS
+from lab.report.sanitize import sanitize_plain, sanitize_text
+from lab.report.style import style_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -114,8 +116,6 @@ def _print_verdicts(results: list[Result], reported: dict[str, str]) -> None:
 
 def _print(result: Result, head: str = "", *, brief: bool = False) -> None:
     """Print a verdict; if `brief`, without stacks, which were printed before."""
-    from lab.report.sanitize import sanitize_text
-    from lab.report.style import style_for
     from lab.report.verdict import verdict_text
 
     lines = sanitize_text(verdict_text(result, style_for(sys.stderr))).splitlines()
@@ -154,8 +154,6 @@ def annotations_text(results: Iterable[Result], folder: str | Path = "") -> str:
         results: of runs; those that passed have none.
         folder: of the user's code.
     """
-    from lab.report.sanitize import sanitize_plain
-
     top = os.environ.get("GITHUB_WORKSPACE", "") if os.environ.get("GITHUB_ACTIONS") == "true" else ""
     lines = list[str]()
     for result in (one for one in results if top and not one.passed):
@@ -185,6 +183,4 @@ def _location_of(result: Result) -> str:
 
 def _escaped(text: str) -> str:
     """Return a text as the value of an option."""
-    from lab.report.sanitize import sanitize_plain
-
     return re.sub("[%:,]", lambda one: f"%{ord(one[0]):02X}", sanitize_plain(text))
