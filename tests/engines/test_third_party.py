@@ -7,7 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,12 +67,13 @@ def site(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def typed(tmp_path: Path) -> Typed:
+def typed(tmp_path: Path) -> Iterator[Typed]:
     """Runs commands of the lab in turn, in one process with these folders on the path; stops after one that fails."""
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "nice.yaml").write_text(SCENARIO)
     (tmp_path / "work" / "nice.py").write_text(SCRIPT)
-    homes = {"XDG_STATE_HOME": str(tmp_path / "state"), "LAB_LOCAL_HOME": f"/tmp/lab-third-{os.getpid()}"}
+    home = tempfile.mkdtemp(prefix="lab-third-")  # paths of sockets have to be short
+    homes = {"XDG_STATE_HOME": str(tmp_path / "state"), "LAB_LOCAL_HOME": f"{home}/c"}
 
     def typed(*lines: str, path: Path | None = None) -> list[Ended]:
         folders = filter(None, (path, os.environ.get("PYTHONPATH"), ROOT))
@@ -83,7 +85,8 @@ def typed(tmp_path: Path) -> Typed:
         assert done.returncode == 0, done.stdout + done.stderr
         return [Ended(*one) for one in json.loads(done.stdout)]
 
-    return typed
+    yield typed
+    shutil.rmtree(home)
 
 
 @pytest.mark.usefixtures("torch_stub")
