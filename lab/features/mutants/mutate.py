@@ -366,6 +366,7 @@ class _Trials:
     def work(self, subject: Subject, *, first: bool) -> None:
         """Observe, if this is the first worker, then try mutants until there are none left."""
         if first:
+            self._report("running without a mutant, to see what mutants can change")
             try:
                 self._draw(subject)
             except LabError as error:
