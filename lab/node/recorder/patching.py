@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType, TracebackType
 from typing import Any
 
-from .journal import journal
+from .journal import OWN_CODE, journal
 
 Action = Callable[[ModuleType], None]
 Function = Callable[..., Any]
@@ -33,9 +33,9 @@ unseen = Unseen()
 
 
 def hide_wrappers(module: Any) -> None:
-    """Make Python's `traceback` leave out the frames of wrappers, where `unseen` has no effect."""
+    """Make Python's `traceback` leave out the recorder's frames, where `unseen` has no effect."""
     walk = module.walk_tb
-    module.walk_tb = lambda trace: (one for one in walk(trace) if not one[0].f_code.co_filename.startswith(_UNSEEN))
+    module.walk_tb = lambda trace: (one for one in walk(trace) if not one[0].f_code.co_filename.startswith(OWN_CODE))
 
 
 class _Finder:
