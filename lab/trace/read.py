@@ -516,7 +516,7 @@ class RankReader:
             problems.append(f"{who} the trace has no beginning, so its times cannot be compared with other ranks'")
         if self.damaged:
             problems.append(f"{who} {format_count(self.damaged, 'line')} of its trace cannot be read")
-        if not (result.stopped or result.dumped):
+        if not (result.stopped or result.dumped or result.cut):
             problems.append(f"{who} its trace ends before the worker did, or the worker was killed")
             self.trace.cut_short[self.rank] = problems[-1]
         return result
