@@ -14,18 +14,11 @@ from math import inf
 from typing import Literal
 
 from lab.diagnosis import finding as f
+from lab.diagnosis import wording
 from lab.diagnosis.ends import Wait, Waiting, call_facts, find_waits, lines_of, waited_s
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import DETECTION_LAG_S
 from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, find_majority, sides_of, unique_lines
-from lab.diagnosis.wording import (
-    describe_activities,
-    describe_call,
-    describe_wait,
-    join_ranks,
-    render_lines,
-    render_waited,
-)
 from lab.trace.model import Call, Group, Phase, RankTrace, StoreLookup
 from lab.trace.steps import Step
 from lab.words import capitalize_first, format_count, format_duration, format_ordinal, join_words, name_ranks
@@ -44,7 +37,7 @@ class GroupsDiffer(Finding):
 
     def render(self) -> Words:
         """Say who created which group, and where."""
-        made = join_ranks((rank, _made(side)) for side in self.sides for rank in side.ranks)
+        made = wording.join_ranks((rank, _made(side)) for side in self.sides for rank in side.ranks)
         if self.common is None:
             head = f"ranks called new_group for different groups: it is the {format_ordinal(self.number)} new_group"
             return f"{head}: {'; '.join(made)}", _GROUP_RULE
@@ -66,9 +59,8 @@ class GroupNotMade(Finding):
 
     def render(self) -> Words:
         """Name the ranks that never called new_group, and the ranks that waited there."""
-        there = (
-            f"{format_duration(self.seconds)}, at {join_words(self.at)}; {join_words(describe_activities(self.did))}"
-        )
+        did = join_words(wording.describe_activities(self.did))
+        there = f"{format_duration(self.seconds)}, at {join_words(self.at)}; {did}"
         head = f"{name_ranks(self.missing)} never called new_group for [{', '.join(map(str, self.members))}]"
         waiting = (rank for rank in sorted({*self.ranks, *self.others}) if rank not in self.missing)
         return head, f"{capitalize_first(name_ranks(waiting))} waited there for {there}."
@@ -101,7 +93,7 @@ class GroupDestroyed(Finding):
             who = "it" if len(self.entered) == 1 else "they"
             return f"{entered} continued alone: {who} called {step}, when {gone} had {destroyed}"
         verb = "failed" if self.failed else f"waited {format_duration(self.waited_s)}"
-        did = join_words(describe_activities(self.did))
+        did = join_words(wording.describe_activities(self.did))
         head = f"{gone} {destroyed}, but {entered} still used it and {verb} in {step}; {did}"
         return head if self.ranks else (head, "Either side made a call too many or too few.")
 
@@ -116,8 +108,9 @@ class OtherGroup(Finding):
 
     def render(self) -> Words:
         """Name both groups."""
-        waited = f"{name_ranks(self.waiting)} waited for it in {describe_call(self.wait)}{render_waited(self.seconds)}"
-        return f"rank {self.call.rank} called {describe_wait(self.call)}, where {waited}"
+        call, took = wording.describe_call(self.wait), wording.render_waited(self.seconds)
+        waited = f"{name_ranks(self.waiting)} waited for it in {call}{took}"
+        return f"rank {self.call.rank} called {wording.describe_wait(self.call)}, where {waited}"
 
 
 class Rendezvous(Finding):
@@ -148,7 +141,7 @@ class Rendezvous(Finding):
         """Say what each rank looked for, and why it did not meet the others."""
         there, world = f"the store at {self.address} answers", self.world_size
         if self.how == "addresses":
-            addresses = join_words(join_ranks((rank, side.what) for side in self.sides for rank in side.ranks))
+            addresses = join_words(wording.join_ranks((rank, side.what) for side in self.sides for rank in side.ranks))
             silent = f"No store answered {name_ranks(self.silent)}." if self.silent else ""
             tip = "`lab run --rewrite-address` has all ranks use this run's store"
             return f"ranks used different addresses for the store of the rendezvous: {addresses} ({tip})", silent
@@ -164,7 +157,7 @@ class Rendezvous(Finding):
         peers = "peers are" if self.missing > 1 else "a peer is"
         why = f"this run has {format_count(self.run_size, 'rank')}"
         if world <= self.run_size:
-            did = join_words(describe_activities(self.absent))
+            did = join_words(wording.describe_activities(self.absent))
             why = f"{name_ranks(one.rank for one in self.absent)} did not connect to it ({did})"
         ranks, stuck = format_count(world, "rank"), name_ranks(self.stuck)
         store = f"this run's store is at tcp://{{MASTER_ADDR}}:{{MASTER_PORT}}, {self.own}"
@@ -568,4 +561,4 @@ _GROUP_RULE = "Every rank has to call new_group for every group, in the same ord
 
 
 def _made(side: f.Side) -> str:
-    return f"made {side.what}{render_lines(side.lines[:1])}"
+    return f"made {side.what}{wording.render_lines(side.lines[:1])}"

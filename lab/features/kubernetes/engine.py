@@ -22,18 +22,8 @@ from lab.engine import ownership as label
 from lab.engine.doctor import Check, Wanted
 from lab.engine.protocol import Announce, NodeState, Removed, Request, Traits
 from lab.errors import ClusterError, EngineUnavailable, LabError
-from lab.features.kubernetes import pods
-from lab.features.kubernetes.command import (
-    STREAM_ENDED,
-    Pod,
-    Target,
-    error_line,
-    events_of,
-    explain_end,
-    read_pod,
-    refuse_absence,
-    why_not_ready,
-)
+from lab.features.kubernetes import command, pods
+from lab.features.kubernetes.command import Pod, Target
 from lab.features.slurm.engine import CommandEngine
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
@@ -79,7 +69,7 @@ class KubernetesEngine(CommandEngine):
     )
 
     def __init__(self) -> None:
-        refuse_absence()
+        command.refuse_absence()
         super().__init__()
         self.owner = label.short_digest(f"{label.current_owner()} {self.home}")
         """Value of the label of everything that belongs to this owner's clusters in this folder."""
@@ -111,7 +101,7 @@ class KubernetesEngine(CommandEngine):
 
     def _pods(self, targets: Iterable[Target], cluster: str | None) -> list[Pod]:
         """Return the pods of the owner's clusters, or of the one of this name."""
-        return [read_pod(item) for target in targets for item in target.list("pods", self._selector(cluster))]
+        return [command.read_pod(item) for target in targets for item in target.list("pods", self._selector(cluster))]
 
     def _selector(self, cluster: str | None) -> str:
         return f"--selector={label.OWNER}={self.owner}" + (f",{label.CLUSTER}={cluster}" if cluster else "")
@@ -127,9 +117,9 @@ class KubernetesEngine(CommandEngine):
 
         def explain() -> str:
             items = target.list("pods", f"--field-selector=metadata.name={name}")
-            pod = read_pod(items[0]) if items else None
-            why = explain_end(pod)
-            return explain_end(pod, events_of(target, uid)) if why and not (pod and pod.reason) else why
+            pod = command.read_pod(items[0]) if items else None
+            why = command.explain_end(pod)
+            return command.explain_end(pod, command.events_of(target, uid)) if why and not (pod and pod.reason) else why
 
         why, end = None, time.monotonic() + _RETURN_S
         while why is None:
@@ -143,9 +133,9 @@ class KubernetesEngine(CommandEngine):
             return why
         silence = self._probe(target, name)
         if not silence:
-            return STREAM_ENDED
+            return command.STREAM_ENDED
         hosts = target.list("nodes", f"--field-selector=metadata.name={node.host}") if self._may_list(target) else []
-        reason = why_not_ready(hosts[0]) if hosts else ""
+        reason = command.why_not_ready(hosts[0]) if hosts else ""
         return f"was lost: its machine {node.host} does not answer ({reason or silence})"
 
     def _probe(self, target: Target, name: str) -> str:
@@ -154,7 +144,7 @@ class KubernetesEngine(CommandEngine):
             done = target.run("exec", name, "--", "true", deadline_s=_PROBE_S)
         except EngineUnavailable:
             return f"no answer within {format_duration(_PROBE_S)}"
-        return error_line(done.stderr) if done.returncode and "dial" in done.stderr else ""
+        return command.error_line(done.stderr) if done.returncode and "dial" in done.stderr else ""
 
     def _may_list(self, target: Target) -> bool:
         with suppress(LabError):
@@ -252,7 +242,7 @@ class KubernetesEngine(CommandEngine):
         """Return why a pod does not run yet, as the end of a sentence."""
         if pod.unscheduled:
             return f": {pod.unscheduled}"
-        events = events_of(target, pod.uid)
+        events = command.events_of(target, pod.uid)
         return f": {list(events.values())[-1]}" if events else f": {pod.waiting[0] or pod.phase}"
 
     def explain_lost(self, node: Node) -> ClusterError:
@@ -265,7 +255,7 @@ class KubernetesEngine(CommandEngine):
 
     def last_line(self, text: str) -> str:
         """Return the last line of what a cluster's processes wrote, before that of kubectl."""
-        return error_line(text) or "no message from them"
+        return command.error_line(text) or "no message from them"
 
     def start(self, cluster: ClusterInfo, nodes: Sequence[Node], *, announce: Announce) -> None:
         """Start agents of nodes that do not run."""
