@@ -575,7 +575,7 @@ class RankReader:
         self.result.calls.append(call)
 
     def _call(self, line: Mapping[str, Any]) -> Call:
-        group = self.group_name(line)
+        group, at, by = self.group_name(line), str(line.get("at", "")), str(line.get("by", ""))
         is_inplace, splits = "out" not in line, line.get("split")
         inputs = parse_buffers(line.get("in", ()), line.get("iv"), line.get("is"))
         outputs = inputs if is_inplace else parse_buffers(line.get("out", ()), None, None)
@@ -599,10 +599,10 @@ class RankReader:
             bytes_in=read_number(line, "ib"),
             bytes_out=read_number(line, "ib" if is_inplace else "ob"),
             splits=(tuple(map(parse_count, splits[0])), tuple(map(parse_count, splits[1]))) if splits else None,
-            source=str(line.get("at", "")),
+            source=at,
             function=str(line.get("fn", "")),
             via=str(line.get("via", "")),
-            caller=str(line.get("by", "")),
+            caller=by if by != at else "",  # a generator expression is called at its own line
             phase=self.nested[-1].name if self.nested else "",
         )
 

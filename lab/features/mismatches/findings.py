@@ -507,12 +507,12 @@ def _slipped(
     call, step = calls[offset.at], evidence.step(mine[offset.at])
     paths = [each.path for each in calls]
     turn = -(-paths[: offset.at + 1].count(call.path) // max(1, [path for _, path in body].count(call.path)))
-    title = step.title if step is not None else ""
+    title, is_common = step.title if step is not None else "", any(one.path == call.path for one in theirs)
     return Slipped(
         calls=offset.calls,
         call=f.CallFacts(rank=call.rank, name=call.op, source=call.source),
         caller=call.caller,
-        turn=turn if paths.count(call.path) > 1 and not evidence.trace.is_tail else 0,
+        turn=turn if paths.count(call.path) > 1 and is_common and not evidence.trace.is_tail else 0,
         met_off="" if body else title,
         ranks=tuple(ranks),
         others=tuple(common),
