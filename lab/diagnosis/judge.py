@@ -100,7 +100,7 @@ def judge_replaced(facts: RunFacts) -> Judgement | None:
 # - NaN
 # - numbers so large that they have an exponent
 # - the reason why the recording ended
-# - replicas with different state
+# - replicas with different state, or with more steps of the optimizer on some ranks
 # - other calls, tensors, roots, or reductions on one rank than on another, or other tensors sent than received
 
 _MOST_BYTES = 1 << 20
@@ -135,4 +135,5 @@ def worth_reading(folder: Path) -> bool:
     sent, received = (
         (Counter(filter(b"[]".__ne__, ends)) for ends in zip(*messages, strict=True)) if messages else ({}, {})
     )
-    return sent != received or any(known.setdefault(what, values) != values for what, values in same)
+    steps = {trace.count(b'"n":"step","e":0') for trace in traces}
+    return sent != received or len(steps) > 1 or any(known.setdefault(what, values) != values for what, values in same)

@@ -101,6 +101,9 @@ class Replicas(Finding):
                 stepped = f"{name_ranks(self.stepped)} stepped the parameters of {title}{render_lines(self.stepped_at)}"
                 exchanged = "although all exchanged their gradients: the replicas are no longer the same"
                 head = f"{stepped}, but {never} never did, {exchanged}"
+                if self.sides:
+                    lines = render_lines(self.stepped_at)
+                    head = f"optimizers of {title} made {on_sides(self.sides)}{lines}, {exchanged}"
         return head, why
 
 
@@ -144,7 +147,7 @@ def find_unlike_replicas(evidence: Evidence) -> list[Finding]:
     """Return how the replicas of each module differ: in their parameters, in the order, or in the values."""
     findings = list[Finding]()
     for modules in _replicas(evidence):
-        rules = (_other_parameters, _other_order, _other_values, _stepped_by_some)
+        rules = (_other_parameters, _other_order, _stepped_less, _other_values, _stepped_by_some)
         findings += islice(filter(None, (rule(modules, evidence) for rule in rules)), 1)
     return findings
 
@@ -262,6 +265,20 @@ def _first_divergence(norms: Mapping[int, Norms]) -> tuple[int, tuple[int, ...]]
     first = next(n for n in range(count) if not _alike({rank: of[n : n + 1] for rank, of in norms.items()}))
     alike = {rank: next(other for other in norms if are_close(norms[other], mine)) for rank, mine in norms.items()}
     return first, find_majority(alike)[1]
+
+
+def _stepped_less(modules: Modules, evidence: Evidence) -> Finding | None:
+    """Return ranks that stepped the module less or more often than others that exchanged as many gradients."""
+    traces = {rank: evidence.trace.ranks[rank] for rank in modules}
+    turns = [one for rank in modules for one in turns_of_modules(traces[rank]).items()]
+    lines = {turn.source for (number, _), turn in turns if number in {one.number for one in modules.values()}}
+    steps = {rank: sum(one.name == "step" and one.source in lines for one in of.phases) for rank, of in traces.items()}
+    exchanged = {sum(map(_exchanges, trace.calls)) for trace in traces.values()}
+    is_whole = all(trace.stopped for trace in traces.values()) and not evidence.trace.is_tail
+    if len({*steps.values()}) == 1 or len(exchanged) > 1 or not is_whole or _are_averaged(modules, evidence):
+        return None
+    sides, deviating = sides_of({rank: format_count(of, "step") for rank, of in steps.items()}), find_majority(steps)[1]
+    return _unlike(TrainingKind.DIVERGED, "steps", modules, deviating, sides=sides, stepped_at=unique_lines(lines))
 
 
 def _stepped_by_some(modules: Modules, evidence: Evidence) -> Finding | None:
