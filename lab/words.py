@@ -26,7 +26,7 @@ NONE = "–"
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 _MOST_SPANS = 8
 """Most spans of ranks in a sentence; 16 ranks cannot have more."""
-_ONE_RANK = re.compile(r"rank (\d+)(\W.*)", re.DOTALL)
+_ONE_RANK = r"(?s)rank (\d+)(\W.*)"
 _MOST_ALIKE = 5
 """From this many ranks on, equal sentences about single ranks become one sentence."""
 _LONGEST_NUMBER = 10
@@ -173,7 +173,7 @@ def name_nodes(names: Iterable[str]) -> str:
 def merge_ranks(sentences: Iterable[str]) -> list[str]:
     """Merge equal sentences about many ranks at the position of the first: `ranks 0-6: no note x`."""
     ranks: dict[str, list[str]] = {}
-    matches = [(sentence, _ONE_RANK.match(sentence)) for sentence in sentences]
+    matches = [(sentence, re.match(_ONE_RANK, sentence)) for sentence in sentences]
     for _, of_rank in matches:
         if of_rank is not None:
             ranks.setdefault(of_rank[2], []).append(of_rank[1])

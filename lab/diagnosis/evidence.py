@@ -46,7 +46,7 @@ class Judgement(Frozen):
     """The cause of the end, as a short clause that names the rank or node; empty if the reason contains it."""
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, repr=False, eq=False)
 class Evidence:
     """Everything that a diagnosis reads: at the end of a run the same as from its record.
 

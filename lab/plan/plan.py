@@ -281,12 +281,12 @@ ARGUMENTS = {
 }
 """Names in braces that arguments of a script can contain -> the variable of the rank that replaces them."""
 _BRACES = re.compile(r"\{(" + "|".join(ARGUMENTS) + r")\}")
-_OPTION = re.compile(rf"(?<!\S)(--?({'|'.join(ARGUMENTS).replace('_', '[-_]')}))([= ][^\s-]\S*|(?!\S))")
+_OPTION = rf"(?<!\S)(--?({'|'.join(ARGUMENTS).replace('_', '[-_]')}))([= ][^\s-]\S*|(?!\S))"
 
 
 def insert_placeholders(words: str) -> str:
     """Replace the value of each option that each rank needs its own of: `--rank 0` becomes `--rank '{rank}'`."""
-    return _OPTION.sub(lambda match: f"{match[1]} '{{{match[2].replace('-', '_')}}}'", words)
+    return re.sub(_OPTION, lambda match: f"{match[1]} '{{{match[2].replace('-', '_')}}}'", words)
 
 
 class WorkerPlan(NamedTuple):

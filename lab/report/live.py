@@ -118,7 +118,7 @@ _LONG_S = 10.0
 
 
 _FRAME = r"(?:\[rank\d+\]: )?(?:frame #\d+: .*|<omitting python frames>)"
-_FRAMES = re.compile(rf"^{_FRAME}(?:\n{_FRAME})*", re.MULTILINE)
+_FRAMES = rf"(?m)^{_FRAME}(?:\n{_FRAME})*"
 """C++ stack traces, which PyTorch appends to errors and warnings for its own developers."""
 
 
@@ -278,7 +278,7 @@ class LiveOutput(Observer):
         if not self._raw:
             text = sanitize_text(re.sub(_ERASE, "", text))
         if not self._is_exact:
-            text = _FRAMES.sub(lambda match: f"… {match[0].count(chr(10)) + 1} C++ frames: lab logs", text)
+            text = re.sub(_FRAMES, lambda match: f"… {match[0].count(chr(10)) + 1} C++ frames: lab logs", text)
         prefix = f"[rank{rank}]: "  # which PyTorch adds to each line of a traceback
         for is_traceback, group in groupby(text.split("\n"), partial(self._is_traceback, rank, prefix)):
             lines = [line.removeprefix(prefix) if is_traceback else line for line in group]

@@ -52,7 +52,7 @@ class Content(NamedTuple):
     """The content itself, if it is known."""
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class Snapshot:
     """The shipped part of a folder at one moment."""
 

@@ -32,8 +32,8 @@ _START = Position()
 _ENDS = ("end of stream", "'<stream end>'")
 _CLOSING = {"[": ("]", "quotes"), "{": ("}", "quotes"), "'": ("'", '"'), '"': ('"', "'")}
 """By opening character: the closing one, and the quotes for text that contains the opening one."""
-_KEY = re.compile(r" *(?:- )*[\w.-]+:(?: |$)")
-_UNEXPECTED_SPACE = re.compile(r"(?:[ -]*|[ -]*[\w.-]+:[ ]*)([\u00a0\u1680\u2000-\u200b\u202f\u205f\u3000\ufeff])")
+_KEY = r" *(?:- )*[\w.-]+:(?: |$)"
+_UNEXPECTED_SPACE = r"(?:[ -]*|[ -]*[\w.-]+:[ ]*)([\u00a0\u1680\u2000-\u200b\u202f\u205f\u3000\ufeff])"
 """A Unicode space in the indentation, or after the colon of a key."""
 _SUFFIXES = (".yaml", ".yml")
 _TIPS = {
@@ -172,9 +172,9 @@ def _find_unexpected_space(lines: list[str], location: Any) -> InvalidError | No
     """Find a Unicode space where YAML needs a plain one, on this line or on the lines it continues."""
     for number in range(min(location.line + 1, len(lines)), 0, -1):
         line = lines[number - 1]
-        if match := _UNEXPECTED_SPACE.match(line):
+        if match := re.match(_UNEXPECTED_SPACE, line):
             return InvalidError(Position(number, match.start(1) + 1), describe_space(match[1]))
-        if location.column > line.find(":") >= 0 if number == location.line + 1 else _KEY.match(line):
+        if location.column > line.find(":") >= 0 if number == location.line + 1 else re.match(_KEY, line):
             break
     return None
 
