@@ -50,7 +50,7 @@ class Outputs:
         self._reported: set[str] = set()
 
     def report(self) -> Made | None:
-        """Return the report of every file, the smallest first; None without files."""
+        """Return the report of every file, the smallest first; None without files on the run's only node."""
         made = sorted(self._made(), key=lambda file: file.bytes)
         sizes = accumulate(file.bytes for file in made)
         in_paths = accumulate(len(file.path) for file in made)
@@ -61,7 +61,7 @@ class Outputs:
             if length <= _MOST_IN_PATHS
         )
         self._reported = {file.path for file in reported}
-        if not made:
+        if not (made or most):
             return None
         top = self._folders.folder
         folder = top if self._folders.in_container and not is_in_memory(top) else ""

@@ -479,20 +479,33 @@ class Driver:
 
     # -- the end of the run
 
+    def _end_processes(self, wanted: Sequence[str] | None = None, *, but: str = "") -> None:
+        """Have all agents, but one, end all processes of the run, and report the wanted files that these made.
+
+        No agent cleans up before: a process may have files of another node open.
+        """
+        agents, collector, outputs = self.agents, self.collector, self.outputs
+        outputs.nodes.clear()
+        compared_bytes = LIMIT_BYTES if len(agents.alive) > 1 else 0
+        for node in agents.alive.keys() - {but}:  # the shared folder is removed with the nodes of the run
+            shared = self.job.cluster.shared if node == HOST and self.job.cluster.run else ""
+            agents.send(node, agent.Finish(agents.run, wanted, compared_bytes, shared))
+
+        def have_ended() -> bool:
+            nodes = agents.alive.keys() - agents.silent_nodes - {but}
+            return collector.claimed & nodes <= collector.finished | outputs.nodes
+
+        self._listen_while_active(have_ended)
+
     def _clean_nodes(self) -> None:
         """Fetch the wanted files, and have every agent clean up."""
         agents, collector, interrupted = self.agents, self.collector, self.facts.interrupted
         nodes = collector.claimed & set(agents.alive) - agents.silent_nodes
-        wanted = None if interrupted or not self.began else self.plan.outputs
         with suppress(LabError):
             if not interrupted:
                 collector.clocks.compare(agents.run, nodes)
                 agents.listen_for(lambda: collector.clocks.settled(nodes & set(agents.alive)), _CLOCKS_DEADLINE_S)
-            compared_bytes = LIMIT_BYTES if len(nodes) > 1 else 0
-            for node in list(agents.alive):  # the shared folder is removed with the nodes of the run
-                shared = self.job.cluster.shared if node == HOST and self.job.cluster.run else ""
-                agents.send(node, agent.Finish(agents.run, wanted, compared_bytes, shared))
-            self._listen_while_active(lambda: nodes & agents.alive.keys() <= collector.finished | self.outputs.nodes)
+            self._end_processes(None if interrupted or not self.began else self.plan.outputs)
             try:
                 chosen = self.outputs.choose()
                 self.outputs.copy(self._read_files, agents.keep_alive)
@@ -533,6 +546,7 @@ class Driver:
         if reference and HOST in self.agents.alive:
             from lab.run.outcome import results_for_check
 
+            self._end_processes(but=HOST)
             facts, results = self.facts.rank(agent.CHECK), results_for_check(self.facts, self.job.writer)
             files = Shipment(snapshot, self.plan.run, self._ship).messages_for_check() if snapshot else ()
             env = dict(self.plan.workers[0].env)

@@ -68,6 +68,16 @@ def test_what_a_script_leaves_anywhere_is_gone_before_the_next(run: Run, cold: b
     assert looked.ranks[0].notes["open to all"] == []
 
 
+def test_a_process_of_one_node_changes_no_file_of_another_once_that_is_clean(run: Run) -> None:
+    for act, check in (("waits", None), ("writes", "passes_files.py:check")):
+        assert run("passes_files.py", act, expect=Expect(check=check)).passed, act
+
+        looked = run("passes_files.py", "looks", nodes=1)
+
+        assert looked.passed, looked.reason
+        assert looked.ranks[0].notes["strange"] == [], act
+
+
 @pytest.mark.parametrize("cold", [False, pytest.param(True, marks=pytest.mark.long)], ids=["warm", "cold"])
 def test_a_script_cannot_make_its_check_pass(run: Run, cold: bool) -> None:
     result = run("forges.py", nodes=1, nproc_per_node=2, cold=cold, expect=Expect(check="verify.py:check"))

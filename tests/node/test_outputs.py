@@ -56,11 +56,12 @@ def test_what_was_shipped_is_not_made_and_what_programs_leave_by_the_way_neither
     assert contents(made, "new", "out/deep/a.pt") == {"new": b"new", "out/deep/a.pt": b"out/deep/a.pt"}
 
 
-def test_nothing_made_is_nothing_told(tmp_path: Path) -> None:
+def test_nothing_made_is_told_only_to_other_nodes(tmp_path: Path) -> None:
     put(tmp_path, "train.py")
-    assert made_in(tmp_path, ["train.py"]).report() is None
+    assert made_in(tmp_path, ["train.py"], limit=0).report() is None
     put(tmp_path, "new")
-    assert made_in(tmp_path, patterns=None).report() is None
+    assert made_in(tmp_path, patterns=None, limit=0).report() is None
+    assert made_in(tmp_path, patterns=None).report() == Made("r", ())
 
 
 def test_what_was_shipped_and_changed_is_made(tmp_path: Path) -> None:
@@ -136,4 +137,4 @@ def test_an_empty_file_is_sent(tmp_path: Path) -> None:
 def test_nothing_is_looked_for_behind_a_link_in_the_place_of_the_folder(tmp_path: Path) -> None:
     put(tmp_path, "elsewhere/secret")
     (tmp_path / "work").symlink_to("elsewhere")
-    assert made_in(tmp_path / "work").report() is None
+    assert made_in(tmp_path / "work", limit=0).report() is None
