@@ -24,7 +24,7 @@ SHAPE = f"{NAMESPACE}.shape"
 LIMITS = f"{NAMESPACE}.limits"
 VERSION = f"{NAMESPACE}.version"
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 
 
 @lru_cache(maxsize=1)
@@ -56,7 +56,7 @@ def check_name(name: str) -> str:
     Raises:
         UsageError: it is not.
     """
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         hint = "use up to 40 lower-case letters, digits, and '-', and start with a letter or digit"
         raise UsageError(f"{name!r} is not a valid cluster name", hint)
     return name
@@ -83,7 +83,10 @@ class ClusterExists(ClusterError):
 
 def state_folder() -> Path:
     """Return the folder in which the lab keeps the state of this user's clusters."""
-    return Path(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")) / "lab"
+    folder = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    if folder.startswith("~"):
+        raise ClusterError(f"user {os.getuid()} has no home folder", "set HOME or XDG_STATE_HOME")
+    return Path(folder) / "lab"
 
 
 def local_home() -> Path:

@@ -479,7 +479,7 @@ class Driver:
 
     # -- the end of the run
 
-    def _end_processes(self, wanted: Sequence[str] | None = None, *, but: str = "") -> None:
+    def _end_processes(self, wanted: tuple[str, ...] | None = None, *, but: str = "") -> None:
         """Have all agents, but one, end all processes of the run, and report the wanted files that these made.
 
         No agent cleans up before: a process may have files of another node open.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab import DISTRIBUTION, __version__
 from lab.engine import agent_holder
-from lab.engine.ownership import local_home, new_folder
+from lab.engine.ownership import is_own, local_home, new_folder
 from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, Removed, Request, Traits, Trouble, refuse_for_one_host
 from lab.errors import ClusterError, ClusterUnfit, EngineAbsent, UsageError
 from lab.feature import find_hook
@@ -350,7 +350,8 @@ class LocalEngine(agent_holder.HolderEngine):
         folders = self.folders(cluster)
         agent_holder.unlink_sockets(folders)
         killed, end = set[int](), time.monotonic() + _REMOVED_S
-        while victims := _find_labelled(f"{self.home}/{cluster or ''}", exact=cluster is not None):
+        is_own_home = is_own(self.home) or not self.home.exists()  # root could kill the clusters of others
+        while is_own_home and (victims := _find_labelled(f"{self.home}/{cluster or ''}", exact=cluster is not None)):
             killed.update(victims)
             processes.kill_processes(victims)
             if time.monotonic() > end:

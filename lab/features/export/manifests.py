@@ -104,7 +104,7 @@ def run(arguments: Any) -> int:
         packed = f"packed: {files} of {job.scenario.shipped} into the ConfigMap; .labignore leaves files out"
         sys.stderr.write(f"{sanitize_text(packed)}\n")
     if arguments.output is None:
-        print(text, end="")
+        print(sanitize_text(text, colours=False) if sys.stdout.isatty() else text, end="")
         return 0
     path = arguments.output / f"{job.name}{suffix}" if arguments.output.is_dir() else arguments.output
     shared.write_text(path, text)
@@ -219,7 +219,9 @@ def _sbatch(job: Job) -> str:
     wishes += [f"--mem={math.ceil(job.memory_bytes / 2**20)}M"] if job.memory_bytes else []
     wishes += [f"--gpus-per-node={job.gpus}"] if job.gpus else []
     wishes += [f"--time={math.ceil((plan.timeout_s + _GRACE_S + _START_S) / 60)}"]
-    mounts = filter(None, (job.folder, job.record))
+    mounts = [*filter(None, (job.folder, job.record))]
+    if job.image and (path := next((path for path in mounts if re.search("[,:]", path)), None)) is not None:
+        raise UsageError(f"cannot mount {path} in an image: pyxis allows no comma or colon in a path", "rename it")
     container = [f"--container-image={job.image}", f"--container-mounts={','.join(f'{m}:{m}' for m in mounts)}"]
     srun = ["srun", "--kill-on-bad-exit=1", cpus, *(container if job.image else ())]
     job = replace(job, record=f"{shlex.quote(job.record)}/$SLURM_JOB_ID") if job.record else job

@@ -8,8 +8,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,8 +78,8 @@ class Target(NamedTuple):
             LabError: The API server refuses, or does not answer.
         """
         text = self.ask("get", what, "--output=json", *words)
-        items: list[dict[str, Any]] = json.loads(text).get("items", []) if text.strip() else []
-        return items
+        with reading_answer():
+            return [{**item} for item in json.loads(text)["items"]] if text.strip() else []
 
     def resolved(self) -> Target:
         """Return the context and the namespace by name, so that another current context does not matter later.
@@ -92,9 +92,20 @@ class Target(NamedTuple):
             if self.context:
                 raise explain_error(done.stderr)
             return self  # kubectl has no configuration, and may run in a pod
-        config = json.loads(done.stdout)
-        own = next((one.get("context") or {} for one in config.get("contexts") or ()), {})
-        return Target(config.get("current-context", ""), self.namespace or own.get("namespace") or "default")
+        with reading_answer():
+            config = json.loads(done.stdout)
+            own = next((one.get("context") or {} for one in config.get("contexts") or ()), {})
+            return Target(config.get("current-context", ""), self.namespace or own.get("namespace") or "default")
+
+
+@contextmanager
+def reading_answer() -> Iterator[None]:
+    """Turn errors of reading an answer that is not Kubernetes' into an EngineUnavailable."""
+    try:
+        yield
+    except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+        why = f"cannot read the answer of the API server: {type(error).__name__}: {clip_end(str(error), _LONGEST)}"
+        raise EngineUnavailable(why, _REACH) from None
 
 
 _NO_OBJECT = re.compile(r"\(NotFound\): (?!namespaces)")
@@ -190,6 +201,7 @@ class Pod(NamedTuple):
         return "", ""
 
 
+@reading_answer()
 def read_pod(item: Mapping[str, Any]) -> Pod:
     """Read a pod of the lab from the API server's answer."""
     metadata, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
@@ -201,7 +213,7 @@ def read_pod(item: Mapping[str, Any]) -> Pod:
              if "terminated" in one]  # fmt: skip
     scheduled = {one["type"]: one for one in status.get("conditions") or ()}.get("PodScheduled", {})
     labels = metadata.get("labels") or {}
-    return Pod(
+    pod = Pod(
         name=metadata["name"],
         uid=metadata.get("uid", ""),
         node=labels.get(label.NODE, metadata["name"]),
@@ -217,6 +229,9 @@ def read_pod(item: Mapping[str, Any]) -> Pod:
         is_leaving="deletionTimestamp" in metadata,
         annotations=metadata.get("annotations") or {},
     )
+    # a TypeError if one is no text
+    "".join([*pod[:7], *pod.waiting, *pod.ended, *pod[9:12], *pod.annotations.values()])
+    return pod
 
 
 def _words_of(states: list[dict[str, Any]]) -> tuple[str, str]:
@@ -256,6 +271,7 @@ def explain_end(pod: Pod | None, events: Mapping[str, str] | None = None) -> str
     return ""
 
 
+@reading_answer()
 def read_events(items: list[dict[str, Any]]) -> dict[str, str]:
     """Return the messages of events by their reason, the latest one last."""
     items = sorted(items, key=lambda one: one.get("lastTimestamp") or one.get("eventTime") or "")
@@ -269,6 +285,7 @@ def events_of(target: Target, uid: str) -> dict[str, str]:
     return {}
 
 
+@reading_answer()
 def why_not_ready(host: Mapping[str, Any]) -> str:
     """Return Kubernetes' reason why a machine is not ready; empty if it is."""
     ready = next((one for one in (host.get("status") or {}).get("conditions") or () if one["type"] == "Ready"), None)

@@ -7,7 +7,7 @@ import json
 from lab.engine.doctor import Check, Wanted
 from lab.errors import LabError
 from lab.features.kubernetes import pods
-from lab.features.kubernetes.command import Target, why_not_ready
+from lab.features.kubernetes.command import Target, reading_answer, why_not_ready
 from lab.plan.cluster import Shape
 from lab.words import format_count, join_words
 
@@ -26,7 +26,9 @@ def examine_kubernetes(wanted: Wanted) -> list[Check]:
     shape = Shape(nodes=wanted.nodes, image=wanted.image)
     try:
         target = pods.target_of(shape).resolved()
-        return [_versions(target), *_rights(target), *_machines(target, wanted, shape), _policies(target), _storage()]
+        with reading_answer():
+            checks = [_versions(target), *_rights(target), *_machines(target, wanted, shape), _policies(target)]
+        return [*checks, _storage()]
     except LabError as error:
         return [Check("failed", "engine", error.message, error.hint or "see `kubectl cluster-info`")]
 

@@ -23,7 +23,6 @@ from lab.engine.doctor import Check, Wanted
 from lab.engine.protocol import Announce, NodeState, Removed, Request, Traits
 from lab.errors import ClusterError, EngineUnavailable, LabError
 from lab.features.kubernetes import command, pods
-from lab.features.kubernetes.command import Pod, Target
 from lab.features.slurm.engine import CommandEngine
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
@@ -89,17 +88,19 @@ class KubernetesEngine(CommandEngine):
         if cluster is None or cluster not in clusters:
             for pod in self._pods(self._targets(cluster), cluster):
                 if pod.cluster not in clusters and pod.node == "node0" and not pod.is_leaving:
-                    notes = {name.removeprefix(f"{label.NAMESPACE}."): text for name, text in pod.annotations.items()}
-                    locations = [("", "")] * Shape.from_json(notes["shape"]).nodes
-                    clusters[pod.cluster] = self.make_info(self.home / pod.cluster, notes, locations)
+                    with command.reading_answer():
+                        own = pod.annotations.items()
+                        notes = {name.removeprefix(f"{label.NAMESPACE}."): text for name, text in own}
+                        locations = [("", "")] * Shape.from_json(notes["shape"]).nodes
+                        clusters[pod.cluster] = self.make_info(self.home / pod.cluster, notes, locations)
         return [info for _, info in sorted(clusters.items())]
 
-    def _targets(self, cluster: str | None) -> set[Target]:
+    def _targets(self, cluster: str | None) -> set[command.Target]:
         """Return where the owner's clusters are, or the one of this name."""
         known = (target_of(folder) for folder in self.folders(cluster))
         return {*filter(None, known), pods.target_of(Shape(nodes=1)).resolved()}
 
-    def _pods(self, targets: Iterable[Target], cluster: str | None) -> list[Pod]:
+    def _pods(self, targets: Iterable[command.Target], cluster: str | None) -> list[command.Pod]:
         """Return the pods of the owner's clusters, or of the one of this name."""
         return [command.read_pod(item) for target in targets for item in target.list("pods", self._selector(cluster))]
 
@@ -134,11 +135,13 @@ class KubernetesEngine(CommandEngine):
         silence = self._probe(target, name)
         if not silence:
             return command.STREAM_ENDED
-        hosts = target.list("nodes", f"--field-selector=metadata.name={node.host}") if self._may_list(target) else []
-        reason = command.why_not_ready(hosts[0]) if hosts else ""
+        reason = ""
+        with suppress(LabError):  # machines may not be listed
+            hosts = target.list("nodes", f"--field-selector=metadata.name={node.host}")
+            reason = command.why_not_ready(hosts[0]) if hosts else ""
         return f"was lost: its machine {node.host} does not answer ({reason or silence})"
 
-    def _probe(self, target: Target, name: str) -> str:
+    def _probe(self, target: command.Target, name: str) -> str:
         """Return why no command reaches a pod's machine; empty if its machine answers."""
         try:
             done = target.run("exec", name, "--", "true", deadline_s=_PROBE_S)
@@ -146,25 +149,18 @@ class KubernetesEngine(CommandEngine):
             return f"no answer within {format_duration(_PROBE_S)}"
         return command.error_line(done.stderr) if done.returncode and "dial" in done.stderr else ""
 
-    def _may_list(self, target: Target) -> bool:
-        with suppress(LabError):
-            target.list("nodes", "--field-selector=metadata.name=none")
-            return True
-        return False
-
     def _pod_name(self, node: Node) -> str:
         return f"{pods.object_name(Path(node.handle).parent.name, self.owner)}-{node.name}"
 
     def machine(self) -> Machine:
         """Return the smallest machine of the cluster, or a small one if machines may not be listed."""
-        try:
-            items = pods.target_of(Shape(nodes=1)).list("nodes")
-        except LabError:
-            return _UNKNOWN
-        amounts = [item["status"]["allocatable"] for item in items]
-        cores = [int(one["cpu"].rstrip("m")) // (1000 if one["cpu"].endswith("m") else 1) for one in amounts]
-        sizes = [parse_size(one["memory"] + "B" if one["memory"].endswith("i") else one["memory"]) for one in amounts]
-        return Machine(cores=max(1, min(cores)), memory_bytes=min(sizes)) if amounts else _UNKNOWN
+        with suppress(LabError), command.reading_answer():
+            amounts = [item["status"]["allocatable"] for item in pods.target_of(Shape(nodes=1)).list("nodes")]
+            cores = [int(one["cpu"].rstrip("m")) // (1000 if one["cpu"].endswith("m") else 1) for one in amounts]
+            memories = [one["memory"] for one in amounts]
+            sizes = [parse_size(f"{one}B" if one.endswith("i") else one) for one in memories]
+            return Machine(cores=max(1, min(cores)), memory_bytes=min(sizes))
+        return _UNKNOWN
 
     # -- creating
 
@@ -180,9 +176,10 @@ class KubernetesEngine(CommandEngine):
         folder = self.make_folder(cluster, shape, run, target=list(target))
         owner, *others = [dict(request.body) for request in requests]
         announce(f"asking Kubernetes for {format_count(shape.nodes, 'pod')} of {pods.image_of(shape)}")
-        made = json.loads(target.ask("create", "--filename=-", "--output=json", text=json.dumps(owner)))
-        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": made["metadata"]["name"]}
-        reference["uid"] = made["metadata"]["uid"]
+        text = target.ask("create", "--filename=-", "--output=json", text=json.dumps(owner))
+        with command.reading_answer():
+            made = json.loads(text)["metadata"]
+            reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": made["name"], "uid": made["uid"]}
         items = [{**one, "metadata": {**one["metadata"], "ownerReferences": [reference]}} for one in others]
         listed = {"apiVersion": "v1", "kind": "List", "items": items}
         words = ("create", "--filename=-", "--validate=false", "--output=name")
@@ -201,7 +198,7 @@ class KubernetesEngine(CommandEngine):
         request = {"target": list(target), "owner": reference["name"], "argvs": argvs}
         return self.start_holder("lab.features.kubernetes.command", folder, os.environ, **request)
 
-    def _await_pods(self, target: Target, cluster: str, shape: Shape, announce: Announce) -> list[Pod]:
+    def _await_pods(self, target: command.Target, cluster: str, shape: Shape, announce: Announce) -> list[command.Pod]:
         """Wait until all pods run, and return them in the order of their nodes.
 
         Raises:
@@ -238,7 +235,7 @@ class KubernetesEngine(CommandEngine):
                          f"{self._why_waiting(target, waiting[0])}")  # fmt: skip
             time.sleep(_POLL_S)
 
-    def _why_waiting(self, target: Target, pod: Pod) -> str:
+    def _why_waiting(self, target: command.Target, pod: command.Pod) -> str:
         """Return why a pod does not run yet, as the end of a sentence."""
         if pod.unscheduled:
             return f": {pod.unscheduled}"
@@ -328,8 +325,10 @@ class KubernetesEngine(CommandEngine):
         for target in busy:  # their processes have ended, or their machines are lost: the objects may stay for long
             forced = ("--grace-period=0", "--force", "--wait=false", "--ignore-not-found")
             target.ask("delete", "pods", self._selector(cluster), *forced)
-        names = [item["metadata"]["labels"][label.CLUSTER] for item in items]
-        return self.discard(known, names, sum(item["kind"] == "Pod" for item in items))
+        with command.reading_answer():
+            names = [item["metadata"]["labels"][label.CLUSTER] for item in items]
+            pods_left = sum(item["kind"] == "Pod" for item in items)
+        return self.discard(known, names, pods_left)
 
     def examine(self, wanted: Wanted) -> list[Check]:
         """Return the checks of `lab doctor` for this engine."""
@@ -338,10 +337,10 @@ class KubernetesEngine(CommandEngine):
         return examine_kubernetes(wanted)
 
 
-def target_of(folder: Path) -> Target | None:
+def target_of(folder: Path) -> command.Target | None:
     """Return where the pods of the cluster in a folder are; None without such a cluster."""
     words = agent_holder.read_description(folder).get("target")
-    return Target(*words) if words else None
+    return command.Target(*words) if words else None
 
 
 def killed_file(node: Node) -> Path:
@@ -356,7 +355,7 @@ def copy_errors(source: IO[bytes], to: int) -> None:
         kept += data
         begin = kept.rfind(b"\n", 0, len(kept) - 1) + 1
         last = kept[begin:]
-        stays = last.startswith(_ENDED) or _ENDED.startswith(last)
+        stays = (last.startswith(_ENDED) and len(last) < 2 * len(_ENDED)) or _ENDED.startswith(last)
         os.write(to, kept[:begin] if stays else kept)
         kept = last if stays else b""
     if not kept.startswith(_ENDED):

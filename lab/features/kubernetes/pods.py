@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from pathlib import Path
@@ -305,13 +304,17 @@ def _read_template(path: str) -> dict[str, Any]:
         return {}
     import yaml
 
-    with ClusterUnfit.on_os_error(f"cannot read the template {path}"):
-        text = Path(path).read_text()
+    from lab.spec.document import MAX_BYTES, node_of
+    from lab.spec.reading import InvalidError
+
+    with ClusterUnfit.on_os_error(f"cannot read the template {path}"), open(path, errors="replace") as file:
+        text = file.read(MAX_BYTES)
     try:
-        content: Any = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        why = re.sub(r"\s+", " ", str(error))
-        raise ClusterUnfit(f"the template {path} is not YAML: {why}") from None
+        content: Any = yaml.SafeLoader("").construct_document(node_of(text))
+        content = json.loads(json.dumps(content, default=str))  # a date is text for Kubernetes
+    except (InvalidError, yaml.YAMLError, TypeError, ValueError, OverflowError) as error:
+        why = f"line {error.args[0].line}: {error.args[1]}" if isinstance(error, InvalidError) else str(error)
+        raise ClusterUnfit(f"cannot read the template {path}: {' '.join(why.split())}") from None
     spec = content.get("spec", {}) if isinstance(content, dict) else None
     if not isinstance(spec, dict) or not {*content} <= {"apiVersion", "kind", "metadata", "spec"}:
         hint = "write it as in `spec: {nodeSelector: {disk: ssd}}`"

@@ -9,7 +9,7 @@ import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -493,27 +493,31 @@ def import_worlds(folder: Path, runs: Path, name: str) -> list[Result]:
     from lab.record.read import Record
 
     worlds = list[_ImportedWorld]()
-    for part in sorted((Record(path=path.parent) for path in folder.rglob(PLAN)), key=Record.began):
-        known, above = part.json(PLAN) or {}, part.path.relative_to(folder).parts[:-1]
-        size, meeting = known.get("world_size"), str(known.get("meeting", ""))
-        size = size if isinstance(size, int) and size <= MOST_RANKS and not known.get("engine") else 0
-        started = {one.rank: one for one in part.events() if isinstance(one, Started) and 0 <= one.rank < size}
-        if not started:
-            continue
-        node = above[-1] if above else ""
-        ranks = {
-            rank: Joined(rank, one.time, node, pid=one.pid, claimed_rank=rank, world_size=size, meeting=meeting)
-            for rank, one in started.items()
-        }
-        fitting = (one for one in reversed(worlds) if (one.world_size, one.meeting) == (size, meeting))
-        if (world := next((one for one in fitting if not one.members.keys() & ranks.keys()), None)) is None:
-            world = _ImportedWorld(runs, name, part.path, min(ranks.values(), key=lambda one: one.time))
-            worlds.append(world)
-        world.add_part(part, ranks)
+    with ExitStack() as undo:
+        for part in sorted((Record(path=path.parent) for path in folder.rglob(PLAN)), key=Record.began):
+            known, above = part.json(PLAN) or {}, part.path.relative_to(folder).parts[:-1]
+            size, meeting = known.get("world_size"), str(known.get("meeting", ""))
+            size = size if isinstance(size, int) and size <= MOST_RANKS and not known.get("engine") else 0
+            started = {one.rank: one for one in part.events() if isinstance(one, Started) and 0 <= one.rank < size}
+            if not started:
+                continue
+            node = above[-1] if above else ""
+            ranks = {
+                rank: Joined(rank, one.time, node, pid=one.pid, claimed_rank=rank, world_size=size, meeting=meeting)
+                for rank, one in started.items()
+            }
+            fitting = (one for one in reversed(worlds) if (one.world_size, one.meeting) == (size, meeting))
+            if (world := next((one for one in fitting if not one.members.keys() & ranks.keys()), None)) is None:
+                world = _ImportedWorld(runs, name, part.path, min(ranks.values(), key=lambda one: one.time))
+                worlds.append(world)
+                undo.callback(world.writer.discard)
+            world.add_part(part, ranks)
+        results = [world.conclude() for world in worlds]
+        undo.pop_all()
     if not worlds:
         hint = "name the folder that has the records of all nodes: `lab record -o FOLDER/node0 -- torchrun ...`"
         raise RecordError(f"{folder} has no records of `lab record`", hint)
-    return [world.conclude() for world in worlds]
+    return results
 
 
 def _judgement(verdict: Verdict, reason: str, culprit: Culprit | None = None) -> Judgement:

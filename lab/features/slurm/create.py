@@ -8,6 +8,7 @@ import os
 import re
 import socket
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -182,12 +183,14 @@ def _container(cluster: str, node: str, shape: Shape, shared: Path) -> list[str]
     """Return the options of pyxis, a plugin of srun."""
     if shape.image is None:
         return []
-    mounts = [f"{shared}:{shared}", *(f"{one.source}:{one.target}" for one in shape.volumes)]
-    mounts += [f"{source}:{source}" for source in shape.data.values()]
+    mounts: list[tuple[str, ...]] = [(one, one) for one in map(str, (shared, *shape.data.values()))]
+    mounts += [(str(one.source), one.target, *["ro"] * one.read_only) for one in shape.volumes]
+    if (path := next((path for path in chain(*mounts) if re.search("[,:]", path)), None)) is not None:
+        raise ClusterUnfit(f"cannot mount {path} in an image: pyxis allows no comma or colon in a path", "rename it")
     return [
         f"--container-image={shape.image}",
         f"--container-name={container_name(cluster, node)}",
-        f"--container-mounts={','.join(mounts)}",
+        f"--container-mounts={','.join(map(':'.join, mounts))}",
         "--container-writable",
     ]
 

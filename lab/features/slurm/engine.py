@@ -211,7 +211,7 @@ class CommandEngine(agent_holder.HolderEngine):
             nodes: how many there were, if no description says so.
             shared: other folders of theirs.
         """
-        names = sorted({*known, *names})
+        names = sorted(filter(label.NAME.fullmatch, {*known, *names}))  # a scheduler may answer anything
         for name in names:
             life = self.home / name / self.life
             if not agent_holder.holder_died(life):  # it may have ended by itself
@@ -326,9 +326,8 @@ class CommandEngine(agent_holder.HolderEngine):
         try:
             return subprocess.run(argv, stderr=subprocess.PIPE, timeout=deadline_s, env=environ, check=False, **streams)
         except subprocess.TimeoutExpired:
-            raise ClusterError(
-                f"{node.name} did not answer within {format_duration(deadline_s)}", self.silence_hint
-            ) from None
+            why = f"{node.name} did not answer within {format_duration(deadline_s)}"
+            raise ClusterError(why, self.silence_hint) from None
 
     def _pipe(self, node: Node, action: str, words: Sequence[str], **files: IO[bytes]) -> None:
         """Run a command in a node with files as its streams.

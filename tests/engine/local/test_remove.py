@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from lab.engine import agent_holder
 from lab.engine.agent_holder import DESCRIPTION
-from lab.engine.local.engine import LocalEngine
+from lab.engine.local.engine import CLUSTER_VARIABLE, LocalEngine
+from lab.engine.ownership import state_folder
 from lab.errors import ClusterError
 from lab.plan.cluster import Shape
+from tests.golden import golden
 
 
 @pytest.fixture
@@ -45,3 +49,24 @@ def test_a_folder_that_cannot_be_removed_is_named_and_stays(
     with pytest.raises(ClusterError, match=str(folder)):
         engine.remove("c")
     assert engine.read_cluster(folder) is not None
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root")
+def test_root_kills_no_cluster_in_the_folder_of_another_user(folder: Path, engine: LocalEngine):
+    labelled = {**os.environ, CLUSTER_VARIABLE: str(folder)}
+    with subprocess.Popen(["sleep", "60"], env=labelled) as node:
+        os.chown(folder.parent, 12345, 12345)
+        assert engine.remove("c").clusters == ()
+        assert node.poll() is None
+        os.chown(folder.parent, 0, 0)
+        assert engine.remove("c").clusters == ("c",)
+        assert node.wait(10) < 0
+
+
+def test_without_a_home_there_is_no_state_folder_in_the_current_one(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("HOME")
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 54321)
+    with pytest.raises(ClusterError) as refused:
+        state_folder()
+    assert (refused.value.message, refused.value.hint) == (golden(1), golden(2))

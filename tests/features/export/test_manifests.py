@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import base64
+import os
+import pty
 import re
 import shlex
 import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -204,3 +208,23 @@ def test_a_folder_with_several_scenarios_is_refused(here: Path, capsys: pytest.C
 
     assert main(["export", "sbatch", "."]) == 2
     assert golden(1) in capsys.readouterr().err
+
+
+def test_a_path_that_pyxis_would_split_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "sbatch", "train.py", "--image", "i", "--record", "/a,/etc:/etc"]) == 2
+    assert golden(1) in capsys.readouterr().err
+
+
+def test_a_terminal_gets_no_escapes_of_arguments(here: Path) -> None:
+    arguments = ["train.py", "--", "\x1b]0;pwned\x07"]
+    ours, theirs = pty.openpty()
+    argv = [sys.executable, "-c", "from lab.cli.main import run_program; run_program()", "export", "sbatch", *arguments]
+    subprocess.run(argv, cwd=here, stdout=theirs, stderr=subprocess.DEVNULL, check=True)
+    os.close(theirs)
+    printed = b""
+    with suppress(OSError):  # so a terminal ends
+        while data := os.read(ours, 1 << 16):
+            printed += data
+    os.close(ours)
+    assert b"pwned" in printed
+    assert b"\x1b" not in printed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from lab.features.kubernetes.command import (
     refuse_absence,
     why_not_ready,
 )
-from lab.features.kubernetes.engine import copy_errors
+from lab.features.kubernetes.engine import KubernetesEngine, copy_errors
 from tests.golden import golden
 
 ANSWERS: dict[str, list[dict[str, Any]]] = json.loads(Path(__file__).with_name("answers.json").read_text())
@@ -155,3 +156,65 @@ def test_what_kubectl_says_of_an_exit_code_is_left_out(pieces: list[bytes], copi
     os.close(target)
     with open(far, "rb") as result:
         assert result.read() == copied
+
+
+@pytest.fixture
+def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[object], KubernetesEngine]:
+    """An engine to whose requests an API server gives one answer."""
+    (tmp_path / "bin").mkdir()
+    kubectl = tmp_path / "bin" / "kubectl"
+    kubectl.write_text(f'#!/bin/sh\ncase "$*" in *"config view"*) echo {{}} ;; *) cat {tmp_path}/answer ;; esac\n')
+    kubectl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    monkeypatch.setenv("LAB_KUBERNETES_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+    def answer(content: object) -> KubernetesEngine:
+        (tmp_path / "answer").write_text(content if isinstance(content, str) else json.dumps(content))
+        return KubernetesEngine()
+
+    return answer
+
+
+NOT_PODS: list[object] = [
+    *("<html>", "[" * 100_000, "NaN", [], 3, {"items": 3}, {"items": [3]}, {"items": [{}]}),
+    {"items": [{"metadata": {"name": []}}]},
+    {"items": [{"metadata": {"name": "a", "annotations": [1]}}]},
+    {"items": [{"metadata": {"name": "a"}, "status": {"conditions": [3], "containerStatuses": {"a": 1}}}]},
+    {"items": [{"metadata": {"name": "a", "labels": {"lab.cluster.node": "node0"}, "annotations": {}}}]},
+]
+
+
+@pytest.mark.parametrize("content", NOT_PODS, ids=range(len(NOT_PODS)))
+def test_an_answer_that_is_none_of_kubernetes_is_refused_in_a_sentence(
+    answer: Callable[[object], KubernetesEngine], content: object
+):
+    engine = answer(content)
+    assert engine.machine().cores == 1
+    for ask in (engine.find, lambda: engine.remove(None)):
+        with pytest.raises(EngineUnavailable) as refused:
+            ask()
+        assert refused.value.message.startswith("cannot read the answer of the API server: ")
+        assert len(refused.value.message) < 1000
+
+
+@pytest.mark.parametrize("name", ["../victim", "..", ".", "", "a/../../victim"])
+def test_no_answer_makes_a_removal_leave_the_folder_of_clusters(
+    answer: Callable[[object], KubernetesEngine], tmp_path: Path, name: str
+):
+    for kept in ("victim", "home/mine"):
+        (tmp_path / kept).mkdir(parents=True)
+        (tmp_path / kept / "file").touch()
+    labels = {"lab.cluster.name": name}
+    answer({"items": [{"kind": "Pod", "metadata": {"name": "a", "labels": labels}, "status": {"containerStatuses": [
+        {"state": {"terminated": {"reason": "Completed"}}}]}}]}).remove(None)  # fmt: skip
+    assert (tmp_path / "victim" / "file").exists()
+    assert (tmp_path / "home" / "mine" / "file").exists()
+
+
+def test_output_that_looks_like_the_last_line_of_kubectl_is_passed_on(tmp_path: Path):
+    said = b"command terminated with exit code " + b"1" * 1_000_000
+    (tmp_path / "said").write_bytes(said)
+    with open(tmp_path / "said", "rb") as source, open(tmp_path / "copy", "wb") as copy:
+        copy_errors(source, copy.fileno())
+    assert (tmp_path / "copy").read_bytes() == said

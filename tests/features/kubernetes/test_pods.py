@@ -162,7 +162,12 @@ def test_parts_are_merged_by_key_and_by_name_and_else_the_second_one_wins():
             "the template {0}/pod.yaml cannot set metadata.labels.lab.cluster.name: the lab relies on its own value",
         ),
         ("[1]", "the template {0}/pod.yaml is no part of a pod; allowed: metadata and spec"),
-        ("a: [", "the template {0}/pod.yaml is not YAML: while parsing"),
+        ("a: [", "cannot read the template {0}/pod.yaml: line 1: not valid YAML: while parsing"),
+        (
+            "&a\nspec: {x: *a}",
+            "cannot read the template {0}/pod.yaml: line 2: alias *a refers to a value that contains it",
+        ),
+        ("a: 2020-02-30", "cannot read the template {0}/pod.yaml: day is out of range for month"),
     ],
 )
 def test_a_template_that_the_lab_cannot_use_is_refused_with_what_is_wrong(tmp_path: Path, content: object, why: str):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lab.cli.main import main
+from lab.errors import RecordError
 from lab.features.recording.world import World, import_worlds
 from lab.node.messages.agent import Exited, Joined, Note
 from lab.record.events import TimedOut
@@ -192,3 +193,14 @@ def test_a_folder_without_such_records_is_refused(tmp_path: Path, capsys: pytest
 
     assert main(["import", "records", str(tmp_path)]) == 1
     assert golden(1, tmp_path) in capsys.readouterr().err
+
+
+def test_a_record_that_is_refused_leaves_no_run(machines: tuple[Machine, Machine], tmp_path: Path) -> None:
+    for machine in machines:
+        machine.world.conclude()
+    (events,) = (tmp_path / "kept" / "node1").glob("*/events.jsonl")
+    events.unlink()
+    events.symlink_to("/etc/passwd")
+    with pytest.raises(RecordError, match="is a symbolic link"):
+        imported(tmp_path)
+    assert [one for one in (tmp_path / "runs").iterdir() if one.is_dir()] == []
