@@ -484,18 +484,13 @@ class Driver:
 
         No agent cleans up before: a process may have files of another node open.
         """
-        agents, collector, outputs = self.agents, self.collector, self.outputs
+        agents, outputs = self.agents, self.outputs
         outputs.nodes.clear()
         compared_bytes = LIMIT_BYTES if len(agents.alive) > 1 else 0
         for node in agents.alive.keys() - {but}:  # the shared folder is removed with the nodes of the run
             shared = self.job.cluster.shared if node == HOST and self.job.cluster.run else ""
             agents.send(node, agent.Finish(agents.run, wanted, compared_bytes, shared))
-
-        def have_ended() -> bool:
-            nodes = agents.alive.keys() - agents.silent_nodes - {but}
-            return collector.claimed & nodes <= collector.finished | outputs.nodes
-
-        self._listen_while_active(have_ended)
+        self._await_nodes(self.collector.finished, outputs.nodes, but=but)
 
     def _clean_nodes(self) -> None:
         """Fetch the wanted files, and have every agent clean up."""
@@ -511,11 +506,11 @@ class Driver:
                 self.outputs.copy(self._read_files, agents.keep_alive)
                 for node, paths in chosen.items():
                     agents.send(node, agent.Fetch(agents.run, tuple(paths)))
-                self._listen_while_active(lambda: nodes & agents.alive.keys() <= collector.finished, _FETCH_DEADLINE_S)
+                self._await_nodes(collector.finished, patience_s=_FETCH_DEADLINE_S)
             except KeyboardInterrupt:
                 self.outputs.interrupt()
                 agents.send_all(agent.Fetch(agents.run, ()))
-                self._listen_while_active(lambda: nodes & agents.alive.keys() <= collector.finished)
+                self._await_nodes(collector.finished)
         self.outputs.close()
         agents.close()
 
@@ -525,10 +520,14 @@ class Driver:
             raise NodeLost(f"{node} was lost")
         return require_capability(self.job.engine, FileAccess).read_files(self.agents.alive[node].node, path)
 
-    def _listen_while_active(self, done: Callable[[], bool], patience_s: float = 0.0) -> None:
-        """Listen until it is done, as long as messages of the nodes keep arriving."""
-        patience_s = _CANCEL_DEADLINE_S if self.facts.interrupted else patience_s or _FINISH_DEADLINE_S
+    def _await_nodes(self, *answered: set[str], but: str = "", patience_s: float = _FINISH_DEADLINE_S) -> None:
+        """Listen until each node, but one, has answered, as long as messages of the nodes keep arriving."""
+        patience_s = _CANCEL_DEADLINE_S if self.facts.interrupted else patience_s
         count, limit = self.collector.message_count, time.monotonic() + patience_s
+
+        def done() -> bool:
+            nodes = self.collector.claimed & self.agents.alive.keys() - self.agents.silent_nodes - {but}
+            return nodes.issubset(set().union(*answered))
 
         def deadline() -> float:
             nonlocal count, limit
