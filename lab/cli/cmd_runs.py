@@ -38,7 +38,8 @@ def _table(entries: list[tuple[Record, Result, int]], style: Style) -> str:
     rows = []
     for record, result, size_bytes in entries:
         ranks, took = str(len(result.ranks or record.readable_plan().workers)), format_duration(result.duration_s)
-        reason = "" if record.in_progress else clip_end(result.reason, _LONGEST_REASON)
-        rows.append([result.run, result.verdict, result.engine, ranks, took, format_bytes(size_bytes), reason])
+        shown = result.verdict, clip_end(result.reason, _LONGEST_REASON)
+        verdict, reason = ("running", "") if record.in_progress else shown
+        rows.append([result.run, verdict, result.engine, ranks, took, format_bytes(size_bytes), reason])
     rows.append([*[""] * 5, format_bytes(sum(size for _, _, size in entries)), format_count(len(entries), "run")])
     return table_text(["run", "verdict", "engine", "ranks", "time", "size", "reason"], rows, style)
