@@ -270,7 +270,9 @@ def _late(evidence: Evidence, victim: RankFacts, call: Call, step: Step) -> Miss
     if never or last is None or call.end is None or came[last] <= call.end + step.uncertainty_s:
         return None
     late_s, source, rank = came[last] - call.end, step.calls[last].source, evidence.ranks[last]
-    return _make_missed(rank, victim, how="came_late", seconds=late_s, step=step.title, source=source)
+    is_before = rank.stack_time is not None and rank.stack_time - evidence.trace.origin < came[last]
+    stood = stood_of(evidence, rank) if is_before else None
+    return _make_missed(rank, victim, how="came_late", seconds=late_s, step=step.title, source=source, stood=stood)
 
 
 # -- how a failure affected the other ranks

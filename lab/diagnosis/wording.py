@@ -467,7 +467,7 @@ def _missed(missed: f.Missed) -> str:
         "was_late": f"was late: it was {where}",
         "left": f"left the others while they still needed it; it was {where}",
         "never_came": f"had not entered {missed.step} when rank {missed.victim} stopped waiting for it{was_at}",
-        "came_late": f"entered {missed.step}{lines} {took} after rank {missed.victim} had stopped waiting for it",
+        "came_late": f"entered {missed.step}{lines} {took} after rank {missed.victim} stopped waiting for it{was_at}",
     }[missed.how]
 
 

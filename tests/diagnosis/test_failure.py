@@ -328,7 +328,8 @@ def test_a_rank_that_came_after_another_had_given_up_is_blamed_for_that(made: Tr
     time_out(made, 2, 5100)
     index = made.call(1, "all_reduce", 6000, None, [[1.0]], at="train.py:41")
     made.line(1, "end", 6001, i=index, err="Connection reset by peer")
-    write_events(made, raised(0, TIMED_OUT, 41), raised(1, PEER, 41, 6.1), raised(2, TIMED_OUT, 41, 5.1))
+    ended = raised(0, TIMED_OUT, 41), raised(1, PEER, 41, 6.1), raised(2, TIMED_OUT, 41, 5.1)
+    write_events(made, stack(1, 37, at=5.5), *ended)
     verdict = judge_evidence(read_evidence(made.record()))
     assert verdict.culprit is not None
     assert verdict.culprit.rank == 1

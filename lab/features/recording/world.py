@@ -409,9 +409,10 @@ class World:
         culprit = judgement.culprit
         ended = culprit is not None and culprit.rank in self._exits and not _LINE.search(culprit.error)
         if culprit is not None and culprit.rank is not None and ended and evidence.trace.recorded:
-            line = evidence.last_line(culprit.rank)  # nothing else shows where it was
+            trace, line = evidence.trace.ranks.get(culprit.rank), evidence.last_line(culprit.rank)
             last = f"; the last call of rank {culprit.rank} was at {line}" if line else ""
-            judgement = replace(judgement, reason=f"{judgement.reason}{last}")
+            exited = f"; it called sys.exit at {trace.exited_at}" if trace is not None and trace.exited_at else last
+            judgement = replace(judgement, reason=f"{judgement.reason}{exited}")
         ranks = tuple(rank_result(rank, self.writer) for rank in evidence.facts.ranks)
         known = {**describe_judgement(judgement, evidence.facts), "exit_code": EXIT_CODES[judgement.verdict]}
         return Result(**known, scenario=self.name, run=self.writer.run, path=self.writer.path, ranks=ranks)

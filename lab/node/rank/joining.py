@@ -20,6 +20,7 @@ from typing import Any
 from .. import trace_file
 from ..messages.agent import Joining, Leaving
 from ..recorder import install as recorder
+from ..recorder.journal import journal, source
 from ..recorder.patching import call_before, finder, replace_function, unseen, when_imported, wraps_function
 from ..statement import SETTINGS_VARIABLE, SOCKET_VARIABLE, STACK_SIGNAL
 from . import groups, note
@@ -225,7 +226,14 @@ def _report_end() -> None:
 
     atexit.register(_process.leave, None)
     os._exit, sys.excepthook = _exit, excepthook
+    replace_function(sys, "exit", call_before(_record_exit))
     when_imported("multiprocessing.util", lambda module: replace_function(module, "_exit_function", _leaving))
+
+
+def _record_exit(*_: Any) -> None:
+    """Record the line at which the script calls sys.exit: nothing shows it once the process ends."""
+    if _process.rank >= 0 and threading.current_thread() is threading.main_thread():
+        journal.add("exit", at=source.line())
 
 
 def _leaving(plain: Any) -> Any:

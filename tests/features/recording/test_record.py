@@ -265,6 +265,18 @@ def test_a_recorder_that_was_not_built_is_reported_and_nothing_is_said_of_calls(
     assert left["reason"].startswith(golden(2))
 
 
+def test_a_rank_that_called_sys_exit_has_left_at_that_line(home: Path, free_port: int) -> None:
+    pytest.importorskip("torch")
+    leaves = '"leave" and rank == 1:\n        sys.exit(0)'
+    (home / "worlds.py").write_text(WORLDS.replace('"kill" and rank == 1:\n        os.kill(os.getpid(), 9)', leaves))
+
+    record(sys.executable, "worlds.py", str(free_port), "leave")
+
+    [left] = results(home)
+    assert (left["culprit"]["rank"], left["findings"][0]["kind"]) == (1, "left_early")
+    assert "worlds.py:20" in left["reason"]
+
+
 def test_a_command_that_removes_its_record_goes_on(home: Path, free_port: int) -> None:
     pytest.importorskip("torch")
     remove = '"remove" and rank == 1:\n        __import__("shutil").rmtree(".lab"); open(".lab", "w").close()'
