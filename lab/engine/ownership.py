@@ -13,6 +13,7 @@ from pathlib import Path
 
 from lab import __version__
 from lab.errors import ClusterError, UsageError
+from lab.node.files import home_folder
 
 NAMESPACE = "lab.cluster"
 CLUSTER = f"{NAMESPACE}.name"
@@ -83,10 +84,7 @@ class ClusterExists(ClusterError):
 
 def state_folder() -> Path:
     """Return the folder in which the lab keeps the state of this user's clusters."""
-    folder = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    if folder.startswith("~"):
-        raise ClusterError(f"user {os.getuid()} has no home folder", "set HOME or XDG_STATE_HOME")
-    return Path(folder) / "lab"
+    return Path(os.environ.get("XDG_STATE_HOME") or f"{home_folder()}/.local/state") / "lab"
 
 
 def local_home() -> Path:

@@ -19,6 +19,11 @@ KINDS = {
 """Descriptions of paths by the format of their mode."""
 
 
+def home_folder() -> str:
+    """Return the home folder; empty if the user has none, so that paths below it begin at `/`."""
+    return os.path.expanduser("~").lstrip("~")
+
+
 class NotAFile(Exception):
     """A path is no regular file; the text is the end of a sentence that begins with the path."""
 

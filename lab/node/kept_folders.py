@@ -28,7 +28,7 @@ _MOST_EXTRA = 100_000
 """With more new entries than this, the whole folder is removed."""
 CLOCK_OF_FILES = 5
 """CLOCK_REALTIME_COARSE: what file systems take times from."""
-_TICK_S = 0.001
+_TICK_S, _LONGEST_WAIT_NS = 0.001, 10**9
 _IN_MEMORY = ("tmpfs", "ramfs")
 
 
@@ -156,8 +156,8 @@ class KeptFolder:
             path = os.path.dirname(path)
 
     def await_tick(self) -> None:
-        """Wait until a change would have another time than the last one that is known here."""
-        while time.clock_gettime_ns(CLOCK_OF_FILES) <= self._written:
+        """Wait until a change would have another time than the last one that is known here, unless a clock was set."""
+        while -_LONGEST_WAIT_NS < time.clock_gettime_ns(CLOCK_OF_FILES) - self._written <= 0:
             time.sleep(_TICK_S)
 
     # -- after a run, which has no process any more

@@ -308,3 +308,9 @@ def test_a_store_has_what_arrived_and_nothing_of_a_content_that_was_cut_off(
     (pack,) = tmp_path.rglob("*.pack")
     os.truncate(pack, pack.stat().st_size - 1)  # as after a failure of the machine
     assert ContentStore(store.folder).lacking(map(digest, texts)) == sorted([digest(texts[2]), digest(texts[3])])
+
+
+def test_a_clock_that_was_set_back_holds_no_run_up(place: RunFolders) -> None:
+    assert ship(place, FILES) is None
+    place.shipped._written += 3600 * 10**9
+    place.shipped.await_tick()

@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 from lab.engine.ready import Stream
 from lab.errors import ClusterError, EngineAbsent, EngineUnavailable
 from lab.feature import find_hook
+from lab.node.files import home_folder
 from lab.plan.cluster import Node
 from lab.words import clip_end
 
@@ -42,7 +43,7 @@ def unix_socket() -> str | None:
     if (host := os.environ.get("DOCKER_HOST")) is not None:
         return host.removeprefix("unix://") if host.startswith("unix:///") else None
     try:
-        config = Path(os.environ.get("DOCKER_CONFIG", Path.home() / ".docker")) / "config.json"
+        config = Path(os.environ.get("DOCKER_CONFIG") or f"{home_folder()}/.docker", "config.json")
         context = json.loads(config.read_text()).get("currentContext")
     except FileNotFoundError:
         context = None

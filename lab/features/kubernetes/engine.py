@@ -157,8 +157,7 @@ class KubernetesEngine(CommandEngine):
         with suppress(LabError), command.reading_answer():
             amounts = [item["status"]["allocatable"] for item in pods.target_of(Shape(nodes=1)).list("nodes")]
             cores = [int(one["cpu"].rstrip("m")) // (1000 if one["cpu"].endswith("m") else 1) for one in amounts]
-            memories = [one["memory"] for one in amounts]
-            sizes = [parse_size(f"{one}B" if one.endswith("i") else one) for one in memories]
+            sizes = [parse_size(one["memory"].replace("i", "iB")) for one in amounts]
             return Machine(cores=max(1, min(cores)), memory_bytes=min(sizes))
         return _UNKNOWN
 
@@ -191,10 +190,8 @@ class KubernetesEngine(CommandEngine):
         where = ", ".join(dict.fromkeys(hosts)) if len({*hosts}) <= 4 else f"{len({*hosts})} machines"
         announce(f"starting {format_count(shape.nodes, 'node')}, importing torch on {where}")
         bodies = [one for one in items if one["kind"] == "Pod"]
-        argvs = {
-            pod.node: pods.agent_argv(target, body, shape, "\n".join(lines))
-            for pod, body in zip(ready, bodies, strict=True)
-        }
+        text, pairs = "\n".join(lines), zip(ready, bodies, strict=True)
+        argvs = {pod.node: pods.agent_argv(target, body, shape, text) for pod, body in pairs}
         request = {"target": list(target), "owner": reference["name"], "argvs": argvs}
         return self.start_holder("lab.features.kubernetes.command", folder, os.environ, **request)
 

@@ -304,17 +304,16 @@ def _read_template(path: str) -> dict[str, Any]:
         return {}
     import yaml
 
-    from lab.spec.document import MAX_BYTES, node_of
-    from lab.spec.reading import InvalidError
+    from lab.spec.document import read_document
+    from lab.spec.reading import InvalidError, Position
 
-    with ClusterUnfit.on_os_error(f"cannot read the template {path}"), open(path, errors="replace") as file:
-        text = file.read(MAX_BYTES)
     try:
-        content: Any = yaml.SafeLoader("").construct_document(node_of(text))
+        content: Any = yaml.SafeLoader("").construct_document(read_document(Path(path)))
         content = json.loads(json.dumps(content, default=str))  # a date is text for Kubernetes
     except (InvalidError, yaml.YAMLError, TypeError, ValueError, OverflowError) as error:
-        why = f"line {error.args[0].line}: {error.args[1]}" if isinstance(error, InvalidError) else str(error)
-        raise ClusterUnfit(f"cannot read the template {path}: {' '.join(why.split())}") from None
+        where, why = error.args if isinstance(error, InvalidError) else (Position(), error)
+        line = f":{where.line}" if where != Position() else ""
+        raise ClusterUnfit(f"cannot read the template {path}{line}: {' '.join(str(why).split())}") from None
     spec = content.get("spec", {}) if isinstance(content, dict) else None
     if not isinstance(spec, dict) or not {*content} <= {"apiVersion", "kind", "metadata", "spec"}:
         hint = "write it as in `spec: {nodeSelector: {disk: ssd}}`"

@@ -18,6 +18,7 @@ from lab.engine.protocol import Request
 from lab.errors import ClusterError, ClusterUnfit
 from lab.features.slurm import check_python
 from lab.features.slurm.command import HOME, Host, query_slurm, read_hosts
+from lab.node.files import home_folder
 from lab.plan.cluster import Shape
 from lab.words import format_count
 
@@ -33,7 +34,7 @@ def job_name(cluster: str) -> str:
 
 def shared_folder(home: Path, cluster: str) -> Path:
     """Return the folder of a cluster on a file system that all nodes see."""
-    default = Path.home() / ".lab" / "shared"
+    default = f"{home_folder()}/.lab/shared"
     return Path(os.environ.get("LAB_SLURM_SHARED", default)) / f"{cluster}-{label.short_digest(str(home))}"
 
 

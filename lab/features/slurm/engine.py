@@ -486,10 +486,8 @@ class SlurmEngine(CommandEngine):
         """Return the error for a node that ended while it was starting."""
         state, words = self.node_state(node), self.read_last_line(Path(f"{node.handle}.said"))
         if state.exit_code == create.NO_TORCH:
-            return ClusterError(
-                f"{node.name} has no Python with torch: {words}",
-                "set LAB_SLURM_PYTHON to a Python with torch that all machines have, or activate one before `lab up`",
-            )
+            fix = "set LAB_SLURM_PYTHON to a Python with torch that all machines have, or activate one before `lab up`"
+            return ClusterError(f"{node.name} has no Python with torch: {words}", fix)
         return ClusterError(f"{node.name} on {node.host} {state.sentence()} while it was starting: {words}")
 
     def last_line(self, text: str) -> str:

@@ -31,7 +31,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 def cache_folder() -> str:
     """Return the folder of the recorder for the local engine."""
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~").lstrip("~") or "/", ".cache")
     return os.path.join(cache, "lab", "recorder")
 
 

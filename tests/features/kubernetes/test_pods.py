@@ -162,10 +162,10 @@ def test_parts_are_merged_by_key_and_by_name_and_else_the_second_one_wins():
             "the template {0}/pod.yaml cannot set metadata.labels.lab.cluster.name: the lab relies on its own value",
         ),
         ("[1]", "the template {0}/pod.yaml is no part of a pod; allowed: metadata and spec"),
-        ("a: [", "cannot read the template {0}/pod.yaml: line 1: not valid YAML: while parsing"),
+        ("a: [", "cannot read the template {0}/pod.yaml:1: not valid YAML: while parsing"),
         (
             "&a\nspec: {x: *a}",
-            "cannot read the template {0}/pod.yaml: line 2: alias *a refers to a value that contains it",
+            "cannot read the template {0}/pod.yaml:2: alias *a refers to a value that contains it",
         ),
         ("a: 2020-02-30", "cannot read the template {0}/pod.yaml: day is out of range for month"),
     ],
@@ -182,7 +182,7 @@ def test_a_template_that_the_lab_cannot_use_is_refused_with_what_is_wrong(tmp_pa
         ({"allocation": {"partition": "x"}}, "--allocation cannot set partition of pods"),
         ({"allocation": {"time": "soon"}}, "--allocation time=soon: "),
         ({"allocation": {"wait": "x"}}, "--allocation wait=x: "),
-        ({"allocation": {"template": "/none"}}, "cannot read the template /none: No such file or directory"),
+        ({"allocation": {"template": "/none"}}, "cannot read the template /none: no such file"),
         (
             {"data": {"a": Path("/tmp")}},
             "the kubernetes engine cannot mount /tmp: pods do not see the folders of this machine",
