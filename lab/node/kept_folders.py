@@ -10,8 +10,10 @@ the agent writes the folder again for each run.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Collection, Mapping
@@ -30,6 +32,8 @@ CLOCK_OF_FILES = 5
 """CLOCK_REALTIME_COARSE: what file systems take times from."""
 _TICK_S, _LONGEST_WAIT_NS = 0.001, 10**9
 _IN_MEMORY = ("tmpfs", "ramfs")
+_GET_FLAGS, _SET_FLAGS, _OF_OWNER = 0x80086601, 0x40086602, 0x208304CF
+"""FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, and flags that new files of a folder inherit, such as FS_SYNC_FL (linux/fs.h)."""
 
 
 class Difference(NamedTuple):
@@ -156,7 +160,7 @@ class KeptFolder:
             path = os.path.dirname(path)
 
     def await_tick(self) -> None:
-        """Wait until a change would have another time than the last one that is known here, unless a clock was set."""
+        """Wait until a change would have another time than the last one that is known; not long: clocks may jump."""
         while -_LONGEST_WAIT_NS < time.clock_gettime_ns(CLOCK_OF_FILES) - self._written <= 0:
             time.sleep(_TICK_S)
 
@@ -216,6 +220,10 @@ class KeptFolder:
         with suppress(OSError):  # a file system without attributes
             for name in os.listxattr(f"{self.top}/{path}", follow_symlinks=False):
                 os.removexattr(f"{self.top}/{path}", name, follow_symlinks=False)
+        with suppress(OSError), closing_descriptor(os.open(f"{self.top}/{path}", READ_FLAGS)) as folder:
+            flags = int.from_bytes(fcntl.ioctl(folder, _GET_FLAGS, bytes(8)), sys.byteorder)
+            if flags & _OF_OWNER:
+                fcntl.ioctl(folder, _SET_FLAGS, (flags & ~_OF_OWNER).to_bytes(8, sys.byteorder))
 
     def restore(self) -> bool:
         """Make the folder as it was before the run; return whether it is."""
@@ -223,9 +231,8 @@ class KeptFolder:
         if self._is_lost:
             return False
         try:
-            for one in differences:
-                if not remove_tree(f"{self.top}/{one.path}"):
-                    return False
+            if not all(remove_tree(f"{self.top}/{one.path}") for one in differences):
+                return False
             for path in self._lost:
                 folder, name = os.path.split(path)
                 del self._identities[folder][name]
@@ -258,7 +265,6 @@ class KeptFolders:
     def move_to(self, key: str, top: str, owner: User | None) -> KeptFolder:
         """Move the folder with this key to a path, where an empty folder is, or begin a new one there."""
         if (kept := self._kept.pop(key, None)) is not None and kept.owner == owner:
-            os.rmdir(top)
             os.rename(kept.top, top)
             kept.top = top
             return kept
@@ -291,8 +297,5 @@ def _file_system_of(folder: str) -> str:
     """Return the kind of the file system that a folder is on; empty if unknown."""
     device = os.stat(folder).st_dev
     name = f"{os.major(device)}:{os.minor(device)}"
-    return next((_kind_of(words) for words in read_words("/proc/self/mountinfo") if words[2:3] == [name]), "")
-
-
-def _kind_of(words: list[str]) -> str:
-    return words[words.index("-") + 1] if "-" in words[:-1] else ""
+    mounts = (words for words in read_words("/proc/self/mountinfo") if words[2:3] == [name] and "-" in words[:-1])
+    return next((words[words.index("-") + 1] for words in mounts), "")

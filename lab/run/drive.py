@@ -486,10 +486,9 @@ class Driver:
         """
         agents, outputs = self.agents, self.outputs
         outputs.nodes.clear()
-        compared_bytes = LIMIT_BYTES if len(agents.alive) > 1 else 0
         for node in agents.alive.keys() - {but}:  # the shared folder is removed with the nodes of the run
             shared = self.job.cluster.shared if node == HOST and self.job.cluster.run else ""
-            agents.send(node, agent.Finish(agents.run, wanted, compared_bytes, shared))
+            agents.send(node, agent.Finish(agents.run, wanted, LIMIT_BYTES * (len(agents.alive) > 1), shared))
         self._await_nodes(self.collector.finished, outputs.nodes, but=but)
 
     def _clean_nodes(self) -> None:

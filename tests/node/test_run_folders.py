@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -314,3 +316,28 @@ def test_a_clock_that_was_set_back_holds_no_run_up(place: RunFolders) -> None:
     assert ship(place, FILES) is None
     place.shipped._written += 3600 * 10**9
     place.shipped.await_tick()
+
+
+def flags_of(path: str, added: int = 0) -> int:
+    """The flags of an inode, after others were added."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        flags = int.from_bytes(fcntl.ioctl(folder, kept_folders._GET_FLAGS, bytes(8)), sys.byteorder)
+        if added:
+            fcntl.ioctl(folder, kept_folders._SET_FLAGS, (flags | added).to_bytes(8, sys.byteorder))
+        return flags | added
+    finally:
+        os.close(folder)
+
+
+def test_no_flag_of_a_folder_stays_for_the_next_run(place: RunFolders) -> None:
+    assert ship(place, FILES) is None
+    folders = [place.folder, f"{place.folder}/pkg/deep"]
+    try:
+        before = [flags_of(folder) for folder in folders]
+        for folder in folders:
+            assert flags_of(folder, 0x8) & 0x8  # FS_SYNC_FL: every write waits for the disk
+    except OSError:
+        pytest.skip("needs kernel: this file system has no such flags")
+    assert place.shipped.restore()
+    assert [flags_of(folder) for folder in folders] == before

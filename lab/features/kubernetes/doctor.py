@@ -23,12 +23,10 @@ _ENFORCERS = ("calico", "cilium", "antrea", "weave", "kube-router", "canal", "ov
 
 def examine_kubernetes(wanted: Wanted) -> list[Check]:
     """Check whether Kubernetes answers, what this user may do there, and whether its machines can be nodes."""
-    shape = Shape(nodes=wanted.nodes, image=wanted.image)
     try:
-        target = pods.target_of(shape).resolved()
+        target = pods.target_of(Shape(nodes=1)).resolved()
         with reading_answer():
-            checks = [_versions(target), *_rights(target), *_machines(target, wanted, shape), _policies(target)]
-        return [*checks, _storage()]
+            return [_versions(target), *_rights(target), *_machines(target, wanted), _policies(target), _storage()]
     except LabError as error:
         return [Check("failed", "engine", error.message, error.hint or "see `kubectl cluster-info`")]
 
@@ -53,7 +51,7 @@ def _rights(target: Target) -> list[Check]:
     return checks
 
 
-def _machines(target: Target, wanted: Wanted, shape: Shape) -> list[Check]:
+def _machines(target: Target, wanted: Wanted) -> list[Check]:
     try:
         hosts = target.list("nodes")
     except LabError:
@@ -61,7 +59,7 @@ def _machines(target: Target, wanted: Wanted, shape: Shape) -> list[Check]:
     bad = {host["metadata"]["name"]: why for host in hosts if (why := why_not_ready(host))}
     result = f"{len(hosts) - len(bad)} of {format_count(len(hosts), 'machine')} ready"
     result += "".join(f"; {name}: {why}" for name, why in bad.items())
-    image = pods.image_of(shape)
+    image = pods.image_of(Shape(nodes=1, image=wanted.image))
     names = [[name for one in host["status"].get("images") or () for name in one.get("names") or ()] for host in hosts]
     there = sum(any(_are_same(image, name) for name in some) for some in names)
     fix = "load it on the machines, or push it to a registry: --allocation registry=HOST, or --image"

@@ -476,9 +476,7 @@ class SlurmEngine(CommandEngine):
         where = ", ".join(names) if len(names) <= 4 else f"{names[0]} to {names[-1]}"
         announce(f"starting {format_count(shape.nodes, 'node')} in job {job}, importing torch on {where}")
         of_nodes = zip(steps, names, addresses, strict=True)
-        argvs = {
-            step["config"]["node"]: create.agent_argv(step, job, host, address) for step, host, address in of_nodes
-        }
+        argvs = {one["config"]["node"]: create.agent_argv(one, job, host, at) for one, host, at in of_nodes}
         environment = {**command.clean_environment(), **shape.env}
         return self.start_holder("lab.features.slurm.holder", folder, environment, job=job, argvs=argvs)
 
