@@ -130,21 +130,38 @@ class Source {
       Py_DECREF(code);
       return known->second;
     }
-    return codes_.emplace(code, describe(code)).first->second;
+    return codes_.emplace(code, describe(frame, code)).first->second;
   }
 
-  Code describe(PyCodeObject* code) const {
+  Code describe([[maybe_unused]] PyFrameObject* frame, PyCodeObject* code) const {
     const std::string path = utf8(code->co_filename), function = utf8(code->co_name);
 #if PY_VERSION_HEX >= 0x030b0000
     const std::string name = utf8(code->co_qualname);
 #else
-    const std::string& name = function;
+    const std::string name = (code->co_flags & CO_NESTED) != 0 ? "<locals>" : class_of(frame, code) + function;
 #endif
     std::string file = quoted(without("./", without(folder_, path)));
     file.pop_back();
     const std::string readable = is_readable(name) ? quoted(without("Tensor.", name)) : "";
     return {place_of(path), file, quoted(function), readable, function == "<module>"};
   }
+
+#if PY_VERSION_HEX < 0x030b0000
+  // Returns the class of a method, and a dot, if it is a class of its module; code objects of Python 3.10 do not have it.
+  static std::string class_of(PyFrameObject* frame, PyCodeObject* code) {
+    for (const auto& [_, kind] : pybind11::reinterpret_borrow<pybind11::dict>(frame->f_globals)) {
+      if (!PyType_Check(kind.ptr()))
+        continue;
+      PyTypeObject* type = reinterpret_cast<PyTypeObject*>(kind.ptr());
+      auto method = pybind11::reinterpret_borrow<pybind11::object>(PyDict_GetItem(type->tp_dict, code->co_name));
+      while (method && pybind11::hasattr(method, "__wrapped__"))
+        method = pybind11::getattr(method, "__wrapped__");
+      if (method && pybind11::getattr(method, "__code__", pybind11::none()).ptr() == reinterpret_cast<PyObject*>(code))
+        return std::string(type->tp_name) + ".";
+    }
+    return "";
+  }
+#endif
 
   Place place_of(const std::string& path) const {
     const auto begins = [&](const std::string& folder) { return path.starts_with(folder); };
