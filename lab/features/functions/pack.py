@@ -151,7 +151,7 @@ IN_NODE = "__lab_in_node__"
 """Attribute of a class or function that names its replacement on ranks: `module:name`."""
 _REWRITER = "_pytest.assertion.rewrite"
 _ASSERTIONS = "labnode.features.functions.on_node.call_assertions"
-_LOOP = ("_asyncioRunner", "_asyncioTestContext", "_asyncioTestLoop", "_asyncioCallsQueue")
+_LOOP = ("_asyncioRunner", "_asyncioTestContext", "_asyncioTestLoop", "_asyncioCallsQueue", "_asyncioCallsTask")
 _OF_RUNNER: dict[str, Any] = {"_outcome": None, "_subtest": None, "_cleanups": [], **dict.fromkeys(_LOOP)}
 """Attributes of a unittest case that belong to its runner, with their values on ranks."""
 _FUNCTIONS = "a function of a module or a nested one, whose arguments and variables can be pickled"

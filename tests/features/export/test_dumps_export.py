@@ -64,7 +64,7 @@ def dumps_of(record: Record) -> dict[str, Any]:
 
 def verdict_of(record: Record, folder: Path) -> list[Any]:
     """What torchfrtrace finds wrong: collectives that do not match, or that ranks are missing from."""
-    pytest.importorskip("torch")
+    pytest.importorskip("torch.distributed.flight_recorder", reason="needs a torch with torchfrtrace as a package")
     from torch.distributed.flight_recorder.components.builder import build_db
     from torch.distributed.flight_recorder.components.config_manager import JobConfig
     from torch.distributed.flight_recorder.components.loader import read_dir
