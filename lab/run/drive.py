@@ -503,8 +503,8 @@ class Driver:
             try:
                 chosen = self.outputs.choose()
                 self.outputs.copy(self._read_files, agents.keep_alive)
-                for node, paths in chosen.items():
-                    agents.send(node, agent.Fetch(agents.run, tuple(paths)))
+                for node in collector.claimed - collector.finished:  # also one that was late to report
+                    agents.send(node, agent.Fetch(agents.run, tuple(chosen.get(node, ()))))
                 self._await_nodes(collector.finished, patience_s=_FETCH_DEADLINE_S)
             except KeyboardInterrupt:
                 self.outputs.interrupt()
@@ -519,9 +519,9 @@ class Driver:
             raise NodeLost(f"{node} was lost")
         return require_capability(self.job.engine, FileAccess).read_files(self.agents.alive[node].node, path)
 
-    def _await_nodes(self, *answered: set[str], but: str = "", patience_s: float = _FINISH_DEADLINE_S) -> None:
+    def _await_nodes(self, *answered: set[str], but: str = "", patience_s: float = 0.0) -> None:
         """Listen until each node, but one, has answered, as long as messages of the nodes keep arriving."""
-        patience_s = _CANCEL_DEADLINE_S if self.facts.interrupted else patience_s
+        patience_s = _CANCEL_DEADLINE_S if self.facts.interrupted else patience_s or _FINISH_DEADLINE_S
         count, limit = self.collector.message_count, time.monotonic() + patience_s
 
         def done() -> bool:

@@ -458,6 +458,15 @@ def test_a_record_that_cannot_take_the_last_traces_still_waits_until_the_nodes_a
     assert driven.driver.collector.finished == {"node0"}
 
 
+def test_a_node_that_is_late_to_report_its_files_still_cleans_up(drive, monkeypatch):
+    monkeypatch.setattr(subject, "_FINISH_DEADLINE_S", 0.1)
+    monkeypatch.setattr(subject, "_FETCH_DEADLINE_S", 0.1)
+    driven = drive(FakeEngine(answers={"node1": {"finish": []}}))
+    driven.drive()
+    assert operations(driven, "node1")[-2:] == ["finish", "fetch"]
+    assert operations(driven, "node0")[-1] == "finish"
+
+
 def test_what_belongs_to_another_run_is_passed_over(drive):
     stale = [
         Output("old", 0, 1, 1.0, b"stale\n"),
