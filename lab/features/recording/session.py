@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab.features.recording.environment import INTERRUPT, INTERRUPT_WAIT, LONGEST_MESSAGE
 from lab.features.recording.supervisor import Options, Supervisor
-from lab.features.recording.world import PATIENCE, World, read_text, started_at
+from lab.features.recording.world import PATIENCE, World, read_text, started_at, waits_for_task
 from lab.frozen import Frozen
 from lab.node import processes
 from lab.node.messages.agent import Exited, Joined, Trace
@@ -49,11 +49,6 @@ _SHUT_DOWN_S, _AGAIN_S = 0.6, 1.2
 all of this begins again, because the test waits at its end, too."""
 _TEARDOWN_S = 3.0
 """Time for the end of such a test before all of this begins again."""
-_WAITS_FOR_TASK = re.compile(
-    r'\A(?:  File "[^\n]*/(?:multiprocessing/\w+|threading|selectors|queue)\.py", [^\n]*\n)+'
-    r'  File "[^\n]*/(?:multiprocessing/pool|concurrent/futures/process|common_distributed)\.py",'
-)
-"""The innermost lines of a stack."""
 _TIME = re.compile(rb'"t":(\d+)')
 KEEP_VARIABLE = "LAB_KEEP_RECORDS"
 """If it is set, the records of tests that pass remain, too."""
@@ -243,13 +238,12 @@ class SessionSupervisor(Supervisor):
 
     def _judge_world(self, world: World, test: _Test) -> Result | None:
         """Return the verdict on a world of a failed test; None if its ranks still work."""
-        running = self._running(world)
         if world.world_size == 1 and any(one.pid == self._settings.pid for one in world.members.values()):
             return None  # the test itself shows how it failed
         if world.was_stopped:
             test.note = "its ranks were ended in an earlier test, which stood still"
             return None
-        if not running:
+        if not self._running(world):
             return world.conclude()
         ended, others = self._split_ranks(world, test)
         if others and world.waits:
@@ -292,7 +286,7 @@ class SessionSupervisor(Supervisor):
         ended, others = self._split_ranks(world, test)
         if (result := world.examine(others, silent_s, ended, idle=True)) is not None:
             test.shown[world], test.stalled = result, time.monotonic()
-            test.spared |= {one.pid for rank, one in running.items() if rank not in others or _is_idle(one)}
+            test.spared |= {one.pid for rank, one in running.items() if rank not in others or waits_for_task(one)}
 
     def _stands_still(self, world: World, test: _Test, now: float) -> bool:
         """Return whether the ranks of a world keep the test from going on."""
@@ -324,10 +318,8 @@ class SessionSupervisor(Supervisor):
         limit = format_duration(self._options.stall_s)
         if len(pids) >= 2:
             who = format_count(len(pids), "process", "processes")
-            test.note = f"{who} of the test did nothing for {limit} and joined no process group"
-            test.stalled = now
-            return
-        if self._unshared():
+            test.note, test.stalled = f"{who} of the test did nothing for {limit} and joined no process group", now
+        elif self._unshared():
             os.kill(self._settings.pid, INTERRUPT_WAIT)  # has an effect only if pytest waits for a process
 
     def _end_test(self, test: _Test, after_s: float) -> None:
@@ -370,11 +362,6 @@ class SessionSupervisor(Supervisor):
         shared = {pid for pid, command in commands.items() if any(word in command for word in _SHARED)}
         shared.update(processes.list_descendants(*(pid for pid in shared if _NODES in commands[pid])))
         return [pid for pid in processes.list_descendants(self._settings.pid) if pid not in shared]
-
-
-def _is_idle(process: JoinedProcess) -> bool:
-    """Return whether the main thread of a process waits for its next task."""
-    return bool(_WAITS_FOR_TASK.match(process.stack.rpartition("Current thread")[2].partition("\n")[2]))
 
 
 def _is_after(trace: Trace, began: float) -> bool:

@@ -40,6 +40,11 @@ _GROUP = b'{"k":"group"', b'{"k":"cut"'
 _XDIST = "exec(eval(sys.stdin.readline()))"
 """In command lines of pytest-xdist's workers, of which each runs tests of its own."""
 _LINE = re.compile(r":\d+")
+_WAITS_FOR_TASK = re.compile(
+    r'\A(?:  File "[^\n]*/(?:multiprocessing/\w+|threading|selectors|queue)\.py", [^\n]*\n)+'
+    r'  File "[^\n]*/(?:multiprocessing/pool|concurrent/futures/process|common_distributed)\.py", line \d+ in \w*worker'
+)
+"""The innermost lines of a stack."""
 _STACK_WAIT_S = 0.3
 _KILLED_AFTER_S = 2.0
 _PIECE_BYTES = 1 << 20
@@ -96,9 +101,8 @@ class World:
 
     def accepts(self, joined: Joined) -> bool:
         """Return whether a process that joins belongs to these ranks."""
-        if self.result is not None or joined.claimed_rank in self.members or joined.world_size != self.world_size:
-            return False
-        if joined.meeting != self.meeting and joined.meeting and self.meeting:
+        is_other = joined.world_size != self.world_size or len({joined.meeting, self.meeting, ""}) == 3
+        if self.result is not None or is_other or joined.claimed_rank in self.members:
             return False
         last = max((exited.time for exited in self._exits.values()), default=0.0)
         return self.is_running or started_at(joined.pid) + TICK_S <= last
@@ -211,6 +215,10 @@ class World:
         loads = {rank: seconds / (self._examined - since) for rank, seconds in used.items()}
         patient, limit_s = not (idle or self._stall), limit_s * (PATIENCE if self._stall else 1)
         stacks = {rank: name_own_files(_stack_of(one), self._folder) for rank, one in processes.items()}
+        returned = {rank: one for rank, one in processes.items() if waits_for_task(one)}  # the task of a pool has ended
+        if len(returned) < len(processes):
+            ends = (one.describe_exit(now, 0, 0)._replace(rank=rank) for rank, one in returned.items())
+            others, stacks = [*others, *ends], {one: text for one, text in stacks.items() if one not in returned}
         self._stall = [
             *map(self.shorten, others),
             *(Stack(one, now, text=text or "(no Python stack)", load=loads[one]) for one, text in stacks.items()),
@@ -554,6 +562,11 @@ def _stack_of(process: JoinedProcess) -> str:
     parts = re.split(r"^(?=(?:Current t|T)hread 0x)", process.stack, flags=re.MULTILINE)
     own = (one for one in reversed(parts) if f"hread 0x{process.thread:016x} " in one[:50])
     return next(own, "") if process.thread else process.stack
+
+
+def waits_for_task(process: JoinedProcess) -> bool:
+    """Return whether the main thread of a process waits for its next task."""
+    return bool(_WAITS_FOR_TASK.match(process.stack.rpartition("Current thread")[2].partition("\n")[2]))
 
 
 def _cpu_time(process: JoinedProcess) -> float:

@@ -51,6 +51,8 @@ def work(rank, port, mode):
     while mode == "absent" and rank == 1:
         time.sleep(0.06)
     meet(rank, port)
+    if mode == "return" and rank == 1:
+        return
     try:
         tensor = torch.ones(2)
         dist.all_reduce(tensor)
@@ -113,6 +115,12 @@ def test_pool(pool, mode):
     pool.starmap(work, [(rank, port, mode) for rank in range(2)], chunksize=1)
 
 
+def test_pool_returns():
+    port = free_port()
+    with FORK.Pool(2) as pool:
+        pool.starmap(work, [(rank, port, "return") for rank in range(2)], chunksize=1)
+
+
 def test_last():  # where the end of a broken pool may fail
     pass
 """
@@ -123,6 +131,7 @@ def place(code: str) -> str:
 
 
 RAISED = place('raise ValueError("bad batch")')
+FIRST = f"test_suite.py:{int(place('tensor = torch.ones(2)').rpartition(':')[2]) + 1}"
 SLEPT, WAITED = place("time.sleep(0.05)"), f"test_suite.py:{int(place('finally:').rpartition(':')[2]) - 1}"
 
 
@@ -168,6 +177,14 @@ def test_a_test_that_hangs_ends_and_shows_who_waited(
     shown = failure(session[2], f"test_{kind}[hang]")
 
     assert f"rank 1 was at {SLEPT}; rank 0 waited in all_reduce at {WAITED}" in shown
+
+
+def test_a_rank_that_waits_for_the_next_task_of_its_pool_has_ended(
+    session: tuple[Path, str, dict[str, ET.Element]],
+) -> None:
+    shown = failure(session[2], "test_pool_returns")
+
+    assert f"rank 1 never entered all_reduce #1; rank 0 waited in all_reduce at {FIRST}; rank 1 had ended" in shown
 
 
 @pytest.mark.parametrize("name", ["test_spawned[hang]", "test_processes[hang]"])
