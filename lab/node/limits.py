@@ -112,8 +112,7 @@ class Limits:
         bound_held(files)
         if self._config.memory_bytes:
             limit_bytes = self._config.memory_bytes - sum(file.held_bytes for file in files)
-            running = [worker for worker in workers if worker.is_running]
-            worker, held, pids = what_to_kill(limit_bytes, running, store)
+            worker, held, pids = what_to_kill(limit_bytes, [worker for worker in workers if worker.is_running], store)
             if worker is not None:
                 worker.out_of_memory, worker.memory_bytes = True, held
                 worker.await_stack()

@@ -57,9 +57,8 @@ def judge_run(job: Job, facts: RunFacts, outputs: Outputs) -> Result:
         bare = with_attempts(bare, attempts, facts, plan.launcher.max_restarts) if with_attempts else bare
     reports = [companion.report_results(evidence.record, expect) for companion in job.companions]
     of_companions = [expectation for _, expectations in reports for expectation in expectations]
-    everybody = (*parents, *ranks)
     judgement, expectations = apply_expectations(
-        bare, expect, evidence, everybody, variables, of_features, attempts, of_companions
+        bare, expect, evidence, (*parents, *ranks), variables, of_features, attempts, of_companions
     )
     is_interrupted = facts.interrupted or outputs.is_interrupted
     result = Result(

@@ -319,8 +319,7 @@ def diff_text(comparison: Comparison, style: Style) -> str:
     outcome = [(one.name, _clipped(one.before), _clipped(one.after)) for one in comparison.outcome]
     parts.append(_listed("outcome", outcome, style))
     calls = [f"  {line}" for line in _first([one.text for one in comparison.sequence])]
-    title = style.paint("calls", "bold")
-    parts.append("\n".join([title, *calls]) if calls else "calls: the same in the same order")
+    parts.append("\n".join([style.paint("calls", "bold"), *calls]) if calls else "calls: the same in the same order")
     layouts = [(f"module {one.name}", _sizes(one.before), _sizes(one.after)) for one in comparison.buckets]
     parts.append(_listed("DDP buckets, elements", layouts, style))
     head, waiting = waiting_rows(comparison)

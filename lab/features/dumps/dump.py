@@ -482,8 +482,7 @@ class Dumps:
                 rank = _rank_of(name) if member.isreg() and not member.issparse() else None
                 if rank is not None:
                     start, size, written_ns = member.offset_data, member.size, int(member.mtime * 1e9)
-                    read = partial(_read_member, data, start, size, written_ns)
-                    sources.append(_Source(name, rank, read))
+                    sources.append(_Source(name, rank, partial(_read_member, data, start, size, written_ns)))
         return sorted(sources, key=lambda source: source.name)
 
     def _dump(self, rank: int, data: Any, most_calls: int, items: int) -> Dump:

@@ -765,8 +765,7 @@ class Comparer:
             gap = compare_samples(by_sample, counts[label][1], tolerance) if label in counts else None
             if gap is not None:
                 factors[label] = gap
-        differing = {module for module, _, _ in factors}
-        alike = {module for module, _, _ in expected.keys() & counts.keys()} - differing
+        alike = {module for module, _, _ in expected.keys() & counts.keys()} - {module for module, _, _ in factors}
         for (module, kind, width), gap in factors.items():
             above = ["", *(module[:at] for at, sign in enumerate(module) if sign == ".")] if module else []
             if is_cut and (kind == "Linear" or any(one in alike for one in above)):

@@ -261,8 +261,7 @@ class Axis(NamedTuple):
 
     def position(self, time: float) -> float:
         """Return the pixels of a moment; moments outside of the axis are at its ends."""
-        part = (time - self.begin) / ((self.end - self.begin) or 1.0)
-        return _LEFT + (_RIGHT - _LEFT) * min(max(part, 0.0), 1.0)
+        return _LEFT + (_RIGHT - _LEFT) * min(max((time - self.begin) / ((self.end - self.begin) or 1.0), 0.0), 1.0)
 
     def ticks(self) -> list[tuple[float, str]]:
         """Return round moments to label: their positions and their texts."""

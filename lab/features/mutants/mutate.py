@@ -121,8 +121,7 @@ def read_outcome(*results: Result) -> Outcome:
     for number, result in enumerate(results):
         first = number * _RUNS_APART
         ranks |= {first + rank.rank: rank for rank in result.ranks}
-        trace = read_trace(Record(path=result.path)) if result.path is not None else Trace(0, {}, {})
-        ranks_of = trace.ranks.items()
+        ranks_of = (read_trace(Record(path=result.path)) if result.path is not None else Trace(0, {}, {})).ranks.items()
         calls |= {
             first + rank: sorted([*map(_describe_call, one.calls), *_describe_steps(one)]) for rank, one in ranks_of
         }

@@ -228,8 +228,7 @@ def find_straggler(evidence: Evidence) -> Iterator[Finding]:
 def _window(steps: Sequence[Step]) -> float:
     """Return the seconds from the end of the first of these steps to the end of the last."""
     ends = [call.end for step in steps for call in step.calls.values() if call.end is not None]
-    first = steps[0].end if steps[0].end is not None else steps[0].begin
-    return max(max(ends, default=0.0) - first, 1e-9)
+    return max(max(ends, default=0.0) - (steps[0].end if steps[0].end is not None else steps[0].begin), 1e-9)
 
 
 def find_shares(evidence: Evidence) -> Iterator[Finding]:

@@ -285,8 +285,7 @@ def _reduction(reducing: Sequence[Sequence[Call]], state: Sequence[Call]) -> Ite
     yield TrainingKind.DDP_REDUCED, [*chain(*reducing)], what | sizes
     own, sent = {_dtype(call) for call in state}, {_dtype(call) for call in last if call.inputs}
     if len(sent) == 1 and own and not sent & own:
-        width = state[0].bytes_in // max(1, state[0].inputs[0].count)
-        before = sum(call.inputs[0].count for call in last) * width
+        before = sum(call.inputs[0].count for call in last) * (state[0].bytes_in // max(1, state[0].inputs[0].count))
         yield TrainingKind.DDP_COMPRESSED, last, {"dtype": sent.pop(), "bytes": _bytes(last), "before": before}
 
 

@@ -59,8 +59,7 @@ class Journal:
         """Append a line of this kind; the default of `t` is the current time."""
         if self.on:
             line = {"k": kind, "t": time.monotonic_ns(), **facts}
-            own = self.threads.get(threading.get_ident(), self)
-            own._put(_json(line).encode("utf-8", "replace") + b"\n")
+            self.threads.get(threading.get_ident(), self)._put(_json(line).encode("utf-8", "replace") + b"\n")
 
     def cut(self, why: str) -> None:
         """End the recording before the end of the script."""

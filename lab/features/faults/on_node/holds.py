@@ -98,8 +98,7 @@ def _change_element(index: int, bit: int | None, tensors: Sequence[Any]) -> None
         if bit >= width:
             raise ValueError(f"a number of {width} bits has no bit {bit}")
         bits = real.view({8: torch.uint8, 16: torch.int16, 32: torch.int32, 64: torch.int64}[width])
-        has_sign = bit == width - 1 and bits.dtype != torch.uint8
-        bits.bitwise_xor_(-(1 << bit) if has_sign else 1 << bit)
+        bits.bitwise_xor_(-(1 << bit) if bit == width - 1 and bits.dtype != torch.uint8 else 1 << bit)
 
 
 CALL, PHASE, NOTE = "op", "phase", "note"

@@ -29,8 +29,7 @@ def watch_worlds() -> None:
         joining._process.watched = True
         when_imported("torch.distributed.distributed_c10d", _watch_groups)
         when_imported("torch.testing._internal.distributed.multi_threaded_pg", _watch_threads)
-        hook = threading.excepthook
-        threading.excepthook = call_before(lambda failure: _report(failure.exc_value))(hook)
+        threading.excepthook = call_before(lambda failure: _report(failure.exc_value))(threading.excepthook)
 
 
 class _Thread(joining._Process):

@@ -407,8 +407,7 @@ def _ordered(op: str, plain: Any) -> Any:
         number = {} if message else {"seq": next(vars(group).setdefault("_recorded_sequence", itertools.count(1)))}
         late = {} if message or waits else {"late": 1}
         facts = {"op": op, "g": group.group_name, **number, **facts, **late, **source.locate()}
-        make = functools.partial(plain, group._plain, *arguments, **named)
-        call = _Call(op, group, facts, inputs, outputs, make)
+        call = _Call(op, group, facts, inputs, outputs, functools.partial(plain, group._plain, *arguments, **named))
         try:
             rules.check_call(op, facts, [*(inputs or ()), *(outputs or ())], _order.timed_out)
         except rules.StrictOrderError as error:
