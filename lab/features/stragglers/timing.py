@@ -72,7 +72,8 @@ def wait_for(call: Call, rank: RankTrace) -> Phase | None:
 def waiting_span(step: Step, call: Call, blocked: Span) -> Span:
     """Return the part of a call's span in which its rank waited for others."""
     latest = step.latest_of(call)
-    return blocked[0], blocked[1] if latest is None else min(max(latest.begin, blocked[0]), blocked[1])
+    until = blocked[1] if latest is None else min(max(latest.begin, blocked[0]), blocked[1])
+    return blocked[0], until
 
 
 def unseen_calls(rank: RankTrace) -> list[Call]:
@@ -217,7 +218,8 @@ def parts_of(path: Sequence[Piece]) -> list[PathPart]:
     sums: dict[tuple[int | None, str, str], float] = defaultdict(float)
     for piece in path:
         what = (piece.call.op, piece.call.source) if piece.call is not None else ("", "")
-        sums[(None if piece.within else piece.rank, *what)] += piece.end - piece.begin
+        key = (None if piece.within else piece.rank, *what)
+        sums[key] += piece.end - piece.begin
     whole, known = sum(sums.values()), sums.items()
     parts = (PathPart(rank=rank, op=op, source=at, seconds=s, share=s / whole) for (rank, op, at), s in known)
     return sorted(parts, key=attrgetter("seconds"), reverse=True)
