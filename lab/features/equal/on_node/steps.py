@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 from ....node.recorder import patching
 from ....node.recorder.journal import journal, source
@@ -143,13 +143,6 @@ class _Sketch:
         return result
 
 
-class _Copy(NamedTuple):
-    """Tensors of a line that are still to be measured, and their fingerprints if they are large."""
-
-    sketch: _Sketch
-    tensors: tuple[Any, dict[int, Any]]
-
-
 def _parts_of(weights: Any) -> Any:
     """Return the weights of a sum, and those of the projection as two real numbers."""
     return torch.stack([torch.ones_like(weights.real), weights.real, weights.imag], 1)
@@ -240,10 +233,6 @@ def _keyword_inputs(module: Any) -> list[Any]:
     return [] if frame is None else [*frame.f_locals["kwargs"].values()]
 
 
-def _is_random(module: Any) -> bool:
-    return "Dropout" in type(module).__name__ and module.training and getattr(module, "p", 0) > 0
-
-
 class _Settings(dict[str, Any]):
     """Settings of an optimizer that note the line which changes them."""
 
@@ -295,15 +284,15 @@ class _Trained:
             f"{_strip(name)} ({type(one).__name__})"
             for root in self.roots
             for name, one in root.named_modules()
-            if _is_random(one)
+            if "Dropout" in type(one).__name__ and one.training and getattr(one, "p", 0) > 0
         ]
         return {"model": rows, "random": random}
 
-    def copy(self, tensors: Sequence[Any], key: str) -> _Copy | str:
-        """Return what has to be measured of tensors; those with the same key always have the same shapes."""
+    def copy(self, tensors: Sequence[Any], key: str) -> tuple[_Sketch, Any] | str:
+        """Return a copy of tensors to measure; those with the same key always have the same shapes."""
         if key not in self._sketches:
             self._sketches[key] = _Sketch(tensors)
-        return _Copy(self._sketches[key], self._sketches[key].copy(tensors)) if tensors else ""
+        return (self._sketches[key], self._sketches[key].copy(tensors)) if tensors else ""
 
     def facts(self, optimizer: Any) -> dict[str, Any]:
         """Return the facts of the line before a step, or after the last one."""
@@ -415,30 +404,25 @@ class _Recorder:
     def add(self, **facts: Any) -> None:
         """Write a line, or keep it for a moment if others of its kind are to come."""
         self._lines_to_write.append(facts)
-        if not isinstance(copy := facts.get("f"), _Copy):
-            self._write_lines()
-            return
         self._write_until = min(self._write_until, time.monotonic() + _MOST_SECONDS)
-        if len(self._lines_to_write) >= copy.sketch.most or time.monotonic() >= self._write_until:
+        most = facts["f"][0].most if isinstance(facts.get("f"), tuple) else 1
+        if len(self._lines_to_write) >= most or time.monotonic() >= self._write_until:
             self._write_lines()
 
     def _write_lines(self) -> None:
         lines, self._lines_to_write, self._write_until = self._lines_to_write, [], math.inf
         by_sketch = dict[_Sketch, list[dict[str, Any]]]()
         for line in lines:
-            if isinstance(copy := line.get("f"), _Copy):
-                by_sketch.setdefault(copy.sketch, []).append(line)
+            if isinstance(line.get("f"), tuple):
+                by_sketch.setdefault(line["f"][0], []).append(line)
         for sketch, of_sketch in by_sketch.items():
-            for line, values in zip(of_sketch, sketch.measure([line["f"].tensors for line in of_sketch])):
+            for line, values in zip(of_sketch, sketch.measure([line["f"][1] for line in of_sketch])):
                 line["f"] = _encode(values)
         for line in lines:
-            self._write_line(line)
-
-    def _write_line(self, facts: dict[str, Any]) -> None:
-        if self._keep is None:
-            journal.add("equal", **facts)
-        else:
-            self._keep(facts)
+            if self._keep is None:
+                journal.add("equal", **line)
+            else:
+                self._keep(line)
 
     # -- what it watches
 
