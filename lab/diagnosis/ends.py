@@ -321,8 +321,7 @@ def of_step(step: Step, ranks: Sequence[int] = ()) -> dict[str, Any]:
 
 def make_culprit(rank: RankFacts, error: str, cause: str = "") -> Culprit:
     """Return a rank as the culprit, with the end of its traceback or its innermost frames."""
-    raised = "" if rank.stopped else _tail(rank.traceback)
-    shown = raised or "\n".join(clip_stack(shorten_stack(rank.stack), _LINES))
+    shown = ("" if rank.stopped else _tail(rank.traceback)) or "\n".join(clip_stack(shorten_stack(rank.stack), _LINES))
     return Culprit(rank=rank.rank, node=rank.node, error=error, traceback=shown, cause=cause)
 
 

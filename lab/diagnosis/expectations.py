@@ -215,8 +215,7 @@ def equals_expected(expected: Any, got: Any, relative: float, absolute: float) -
         return alike and all(equals_expected(item, got[key], relative, absolute) for key, item in expected.items())
     if isinstance(expected, float) and isinstance(got, str):
         got = _NON_FINITE.get(got, got)
-    numbers = [isinstance(value, (int, float)) and not isinstance(value, bool) for value in (expected, got)]
-    if not all(numbers):
+    if not all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in (expected, got)):
         return type(expected) is type(got) and bool(expected == got)
     if isinstance(expected, int) and isinstance(got, int):
         return expected == got

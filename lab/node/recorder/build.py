@@ -59,8 +59,7 @@ def file_name(torch_version: str) -> str:
 
 def list_virtual_methods(header: str) -> set[str]:
     """Return the names of a C++ class's virtual methods, from the text of its header."""
-    code = re.sub(r"//.*", "", header)
-    return set(re.findall(r"^  virtual [^;{}()]*?\b(\w+)\(", code, re.MULTILINE)) - {"clone"}
+    return set(re.findall(r"^  virtual [^;{}()]*?\b(\w+)\(", re.sub(r"//.*", "", header), re.MULTILINE)) - {"clone"}
 
 
 def explain_unfit(torch_version: str, torch_folder: str) -> str:
