@@ -136,7 +136,7 @@ class _Messages(ends.Waiting):
             ranks=(rank,),
             others=tuple(others),
             step=wait.step.title,
-            lines=(usual_call.source, wait.call.source, *(self.waits[other].call.source for other in others)),
+            lines=(wait.call.source, usual_call.source, *(self.waits[other].call.source for other in others)),
             seconds=ends.waited_s(self.evidence, [wait]),
         )
 

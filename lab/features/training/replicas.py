@@ -103,7 +103,8 @@ class Replicas(Finding):
                 head = f"{stepped}, but {never} never did, {exchanged}"
                 if self.sides:
                     lines = render_lines(self.stepped_at)
-                    head = f"optimizers of {title} made {on_sides(self.sides)}{lines}, {exchanged}"
+                    made = f"made {on_sides(self.sides)}{lines}: the replicas are no longer the same"
+                    head = f"before the last exchange of gradients, optimizers of {title} {made}"
         return head, why
 
 
@@ -272,7 +273,10 @@ def _stepped_less(modules: Modules, evidence: Evidence) -> Finding | None:
     traces = {rank: evidence.trace.ranks[rank] for rank in modules}
     turns = [one for rank in modules for one in turns_of_modules(traces[rank]).items()]
     lines = {turn.source for (number, _), turn in turns if number in {one.number for one in modules.values()}}
-    steps = {rank: sum(one.name == "step" and one.source in lines for one in of.phases) for rank, of in traces.items()}
+    until = {rank: max((c.begin for c in of.calls if _exchanges(c)), default=0.0) for rank, of in traces.items()}
+    before = ((rank, one) for rank, of in traces.items() for one in of.phases if one.begin < until[rank])
+    made = Counter(rank for rank, one in before if one.name == "step" and one.source in lines)
+    steps = {rank: made[rank] for rank in traces}
     exchanged = {sum(map(_exchanges, trace.calls)) for trace in traces.values()}
     is_whole = all(trace.stopped for trace in traces.values()) and not evidence.trace.is_tail
     if len({*steps.values()}) == 1 or len(exchanged) > 1 or not is_whole or _are_averaged(modules, evidence):

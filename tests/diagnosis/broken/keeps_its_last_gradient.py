@@ -19,7 +19,7 @@ def main():
         for _ in range(MICRO):
             x = torch.randn(2, WIDTH)
             if rank > 0:
-                dist.recv(x, src=rank - 1)
+                dist.recv(x, src=rank - 1)  # cause
             x.requires_grad_()
             y = stage(x)
             if rank < world - 1:
