@@ -172,7 +172,7 @@ class SessionSupervisor(Supervisor):
         """Remove the records of worlds that ended and that no failed test showed."""
         self._test = None
         for world in self.worlds:
-            if not self._others(world):
+            if not self._running(world):
                 self._release(world)
         self.worlds = [world for world in self.worlds if world.result is None and world.began]
 

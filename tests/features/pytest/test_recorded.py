@@ -249,7 +249,7 @@ def test_only_failed_tests_leave_records_which_junit_names(session: tuple[Path, 
     named = {one.get("value") for case in cases.values() for one in case.iter("property")}
 
     assert named == {str(path) for path in (folder / ".lab" / "runs").iterdir()}
-    assert len(named) == 9
+    assert len(named) == 10
 
 
 ENDLESS = """
@@ -362,6 +362,48 @@ def pytest_runtest_logreport(report):
         path.unlink(missing_ok=True)
         path.symlink_to("/etc/hosts")
 """
+
+
+SHARED_GROUP = """
+import pytest
+import torch
+import torch.distributed as dist
+
+
+@pytest.fixture(scope="session", autouse=True)
+def group():
+    dist.init_process_group("gloo")
+    yield
+    dist.destroy_process_group()
+
+
+def test_fine():
+    dist.all_reduce(torch.ones(2))
+
+
+def test_raises():
+    if dist.get_rank() == 1:
+        raise ValueError("bad")
+    dist.all_reduce(torch.ones(2))
+
+
+def test_other():
+    pass
+"""
+
+
+def test_processes_of_pytest_that_share_a_group_in_all_tests_end_each_one_that_hangs(cache: Path) -> None:
+    (cache / "test_suite.py").write_text(SHARED_GROUP)
+    (cache / "pytest.ini").write_text("[pytest]\n")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+    words = [*launcher, "--tee", "3", *pytest_words("--lab", "--lab-stall", "4s")]
+    environment = {**pytest_environment(), "XDG_CACHE_HOME": str(cache)}
+    ended = subprocess.run(words, cwd=cache, env=environment, capture_output=True, text=True, timeout=300)
+
+    of_rank_0 = [line for line in ended.stdout.splitlines() if "[default0]:" in line]
+    assert any("1 failed, 2 passed" in line for line in of_rank_0), ended.stdout
+    assert any("FAILED test_suite.py::test_raises" in line for line in of_rank_0)
+    assert any("at test_suite.py:21; only rank 0 of 2 ranks" in line for line in of_rank_0)
 
 
 def test_lab_record_leaves_the_report_to_pytest_which_an_unreadable_record_does_not_end(cache: Path) -> None:
