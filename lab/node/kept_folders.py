@@ -191,7 +191,7 @@ class KeptFolder:
             with closing_descriptor(os.open(f"{self.top}/{folder}", READ_FLAGS)) as opened:
                 for name in (*identities, *inner[folder]) if is_same else (one.name for one in os.scandir(opened)):
                     facts = os.stat(name, dir_fd=opened, follow_symlinks=False)
-                    identity = facts.st_ino, facts.st_ctime_ns
+                    identity = _identify(facts)
                     if identities.get(name) == identity:
                         unchanged.append(name)
                         continue

@@ -278,7 +278,8 @@ class Collector:
             RecordError: the record cannot be written.
         """
         self.message_count += 1
-        if shows_progress(message.data) if isinstance(message, agent.Trace) else isinstance(message, _ACTS):
+        is_progress = shows_progress(message.data) if isinstance(message, agent.Trace) else isinstance(message, _ACTS)
+        if is_progress:
             self.progressed = time.monotonic()
         match message:
             case agent.Output(rank=agent.STARTER):

@@ -248,7 +248,7 @@ class _Reader:
                 facts = entry.stat(follow_symlinks=False)
             except FileNotFoundError:  # it was removed meanwhile
                 continue
-            key = f"{path}//{facts.st_size}/{facts.st_mtime_ns}/{facts.st_ctime_ns}/{facts.st_ino}"  # as `_key_of`
+            key = _key_of(path, facts)
             if (record := known.get(key)) is None or decide_again:
                 if name.endswith((".pyc", ".pyo")) or not self._may_ship(path, ignores, is_folder=False):
                     continue

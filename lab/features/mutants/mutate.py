@@ -121,9 +121,10 @@ def read_outcome(*results: Result) -> Outcome:
     for number, result in enumerate(results):
         first = number * _RUNS_APART
         ranks |= {first + rank.rank: rank for rank in result.ranks}
-        ranks_of = (read_trace(Record(path=result.path)) if result.path is not None else Trace(0, {}, {})).ranks.items()
+        trace = read_trace(Record(path=result.path)) if result.path is not None else Trace(0, {}, {})
         calls |= {
-            first + rank: sorted([*map(_describe_call, one.calls), *_describe_steps(one)]) for rank, one in ranks_of
+            first + rank: sorted([*map(_describe_call, one.calls), *_describe_steps(one)])
+            for rank, one in trace.ranks.items()
         }
     ends = {number: rank.ended for number, rank in ranks.items()}
     logs = {number: sorted(rank.log.splitlines()) for number, rank in ranks.items()}

@@ -239,7 +239,8 @@ class _RecordedTests:
             vars(threading)["_shutdown"] = lambda: None  # at its end, Python would wait for that thread
         self._threads_ended = False
         distributed: Any = sys.modules.get("torch.distributed")
-        if self._is_guarded and not distributed.is_initialized():  # or later tests use the group
+        is_shared = distributed is not None and distributed.is_initialized()  # later tests use the group, too
+        if self._is_guarded and not is_shared:
             self._report_signals(-1)
             os.write(self._abort[1], b".")
         self._send("finish")

@@ -1,6 +1,6 @@
 """The `equal` lines: fingerprints of what each training step of this process reads, computes, and changes.
 
-A line is about one step of an optimizer, and is written before it: its gradients are then reduced, and its parameters
+A line is about one step of an optimizer, and is made before it: its gradients are then reduced, and its parameters
 have received what other ranks sent. A fingerprint of a tensor consists of the squared norm, the sum, and the projection
 on `exp(i * (a0 * i0 + a1 * i1 + ...))`, where `i0`, `i1`, ... are the indices of an element. The projection of a shard
 becomes that of its part of the whole tensor if it is multiplied by `exp(i * (a0 * offset0 + ...))`. So fingerprints of
