@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -27,7 +26,7 @@ from lab.engine.doctor import Check, Wanted
 from lab.engine.packages import package_folders
 from lab.engine.payload import initial_input
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Traits, Trouble
-from lab.errors import ClusterError, ClusterUnfit, EngineUnavailable
+from lab.errors import ClusterError, EngineUnavailable
 from lab.features.slurm import command, create
 from lab.features.slurm.command import is_idle, last_error_line, query_slurm, run_command
 from lab.features.slurm.create import shared_folder
@@ -38,11 +37,8 @@ from lab.polling import poll_until
 from lab.words import format_count, format_duration, group_pairs, join_words
 
 _TRY_S = 30
-_CLOCK_OFF_S = 0.5
 _NOT_FREE = "no machine was free for a test"
-_PROGRAM = (
-    "import importlib.util as u, sys, time; print(time.time(), sys.executable) if u.find_spec('torch') else sys.exit(3)"
-)
+_PROGRAM = "import importlib.util as u, sys; print(sys.executable) if u.find_spec('torch') else sys.exit(3)"
 _TRY = 'for python do command -v "$python" >/dev/null && "$python" -c "$0" && exit; done; exit 3'
 
 
@@ -50,7 +46,9 @@ def examine_slurm(home: Path, wanted: Wanted, pythons: Sequence[str]) -> list[Ch
     """Check whether Slurm grants machines, and whether they can be nodes."""
     try:
         version = query_slurm("sinfo", "--version").strip()
-        return [Check("ok", "engine", version), *_machines(wanted), *_munge(), *_a_node(pythons), _shared(home)]
+        shared = f"{shared_folder(home, 'x').parent}; all nodes have to see it; set another one with LAB_SLURM_SHARED"
+        checks = [*_machines(wanted), _a_node(pythons), Check("ok", "shared folder", shared)]
+        return [Check("ok", "engine", version), *checks]
     except EngineUnavailable as error:
         return [Check("failed", "engine", error.message, error.hint)]
 
@@ -68,39 +66,19 @@ def _machines(wanted: Wanted) -> list[Check]:
     return checks or [Check("failed", "partition", "Slurm has no partition for you", "ask the cluster's administrator")]
 
 
-def _munge() -> list[Check]:
-    if shutil.which("munge") is None:
-        return []
-    done = run_command("munge", "--no-input")
-    result = (last_error_line(done.stderr) or "it does not answer") if done.returncode else "it answers"
-    return [Check.judge("munge", result, done.returncode, "ask the cluster's administrator", "failed")]
-
-
-def _a_node(pythons: Sequence[str]) -> list[Check]:
-    """Run one process on an idle machine, to check its Python for torch and its clock."""
-    began = time.time()
+def _a_node(pythons: Sequence[str]) -> Check:
+    """Run one process on an idle machine, to check its Python for torch."""
     options = "-QQ --nodes=1 --ntasks=1 --immediate=5 --time=1 --job-name=lab-doctor --mpi=none"
     try:
         done = run_command("srun", *options.split(), "sh", "-c", _TRY, _PROGRAM, *pythons, deadline_s=_TRY_S)
     except EngineUnavailable:
-        return [Check("warning", "node", _NOT_FREE, "try again later")]
-    ended = time.time()
-    when, _, python = done.stdout.strip().partition(" ")
-    if not python:
-        if done.returncode == 3:
-            fix = "set LAB_SLURM_PYTHON to a Python with torch that all machines have, or activate one"
-            return [Check("failed", "node", f"none of {join_words(pythons)} has torch there", fix)]
-        return [Check("warning", "node", last_error_line(done.stderr) or _NOT_FREE, "try again later")]
-    off_s = max(began - float(when), float(when) - ended, 0.0)
-    is_off = off_s > _CLOCK_OFF_S
-    away = f"{off_s:.1f} s" if is_off else f"less than {ended - began:.1f} s"
-    clock = Check.judge("clock", f"the clock of a node differs by {away}", is_off, "ask for NTP on all machines")
-    return [Check("ok", "node", f"has torch, in {python}"), clock]
-
-
-def _shared(home: Path) -> Check:
-    folder = shared_folder(home, "x").parent
-    return Check("ok", "shared folder", f"{folder}; all nodes have to see it; set another one with LAB_SLURM_SHARED")
+        return Check("warning", "node", _NOT_FREE, "try again later")
+    if python := done.stdout.strip():
+        return Check("ok", "node", f"has torch, in {python}")
+    if done.returncode == 3:
+        fix = "set LAB_SLURM_PYTHON to a Python with torch that all machines have, or activate one"
+        return Check("failed", "node", f"none of {join_words(pythons)} has torch there", fix)
+    return Check("warning", "node", last_error_line(done.stderr) or _NOT_FREE, "try again later")
 
 
 _SUSPENDED_S = 10.0
@@ -449,16 +427,8 @@ class SlurmEngine(CommandEngine):
         """Return the Pythons of nodes: the first one that has torch on its machine is used."""
         if shape.requirements:  # their environment extends this Python
             return [sys.executable]
-        if shape.image is not None:
-            return ["python3", "python"]
         chosen = os.environ.get("LAB_SLURM_PYTHON")
         return [chosen] if chosen else [sys.executable, "python3", "python"]
-
-    def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
-        """Create every node, and wait until its agent can fork workers; after an error nothing is left."""
-        if shape.image is not None:
-            _refuse_without_pyxis(shape.image)
-        return super().create(cluster, shape, run=run, announce=announce)
 
     def start_agents(
         self, cluster: str, shape: Shape, run: str | None, requests: Sequence[Request], announce: Announce
@@ -507,13 +477,9 @@ class SlurmEngine(CommandEngine):
         Raises:
             ClusterError: Its cluster was removed.
         """
-        folder = Path(node.handle).parent
-        description = agent_holder.read_description(folder)
-        if "job" not in description:
+        if not (job := job_of(node)):
             raise ClusterError(f"{node.name} was removed", "see `lab status`")
-        in_image = Shape.from_json(description["shape"]).image is not None
-        inside = [f"--container-name={create.container_name(folder.name, node.name)}"] if in_image else []
-        return [*create.step_argv(str(description["job"]), node.host, *options, *inside), *words]
+        return [*create.step_argv(job, node.host, *options), *words]
 
     def own_environment(self) -> dict[str, str]:
         """Return the environment of such commands; messages of tar are parsed."""
@@ -568,14 +534,3 @@ def job_of(node: Node) -> str:
 def _fate_of(job: str) -> command.Fate:
     """Return the current state of a job."""
     return command.read_fate(command.query_slurm("scontrol", "--oneliner", "show", "job", job))
-
-
-def _refuse_without_pyxis(image: str) -> None:
-    """Refuse an image if srun has no option for it.
-
-    Raises:
-        ClusterUnfit: It has none.
-    """
-    if "--container-image" not in command.run_command("srun", "--help").stdout:
-        why = f"cannot create nodes of {image}: this Slurm has no pyxis, the plugin for srun --container-image"
-        raise ClusterUnfit(why, "leave the image out: nodes then use the Python of their machines")
