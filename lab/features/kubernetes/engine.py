@@ -9,13 +9,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO
 
 from lab.engine import agent_holder, boot
 from lab.engine import ownership as label
@@ -41,7 +39,6 @@ _LEAVING_S = 8.0
 """Pods of machines that work end within less than this."""
 _UNKNOWN = Machine(cores=1, memory_bytes=1 << 30)
 """Assumed if machines may not be listed."""
-_ENDED = b"command terminated with exit code "
 _STREAM_LOST = (0, 1)
 """Exit codes of kubectl if the stream ended, not the agent."""
 
@@ -264,16 +261,11 @@ class KubernetesEngine(CommandEngine):
         killed_file(node).touch()
         super().kill(node)
 
-    def argv_on(self, node: Node, *words: str) -> list[str]:
-        """Return the argv of a command in a pod."""
-        return self._exec(node, "-i")(*words)
-
-    def _exec(self, node: Node, *options: str) -> Callable[..., list[str]]:
-        target = target_of(Path(node.handle).parent)
-        if target is None:
+    def argv_on(self, node: Node, *words: str, option: str = "-i") -> list[str]:
+        """Return the argv of a command in a pod; the option `-it` gives it a terminal."""
+        if (target := target_of(Path(node.handle).parent)) is None:
             raise ClusterError(f"{node.name} was removed", "see `lab status`")
-        container = f"--container={pods.CONTAINER}"
-        return lambda *words: target.argv("exec", *options, self._pod_name(node), container, "--", *words)
+        return target.argv("exec", option, self._pod_name(node), f"--container={pods.CONTAINER}", "--", *words)
 
     def own_environment(self) -> dict[str, str]:
         """Return the environment of kubectl."""
@@ -288,19 +280,10 @@ class KubernetesEngine(CommandEngine):
         return boot.IMPORT_ROOT
 
     def run_console(self, cluster: ClusterInfo, node: Node, words: Sequence[str], *, tty: bool) -> int:
-        """Run a command in a pod with this process's standard streams, without kubectl's own last line."""
+        """Run a command in a pod with this process's standard streams."""
         variables = [f"{name}={text}" for name, text in agent_holder.node_variables(cluster, node).items()]
-        argv = self._exec(node, "-it" if tty else "-i")("env", *variables, *words)
-        with subprocess.Popen(argv, stderr=subprocess.PIPE) as console:
-            assert console.stderr is not None
-            pump = threading.Thread(target=copy_errors, args=(console.stderr, 2))
-            pump.start()
-            while True:
-                with suppress(KeyboardInterrupt):  # kubectl got it too
-                    code = console.wait()
-                    break
-            pump.join()
-        return code
+        argv = self.argv_on(node, "env", *variables, *words, option="-it" if tty else "-i")
+        return subprocess.run(argv, check=False).returncode
 
     # -- removing
 
@@ -343,17 +326,3 @@ def target_of(folder: Path) -> command.Target | None:
 def killed_file(node: Node) -> Path:
     """Return the file that exists while a node is down because the lab killed it."""
     return Path(f"{node.handle}.killed")
-
-
-def copy_errors(source: IO[bytes], to: int) -> None:
-    """Copy a stream until it ends, without a last line in which kubectl repeats the exit code."""
-    kept = b""
-    while data := os.read(source.fileno(), 1 << 16):
-        kept += data
-        begin = kept.rfind(b"\n", 0, len(kept) - 1) + 1
-        last = kept[begin:]
-        stays = (last.startswith(_ENDED) and len(last) < 2 * len(_ENDED)) or _ENDED.startswith(last)
-        os.write(to, kept[:begin] if stays else kept)
-        kept = last if stays else b""
-    if not kept.startswith(_ENDED):
-        os.write(to, kept)
