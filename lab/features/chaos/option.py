@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 
 from lab.cli import arguments as shared
 from lab.cli.call import Parser
 from lab.errors import UsageError
 
-_OPTIONS = {"schedules": "--schedules", "seed": "--seed", "kinds": "--faults", "most": "--most", "out": "--out"}
+_OPTIONS = {"schedules": "--schedules", "seed": "--seed", "kinds": "--faults", "most": "--most"}
 DRAWN = 50
 """Default number of schedules of a search."""
 
@@ -27,8 +26,6 @@ def add_arguments(parser: Parser) -> None:
     shared.add_options(group, "--faults", dest="kinds", metavar="KINDS", help=about, rare=True)
     about = "with --chaos: at most N faults at once (default: 3)"
     shared.add_options(group, "--most", type=shared.positive, metavar="N", help=about, rare=True)
-    about = "with --chaos: file of the scenario that fails (default: chaos-SEED-NAME.yaml next to the script)"
-    shared.add_options(group, "--out", type=Path, metavar="FILE", help=about, rare=True)
 
 
 def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:

@@ -347,8 +347,7 @@ class Trials:
         Raises:
             UsageError: There is nothing to draw from, or one of these kinds cannot be drawn.
         """
-        if first.path is None:
-            raise UsageError("the run has no record, so there are no events to draw from")
+        assert first.path is not None  # every run has a record
         nodes, ranks = list(dict.fromkeys(rank.node for rank in first.ranks)), [rank.rank for rank in first.ranks]
         drawn = kinds_drawn(self.warm_cluster.slot.engine.name, nodes, ranks, kinds)
         if not (moments := moments_of(Record(path=first.path))):
@@ -409,38 +408,31 @@ def refuse_unfit_for_search(scenario: Scenario) -> None:
     Raises:
         UsageError: It is one.
     """
-    expected, passing = scenario.expect.verdict, "use a scenario that passes"
-    for is_unfit, why, hint in (
-        (expected != "passed", f"expects the verdict {expected}", passing),
-        (broken_in(scenario).faults, "has its own faults", "remove them: the search draws faults"),
-        (not scenario.trace.on, "records no calls", "remove `trace: false`: the search draws faults at calls"),
-    ):
-        if is_unfit:
-            raise UsageError(f"{scenario.name} {why}", hint)
+    name, expected = scenario.name, scenario.expect.verdict
+    if expected != "passed":
+        raise UsageError(f"{name} expects the verdict {expected}", "use a scenario that passes")
+    if broken_in(scenario).faults:
+        raise UsageError(f"{name} has its own faults", "remove them: the search draws faults")
+    if not scenario.trace.on:
+        raise UsageError(f"{name} records no calls", "remove `trace: false`: the search draws faults at calls")
 
 
 _LONGEST_LINE = 200
 _LONGEST_FILE_NAME = 60
 
 
-def choose_scenario_path(scenario: Scenario, seed: int, out: Path | None) -> Path:
+def choose_scenario_path(scenario: Scenario, seed: int) -> Path:
     """Choose a new file for the scenario, in the script's folder, because that folder is shipped.
 
     Raises:
-        UsageError: It cannot be written.
+        UsageError: The folder cannot be written.
     """
     folder = scenario.script.parent
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"cannot write into {folder}", "search with a copy of the scenario")
     name = clip_end(f"chaos-{seed}-{scenario.name}", _LONGEST_FILE_NAME)
-    path = folder / f"{name}.yaml" if out is None else Path(os.path.abspath(out))
-    for is_unfit, why, hint in (
-        (path.parent != folder, f"{path} is not next to the script", f"name a file in {folder}"),
-        (path.exists() and out is not None, f"{path} exists", "name another file, or remove it"),
-        (not os.access(folder, os.W_OK), f"cannot write into {folder}", "search with a copy of the scenario"),
-    ):
-        if is_unfit:
-            raise UsageError(why, hint)
-    numbered = (folder / f"{name}-{number}.yaml" for number in count(2))
-    return next(one for one in chain([path], numbered) if not one.exists())
+    names = chain([name], (f"{name}-{number}" for number in count(2)))
+    return next(path for name in names if not (path := folder / f"{name}.yaml").exists())
 
 
 def write_scenario(scenario: Scenario, result: SearchResult, path: Path, size: tuple[int, int], command: str) -> None:
@@ -468,7 +460,7 @@ def run_search(arguments: argparse.Namespace, schedules: int) -> int:
         raise UsageError(f"--chaos searches one scenario, not {len(scenarios)}", "name one")
     scenario, seed, began = scenarios[0], arguments.seed or 0, time.monotonic()
     runs = arguments.schedules or schedules
-    path = choose_scenario_path(scenario, seed, arguments.out)
+    path = choose_scenario_path(scenario, seed)
     with shared.Progress(quiet=arguments.quiet or arguments.json) as display:
         style, numbers = style_for(sys.stderr), Counter[str]()
         cluster = Cluster(name=arguments.name, engine=arguments.engine, announce=display.announce, **shape)

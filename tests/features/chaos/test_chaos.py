@@ -27,8 +27,6 @@ def scenario(tmp_path: Path) -> str:
     [
         (["--seed", "7"], "--seed needs --chaos"),
         (["--faults", "kill"], "--faults needs --chaos"),
-        (["--out", "x.yaml"], "--out needs --chaos"),
-        (["--chaos", "--out", "/elsewhere/x.yaml"], "is not next to the script"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_made(

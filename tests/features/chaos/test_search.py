@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from lab.errors import UsageError
 from lab.features.chaos.trials import (
     MOST_SHRINKING,
     PROOFS,
@@ -152,7 +151,7 @@ def test_what_was_found_is_a_scenario_beside_the_script(tmp_path: Path) -> None:
     (tmp_path / "s.py").write_text("")
     (tmp_path / "s.yaml").write_text("script: s.py\nlearn: something\nexpect: {notes: {sum: 1}}\n")
     scenario, found = load_scenario(tmp_path / "s.yaml"), looked_for(lambda schedule: kills(schedule, "node1"))
-    path = choose_scenario_path(scenario, 7, None)
+    path = choose_scenario_path(scenario, 7)
     assert path == tmp_path / "chaos-7-s.yaml"
     write_scenario(replace(scenario, timeout_s=12.0), found, path, (2, 1), "lab run s.yaml --chaos --seed 7")
     again = load_scenario(path)
@@ -160,13 +159,4 @@ def test_what_was_found_is_a_scenario_beside_the_script(tmp_path: Path) -> None:
     assert (again.nodes, again.timeout_s, again.learn) == (2, 12.0, "")
     assert again.expect == scenario.expect
     assert golden(1) in path.read_text()
-    assert choose_scenario_path(scenario, 7, None) == tmp_path / "chaos-7-s-2.yaml"
-
-
-def test_a_place_where_no_scenario_could_be_run_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "s.py").write_text("")
-    scenario = Scenario(name="s", script=tmp_path / "s.py")
-    with pytest.raises(UsageError, match=golden(1)):
-        choose_scenario_path(scenario, 7, tmp_path / "other" / "x.yaml")
-    with pytest.raises(UsageError, match="exists"):
-        choose_scenario_path(scenario, 7, tmp_path / "s.py")
+    assert choose_scenario_path(scenario, 7) == tmp_path / "chaos-7-s-2.yaml"

@@ -123,16 +123,17 @@ class FaultKind(Frozen, ABC):
 
     @classmethod
     def targets(cls, chance: Chance) -> Sequence[Any]:
-        """Return the targets that a search may choose."""
+        """Return the values of its first key that a search may choose."""
         return chance.ranks if "rank" in keys_of(cls) else chance.nodes
 
     @classmethod
     def drawn(cls, chance: Chance) -> FaultKind | None:
-        """Draw one for a search; None: no search draws this kind."""
-        if cls.draws is None:
+        """Draw one for a search; None: no search draws this kind, or there is no target."""
+        targets = cls.targets(chance)
+        if cls.draws is None or not targets:
             return None
-        (main, *_) = keys_of(cls)
-        values = {main: cls.targets(chance), **cls.draws}
+        main = next(iter(keys_of(cls).values())).attribute
+        values = {main: targets, **cls.draws}
         return cls(**{name: chance.one_of(choices) for name, choices in values.items()})
 
     @classmethod

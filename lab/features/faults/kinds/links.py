@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Any, ClassVar, cast
 
 from lab.errors import LabError, MachineLacks, UsageError
@@ -234,14 +234,12 @@ class Reset(OnLink):
     shown_as = ("connection_reset", "connection_lost")
     harm = "loses"
     passes = True
+    draws: ClassVar = {}
 
     @classmethod
-    def drawn(cls, chance: Chance) -> FaultKind | None:
-        """Draw one link, both ways."""
-        if len(chance.nodes) == 1:
-            return None
-        node = chance.one_of(chance.nodes)
-        return cls(link=Link(node, "-", chance.one_of([name for name in chance.nodes if name != node])))
+    def targets(cls, chance: Chance) -> Sequence[Any]:
+        """Return each pair of nodes."""
+        return [Link(one, "-", other) for one, other in combinations(chance.nodes, 2)]
 
     def condition(self) -> Mapping[str, float]:
         """Return the condition of a link that resets connections."""
@@ -393,18 +391,16 @@ class Partition(LinkFault):
     does = "silently drops packets between nodes: between sets, one way, or by a mapping"
     example = "partition: isolate node2"
     shown_as = ("cut_off", "node_disconnected")
+    draws: ClassVar = {}
 
     shape: str | Mapping[str, tuple[str, ...]] = key_field(MISSING, _partition(), example, name="said")
     """Its shape, or each node with those whose packets it drops."""
 
     @classmethod
-    def drawn(cls, chance: Chance) -> FaultKind | None:
-        """Draw one node that is isolated, or whose packets one other node drops."""
-        if len(chance.nodes) == 1:
-            return None
-        node = chance.one_of(chance.nodes)
-        other = chance.one_of([name for name in chance.nodes if name != node])
-        return cls(shape=chance.one_of((f"isolate {node}", f"one-way {node} -> {other}")))
+    def targets(cls, chance: Chance) -> Sequence[Any]:
+        """Return each pair of nodes of which one drops the packets of the other, and each isolated node."""
+        one_way = [f"one-way {one} -> {other}" for one, other in permutations(chance.nodes, 2)]
+        return [*one_way, *(f"isolate {node}" for node in chance.nodes)] if one_way else []
 
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """Return the data for each node."""
