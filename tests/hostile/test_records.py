@@ -520,7 +520,7 @@ def test_no_view_leaves_the_record(runs: Runs, attack: Attack) -> None:
 def test_views_show_a_record_that_is_whole(runs: Runs) -> None:
     answers = call_views(runs)
     check_answers(runs, answers)
-    allowed = {("watch", "r"), ("watch", "r", "--json"), ("project", "r"), ("report", "--suite", "r")}
+    allowed = {("watch", "r"), ("watch", "r", "--json"), ("report", "--suite", "r")}
     assert [one["words"] for one in answers if one["code"] and tuple(one["words"]) not in allowed] == []
 
 

@@ -52,7 +52,6 @@ VIEWS: list[list[str]] = [
     ["report", "--suite", "r"],
     ["score", "r"],
     ["score"],
-    ["project", "r"],
     ["watch", "r"],
     ["watch", "r", "--json"],
     ["runs", "--prune", "--keep", "0", "--dry-run"],

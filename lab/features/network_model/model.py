@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 from lab.features.stragglers.timing import blocked_spans, covered_s
 from lab.features.timeline.svg import Plot, Shapes, draw_text, render_element, render_sheet
@@ -100,50 +100,23 @@ def fit_models(timings: Sequence[Timing]) -> list[Model]:
 
 
 def _fit(ranks: int, timings: Sequence[Timing]) -> Model | None:
-    rounds, sizes = [2 * (ranks - 1)] * len(timings), [_bus_bytes(ranks, one.bytes) for one in timings]
-    line = line_through(rounds, sizes, [one.seconds for one in timings])
-    if not line.inverse:
-        return None
-    error, worst = (line.error, max(map(abs, line.errors))) if len(timings) > 2 else (None, None)
-    fit = {"alpha_s": line.alpha_s, "bandwidth": 1 / line.inverse}
-    return Model(ranks=ranks, **fit, error=error, worst=worst, timings=tuple(timings))
-
-
-class Line(NamedTuple):
-    """T = alpha times rounds + bytes times the inverse of the bandwidth."""
-
-    alpha_s: float
-    inverse: float
-    """Seconds a byte; 0 if time does not grow with bytes."""
-    errors: tuple[float, ...]
-    """Relative error of each fitted time."""
-
-    @property
-    def error(self) -> float:
-        """Root mean square of the errors."""
-        return math.sqrt(_dot(self.errors, self.errors) / len(self.errors))
-
-    def seconds(self, rounds: float, size: float) -> float:
-        """Return the time of this many rounds with this many bytes."""
-        return self.alpha_s * rounds + self.inverse * size
-
-
-def line_through(rounds: Sequence[float], sizes: Sequence[float], seconds: Sequence[float]) -> Line:
-    """Return the line with the least squares of relative errors; neither of its slopes is negative."""
-    # minimise the sum of ((a x + b y) - 1)^2 with x = rounds / T and y = bytes / T
-    x = [one / took for one, took in zip(rounds, seconds, strict=True)]
-    y = [one / took for one, took in zip(sizes, seconds, strict=True)]
+    # minimize the sum of ((a x + b y) - 1)^2 with x = rounds / T and y = bytes / T; neither a nor b is negative
+    x = [2 * (ranks - 1) / one.seconds for one in timings]
+    y = [one.busbw for one in timings]
     xx, yy, xy = _dot(x, x), _dot(y, y), _dot(x, y)
     scale = xx * yy - xy * xy
-    alpha, inverse = 0.0, sum(y) / yy if yy else 0.0
+    alpha, inverse = 0.0, sum(y) / yy
     if scale > 1e-12 * xx * yy:
         alpha, inverse = (sum(x) * yy - sum(y) * xy) / scale, (sum(y) * xx - sum(x) * xy) / scale
     if alpha < 0:
         alpha, inverse = 0.0, sum(y) / yy
-    if (inverse < 0 or not yy) and xx:
-        alpha, inverse = sum(x) / xx, 0.0
-    errors = (alpha * of_round + inverse * of_byte - 1 for of_round, of_byte in zip(x, y, strict=True))
-    return Line(alpha, inverse, tuple(errors))
+    if inverse <= 0:
+        return None
+    error = worst = None
+    if len(timings) > 2:
+        errors = [alpha * of_round + inverse * of_byte - 1 for of_round, of_byte in zip(x, y, strict=True)]
+        error, worst = math.sqrt(_dot(errors, errors) / len(errors)), max(map(abs, errors))
+    return Model(ranks=ranks, alpha_s=alpha, bandwidth=1 / inverse, error=error, worst=worst, timings=tuple(timings))
 
 
 def _bus_bytes(ranks: int, size: float) -> float:

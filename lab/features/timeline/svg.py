@@ -197,10 +197,9 @@ class Plot:
     Args:
         shapes: The drawing to add to.
         box: The left, top, right, and bottom edge of the grid.
-        across: All quantities of the lower axis, which has a tick at each if `at_each`, else at powers of ten.
+        across: All quantities of the lower axis, which has ticks at powers of ten.
         up: All quantities of the left axis.
         write: How to format the quantities of the two axes.
-        at_each: See `across`.
     """
 
     def __init__(
@@ -210,13 +209,11 @@ class Plot:
         across: Sequence[float],
         up: Sequence[float],
         write: tuple[Callable[[float], str], Callable[[float], str]],
-        *,
-        at_each: bool = False,
     ) -> None:
         left, top, right, bottom = box
         self._shapes = shapes
         self._across, self._up = _LogScale(across, left, right), _LogScale(up, bottom, top)
-        for value in sorted(set(across)) if at_each else self._across.ticks():
+        for value in self._across.ticks():
             x = self._across.position(value)
             shapes.add(render_element("path", d=f"M{x:g} {top:g}V{bottom:g}", stroke="#ddd"))
             draw_text(shapes, x, bottom + 18, write[0](value), size=11, text_anchor="middle")
@@ -225,18 +222,14 @@ class Plot:
             shapes.add(render_element("path", d=f"M{left:g} {y:g}H{right:g}", stroke="#ddd"))
             draw_text(shapes, 6, y + 4, write[1](value), size=11)
 
-    def position(self, x: float, y: float) -> tuple[float, float]:
-        """Return the pixels of a point."""
-        return self._across.position(x), self._up.position(y)
-
-    def curve(self, points: Iterable[tuple[float, float]], name: str = "polyline", **attributes: object) -> None:
-        """Draw a line through points, or with the name `polygon` the area that they enclose."""
-        points_text = " ".join("{:g},{:g}".format(*self.position(*point)) for point in points)
-        self._shapes.add(render_element(name, points=points_text, **attributes))
+    def curve(self, points: Iterable[tuple[float, float]], **attributes: object) -> None:
+        """Draw a line through points."""
+        points_text = " ".join(f"{self._across.position(x):g},{self._up.position(y):g}" for x, y in points)
+        self._shapes.add(render_element("polyline", points=points_text, **attributes))
 
     def dot(self, x: float, y: float, words: str, **attributes: object) -> None:
         """Draw a circle with a tooltip."""
-        at = dict(zip(("cx", "cy"), self.position(x, y), strict=True))
+        at = {"cx": self._across.position(x), "cy": self._up.position(y)}
         self._shapes.add(render_element("circle", render_tooltip(words), **at, **attributes))
 
 

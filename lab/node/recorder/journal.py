@@ -45,7 +45,7 @@ class Journal:
         self._fd, self.values, self.on = fd, values, True
         facts: dict[str, Any] = {"format": FORMAT, "rank": rank, "pid": os.getpid()}
         now, wall, then = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
-        facts |= {"wall": wall, "within": then - now, "boot": clock_id(), "cores": len(os.sched_getaffinity(0))}
+        facts |= {"wall": wall, "within": then - now, "boot": clock_id()}
         self.add("start", t=now, **facts, recorder=recorder, torch=torch, values=values)
 
     def write_through(self, put: Callable[[bytes], object], stop: Callable[[], bool]) -> None:

@@ -5,18 +5,14 @@ DDP module: they are the same on all ranks as long as the replicas are. `weights
 parameters. Both have the norms of the gradients, and the settings of the optimizer. For large tensors, norms are those
 of the sample that a summary has.
 
-`cpu` has the run time of threads and their wait for a core, as the kernel counts it: of the thread that trains, and of
-the other threads of its process, which send and receive the bytes of its calls. `gc` has the times when Python's
-garbage collector stopped all of them.
+`gc` has the times when Python's garbage collector stopped all threads.
 """
 
 from __future__ import annotations
 
 import gc
 import itertools
-import os
 import sys
-import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -87,7 +83,6 @@ def watch_optimizers(module: ModuleType) -> None:
     """Watch the steps of all optimizers of `torch.optim.optimizer`, and the garbage collector."""
     module.Optimizer.__init__ = call_after_making(_note_settings)(module.Optimizer.__init__)
     module.register_optimizer_step_pre_hook(inline_for_compile(_before_step, do_nothing))
-    module.register_optimizer_step_post_hook(inline_for_compile(_write_usage, do_nothing))
     module.register_optimizer_step_post_hook(inline_for_compile(_after_step, do_nothing))
     if _on_collection not in gc.callbacks:
         gc.callbacks.append(_on_collection)
@@ -157,36 +152,9 @@ def _norm(tensor: Any) -> Any:
 
 # -- causes of slow steps
 
-_DENSE, _SPARSE = 16, 32
-"""Each of the first steps of an optimizer has a `cpu` line after it, then every n-th step."""
-_MOST_BYTES = 64
 _LEAST_NS = 1_000_000
 """Shorter collections are not written: there are thousands of them."""
-_steps = itertools.count(1)
 _collection_began = 0
-
-
-def _write_usage(*_: Any) -> None:
-    step = next(_steps)
-    if journal.on and (step <= _DENSE or step % _SPARSE == 0):
-        try:
-            here = str(threading.get_native_id())
-            ran, queued = _read_times(here)
-            others = [_read_times(thread) for thread in os.listdir("/proc/self/task") if thread != here]
-        except (OSError, ValueError):  # the kernel does not count them, or a thread has just ended
-            return
-        others_ran, others_queued = sum(one for one, _ in others), sum(one for _, one in others)
-        journal.add("cpu", ran=ran, queued=queued, beside=others_ran, beside_queued=others_queued)
-
-
-def _read_times(thread: str) -> tuple[int, int]:
-    """Return the nanoseconds that a thread ran, and that it was queued."""
-    file = os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY)  # `open` takes twice as long
-    try:
-        ran, queued = os.read(file, _MOST_BYTES).split()[:2]
-    finally:
-        os.close(file)
-    return int(ran), int(queued)
 
 
 def _on_collection(phase: str, facts: Mapping[str, Any]) -> None:
