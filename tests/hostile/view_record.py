@@ -41,7 +41,6 @@ VIEWS: list[list[str]] = [
     ["trace", "r", "--perfetto"],
     ["trace", "r", "--chrome"],
     ["trace", "r", "--flight-recorder"],
-    ["trace", "r", "--chakra"],
     ["trace", "r", "--hta"],
     ["diff", "good", "r"],
     ["diff", "r", "good", "--json"],

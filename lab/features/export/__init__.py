@@ -5,7 +5,6 @@ from lab.feature import Feature
 PERFETTO = "trace.pftrace"
 CHROME = "trace.chrome.json"
 FLIGHT_RECORDER = "flight-recorder"
-CHAKRA = "chakra"
 HTA = "hta"
 
 FEATURE = Feature(
@@ -19,7 +18,6 @@ FEATURE = Feature(
         PERFETTO: "the trace for https://ui.perfetto.dev, from `lab trace --perfetto`",
         CHROME: "the trace for Chrome and others, from `lab trace --chrome`",
         f"{FLIGHT_RECORDER}/rank_<N>": "the trace for `torchfrtrace`, from `lab trace --flight-recorder`",
-        f"{CHAKRA}/lab.<N>.et": "the trace for simulators, from `lab trace --chakra`; groups.json lists groups",
         f"{HTA}/rank<N>.json": "the trace for Holistic Trace Analysis, from `lab trace --hta`",
     },
 )

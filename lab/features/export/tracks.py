@@ -259,45 +259,6 @@ def _name_events(kind: str, where: dict[str, Any], name: str, index: int) -> lis
     return [{"ph": "M", "name": f"{kind}_{key}", **where, "args": {key: value}} for key, value in about.items()]
 
 
-_VARINT, _LENGTH = 0, 2
-"""The kinds of fields that are written."""
-
-
-def encode_varint(number: int) -> bytes:
-    """Encode a non-negative integer, seven bits per byte."""
-    written = bytearray()
-    while number > 0x7F:
-        written.append(number & 0x7F | 0x80)
-        number >>= 7
-    written.append(number)
-    return bytes(written)
-
-
-def encode_int(field: int, number: int) -> bytes:
-    """Encode a field of type uint32, uint64, int32, int64, bool, or an enum; the value is not negative."""
-    return encode_varint(field << 3 | _VARINT) + encode_varint(number)
-
-
-def encode_ints(field: int, numbers: list[int]) -> bytes:
-    """Encode a repeated field of such numbers; empty without numbers."""
-    return encode_message(field, b"".join(map(encode_varint, numbers))) if numbers else b""
-
-
-def encode_text(field: int, words: str) -> bytes:
-    """Encode a field of type string."""
-    return encode_message(field, words.encode("utf-8", "replace"))
-
-
-def encode_message(field: int, body: bytes) -> bytes:
-    """Encode a field that is a message."""
-    return encode_varint(field << 3 | _LENGTH) + encode_varint(len(body)) + body
-
-
-def encode_delimited(body: bytes) -> bytes:
-    """Encode a message with its length before it, as in a file of many."""
-    return encode_varint(len(body)) + body
-
-
 _SEQUENCE = 1
 _BOOT_TIME, _REAL_TIME = 6, 1
 """`BuiltinClock`; the times of a trace are declared as times of the first."""

@@ -26,7 +26,7 @@ from lab.cli.arguments import add_record, open_record, print_sanitized
 from lab.errors import RecordError, UsageError
 from lab.feature import import_entry
 from lab.features.calls.notation import step_facts
-from lab.features.export import CHAKRA, CHROME, FLIGHT_RECORDER, HTA, PERFETTO
+from lab.features.export import CHROME, FLIGHT_RECORDER, HTA, PERFETTO
 from lab.features.traffic.traffic import build_matrix, size_of, summarize_operations
 from lab.record.read import Record
 from lab.record.record_files import is_record, write_file
@@ -145,7 +145,6 @@ _FILES = {
 }
 _FOLDERS = {
     "--flight-recorder": (FLIGHT_RECORDER, "flight recorder dumps, for torchfrtrace", "flight_recorder:rank_dumps"),
-    "--chakra": (CHAKRA, "Chakra execution traces, as ASTRA-sim reads them", "chakra:chakra_traces"),
     "--hta": (HTA, "files for Holistic Trace Analysis", "tracks:hta_traces"),
 }
 _ALL = {**_FILES, **_FOLDERS}
@@ -189,9 +188,6 @@ def run(arguments: argparse.Namespace) -> int:
         if not quiet:
             what = f"{format_count(len(written), 'file')} into {path}" if option in _FOLDERS else path
             print_sanitized(f"wrote {what} ({sum(written):,} bytes)")
-        if left_out := getattr(files, "left_out", 0):
-            steps_left_out = f"{format_count(left_out, 'step')} that did not end well on all ranks"
-            sys.stderr.write(f"left out: {steps_left_out}, because simulators cannot replay them\n")
     if arguments.json:
         print(json.dumps(trace_json(record, trace, steps), separators=(",", ":")))
     elif all(name is None for name in names.values()):

@@ -1,24 +1,21 @@
-"""Traces for torchfrtrace, simulators and Holistic Trace Analysis: read back as those read them."""
+"""Traces for torchfrtrace and Holistic Trace Analysis: read back as those read them."""
 
 from __future__ import annotations
 
 import json
 import pickle
 import re
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lab.features.export.chakra import chakra_traces
 from lab.features.export.flight_recorder import rank_dumps
 from lab.features.export.tracks import hta_traces
 from lab.record.read import Record
 from lab.trace.model import Trace
 from lab.trace.read import read_trace
 from lab.trace.steps import Step, match_steps
-from tests.features.export.chakra_schema import COLLECTIVES, NODE_TYPES, accept, attributes, read_trace_file
 from tests.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -130,85 +127,6 @@ def test_a_call_in_a_group_that_its_rank_is_not_in_is_left_out(tmp_path: Path) -
     made.group("1", [1, 2])
     made.call(0, "all_reduce", 1, 2, [[1.0]], group="1")
     assert dumps_of(made.record())["rank_0"]["entries"] == []
-
-
-# -- Chakra
-
-
-def nodes_of(record: Record, folder: Path) -> dict[int, list[Any]]:
-    """The nodes of each rank, as the schema's reader gives them; every file is accepted."""
-    folder.mkdir()
-    traces = chakra_traces(*opened(record))
-    for name, data in traces:
-        (folder / name).write_bytes(data)
-    found = {rank: read_trace_file(folder / f"lab.{rank}.et") for rank in traces.files}
-    for metadata, nodes in found.values():
-        accept(metadata, nodes)
-    return {rank: nodes for rank, (_, nodes) in found.items()}
-
-
-def test_chakra_has_each_collective_that_a_simulator_can_do(everything: Record, tmp_path: Path) -> None:
-    nodes = nodes_of(everything, tmp_path / "chakra")
-    ours = [attributes(node) for node in nodes[3] if NODE_TYPES[node.type] == "COMM_COLL_NODE"]
-    assert [(COLLECTIVES[one["comm_type"]], one["comm_size"], one.get("pg_name")) for one in ours] == [
-        ("ALL_REDUCE", 32, None),
-        ("ALL_GATHER", 4, None),
-        ("REDUCE_SCATTER", 16, None),
-        ("ALL_TO_ALL", 64, None),
-        ("ALL_GATHER", 4, "1"),
-    ]
-    assert json.loads((tmp_path / "chakra" / "groups.json").read_text()) == {"1": [1, 3]}
-
-
-def test_chakra_makes_messages_of_what_no_simulator_can_do(everything: Record, tmp_path: Path) -> None:
-    sent: Counter[tuple[Any, ...]] = Counter()
-    for rank, nodes in nodes_of(everything, tmp_path / "chakra").items():
-        for node in nodes:
-            if "SEND" in NODE_TYPES[node.type] or "RECV" in NODE_TYPES[node.type]:
-                found = attributes(node)
-                ends = found["comm_src"], found["comm_dst"]
-                assert rank == ends["RECV" in NODE_TYPES[node.type]]
-                step = node.name.partition(",")[0]
-                key = (step, *ends, found["comm_tag"], found["comm_size"], "SEND" in NODE_TYPES[node.type])
-                sent[key] += 1
-    assert set(sent.values()) == {1}
-    assert {key[:-1] for key in sent if key[-1]} == {key[:-1] for key in sent if not key[-1]}
-    assert {key[1:3] for key in sent if key[0] == "broadcast #2"} == {(2, 0), (2, 1), (2, 3)}
-    assert {key[1:3] for key in sent if key[0] == "reduce #3"} == {(0, 1), (2, 1), (3, 1)}
-    assert {key[1:3] for key in sent if key[0] == "barrier #9"} == {(1, 0), (2, 0), (3, 0), (0, 1), (0, 2), (0, 3)}
-    assert {key[1:3] for key in sent if key[0].startswith("send 3 → 1")} == {(3, 1)}
-
-
-def test_chakra_has_own_work_between_calls_and_beside_those_with_handles(tmp_path: Path) -> None:
-    made = TraceMaker(tmp_path / "run", 2)
-    for rank in range(2):
-        made.call(rank, "all_reduce", 10, 20, [[1.0]])
-        made.call(rank, "all_reduce", 25, 60, [[1.0]], **{"async": True})
-        made.line(rank, "wait", 50, e=0, at="train.py:12")
-        made.line(rank, "wait", 60, e=1)
-        made.call(rank, "barrier", 65, 70)
-    nodes = nodes_of(made.record(), tmp_path / "chakra")[1]
-    told = [(node.name.partition(",")[0], node.duration_micros, [*node.data_deps]) for node in nodes]
-    assert told == [
-        ("own work", 10_000, []),
-        ("all_reduce #1", 10_000, [1]),
-        ("own work", 5_000, [2]),
-        ("all_reduce #2", 35_000, [2, 3]),
-        ("own work", 25_000, [3]),
-        ("own work", 5_000, [4, 5]),
-        ("barrier #3", 5_000, [6]),
-        ("barrier #3", 5_000, [6]),
-    ]
-
-
-def test_chakra_leaves_out_what_did_not_end_well_on_all_ranks(tmp_path: Path) -> None:
-    made = TraceMaker(tmp_path / "run", 2)
-    made.call(0, "all_reduce", 1, None, [[1.0]])
-    record = made.record(stop=False)
-    assert chakra_traces(*opened(record)).left_out == 1
-    assert all(
-        NODE_TYPES[node.type] == "COMP_NODE" for nodes in nodes_of(record, tmp_path / "c").values() for node in nodes
-    )
 
 
 # -- Holistic Trace Analysis

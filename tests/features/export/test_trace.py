@@ -75,7 +75,6 @@ def test_without_a_name_a_file_goes_into_the_record(here: Path, capsys: pytest.C
     ("option", "folder", "names"),
     [
         ("--flight-recorder", "flight-recorder", {"rank_0", "rank_1"}),
-        ("--chakra", "chakra", {"lab.0.et", "lab.1.et", "groups.json"}),
         ("--hta", "hta", {"rank0.json", "rank1.json"}),
     ],
 )
@@ -87,14 +86,6 @@ def test_a_format_of_a_file_a_rank_fills_a_folder(
     for made in (here / ".lab" / "runs" / "new-reduce" / folder, here / "made" / "here"):
         assert {path.name for path in made.iterdir()} == names
     assert f"wrote {len(names)} files into made/here (" in capsys.readouterr().out
-
-
-def test_what_no_simulator_can_do_is_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made = TraceMaker(here / ".lab" / "runs" / "hung", 2)
-    made.call(0, "barrier", 1, None)
-    made.record(stop=False)
-    assert main(["trace", "hung", "--chakra"]) == 0
-    assert golden(1) in capsys.readouterr().err
 
 
 def test_chrome_to_standard_output_is_nothing_but_the_file(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -110,8 +101,8 @@ def test_chrome_to_standard_output_is_nothing_but_the_file(here: Path, capfd: py
         (["new-reduce", "--chrome", "x", "--perfetto", "x"], 2, "cannot both go to x"),
         (["new-reduce", "--chrome", "no/such/folder/x"], 1, "cannot write no/such/folder/x: No such file"),
         (["--chrome", "new-reduce"], 2, "new-reduce is a run, but --chrome takes a file"),
-        (["--chakra", "new-reduce"], 2, "new-reduce is a run, but --chakra takes a folder"),
-        (["new-reduce", "--hta", "x", "--chakra", "x"], 2, "--chakra and --hta cannot both go to x"),
+        (["--hta", "new-reduce"], 2, "new-reduce is a run, but --hta takes a folder"),
+        (["new-reduce", "--hta", "x", "--flight-recorder", "x"], 2, "--flight-recorder and --hta cannot both go to x"),
         (["new-reduce", "--hta", "-"], 2, "--hta writes several files, which cannot go to standard output"),
         (["new-redoce"], 2, "did you mean new-reduce?"),
     ],
