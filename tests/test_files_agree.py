@@ -57,7 +57,7 @@ def test_the_distribution_has_the_name_that_hints_give_it():
     project = (ROOT / "pyproject.toml").read_text()
     assert re.findall(r'^name = "(.+)"', project, re.MULTILINE)[0] == DISTRIBUTION
     for path in (ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/*.ipynb")):
-        assert set(re.findall(r"([\w-]+)\[(?:local|perfetto|pytest)\b", path.read_text())) <= {DISTRIBUTION}, path
+        assert set(re.findall(r"([\w-]+)\[(?:local|pytest)\b", path.read_text())) <= {DISTRIBUTION}, path
 
 
 def test_the_wheel_has_what_it_carries_where_an_installed_lab_looks_for_it():

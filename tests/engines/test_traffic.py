@@ -10,7 +10,7 @@ import pytest
 
 from lab import Cluster, Result
 from lab.features.compare.compare import compare_runs
-from lab.features.export.tracks import chrome_trace, perfetto_trace
+from lab.features.export.tracks import chrome_trace
 from lab.features.traffic.traffic import build_matrix, summarize_operations
 from lab.record.read import Record
 from lab.spec.load import scenario_from_script
@@ -82,12 +82,6 @@ def test_exports_of_a_run_have_a_slice_for_every_call(name: str, lesson: Lesson)
     slices = [event for event in events if event["ph"] == "X" and event["cat"] in ("collective", "message")]
     assert len(slices) == len(trace.calls) > 0
     assert {event["id"] for event in events if event["ph"] == "s"} == {e["id"] for e in events if e["ph"] == "f"}
-
-    proto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
-    written = perfetto_trace(record, trace, steps)
-    packets = proto.Trace.FromString(written).packet
-    begins = [p.track_event for p in packets if p.track_event.type == proto.TrackEvent.TYPE_SLICE_BEGIN]
-    assert len([b for b in begins if b.categories[0] in ("collective", "message")]) == len(trace.calls)
 
 
 @pytest.mark.local_first

@@ -243,7 +243,7 @@ def test_a_relative_home_of_local_clusters_is_resolved_once(local_lab: Lab) -> N
 
 SHOWING: list[Words] = [
     ("runs",), ("runs", "--json"), ("show",), ("show", "--json"), ("logs",), ("explain",), ("report",), ("scenarios",),
-    ("status",), ("schema",), ("help", "faults"), ("--help",), ("--version",), ("trace", "--perfetto", "-"),
+    ("status",), ("schema",), ("help", "faults"), ("--help",), ("--version",), ("trace", "--chrome", "-"),
     ("up", "--dry-run", "--engine", "local"), ("validate", "script.py"),
 ]  # fmt: skip
 

@@ -43,7 +43,7 @@ FILES = [RESULT, PLAN, EVENTS, SCENARIO, "train.py", LOG, CHECK, LAUNCHER, INDEX
 FOLDERS = [LOGS, TRACE, "files", ATTEMPTS, FIRST, f"{FIRST}/{LOGS}"]
 WRITTEN = ["report.html", ".report.html.new", "diff.html", ".diff.html.new", "trace.pftrace", "trace.chrome.json",
            f"{FIRST}/report.html", f"{FIRST}/.report.html.new"]  # fmt: skip
-WRITTEN_INTO = ["flight-recorder", "hta"]
+WRITTEN_INTO = ["flight-recorder"]
 
 
 class Runs(NamedTuple):

@@ -1,4 +1,4 @@
-"""A trace as tracks of slices and arrows, in the formats of Chrome, Perfetto, and Holistic Trace Analysis."""
+"""A trace as tracks of slices and arrows, in Chrome's trace event format."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, chain, count, islice
+from itertools import accumulate, chain, islice
 from operator import attrgetter
 from typing import Any
 
-from lab import DISTRIBUTION
-from lab.errors import UsageError
-from lab.features.stragglers.timing import Span, blocked_spans, free_spans, ready_at
 from lab.features.timeline.svg import lay_rows
 from lab.node.messages.agent import Note
 from lab.record.read import Record
-from lab.trace.model import Call, Phase, RankTrace, Trace
+from lab.trace.model import Call, Phase, Trace
 from lab.trace.steps import Step
 from lab.words import clip_end, group_pairs
 
@@ -257,105 +254,3 @@ def _name_events(kind: str, where: dict[str, Any], name: str, index: int) -> lis
     """Return the events that set the name and the order of a process or a thread."""
     about = {"name": name, "sort_index": index}
     return [{"ph": "M", "name": f"{kind}_{key}", **where, "args": {key: value}} for key, value in about.items()]
-
-
-_SEQUENCE = 1
-_BOOT_TIME, _REAL_TIME = 6, 1
-"""`BuiltinClock`; the times of a trace are declared as times of the first."""
-_START_NS = 1_000_000_000
-"""The time of the first line of the run: a viewer reads time 0 as a missing time."""
-
-
-def perfetto_trace(record: Record, trace: Trace, steps: Sequence[Step]) -> bytes:
-    """Return the file in Perfetto's format.
-
-    Raises:
-        UsageError: the package that knows the format is not installed.
-    """
-    try:
-        from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
-    except ImportError:
-        hint = f"pip install '{DISTRIBUTION}[perfetto]'; or use --chrome, which Perfetto's UI opens too"
-        raise UsageError("Perfetto's format needs the package perfetto, which is not installed", hint) from None
-    written: list[bytes] = []
-    uuids = count(1)
-
-    def packet(**fields: Any) -> None:
-        one = proto.TracePacket(trusted_packet_sequence_id=_SEQUENCE, **fields)
-        written.append(proto.Trace(packet=[one]).SerializeToString())
-
-    def describe(**fields: Any) -> int:
-        uuid = next(uuids)
-        packet(track_descriptor={"uuid": uuid, **fields})
-        return uuid
-
-    def event(time: int, uuid: int, kind: int, **fields: Any) -> None:
-        packet(timestamp=_START_NS + time, track_event={"type": kind, "track_uuid": uuid, **fields})
-
-    times = {_BOOT_TIME: _START_NS, _REAL_TIME: round(trace.origin * 1e9)}
-    clocks = [{"clock_id": clock, "timestamp": time} for clock, time in times.items()]
-    first = {"sequence_flags": proto.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED, "first_packet_on_sequence": True}
-    packet(timestamp=_START_NS, clock_snapshot={"clocks": clocks}, **first)
-    pids: dict[str, int] = {}
-    own: dict[int, int] = {}
-    for track in make_tracks(record, trace, steps):
-        if track.node not in pids:
-            pids[track.node] = len(pids) + 1
-            describe(process={"pid": pids[track.node], "process_name": track.node or "nodes"})
-        if track.rank not in own:
-            thread = {"pid": pids[track.node], "tid": 1000 + track.rank, "thread_name": track.name}
-            uuid = own[track.rank] = describe(thread=thread)
-        else:
-            counter = {"counter": {"unit": proto.CounterDescriptor.UNIT_SIZE_BYTES}} if track.counts else {}
-            uuid = describe(parent_uuid=own[track.rank], name=track.name, **counter)
-        for time, size in track.counts:
-            event(time, uuid, proto.TrackEvent.TYPE_COUNTER, counter_value=size)
-        ends: list[int] = []  # of the slices around
-        for one in track.slices:
-            while ends and ends[-1] <= one.begin:
-                event(ends.pop(), uuid, proto.TrackEvent.TYPE_SLICE_END)
-            kind = proto.TrackEvent.TYPE_INSTANT if one.is_moment else proto.TrackEvent.TYPE_SLICE_BEGIN
-            ends += [] if one.is_moment else [one.end]
-            about = {"name": one.name or None, "categories": [one.kind]}
-            details = [{"name": name, **_value(value)} for name, value in one.details.items()]
-            flows = {"flow_ids": one.leaving, "terminating_flow_ids": one.arriving}
-            event(one.begin, uuid, kind, debug_annotations=details, **about, **flows)
-        for end in reversed(ends):
-            event(end, uuid, proto.TrackEvent.TYPE_SLICE_END)
-    return b"".join(written)
-
-
-def _value(value: Any) -> dict[str, Any]:
-    if isinstance(value, int):
-        return {"int_value": value}
-    return {"double_value": value} if isinstance(value, float) else {"string_value": str(value)}
-
-
-_WORK_STREAM, _CALL_STREAM = 7, 20
-
-
-def hta_traces(trace: Trace, _steps: Sequence[Step] = ()) -> Iterator[tuple[str, bytes]]:
-    """Yield the file of each rank that has a trace, with its name."""
-    for rank in trace.ranks.values():
-        if rank.recorded:
-            about = {"backend": "nccl", "rank": rank.rank, "world_size": trace.world_size}
-            data = {"schemaVersion": 1, "distributedInfo": about, "traceEvents": [*_events(rank)]}
-            yield f"rank{rank.rank}.json", json.dumps(data, separators=(",", ": ")).encode()  # HTA finds '"rank": 3'
-
-
-def _events(rank: RankTrace) -> Iterator[dict[str, Any]]:
-    pieces = [("own work", *span, _WORK_STREAM) for span in own_work(rank)]
-    for call in rank.calls:
-        kernel = f"ncclDevKernel_{''.join(word.capitalize() for word in call.op.split('_'))}"  # as NCCL would call it
-        pieces.append((kernel, call.begin, rank.last if call.end is None else call.end, _CALL_STREAM))
-    for number, (name, begin, end, stream) in enumerate(pieces, start=1):
-        start = round(begin * 1e6)
-        times = {"ts": start, "dur": max(0, round(end * 1e6) - start)}
-        about = {"device": rank.rank, "stream": stream, "correlation": number}
-        yield {"ph": "X", "cat": "kernel", "name": name, "pid": rank.rank, "tid": stream, **times, "args": about}
-
-
-def own_work(rank: RankTrace) -> list[Span]:
-    """Return when no call blocked a rank, from the end of init_process_group on, for a microsecond or more each."""
-    spans = free_spans(blocked_spans(rank).values(), ready_at(rank), rank.last)
-    return [(begin, end) for begin, end in spans if round((end - begin) * 1e6) > 0]

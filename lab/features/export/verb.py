@@ -3,12 +3,11 @@
 Examples:
   lab trace                          tables: operations, and bytes from rank to rank
   lab trace --json | jq .steps       everything, as data
-  lab trace --perfetto               into the record; open it at https://ui.perfetto.dev
-  lab trace --chrome run.json        the same for chrome://tracing and others
+  lab trace --chrome                 into the record; open it at https://ui.perfetto.dev
   lab trace --flight-recorder dumps && torchfrtrace dumps -p rank_
 
 With FILE -, the trace goes to standard output; without FILE, into the record of the run.
-FOLDER gets one file per rank; without FOLDER, the files go into the record of the run.
+FOLDER gets one file per rank; without FOLDER, they go into the record of the run.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -24,9 +22,8 @@ from typing import Any
 
 from lab.cli.arguments import add_record, open_record, print_sanitized
 from lab.errors import RecordError, UsageError
-from lab.feature import import_entry
 from lab.features.calls.notation import step_facts
-from lab.features.export import CHROME, FLIGHT_RECORDER, HTA, PERFETTO
+from lab.features.export import CHROME, FLIGHT_RECORDER
 from lab.features.traffic.traffic import build_matrix, size_of, summarize_operations
 from lab.record.read import Record
 from lab.record.record_files import is_record, write_file
@@ -139,79 +136,75 @@ def _matrix(steps: Sequence[Step], world_size: int, style: Style) -> str:
 _STDOUT = "-"
 _IN_RECORD = ""
 """Without a name the file is written into the record."""
-_FILES = {
-    "--perfetto": (PERFETTO, "Perfetto's own format", "tracks:perfetto_trace"),
-    "--chrome": (CHROME, "Chrome's trace event format", "tracks:chrome_trace"),
-}
-_FOLDERS = {
-    "--flight-recorder": (FLIGHT_RECORDER, "flight recorder dumps, for torchfrtrace", "flight_recorder:rank_dumps"),
-    "--hta": (HTA, "files for Holistic Trace Analysis", "tracks:hta_traces"),
-}
-_ALL = {**_FILES, **_FOLDERS}
-"""The name in a record, a description, and the function that makes it, by option."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    for name, (_, what, _) in _ALL.items():
-        metavar = "FILE" if name in _FILES else "FOLDER"
-        parser.add_argument(name, metavar=metavar, nargs="?", const=_IN_RECORD, help=f"write {what}")
+    about = "write Chrome's trace event format, which https://ui.perfetto.dev opens"
+    parser.add_argument("--chrome", metavar="FILE", nargs="?", const=_IN_RECORD, help=about)
+    about = "write flight recorder dumps, for torchfrtrace"
+    parser.add_argument("--flight-recorder", metavar="FOLDER", nargs="?", const=_IN_RECORD, help=about)
     add_record(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print or write the trace; this needs no engine."""
-    names = {name: vars(arguments)[name.strip("-").replace("-", "_")] for name in _ALL}
-    quiet = _goes_to_stdout(arguments, names)
+    file, folder = arguments.chrome, arguments.flight_recorder
+    _refuse_unfit(arguments)
     record = open_record(arguments)
     trace = open_trace(record)
     steps = match_steps(trace)
-    for option, name in names.items():
-        if name is None:
-            continue
-        default_name, _, maker = _ALL[option]
-        export = import_entry(f"lab.features.export.{maker}")
-        files = export(trace, steps) if option in _FOLDERS else [("", export(record, trace, steps))]
-        if name == _STDOUT:
-            sys.stdout.buffer.write(files[0][1])
+    written = list[str]()
+    if file is not None:
+        from lab.features.export.tracks import chrome_trace
+
+        data = chrome_trace(record, trace, steps)
+        if file == _STDOUT:
+            sys.stdout.buffer.write(data)
             sys.stdout.flush()
-            continue
-        path, written = Path(name) if name else record.path / default_name, list[int]()
-        with RecordError.on_os_error(f"cannot write {path}", "choose a writable folder"):
-            if name and option in _FOLDERS:
-                path.mkdir(parents=True, exist_ok=True)
-            for file, data in files:
-                if name:
-                    (path / file).write_bytes(data)
-                else:
-                    write_file(record.path, f"{default_name}/{file}".rstrip("/"), data)
-                written.append(len(data))
-        if not quiet:
-            what = f"{format_count(len(written), 'file')} into {path}" if option in _FOLDERS else path
-            print_sanitized(f"wrote {what} ({sum(written):,} bytes)")
+        else:
+            written.append(_write_files(record, CHROME, file, {"": data}))
+    if folder is not None:
+        from lab.features.export.flight_recorder import rank_dumps
+
+        written.append(_write_files(record, FLIGHT_RECORDER, folder, dict(rank_dumps(trace, steps))))
     if arguments.json:
         print(json.dumps(trace_json(record, trace, steps), separators=(",", ":")))
-    elif all(name is None for name in names.values()):
+    elif file is None and folder is None:
         print_sanitized(traffic_text(record.run, trace, steps, style_for(sys.stdout)))
+    elif file != _STDOUT:
+        print_sanitized("\n".join(written))
     return 0
 
 
-def _goes_to_stdout(arguments: argparse.Namespace, names: Mapping[str, str | None]) -> bool:
-    """Return whether a file goes to standard output; two files cannot, and binary data cannot go to a terminal."""
-    to_stdout = sorted([name for name in _FILES if names[name] == _STDOUT] + ["--json"] * bool(arguments.json))
-    if len(to_stdout) > 1:
-        raise UsageError(f"{' and '.join(to_stdout)} cannot both go to standard output", "give one of them a file")
-    options: dict[str, list[str]] = defaultdict(list)
-    for name, file in names.items():
-        kind = "file" if name in _FILES else "folder"
-        if file == _STDOUT and kind == "folder":
-            raise UsageError(f"{name} writes several files, which cannot go to standard output", "give it a folder")
-        if file and is_record(arguments.runs / file):
-            raise UsageError(f"{file} is a run, but {name} takes a {kind}", f"use `lab trace {file} {name}`")
-        if file and file != _STDOUT:
-            options[file].append(name)
-    for file, both in options.items():
-        if len(both) > 1:
-            raise UsageError(f"{' and '.join(sorted(both))} cannot both go to {file}", "name two files")
-    if names["--perfetto"] == _STDOUT and sys.stdout.isatty():
-        raise UsageError("Perfetto's format is binary, but standard output is a terminal", "give --perfetto a file")
-    return bool(to_stdout)
+def _refuse_unfit(arguments: argparse.Namespace) -> None:
+    chosen = {"--chrome": (arguments.chrome, "file"), "--flight-recorder": (arguments.flight_recorder, "folder")}
+    for option, (path, kind) in chosen.items():
+        if path and is_record(arguments.runs / path):
+            raise UsageError(f"{path} is a run, but {option} takes a {kind}", f"use `lab trace {path} {option}`")
+    if arguments.flight_recorder == _STDOUT:
+        what = "--flight-recorder writes several files, which cannot go to standard output"
+        raise UsageError(what, "give it a folder")
+    if arguments.chrome == _STDOUT and arguments.json:
+        raise UsageError("--chrome and --json cannot both go to standard output", "give --chrome a file")
+
+
+def _write_files(record: Record, name_in_record: str, path: str, files: Mapping[str, bytes]) -> str:
+    """Write a file, whose name is empty, or the files of a folder; return a line about it.
+
+    Args:
+        record: Of the run.
+        name_in_record: Where they are in the record, without a path.
+        path: Where to write them; empty: into the record.
+        files: Content by name.
+    """
+    target = Path(path) if path else record.path / name_in_record
+    with RecordError.on_os_error(f"cannot write {target}", "choose a writable folder"):
+        if path and "" not in files:
+            target.mkdir(parents=True, exist_ok=True)
+        for name, data in files.items():
+            if path:
+                (target / name).write_bytes(data)
+            else:
+                write_file(record.path, f"{name_in_record}/{name}".rstrip("/"), data)
+    where = target if "" in files else f"{format_count(len(files), 'file')} into {target}"
+    return f"wrote {where} ({sum(map(len, files.values())):,} bytes)"

@@ -46,7 +46,7 @@ _NAMED = {
     "gitlab": Topic("a pipeline for GitLab", "ci-reference.md", "gitlab"),
     "uninstall": Topic("how to remove the lab", "install.md", "remove-it"),
     "security": Topic("what a script can and cannot do", "untrusted-scripts.md"),
-    "traffic": Topic("bytes and bandwidths, Perfetto, Chrome, torchfrtrace, diff", "trace-exports.md"),
+    "traffic": Topic("bytes and bandwidths, Chrome, Perfetto, torchfrtrace, diff", "trace-exports.md"),
     "ddp": Topic("every call that DDP makes", "ddp-story.md"),
     "lessons": Topic("every lesson", "scenarios.md"),
 }

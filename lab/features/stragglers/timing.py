@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from operator import attrgetter
@@ -103,14 +103,6 @@ def share_of(rank: RankTrace, steps: Mapping[tuple[int, int], Step]) -> tuple[Ti
     own, others = max(0.0, total - waiting - communicating - unknown), {"communicating": communicating}
     share = TimeShare(rank=rank.rank, total=total, own=own, waiting=waiting, unknown=unknown, **others)
     return share, max(0.0, flying - blocked - unknown)
-
-
-def free_spans(blocked: Iterable[Span], begin: float, end: float) -> Iterator[Span]:
-    """Yield the spans between two moments that are in none of these."""
-    for start, until in [*sorted(blocked), (end, end)]:
-        if start > begin:
-            yield begin, start
-        begin = max(begin, until)
 
 
 def covered_s(spans: Iterable[Span]) -> float:

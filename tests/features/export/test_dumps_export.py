@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import pickle
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lab.features.export.flight_recorder import rank_dumps
-from lab.features.export.tracks import hta_traces
 from lab.record.read import Record
 from lab.trace.model import Trace
 from lab.trace.read import read_trace
@@ -127,26 +124,3 @@ def test_a_call_in_a_group_that_its_rank_is_not_in_is_left_out(tmp_path: Path) -
     made.group("1", [1, 2])
     made.call(0, "all_reduce", 1, 2, [[1.0]], group="1")
     assert dumps_of(made.record())["rank_0"]["entries"] == []
-
-
-# -- Holistic Trace Analysis
-
-RANK_OF_HTA = re.compile(r'"rank":\s+(\d+)')
-"""How HTA 0.5.0 finds the rank of each file in a folder: `create_rank_to_trace_dict` in hta/common/trace_file.py."""
-
-
-def test_holistic_trace_analysis_is_given_work_and_communication_of_each_rank(tmp_path: Path) -> None:
-    made = TraceMaker(tmp_path / "run", 2)
-    for rank in range(2):
-        made.call(rank, "all_reduce", 10, 20, [[1.0]])
-    texts = {name: data.decode() for name, data in hta_traces(read_trace(made.record()))}
-    found = {name: RANK_OF_HTA.search(text) for name, text in texts.items()}
-    assert {name: match and match[1] for name, match in found.items()} == {"rank0.json": "0", "rank1.json": "1"}
-    files = {name: json.loads(text) for name, text in texts.items()}
-    assert files["rank1.json"]["distributedInfo"] == {"backend": "nccl", "rank": 1, "world_size": 2}
-    events = files["rank1.json"]["traceEvents"]
-    assert [(one["name"], one["ts"], one["dur"]) for one in events] == [
-        ("own work", 0, 10_000),
-        ("ncclDevKernel_AllReduce", 10_000, 10_000),
-    ]
-    assert len({one["args"]["stream"] for one in events}) == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -56,11 +55,10 @@ def test_json_goes_to_standard_output(here: Path, capsys: pytest.CaptureFixture[
 
 
 def test_files_are_written_and_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("perfetto")
-    assert main(["trace", "new-reduce", "--chrome", "a.json", "--perfetto", "b.pftrace"]) == 0
+    assert main(["trace", "new-reduce", "--chrome", "a.json", "--flight-recorder", "b"]) == 0
     said = capsys.readouterr().out
     assert f"wrote a.json ({(here / 'a.json').stat().st_size:,} bytes)" in said
-    assert "wrote b.pftrace" in said
+    assert "wrote 2 files into b (" in said
     assert json.loads((here / "a.json").read_text())["otherData"]["run"] == "new-reduce"
 
 
@@ -71,21 +69,12 @@ def test_without_a_name_a_file_goes_into_the_record(here: Path, capsys: pytest.C
     assert "trace.chrome.json" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("option", "folder", "names"),
-    [
-        ("--flight-recorder", "flight-recorder", {"rank_0", "rank_1"}),
-        ("--hta", "hta", {"rank0.json", "rank1.json"}),
-    ],
-)
-def test_a_format_of_a_file_a_rank_fills_a_folder(
-    here: Path, capsys: pytest.CaptureFixture[str], option: str, folder: str, names: set[str]
-) -> None:
-    assert main(["trace", "new-reduce", option]) == 0
-    assert main(["trace", "new-reduce", option, "made/here"]) == 0
-    for made in (here / ".lab" / "runs" / "new-reduce" / folder, here / "made" / "here"):
-        assert {path.name for path in made.iterdir()} == names
-    assert f"wrote {len(names)} files into made/here (" in capsys.readouterr().out
+def test_dumps_fill_a_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "new-reduce", "--flight-recorder"]) == 0
+    assert main(["trace", "new-reduce", "--flight-recorder", "made/here"]) == 0
+    for made in (here / ".lab" / "runs" / "new-reduce" / "flight-recorder", here / "made" / "here"):
+        assert {path.name for path in made.iterdir()} == {"rank_0", "rank_1"}
+    assert "wrote 2 files into made/here (" in capsys.readouterr().out
 
 
 def test_chrome_to_standard_output_is_nothing_but_the_file(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -98,12 +87,15 @@ def test_chrome_to_standard_output_is_nothing_but_the_file(here: Path, capfd: py
     [
         (["old-bare"], 1, "run old-bare has no trace"),
         (["new-reduce", "--json", "--chrome", "-"], 2, "--chrome and --json cannot both go to standard output"),
-        (["new-reduce", "--chrome", "x", "--perfetto", "x"], 2, "cannot both go to x"),
         (["new-reduce", "--chrome", "no/such/folder/x"], 1, "cannot write no/such/folder/x: No such file"),
         (["--chrome", "new-reduce"], 2, "new-reduce is a run, but --chrome takes a file"),
-        (["--hta", "new-reduce"], 2, "new-reduce is a run, but --hta takes a folder"),
-        (["new-reduce", "--hta", "x", "--flight-recorder", "x"], 2, "--flight-recorder and --hta cannot both go to x"),
-        (["new-reduce", "--hta", "-"], 2, "--hta writes several files, which cannot go to standard output"),
+        (["--flight-recorder", "new-reduce"], 2, "new-reduce is a run, but --flight-recorder takes a folder"),
+        (["new-reduce", "--chrome", "x", "--flight-recorder", "x"], 1, "cannot write x: File exists"),
+        (
+            ["new-reduce", "--flight-recorder", "-"],
+            2,
+            "--flight-recorder writes several files, which cannot go to standard",
+        ),
         (["new-redoce"], 2, "did you mean new-reduce?"),
     ],
 )
@@ -114,14 +106,3 @@ def test_what_cannot_be_is_said_in_a_sentence(
     said = capsys.readouterr().err
     assert sentence in said
     assert "Traceback" not in said
-
-
-def test_without_the_package_for_perfetto_a_sentence_says_what_to_do(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "perfetto.protos.perfetto.trace", None)
-    assert main(["trace", "new-reduce", "--perfetto", "b.pftrace"]) == 2
-    said = capsys.readouterr().err
-    assert golden(1) in said
-    assert "pip install 'torch-lab[perfetto]'" in said
-    assert not (here / "b.pftrace").exists()

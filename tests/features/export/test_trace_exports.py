@@ -1,11 +1,10 @@
-"""Chrome's and Perfetto's formats: read back with json and protobuf, and compared with the trace they come from."""
+"""Chrome's format: read back, and compared with the trace it comes from."""
 
 from __future__ import annotations
 
 import json
 import tempfile
 from collections import Counter
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.features.compare.compare import compare_runs
-from lab.features.export.tracks import chrome_trace, make_tracks, perfetto_trace
+from lab.features.export.tracks import chrome_trace, make_tracks
 from lab.features.export.verb import trace_json, traffic_text
 from lab.record.layout import EVENTS, INDEX, LOGS, TRACE, rank_log, rank_trace
 from lab.record.read import Record
@@ -135,57 +134,6 @@ def test_notes_and_output_are_moments(record: Record) -> None:
     assert moments["output", "hello", 2] == pytest.approx(7000, abs=1)
 
 
-def test_perfetto_says_the_same_as_chrome(record: Record) -> None:
-    proto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
-    trace = read_trace(record)
-    written = perfetto_trace(record, trace, match_steps(trace))
-    packets = list(proto.Trace.FromString(written).packet)
-    tracks = {p.track_descriptor.uuid: p.track_descriptor for p in packets if p.HasField("track_descriptor")}
-    events = [p for p in packets if p.HasField("track_event")]
-    kinds = proto.TrackEvent
-    begins = [p for p in events if p.track_event.type == kinds.TYPE_SLICE_BEGIN]
-    ends = [p for p in events if p.track_event.type == kinds.TYPE_SLICE_END]
-
-    expected = chrome(record)
-    slices = [e for e in expected if e["ph"] == "X"]
-    assert Counter(p.track_event.name for p in begins) == Counter(e["name"] for e in slices)
-    assert Counter(p.track_event.categories[0] for p in begins) == Counter(e["cat"] for e in slices)
-    start = packets[0].timestamp
-    assert sorted((p.timestamp - start) / 1000 for p in begins) == pytest.approx(sorted(e["ts"] for e in slices))
-    assert sorted((p.timestamp - start) / 1000 for p in ends) == pytest.approx(
-        sorted(e["ts"] + e["dur"] for e in slices)
-    )
-    leaving = sorted(number for p in begins for number in p.track_event.flow_ids)
-    arriving = sorted(number for p in begins for number in p.track_event.terminating_flow_ids)
-    assert leaving == arriving == sorted(e["id"] for e in expected if e["ph"] == "s")
-    counts = [p for p in events if p.track_event.type == kinds.TYPE_COUNTER]
-    assert sorted(p.track_event.counter_value for p in counts) == sorted(
-        e["args"]["bytes"] for e in expected if e["ph"] == "C"
-    )
-    assert len([p for p in events if p.track_event.type == kinds.TYPE_INSTANT]) == 2
-    assert {p.track_event.track_uuid for p in events} <= tracks.keys()
-    assert {t.thread.thread_name for t in tracks.values() if t.HasField("thread")} == {"rank 0", "rank 1", "rank 2"}
-
-
-def test_perfetto_opens_and_closes_slices_of_a_track_like_a_stack(record: Record) -> None:
-    proto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
-    trace = read_trace(record)
-    written = perfetto_trace(record, trace, match_steps(trace))
-    by_track: dict[int, list[Any]] = {}
-    for packet in proto.Trace.FromString(written).packet:
-        if packet.HasField("track_event"):
-            by_track.setdefault(packet.track_event.track_uuid, []).append(packet)
-    for packets in by_track.values():
-        assert all(one.timestamp <= other.timestamp for one, other in pairwise(packets))
-        depth = 0
-        for packet in packets:
-            depth += {proto.TrackEvent.TYPE_SLICE_BEGIN: 1, proto.TrackEvent.TYPE_SLICE_END: -1}.get(
-                packet.track_event.type, 0
-            )
-            assert depth >= 0
-        assert depth == 0
-
-
 def test_json_holds_the_whole_trace(record: Record) -> None:
     trace = read_trace(record)
     data = json.loads(json.dumps(trace_json(record, trace, match_steps(trace))))
@@ -225,7 +173,6 @@ def test_a_trace_that_is_cut_short_anywhere_is_still_shown(rank: int, keep: floa
         assert len(shown) == len(trace.calls)
         assert all(event["dur"] >= 0 for event in shown)
         assert {e["id"] for e in events if e["ph"] == "s"} == {e["id"] for e in events if e["ph"] == "f"}
-        assert len(perfetto_trace(record, trace, steps)) > 0
         assert sum(len(step["calls"]) for step in trace_json(record, trace, steps)["steps"]) == len(trace.calls)
         assert "run" in traffic_text(record.run, trace, steps, Style(colour=False))
         compare_runs(record, record, (trace, trace))
