@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -27,108 +27,79 @@ def compute_depths(paths: Sequence[Path], steps: int) -> list[int]:
     do not depend on each other, no matter which began first.
 
     If this leads to a cycle, ignore the dependency on calls that had only begun. If a cycle remains, as in a damaged
-    trace, put first the step that a rank reached earliest in its own calls.
+    trace, ignore that the shortest chain is incomplete.
     """
-    graph = _Graph(steps)
-    for path in paths:
-        graph.add_path(path)
-    return graph.compute_depths(paths)
+    replay = _Replay(paths, steps)
+    replay.run(paths)
+    return replay.depths
 
 
-class _Graph:
-    """Steps, and joints that each represent a set of steps."""
+_Need = tuple[int, int, int]
+"""Why a rank waits, the length of its chain so far, and the step that it waits for."""
+_MESSAGES, _BEGUN, _ENDED = range(3)
+"""Reasons to wait, in the order in which ranks give up if all of them wait: most cycles go through messages that are in
+flight for a long time."""
 
-    def __init__(self, steps: int) -> None:
-        self._steps = steps
-        self._after: list[list[int]] = [[] for _ in range(steps)]
-        """By node: the nodes that depend on it; `~node` if the other only depends on its begin."""
-        self._over = [0] * steps
-        """By node: how many nodes must have ended before it."""
-        self._begun = [0] * steps
-        """By node: how many nodes must have begun before it."""
 
-    def add(self, before: int, after: int, *, waited: bool = True) -> None:
-        """Make `after` depend on `before`: on its end if it was waited for, else on its begin.
+class _Replay:
+    """Replays the calls of all ranks: each one continues once the steps are complete that its next call depends on."""
 
-        A `before` of -1 stands for nothing.
-        """
-        if before < 0:
-            return
-        self._after[before].append(after if waited else ~after)
-        (self._over if waited else self._begun)[after] += 1
+    def __init__(self, paths: Sequence[Path], steps: int) -> None:
+        self.depths = [0] * steps
+        self._absent = Counter(step for path in paths for _, step in path)
+        """By step: how many of its calls no rank has reached yet."""
 
-    def join(self, behind: int, *, over: Iterable[int] = (), begun: Iterable[int] = ()) -> int:
-        """Add a joint that depends on all of these, and return it."""
-        joint = len(self._after)
-        self._after.append([])
-        self._over.append(0)
-        self._begun.append(0)
-        for step in (behind, *over):
-            self.add(step, joint)
-        for step in begun:
-            self.add(step, joint, waited=False)
-        return joint
+    def run(self, paths: Sequence[Path]) -> None:
+        """Let every rank reach its last call."""
+        ranks = [self._follow(path) for path in paths]
+        waiting: dict[int, _Need] = {}
+        ready = [*range(len(ranks))]
+        while ready:
+            for rank in ready:
+                waiting.pop(rank, None)
+                if (need := next(ranks[rank], None)) is not None:
+                    waiting[rank] = need
+            ready = [rank for rank, (_, _, step) in waiting.items() if not self._absent[step]]
+            if waiting and not ready:
+                rank = min(waiting, key=lambda rank: (waiting[rank], rank))
+                if waiting[rank][0] == _ENDED:
+                    self._absent[waiting[rank][2]] = 0
+                ready = [rank]
 
-    def add_path(self, path: Path) -> None:
-        """Add the dependencies that follow from one rank's own calls."""
-        behind = begun = -1  # the node for all that has ended; the last collective if it had only begun
+    def _follow(self, path: Path) -> Iterator[_Need]:
+        """Reach the calls of one rank, and yield what it waits for."""
+        depth, begun = 0, -1  # the chain of all that has ended; the last collective if it had only begun
         last: dict[str, int] = {}  # by group: its last collective
         since: list[int] = []  # messages since the last collective
-        under_way: list[tuple[float, int, int]] = []  # end and step of each message, and `behind` at that time
+        under_way: list[tuple[float, int]] = []  # end and step of each message
+        ended: list[int] = []
         for call, step in path:
-            over = []
             while under_way and under_way[0][0] <= call.begin:
-                over.append(heappop(under_way))
-            if len(over) == 1 and over[0][2] == behind:
-                behind = over[0][1]
-            elif over:
-                behind = self.join(behind, over=[message for _, message, _ in over])
-            self.add(behind, step)
-            self.add(begun, step, waited=False)
+                ended.append(heappop(under_way)[1])
+            if call.seq is not None and begun >= 0 and call.group in last:
+                ended.append(last[call.group])
+            for one in ended:
+                if self._absent[one]:
+                    yield _ENDED, depth, one
+                depth = max(depth, self.depths[one] + 1)
+            early = [(_MESSAGES, one) for one in since if call.seq is not None] + [(_BEGUN, begun)] * (begun >= 0)
+            for why, one in early:
+                if self._absent[one]:
+                    yield why, depth, one
+            known = (self.depths[one] + 1 for _, one in early if not self._absent[one])
+            self._reach(step, max(depth, *known, 0))
+            ended = []
             if call.seq is None:
                 since.append(step)
-                heappush(under_way, (math.inf if call.end is None else call.end, step, behind))
-                continue
-            if begun >= 0:
-                self.add(last.get(call.group, -1), step)
-            if since and under_way:
-                self.add(self.join(behind, begun=since), step)
-            under_way = [message for message in under_way if message[0] < math.inf]
-            since, last[call.group] = [], step
-            behind, begun = (behind, step) if call.asynchronous else (step, -1)
+                heappush(under_way, (math.inf if call.end is None else call.end, step))
+            else:
+                since, last[call.group] = [], step
+                ended, begun = ([], step) if call.asynchronous else ([step], -1)
 
-    def compute_depths(self, paths: Sequence[Path]) -> list[int]:
-        """Return the length of the longest path to each step."""
-        nodes = range(len(self._after))
-        depth, left = [0] * len(nodes), set(nodes)
-        ready = [node for node in nodes if not self._over[node] + self._begun[node]]
-        # Joints first: most cycles go through messages that are in flight for a long time.
-        only_begun = [(node < self._steps, 0, node) for node in nodes if self._begun[node] and not self._over[node]]
-        heapify(only_begun)
-        # All steps, ordered by the earliest position among the calls of a rank.
-        turns = sorted((turn, rank, step) for rank, path in enumerate(paths) for turn, (_, step) in enumerate(path))
-        called = (step for _, _, step in turns)
-        while left:
-            while ready:
-                node = ready.pop()
-                left.remove(node)
-                for link in self._after[node]:
-                    after, missing = (link, self._over) if link >= 0 else (~link, self._begun)
-                    if after not in left:
-                        continue
-                    depth[after] = max(depth[after], depth[node] + (after < self._steps))
-                    missing[after] -= 1
-                    if not self._over[after] and not self._begun[after]:
-                        ready.append(after)
-                    elif not self._over[after] and link >= 0:
-                        heappush(only_begun, (after < self._steps, depth[after], after))
-            while only_begun and only_begun[0][2] not in left:
-                heappop(only_begun)
-            if only_begun:
-                ready.append(heappop(only_begun)[2])
-            elif left:
-                ready.append(next(step for step in called if step in left))
-        return depth[: self._steps]
+    def _reach(self, step: int, depth: int) -> None:
+        if self._absent[step]:
+            self._absent[step] -= 1
+            self.depths[step] = max(self.depths[step], depth)
 
 
 T = TypeVar("T")
