@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from os.path import commonprefix
 from typing import Any
 
 from lab.diagnosis.causes import find_causes
@@ -17,7 +16,7 @@ from lab.diagnosis.stacks import shorten_paths, shorten_stack
 from lab.frozen import Frozen
 from lab.record.read import Record
 from lab.record.result import Result
-from lab.words import capitalize_first, merge_ranks
+from lab.words import merge_ranks
 
 
 class Explanation(Frozen):
@@ -38,9 +37,7 @@ class Explanation(Frozen):
     @property
     def new_sentences(self) -> list[str]:
         """The sentences of the findings, without what the verdict's reason already says."""
-        after = self.sentence.partition(": ")[2]  # of a time limit
-        sentences = (_without_reason(_without_headline(one, self.sentence), self.sentence) for one in self.findings)
-        return [new for sentence in sentences if (new := _without_reason(sentence, after))]
+        return [*filter(None, (_without_headline(one, self.sentence) for one in self.findings))]
 
     def to_json(self) -> dict[str, Any]:
         """Return the explanation as plain data."""
@@ -53,18 +50,6 @@ def _without_headline(finding: Finding, reason: str) -> str:
     """Return the sentence of a finding, without its headline if the reason includes that."""
     reported = re.search(rf"{re.escape(finding.headline)}(?!\w)", reason)
     return " ".join(filter(None, finding.words[1:])) if reported else finding.sentence
-
-
-def _without_reason(sentence: str, reason: str) -> str:
-    """Return a sentence without the clause with which both begin; unchanged if they begin differently."""
-    same = commonprefix([sentence[:1].lower() + sentence[1:], reason])  # noqa: RUF071 - these are no paths
-    rest, other = sentence[len(same) :], reason[len(same) :]
-    if not same or rest[:1] not in {",", ".", ""} or other[:1] not in {";", ""}:
-        return sentence
-    rest = rest.lstrip(",. ")
-    first, second, *_ = f"{sentence} ".split(" ", 2)
-    failed = f"{first} {second} failed" if second.isdigit() else f"{first} was lost"  # a rank, or a node
-    return f"{failed} {rest}" if rest.startswith(("after ", "before ", "in ")) else capitalize_first(rest)
 
 
 def explain_run(record: Record, evidence: Evidence | None = None) -> Explanation:

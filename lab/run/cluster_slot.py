@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from lab.engine.interrupts import defer_interrupts
 from lab.engine.protocol import Announce, Engine, ImageStore, PowerControl, Removed, require_capability
 from lab.engine.ready import closing_channels, have_all_agents, idle_s
 from lab.errors import ClusterUnfit, EngineUnavailable, Interrupted, LabError, NodeLost, UsageError, wrap_internal_error
-from lab.feature import find_hook, find_owners, hooks, import_entry
+from lab.feature import find_hook, find_hook_of, hooks, import_entry
 from lab.frozen import Frozen
 from lab.plan import plan as planning
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Shape
@@ -475,13 +475,15 @@ def run_with_rerun(
         LabError: the run could not begin.
     """
     first = slot.run(cluster, scenario, options, observer)
-    again = _plan_rerun(scenario, options) if first.verdict == "failed" else None
+    plan_rerun = find_hook_of(scenario.extra, "rerun") if first.verdict == "failed" else None
+    again = plan_rerun(scenario, options) if plan_rerun else None
     if again is None:
         return first
     if cluster is not None:
         cluster = slot.find_intact() or slot.make(cluster.shape, cluster.run)
     slot.announce(f"{scenario.name} failed under its faults; running it again without them")
-    return slot.run(cluster, *again, observer)
+    scenario, options = again
+    return slot.run(cluster, scenario, options, observer)
 
 
 def run_on_own_cluster(
@@ -497,11 +499,3 @@ def run_on_own_cluster(
     with ClusterLock(slot.engine.name, slot.name).held(f"a run of {scenario.name}", options.wait_s) as lock:
         cluster = slot.find_usable(lock, remake=True, keep_faults=options.keep_faults)
         return run_with_rerun(slot, cluster, scenario, options, observer)
-
-
-def _plan_rerun(scenario: Scenario, options: RunOptions) -> tuple[Scenario, RunOptions] | None:
-    """Return what to run again when a scenario fails; None: nothing."""
-    for feature in find_owners(scenario.extra):
-        if "rerun" in feature.hooks:
-            return cast("tuple[Scenario, RunOptions] | None", import_entry(feature.hooks["rerun"])(scenario, options))
-    return None
