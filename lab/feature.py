@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 IN_TREE = (
     "suite", "timeline", "traffic", "records", "watch", "html", "export", "calls", "training", "values", "links",
-    "groups", "messages", "mismatches", "stragglers", "started", "compare", "score", "dumps", "grade",
+    "groups", "messages", "mismatches", "stragglers", "started", "compare", "dumps", "grade",
     "lessons", "scaffold", "interactive", "copy", "image", "remote", "help", "faults", "edits", "chaos", "functions",
     "network_model", "pictures", "pytest", "recording", "packages", "launchers", "mpi", "gpu", "zygote", "slurm",
     "kubernetes",

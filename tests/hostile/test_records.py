@@ -549,7 +549,7 @@ def test_a_link_in_the_folder_of_runs_is_no_run(runs: Runs) -> None:
     result.write_bytes(with_secret(result.read_bytes(), RESULT))
     (runs.record.parent / "latest").symlink_to(elsewhere)
     os.utime(elsewhere / PLAN, (2e9, 2e9))
-    views = [["runs"], ["show"], ["show", "latest"], ["report", "--suite"], ["diff", "good"], ["score"]]
+    views = [["runs"], ["show"], ["show", "latest"], ["report", "--suite"], ["diff", "good"]]
     answers = call_views(runs, views)
     check_answers(runs, answers)
     assert [answer["code"] for answer in answers[:3]] == [0, 0, 2]

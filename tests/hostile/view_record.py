@@ -47,8 +47,6 @@ VIEWS: list[list[str]] = [
     ["report", "r", "-o", "written.html"],
     ["report", "--diff", "good", "r"],
     ["report", "--suite", "r"],
-    ["score", "r"],
-    ["score"],
     ["watch", "r"],
     ["watch", "r", "--json"],
     ["runs", "--prune", "--keep", "0", "--dry-run"],

@@ -1,23 +1,16 @@
-"""Detection of faults: when each was noticed and by whom, and whom a correct diagnosis names for it. Pure."""
+"""Detection of faults: when each was noticed and by whom. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
-from lab.diagnosis.ends import outside_of_most
-from lab.errors import LabError
-from lab.features.faults.fault import Fault, kind_of
-from lab.features.faults.kinds import FaultKind
-from lab.features.faults.kinds.links import LinkFault
 from lab.frozen import Frozen
 from lab.node.messages.agent import STARTER, Connections, Exited, Halted, Limited, Started
 from lab.record import events
 from lab.record.read import Record
 from lab.record.result import Expectation
-from lab.spec.declare import keys_of
-from lab.words import capitalize_first, format_bit_rate, format_count, format_duration, join_words, name_link
+from lab.words import capitalize_first, format_bit_rate, format_count, format_duration, join_words
 
 _MOST_KEPT = 16
 _CLOCK_S = 0.005
@@ -224,62 +217,3 @@ def _sentence(one: Detection, began: float) -> str:
     hidden = f"; {len(sentences) - _MOST_NOTICES} more" if len(sentences) > _MOST_NOTICES else ""
     noticed = capitalize_first("; then ".join(sentences[:_MOST_NOTICES])) or "Nobody noticed"
     return f"Fault: {one.fault}, {when}{healed}. {noticed}{hidden}."
-
-
-class Injected(Frozen):
-    """One fault that was in force, and the correct answers about it."""
-
-    what: FaultKind
-    detection: Detection
-    nodes: tuple[str, ...] = ()
-    """Correct nodes: naming one of these, or one of their ranks, is right."""
-    links: tuple[str, ...] = ()
-    """Correct links: naming one of these is right too."""
-    alone: bool = True
-    """Whether a node or rank has to be named; a link between two nodes may be named instead of either."""
-
-    def names(self, rank: int | None, node: str, link: str = "") -> bool:
-        """Return whether it acted on that rank, node, or link."""
-        if link:
-            return link in self.links
-        return node in self.nodes if rank is None or self.nodes else rank in self.what.ranks
-
-
-def find_injected(record: Record) -> list[Injected]:
-    """Return all faults that were in force in a run, in order, without those of another version of the lab."""
-    plan, facts = record.plan(), facts_of(record)
-    planned = dict(enumerate(plan.faults))
-    in_force = [fact for fact in facts if isinstance(fact, events.Fault)]
-    nodes = sorted({worker.node for worker in plan.workers})
-    injected = []
-    for fact, detection in zip(in_force, find_detections(facts), strict=True):
-        data = planned.get(-1 if fact.number is None else fact.number, {})
-        named = {name: value for name, value in data.items() if name not in keys_of(Fault)}
-        with suppress(LabError, KeyError, ValueError, TypeError):
-            what = kind_of(named)
-            if len(named) == 1 and what.shown_as:
-                injected.append(_truth(what, nodes, detection))
-    return injected
-
-
-def _truth(what: FaultKind, nodes: list[str], detection: Detection) -> Injected:
-    pairs = set[frozenset[str]]() if what.ranks else pairs_of(what, nodes)
-    links = tuple(sorted(name_link(*pair) for pair in pairs))
-    named, alone = what.nodes, bool(what.ranks) or len(what.nodes) == 1
-    if pairs and isinstance(what, LinkFault):
-        off = outside_of_most(nodes, pairs)
-        named, alone = off or tuple(sorted(frozenset().union(*pairs))), bool(off)
-    return Injected(what=what, detection=detection, nodes=named, links=links, alone=alone)
-
-
-def pairs_of(what: FaultKind, nodes: Sequence[str]) -> set[frozenset[str]]:
-    """Return pairs of nodes whose connection a fault affects; a node without its cable is in a pair with all others."""
-    if not isinstance(what, LinkFault):
-        cut = what.nodes if "cut_off" in what.shown_as else ()
-        return {frozenset((node, peer)) for node in cut for peer in nodes if peer != node}
-    pairs, tables = set(), what.tables({node: node for node in nodes})
-    for node, table in tables.items():
-        peers = {peer for side in ("to", "from") for peer, condition in table.get(side, {}).items() if condition}
-        is_whole_cable = any(value for name, value in table.items() if name not in ("to", "from", "address"))
-        pairs |= {frozenset((node, peer)) for peer in (nodes if is_whole_cable else peers) if peer != node}
-    return pairs

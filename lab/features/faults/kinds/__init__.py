@@ -63,8 +63,6 @@ class FaultKind(Frozen, ABC):
     """The key of the short form; empty: the first one."""
     template: ClassVar[str] = "{key} {node}"
     """Its description, with the values of its attributes: `kill node2`."""
-    shown_as: ClassVar[tuple[str, ...]]
-    """Causes of a culprit, or kinds of findings, that are correct for it; empty: it causes no failure."""
     by_worker: ClassVar[bool] = False
     """Whether the worker injects it (`worker_actions`), which needs a call, phase, or note that holds the worker."""
     of_writes: ClassVar[bool] = False

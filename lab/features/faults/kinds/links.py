@@ -27,7 +27,6 @@ _MET = {"drop": "dropped", "loss": "lost", "reset": "reset", "duplicate": "doubl
 class LinkFault(FaultKind):
     """A kind that acts on links."""
 
-    shown_as: ClassVar[tuple[str, ...]] = ("slow_link", "cut_off", "straggler", "late", "time_out", "connection_lost")
     harm: ClassVar[Harm] = "slows"
     needs = "links"
 
@@ -231,7 +230,6 @@ class Reset(OnLink):
 
     does = "resets TCP connections and refuses new ones"
     example = "reset: node2 - node0"
-    shown_as = ("connection_reset", "connection_lost")
     harm = "loses"
     passes = True
     draws: ClassVar = {}
@@ -261,7 +259,6 @@ class Dns(LinkFault):
 
     does = "refuses name resolution on a node, or on all nodes"
     example = "dns: node2"
-    shown_as = ("name_resolution", "rendezvous")
     strict_cannot = "a strict cluster does not support: its nodes know each other's names without a name server"
 
     node: str = key_field(MISSING, _node_or_all(), "dns: node2")
@@ -390,7 +387,6 @@ class Partition(LinkFault):
 
     does = "silently drops packets between nodes: between sets, one way, or by a mapping"
     example = "partition: isolate node2"
-    shown_as = ("cut_off", "node_disconnected")
     draws: ClassVar = {}
 
     shape: str | Mapping[str, tuple[str, ...]] = key_field(MISSING, _partition(), example, name="said")

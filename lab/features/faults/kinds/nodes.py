@@ -32,7 +32,6 @@ class NodeFault(FaultKind):
 class PowerLost(NodeFault):
     """A kind after which the node does not run; healing it starts the node."""
 
-    shown_as: ClassVar[tuple[str, ...]] = ("node_lost",)
     leaves_running: ClassVar[bool | None] = False
 
     def apply(self, target: ClusterTarget) -> None:
@@ -61,7 +60,6 @@ class PowerOff(PowerLost):
 
     does = "cuts the power of a node: its peers see nothing"
     example = "power_off: node2"
-    shown_as = ("node_lost", "cut_off")
     needs = "cable"
 
     def apply(self, target: ClusterTarget) -> None:
@@ -76,7 +74,6 @@ class Restart(PowerLost):
 
     does = "kills a node and starts it again"
     example = "restart: node2"
-    shown_as = ("node_lost", "killed")
     leaves_running = None
     runs = True
 
@@ -91,7 +88,6 @@ class Stop(PowerLost):
 
     does = "shuts a node down: SIGTERM to its workers, then the end after a grace period"
     example = "stop: {node: node2, grace: 2s}"
-    shown_as = ("node_lost", "killed")
     grace_s: float = key_field(1.0, duration_kind(3600), example, name="grace")
     """The time that the workers have to save their state."""
 
@@ -120,7 +116,6 @@ class Start(NodeFault):
 
     does = "starts a stopped or killed node, as `lab start` does"
     example = "start: node2"
-    shown_as = ()
     leaves_running = runs = True
     draws = None
 
@@ -138,7 +133,6 @@ class Pause(NodeFault):
 
     does = "freezes all processes of a node, also its agent, until healed"
     example = "pause: node2"
-    shown_as = ("node_paused",)
     harm = "slows"
 
     def apply(self, target: ClusterTarget) -> None:
@@ -188,7 +182,6 @@ class Cpu(LimitFault):
     does = "limits the cores of a node"
     example = "cpu: {node: node1, cores: 0.2}"
     template = "cpu of {cores:g} cores for {node}"
-    shown_as = ("straggler", "late")
     harm = "slows"
     limited = "cpus"
     draws: ClassVar = {"cores": (0.2,)}
@@ -201,7 +194,6 @@ class Memory(LimitFault):
 
     does = "limits the memory of a node: the kernel kills what does not fit"
     example = "memory: {node: node1, limit: 300MiB}"
-    shown_as = ("out_of_memory", "node_lost")
     draws = None  # which limit is too low depends on the script
     limited = "memory_bytes"
     limit_bytes: int = key_field(MISSING, size_kind(6 << 20, 1 << 50), example, name="limit")
@@ -217,7 +209,6 @@ class Disconnect(AgentFault, NodeFault):
 
     does = "unplugs a node's network cable; its address stays"
     example = "disconnect: node2"
-    shown_as = ("node_disconnected", "cut_off")
     passes = True
     needs = "cable"
     by_agent = "cable"
@@ -228,7 +219,6 @@ class DiskFull(AgentFault, NodeFault):
 
     does = "fails file writes of a node's ranks with `No space left on device`"
     example = "disk_full: node2"
-    shown_as = ("disk_full",)
     of_writes = True
     by_agent = "disk"
 
@@ -243,7 +233,6 @@ class DiskSlow(AgentFault, NodeFault):
 
     does = "slows file writes and fsync of a node's ranks"
     example = "disk_slow: {node: node2, by: 50ms}"
-    shown_as = ("straggler", "late", "never_came", "never_entered")
     template = "{key} {node} by {by_s:g}s"
     harm = "slows"
     of_writes = True
@@ -263,7 +252,6 @@ class Hog(AgentFault, NodeFault):
 
     does = "uses up the memory of a node except for a little"
     example = "hog: {node: node2, leave: 64MiB}"
-    shown_as = ("out_of_memory", "node_lost")
     needs = "memory"
     draws = None
     by_agent = "hog"

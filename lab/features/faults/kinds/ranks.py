@@ -47,7 +47,6 @@ class Signal(RankFault, AgentFault):
     does = "sends a signal to a rank's worker; healing continues a worker stopped by SIGSTOP"
     example = "signal: {rank: 2, name: SIGSTOP}"
     template = "signal rank {rank} with {name}"
-    shown_as = ("killed", "stopped")
     by_agent = "signal"
     patience_s = 2.0
     draws: ClassVar = {"name": ("SIGKILL", "SIGABRT", "SIGSEGV")}
@@ -66,7 +65,6 @@ class Loader(RankFault, AgentFault):
     does = "kills a worker process of a rank's DataLoader"
     example = "loader: 1"
     template = "loader {worker} of rank {rank}"
-    shown_as = ("loader_killed",)
     by_agent = "loader"
     worker: int = key_field(0, whole_number(0, 1023), "loader: {rank: 1, worker: 2}")
     """The worker process, in the order of their start."""
@@ -94,7 +92,6 @@ class Raise(WorkerFault):
     does = "raises an exception in a rank, at the call, phase, or note of its event"
     example = "raise: {rank: 1, error: ValueError}"
     template = "raise {error} in rank {rank}"
-    shown_as = ("exception",)
     error: str = key_field("RuntimeError", choice_kind(_ERRORS), "raise: {rank: 1, error: OSError}")
     """The class of the exception."""
     message: str = key_field("raised on purpose", text_kind("a message"), "raise: {rank: 1, message: no more data}")
@@ -106,7 +103,6 @@ class Hang(WorkerFault):
 
     does = "hangs a rank, by default while it holds the GIL"
     example = "hang: 1"
-    shown_as = ("never_came", "never_entered", "late")
     harm = "slows"
     lock: bool = key_field(default=True, kind=boolean_kind(), example="hang: {rank: 1, lock: false}")
     """Whether the rank holds the GIL; without it, other threads of the rank continue."""
@@ -122,7 +118,6 @@ class Pauses(WorkerFault):
     does = "pauses a rank's interpreter again and again, as garbage collection does"
     example = "pauses: {rank: 1, every: 200ms, last: 50ms}"
     template = "pauses of {last_s:g}s every {every_s:g}s in rank {rank}"
-    shown_as = ("straggler", "late")
     harm = "slows"
     every_s: float = key_field(0.5, duration_kind(3600), "pauses: {rank: 1, every: 200ms}", name="every")
     """The mean time between two pauses; each interval is random, from half of it to one and a half."""
@@ -160,7 +155,6 @@ class Nan(ChangedData):
     does = "turns one element of a rank's input to a call into NaN"
     example = "nan: 1"
     template = "nan in element {element} of rank {rank}"
-    shown_as = ("nonfinite", "not_a_number")
 
     def unfit_number(self, dtype: str, bits: int) -> str:
         """Return why this dtype has no NaN."""
@@ -173,7 +167,6 @@ class Flip(ChangedData):
     does = "flips one bit of a rank's input to a call: silent data corruption"
     example = "flip: {rank: 1, bit: 30}"
     template = "flip bit {bit} of element {element} of rank {rank}"
-    shown_as = ("outlier", "nonfinite", "not_a_number", "diverged", "wrong_result")
     bit: int = key_field(30, whole_number(0, 63), "flip: {rank: 1, bit: 22}")
     """Index of the bit, from the lowest; 30 is the highest bit of a float32's exponent."""
 
