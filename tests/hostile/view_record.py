@@ -24,7 +24,6 @@ VIEWS: list[list[str]] = [
     ["show", "r", "--steps"],
     ["show", "r", "--calls"],
     ["show", "r", "--step", "1"],
-    ["show", "r", "--connections"],
     ["show", "r", "--model"],
     ["logs", "r"],
     ["logs", "r", "--json"],

@@ -1,4 +1,4 @@
-"""Render recorded calls in the notation of scenarios, and steps and connections as tables."""
+"""Render recorded calls in the notation of scenarios, and steps as a table."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from lab.features.calls.pattern import CallPattern
-from lab.node.messages.agent import Connections
-from lab.record.events import Event
 from lab.report.style import MANY, Style, group_equal, range_text, table_text
 from lab.trace.model import Call, Group, Trace
 from lab.trace.steps import Step
-from lab.words import NONE, format_bytes, format_duration, format_rate, group_pairs, name_ranks
+from lab.words import NONE, format_bytes, format_duration, group_pairs, name_ranks
 
 
 class Repeated(NamedTuple):
@@ -225,35 +223,3 @@ def _items(trace: Trace) -> dict[int, list[str]]:
     return {rank: render_calls(trace.ranks[rank].calls, trace.groups, phase=True) for rank in sorted(trace.ranks)}
 
 
-_HEAD = ["from", "to", "round trip", "delivered", "acknowledged", "sent again", "not acknowledged", "answers"]
-_ANSWERS = {None: "-", True: "yes", False: "no"}
-
-
-def connections_json(facts: Iterable[Event]) -> list[dict[str, Any]]:
-    """Return all reports, in order."""
-    return [one._asdict() for one in facts if isinstance(one, Connections)]
-
-
-def connections_text(facts: Iterable[Event], style: Style) -> str:
-    """Return a table with a line for each node and peer, or a sentence that there are no reports."""
-    last: dict[tuple[str, str], Connections] = {}
-    for one in facts:
-        if isinstance(one, Connections) and (one.number or (one.node, one.peer) not in last):
-            last[one.node, one.peer] = one  # the report of a closed connection has no data
-    if not last:
-        return "no connection was reported: short runs have no reports, nor do nodes without their own network"
-    return table_text(_HEAD, [_connection_cells(last[way]) for way in sorted(last)], style)
-
-
-def _connection_cells(one: Connections) -> list[str]:
-    left = format_bytes(one.unacknowledged_bytes) if one.unacknowledged_bytes else "-"
-    return [
-        one.node,
-        one.peer,
-        format_duration(one.round_trip_s) if one.round_trip_s else "-",
-        format_rate(round(one.rate_bytes_per_s)) if one.rate_bytes_per_s else "-",
-        format_bytes(one.acknowledged_bytes),
-        f"{one.sent_again} of {one.segments_out}" if one.segments_out else "-",
-        f"{left} for {format_duration(one.silent_s)}" if one.stuck else left,
-        _ANSWERS[one.answers],
-    ]

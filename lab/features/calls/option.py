@@ -1,4 +1,4 @@
-"""`lab show --steps`, `--calls`, `--connections`: the calls of ranks. `--update`: rewrite snapshots."""
+"""`lab show --steps`, `--calls`: the calls of ranks. `--update`: rewrite snapshots."""
 
 from __future__ import annotations
 
@@ -14,24 +14,16 @@ def add_arguments(parser: Parser) -> None:
     what = parser.one_of()
     what.add_argument("--steps", action="store_true", help="list every collective and every message of the run")
     what.add_argument("--calls", action="store_true", help="print what each rank called, as `expect: calls:` states it")
-    connections = "print what kernels reported about the connections between nodes"
-    what.add_argument("--connections", action="store_true", help=connections)
 
 
 def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
     """Print the selected view; needs no engine."""
-    if not (arguments.connections or arguments.steps or arguments.calls):
+    if not (arguments.steps or arguments.calls):
         return verb(arguments)
     from lab.cli.cmd_show import read_steps
     from lab.features.calls import notation
 
-    record = shared.open_record(arguments)
-    if arguments.connections:
-        facts = [*record.events()]
-        return shared.print_answer(
-            arguments, partial(notation.connections_json, facts), partial(notation.connections_text, facts)
-        )
-    trace, steps = read_steps(record)
+    trace, steps = read_steps(shared.open_record(arguments))
     if arguments.steps:
         as_json, as_text = partial(notation.steps_json, trace, steps), partial(notation.steps_text, trace, steps)
         return shared.print_answer(arguments, as_json, as_text)
