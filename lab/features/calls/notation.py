@@ -221,5 +221,3 @@ def calls_text(trace: Trace) -> str:
 
 def _items(trace: Trace) -> dict[int, list[str]]:
     return {rank: render_calls(trace.ranks[rank].calls, trace.groups, phase=True) for rank in sorted(trace.ranks)}
-
-

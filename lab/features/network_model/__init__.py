@@ -2,6 +2,4 @@
 
 from lab.feature import Feature
 
-FEATURE = Feature(
-    name="network_model", needs=("records", "stragglers", "timeline", "traffic"), options={"show": ".option"}
-)
+FEATURE = Feature(name="network_model", needs=("records", "stragglers", "traffic"), options={"show": ".option"})

@@ -17,7 +17,6 @@ from statistics import median
 from typing import Any
 
 from lab.features.stragglers.timing import blocked_spans, covered_s
-from lab.features.timeline.svg import Plot, Shapes, draw_text, render_element, render_sheet
 from lab.features.traffic.traffic import bus_factor, measure_duration, size_of
 from lab.frozen import Frozen
 from lab.operations import get_operation
@@ -206,9 +205,6 @@ def _periods(
 
 
 _FORMULA = "T(S) = 2 (n-1) α + 2 (n-1)/n S/B, of n ranks and tensors of S bytes; busbw as nccl-tests defines it"
-_COLOURS = ("#4474b0", "#d9822b", "#2a8a4a", "#8560b8", "#d1343c", "#2b9aa0", "#a86a0c", "#7a818b")
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP = 760.0, 300.0, 92.0, 180.0, 30.0
-_ROW = 22.0
 Paces = Mapping[str, Pace]
 """By name of the run."""
 
@@ -255,59 +251,3 @@ def _sizes(run: str, model: Model, style: Style) -> str:
 
 def _percent(part: float | None) -> str:
     return NONE if part is None else f"{100 * part:.1f} %"
-
-
-def network_svg(paces: Paces) -> str:
-    """Draw bus bandwidth by size, measured (dots) and modelled (lines), then step time and overlap of each run."""
-    shapes = Shapes()
-    models = [(run, pace.models[-1]) for run, pace in paces.items() if pace.models]
-    timed, bottom = {run: pace for run, pace in paces.items() if pace.step_s is not None}, _TOP
-    if models:
-        _busbw(shapes, models)
-        bottom = _HEIGHT + 50
-    if timed:
-        bottom = _steps(shapes, timed, bottom + 24)
-    return render_sheet(shapes, _WIDTH, bottom + 10)
-
-
-def _busbw(shapes: Shapes, models: Sequence[tuple[str, Model]]) -> None:
-    sizes = [one.bytes for _, model in models for one in model.timings]
-    rates = [rate for _, model in models for one in model.timings for rate in (one.busbw, model.busbw(one.bytes))]
-    draw_text(shapes, _LEFT, 16, "bus bandwidth by size of the tensor: measured (dots) and the model (lines)", size=13)
-    plot = Plot(shapes, (_LEFT, _TOP, _WIDTH - _RIGHT, _HEIGHT), sizes, rates, (format_bytes, format_rate))
-    for number, (run, model) in enumerate(models):
-        colour, right, top = _COLOURS[number % len(_COLOURS)], _WIDTH - _RIGHT + 10, _TOP + 12 + 30 * number
-        first, last = model.timings[0].bytes, model.timings[-1].bytes
-        curve = [first * (last / first) ** (step / 40) for step in range(41)]
-        plot.curve(((size, model.busbw(size)) for size in curve), fill="none", stroke=colour, stroke_width=1.5)
-        for one in model.timings:
-            took = f"{format_bytes(one.bytes)} in {format_duration(one.seconds)}, {format_rate(one.busbw)}"
-            plot.dot(one.bytes, one.busbw, f"{run}: {took}", r=3.5, fill=colour)
-        error = f", error {_percent(model.error)}" if model.error is not None else ""
-        draw_text(shapes, right, top, _short(run), size=11, colour=colour)
-        draw_text(shapes, right, top + 13, f"B {format_rate(model.bandwidth)}{error}", size=10)
-
-
-def _steps(shapes: Shapes, paces: Paces, top: float) -> float:
-    draw_text(shapes, _LEFT, top - 8, "time of a step (bar) and where the model has it (bracket); overlap", size=13)
-    longest = max(max(pace.step_s or 0.0, *(pace.bounds_s or (0.0,))) for pace in paces.values())
-    left, width = _LEFT + 60, _WIDTH - _RIGHT - _LEFT - 60
-    for number, (run, pace) in enumerate(paces.items()):
-        y, colour = top + number * _ROW, _COLOURS[number % len(_COLOURS)]
-        step = pace.step_s or 0.0
-        draw_text(shapes, 6, y + 13, _short(run), size=11)
-        bar = {"x": left, "y": y, "width": width * step / longest, "height": _ROW - 8}
-        shapes.add(render_element("rect", **bar, fill=colour, opacity=0.6))
-        if pace.bounds_s is not None:
-            low, high = (left + width * bound / longest for bound in pace.bounds_s)
-            ends = f"M{low:g} {y - 2:g}v{_ROW - 4:g}M{low:g} {y + 7:g}H{high:g}M{high:g} {y - 2:g}v{_ROW - 4:g}"
-            shapes.add(render_element("path", d=ends, stroke="#222"))
-        label = f"{format_duration(pace.step_s)}, overlap {_percent(pace.overlap)}"
-        draw_text(shapes, _WIDTH - _RIGHT + 10, y + 13, label, size=11)
-    return top + len(paces) * _ROW
-
-
-def _short(run: str) -> str:
-    """Return the name of a run without the time at its beginning."""
-    head, _, rest = run.partition("-")
-    return (rest.partition("-")[2] or rest) if head.isdecimal() and rest else run

@@ -21,7 +21,7 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     """Draw the step if `--step` was given; this needs no engine."""
     number, svg = arguments.step, arguments.svg
     if not number:
-        if svg and not getattr(arguments, "model", False):
+        if svg:
             raise UsageError("--svg needs --step N: the number of the step to draw", "`lab show --steps` lists them")
         return verb(arguments)
     from lab.features.pictures.model import picture_of, unrecorded_ranks
