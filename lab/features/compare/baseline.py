@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, Literal, NamedTuple
 
@@ -170,21 +169,6 @@ def compare_with_runs(before: Iterable[Record], after: Iterable[Record], name: s
     then = _by_case(record for record in before if record.path.resolve() not in known)
     cases = tuple(_compared(key.name, then[key], now[key], tolerance) for key in now if key in then)
     return Baseline(name=name, cases=cases, new=tuple(key.name for key in now if key not in then))
-
-
-def compare_with_calls(known: Mapping[str, Calls], after: Iterable[Record], name: str) -> Baseline:
-    """Compare the calls of runs with snapshots, by their names without the ending: `ring.3x1`."""
-    cases, new = [], []
-    for key, runs in _by_case(after).items():
-        last = runs[-1]
-        names = (f"{one}.{key.nnodes}x{key.nproc_per_node}" for one in (key.scenario, Path(last.plan.script).stem))
-        if (before := next((known[one] for one in names if one in known), None)) is None:
-            new.append(key.name)
-            continue
-        same = not last.calls or any(run.calls == before for run in runs)
-        calls, notes = () if same else last.changes(before, "the snapshot"), () if last.calls else (_NOT_TRACED,)
-        cases.append(CaseChange(name=key.name, runs=((), _names(runs)), calls=calls, notes=notes))
-    return Baseline(name=name, cases=tuple(cases), new=tuple(new))
 
 
 def _names(runs: Sequence[Run]) -> tuple[str, ...]:

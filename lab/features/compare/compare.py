@@ -75,11 +75,11 @@ _PLAN = ("scenario", "engine", "nnodes", "nproc_per_node", "cold", "timeout_s")
 
 @dataclass(frozen=True)
 class Both(Generic[V]):
-    """A value in both runs: of a setting, an operation, a rank, a phase, or a DDP module."""
+    """A value in both runs: of a setting, an operation, a rank, or a phase."""
 
     name: str
     before: V
-    """For a setting, None if the run does not have it; otherwise an empty value: None, 0.0, or ()."""
+    """For a setting, None if the run does not have it; otherwise an empty value: None or 0.0."""
     after: V
 
 
@@ -197,8 +197,6 @@ class Comparison:
     phases: list[Both[tuple[float, float | None]]]
     """By phase, and `training step`, from one backward pass to the next: average number per rank, and median
     seconds."""
-    buckets: list[Both[tuple[int, ...]]]
-    """By module, layouts that differ: elements of each bucket, in the order of reduction."""
     problems: list[str]
 
     @property
@@ -213,12 +211,12 @@ class Comparison:
             one.before and one.after and (one.before.count, one.before.bytes) == (one.after.count, one.after.bytes)
             for one in self.operations
         )
-        return counts and not (self.settings or self.outcome or self.sequence or self.buckets or self.per_rank)
+        return counts and not (self.settings or self.outcome or self.sequence or self.per_rank)
 
     def to_json(self) -> dict[str, Any]:
         """Return the data that `lab diff --json` prints."""
         data = {**asdict(self), "per_rank": self.per_rank, "identical": self.identical}
-        for key, name in (("operations", "op"), ("waiting", "rank"), ("buckets", "module")):
+        for key, name in (("operations", "op"), ("waiting", "rank")):
             data[key] = [{name: one.pop("name"), **one} for one in data[key]]
         return data
 
@@ -230,7 +228,6 @@ def compare_runs(before: Record, after: Record, traces: tuple[Trace, Trace]) -> 
     per_rank = world_sizes[0] != world_sizes[1]
     figures = [_figures(of, n if per_rank else 1) for of, n in zip(steps, world_sizes, strict=True)]
     waiting = [] if per_rank else _side_by_side([*map(_waiting, steps)], 0.0)
-    buckets = _side_by_side([*map(_buckets, traces)], ())
     return Comparison(
         runs=runs,
         world_sizes=world_sizes,
@@ -242,7 +239,6 @@ def compare_runs(before: Record, after: Record, traces: tuple[Trace, Trace]) -> 
         operations=_side_by_side(figures, None),
         waiting=sorted(waiting, key=attrgetter("name")),
         phases=_side_by_side([*map(_phases, traces)], (0.0, None)),
-        buckets=sorted((one for one in buckets if one.before != one.after), key=attrgetter("name")),
         problems=[f"{run}: {problem}" for run, t in zip(runs, traces, strict=True) for problem in t.problems],
     )
 
@@ -286,13 +282,7 @@ def _phases(trace: Trace) -> dict[str, tuple[float, float | None]]:
     return {name: (len(of) / ranks, median(medians[name]) if medians[name] else None) for name, of in times.items()}
 
 
-def _buckets(trace: Trace) -> dict[int, tuple[int, ...]]:
-    """Return the last layout of each module on rank 0."""
-    return {layout.module: layout.sizes for layout in trace.ranks[0].buckets} if 0 in trace.ranks else {}
-
-
 _MOST_CHANGES = 12
-_LONGEST_BLOCK = 8
 _MOST_RANKS = 16
 _MOST_OUTCOMES = 4
 _LONGEST_SIDE = 80
@@ -320,8 +310,6 @@ def diff_text(comparison: Comparison, style: Style) -> str:
     parts.append(_listed("outcome", outcome, style))
     calls = [f"  {line}" for line in _first([one.text for one in comparison.sequence])]
     parts.append("\n".join([style.paint("calls", "bold"), *calls]) if calls else "calls: the same in the same order")
-    layouts = [(f"module {one.name}", _sizes(one.before), _sizes(one.after)) for one in comparison.buckets]
-    parts.append(_listed("DDP buckets, elements", layouts, style))
     head, waiting = waiting_rows(comparison)
     left = len(waiting) - _MOST_RANKS
     rest = [f"and {left} more ranks (`--json` has them all)"] if left > 0 else []
@@ -370,10 +358,6 @@ def _listed(title: str, rows: Iterable[Sequence[str]], style: Style) -> str:
     """Return a title with one line for each difference."""
     lines = [f"  {name}: {style.paint(one, 'red')} → {style.paint(other, 'green')}" for name, one, other in rows]
     return "\n".join([style.paint(title, "bold"), *lines]) if lines else ""
-
-
-def _sizes(sizes: Sequence[int]) -> str:
-    return f"{len(sizes)} ({', '.join(map(str, sizes[:_LONGEST_BLOCK]))}{', …' * (len(sizes) > _LONGEST_BLOCK)})"
 
 
 Rows = tuple[list[str], list[list[str]]]

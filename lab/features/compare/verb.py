@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.cli import arguments as shared
 from lab.cli.arguments import print_answer
 from lab.cli.call import Command, Parser
 from lab.errors import RecordError, UsageError
-from lab.record.read import Record, find_record, list_records
+from lab.record.read import Record, find_record
 from lab.words import format_bytes
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 def add_baseline(container: argparse._ActionsContainer) -> None:
     """Add `--baseline` and `--slower`."""
     about = (
-        "compare with earlier runs: a folder of runs or snapshots, a suite, or a run; exit code 1 if a scenario is "
+        "compare with earlier runs: a folder of runs, a suite, or a run; exit code 1 if a scenario is "
         "slower, sends more, or makes other calls"
     )
     shared.add_options(container, "--baseline", metavar="RUNS", help=about, complete="runs")
@@ -30,22 +29,16 @@ def add_baseline(container: argparse._ActionsContainer) -> None:
 
 
 def make_comparison(arguments: argparse.Namespace) -> Callable[[Sequence[Record]], Baseline]:
-    """Return a function that compares runs with the requested earlier runs or snapshots.
+    """Return a function that compares runs with the requested earlier runs.
 
     Raises:
-        LabError: There are none with that name, or a snapshot cannot be read.
+        LabError: There are none with that name.
     """
-    from lab.features.calls.snapshot import SUFFIX, SnapshotFile
-    from lab.features.compare.baseline import compare_with_calls, compare_with_runs
+    from lab.features.compare.baseline import compare_with_runs
     from lab.features.records.records import earlier_records
 
-    name, folder = arguments.baseline, Path(arguments.baseline)
-    files = sorted(folder.glob(f"*{SUFFIX}")) if folder.is_dir() else []
-    if files and not list_records(folder):
-        known = {path.name.removesuffix(SUFFIX): SnapshotFile(path=path, of="", how="").read() or {} for path in files}
-        return lambda after: compare_with_calls(known, after, name)
-    before = earlier_records(name, arguments.runs)
-    return lambda after: compare_with_runs(before, after, name, arguments.tolerance)
+    before = earlier_records(arguments.baseline, arguments.runs)
+    return lambda after: compare_with_runs(before, after, arguments.baseline, arguments.tolerance)
 
 
 _part = shared.number_argument("a share, such as 10% or 0.1", lambda part: 0 <= part < 1000, percent=True)

@@ -159,26 +159,6 @@ def test_lab_diff_holds_many_runs_against_earlier_ones(tmp_path: Path, capsys: p
     assert golden(3) in capsys.readouterr().err
 
 
-def test_a_folder_of_snapshots_is_a_baseline_for_calls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ran(tmp_path / "now", "a")
-    ran(tmp_path / "now", "b", scenario="tree")
-    (tmp_path / "kept").mkdir()
-    for name, text in (("ring.2x1", "all_reduce SUM float32[8]"), ("tree.4x1", "barrier")):
-        (tmp_path / "kept" / f"{name}.calls.txt").write_text(f"ranks 0, 1:\n  {text}\n")
-    words = ["diff", "--baseline", str(tmp_path / "kept"), str(tmp_path / "now")]
-    assert main(words) == 1
-    assert capsys.readouterr().out.splitlines() == [
-        golden(1, tmp_path / "kept"),
-        "✘ ring on 2 x 1",
-        golden(2),
-    ]
-    (tmp_path / "kept" / "ring.2x1.calls.txt").write_text("ranks 0, 1:\n  all_reduce SUM float32[8] x2\n")
-    assert main(words) == 0
-    (tmp_path / "kept" / "ring.2x1.calls.txt").write_text("ranks 0, 1:\n  al_reduce\n")
-    assert main(words) == 1
-    assert "ring.2x1.calls.txt:2: found 'al_reduce'" in capsys.readouterr().err
-
-
 TIMES = st.lists(st.floats(0.01, 10), min_size=1, max_size=12)
 
 

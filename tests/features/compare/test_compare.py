@@ -51,13 +51,11 @@ def test_runs_that_did_the_same_are_told_in_one_sentence(tmp_path: Path) -> None
     assert diff_text(found, PLAIN) == (golden(1))
 
 
-def test_other_buckets_show_in_calls_counts_and_layout(tmp_path: Path) -> None:
+def test_other_buckets_show_in_calls_and_counts(tmp_path: Path) -> None:
     found = compared(trained(tmp_path / "a", (8,)).record(), trained(tmp_path / "b", (6, 2)).record())
     assert not found.identical
     assert [one.ranks for one in found.sequence] == [(0, 1), (0, 1)]
     assert [one.text for one in found.sequence] == [golden(2), golden(3)]
-    [buckets] = found.buckets
-    assert (buckets.before, buckets.after) == ((8,), (6, 2))
     [reduced] = [one for one in found.operations if one.name == "all_reduce"]
     assert reduced.before is not None
     assert reduced.after is not None
@@ -66,7 +64,6 @@ def test_other_buckets_show_in_calls_counts_and_layout(tmp_path: Path) -> None:
     assert reduced.before.bytes == reduced.after.bytes == 192
     text = diff_text(found, PLAIN)
     assert golden(1) in text
-    assert "module 1: 1 (8) → 2 (6, 2)" in text
 
 
 def test_a_slower_network_shows_in_times_and_settings_only(tmp_path: Path) -> None:
