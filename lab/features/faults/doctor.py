@@ -19,7 +19,7 @@ except OSError:
 
 
 _LATE = "delay, jitter, corrupt, and reorder"
-_FILTERED = "loss, duplicate, partition, reset, and dns"
+_FILTERED = "loss, duplicate, partition, reset, dns, disconnect, and power_off"
 _NEEDED = (
     ("htb", "htb", "rates", "rates of links", "sch_htb"),
     ("netem", "netem", _LATE, f"{_LATE} of links", "sch_netem"),

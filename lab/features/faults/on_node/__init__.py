@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 ACTIONS: dict[str, str] = {
-    **dict.fromkeys(("cable", "hog", "loader", "shutdown", "signal"), "actions"),
+    **dict.fromkeys(("hog", "loader", "shutdown", "signal"), "actions"),
+    **dict.fromkeys(("cable", "links", "link_probe"), "links"),
     "disk": "write_filter",
-    "links": "links",
-    "link_probe": "links",
 }
 """The module with the functions of each action, by the name of the action."""
 HOOKS = {

@@ -10,19 +10,14 @@ and many clients.
 - `loader`: kills a DataLoader worker process of a rank.
 - `shutdown`: sends SIGTERM to the workers of a node; after a grace period the agent ends, and the node with it.
 - `hog`: a process of the agent allocates the memory of its container, except for the requested remainder.
-- `cable`: takes the interfaces of a node down, and later up again with the same addresses and routes.
 """
 
 from __future__ import annotations
 
-import fcntl
-import functools
 import mmap
 import os
 import selectors
 import signal
-import socket
-import struct
 import sys
 import time
 from collections.abc import Collection, Mapping
@@ -300,65 +295,3 @@ def _eat(leave_bytes: int) -> NoReturn:
         eaten.append(mmap.mmap(-1, bite, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
         for page in range(0, bite, _PAGE_BYTES):
             eaten[-1][page] = 1
-
-
-# -- cable
-
-_SIOCGIFFLAGS, _SIOCSIFFLAGS, _SIOCADDRT = 0x8913, 0x8914, 0x890B
-_UP = 1
-_GATEWAY = 2
-_FLAGS = struct.Struct("16sh22x")
-"""`struct ifreq` of <linux/if.h>, with flags."""
-_ADDRESS = struct.Struct("=HH4s8x")
-"""`struct sockaddr_in`."""
-_routes: dict[str, list[tuple[bytes, ...]]] = {}
-"""For each interface that went down here, its routes over a gateway, which the kernel forgets."""
-
-
-def _switch_interfaces(actions: Actions, parameters: Parameters, *, up: bool | None) -> Answer:
-    """Take interfaces up with their routes, or all but the loopback down; None: leave them.
-
-    Returns:
-        Whether all are down.
-
-    Raises:
-        OSError: The kernel forbids it for this agent.
-    """
-    any_up = False
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        for name in sorted(filter(_is_ethernet, os.listdir("/sys/class/net"))):
-            flags = int(_FLAGS.unpack(fcntl.ioctl(asking, _SIOCGIFFLAGS, _FLAGS.pack(name.encode(), 0)))[1])
-            if up is not None and bool(flags & _UP) != up:
-                if not up:
-                    _routes[name] = _gateways(name)
-                flags ^= _UP
-                fcntl.ioctl(asking, _SIOCSIFFLAGS, _FLAGS.pack(name.encode(), flags))
-                for route in _routes.pop(name, []) if up else ():
-                    _add_route(asking, route)
-            any_up = any_up or bool(flags & _UP)
-    return {"in_force": not any_up}
-
-
-apply_cable = functools.partial(_switch_interfaces, up=False)
-undo_cable = functools.partial(_switch_interfaces, up=True)
-inspect_cable = functools.partial(_switch_interfaces, up=None)
-
-
-def _is_ethernet(name: str) -> bool:
-    """Return whether it is neither the loopback nor a tunnel that the kernel creates in each namespace."""
-    return ["1"] in processes.read_words(f"/sys/class/net/{name}/type")
-
-
-def _gateways(name: str) -> list[tuple[bytes, ...]]:
-    """Return the routes of an interface over a gateway; /proc/net/route has addresses in native byte order."""
-    with open("/proc/net/route") as file:
-        rows = [line.split() for line in file.readlines()[1:]]
-    mine = [row for row in rows if row[0] == name and int(row[3], 16) & _GATEWAY]
-    return [tuple(struct.pack("=I", int(row[column], 16)) for column in (1, 2, 7)) for row in mine]
-
-
-def _add_route(asking: socket.socket, addresses: tuple[bytes, ...]) -> None:
-    """`struct rtentry` of <linux/route.h>: an address, a gateway, a mask, flags."""
-    packed = b"".join(_ADDRESS.pack(socket.AF_INET, 0, address) for address in addresses)
-    entry = struct.pack("@L", 0) + packed + struct.pack("@HhLPhPLLH", _UP | _GATEWAY, 0, 0, 0, 0, 0, 0, 0, 0)
-    fcntl.ioctl(asking, _SIOCADDRT, entry.ljust(128, b"\0"))

@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from ....node.netlink import find_device
 from . import LATE, NO_NETEM, merge_parts
-from .shaping import Shaped, Shaping, count_packets, has_rules, replace_rules, reset_connections
+from .shaping import (
+    CABLE,
+    Shaped,
+    Shaping,
+    count_packets,
+    has_rules,
+    pull_cable,
+    replace_rules,
+    reset_connections,
+)
 
 if TYPE_CHECKING:
     from .actions import Actions
@@ -93,6 +102,23 @@ def inspect_links(_: Actions, parameters: Mapping[str, Any]) -> dict[str, Any]:
     in_force = {"parts": sorted(_parts), "shaped": queues.exists(), "filtered": has_rules()}
     counts = {"met": count_packets(), "were_reset": sum(_were_reset.values())}
     return {**in_force, **counts, "netem": queues.supports("netem")}
+
+
+def apply_cable(actions: Actions, _: Mapping[str, Any]) -> dict[str, Any]:
+    """Unplug the node's network cable."""
+    pull_cable(out=True)
+    return {}
+
+
+def undo_cable(actions: Actions, _: Mapping[str, Any]) -> dict[str, Any]:
+    """Plug the node's network cable in again."""
+    pull_cable(out=False)
+    return {}
+
+
+def inspect_cable(actions: Actions, _: Mapping[str, Any]) -> dict[str, Any]:
+    """Return whether the cable is unplugged."""
+    return {"in_force": has_rules(CABLE)}
 
 
 def in_force() -> dict[str, Any]:

@@ -197,7 +197,8 @@ def _number(address: str) -> int:
     return int.from_bytes(socket.inet_aton(address), "big") & 0x0FFF or 0x0FFF
 
 
-NAME = "lab"
+NAME, CABLE = "lab", "lab_cable"
+"""Tables of the rules of links, and of a cable that is out."""
 NAMES = "names"
 """The counter of name queries; the others are a word and the address of a peer: `drop 10.0.0.2`."""
 _ARRIVES, _LEAVES = "arrives", "leaves"
@@ -254,9 +255,21 @@ def count_packets() -> dict[str, int]:
     return nf.count_packets(nf.IPV4, NAME)
 
 
-def has_rules() -> bool:
-    """Return whether there are rules."""
-    return nf.has_table(nf.IPV4, NAME)
+def has_rules(table: str = NAME) -> bool:
+    """Return whether there are rules, or that the cable is out."""
+    return nf.has_table(nf.IPV4, table)
+
+
+def pull_cable(*, out: bool) -> None:
+    """Drop all packets of this node but those on its loopback, or none, as if its network cable were out.
+
+    Raises:
+        OSError: The kernel does not support it.
+    """
+    ways = ((_ARRIVES, nf.INPUT, nf.ORIGIN), (_LEAVES, nf.OUTPUT, nf.DEVICE))
+    chains = [nf.Chain(name, hook, _BEFORE_OTHERS, nf.DROP) for name, hook, _ in ways]
+    rules = [nf.Rule(name, [*nf.match_loopback(device), nf.set_verdict(nf.ACCEPT)]) for name, _, device in ways]
+    nf.replace_table(nf.IPV4, CABLE, chains, rules if out else [])
 
 
 _BY_FAMILY, _DESTROY = 20, 21

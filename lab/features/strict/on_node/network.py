@@ -25,15 +25,13 @@ unanswered datagram for 30 s. So a node fills 2 x 4,096 + 6,000 + 9,000 entries 
 TABLE = "lab_strict"
 _RESOLVER = "127.0.0.11"
 """The engine's resolver, inside the node's own namespace."""
-_LOOPBACK = 1
-"""Number of the loopback device in every network namespace."""
 _BEFORE_FLOWS_ARE_KNOWN = -300
 _SYN, _SYN_OR_ACK = b"\x02", b"\x12"
 _OVER_LIMIT = 1
 _REMOVE_ROUTE, _MAIN_TABLE, _ANY_SCOPE = 25, 254, 255
 _ACCEPT = [nf.encode_expression("notrack"), nf.set_verdict(nf.ACCEPT)]
 """Accept a packet without an entry in the namespace's own flow table."""
-_ON_LOOPBACK = [nf.load_meta(nf.DEVICE), nf.compare_loaded(struct.pack("=I", _LOOPBACK)), *_ACCEPT]
+_ON_LOOPBACK = [*nf.match_loopback(nf.DEVICE), *_ACCEPT]
 
 
 def confine_network(peers: Sequence[str]) -> None:

@@ -18,12 +18,14 @@ NETWORK, TRANSPORT = 1, 2
 """Headers of a packet."""
 SOURCE, DESTINATION, TCP_FLAGS, PORT = 12, 16, 13, 2
 """Offsets in the header; PORT is the receiver's."""
-DEVICE, PROTOCOL = 5, 16
-"""Metadata of a packet: its outgoing device, and its protocol."""
+ORIGIN, DEVICE, PROTOCOL = 4, 5, 16
+"""Metadata of a packet: its incoming device, its outgoing device, and its protocol."""
 _SUBSYSTEM = 10
 _NEW_TABLE, _TABLES, _DELETE_TABLE, _NEW_CHAIN, _NEW_RULE, _RULES = 0, 1, 2, 3, 6, 7
 _BEGIN, _END = 0x10, 0x11
 _REGISTER = 1
+_LOOPBACK = 1
+"""Number of the loopback device in every network namespace."""
 
 
 class Chain(NamedTuple):
@@ -127,7 +129,7 @@ def load_bytes(header: int, offset: int, size: int) -> bytes:
 
 
 def load_meta(what: int) -> bytes:
-    """Load DEVICE or PROTOCOL."""
+    """Load ORIGIN, DEVICE, or PROTOCOL."""
     return encode_expression("meta", _REGISTER, what)
 
 
@@ -149,6 +151,11 @@ def match_address(which: int, how: int, value: str) -> list[bytes]:
 def match_protocol(number: int, how: int = EQUAL) -> list[bytes]:
     """Continue only if the packet is of this protocol, or with UNEQUAL of another one."""
     return [load_meta(PROTOCOL), compare_loaded(bytes([number]), how)]
+
+
+def match_loopback(device: int) -> list[bytes]:
+    """Continue only if the ORIGIN or DEVICE of the packet is the loopback."""
+    return [load_meta(device), compare_loaded(struct.pack("=I", _LOOPBACK))]
 
 
 def match_randomly(share: float) -> list[bytes]:
