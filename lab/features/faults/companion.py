@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lab.diagnosis.expectations import Searches, TooLong, equals_expected
 from lab.errors import LabError
-from lab.features.faults.detection import check_detected, facts_of, find_detections, with_detections
+from lab.features.faults.detection import Detection, check_detected, facts_of, find_detections
 from lab.features.faults.fault import START, Fault, FaultsPart, When, detected_within, fault_data, fault_sentence
 from lab.features.faults.injection import InForce, inject_fault
 from lab.features.faults.target import ClusterTarget
@@ -395,11 +395,11 @@ class Faults(Companion):
     def report_results(self, record: Record, expect: Expect) -> tuple[tuple[Mapping[str, Any], ...], list[Expectation]]:
         """Return the triggered faults for the result, and the expectations that each occurred and was noticed."""
         done = sorted((one for one in self._armed if one.begun is not None), key=lambda one: one.begun or 0.0)
-        results: tuple[Mapping[str, Any], ...] = tuple(one.to_result(self._began) for one in done)
         expected, within_s = [one.expectation() for one in self._armed], detected_within(expect)
-        if results or within_s is not None:
-            detections = find_detections(facts_of(record))
-            results = with_detections(results, detections)
-            if within_s is not None:
-                expected.append(check_detected(within_s, detections))
-        return results, expected
+        detections = find_detections(facts_of(record)) if done or within_s is not None else []
+        if within_s is not None:
+            expected.append(check_detected(within_s, detections))
+        by_number = {one.number: one for one in detections}
+        unnoticed = Detection(fault="", time=0.0)
+        results = ({**one.to_result(self._began), **by_number.get(one.index, unnoticed).to_result()} for one in done)
+        return tuple(results), expected

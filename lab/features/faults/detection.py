@@ -12,7 +12,6 @@ from lab.record.read import Record
 from lab.record.result import Expectation
 from lab.words import capitalize_first, format_bit_rate, format_count, format_duration, join_words
 
-_MOST_KEPT = 16
 _CLOCK_S = 0.005
 """A fact may be this much earlier than its fault, because a process writes either one only after it happened."""
 
@@ -29,23 +28,20 @@ class Fact(Frozen):
 
 
 class Detection(Frozen):
-    """One fault, and the signs of it."""
+    """One fault, and the first sign of it."""
 
     fault: str
     """In words: `kill node2`."""
     time: float
     """Unix time since when it was in force."""
-    notices: tuple[Fact, ...] = ()
-    """The first sign for each who noticed it, in order; empty: no one did."""
+    number: int | None = None
+    """The index of the fault in the plan; None: no plan has it."""
+    first: Fact | None = None
+    """The first sign; None: no one noticed it."""
     why: str = ""
     """Its trigger; empty: it was injected before the run began."""
     healed: float | None = None
     """Unix time at which it was undone; None: it was not, or this is not recorded."""
-
-    @property
-    def first(self) -> Fact | None:
-        """The first sign; None: no one noticed it."""
-        return self.notices[0] if self.notices else None
 
     @property
     def after_s(self) -> float | None:
@@ -70,28 +66,32 @@ def facts_of(record: Record) -> list[events.Event]:
 
 
 def find_detections(facts: Iterable[events.Event]) -> list[Detection]:
-    """Return for each fault that was in force, in order, the signs after it."""
-    known, notices, timed_out = list(facts), list[Fact](), False
+    """Return for each fault that was in force, in order, the first sign after it."""
+    known, signs, timed_out = list(facts), list[Fact](), False
     ahead = {one.node: one.offset_s for one in known if isinstance(one, events.Clock)}
     for one in known:
-        notices += _notice(events.by_lab_clock(one, ahead), timed_out=timed_out)
+        signs += _signs(events.by_lab_clock(one, ahead), timed_out=timed_out)
         timed_out |= isinstance(one, events.TimedOut)
-    notices.sort(key=lambda fact: fact.time)
-    return [_detection(one, notices, known) for one in known if isinstance(one, events.Fault)]
+    signs.sort(key=lambda sign: sign.time)
+    return [_detection(one, signs, known) for one in known if isinstance(one, events.Fault)]
 
 
-def _detection(fault: events.Fault, notices: Sequence[Fact], known: Sequence[events.Event]) -> Detection:
-    since, notice_of = (fault.begun or fault.time) - _CLOCK_S, dict[str, Fact]()
-    for fact in notices:
-        if fact.time >= since:
-            notice_of.setdefault(fact.by, fact)
+def _detection(fault: events.Fault, signs: Sequence[Fact], known: Sequence[events.Event]) -> Detection:
+    since = (fault.begun or fault.time) - _CLOCK_S
+    first = next((sign for sign in signs if sign.time >= since), None)
     healed = (one for one in known if isinstance(one, events.FaultHealed) and one.fault == fault.fault)
     ends = (one.time for one in healed if one.number in (None, fault.number) and one.time >= fault.time)
-    first = tuple(notice_of.values())[:_MOST_KEPT]
-    return Detection(fault=fault.fault, time=fault.time, notices=first, why=fault.why, healed=next(ends, None))
+    return Detection(
+        fault=fault.fault,
+        time=fault.time,
+        number=fault.number,
+        first=first,
+        why=fault.why,
+        healed=next(ends, None),
+    )
 
 
-def _notice(fact: events.Event, *, timed_out: bool) -> list[Fact]:
+def _signs(fact: events.Event, *, timed_out: bool) -> list[Fact]:
     """Return who noticed what, and when; empty if a fact shows no failure."""
     by, what, time, node = "the engine", "", fact.time, getattr(fact, "node", "")
     agent = f"the agent of {node}" if node else "an agent"
@@ -117,18 +117,6 @@ def _notice(fact: events.Event, *, timed_out: bool) -> list[Fact]:
     elif isinstance(fact, events.Restarted):
         by, what = "the launcher", "restarted the workers"
     return [Fact(time=time, by=by, what=what)] if what else []
-
-
-def with_detections(
-    faults: Sequence[Mapping[str, Any]], detections: Sequence[Detection]
-) -> tuple[Mapping[str, Any], ...]:
-    """Add to faults of a result when each was noticed, and by whom."""
-    left, results = list(detections), []
-    for fault in faults:
-        mine = [one for one in left if one.fault == fault["fault"] and not fault["failed"]][:1]
-        left = [one for one in left if one not in mine]
-        results.append({**fault, **(mine[0] if mine else Detection(fault="", time=0.0)).to_result()})
-    return tuple(results)
 
 
 def check_detected(within_s: float, detections: Sequence[Detection]) -> Expectation:
@@ -179,9 +167,6 @@ def describe_fault(fault: Mapping[str, Any]) -> str:
     return "; ".join(filter(None, (text, measured, noticed_text)))
 
 
-_MOST_NOTICES = 6
-
-
 def broken_in(record: Record) -> list[dict[str, Any]]:
     """Return each fault of a run with its times and a sentence or two."""
     return report_faults(facts_of(record))
@@ -197,9 +182,6 @@ def report_faults(facts: Sequence[events.Event]) -> list[dict[str, Any]]:
             "at_s": _since(began, one.time),
             "healed_s": None if one.healed is None else _since(began, one.healed),
             **one.to_result(),
-            "seen": [
-                {"after_s": _since(one.time, fact.time), "by": fact.by, "what": fact.what} for fact in one.notices
-            ],
             "sentence": _sentence(one, began),
         }
         for one in find_detections(facts)
@@ -213,7 +195,7 @@ def _since(begin: float, time: float) -> float:
 def _sentence(one: Detection, began: float) -> str:
     when = f"after {format_duration(_since(began, one.time))}, when {one.why}" if one.why else "before the run began"
     healed = f"; healed {format_duration(_since(one.time, one.healed))} later" if one.healed is not None else ""
-    sentences = [f"{it.by} {it.what} (after {format_duration(_since(one.time, it.time))})" for it in one.notices]
-    hidden = f"; {len(sentences) - _MOST_NOTICES} more" if len(sentences) > _MOST_NOTICES else ""
-    noticed = capitalize_first("; then ".join(sentences[:_MOST_NOTICES])) or "Nobody noticed"
-    return f"Fault: {one.fault}, {when}{healed}. {noticed}{hidden}."
+    noticed = "nobody noticed"
+    if one.first is not None:
+        noticed = f"{one.first.by} {one.first.what} (after {format_duration(one.after_s)})"
+    return f"Fault: {one.fault}, {when}{healed}. {capitalize_first(noticed)}."

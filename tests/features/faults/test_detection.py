@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.features.faults.detection import Detection, check_detected, find_detections, report_faults, with_detections
+from lab.features.faults.detection import Detection, check_detected, find_detections, report_faults
 from lab.node.messages.agent import Connections, Exited, Halted, Started
 from lab.record.events import Clock, Event, Fault, FaultHealed, NodeLost, NodeTroubled, TimedOut
 from tests.golden import golden
@@ -60,7 +60,7 @@ def test_clocks_of_nodes_are_brought_to_that_of_the_lab() -> None:
     assert _found(Clock(_AT - 5, "node1", 60.0), ended).to_result() == {"detected_s": 0.5, "by": golden(1)}
 
 
-def test_everybody_who_notices_is_told_once_and_when_it_was_healed() -> None:
+def test_who_notices_first_is_told_and_when_it_was_healed() -> None:
     facts = [
         Fault(_AT, "kill node2", number=0),
         Connections(_AT + 0.6, "node1", "r", "node2", 1, silent_s=0.5),
@@ -69,17 +69,15 @@ def test_everybody_who_notices_is_told_once_and_when_it_was_healed() -> None:
         FaultHealed(_AT + 3, "kill node2", number=0),
     ]
     [found] = find_detections(facts)
-    assert [(fact.by, round(fact.time - _AT, 3)) for fact in found.notices] == [(golden(1), 0.6), ("rank 0", 2)]
+    assert found.to_result() == {"detected_s": 0.6, "by": golden(1)}
     assert found.healed == _AT + 3
     [told] = report_faults([Started(0, _AT - 1, "node0"), *facts])
     assert told["sentence"] == (golden(2))
 
 
 def test_each_fault_is_told_with_when_it_was_noticed() -> None:
-    facts = [Fault(_AT, "kill node2"), NodeLost(_AT + 1, "node2"), Fault(_AT + 2, "kill node2")]
-    faults = [{"fault": "kill node2", "failed": failed} for failed in ("", "its trigger did not occur", "")]
-    told = with_detections(faults, find_detections(facts))
-    assert [one["detected_s"] for one in told] == [1.0, None, None]
+    facts = [Fault(_AT, "kill node2", number=0), NodeLost(_AT + 1, "node2"), Fault(_AT + 2, "kill node2", number=2)]
+    assert [(one.number, one.after_s) for one in find_detections(facts)] == [(0, 1.0), (2, None)]
 
 
 def test_a_fault_has_to_be_noticed_in_time() -> None:
