@@ -230,7 +230,7 @@ def test_a_node_that_comes_back_is_on_the_same_network(cluster: Cluster) -> None
     with cluster.fault("rate", "all 40mbit") as slow:
         with cluster.fault("kill", "node2"):
             pass
-        assert slow.what.read_back(slow.target).in_force
+        assert slow.what.read_back(slow.target)["in_force"]
     assert cluster.faults() == []
 
 

@@ -173,15 +173,15 @@ def inject_fault(target: ClusterTarget, what: FaultKind, by: str = BY_HAND, unti
         journal.write(one.id, what=kind_data(what), **begun)
         try:
             what.apply(target)
-            state = what.read_back(target)
-            if not state.in_force:
+            measured = what.read_back(target)
+            if not measured.pop("in_force"):
                 raise LabError(f"the lab injected {what}, but it has no effect", "see `lab fault list`")
         except (LabError, OSError):
             with suppress(LabError, OSError):  # a fault that cannot be undone stays in the journal
                 one.undo()
             raise
         journal.write(one.id, state=IN_FORCE)
-    return replace(one, measured=state.measured)
+    return replace(one, measured=measured)
 
 
 def heal_all(

@@ -54,22 +54,22 @@ def test_a_kind_has_all_that_a_kind_owes(kind: type[FaultKind]) -> None:
 
 def test_a_node_that_is_killed_does_not_run_until_that_is_taken_back(target: ClusterTarget) -> None:
     kill = Kill(node="node1")
-    assert not kill.read_back(target).in_force
+    assert not kill.read_back(target)["in_force"]
     for _ in range(2):  # again is no error
         kill.apply(target)
-        assert kill.read_back(target).in_force
+        assert kill.read_back(target)["in_force"]
     for _ in range(2):
         kill.undo(target)
-        assert not kill.read_back(target).in_force
+        assert not kill.read_back(target)["in_force"]
 
 
 def test_a_node_that_is_started_runs_and_goes_on_to_run(target: ClusterTarget) -> None:
     kill, start = Kill(node="node1"), Start(node="node1")
     kill.apply(target)
     start.apply(target)
-    assert start.read_back(target).in_force
+    assert start.read_back(target)["in_force"]
     start.undo(target)
-    assert not kill.read_back(target).in_force
+    assert not kill.read_back(target)["in_force"]
 
 
 def test_a_node_that_cannot_be_killed_is_an_error(

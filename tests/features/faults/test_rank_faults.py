@@ -135,7 +135,7 @@ def test_a_signal_is_sent_where_the_rank_is_and_its_effect_is_read_back() -> Non
     target: Any = RanksOfARun()
     stop = Signal(rank=1, name="SIGSTOP")
     stop.apply(target)
-    assert stop.read_back(target).measured == {"state": "T"}
+    assert stop.read_back(target) == {"in_force": True, "state": "T"}
     stop.undo(target)
     said = {"rank": 1, "name": "SIGSTOP"}
     assert target.asked == [
@@ -164,6 +164,6 @@ def test_whoever_does_not_run_it_asks_the_nodes_that_run_for_the_rank() -> None:
     target.ranks = {}
     stop = Signal(rank=7, name="SIGSTOP")
     stop.apply(target)
-    assert stop.read_back(target).in_force
+    assert stop.read_back(target)["in_force"]
     assert ("node1", "apply_signal", {"rank": 7, "name": "SIGSTOP"}) in target.asked
     assert {node for node, *_ in target.asked} == {"node1"}

@@ -6,7 +6,7 @@ import json
 import pkgutil
 from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING
 from functools import cache
 from importlib import import_module
 from random import Random
@@ -41,15 +41,6 @@ class Chance(Frozen):
     def one_of(self, choices: Sequence[T]) -> T:
         """Return one of the choices, each with the same probability."""
         return self.random.choice(choices)
-
-
-@dataclass(frozen=True)
-class ReadBack:
-    """The state of a fault, measured where it was injected."""
-
-    in_force: bool
-    measured: Mapping[str, Any] = field(default_factory=dict)
-    """Measurements, with units in their names: `{"asked_bits_per_s": 1e8}`."""
 
 
 class FaultKind(Frozen, ABC):
@@ -212,8 +203,8 @@ class FaultKind(Frozen, ABC):
         """
         raise NotImplementedError
 
-    def read_back(self, target: ClusterTarget) -> ReadBack:
-        """Measure its state where it was injected.
+    def read_back(self, target: ClusterTarget) -> dict[str, Any]:
+        """Return `in_force`, and what is measured where it was injected, with units: `{"asked_bits_per_s": 1e8}`.
 
         Raises:
             LabError: It cannot be measured.
@@ -244,7 +235,7 @@ class AgentFault(FaultKind):
         """Have the agent inject it."""
         target.ask(self.node_in(target), f"apply_{self.by_agent}", self.arguments)
         if self.patience_s:
-            poll_until(lambda: self.read_back(target).in_force, self.patience_s, _PAUSE_S)
+            poll_until(lambda: self.read_back(target)["in_force"], self.patience_s, _PAUSE_S)
 
     def undo(self, target: ClusterTarget) -> None:
         """Have the agent undo it; a node that does not run forgets it."""
@@ -252,10 +243,9 @@ class AgentFault(FaultKind):
         if target.running(node):
             target.ask(node, f"undo_{self.by_agent}", self.arguments)
 
-    def read_back(self, target: ClusterTarget) -> ReadBack:
+    def read_back(self, target: ClusterTarget) -> dict[str, Any]:
         """Have the agent inspect it."""
-        measured = {**target.ask(self.node_in(target), f"inspect_{self.by_agent}", self.arguments)}
-        return ReadBack(measured.pop("in_force"), measured)
+        return target.ask(self.node_in(target), f"inspect_{self.by_agent}", self.arguments)
 
 
 def required_keys(kind: type[FaultKind]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, cast
 
 from lab.errors import LabError, MachineLacks, UsageError
 from lab.features.faults import network as net
-from lab.features.faults.kinds import Chance, FaultKind, Harm, ReadBack, key_of, read_fault
+from lab.features.faults.kinds import Chance, FaultKind, Harm, key_of, read_fault
 from lab.features.faults.network import ALL, PARTITION_ALLOWED, Condition, Link, condition_fields, share_kind, tables_of
 from lab.features.faults.on_node import LATE, NO_NETEM
 from lab.features.faults.target import ClusterTarget
@@ -74,13 +74,13 @@ class LinkFault(FaultKind):
             if target.running(node):
                 target.ask(node, "undo_links", {"part": str(self), "address": address})
 
-    def read_back(self, target: ClusterTarget) -> ReadBack:
+    def read_back(self, target: ClusterTarget) -> dict[str, Any]:
         """Return whether it is in force on every running node, its effects so far, and a measurement."""
         tables = self._node_tables(target)
         states = [target.ask(node, "inspect_links", one) for node, one in tables]
         if not all(str(self) in state["parts"] for state in states):
-            return ReadBack(in_force=False)
-        return ReadBack(True, {**count_met(states), **self._measured(target, tables)})
+            return {"in_force": False}
+        return {"in_force": True, **count_met(states), **self._measured(target, tables)}
 
     def _measured(self, target: ClusterTarget, tables: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
         """Measure the rate or delay between two nodes, if the fault has one."""

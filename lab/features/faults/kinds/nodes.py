@@ -8,7 +8,7 @@ from dataclasses import MISSING
 from typing import Any, ClassVar
 
 from lab.errors import LabError
-from lab.features.faults.kinds import AgentFault, FaultKind, ReadBack
+from lab.features.faults.kinds import AgentFault, FaultKind
 from lab.features.faults.target import ClusterTarget
 from lab.spec.declare import key_field
 from lab.spec.kinds import duration_kind, node_kind, number_kind, size_kind
@@ -24,9 +24,9 @@ class NodeFault(FaultKind):
     node: str = key_field(MISSING, node_kind(), "kill: node2")
     """The node that it acts on."""
 
-    def read_back(self, target: ClusterTarget) -> ReadBack:
+    def read_back(self, target: ClusterTarget) -> dict[str, Any]:
         """Return whether the node runs, or does not, as expected."""
-        return ReadBack(target.running(self.node) is self.runs)
+        return {"in_force": target.running(self.node) is self.runs}
 
 
 class PowerLost(NodeFault):
@@ -103,11 +103,11 @@ class Stop(PowerLost):
                 target.ask(self.node, "undo_shutdown", {})
         super().undo(target)
 
-    def read_back(self, target: ClusterTarget) -> ReadBack:
+    def read_back(self, target: ClusterTarget) -> dict[str, Any]:
         """Return whether the shutdown has begun, or is over."""
         with suppress(LabError):
             if target.running(self.node):
-                return ReadBack(**target.ask(self.node, "inspect_shutdown", {}))
+                return target.ask(self.node, "inspect_shutdown", {})
         return super().read_back(target)
 
 
@@ -143,9 +143,9 @@ class Pause(NodeFault):
         """Resume the processes."""
         target.resume(self.node)
 
-    def read_back(self, target: ClusterTarget) -> ReadBack:
+    def read_back(self, target: ClusterTarget) -> dict[str, Any]:
         """Return whether the processes are paused."""
-        return ReadBack(target.paused(self.node))
+        return {"in_force": target.paused(self.node)}
 
 
 class LimitFault(NodeFault):
@@ -170,10 +170,10 @@ class LimitFault(NodeFault):
         if target.running(self.node):
             target.limit(self.node, self.limited, None)
 
-    def read_back(self, target: ClusterTarget) -> ReadBack:
+    def read_back(self, target: ClusterTarget) -> dict[str, Any]:
         """Return the current limit."""
         now = target.throttle(self.node, self.limited)
-        return ReadBack(abs(now - self.most) < 0.01, {self.limited: now})
+        return {"in_force": abs(now - self.most) < 0.01, self.limited: now}
 
 
 class Cpu(LimitFault):
