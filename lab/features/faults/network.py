@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain, permutations
-from typing import Any, NamedTuple
+from typing import Any
 
 from lab.errors import UsageError
 from lab.features.faults.on_node import combine_conditions
@@ -19,6 +19,7 @@ from lab.frozen import Frozen
 from lab.spec import kinds
 from lab.spec.declare import key_field
 from lab.spec.reading import Value
+from lab.words import format_count
 
 SLOWEST, FASTEST = 10e3, 100e9
 LONGEST_DELAY_S = 60
@@ -200,10 +201,10 @@ def tables_of(
 Drops = dict[str, tuple[str, ...]]
 """A partition of any shape: by node, the nodes whose packets it drops."""
 PARTITION_ALLOWED = (
-    "sets that do not see each other (node0,node1 / node2), halves, isolate node2, one-way node2 -> node0, "
-    "bridge node1, ring; or a mapping from each node to the nodes whose packets it drops"
+    "sets that do not see each other (node0,node1 / node2), isolate node2, one-way node2 -> node0; "
+    "or a mapping from each node to the nodes whose packets it drops"
 )
-_SHAPES = rf"halves|ring|(?:isolate|bridge) +{kinds.NODE}|one-way +{kinds.NODE} *-> *{kinds.NODE}"
+_SHAPES = rf"isolate +{kinds.NODE}|one-way +{kinds.NODE} *-> *{kinds.NODE}"
 PARTITION = rf" *(?:{_SHAPES}|{kinds.NODE}(?: *, *{kinds.NODE})*(?: */ *{kinds.NODE}(?: *, *{kinds.NODE})*)+) *"
 
 
@@ -232,7 +233,9 @@ def find_drops(partition: str | Mapping[str, Sequence[str]], nodes: Sequence[str
     """
     by_node = _drops_of(partition, nodes) if isinstance(partition, str) else partition
     if not any(by_node.values()):
-        raise UsageError(f"with {len(nodes)} nodes, a partition {partition} drops nothing", "use more nodes")
+        raise UsageError(
+            f"with {format_count(len(nodes), 'node')}, a partition {partition} drops nothing", "use more nodes"
+        )
     return {node: tuple(names) for node, names in by_node.items() if names}
 
 
@@ -240,45 +243,16 @@ def _drops_of(shape: str, nodes: Sequence[str]) -> Drops:
     word, named = shape.split(maxsplit=1)[0], named_nodes(shape)
     if word == "one-way":
         return {named[1]: (named[0],)}
-    if word == "ring":  # each sees its neighbours
-        count = len(nodes)
-        return {
-            own: tuple(other for at, other in enumerate(nodes) if (at - index) % count not in (0, 1, count - 1))
-            for index, own in enumerate(nodes)
-        }
-    rest = [node for node in nodes if node not in named]
-    middle = (len(rest) + 1) // 2
     sets: list[Sequence[str]] = [named_nodes(part) for part in shape.split("/")]
     if word == "isolate":
-        sets = [named, rest]
-    elif word in ("halves", "bridge"):  # a bridge sees both halves, and is seen by both
-        sets = [rest[:middle], rest[middle:]]
+        sets = [named, [node for node in nodes if node not in named]]
     return {node: tuple(chain(*(other for other in sets if other is not own))) for own in sets for node in own}
 
 
-class Profile(NamedTuple):
-    """A common kind of network."""
-
-    what: str
-    every: Condition
-    """The condition of each cable, or of a pair within a rack."""
-    between: Condition | None = None
-    """The condition of a pair in different racks."""
-
-
-PROFILES: Mapping[str, Profile] = {
-    **{
-        f"lan-{gbit}g": Profile(f"a switch with {gbit} Gbit/s", Condition(rate_bits_per_s=gbit * 1e9))
-        for gbit in (1, 10)
-    },
-    "wan-40ms": Profile(
-        "two cities, 40 ms there and back", Condition(rate_bits_per_s=100e6, delay_s=0.02, jitter_s=0.001, loss=0.0001)
-    ),
-    "wifi": Profile(
-        "a wireless network, 3 ms there and back", Condition(rate_bits_per_s=100e6, delay_s=0.0015, jitter_s=0.001)
-    ),
-    "datacenter": Profile(
-        "racks: 10 Gbit/s within, 1 Gbit/s between", Condition(rate_bits_per_s=10e9), Condition(rate_bits_per_s=1e9)
-    ),
+PROFILES = {
+    "lan-1g": Condition(rate_bits_per_s=1e9),
+    "lan-10g": Condition(rate_bits_per_s=10e9),
+    "wan-40ms": Condition(rate_bits_per_s=100e6, delay_s=0.02, jitter_s=0.001, loss=0.0001),
+    "wifi": Condition(rate_bits_per_s=100e6, delay_s=0.0015, jitter_s=0.001),
 }
 """By name; docs/network-reference.md has the sources of the numbers."""

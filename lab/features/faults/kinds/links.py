@@ -284,11 +284,6 @@ _LINKS = _mapping(
     net.link_kind(),
     kinds.Kind("", lambda value: Condition(**read_keys(value, Condition)), mapping_schema(Condition), dump_keys),
 )
-_RACKS = _mapping(
-    "a mapping: the nodes of each rack, such as {rack0: [node0, node1], rack1: [node2]}",
-    kinds.text_kind("the name of a rack"),
-    kinds.list_of(kinds.node_kind(), "a list of nodes"),
-)
 
 
 class Network(Condition, LinkFault):
@@ -302,10 +297,6 @@ class Network(Condition, LinkFault):
         None, kinds.choice_kind(tuple(net.PROFILES)), "network: {profile: wan-40ms}", "none"
     )
     """A common network, by its name; the other keys change it."""
-    racks: tuple[tuple[str, tuple[str, ...]], ...] = key_field(
-        (), _RACKS, "network: {profile: datacenter, racks: {a: [node0, node1], b: [node2]}}", "two halves"
-    )
-    """The nodes of each rack, for the profile `datacenter`."""
     links: tuple[tuple[Link, Condition], ...] = key_field((), _LINKS, "network: {links: {node2: {loss: 1%}}}", "none")
     """Conditions of single links: `node2`, `node2 -> node0`, `node2 - node0`; the most specific one counts."""
 
@@ -315,28 +306,15 @@ class Network(Condition, LinkFault):
         Raises:
             UsageError: The keys contradict each other.
         """
-        if self.racks and self.profile != "datacenter":
-            raise UsageError("`racks` needs the profile datacenter; add `profile: datacenter`")
         if self.jitter_s and not self.delay_s and not self.profile:
             raise UsageError("`jitter` needs a delay; add `delay`")
 
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """Return the data for each node."""
-        return tables_of(self._layers(list(addresses)), addresses)
-
-    def _layers(self, names: Sequence[str]) -> list[net.Layer]:
-        """Return all conditions, the least specific first."""
-        layers = [(Link(ALL), condition_fields(self))]
-        if self.profile is not None:
-            profile, middle = net.PROFILES[self.profile], (len(names) + 1) // 2
-            layers.insert(0, (Link(ALL), condition_fields(profile.every)))
-            racks = [members for _, members in self.racks] or [tuple(names[:middle]), tuple(names[middle:])]
-            home = {name: rack for rack, members in enumerate(racks) for name in members}
-            cross_rack_pairs = [pair for pair in combinations(names, 2) if home.get(pair[0]) != home.get(pair[1])]
-            between = condition_fields(profile.between) if profile.between else {}
-            layers += [(Link(one, "-", other), between) for one, other in cross_rack_pairs if between]
+        profile = {} if self.profile is None else condition_fields(net.PROFILES[self.profile])
         own = [(where, condition_fields(condition)) for where, condition in self.links]
-        return [*layers, *sorted(own, key=lambda one: one[0].exactness)]
+        layers = [(Link(ALL), {**profile, **condition_fields(self)}), *sorted(own, key=lambda one: one[0].exactness)]
+        return tables_of(layers, addresses)
 
     def __str__(self) -> str:
         """`network wan-40ms`."""
