@@ -204,7 +204,7 @@ class FaultKind(Frozen, ABC):
         raise NotImplementedError
 
     def read_back(self, target: ClusterTarget) -> dict[str, Any]:
-        """Return `in_force`, and what is measured where it was injected, with units: `{"asked_bits_per_s": 1e8}`.
+        """Measure its state: `in_force`, and numbers with units in their names, such as `asked_bits_per_s`.
 
         Raises:
             LabError: It cannot be measured.
