@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,26 +19,17 @@ from lab.features.suite.pool import WorkerPool, hold_warm_cluster
 from lab.features.suite.view import Watcher
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.plan import PlanOptions, has_wishes, refuse_unfit
-from lab.record.read import Record, Turn
+from lab.record.read import Turn
 from lab.run.cluster_slot import ClusterSlot, RunAttempt, WarmCluster, refuse_foreign_wishes
 from lab.run.options import RunOptions, suite_name
 from lab.spec.load import find_scenarios, open_scenario
 from lab.spec.scenario import Scenario
 from lab.words import format_bytes, format_count
 
-_POLL_S = 0.1
 _SEEDS = 1_000_000
 """A random seed is smaller, so that people can type it."""
-_FOLDER = re.compile(r"\d{8}-\d{6}-((.+?)(?:-\d+)?)")
-"""The second part numbers the runs of one second."""
-_AROUND_S = 0.1
-"""Seconds of a run in addition to the time of its ranks."""
 CORES_PER_CLUSTER = 2
 """Ranks of a run wait for each other about as long as they compute."""
-WORTH_IT = 5.0
-"""A new cluster is worth making if the remaining work of each existing one takes this many times as long."""
-_GUESS_S = 1.0
-"""Assumed seconds of an unknown case."""
 
 
 def execute_suite(asked: SuiteRequest, watcher: Watcher | None = None) -> SuiteResult:
@@ -97,56 +87,22 @@ def choose_jobs(asked: int | None, cases: Sequence[Case], cores: int, free_bytes
     return most, f"{clusters} (-j {asked})" if asked else f"{clusters}: this machine has {machine}"
 
 
-def order_cases(cases: Sequence[Case], *, jobs: int, shuffle: int | None, known_s: Mapping[str, float]) -> list[int]:
+def order_cases(cases: Sequence[Case], shuffle: int | None) -> list[int]:
     """Return the numbers of the cases that can run, in the order in which they start.
 
     Args:
         cases: All cases.
-        jobs: With more than one cluster, the longest cases start first, so that none runs alone at the end.
-        shuffle: Seed of a random order; None: see `jobs`, else the order of the cases.
-        known_s: Seconds of earlier runs, by the name of the scenario.
+        shuffle: Seed of a random order; None: the order of the cases.
     """
     order = [number for number, case in enumerate(cases) if not case.skipped]
     if shuffle is not None:
         random.Random(shuffle).shuffle(order)
-    elif jobs > 1 and known_s:
-        usual = sorted(known_s.values())[len(known_s) // 2]
-        order.sort(key=lambda number: -known_s.get(cases[number].scenario.name, usual))
     return order
 
 
 def choose_cluster(case: Case, queue: Iterable[Case]) -> Shape:
     """Return the shape of a cluster that fits a case and all waiting cases that can share it."""
     return replace(case.shape, nodes=max(one.nodes for one in (case, *queue) if one.cluster_key == case.cluster_key))
-
-
-def estimate_s(cases: Iterable[Case], known_s: Mapping[str, float], measured_s: Sequence[float]) -> float:
-    """Estimate the seconds of cases in sequence, from earlier runs or from this suite's times `measured_s`."""
-    usual = sum(measured_s) / len(measured_s) if measured_s else _GUESS_S
-    return sum(known_s.get(case.scenario.name, usual) for case in cases)
-
-
-def is_worth_making(
-    cases: Iterable[Case], serving: int, *, known_s: Mapping[str, float], measured_s: Sequence[float], make_s: float
-) -> bool:
-    """Return whether one more cluster for these cases saves more time than making it costs."""
-    if serving == 0 or not make_s:
-        return serving == 0
-    return estimate_s(cases, known_s, measured_s) / serving > WORTH_IT * make_s
-
-
-def known_durations(runs: Path, scenarios: Iterable[str]) -> dict[str, float]:
-    """Return the seconds of the latest recorded run of each of these scenarios, by name."""
-    missing, durations_s = set(scenarios), dict[str, float]()
-    for name in sorted(os.listdir(runs), reverse=True) if runs.is_dir() else ():
-        match = _FOLDER.fullmatch(name)
-        scenario = next((one for one in match.groups() if one in missing), None) if match else None
-        if scenario is not None:
-            duration_s = Record(path=runs / name).result_or_refusal().duration_s
-            if duration_s and duration_s > 0:  # it is complete
-                durations_s[scenario] = duration_s + _AROUND_S
-                missing.remove(scenario)
-    return durations_s
 
 
 # -- one suite
@@ -162,8 +118,8 @@ class _Worker:
     """Requested shape of its cluster; None: it has no cluster."""
     case: int | None = None
     """Number of its current case; None: it is idle."""
-    since: float = 0.0
-    """Monotonic time when the run began; 0: it is still making its cluster."""
+    has_begun: bool = False
+    """Whether the run of that case has begun; until then, the worker may be making its cluster."""
     used: bool = False
     """Whether it has had a cluster."""
     over: bool = False
@@ -197,21 +153,13 @@ class _Suite:
             jobs, self.why = choose_jobs(asked.jobs, can_run, cores, free_memory_bytes())
             names = [f"{cluster.name[:32]}-{self.suite[-4:]}-{number}" for number in range(1, jobs + 1)]
         self.workers = [_Worker(number, replace(cluster.slot, name=one)) for number, one in enumerate(names, start=1)]
-        scenarios = {case.scenario.name for case in can_run}
-        self.known_s = known_durations(asked.options.runs, scenarios) if len(names) > 1 else {}
-        """Seconds of earlier runs, by the name of the scenario."""
-        shuffle = self.seed if asked.shuffle else None
-        self.queue = order_cases(self.cases, jobs=len(names), shuffle=shuffle, known_s=self.known_s)
+        self.queue = order_cases(self.cases, self.seed if asked.shuffle else None)
         """Numbers of the cases that have not started, in order."""
         self.attempts: dict[int, list[RunAttempt]] = {number: [] for number in self.queue}
         """Attempts of each case that can run, by its number."""
         self.outcomes = {n: Outcome.without_run(case) for n, case in enumerate(self.cases) if case.skipped}
         self.pool = WorkerPool()
         """Its lock protects the fields below and calls of the watcher."""
-        self.took_s = list[float]()
-        """Seconds of the cases that ended."""
-        self.make_s = 0.0
-        """Seconds to make the slowest cluster; 0: none was made."""
         self.failures = self.stop_code = 0
         self.stopped = ""
         """Why no more cases start."""
@@ -271,7 +219,7 @@ class _Suite:
     def _announce(self, worker: _Worker, text: str) -> None:
         with self.pool.turn:
             self.watcher.announce(worker.number, text)
-            if self.pool.stopping and worker.case is not None and not worker.since:
+            if self.pool.stopping and worker.case is not None and not worker.has_begun:
                 raise KeyboardInterrupt  # do not wait for the end of the cluster's creation
 
     def _run(self, worker: _Worker, warm_cluster: WarmCluster) -> None:
@@ -286,10 +234,9 @@ class _Suite:
             refuse_foreign_wishes(case.scenario, warm_cluster.slot.engine, warm_cluster.slot.asked, options)
             if making := warm_cluster.cluster is None:
                 warm_cluster.ensure_ready()
-                self.make_s = max(self.make_s, time.monotonic() - began)
             making, began = False, time.monotonic()
             with self.pool.turn:
-                worker.since = began
+                worker.has_begun = True
                 self.watcher.working(worker.number, "runs", case)
             tried = warm_cluster.attempt(case.scenario, options, self.pool)
         except LabError as error:
@@ -301,40 +248,24 @@ class _Suite:
     # -- the next case
 
     def _next(self, worker: _Worker) -> Shape | None:
-        """Wait for the next case of a worker; return the shape its cluster must have; None: there is no case.
+        """Choose the next case of a worker; return the shape that its cluster must have, None if no case is left.
 
-        If its cluster does not fit, the caller replaces the cluster by one of this shape.
+        If its cluster fits none of them, the caller replaces the cluster by one of this shape.
         """
         with self.pool.turn:
             worker.case = None
-            self.pool.turn.notify_all()
-            while (number := None if worker.over else self._next_for(worker)) is None:
-                if worker.over or worker.cluster is not None or all(one.case is None for one in self.workers):
-                    return None
-                self.pool.turn.wait(_POLL_S)  # another cluster can be worth making later
-            case = self.cases[number]
+            if worker.over or not self.queue:
+                return None
+            cluster = worker.cluster
+            fitting = (number for number in self.queue if cluster is not None and self.cases[number].fits(cluster))
+            number = next(fitting, self.queue[0])
             self.queue.remove(number)
-            worker.case, worker.since, worker.used = number, 0.0, True
-            if worker.cluster is None or not case.fits(worker.cluster):
+            worker.case, worker.has_begun, worker.used = number, False, True
+            case = self.cases[number]
+            if cluster is None or not case.fits(cluster):
                 worker.cluster = choose_cluster(case, [self.cases[one] for one in self.queue])
                 self.watcher.working(worker.number, "creates its cluster", None)
             return worker.cluster
-
-    def _next_for(self, idle: _Worker) -> int | None:
-        """Return the number of the case that an idle worker should run; None if there is nothing for it now."""
-        if idle.cluster is not None:
-            for number in self.queue:
-                if self.cases[number].fits(idle.cluster):
-                    return number
-        busy = [(one, self.cases[one.case]) for one in self.workers if one.case is not None]
-        measured_s = [*self.took_s, *(time.monotonic() - one.since for one, _ in busy if one.since)]
-        for cluster_key in dict.fromkeys(self.cases[number].cluster_key for number in self.queue):
-            numbers = [number for number in self.queue if self.cases[number].cluster_key == cluster_key]
-            cases = [self.cases[number] for number in numbers]
-            serving = sum(case.cluster_key == cluster_key for _, case in busy)
-            if is_worth_making(cases, serving, known_s=self.known_s, measured_s=measured_s, make_s=self.make_s):
-                return numbers[0]
-        return None
 
     # -- outcomes
 
@@ -350,8 +281,6 @@ class _Suite:
             self.cases[number] = replace(case, skipped=result.reason)
             self._close_case(number)
             return
-        if not no_cluster:
-            self.took_s.append(attempt.took_s)
         self._count_attempt(number, attempt, final=no_cluster or worker.over)
         if worker.over:
             self._stop(result.reason, result.exit_code)

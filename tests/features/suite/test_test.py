@@ -118,7 +118,7 @@ def test_the_list_says_what_would_run_and_what_cannot(lab: Lab, engine: FakeEngi
         (["--nodes", "2,x"], "found 'x'; allowed: a whole number, 1 or more"),
         (["--nodes", "2,2"], "--nodes names 2 more than once"),
         (["-k", "nothing"], "-k 'nothing' matches none of 1 cases"),
-        (["-k", "("], "is invalid at '('"),
+        (["-k", "("], "-k '(' is invalid"),
         (["--retries", "-1"], "allowed: a whole number, 0 or more"),
         (["-x", "--maxfail", "2"], "not allowed with"),
     ],
