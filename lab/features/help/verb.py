@@ -1,4 +1,4 @@
-"""`lab help`: list topics, show one (a page of the docs), or show how a verb is used."""
+"""`lab help`: list the pages of the docs, show one or a section, or show how a verb is used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pydoc
 import re
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 from lab.cli import arguments as shared
 from lab.cli.overview import list_all_verbs
@@ -17,69 +16,34 @@ from lab.feature import bundled_path
 from lab.report.style import Style, style_for
 from lab.spec.reading import did_you_mean
 
-
-class Topic(NamedTuple):
-    """Describe a page, or a section of a page, of the docs."""
-
-    about: str
-    page: str
-    """File in the docs."""
-    section: str = ""
-    """Anchor of a heading; empty: the whole page."""
-
-
-_NAMED = {
-    "scenario": Topic("every key of a scenario", "scenario-reference.md"),
-    "expect": Topic("the expected results of a run", "scenario-reference.md", "expect"),
-    "notes": Topic("values that ranks must note", "scenario-reference.md", "expected-notes"),
-    "calls": Topic("the expected calls of ranks", "scenario-reference.md", "expected-calls"),
-    "questions": Topic("the questions of a lesson", "scenario-reference.md", "questions"),
-    "editor": Topic("completion and checks of scenarios in an editor", "scenario-reference.md", "in-an-editor"),
-    "exit-codes": Topic("the exit codes of commands", "command-line.md", "exit-codes"),
-    "environment": Topic("variables that the lab reads, and variables of ranks", "command-line.md", "environment"),
-    "files": Topic("the folders of records, clusters, and caches", "command-line.md", "files"),
-    "engines": Topic("containers or processes: the differences", "local-engine.md"),
-    "gpus": Topic("nodes with GPUs, nccl, and untested parts", "gpu.md"),
-    "data": Topic("folders that ranks read", "packages.md", "data"),
-    "python": Topic("clusters, runs, and lessons from Python", "python-api.md"),
-    "github": Topic("a workflow for GitHub Actions", "ci-reference.md", "github-actions"),
-    "gitlab": Topic("a pipeline for GitLab", "ci-reference.md", "gitlab"),
-    "uninstall": Topic("how to remove the lab", "install.md", "remove-it"),
-    "security": Topic("what a script can and cannot do", "untrusted-scripts.md"),
-    "traffic": Topic("bytes and bandwidths, Chrome, Perfetto, torchfrtrace, diff", "trace-exports.md"),
-    "ddp": Topic("every call that DDP makes", "ddp-story.md"),
-    "lessons": Topic("every lesson", "scenarios.md"),
-}
 _MOST_LINES = 10
 _FENCE = re.compile(r" *(```|~~~)")
 _COMMENT = re.compile(r"^<!--.*?-->\n?", re.MULTILINE | re.DOTALL)
 
 
-def list_topics() -> dict[str, Topic]:
-    """Return topics by name: those of `_NAMED`, and each other page by the name of its file."""
-    whole = {topic.page for topic in _NAMED.values() if not topic.section}
-    others = [page for page in docs_folder().glob("*.md") if page.name not in whole]
-    titles = {page: page.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ").strip() for page in others}
-    return dict(sorted({**_NAMED, **{page.stem: Topic(title, page.name) for page, title in titles.items()}}.items()))
+def list_topics() -> dict[str, str]:
+    """Return the title of each page of the docs, by the name of its file."""
+    return {name: text.partition("\n")[0].lstrip("# ") for name, text in read_pages().items()}
 
 
-def text_of(topic: Topic) -> str:
-    """Return a page or section as Markdown."""
-    page = (docs_folder() / topic.page).read_text(encoding="utf-8")
-    return _COMMENT.sub("", _section(page, topic.section) if topic.section else page).strip() + "\n"
+def read_pages() -> dict[str, str]:
+    """Return the Markdown of each page of the docs, by the name of its file."""
+    pages = sorted(docs_folder().glob("*.md"))
+    return {page.stem: _COMMENT.sub("", page.read_text(encoding="utf-8")).strip() + "\n" for page in pages}
 
 
 def find_word(word: str) -> str:
-    """Return the first section whose heading has a word, else rows of tables that begin with it, else lines with it."""
-    lines, row, rows = list[str](), re.compile(rf"\| `-{{0,2}}{re.escape(word)}\b.*"), list[str]()
-    for page in sorted(docs_folder().glob("*.md")):
-        text = page.read_text(encoding="utf-8")
-        headings = re.findall(rf"^##+ +(.*\b{re.escape(word)}\b.*)$", text, re.IGNORECASE | re.MULTILINE)
-        if headings:
-            return _section(text, anchor_of(headings[0]))
-        rows += [f"{page.name}: {line}\n" for line in text.splitlines() if row.match(line)]
-        lines += [f"{page.name}: {line}\n" for line in text.splitlines() if re.search(rf"\b{re.escape(word)}\b", line)]
-    return "".join(rows or lines[:_MOST_LINES])
+    """Return the section whose heading is a word or has it, else rows of tables that begin with it, else lines."""
+    pages, has_word = read_pages(), re.compile(rf"\b{re.escape(word)}\b", re.IGNORECASE)
+    headings = [
+        (anchor_of(heading), page) for page in pages.values() for heading in re.findall(r"(?m)^##+ +(.+)$", page)
+    ]
+    for anchor, page in sorted(headings, key=lambda heading: heading[0] != word.lower()):
+        if has_word.search(anchor):
+            return _section(page, anchor)
+    lines = [f"{name}.md: {line}\n" for name, page in pages.items() for line in page.splitlines()]
+    rows = [line for line in lines if re.search(rf": \| `-{{0,2}}{re.escape(word)}\b", line)]
+    return "".join(rows or list(filter(has_word.search, lines))[:_MOST_LINES])
 
 
 def docs_folder() -> Path:
@@ -112,25 +76,33 @@ _LINK = re.compile(r"\[([^\]]+)\]\((?:[\w-]+\.md)?(?:#[\w-]+)?\)")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    shared.add_options(parser, "topic", nargs="?", help="a topic or a verb (default: list topics)", complete="topics")
+    shared.add_options(
+        parser,
+        "topic",
+        nargs="?",
+        help="a topic, a word of a heading, or a verb (default: list topics)",
+        complete="topics",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the topic; on a terminal, with a pager."""
-    name, known, verbs = arguments.topic, list_topics(), list_all_verbs()
-    if name in verbs and name not in known:
+    name, pages, verbs = arguments.topic, read_pages(), list_all_verbs()
+    if name in verbs and name not in pages:
         from lab.cli.call import run_verb
 
         return run_verb([name, "--help"])
-    passage = find_word(name) if name is not None and name not in known and len(name) > 2 else ""
-    if name is not None and name not in known and not passage:
-        meant = did_you_mean(name, [*known, *verbs])
+    if name is None:
+        lines = [f"  {one:<21}{title}\n" for one, title in list_topics().items()]
+        how = "\n`lab help TOPIC` shows one, `lab help WORD` a section, `lab help VERB` how a verb is used.\n"
+        print("".join(["topics:\n", *lines, how]), end="")
+        return 0
+    text = pages.get(name) or (find_word(name) if len(name) > 2 else "")
+    if not text:
+        meant = did_you_mean(name, [*pages, *verbs])
         raise UsageError(f"there is no topic {name!r}{meant}", "`lab help` lists topics, and `lab --help` lists verbs")
-    lines = [f"  {one:<21}{topic.about}\n" for one, topic in known.items()]
-    how = "\n`lab help TOPIC` shows one, `lab help VERB` how a verb is used.\n"
-    text = "".join(["topics:\n", *lines, how]) if name is None else passage or text_of(known[name])
     style = style_for(sys.stdout)
-    if name is None or style.width is None:  # not a terminal: print the Markdown
+    if style.width is None:  # not a terminal: print the Markdown
         print(text, end="")
     else:
         os.environ.setdefault("LESS", "FRX")  # less keeps short text on the screen, and shows colours
