@@ -30,8 +30,6 @@ MAX_DEPTH = 20
 _LOADER: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 _START = Position()
 _ENDS = ("end of stream", "'<stream end>'")
-_CLOSING = {"[": ("]", "quotes"), "{": ("}", "quotes"), "'": ("'", '"'), '"': ('"', "'")}
-"""By opening character: the closing one, and the quotes for text that contains the opening one."""
 _KEY = r" *(?:- )*[\w.-]+:(?: |$)"
 _UNEXPECTED_SPACE = r"(?:[ -]*|[ -]*[\w.-]+:[ ]*)([\u00a0\u1680\u2000-\u200b\u202f\u205f\u3000\ufeff])"
 """A Unicode space in the indentation, or after the colon of a key."""
@@ -44,6 +42,7 @@ _TIPS = {
     "found character '@' that cannot start any token": "; text that begins with @ must be in quotes",
     "found character '`' that cannot start any token": "; text that begins with ` must be in quotes",
     "expected alphabetic or numeric character": "; text that begins with & or * must be in quotes",
+    "found unexpected end of stream": "; close the quote; text with a quote must be in quotes of the other kind",
     "found unknown escape character": "; use single quotes around text with backslashes",
     "expected ',' or ']'": "; a list that begins with [ ends with ], and text that begins with [ must be in quotes",
     "expected ',' or '}'": "; a mapping that begins with { ends with }, and text that begins with { must be in quotes",
@@ -153,19 +152,8 @@ def _syntax_problem(error: yaml.MarkedYAMLError, text: str) -> InvalidError:
         tab = Position(where.line, indentation.index("\t") + 1)
         return InvalidError(tab, "found a tab in the indentation; allowed: spaces")
     tip = next((tip for start, tip in _TIPS.items() if problem.startswith(start)), "")
-    if unclosed:
-        tip = _close(text, error.context_mark) or tip
     context = f"{error.context}, " if error.context else ""
     return InvalidError(where, f"not valid YAML: {context}{problem}{tip}".replace("\n", " "))
-
-
-def _close(text: str, opening: Any) -> str:
-    """Suggest how to close the bracket or quote that opens at this position."""
-    sign = text[opening.index : opening.index + 1] if opening is not None else ""
-    if sign not in _CLOSING:
-        return ""
-    end, quotes = _CLOSING[sign]
-    return f"; close it with {end}, or, where {sign} is part of the text, put the whole text in {quotes}"
 
 
 def _find_unexpected_space(lines: list[str], location: Any) -> InvalidError | None:

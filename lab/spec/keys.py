@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -364,7 +364,8 @@ def check_backend(name: str) -> str:
 
 _MOST_RESTARTS = 1000
 _TRIED_RANKS = 4
-_MORE_NODES = (0, 1, 3, 63)
+_IMAGINED_NODES = 7
+"""No likely constant of an expression, so that none divides by zero by chance."""
 _RANK_OR_NODE = ({"type": "integer", "minimum": 0}, {"type": "string", "pattern": f"^{NODE}$"})
 RANK_SCHEMA = {"type": "object", "propertyNames": {"pattern": "^(0|[1-9][0-9]*)$"}}
 
@@ -375,17 +376,6 @@ def sample_variables(world: World, rank: int | None) -> Sequence[RankVariables]:
         return ()
     few = sorted({*range(min(world.size, _TRIED_RANKS)), world.size - 1})
     return [RankVariables.of(one, world.nodes, world.nproc_per_node) for one in (few if rank is None else [rank])]
-
-
-def _imagined_variables(world: World, rank: int | None) -> Iterator[RankVariables]:
-    """Yield variables of a rank, or of a sample, in clusters of several sizes that the scenario allows."""
-    for extra in () if world.size else _MORE_NODES:
-        nodes = world.nodes or (rank or 0) + 1 + extra
-        nproc_per_node = world.nproc_per_node or (rank or 0) // nodes + 1 + extra
-        last = nodes * nproc_per_node - 1
-        for one in sorted({0, min(1, last), last}) if rank is None else [rank]:
-            if one <= last:
-                yield RankVariables.of(one, nodes, nproc_per_node)
 
 
 def culprit_kind() -> Kind:
@@ -479,15 +469,19 @@ def _plain(value: reading.Value, rank: int | None) -> Any:
 
 
 def _try(expression: str, world: World, rank: int | None) -> None:
-    """Refuse an expression that fails on a known rank, or on each imaginable rank if the ranks are not known."""
-    errors, samples = list[ScenarioError](), sample_variables(world, rank) or [*_imagined_variables(world, rank)]
+    """Refuse an expression that fails on a known rank, or on all of an imagined world if the size is unknown."""
+    samples = sample_variables(world, rank) or sample_variables(_imagine(world, rank or 0), rank)
+    errors = []
     for variables in samples:
         try:
             evaluate_expected(expression, variables)
         except ScenarioError as error:
             errors.append(error)
-        else:
-            if not world.size:
-                return
     if errors and (world.size or len(errors) == len(samples)):
         raise errors[0]
+
+
+def _imagine(world: World, rank: int) -> World:
+    """Return a world that a scenario without a size allows, and that has this rank."""
+    nodes = world.nodes or rank + _IMAGINED_NODES
+    return World(nodes, world.nproc_per_node or rank // nodes + 1)
