@@ -6,7 +6,6 @@ import getpass
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -21,7 +20,7 @@ from lab.node.messages.typed import Misfit, read_typed
 from lab.record.record_files import is_file, open_file, parse_line, read_beginning, read_lines
 from lab.report.style import Style, table_text
 from lab.spec.load import OWN_FOLDER, files_below, library_folder
-from lab.words import clip_end, format_count
+from lab.words import format_count
 
 
 class LearningPath(Frozen):
@@ -195,7 +194,6 @@ def read_all_progress() -> list[Progress]:
 
 
 _WIDTH = 100
-_LONGEST_PREDICTION = 60
 SIGNS = {True: ("✔", "green"), False: ("✘", "red"), None: ("•", "cyan")}
 """The sign and the color of a lesson that was predicted right, predicted wrong, or done without either."""
 UNDONE = "·"
@@ -246,8 +244,8 @@ def path_text(path: LearningPath, progress: Progress, next_lesson: str, is_up: b
     return "\n".join([*parts, "", *lines])
 
 
-def summary_json(path: LearningPath, all_progress: Sequence[Progress]) -> dict[str, Any]:
-    """Return the lessons of all persons, and the predictions in each lesson, as plain data."""
+def summary_json(all_progress: Sequence[Progress]) -> dict[str, Any]:
+    """Return the lessons of all persons, with their predictions, as plain data."""
     persons = [
         {
             "person": progress.person,
@@ -259,44 +257,14 @@ def summary_json(path: LearningPath, all_progress: Sequence[Progress]) -> dict[s
         }
         for progress in all_progress
     ]
-    started = {name for progress in all_progress for name in progress.counted_attempts}
-    lessons = []
-    for name in [*(name for name in path.names if name in started), *sorted(started - set(path.names))]:
-        attempts = [progress.counted_attempts[name] for progress in all_progress if name in progress.counted_attempts]
-        hits, misses = (sum(made.right is held for made in attempts) for held in (True, False))
-        right = {made.prediction for made in attempts if made.right}
-        counts = Counter(made.prediction for made in attempts if made.prediction).most_common()
-        predictions = [{"prediction": text, "count": count, "right": text in right} for text, count in counts]
-        lesson = {"lesson": name, "done": len(attempts), "right": hits, "wrong": misses}
-        lessons.append({**lesson, "predictions": predictions})
-    return {"persons": persons, "lessons": lessons}
+    return {"persons": persons}
 
 
-def summary_text(path: LearningPath, all_progress: Sequence[Progress], style: Style) -> str:
-    """Render a row for each person with a sign for each lesson, then a row for each lesson with its predictions."""
+def summary_text(all_progress: Sequence[Progress], style: Style) -> str:
+    """Render a row for each person."""
     if not all_progress:
         return "No one has done a lesson yet."
-    data, numbers = summary_json(path, all_progress), ("done", "right", "wrong")
-    names = [lesson["lesson"] for lesson in data["lessons"]]
-    chapters = {title: of for title, of in path.chapters.items() if not {*of}.isdisjoint(names)}
-    if others := tuple(name for name in names if name not in path.names):
-        chapters["others"] = others
-    people, lessons = [], []
-    for person in data["persons"]:
-        done = person["lessons"]
-        signs = (
-            "".join(SIGNS[done[name]["right"]][0] if name in done else UNDONE for name in of).ljust(len(title))
-            for title, of in chapters.items()
-        )
-        people.append([person["person"], *(str(person[number]) for number in numbers), *signs])
-    for lesson in data["lessons"]:  # `3 x [20.0] ✔, 1 x [10.0]`: the most frequent first
-        predicted = ", ".join(
-            f"{one['count']} x {clip_end(one['prediction'], _LONGEST_PREDICTION)}" + f" {SIGNS[True][0]}" * one["right"]
-            for one in lesson["predictions"]
-        )
-        lessons.append([lesson["lesson"], *(str(lesson[number]) for number in numbers), predicted])
-    full_width = Style(colour=style.colour)
-    parts = [table_text(("person", *numbers, *chapters), people, full_width)]
-    parts.append(table_text(("lesson", *numbers, "predicted"), lessons, full_width))
-    parts += [style.paint(progress.problem, "yellow") for progress in all_progress if progress.problem]
-    return "\n\n".join(parts)
+    columns = ("person", "done", "right", "wrong")
+    rows = [[str(person[column]) for column in columns] for person in summary_json(all_progress)["persons"]]
+    problems = [style.paint(progress.problem, "yellow") for progress in all_progress if progress.problem]
+    return "\n\n".join([table_text(columns, rows, style), *problems])

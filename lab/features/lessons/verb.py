@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_options(parser, "scenario", metavar="LESSON", nargs="?", help=about, complete="lessons")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--next", action="store_true", help="do the first lesson of the path that you have not done")
-    which.add_argument("--summary", action="store_true", help="show everyone's lessons and predictions")
+    which.add_argument("--summary", action="store_true", help="show how many lessons everyone has done and predicted")
     parser.add_argument("--folder", type=Path, help="folder of lessons (default: scenarios, then the lab's lessons)")
     parser.add_argument("--as", dest="person", metavar="NAME", help="whose progress to record (default: yours)")
     shared.add_options(parser, "--nodes", "--nproc-per-node")
@@ -51,8 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
         option = "--next" if arguments.next else "--summary"
         raise UsageError(f"{option} cannot be combined with a lesson ({arguments.scenario})", "remove one of them")
     if arguments.summary:
-        shown = path, progress.read_all_progress() if arguments.person is None else [read_progress(person)]
-        return print_answer(arguments, lambda: summary_json(*shown), lambda style: summary_text(*shown, style))
+        shown = progress.read_all_progress() if arguments.person is None else [read_progress(person)]
+        return print_answer(arguments, lambda: summary_json(shown), lambda style: summary_text(shown, style))
     name = arguments.scenario
     if name is None:
         own = read_progress(person)
