@@ -12,7 +12,6 @@ import re
 import sys
 import traceback
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
@@ -104,6 +103,7 @@ def _read_dtype(name: str) -> Any:
 _MADE_OF_PLAIN: dict[Any, Callable[..., Any]] = {
     "int": lambda text: int(text, 16),
     "float": float,
+    "complex": complex,
     "datetime": datetime.fromisoformat,
     "date": date.fromisoformat,
     "timedelta": timedelta,
@@ -112,7 +112,6 @@ _MADE_OF_PLAIN: dict[Any, Callable[..., Any]] = {
     "device": lambda name: _torch().device(name),
     "dtype": _read_dtype,
 }
-_MADE_OF_VALUES: dict[Any, Callable[..., Any]] = {"complex": complex, "slice": slice, "range": range}
 
 
 class _Reader:
@@ -135,15 +134,12 @@ class _Reader:
             (items,) = rest
             if KIND_OF[kind] not in MAPPINGS:
                 return KIND_OF[kind](self.value(item) for item in items)
-            pairs = [(self.value(key), self.value(item)) for key, item in items]
-            return KIND_OF[kind](pairs) if kind != MAPPINGS[Counter] else Counter(dict(pairs))
+            return KIND_OF[kind]({self.value(key): self.value(item) for key, item in items})
         if kind in ("bytes", "bytearray"):
             data = self._blob(*rest)
             return bytes(data) if kind == "bytes" else data
         if kind in _MADE_OF_PLAIN:
             return _MADE_OF_PLAIN[kind](*rest)
-        if kind in _MADE_OF_VALUES:
-            return _MADE_OF_VALUES[kind](*map(self.value, rest))
         method = getattr(self, f"_read_{kind}", None) if isinstance(kind, str) and kind.isalpha() else None
         if method is None:
             raise Misread(f"{kind!r:.60} is not a kind of value")
@@ -184,24 +180,14 @@ class _Reader:
     def _read_tensor(self, dtype: str, shape: Any, size: Any, how: Any) -> Any:
         data, kind = self._blob(size), _read_dtype(dtype)
         flat = _torch().frombuffer(data, dtype=kind) if data else _torch().empty(0, dtype=kind)
-        return _as_it_was(flat.reshape(shape), how)
-
-    def _read_sparse(self, shape: Any, coalesced: Any, indices: Any, values: Any, how: Any) -> Any:
-        made = _torch().sparse_coo_tensor(self.value(indices), self.value(values), shape, check_invariants=True)
-        return _as_it_was(made._coalesced_(coalesced is True), how)
-
-
-def _as_it_was(tensor: Any, how: Any) -> Any:
-    if how["parameter"]:
-        return _torch().nn.Parameter(tensor, requires_grad=how["grad"] is True)
-    return tensor.requires_grad_() if how["grad"] is True else tensor
+        tensor, has_grad = flat.reshape(shape), how["grad"] is True
+        return _torch().nn.Parameter(tensor, has_grad) if how["parameter"] else tensor.requires_grad_(has_grad)
 
 
 _MADE_IN_PYTHON = 1 << 9
 """The flag of classes that are not part of the interpreter."""
 _SHADOWED = ("message", "hint", "ranks", "record", "shown_inside")
 """Attributes of RanksFailed that can be read-only properties of the other class."""
-_OF_SYSTEM = re.compile(r"\[Errno (\d+)\] (.*?)(?:: ('.*'|\".*\"))?", re.DOTALL)
 
 
 def known_exception(module: str, name: str, classes: Classes | None = None) -> type[BaseException] | None:
@@ -234,18 +220,6 @@ def caught_as(kind: type[BaseException] | None) -> type[RanksFailed]:
     except Exception:  # noqa: BLE001 - it is laid out otherwise, or refuses in its own way to be inherited from
         return RanksFailed
     return both
-
-
-def fill_in(error: RanksFailed, text: str) -> None:
-    """Set the standard attributes of an exception, such as `errno`, as far as its text has them."""
-    with suppress(Exception):
-        _native(type(error)).__init__(error, error.message)  # some exceptions print their arguments
-    match = _OF_SYSTEM.fullmatch(text) if isinstance(error, OSError) else None
-    if match is not None and isinstance(error, OSError):
-        number, error.strerror, file = match.groups()
-        error.errno = int(number)
-        with suppress(ValueError, SyntaxError):
-            error.filename = ast.literal_eval(file) if file else None
 
 
 def _native(kind: type[BaseException]) -> Any:
@@ -348,7 +322,8 @@ def rebuild_error(
         text = f"{name}: {text}" if text else name
     text = sanitize_text(text).lstrip("\n")  # numpy's messages begin with an empty line
     error = kind(f"{header}{text}", ranks=tuple(ranks), record=record)
-    fill_in(error, text)
+    with suppress(Exception):
+        _native(kind).__init__(error, error.message)  # some exceptions print their arguments
     error.shown_inside = True
     error.__traceback__ = traceback_of(failure, shown)
     _add_notes(error, [sanitize_text(note) for note in failure.notes])

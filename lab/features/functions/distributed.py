@@ -37,8 +37,6 @@ def remove_parameters(signature: inspect.Signature, filled: Sequence[str]) -> in
     return signature.replace(parameters=[one for name, one in signature.parameters.items() if name not in filled])
 
 
-_NAMES = ("__module__", "__name__")
-"""Attributes of a function that decorators keep; some of them do not keep `__qualname__`."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -47,8 +45,6 @@ class Provided(Frozen):
 
     cluster: Callable[[Mapping[str, Any]], Cluster]
     """Returns the cluster for a shape, given as keywords."""
-    test: object
-    """The test's own function, whose return values are not needed, or the result of other decorators of it."""
     how: CallOptions
     """Options of calls, except those of the function itself."""
 
@@ -131,7 +127,7 @@ def distributed(
                 wanted.bind(*arguments, **{name: value for name, value in named.items() if name not in filled})
             except TypeError as error:
                 raise TypeError(f"{original.__name__}(): {error}") from None
-            return call_on_ranks(original, arguments, named, shape_fields, how, test=on_ranks, shown=original)
+            return call_on_ranks(original, arguments, named, shape_fields, how, shown=original)
 
         vars(on_ranks)["__signature__"] = wanted
         vars(on_ranks).update({ORIGINAL: original, SHAPE: shape_fields})
@@ -147,7 +143,6 @@ def call_on_ranks(
     shape_fields: Mapping[str, Any],
     how: CallOptions,
     *,
-    test: object,
     shown: Callable[..., Any],
 ) -> list[Any] | None:
     """Call a function on the ranks of a test runner's cluster, or of its own.
@@ -158,23 +153,20 @@ def call_on_ranks(
         named: Keyword arguments.
         shape_fields: Shape of the cluster.
         how: The function's own options of the call.
-        test: Function that the test runner calls; if it is the runner's own test, the return values are not needed.
         shown: Function that an error points at if the error did not occur in it.
     """
     __tracebackhide__ = True
     if _provided:
         provided = _provided[-1]
         of_session = {name: getattr(provided.how, name) for name in ("settings", "variables", "write")}
-        names = [[getattr(one, name, None) for name in _NAMES] for one in (test, provided.test)]
-        is_test = None not in (test, provided.test) and names[0] == names[1]  # decorators keep the name
-        how = replace(how, wanted=how.wanted and not is_test, **of_session)
+        how = replace(how, **of_session)
         try:
             values = provided.cluster(shape_fields).call_as(function, arguments, named, how)
         except RanksFailed as error:
             raise (error if error.shown_inside else point_at_function(error, shown)) from error.__cause__
         except LabError as error:
             raise point_at_function(error, shown) from None
-        return values if how.wanted else None
+        return values if any(value is not None for value in values) else None  # a test must return nothing
     from lab.cluster import DEFAULT_NODES, Cluster
 
     own = Cluster(**{"nodes": DEFAULT_NODES, **shape_fields})
@@ -229,8 +221,8 @@ def _on_ranks(method: Callable[..., Any]) -> Callable[..., Any]:
         __tracebackhide__ = True
         arguments = (type(self), method.__name__, f"store-{os.urandom(8).hex()}")
         shape_fields: dict[str, Any] = {"nodes": self.world_size, **({"engine": self.engine} if self.engine else {})}
-        how = CallOptions(timeout_s=self.timeout_s, backend="", wanted=False)
-        call_on_ranks(_run_case, arguments, {}, shape_fields, how, test=None, shown=method)
+        how = CallOptions(timeout_s=self.timeout_s, backend="")
+        call_on_ranks(_run_case, arguments, {}, shape_fields, how, shown=method)
 
     vars(on_ranks)[ORIGINAL] = method
     return on_ranks

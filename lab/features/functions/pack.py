@@ -19,6 +19,7 @@ import sysconfig
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import field
 from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -168,8 +169,6 @@ class Packed:
         """Paths of source files here, by their names on ranks."""
         self.classes: dict[tuple[str, str], type | None] = {}
         """Classes that are sent by value, by module and name, to read the answers; None: two have the same name."""
-        self.rewritten = False
-        """Whether pytest has rewritten any assertion."""
 
     def name(self, path: str) -> str:
         """Return the name of a source file for ranks."""
@@ -191,10 +190,8 @@ class CallOptions(Frozen):
     """Backend of the process group of all ranks; empty: no process group."""
     filled: tuple[str, ...] = ()
     """Parameters that each rank fills in unless the caller passes them: `rank`, `world_size`, or `group`."""
-    wanted: bool = True
-    """Whether the rank sends the return value."""
-    settings: Callable[[], Mapping[str, Any]] = lambda: {"assertion_text_diff_style": "ndiff"}
-    """Returns pytest's settings, see `call_assertions`; called if assertions are rewritten."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of pytest, see `call_assertions`."""
     variables: bool = False
     """Whether failures include local variables."""
     write: Callable[[BaseException], str] | None = None
@@ -229,8 +226,7 @@ def pack_call(
     if is_own(path) and os.path.isfile(path):
         with open(path, encoding="utf-8", errors="replace") as file:
             sources[packed.name(path)] = file.read()
-    assertions = dict(how.settings()) if packed.rewritten else {}
-    head = pickle.dumps((how.filled, how.wanted, sources, assertions, how.variables), protocol=4)
+    head = pickle.dumps((how.filled, sources, dict(how.settings), how.variables), protocol=4)
     if (size := len(head) + len(body)) > LIMIT_BYTES:
         hint = "create large tensors on the ranks, or put files into the cluster's `data`"
         raise UsageError(f"cannot send a call of {size:,} bytes; allowed: at most {format_limit(LIMIT_BYTES)}", hint)
@@ -290,7 +286,6 @@ def _dumps(packed: Packed, modules: Sequence[ModuleType | None], value: object) 
             if kind is FunctionType and ORIGINAL in item.__dict__:
                 return copy.copy, (item.__dict__[ORIGINAL],)
             if kind is ModuleType and item.__name__ == _REWRITER:
-                packed.rewritten = True
                 return importlib.import_module, (_ASSERTIONS,)
             if test_case is not None and isinstance(item, test_case):
                 return _without_its_runner(item)

@@ -292,8 +292,8 @@ def provided_for(item: pytest.Item) -> AbstractContextManager[None]:
         return str(pytest.ExceptionInfo.from_exception(error).getrepr(style="long", abspath=False))
 
     variables = any(item.config.getoption(name, False) for name in ("showlocals", "usepdb"))
-    how = CallOptions(settings=lambda: _assertion_settings(item.config), variables=variables, write=write)
-    return provide_clusters(Provided(cluster=cluster, test=getattr(item, "function", None), how=how))
+    how = CallOptions(settings=_assertion_settings(item.config), variables=variables, write=write)
+    return provide_clusters(Provided(cluster=cluster, how=how))
 
 
 def _assertion_settings(config: pytest.Config) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import pytest
 from lab.errors import RanksFailed
 from lab.features.functions.answers import caught_as, rebuild_error
 from lab.features.functions.on_node.messages import Failure
-from tests.golden import golden
 
 
 class Needs(Exception):
@@ -78,9 +77,3 @@ def test_where_no_exception_can_be_of_both_classes_the_other_is_named(kind: type
     name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
     assert str(rebuilt(kind)) == f"rank 1: {name}: text"
     assert str(rebuilt(kind, "")) == f"rank 1: {name}"
-
-
-def test_an_error_of_the_system_has_its_number_and_file() -> None:
-    error = rebuilt(FileNotFoundError, "[Errno 2] No such file or directory: '/nope'")
-    assert isinstance(error, FileNotFoundError)
-    assert (error.errno, error.strerror, error.filename) == (2, golden(1), "/nope")

@@ -76,8 +76,7 @@ def test_data_comes_back_as_it_was(value: Any) -> None:
         OrderedDict(b=1, a=2),
         Counter("aab"),
         bytearray(b"\x00\xff"),
-        range(3),
-        slice(1, None),
+        1 - 2.5j,
         datetime(2026, 1, 2, tzinfo=timezone.utc),
         date(2026, 1, 2),
         timedelta(seconds=1.5),
@@ -139,7 +138,7 @@ def test_what_is_too_large_is_refused_and_the_limit_is_said() -> None:
         ("[]", "not enough values"),
         ("[[]]", "unhashable"),
         ('["int","' + "f" * 10 + 'g"]', "invalid literal"),
-        ('["range",0,["float","nan"],1]', "TypeError"),
+        ('["complex","1+"]', "ValueError|malformed"),
     ],
 )  # fmt: skip
 def test_bytes_that_are_no_value_are_refused(text: str, why: str) -> None:

@@ -85,22 +85,17 @@ def test_a_misspelled_keyword_is_compared_with_those_of_the_decorator_too() -> N
     assert "timeout_s" not in str(caught.value), "the marker does not take it"
 
 
-def test_what_a_test_returns_is_not_wanted_whatever_decorates_it() -> None:
-    wanted = []
+def test_ranks_that_return_nothing_return_no_list_because_a_test_must_return_nothing() -> None:
+    values: list[object] = [None, None]
 
     class Ranks:
-        def call_as(self, function: object, arguments: object, named: object, how: CallOptions) -> list[int]:
-            wanted.append(how.wanted)
-            return [1]
+        def call_as(self, function: object, arguments: object, named: object, how: CallOptions) -> list[object]:
+            return values
 
     def test_it() -> None:
         pass
 
-    def wrapper() -> None:
-        pass
-
-    wrapper.__name__ = "test_it"
-    with provide_clusters(Provided(cluster=lambda _: Ranks(), test=wrapper, how=CallOptions())):  # type: ignore[arg-type, return-value]
-        for called in (test_it, pytest.fail):
-            call_on_ranks(test_it, (), {}, {}, CallOptions(), test=called, shown=test_it)
-    assert wanted == [False, True]
+    with provide_clusters(Provided(cluster=lambda _: Ranks(), how=CallOptions())):  # type: ignore[arg-type, return-value]
+        assert call_on_ranks(test_it, (), {}, {}, CallOptions(), shown=test_it) is None
+        values[1] = 0
+        assert call_on_ranks(test_it, (), {}, {}, CallOptions(), shown=test_it) == [None, 0]

@@ -6,7 +6,7 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-SETTINGS: dict[str, Any] = {}
+SETTINGS: dict[str, Any] = {"assertion_text_diff_style": "ndiff"}
 """Settings of the caller's pytest: `verbosity`, `ci`, and by name the options of its ini file that matter."""
 
 

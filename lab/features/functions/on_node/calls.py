@@ -179,10 +179,10 @@ def _answer(caller: Caller, body: bytes, surroundings: Surroundings) -> None:
 
     file, variables = io.BytesIO(body), False
     try:
-        filled, wanted, sources, assertions, variables = pickle.load(file)  # noqa: S301 - from who may run anything here
+        filled, sources, settings, variables = pickle.load(file)  # noqa: S301 - from who may run anything here
         for name, text in sources.items():
             linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-        call_assertions.SETTINGS.update(assertions)
+        call_assertions.SETTINGS.update(settings)
         function, arguments, named = pickle.load(file)  # noqa: S301
         if isinstance(path := named.get("tmp_path"), Path) and not path.exists():  # it is on the caller's machine
             named["tmp_path"] = Path(os.environ["LAB_SHARED"], *path.parts[-3:])
@@ -196,7 +196,7 @@ def _answer(caller: Caller, body: bytes, surroundings: Surroundings) -> None:
         caller.send(messages.FAILURE, _json(describe_failure(error, variables=variables)))
         raise
     try:
-        kind, answer = messages.VALUE, messages.write_value(value if wanted else None, messages.LIMIT_BYTES)
+        kind, answer = messages.VALUE, messages.write_value(value, messages.LIMIT_BYTES)
     except messages.Unsendable as error:
         kind, answer = messages.KEPT, str(error).encode("utf-8", "replace")
     del value, function, arguments, named

@@ -122,10 +122,6 @@ HEAD = struct.Struct(">Q")
 CONTAINERS: dict[type, str] = {list: "list", tuple: "tuple", set: "set", frozenset: "frozenset", deque: "deque"}
 MAPPINGS: dict[type, str] = {dict: "dict", OrderedDict: "ordered", Counter: "counter"}
 KIND_OF = {name: kind for kind, name in (*CONTAINERS.items(), *MAPPINGS.items())}
-_PARTS: dict[type, tuple[str, ...]] = {
-    complex: ("real", "imag"),
-    **dict.fromkeys((slice, range), ("start", "stop", "step")),
-}
 _ALLOWED = "numbers, text, bytes, containers, tensors, arrays, dataclasses, named tuples, and enums"
 
 
@@ -191,8 +187,8 @@ class _Writer:
             return ["timedelta", value.days, value.seconds, value.microseconds]
         if isinstance(value, PurePath):
             return ["path", str(value)]
-        if kind in _PARTS:
-            return [kind.__name__, *(inner(getattr(value, part), f".{part}") for part in _PARTS[kind])]
+        if kind is complex:
+            return ["complex", repr(value)]
         if isinstance(value, enum.Enum):
             return ["enum", *name, value.name]
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
@@ -226,11 +222,8 @@ class _Writer:
 
     def _tensor(self, torch: Any, value: Any, parameter: bool, where: str) -> list[Any]:
         data, how = value.detach(), {"grad": bool(value.requires_grad), "parameter": parameter}
-        if data.layout is torch.sparse_coo:
-            inner = [self._tensor(torch, part, False, where) for part in (data._indices(), data._values())]
-            return ["sparse", list(data.shape), data.is_coalesced(), *inner, how]
         if data.layout is not torch.strided or data.is_quantized or data.is_meta:
-            raise Unsendable(f"a tensor of {data.layout}{where}; allowed: dense and sparse_coo tensors")
+            raise Unsendable(f"a tensor of {data.layout}{where}; allowed: dense tensors")
         data = data.cpu().resolve_conj().resolve_neg().contiguous()
         raw = data.reshape(-1).view(torch.uint8) if data.numel() else data.new_empty(0, dtype=torch.uint8)
         try:
