@@ -26,10 +26,16 @@ from lab.spec.load import find_scenarios, open_scenario
 from lab.spec.scenario import Scenario
 from lab.words import format_bytes, format_count
 
+_POLL_S = 0.1
 _SEEDS = 1_000_000
 """A random seed is smaller, so that people can type it."""
 CORES_PER_CLUSTER = 2
 """Ranks of a run wait for each other about as long as they compute."""
+
+WORTH_IT = 5.0
+"""A new cluster is worth making if the remaining work of each existing one takes this many times as long."""
+_GUESS_S = 1.0
+"""Assumed seconds of an unknown case."""
 
 
 def execute_suite(asked: SuiteRequest, watcher: Watcher | None = None) -> SuiteResult:
@@ -105,6 +111,21 @@ def choose_cluster(case: Case, queue: Iterable[Case]) -> Shape:
     return replace(case.shape, nodes=max(one.nodes for one in (case, *queue) if one.cluster_key == case.cluster_key))
 
 
+def is_worth_making(waiting: int, serving: int, *, took_s: Sequence[float], make_s: float) -> bool:
+    """Return whether one more cluster saves more time than making it costs.
+
+    Args:
+        waiting: Cases that it could run.
+        serving: Clusters that run such cases now.
+        took_s: Seconds of the cases so far.
+        make_s: Seconds to make a cluster; 0: none was made.
+    """
+    if serving == 0 or not make_s:
+        return serving == 0
+    usual_s = sum(took_s) / len(took_s) if took_s else _GUESS_S
+    return waiting * usual_s / serving > WORTH_IT * make_s
+
+
 # -- one suite
 
 
@@ -118,8 +139,8 @@ class _Worker:
     """Requested shape of its cluster; None: it has no cluster."""
     case: int | None = None
     """Number of its current case; None: it is idle."""
-    has_begun: bool = False
-    """Whether the run of that case has begun; until then, the worker may be making its cluster."""
+    since: float = 0.0
+    """Monotonic time when the run began; 0: it is still making its cluster."""
     used: bool = False
     """Whether it has had a cluster."""
     over: bool = False
@@ -160,6 +181,10 @@ class _Suite:
         self.outcomes = {n: Outcome.without_run(case) for n, case in enumerate(self.cases) if case.skipped}
         self.pool = WorkerPool()
         """Its lock protects the fields below and calls of the watcher."""
+        self.took_s = list[float]()
+        """Seconds of the cases that ended."""
+        self.make_s = 0.0
+        """Seconds to make the slowest cluster; 0: none was made."""
         self.failures = self.stop_code = 0
         self.stopped = ""
         """Why no more cases start."""
@@ -219,7 +244,7 @@ class _Suite:
     def _announce(self, worker: _Worker, text: str) -> None:
         with self.pool.turn:
             self.watcher.announce(worker.number, text)
-            if self.pool.stopping and worker.case is not None and not worker.has_begun:
+            if self.pool.stopping and worker.case is not None and not worker.since:
                 raise KeyboardInterrupt  # do not wait for the end of the cluster's creation
 
     def _run(self, worker: _Worker, warm_cluster: WarmCluster) -> None:
@@ -234,9 +259,10 @@ class _Suite:
             refuse_foreign_wishes(case.scenario, warm_cluster.slot.engine, warm_cluster.slot.asked, options)
             if making := warm_cluster.cluster is None:
                 warm_cluster.ensure_ready()
+                self.make_s = max(self.make_s, time.monotonic() - began)
             making, began = False, time.monotonic()
             with self.pool.turn:
-                worker.has_begun = True
+                worker.since = began
                 self.watcher.working(worker.number, "runs", case)
             tried = warm_cluster.attempt(case.scenario, options, self.pool)
         except LabError as error:
@@ -248,24 +274,39 @@ class _Suite:
     # -- the next case
 
     def _next(self, worker: _Worker) -> Shape | None:
-        """Choose the next case of a worker; return the shape that its cluster must have, None if no case is left.
+        """Wait for the next case of a worker; return the shape its cluster must have; None: there is no case.
 
-        If its cluster fits none of them, the caller replaces the cluster by one of this shape.
+        If its cluster does not fit, the caller replaces the cluster by one of this shape.
         """
         with self.pool.turn:
             worker.case = None
-            if worker.over or not self.queue:
-                return None
-            cluster = worker.cluster
-            fitting = (number for number in self.queue if cluster is not None and self.cases[number].fits(cluster))
-            number = next(fitting, self.queue[0])
-            self.queue.remove(number)
-            worker.case, worker.has_begun, worker.used = number, False, True
+            self.pool.turn.notify_all()
+            while (number := None if worker.over else self._next_for(worker)) is None:
+                if worker.over or worker.cluster is not None or all(one.case is None for one in self.workers):
+                    return None
+                self.pool.turn.wait(_POLL_S)  # another cluster can be worth making later
             case = self.cases[number]
-            if cluster is None or not case.fits(cluster):
+            self.queue.remove(number)
+            worker.case, worker.since, worker.used = number, 0.0, True
+            if worker.cluster is None or not case.fits(worker.cluster):
                 worker.cluster = choose_cluster(case, [self.cases[one] for one in self.queue])
                 self.watcher.working(worker.number, "creates its cluster", None)
             return worker.cluster
+
+    def _next_for(self, idle: _Worker) -> int | None:
+        """Return the number of the case that an idle worker should run; None if there is nothing for it now."""
+        if idle.cluster is not None:
+            for number in self.queue:
+                if self.cases[number].fits(idle.cluster):
+                    return number
+        busy = [(one, self.cases[one.case].cluster_key) for one in self.workers if one.case is not None]
+        took_s = [*self.took_s, *(time.monotonic() - one.since for one, _ in busy if one.since)]
+        for cluster_key in dict.fromkeys(self.cases[number].cluster_key for number in self.queue):
+            numbers = [number for number in self.queue if self.cases[number].cluster_key == cluster_key]
+            serving = sum(key == cluster_key for _, key in busy)
+            if is_worth_making(len(numbers), serving, took_s=took_s, make_s=self.make_s):
+                return numbers[0]
+        return None
 
     # -- outcomes
 
@@ -281,6 +322,8 @@ class _Suite:
             self.cases[number] = replace(case, skipped=result.reason)
             self._close_case(number)
             return
+        if not no_cluster:
+            self.took_s.append(attempt.took_s)
         self._count_attempt(number, attempt, final=no_cluster or worker.over)
         if worker.over:
             self._stop(result.reason, result.exit_code)

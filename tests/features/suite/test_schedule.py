@@ -1,10 +1,10 @@
-"""Which case comes next, how large clusters are, and how many there may be."""
+"""Which case comes next, how large clusters are, when a further one pays, and how many there may be."""
 
 from __future__ import annotations
 
 import pytest
 
-from lab.features.suite.run import choose_cluster, choose_jobs, order_cases
+from lab.features.suite.run import choose_cluster, choose_jobs, is_worth_making, order_cases
 from lab.plan.cluster import Shape
 from tests.features.suite.cases import case
 
@@ -56,3 +56,12 @@ def test_a_cluster_is_as_large_as_the_largest_that_is_left_and_could_share_it():
     assert choose_cluster(two, [other, three]) == Shape(nodes=3)
     assert choose_cluster(two, []) == Shape(nodes=2)
     assert choose_cluster(other, [two, three]) == Shape(nodes=5, image="x")
+
+
+def test_a_further_cluster_pays_only_once_what_is_left_is_long_against_making_one():
+    assert is_worth_making(1, 0, took_s=(), make_s=0.0)
+    assert not is_worth_making(9, 1, took_s=(), make_s=0.0), "nobody knows yet what making one takes"
+    assert is_worth_making(1, 1, took_s=(12.0,), make_s=2.0)
+    assert not is_worth_making(1, 2, took_s=(12.0,), make_s=2.0)
+    assert not is_worth_making(9, 1, took_s=(), make_s=2.0), "an unknown case takes a second"
+    assert is_worth_making(3, 1, took_s=(2.0, 6.0), make_s=2.0)
