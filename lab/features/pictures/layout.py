@@ -156,12 +156,9 @@ class Pen(ABC):
 P = TypeVar("P", bound=Pen)
 
 
-def lay_out(contents: Contents, forms: Sequence[Form], pen_of: Callable[[Form], P], width: float) -> tuple[P, Drawing]:
-    """Draw the contents in the first form that fits, or else in the last; return the pen and the drawing.
-
-    Forms that show all values that are not finite or almost zero come first.
-    """
-    for form in (*(form for form in forms[:-1] if contents.shows_unusual(form.values)), *forms):
+def lay_out(forms: Sequence[Form], pen_of: Callable[[Form], P], width: float) -> tuple[P, Drawing]:
+    """Draw the contents in the first form that fits, or else in the last; return the pen and the drawing."""
+    for form in forms:
         pen = pen_of(form)
         drawing = pen.draw()
         if drawing.width <= width or form is forms[-1]:

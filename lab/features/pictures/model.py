@@ -6,9 +6,8 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import accumulate, pairwise, zip_longest
+from itertools import accumulate, pairwise
 from math import copysign
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from lab.diagnosis.errors import shorten_error
@@ -21,8 +20,6 @@ from lab.trace.steps import Step
 from lab.words import capitalize_first, format_bytes, format_count, format_duration, group_pairs, name_ranks, rank_spans
 
 ELLIPSIS = "…"
-_ALL_BUT_ZERO = 1e-20
-"""Smaller numbers are always shown: they may be vanishing."""
 
 
 def plain_number(value: Any) -> Any:
@@ -96,37 +93,20 @@ def summary_text(summary: Any) -> str:
     return ", ".join(parts)
 
 
-def choose_shown(count: int, most: int, needed: Collection[int] = (), notable: Sequence[int] = ()) -> list[int | None]:
-    """Choose the indices to show, None for a gap: the first ones, the last, and those that are needed.
+def choose_shown(count: int, most: int, needed: Collection[int] = ()) -> list[int | None]:
+    """Choose the indices to show, None for a gap: the first ones, the last, and as many as possible that are needed.
 
-    It adds as many of the notable ones as may be shown, even if the result is longer. A gap never stands for one alone.
+    A gap never stands for one alone.
     """
     if count <= most:
         return list(range(count))
-    required = {*sorted(set(needed))[: max(1, most - 2)], *notable[:most]}
+    required = set(sorted(needed)[: max(1, most - 2)])
     indices = sorted({*range(max(1, most - 1 - len(required))), *required, count - 1})
     shown: list[int | None] = []
     for before, index in pairwise([-1, *indices]):
         gap: list[int | None] = [None] if index - before > 2 else [*range(before + 1, index)]
         shown += [*gap, index]
     return shown
-
-
-def find_unusual(values: Sequence[Any]) -> list[int]:
-    """Return the first of each kind that is not finite, the first minus zero, and the first that is almost zero."""
-    first_of_kind: dict[str, int] = {}
-    for i, value in enumerate(values):
-        if isinstance(value, str):
-            first_of_kind.setdefault(value, i)
-        elif isinstance(value, float) and abs(value) < _ALL_BUT_ZERO and (value or copysign(1, value) < 0):
-            first_of_kind.setdefault("-0.0" if not value else "small", i)
-    return list(first_of_kind.values())
-
-
-def find_extremes(values: Sequence[Any]) -> list[int]:
-    """Return the indices of the smallest and the largest number."""
-    numbers = [(v, i) for i, v in enumerate(values) if isinstance(v, (int, float)) and not isinstance(v, bool)]
-    return [min(numbers)[1], max(numbers, key=itemgetter(0))[1]] if numbers else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -661,28 +641,16 @@ class Contents:
         self.picture = picture
         self.rows = choose_rows(picture, most_ranks)
         self.ranks = [row for row in self.rows if not isinstance(row, str)]
-        parts: dict[tuple[int, int, int], list[tuple[Block, Sequence[Any]]]] = defaultdict(list)
+        self._needed: dict[tuple[int, int, int], set[int]] = defaultdict(set)
+        """For a part, given by the number of its tensor, its first element, and its number of elements: those that are
+        wrong, not finite, or minus zero on any rank."""
         for rank in self.ranks:
-            for after in (False, True):
-                for number, block in enumerate(_blocks(picture, rank, after=after)):
-                    starts = accumulate((part.count for part in block.parts), initial=0)
-                    for part, start in zip(block.parts, starts, strict=False):
-                        if part.count > 2 and block.values is not None and not block.pickled:
-                            parts[number, start, part.count].append((block, block.values[start : start + part.count]))
-        self._notable: dict[tuple[int, int, int], tuple[int, list[int], list[int]]] = {}
-        """For a part, given by the number of its tensor, its first element, and its number of elements: how many
-        elements are unusual in any rank's tensor, these and the extremes, and the mismatches."""
-        for (number, start, count), alike in parts.items():
-            unusual, extreme = (
-                [i for same in zip_longest(*(find(values) for _, values in alike)) for i in same if i is not None]
-                for find in (find_unusual, find_extremes)
-            )  # the first of each tensor, then the second of each
-            unequal = [i - start for block, _ in alike for i in block.mismatches if 0 <= i - start < count]
-            self._notable[number, start, count] = (len(set(unusual)), [*dict.fromkeys([*unusual, *extreme])], unequal)
-
-    def shows_unusual(self, values: int) -> bool:
-        """Return whether a part that shows so many elements shows all unusual ones."""
-        return all(unusual <= values for (*_, count), (unusual, *_) in self._notable.items() if count > values)
+            for number, block in [*enumerate(rank.before), *enumerate(rank.after)]:
+                special = [*block.mismatches, *(i for i, v in enumerate(block.values or ()) if _is_special(v))]
+                starts = accumulate((part.count for part in block.parts), initial=0)
+                for part, start in zip(block.parts, starts, strict=False):
+                    within = {i - start for i in special if 0 <= i - start < part.count}
+                    self._needed[number, start, part.count] |= within
 
     def tensors(self, rank: RankPicture, form: Form, *, after: bool) -> list[Tensor | None]:
         """Return the tensors on one side of a rank; None for a gap."""
@@ -699,10 +667,12 @@ class Contents:
         return Tensor(boxes, [note for note in _notes(self.picture, block, form, after=after) if note[1]])
 
     def _box(self, block: Block, part: Part, number: int, start: int, most: int) -> Box:
-        elements: Sequence[int | None] = range(part.count)
-        if notable := self._notable.get((number, start, part.count)):
-            elements = choose_shown(part.count, most, notable[2], notable[1])
+        elements = choose_shown(part.count, most, self._needed[number, start, part.count])
         return Box(part, label_text(part, self.picture.reduce_op), _cells(block, part, start, elements), block, start)
+
+
+def _is_special(value: Any) -> bool:
+    return isinstance(value, str) or (value == 0 and isinstance(value, float) and copysign(1, value) < 0)
 
 
 def _blocks(picture: Picture, rank: RankPicture, *, after: bool) -> tuple[Block, ...]:

@@ -63,7 +63,7 @@ def svg_of(picture: Picture, *, heading: bool = True, standalone: bool = False) 
     y = _draw_paragraph(shapes, y, model.describe_operation(picture), 72, 19) + 12
     if any(rank.before or rank.after for rank in picture.ranks):
         contents = Contents(picture, _MOST_RANKS)
-        pen, drawing = lay_out(contents, _FORMS, lambda form: _Pen(contents, form, shapes), _MAX_WIDTH)
+        pen, drawing = lay_out(_FORMS, lambda form: _Pen(contents, form, shapes), _MAX_WIDTH)
         for left, top, draw_item in drawing.items:
             draw_item(left, y + top)
         y += drawing.height

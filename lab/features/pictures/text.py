@@ -62,7 +62,7 @@ def picture_text(picture: Picture, style: Style, steps: int = 0) -> str:
 def _body(picture: Picture, width: int) -> Drawing:
     if any(rank.before or rank.after for rank in picture.ranks):
         contents = Contents(picture, _MOST_RANKS)
-        return lay_out(contents, _FORMS, lambda form: _Pen(contents, form, width), width)[1]
+        return lay_out(_FORMS, lambda form: _Pen(contents, form, width), width)[1]
     rows = []  # the waits are all that a barrier shows
     waits = model.list_waits(picture)
     name_width = max(len(f"rank {rank}") for rank, _, _ in waits)

@@ -306,7 +306,7 @@ def test_of_many_values_those_are_drawn_that_say_most_and_the_same_ones_everywhe
     def values(rank: int, factor: float = 1.0) -> list[Any]:
         numbers: list[Any] = [factor * (1 + number / 7) for number in range(200)]
         numbers[50] = "nan" if rank == 1 or factor > 1 else numbers[50]
-        numbers[77], numbers[120] = -0.0, factor * (-1e9 - rank)
+        numbers[77] = -0.0
         return numbers
 
     step = one_step(tmp_path, "all_reduce", lambda r: [values(r)], lambda r: [values(1, 3.0)], red="SUM")
@@ -316,7 +316,6 @@ def test_of_many_values_those_are_drawn_that_say_most_and_the_same_ones_everywhe
     assert before.count("-0.0") == 3
     assert before.count("8.143") == 2  # where rank 1 has nan
     assert (before.count("nan"), after.count("nan")) == (1, 3)
-    assert before.count("-1e+09") == 3
     boxes = svg_boxes(step)
     assert (boxes.count("nan"), boxes.count("-0.0")) == (4, 6)
 
