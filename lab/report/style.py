@@ -104,6 +104,14 @@ def group_by_kind(things: Iterable[T], kind: Callable[[T], Hashable], most: int 
     return list(group_pairs((kind(thing), thing) for thing in things).values())
 
 
+def group_neighbours(ranks: Sequence[int]) -> list[Sequence[int]]:
+    """Group consecutive ranks into blocks of equal size, so that there are at most `MANY` blocks."""
+    block_size = 1
+    while len(ranks) > MANY * block_size:
+        block_size *= 2
+    return [ranks[first : first + block_size] for first in range(0, len(ranks), block_size)]
+
+
 def mask_numbers(text: str) -> str:
     """Replace the numbers in a text, so that texts that differ only in numbers become equal."""
     return _NUMBER.sub("#", text)

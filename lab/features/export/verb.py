@@ -24,10 +24,10 @@ from lab.cli.arguments import add_record, open_record, print_sanitized
 from lab.errors import RecordError, UsageError
 from lab.features.calls.notation import step_facts
 from lab.features.export import CHROME, FLIGHT_RECORDER
-from lab.features.traffic.traffic import build_matrix, size_of, summarize_operations
+from lab.features.traffic.traffic import build_matrix, matrix_view, size_of, summarize_operations
 from lab.record.read import Record
 from lab.record.record_files import is_record, write_file
-from lab.report.style import Style, group_equal, range_text, style_for, table_text
+from lab.report.style import Style, style_for, table_text
 from lab.trace.model import Buffer, Call, Phase, Trace
 from lab.trace.read import open_trace
 from lab.trace.steps import Step, match_steps
@@ -85,8 +85,6 @@ def _fields(one: Call | Buffer | Phase) -> dict[str, Any]:
     return {_NAMES.get(field.name, field.name): getattr(one, field.name) for field in fields(one)}
 
 
-_WIDEST_MATRIX = 16
-_MOST_PAIRS = 4
 _SIZES = "bytes, algbw, busbw as nccl-tests counts them; time from the entry of the last rank to the exit of the last"
 _LOGICAL = (
     "bytes from rank (row) to rank (column), as if each byte went straight to the rank that needs it; "
@@ -110,27 +108,15 @@ def traffic_text(run: str, trace: Trace, steps: Sequence[Step], style: Style) ->
         parts.append(_matrix(steps, trace.world_size, style))
     if trace.problems:
         parts.append("\n".join(style.paint(problem, "yellow") for problem in trace.problems))
-    return "\n\n".join(parts)
+    return "\n\n".join(filter(None, parts))
 
 
 def _matrix(steps: Sequence[Step], world_size: int, style: Style) -> str:
-    if (sent := build_matrix(steps, world_size)) is None:
+    if (matrix := matrix_view(steps, range(world_size))) is None:
         return style.paint(f"the traffic between ranks is left out: {world_size:,} ranks are too many pairs", "dim")
-    header = ["from \\ to", *map(str, range(world_size)), "sent"]
-    rows = [[str(i), *map(format_bytes, row), format_bytes(sum(row))] for i, row in enumerate(sent)]
-    if world_size > _WIDEST_MATRIX:
-        sizes = ((i * world_size + j, size) for i, row in enumerate(sent) for j, size in enumerate(row) if size)
-        # what few pairs have, first
-        kinds = sorted(group_equal(sizes), key=lambda one: (len(one[0]), -one[1]))
-        header, rows = ["from → to", "bytes each"], []
-        for pairs, size in kinds[:_WIDEST_MATRIX]:
-            names = [f"{i} → {j}" for i, j in (divmod(pair, world_size) for pair in pairs)]
-            summary = f"{names[0]}, … {names[-1]}: {format_count(len(names), 'pair')}"
-            rows.append([", ".join(names) if len(names) <= _MOST_PAIRS else summary, format_bytes(size)])
-        if rest := kinds[_WIDEST_MATRIX:]:
-            count = format_count(sum(len(pairs) for pairs, _ in rest), "other pair")
-            rows.append([count, range_text((size for _, size in rest), format_bytes)])
-    return f"{table_text(header, rows, style)}\n{style.paint(_LOGICAL, 'dim')}"
+    header = ["from \\ to", *(str(name) for name, _ in matrix), "sent"]
+    rows = [[str(name), *map(format_bytes, row), format_bytes(sum(row))] for name, row in matrix]
+    return f"{table_text(header, rows, style)}\n{style.paint(_LOGICAL, 'dim')}" if matrix else ""
 
 
 _STDOUT = "-"

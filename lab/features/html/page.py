@@ -26,8 +26,8 @@ from lab.features.pictures.svg import svg_of
 from lab.features.pictures.text import step_kind
 from lab.features.stragglers.findings import describe_part
 from lab.features.stragglers.timing import critical_path_of, from_new_group, parts_of
-from lab.features.timeline.svg import group_neighbours, lanes_of, operation_tones, rank_colour
-from lab.features.traffic.traffic import OpRow, build_matrix, summarize_operations
+from lab.features.timeline.svg import lanes_of, operation_tones, rank_colour
+from lab.features.traffic.traffic import OpRow, matrix_view, summarize_operations
 from lab.frozen import Frozen
 from lab.operations import get_operation
 from lab.plan.plan import WorkerPlan
@@ -124,19 +124,6 @@ def compare_variables(record: Record) -> tuple[list[tuple[str, str]], list[str],
 
 
 _MOST_ROWS = 40
-
-
-def matrix_view(steps: Sequence[Step], ranks: Sequence[int]) -> list[tuple[int | str, list[int]]] | None:
-    """Return a row of bytes for each sender, one for each receiver; empty without traffic, None if not counted.
-
-    With many ranks, neighbours share a row and a column, which are named `0-7`.
-    """
-    blocks = group_neighbours(ranks)
-    names = [block[0] if len(block) == 1 else f"{block[0]}-{block[-1]}" for block in blocks]
-    if (sent := build_matrix(steps, max(ranks, default=-1) + 1)) is None:
-        return None
-    rows = [[sum(sent[i][j] for i in block for j in others) for others in blocks] for block in blocks]
-    return list(zip(names, rows, strict=True)) if any(map(any, rows)) else []
 
 
 def operation_rows(steps: Sequence[Step]) -> list[OpRow]:

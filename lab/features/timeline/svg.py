@@ -12,7 +12,7 @@ from lab.diagnosis.finding import Finding
 from lab.operations import Operation
 from lab.record.result import Result
 from lab.report.sanitize import sanitize_text
-from lab.report.style import MANY, group_equal
+from lab.report.style import MANY, group_equal, group_neighbours
 from lab.trace.model import Call, Trace
 
 MOST_ROWS = 6
@@ -21,14 +21,6 @@ MOST_ROWS = 6
 
 _FEW = 4
 """A sentence that names at most this many ranks is about ranks that stand out."""
-
-
-def group_neighbours(ranks: Sequence[int]) -> list[Sequence[int]]:
-    """Group consecutive ranks into blocks of equal size, so that there are at most `MANY` blocks."""
-    block_size = 1
-    while len(ranks) > MANY * block_size:
-        block_size *= 2
-    return [ranks[first : first + block_size] for first in range(0, len(ranks), block_size)]
 
 
 def lanes_of(

@@ -35,6 +35,7 @@ from typing import NamedTuple
 
 from lab.features.values.expected import output_parts
 from lab.operations import Cut, Operation, Who, get_operation
+from lab.report.style import group_neighbours
 from lab.trace.model import Call
 from lab.trace.steps import Step
 
@@ -81,6 +82,19 @@ def build_matrix(steps: Sequence[Step], world_size: int) -> list[list[int]] | No
     if world_size**2 > _MOST_PAIRS or (sums := _sum_flows(steps)) is None:
         return None
     return [[round(sums.get((i, j), 0.0)) for j in range(world_size)] for i in range(world_size)]
+
+
+def matrix_view(steps: Sequence[Step], ranks: Sequence[int]) -> list[tuple[int | str, list[int]]] | None:
+    """Return a row of bytes for each sender, one for each receiver; empty without traffic, None if not counted.
+
+    With many ranks, neighbours share a row and a column, which are named `0-7`.
+    """
+    blocks = group_neighbours(ranks)
+    names = [block[0] if len(block) == 1 else f"{block[0]}-{block[-1]}" for block in blocks]
+    if (sent := build_matrix(steps, max(ranks, default=-1) + 1)) is None:
+        return None
+    rows = [[sum(sent[i][j] for i in block for j in others) for others in blocks] for block in blocks]
+    return list(zip(names, rows, strict=True)) if any(map(any, rows)) else []
 
 
 def _sum_flows(steps: Iterable[Step]) -> dict[tuple[int, int], float] | None:

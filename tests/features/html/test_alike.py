@@ -7,9 +7,10 @@ from pathlib import Path
 
 from lab.features.calls.notation import steps_text
 from lab.features.export.verb import traffic_text
-from lab.features.html.page import expectation_rows, matrix_view, stack_rows, worker_rows
+from lab.features.html.page import expectation_rows, stack_rows, worker_rows
 from lab.features.pytest.items import last_lines_text
 from lab.features.suite.view import last_printed
+from lab.features.traffic.traffic import matrix_view
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.plan import WorkerPlan
 from lab.record.result import Culprit, Expectation, RankResult, Result
