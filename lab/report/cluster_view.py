@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from math import inf
-from statistics import median
 from typing import Any
 
 from lab.engine.select import traits_of
 from lab.plan.cluster import ClusterInfo
 from lab.report.style import MANY, Style, group_by_kind, range_text, span_text, table_text
 from lab.words import NONE, format_bytes, format_count, name_nodes
-
-_ODD_TIMES, _ODD_BYTES = 2, 64_000_000
-"""A node gets its own row if it uses more than this multiple of the typical node's memory, and more than this size."""
 
 
 def cluster_json(info: ClusterInfo) -> dict[str, Any]:
@@ -80,15 +75,14 @@ def cluster_text(
 
 
 def _node_rows(info: ClusterInfo, memory_bytes: Mapping[str, int | None]) -> Iterator[list[str]]:
-    """Yield a row for each node; of many, one row for those with equal state and host and similar memory."""
-    used = {node.node_rank: memory_bytes.get(node.name) or None for node in info.nodes}
-    known = [size for size in used.values() if size is not None]
-    much = max(_ODD_TIMES * median(known), _ODD_BYTES) if known else inf
-    for ours in group_by_kind(info.nodes, lambda one: (one.state, one.host, (used[one.node_rank] or 0) > much)):
+    """Yield a row for each node; of many, one row for those with equal state and host."""
+    used = {node.name: memory_bytes.get(node.name) or None for node in info.nodes}
+    for ours in group_by_kind(info.nodes, lambda one: (one.state, one.host)):
         addresses = span_text([node.address or NONE for node in ours])
-        memory = range_text((used[node.node_rank] for node in ours), format_bytes)
+        memory = range_text((used[node.name] for node in ours), format_bytes)
         containers = span_text([node.handle[:12] for node in ours])
         yield [name_nodes(n.name for n in ours), ours[0].state, addresses, memory, containers, ours[0].host or NONE]
     if len(info.nodes) > MANY:
+        known = [size for size in used.values() if size is not None]
         total = format_bytes(sum(known) if known else None)
         yield [format_count(len(info.nodes), "node"), "", "", f"{total} together", "", ""]

@@ -524,8 +524,8 @@ def test_views_show_a_record_that_is_whole(runs: Runs) -> None:
     assert [one["words"] for one in answers if one["code"] and tuple(one["words"]) not in allowed] == []
 
 
-def test_prune_removes_links_and_deep_folders_and_goes_on(runs: Runs) -> None:
-    """A link in the folder of runs is removed, its target stays; so does what a link in a record leads to."""
+def test_prune_removes_deep_folders_and_follows_no_link(runs: Runs) -> None:
+    """A link in the folder of runs stays as it is; so does what a link in a record leads to."""
     folder, target = runs.record.parent, runs.outside / "record"
     shutil.copytree(runs.record, target)
     (folder / "linked").symlink_to(target)
@@ -536,7 +536,7 @@ def test_prune_removes_links_and_deep_folders_and_goes_on(runs: Runs) -> None:
     answers = call_views(runs, [["runs"], ["runs", "--prune", "--keep", "0"], ["runs"]])
     check_answers(runs, answers)
     assert [answer["code"] for answer in answers] == [0, 0, 0]
-    assert not list(folder.iterdir())
+    assert all(path.is_symlink() for path in folder.iterdir())
     assert subprocess.run(["find", str(target), "-type", "f"], capture_output=True, text=True).stdout == mine
     assert (runs.outside / "victim").read_text() == VICTIM
 

@@ -11,10 +11,8 @@ With both, a record has to be older and not among the latest. Records of runs in
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from math import inf
 from pathlib import Path
 
@@ -23,7 +21,6 @@ from lab.cli.call import help_in
 from lab.errors import RecordError, UsageError
 from lab.node.files import remove_tree
 from lab.record.read import list_records
-from lab.record.record_files import is_record
 from lab.words import format_bytes, format_count
 
 
@@ -37,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
-    """Remove records, and old links to records; without --prune, list runs.
+    """Remove records; without --prune, list runs.
 
     Raises:
         RecordError: A record cannot be removed; all others are.
@@ -53,21 +50,18 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     old = [one for one in records[: max(0, len(records) - (arguments.keep or 0))] if one.began() < before]
     going_on = [one for one in old if one.in_progress]
     removed = [(one, one.size_bytes()) for one in old if one not in going_on]
-    links = [link for link in _list_links(arguments.runs) if link.lstat().st_mtime < before]
     if not arguments.dry_run:
-        _remove([*(record.path for record, _ in removed), *links])
+        _remove([record.path for record, _ in removed])
     size_bytes = sum(size for _, size in removed)
     data = {
         "removed": [{"run": record.run, "size_bytes": size} for record, size in removed],
         "size_bytes": size_bytes,
         "in_progress": [record.run for record in going_on],
-        "links": [link.name for link in links],
     }
     done = "would remove" if arguments.dry_run else "removed"
     head = f"{done} {format_count(len(removed), 'run')}, {format_bytes(size_bytes)}:"
     lines = [head if removed else "nothing to remove"]
     lines += [f"  {record.run}  {format_bytes(size)}" for record, size in removed]
-    lines += [f"{done} the link {link.name}, not its target" for link in links]
     lines += [f"kept {record.run}: it is in progress" for record in going_on]
     return shared.print_answer(arguments, data, lambda _: "\n".join(lines))
 
@@ -76,11 +70,3 @@ def _remove(paths: list[Path]) -> None:
     if left := [path for path in paths if not remove_tree(path)]:
         others = f" (and {format_count(len(left) - 1, 'other')})" if len(left) > 1 else ""
         raise RecordError(f"cannot remove the record {left[0]}{others}", "another user owns files in it")
-
-
-def _list_links(runs: Path) -> list[Path]:
-    """Return the links to records in a folder of runs."""
-    with suppress(OSError), os.scandir(runs) as entries:
-        links = [Path(entry.path) for entry in entries if entry.is_symlink()]
-        return sorted(link for link in links if is_record(link))
-    return []

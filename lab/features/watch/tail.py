@@ -297,16 +297,11 @@ def whereabouts_text(elapsed_s: float, positions: Sequence[RankPosition], now: f
         elapsed_s: The time since the run began.
         positions: In the order of ranks.
         now: Unix time.
-        columns: The line omits what does not fit into this width.
+        columns: The line is cut at this width.
     """
-    groups = group_pairs((position.words, position) for position in positions)
-    text, left = f"… {format_duration(round(elapsed_s))} ", len(groups)
-    for words, group in groups.items():
+    items = []
+    for words, group in group_pairs((position.words, position) for position in positions).items():
         took = now - min(position.since for position in group)
         waited = f" ({format_duration(round(took))})" if took >= _MIN_WAIT_S else ""
-        item = f"{name_ranks(position.rank for position in group)}: {sanitize_text(words)}{waited}"
-        longer = f"{text} · {item}" if left < len(groups) else f"{text} {item}"
-        if len(longer) > columns - (len(f" · +{left}") if left > 1 else 0) and left < len(groups):
-            return fit_columns(f"{text} · +{left}", columns)
-        text, left = longer, left - 1
-    return fit_columns(text, columns)
+        items.append(f"{name_ranks(position.rank for position in group)}: {sanitize_text(words)}{waited}")
+    return fit_columns(f"… {format_duration(round(elapsed_s))}  {' · '.join(items)}", columns)

@@ -57,16 +57,15 @@ def test_of_many_of_one_form_the_first_and_the_last_stand_for_themselves_and_the
     assert [(ranks, more) for ranks, _, more in shown if more] == [([4, 6, 7, 8], 4)]
 
 
-def test_nodes_share_a_row_and_one_that_is_dead_or_uses_much_has_its_own():
+def test_nodes_share_a_row_and_one_that_is_dead_has_its_own():
     info = cluster(256)
     nodes = [replace(node, state="dead") if node.node_rank == 9 else node for node in info.nodes]
     memory: dict[str, int | None] = {node.name: 5_000_000 for node in nodes}
     memory |= {"node9": None, "node200": 900_000_000}
     shown = cells(cluster_text(replace(info, nodes=tuple(nodes)), memory, None, None, PLAIN))
     assert shown[2:] == [
-        [golden(1), "running", "127.1.2.1 to 127.1.2.256", "5 MB"],
+        [golden(1), "running", "127.1.2.1 to 127.1.2.256", "5 MB to 900 MB"],
         ["node9", "dead", "127.1.2.10", "–"],
-        ["node200", "running", "127.1.2.201", "900 MB"],
         ["256 nodes", "2.17 GB together"],
     ]
     assert node_rows(info) == [("node0-node255", "127.1.2.1 to 127.1.2.256")]
@@ -131,9 +130,9 @@ def test_messages_of_a_ring_share_a_row_and_one_of_another_size_does_not(tmp_pat
     assert [row.partition(" x ")[0] for row in rows if " x " in row] != []
     assert [row for row in rows if " x " not in row] == ["send 20 → 21"]
     assert sum(int(row.partition(" x ")[0]) for row in rows if " x " in row) == 31
-    traffic = traffic_text("ring", trace, steps, PLAIN)
-    assert "20 → 21" in traffic
-    assert "31 → 0: 31 pairs" in traffic
+    traffic = traffic_text("ring", trace, steps, PLAIN).splitlines()
+    [row] = [line.split() for line in traffic if line.startswith("20-21 ")]
+    assert row.count("36") == 1
 
 
 def test_rows_of_the_page_are_those_of_ranks_that_are_alike():

@@ -15,7 +15,7 @@ def test_ranks_at_the_same_place_are_told_together_with_the_longest_wait() -> No
     assert whereabouts_text(12.2, found, 100.0, 200) == (golden(1))
 
 
-def test_what_does_not_fit_is_counted() -> None:
+def test_what_does_not_fit_is_cut_off() -> None:
     found = places(*[("recv", f"a.py:{rank}", 100.0) for rank in range(5)])
     text = whereabouts_text(3.0, found, 100.0, 60)
     assert text == golden(1)
