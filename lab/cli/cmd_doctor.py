@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 from lab.cli import arguments as shared
 from lab.engine.doctor import Check, Wanted, examine_machine
@@ -21,12 +22,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_options(parser, "--engine", help="engine to check (default: what a run would use)")
     parser.add_argument("--image", help="image to check (default: the lab's own)")
     parser.add_argument("--gpus", type=shared.positive, default=0, help="GPUs that each node needs")
+    about = "test the GPUs of this machine step by step, up to an all_reduce over nccl"
+    parser.add_argument("--gpu", dest="gpu_test", action="store_true", help=about)
     shared.add_options(parser, "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the checks; return 1 if one failed, 3 if no engine answers."""
     wanted = Wanted(**shared.field_values(Wanted, arguments))
+    if wanted.gpu_test:
+        wanted = replace(wanted, gpus=wanted.gpus or 1)
     checks, exit_code = examine_machine(wanted), 0
     try:
         engine, why = select_engine(arguments.engine)

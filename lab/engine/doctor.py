@@ -53,6 +53,8 @@ class Wanted(Frozen):
     nproc_per_node: int = 1
     image: str | None = None
     gpus: int = 0
+    gpu_test: bool = False
+    """Whether to test the GPUs."""
 
 
 def examine_machine(wanted: Wanted) -> list[Check]:
@@ -139,12 +141,13 @@ def refuse_missing(wanted: int, nodes: int = 1) -> None:
         raise MachineLacks(why, f"{fewer}`lab doctor --gpus {wanted}` shows what is missing")
 
 
-def gpu_checks(wanted: Wanted, connection: Any = None) -> list[Check]:
+def gpu_checks(wanted: Wanted, connection: Any = None, image: str = "") -> list[Check]:
     """Return the GPU checks of a feature, if GPUs are wanted.
 
     Args:
         wanted: the size of the run.
         connection: to the Docker engine that creates nodes; None: nodes are processes of this machine.
+        image: of the nodes.
     """
-    gpu = find_hook("gpu_checks") if wanted.gpus else None
-    return cast("list[Check]", gpu(wanted, connection) if gpu else [])
+    gpu = find_hook("gpu_checks") if wanted.gpus or wanted.gpu_test else None
+    return cast("list[Check]", gpu(wanted, connection, image) if gpu else [])

@@ -27,7 +27,7 @@ _MIN_API = (1, 40)
 def examine_engine(connection: Connection, wanted: Wanted) -> list[Check]:
     """Check everything that could keep containers from working as nodes."""
     image = wanted.image or DEFAULT_IMAGE
-    checks = [_version(connection), _image(connection, image), *gpu_checks(wanted, connection)]
+    checks = [_version(connection), _image(connection, image), *gpu_checks(wanted, connection, image)]
     if inspect_image(connection, image) is not None:
         checks += _inside(connection, image)
     return checks

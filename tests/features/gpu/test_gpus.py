@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -10,8 +11,8 @@ import pytest
 from lab.engine import doctor as gpus
 from lab.engine.doctor import Wanted, explain_missing_gpus, gpu_checks, refuse_missing
 from lab.errors import MachineLacks
-from lab.features.gpu import checks
-from lab.features.gpu.checks import judge_gpus
+from lab.features.gpu import checks, self_test
+from lab.features.gpu.checks import judge_gpus, read_steps
 from tests.golden import golden
 
 
@@ -89,3 +90,32 @@ def test_what_this_machine_lacks_is_refused_in_words_that_begin_with_what_it_nee
         refuse_missing(3)
     with pytest.raises(MachineLacks, match=golden(2)):
         refuse_missing(1, nodes=3)
+
+
+def test_steps_of_the_self_test_are_checks_and_what_else_is_printed_is_none() -> None:
+    steps = [
+        {"what": "torch", "worked": True, "found": "2.13", "mend": ""},
+        {"what": "driver", "worked": False, "found": "none", "mend": "install it"},
+    ]
+    output = "NCCL version 2\n" + "\n".join(map(json.dumps, steps)) + "\n3\n[1]\n"
+
+    assert [(check.level, check.what, check.fix) for check in read_steps(output, 1)] == [
+        ("ok", "torch", ""),
+        ("failed", "driver", "install it"),
+    ]
+
+
+def test_a_self_test_that_ended_without_a_word_is_told_by_its_last_words() -> None:
+    found = read_steps("", -11, "something\nSegmentation fault\n")
+
+    assert [(check.level, check.result) for check in found] == [("failed", golden(1))]
+
+
+@pytest.mark.long
+def test_the_procedure_of_the_self_test_comes_to_its_end_where_gloo_stands_in_for_nccl(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(self_test.ON, "cpu")
+    found = gpu_checks(Wanted(gpu_test=True))
+
+    assert [(check.level, check.what) for check in found] == [("ok", "torch"), ("ok", "all_reduce over gloo")]
