@@ -197,7 +197,7 @@ SHORT = {
     r"a whole number from 0 to \d{7,}": "number",
     r"a whole number from (\d+) to (\d+)": r"\1 to \2",
     r"a mapping with the keys? ": "mapping: ",
-    r"lan-1g, .*?, wifi, or mapping: .*": "profile, or a mapping; see [networks](network-reference.md)",
+    r"lan-1g, .*?, datacenter, or mapping: .*": "profile, or a mapping; see [networks](network-reference.md)",
     r"broadcast, all_reduce, .*, recv": "an operation, see [trace](trace.md#format)",
     r"start, or a mapping such as .*": "`start`, or a mapping with the keys of `when`",
 }

@@ -19,7 +19,6 @@ from lab.frozen import Frozen
 from lab.spec import kinds
 from lab.spec.declare import key_field
 from lab.spec.reading import Value
-from lab.words import format_count
 
 SLOWEST, FASTEST = 10e3, 100e9
 LONGEST_DELAY_S = 60
@@ -201,10 +200,10 @@ def tables_of(
 Drops = dict[str, tuple[str, ...]]
 """A partition of any shape: by node, the nodes whose packets it drops."""
 PARTITION_ALLOWED = (
-    "sets that do not see each other (node0,node1 / node2), isolate node2, one-way node2 -> node0; "
-    "or a mapping from each node to the nodes whose packets it drops"
+    "sets that do not see each other (node0,node1 / node2), halves, isolate node2, one-way node2 -> node0, "
+    "bridge node1, ring; or a mapping from each node to the nodes whose packets it drops"
 )
-_SHAPES = rf"isolate +{kinds.NODE}|one-way +{kinds.NODE} *-> *{kinds.NODE}"
+_SHAPES = rf"halves|ring|(?:isolate|bridge) +{kinds.NODE}|one-way +{kinds.NODE} *-> *{kinds.NODE}"
 PARTITION = rf" *(?:{_SHAPES}|{kinds.NODE}(?: *, *{kinds.NODE})*(?: */ *{kinds.NODE}(?: *, *{kinds.NODE})*)+) *"
 
 
@@ -233,9 +232,7 @@ def find_drops(partition: str | Mapping[str, Sequence[str]], nodes: Sequence[str
     """
     by_node = _drops_of(partition, nodes) if isinstance(partition, str) else partition
     if not any(by_node.values()):
-        raise UsageError(
-            f"with {format_count(len(nodes), 'node')}, a partition {partition} drops nothing", "use more nodes"
-        )
+        raise UsageError(f"with {len(nodes)} nodes, a partition {partition} drops nothing", "use more nodes")
     return {node: tuple(names) for node, names in by_node.items() if names}
 
 
@@ -243,16 +240,30 @@ def _drops_of(shape: str, nodes: Sequence[str]) -> Drops:
     word, named = shape.split(maxsplit=1)[0], named_nodes(shape)
     if word == "one-way":
         return {named[1]: (named[0],)}
+    if word == "ring":  # each sees its neighbours
+        count = len(nodes)
+        return {
+            own: tuple(other for at, other in enumerate(nodes) if (at - index) % count not in (0, 1, count - 1))
+            for index, own in enumerate(nodes)
+        }
+    rest = [node for node in nodes if node not in named]
+    middle = (len(rest) + 1) // 2
     sets: list[Sequence[str]] = [named_nodes(part) for part in shape.split("/")]
     if word == "isolate":
-        sets = [named, [node for node in nodes if node not in named]]
+        sets = [named, rest]
+    elif word in ("halves", "bridge"):  # a bridge sees both halves, and is seen by both
+        sets = [rest[:middle], rest[middle:]]
     return {node: tuple(chain(*(other for other in sets if other is not own))) for own in sets for node in own}
 
 
+DATACENTER = "datacenter"
 PROFILES = {
     "lan-1g": Condition(rate_bits_per_s=1e9),
     "lan-10g": Condition(rate_bits_per_s=10e9),
     "wan-40ms": Condition(rate_bits_per_s=100e6, delay_s=0.02, jitter_s=0.001, loss=0.0001),
     "wifi": Condition(rate_bits_per_s=100e6, delay_s=0.0015, jitter_s=0.001),
+    DATACENTER: Condition(rate_bits_per_s=10e9),
 }
 """By name; docs/network-reference.md has the sources of the numbers."""
+BETWEEN_RACKS = Condition(rate_bits_per_s=1e9)
+"""The condition of a pair of nodes in different racks of a datacenter."""

@@ -140,6 +140,7 @@ def test_a_fault_of_links_says_itself_as_a_person_would(text: str) -> None:
         ("loss: node2 120%", "fault.loss.share: found '120%'; allowed: more than 0 and at most 100%"),
         ("rate: node2 100", "fault.rate.at: found the number 100; allowed: a rate such as 500kbit"),
         ("partition: node0 / node0", "fault.partition: found 'node0 / node0'; allowed: sets that do not see"),
+        ("network: {racks: {a: [node0]}}", "`racks` needs the profile datacenter"),
         ("network: {jitter: 1ms}", "`jitter` needs a delay"),
     ],
 )
@@ -158,6 +159,7 @@ def test_sets_do_not_see_each_other() -> None:
         "node1": ("node2",),
         "node2": ("node0", "node1"),
     }
+    assert find_drops("halves", NODES[:3]) == find_drops("node0,node1 / node2", NODES[:3])
     assert find_drops("isolate node1", NODES[:3]) == {
         "node1": ("node0", "node2"),
         "node0": ("node1",),
@@ -170,9 +172,19 @@ def test_one_way_leaves_the_way_back() -> None:
     assert told(golden(1)) == {"node0": {"from": {"node2": {"drop": 1.0}}}}
 
 
+def test_a_bridge_sees_both_halves() -> None:
+    assert find_drops("bridge node1", NODES) == {"node0": ("node3",), "node2": ("node3",), "node3": ("node0", "node2")}
+
+
+def test_in_a_ring_each_sees_its_neighbours() -> None:
+    five = [f"node{rank}" for rank in range(5)]
+    assert find_drops("ring", five)["node0"] == ("node2", "node3")
+    assert all(len(dropped) == 2 for dropped in find_drops("ring", five).values())
+
+
 @pytest.mark.parametrize(
     "text",
-    ["node0,node1 / node2", "isolate node1", "one-way node0 -> node1"],
+    ["node0,node1 / node2", "halves", "ring", "isolate node1", "bridge node1", "one-way node0 -> node1"],
 )
 def test_each_shape_has_words(text: str) -> None:
     assert checked_partition(f"  {text.replace(',', ' , ')} ") == text
@@ -181,7 +193,7 @@ def test_each_shape_has_words(text: str) -> None:
 
 def test_a_partition_that_drops_nothing_is_refused() -> None:
     with pytest.raises(UsageError, match=golden(1)):
-        find_drops("isolate node0", NODES[:1])
+        find_drops("ring", NODES[:2])
 
 
 def test_a_map_says_any_partition() -> None:
@@ -237,6 +249,12 @@ def test_every_profile_tells_every_node(name: str) -> None:
     found = by_name(network_of(name).tables(ADDRESSES))
     assert found.keys() == ADDRESSES.keys()
     assert all(len(said["to"]) == 3 and said["rate_bits_per_s"] for said in found.values())
+
+
+def test_in_a_datacenter_racks_are_fast_within_and_slow_between() -> None:
+    said = {"profile": "datacenter", "racks": {"a": ["node0", "node3"], "b": ["node1", "node2"]}}
+    to = by_name(network_of(said).tables(ADDRESSES))["node0"]["to"]
+    assert to == {"node1": {"rate_bits_per_s": 1e9}, "node2": {"rate_bits_per_s": 1e9}, "node3": {}}
 
 
 # -- what several conditions are together

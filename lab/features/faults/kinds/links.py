@@ -284,6 +284,11 @@ _LINKS = _mapping(
     net.link_kind(),
     kinds.Kind("", lambda value: Condition(**read_keys(value, Condition)), mapping_schema(Condition), dump_keys),
 )
+_RACKS = _mapping(
+    "a mapping: the nodes of each rack, such as {rack0: [node0, node1], rack1: [node2]}",
+    kinds.text_kind("the name of a rack"),
+    kinds.list_of(kinds.node_kind(), "a list of nodes"),
+)
 
 
 class Network(Condition, LinkFault):
@@ -297,6 +302,10 @@ class Network(Condition, LinkFault):
         None, kinds.choice_kind(tuple(net.PROFILES)), "network: {profile: wan-40ms}", "none"
     )
     """A common network, by its name; the other keys change it."""
+    racks: tuple[tuple[str, tuple[str, ...]], ...] = key_field(
+        (), _RACKS, "network: {profile: datacenter, racks: {a: [node0, node1], b: [node2]}}", "two halves"
+    )
+    """The nodes of each rack, for the profile `datacenter`."""
     links: tuple[tuple[Link, Condition], ...] = key_field((), _LINKS, "network: {links: {node2: {loss: 1%}}}", "none")
     """Conditions of single links: `node2`, `node2 -> node0`, `node2 - node0`; the most specific one counts."""
 
@@ -306,15 +315,28 @@ class Network(Condition, LinkFault):
         Raises:
             UsageError: The keys contradict each other.
         """
+        if self.racks and self.profile != net.DATACENTER:
+            raise UsageError("`racks` needs the profile datacenter; add `profile: datacenter`")
         if self.jitter_s and not self.delay_s and not self.profile:
             raise UsageError("`jitter` needs a delay; add `delay`")
 
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """Return the data for each node."""
+        return tables_of(self._layers(list(addresses)), addresses)
+
+    def _layers(self, names: Sequence[str]) -> list[net.Layer]:
+        """Return all conditions, the least specific first."""
         profile = {} if self.profile is None else condition_fields(net.PROFILES[self.profile])
+        layers = [(Link(ALL), {**profile, **condition_fields(self)})]
+        if self.profile == net.DATACENTER:
+            middle = (len(names) + 1) // 2
+            racks = [members for _, members in self.racks] or [tuple(names[:middle]), tuple(names[middle:])]
+            rack = {name: number for number, members in enumerate(racks) for name in members}
+            between = condition_fields(net.BETWEEN_RACKS)
+            pairs = combinations(names, 2)
+            layers += [(Link(one, "-", other), between) for one, other in pairs if rack.get(one) != rack.get(other)]
         own = [(where, condition_fields(condition)) for where, condition in self.links]
-        layers = [(Link(ALL), {**profile, **condition_fields(self)}), *sorted(own, key=lambda one: one[0].exactness)]
-        return tables_of(layers, addresses)
+        return [*layers, *sorted(own, key=lambda one: one[0].exactness)]
 
     def __str__(self) -> str:
         """`network wan-40ms`."""
