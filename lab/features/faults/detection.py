@@ -28,7 +28,7 @@ class Fact(Frozen):
 
 
 class Detection(Frozen):
-    """One fault, and the first sign of it."""
+    """One fault, and the signs of it."""
 
     fault: str
     """In words: `kill node2`."""
@@ -36,12 +36,17 @@ class Detection(Frozen):
     """Unix time since when it was in force."""
     number: int | None = None
     """The index of the fault in the plan; None: no plan has it."""
-    first: Fact | None = None
-    """The first sign; None: no one noticed it."""
+    notices: tuple[Fact, ...] = ()
+    """The first sign for each who noticed it, in order; empty: no one did."""
     why: str = ""
     """Its trigger; empty: it was injected before the run began."""
     healed: float | None = None
     """Unix time at which it was undone; None: it was not, or this is not recorded."""
+
+    @property
+    def first(self) -> Fact | None:
+        """The first sign; None: no one noticed it."""
+        return self.notices[0] if self.notices else None
 
     @property
     def after_s(self) -> float | None:
@@ -66,7 +71,7 @@ def facts_of(record: Record) -> list[events.Event]:
 
 
 def find_detections(facts: Iterable[events.Event]) -> list[Detection]:
-    """Return for each fault that was in force, in order, the first sign after it."""
+    """Return for each fault that was in force, in order, the signs after it."""
     known, signs, timed_out = list(facts), list[Fact](), False
     ahead = {one.node: one.offset_s for one in known if isinstance(one, events.Clock)}
     for one in known:
@@ -77,15 +82,17 @@ def find_detections(facts: Iterable[events.Event]) -> list[Detection]:
 
 
 def _detection(fault: events.Fault, signs: Sequence[Fact], known: Sequence[events.Event]) -> Detection:
-    since = (fault.begun or fault.time) - _CLOCK_S
-    first = next((sign for sign in signs if sign.time >= since), None)
+    since, first = (fault.begun or fault.time) - _CLOCK_S, dict[str, Fact]()
+    for sign in signs:
+        if sign.time >= since:
+            first.setdefault(sign.by, sign)
     healed = (one for one in known if isinstance(one, events.FaultHealed) and one.fault == fault.fault)
     ends = (one.time for one in healed if one.number in (None, fault.number) and one.time >= fault.time)
     return Detection(
         fault=fault.fault,
         time=fault.time,
         number=fault.number,
-        first=first,
+        notices=tuple(first.values()),
         why=fault.why,
         healed=next(ends, None),
     )
@@ -167,6 +174,9 @@ def describe_fault(fault: Mapping[str, Any]) -> str:
     return "; ".join(filter(None, (text, measured, noticed_text)))
 
 
+_MOST_NOTICES = 6
+
+
 def broken_in(record: Record) -> list[dict[str, Any]]:
     """Return each fault of a run with its times and a sentence or two."""
     return report_faults(facts_of(record))
@@ -182,6 +192,9 @@ def report_faults(facts: Sequence[events.Event]) -> list[dict[str, Any]]:
             "at_s": _since(began, one.time),
             "healed_s": None if one.healed is None else _since(began, one.healed),
             **one.to_result(),
+            "seen": [
+                {"after_s": _since(one.time, fact.time), "by": fact.by, "what": fact.what} for fact in one.notices
+            ],
             "sentence": _sentence(one, began),
         }
         for one in find_detections(facts)
@@ -195,7 +208,7 @@ def _since(begin: float, time: float) -> float:
 def _sentence(one: Detection, began: float) -> str:
     when = f"after {format_duration(_since(began, one.time))}, when {one.why}" if one.why else "before the run began"
     healed = f"; healed {format_duration(_since(one.time, one.healed))} later" if one.healed is not None else ""
-    noticed = "nobody noticed"
-    if one.first is not None:
-        noticed = f"{one.first.by} {one.first.what} (after {format_duration(one.after_s)})"
-    return f"Fault: {one.fault}, {when}{healed}. {capitalize_first(noticed)}."
+    sentences = [f"{it.by} {it.what} (after {format_duration(_since(one.time, it.time))})" for it in one.notices]
+    hidden = f"; {len(sentences) - _MOST_NOTICES} more" if len(sentences) > _MOST_NOTICES else ""
+    noticed = capitalize_first("; then ".join(sentences[:_MOST_NOTICES])) or "Nobody noticed"
+    return f"Fault: {one.fault}, {when}{healed}. {noticed}{hidden}."

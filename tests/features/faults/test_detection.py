@@ -60,7 +60,7 @@ def test_clocks_of_nodes_are_brought_to_that_of_the_lab() -> None:
     assert _found(Clock(_AT - 5, "node1", 60.0), ended).to_result() == {"detected_s": 0.5, "by": golden(1)}
 
 
-def test_who_notices_first_is_told_and_when_it_was_healed() -> None:
+def test_everybody_who_notices_is_told_once_and_when_it_was_healed() -> None:
     facts = [
         Fault(_AT, "kill node2", number=0),
         Connections(_AT + 0.6, "node1", "r", "node2", 1, silent_s=0.5),
@@ -69,7 +69,7 @@ def test_who_notices_first_is_told_and_when_it_was_healed() -> None:
         FaultHealed(_AT + 3, "kill node2", number=0),
     ]
     [found] = find_detections(facts)
-    assert found.to_result() == {"detected_s": 0.6, "by": golden(1)}
+    assert [(fact.by, round(fact.time - _AT, 3)) for fact in found.notices] == [(golden(1), 0.6), ("rank 0", 2)]
     assert found.healed == _AT + 3
     [told] = report_faults([Started(0, _AT - 1, "node0"), *facts])
     assert told["sentence"] == (golden(2))
