@@ -1,4 +1,4 @@
-"""Checks of `lab doctor` for Kubernetes: versions, rights, machines, and the image on them."""
+"""Checks of `lab doctor` for Kubernetes: versions, rights, machines, the image on them, network policies, storage."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ RIGHTS = (
 )
 """What the engine needs in its namespace."""
 _HELPFUL = {"list events": "why a pod waits or ended", "create networkpolicies.networking.k8s.io": "--strict"}
+_ENFORCERS = ("calico", "cilium", "antrea", "weave", "kube-router", "canal", "ovn", "netpol", "aws-node")
+"""Parts of names of network plugins that enforce policies."""
 
 
 def examine_kubernetes(wanted: Wanted) -> list[Check]:
@@ -24,7 +26,7 @@ def examine_kubernetes(wanted: Wanted) -> list[Check]:
     try:
         target = pods.target_of(Shape(nodes=1)).resolved()
         with reading_answer():
-            return [_versions(target), *_rights(target), *_machines(target, wanted)]
+            return [_versions(target), *_rights(target), *_machines(target, wanted), _policies(target), _storage()]
     except LabError as error:
         return [Check("failed", "engine", error.message, error.hint or "see `kubectl cluster-info`")]
 
@@ -70,3 +72,21 @@ def _machines(target: Target, wanted: Wanted) -> list[Check]:
 
 def _are_same(image: str, name: str) -> bool:
     return name.removeprefix("docker.io/").removeprefix("library/") in (image, f"{image}:latest")
+
+
+def _policies(target: Target) -> Check:
+    """Look for a plugin that enforces policies; only its pods show that there is one."""
+    try:
+        names = [pod["metadata"]["name"] for pod in target.list("pods", "--all-namespaces")]
+    except LabError:
+        names = []
+    plugin = next((name for name in names if any(one in name for one in _ENFORCERS)), "")
+    result = f"{plugin} enforces network policies" if plugin else "no plugin that enforces network policies is known"
+    return Check.judge("network", result, not plugin, "without one, --strict does not close the network of nodes")
+
+
+def _storage() -> Check:
+    claim = pods.read_option(Shape(nodes=1), "shared")
+    fix = "each node has its own /shared: name a claim with --allocation shared=CLAIM"
+    result = f"/shared is the claim {claim}" if claim else "/shared is no common folder without a claim"
+    return Check.judge("shared folder", result, not claim, fix)

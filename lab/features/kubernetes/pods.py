@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ OPTIONS = {
     "context": "a context of kubectl",
     "namespace": "a namespace",
     "template": "a YAML file that is merged into each pod",
+    "queue": "a local queue of Kueue",
     "registry": "where the default image is, such as registry.example.org/team",
     "shared": "a claim of a volume that all machines can write",
     "time": "how long the pods may live, such as 8h",
@@ -48,6 +50,7 @@ while :; do sleep 86400 & wait $!; done
 """
 """The first process of a pod: it ends if no agent starts in 15 minutes."""
 START = Path(__file__).with_name("start.sh").read_text()
+_QUEUE = "kueue.x-k8s.io"
 
 
 def object_name(cluster: str, owner: str) -> str:
@@ -153,7 +156,7 @@ def _pod(node: str, name: str, labels: Mapping[str, str], notes: Mapping[str, st
     if changed := _find_change(both, merge_parts(both, asked)):
         why = f"the template {read_option(shape, 'template')} cannot set {changed}: the lab relies on its own value"
         raise ClusterUnfit(why, "leave it out")
-    pod: dict[str, Any] = merge_parts(merge_parts(plain, asked), firm)
+    pod: dict[str, Any] = reduce(merge_parts, (plain, _queue(name, shape), asked, firm))
     return pod
 
 
@@ -206,6 +209,15 @@ def _affinity(labels: Mapping[str, str], shape: Shape) -> dict[str, Any]:
     terms = [{"matchExpressions": [{"key": name, "operator": "In", "values": list(shape.hosts)}]}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     return {"podAntiAffinity": spread, "nodeAffinity": required}
+
+
+def _queue(name: str, shape: Shape) -> dict[str, Any]:
+    """Return what has Kueue start all pods together or none."""
+    queue = read_option(shape, "queue")
+    if not queue:
+        return {}
+    labels = {f"{_QUEUE}/queue-name": queue, f"{_QUEUE}/pod-group-name": name}
+    return {"metadata": {"labels": labels, "annotations": {f"{_QUEUE}/pod-group-total-count": str(shape.nodes)}}}
 
 
 def _usual_security() -> tuple[dict[str, Any], dict[str, Any]]:

@@ -8,6 +8,7 @@ import os
 import re
 import socket
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,7 @@ def requests_for(
         paths = {"root": root, "import_root": f"{root}/site", "shared": str(shared / "shared"), "packages": packages}
         limits = {"memory_bytes": shape.memory_bytes, "disk_bytes": shape.disk_bytes}
         config = {"node": node, "container": False, **paths, **limits}
-        argv = ["sh", "-c", _START, "lab"]
+        argv = [*_container(cluster, node, shape, shared), "sh", "-c", _START, "lab"]
         body = {"argv": argv, "config": config, "pythons": list(pythons), "environment": dict(shape.env)}
         requests.append(Request(what=f"step of {node}", body=body))
     return requests
@@ -174,6 +175,27 @@ def agent_argv(body: Mapping[str, Any], job: str, host: str, address: str) -> li
     return [*step_argv(job, host, *options), *body["argv"], *words, *body["pythons"]]
 
 
+def container_name(cluster: str, node: str) -> str:
+    """Return pyxis' name of a node's container."""
+    return f"{job_name(cluster)}-{node}"
+
+
+def _container(cluster: str, node: str, shape: Shape, shared: Path) -> list[str]:
+    """Return the options of pyxis, a plugin of srun."""
+    if shape.image is None:
+        return []
+    mounts: list[tuple[str, ...]] = [(one, one) for one in map(str, (shared, *shape.data.values()))]
+    mounts += [(str(one.source), one.target, *["ro"] * one.read_only) for one in shape.volumes]
+    if (path := next((path for path in chain(*mounts) if re.search("[,:]", path)), None)) is not None:
+        raise ClusterUnfit(f"cannot mount {path} in an image: pyxis allows no comma or colon in a path", "rename it")
+    return [
+        f"--container-image={shape.image}",
+        f"--container-name={container_name(cluster, node)}",
+        f"--container-mounts={','.join(map(':'.join, mounts))}",
+        "--container-writable",
+    ]
+
+
 def _refuse_impossible(shape: Shape) -> None:
     """Refuse a shape that Slurm does not support.
 
@@ -190,12 +212,12 @@ def _refuse_impossible(shape: Shape) -> None:
         why = f"--hosts names {len(shape.hosts)} hosts, but the cluster has {format_count(shape.nodes, 'node')}"
         raise ClusterUnfit(why, "name fewer, or raise --nodes")
     for volume in shape.volumes:
-        if str(volume.source) != volume.target:
-            why = f"the slurm engine cannot mount {volume.source} at {volume.target}: it has no images"
-            raise ClusterUnfit(why, f"use {volume.source} as the target too")
+        if shape.image is None and str(volume.source) != volume.target:
+            why = f"the slurm engine cannot mount {volume.source} at {volume.target} without an image"
+            raise ClusterUnfit(why, f"use {volume.source} as the target too, or name an image")
     if shape.strict:
         why = "--strict needs the docker engine: Slurm's workers run as your own user"
         raise ClusterUnfit(why, "use --engine docker")
-    if shape.image is not None:
-        why = f"the slurm engine cannot use the image {shape.image}: nodes use the Python of their machines"
-        raise ClusterUnfit(why, "leave the image out")
+    if shape.image is not None and shape.requirements:
+        hint = "use an image that has the packages, or leave the image out"
+        raise ClusterUnfit("the slurm engine cannot add packages to an image", hint)

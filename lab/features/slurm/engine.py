@@ -26,7 +26,7 @@ from lab.engine.doctor import Check, Wanted
 from lab.engine.packages import package_folders
 from lab.engine.payload import initial_input
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Traits, Trouble
-from lab.errors import ClusterError, EngineUnavailable
+from lab.errors import ClusterError, ClusterUnfit, EngineUnavailable
 from lab.features.slurm import command, create
 from lab.features.slurm.command import is_idle, last_error_line, query_slurm, run_command
 from lab.features.slurm.create import shared_folder
@@ -427,8 +427,16 @@ class SlurmEngine(CommandEngine):
         """Return the Pythons of nodes: the first one that has torch on its machine is used."""
         if shape.requirements:  # their environment extends this Python
             return [sys.executable]
+        if shape.image is not None:
+            return ["python3", "python"]
         chosen = os.environ.get("LAB_SLURM_PYTHON")
         return [chosen] if chosen else [sys.executable, "python3", "python"]
+
+    def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
+        """Create every node, and wait until its agent can fork workers; after an error nothing is left."""
+        if shape.image is not None:
+            _refuse_without_pyxis(shape.image)
+        return super().create(cluster, shape, run=run, announce=announce)
 
     def start_agents(
         self, cluster: str, shape: Shape, run: str | None, requests: Sequence[Request], announce: Announce
@@ -477,9 +485,13 @@ class SlurmEngine(CommandEngine):
         Raises:
             ClusterError: Its cluster was removed.
         """
-        if not (job := job_of(node)):
+        folder = Path(node.handle).parent
+        description = agent_holder.read_description(folder)
+        if "job" not in description:
             raise ClusterError(f"{node.name} was removed", "see `lab status`")
-        return [*create.step_argv(job, node.host, *options), *words]
+        in_image = Shape.from_json(description["shape"]).image is not None
+        inside = [f"--container-name={create.container_name(folder.name, node.name)}"] if in_image else []
+        return [*create.step_argv(str(description["job"]), node.host, *options, *inside), *words]
 
     def own_environment(self) -> dict[str, str]:
         """Return the environment of such commands; messages of tar are parsed."""
@@ -534,3 +546,14 @@ def job_of(node: Node) -> str:
 def _fate_of(job: str) -> command.Fate:
     """Return the current state of a job."""
     return command.read_fate(command.query_slurm("scontrol", "--oneliner", "show", "job", job))
+
+
+def _refuse_without_pyxis(image: str) -> None:
+    """Refuse an image if srun has no option for it.
+
+    Raises:
+        ClusterUnfit: It has none.
+    """
+    if "--container-image" not in command.run_command("srun", "--help").stdout:
+        why = f"cannot create nodes of {image}: this Slurm has no pyxis, the plugin for srun --container-image"
+        raise ClusterUnfit(why, "leave the image out: nodes then use the Python of their machines")

@@ -84,6 +84,12 @@ def test_the_shared_folder_is_a_part_of_a_claim_that_node0_empties_at_the_end():
     assert {"name": "shared", "emptyDir": {}} in pod()["spec"]["volumes"]
 
 
+def test_a_queue_gets_all_pods_or_none():
+    metadata = pod(allocation={"queue": "q"}, nodes=3)["metadata"]
+    assert metadata["labels"]["kueue.x-k8s.io/queue-name"] == "q"
+    assert metadata["annotations"]["kueue.x-k8s.io/pod-group-total-count"] == "3"
+
+
 def test_workers_get_users_of_their_own_or_in_a_strict_pod_nobody_is_root():
     usual, strict = pod(), pod(strict=True)
     assert usual["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] is False

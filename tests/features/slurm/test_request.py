@@ -57,6 +57,17 @@ def test_an_agent_is_started_on_its_machine_with_its_address_and_the_pythons_to_
     assert len(f"{config['root']}/own/notes12") < 107
 
 
+def test_an_image_is_for_pyxis():
+    words = asked(Shape(nodes=1, image="pytorch/pytorch"))[2].body["argv"]
+    assert words[0] == "--container-image=pytorch/pytorch"
+
+
+def test_a_read_only_volume_is_read_only_in_an_image():
+    volumes = tuple(Volume(source=Path("/a"), target=f"/{only}", read_only=only == "b") for only in "bc")
+    mounts = asked(Shape(nodes=1, image="i", volumes=volumes))[2].body["argv"][2].partition("=")[2].split(",")
+    assert mounts[1:] == ["/a:/b:ro", "/a:/c"]
+
+
 @pytest.mark.parametrize(
     ("shape", "why"),
     [
@@ -64,8 +75,10 @@ def test_an_agent_is_started_on_its_machine_with_its_address_and_the_pythons_to_
         ({"allocation": {"--time": "1"}}, "not a long option of salloc"),
         ({"hosts": ("a", "b", "c")}, "--hosts names 3 hosts, but the cluster has 2 nodes"),
         ({"strict": True}, "--strict needs the docker engine"),
-        ({"image": "i"}, "cannot use the image i"),
+        ({"image": "i", "requirements": ("x",)}, "cannot add packages to an image"),
         ({"volumes": (Volume(source=Path("/a"), target="/b"),)}, "cannot mount /a at /b"),
+        ({"image": "i", "data": {"x": Path("/a,/etc")}}, "cannot mount /a,/etc in an image"),
+        ({"image": "i", "volumes": (Volume(source=Path("/a"), target="/b:/etc"),)}, "cannot mount /b:/etc in an image"),
     ],
 )
 def test_what_slurm_cannot_be_asked_for_is_refused(shape: dict[str, Any], why: str):
