@@ -8,6 +8,7 @@ import shlex
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -217,10 +218,6 @@ class OtherMatch(NamedTuple):
     """The send of the other message."""
     broken: Call
     """The receive that then lacks its message, or gets one that does not fit."""
-    expected: Call
-    """The send of the message that came first."""
-    is_forced: bool
-    """Whether `broken` waits forever if the sender of `expected` is stopped until the receive is over."""
 
 
 def find_other_matches(trace: Trace, steps: Sequence[Step]) -> list[OtherMatch]:
@@ -230,52 +227,42 @@ def find_other_matches(trace: Trace, steps: Sequence[Step]) -> list[OtherMatch]:
         ends = sorted(step.calls.values(), key=lambda call: call.operation.sends)  # the receive first
         if step.message and len(ends) > 1:
             sent[id_of(ends[0])] = ends[1]
-    matches = []
+    matches = list[OtherMatch]()
     for rank in trace.ranks.values():
         received = [call for call in rank.calls if id_of(call) in sent]
         for number, call in enumerate(received):
             if call.from_any:
-                behind = _find_later(trace, steps, sent[id_of(call)])
-                matches += _other_match(call, received[number:], sent, _find_later(trace, steps, call), behind)[:1]
+                after = _find_later(trace, steps, call)
+                matches += islice(_list_other_matches(call, received[number:], sent, after), 1)
     return matches
 
 
-def _other_match(
-    call: Call, later: Sequence[Call], sent: Mapping[Id, Call], after: Mapping[int, int], behind: Mapping[int, int]
-) -> list[OtherMatch]:
-    """Try each message that comes later, is the first of its rank, and does not depend on this receive.
-
-    `behind` has by rank the first call that cannot begin while the sender of this message is stopped.
-    """
+def _list_other_matches(
+    call: Call, later: Sequence[Call], sent: Mapping[Id, Call], after: Mapping[int, int]
+) -> Iterator[OtherMatch]:
+    """Try each message that comes later, is the first of its rank, and does not depend on this receive."""
     alike = [one for one in later if (one.group, one.tag) == (call.group, call.tag)]
-    queues: dict[int, list[Call]] = {}
-    for one in alike:
-        queues.setdefault(sent[id_of(one)].rank, []).append(sent[id_of(one)])
-    others = []
+    queues = group_pairs((sent[id_of(one)].rank, sent[id_of(one)]) for one in alike)
     for source, queue in queues.items():
         if source != sent[id_of(call)].rank and queue[0].index < after.get(source, queue[0].index + 1):
-            broken, lacks = _replay_receives(alike, queues, source, sent)
-            held = any(one.index >= behind.get(one.rank, one.index + 1) for one in (call, queue[0]))
-            match = OtherMatch(call, queue[0], broken, sent[id_of(call)], lacks and not held) if broken else None
-            others += [match] if match else []
-    return others
+            broken = _replay_receives(alike, queues, source, sent)
+            if broken is not None:
+                yield OtherMatch(call, queue[0], broken)
 
 
 def _replay_receives(
     receives: Sequence[Call], queues: Mapping[int, Sequence[Call]], first: int, sent: Mapping[Id, Call]
-) -> tuple[Call | None, bool]:
-    """Receive again, beginning with that of rank `first`; return the first receive that fails, and if it gets none."""
+) -> Call | None:
+    """Receive again, beginning with the message of rank `first`; return the first receive that fails."""
     left = {rank: deque(queue) for rank, queue in queues.items()}
     for number, call in enumerate(receives):
         wanted = first if not number else sent[id_of(call)].rank
-        if not left[wanted]:
-            if not call.from_any:
-                return call, True
+        if not left[wanted] and call.from_any:
             wanted = next((rank for rank, queue in left.items() if queue), wanted)
         message = left[wanted].popleft() if left[wanted] else None
         if message is None or [(b.dtype, b.count) for b in message.inputs] != [(b.dtype, b.count) for b in call.own]:
-            return call, False
-    return None, False
+            return call
+    return None
 
 
 def _find_later(trace: Trace, steps: Sequence[Step], call: Call) -> dict[int, int]:
@@ -452,7 +439,6 @@ def _find_luck(evidence: Evidence) -> Iterator[Finding]:
     trace = evidence.trace
     if not trace.recorded or evidence.dumped or sum(len(one.calls) for one in trace.ranks.values()) > _MOST_CALLS:
         return
-    strictly = "--strict-order"
     steps, reported = evidence.steps, set[tuple[str, ...]]()
 
     def facts_of(call: Call) -> CallFacts:
@@ -460,12 +446,12 @@ def _find_luck(evidence: Evidence) -> Iterator[Finding]:
         assert step is not None  # `luck` returns only calls with a step
         return call_facts(call, step, step.group.title if call.seq is None and step.group.label != "default" else "")
 
-    def make(how: Any, *calls: Call, option: str = strictly) -> Iterator[Finding]:
+    def make(how: Any, *calls: Call) -> Iterator[Finding]:
         lines, ranks = tuple(call.source for call in calls), tuple(sorted({call.rank for call in calls}))
         if lines not in reported:
             reported.add(lines)
             facts = tuple(map(facts_of, calls))
-            command = _command(evidence.record, option)
+            command = _strict_command(evidence.record)
             yield Luck(how=how, calls=facts, command=command, others=ranks, lines=lines, step=steps[0].title)
 
     for cycle in find_cycles(trace, steps):
@@ -473,35 +459,18 @@ def _find_luck(evidence: Evidence) -> Iterator[Finding]:
     for call in find_unreceived(trace, steps):
         yield from make("unreceived", call)
     for match in find_other_matches(trace, steps):
-        forced = match.is_forced and evidence.record.started() is None
-        option = f"--fault '{_stop_sender(trace, match)}'" if forced else strictly
-        yield from make("any_source", match.receive, match.other, match.broken, option=option)
+        yield from make("any_source", match.receive, match.other, match.broken)
     for call, other in find_timed_out(trace, steps):
         yield from make("timeout", call, other)
 
 
-def _stop_sender(trace: Trace, match: OtherMatch) -> str:
-    """Return the fault that stops the sender of the first message until the receive has got another one."""
-
-    def event(call: Call) -> str:
-        return f"rank: {call.rank}, op: {call.operation.name}, count: {_count(trace, call)}"
-
-    stop = f"signal: {{rank: {match.expected.rank}, name: SIGSTOP}}"
-    return f"{stop}, when: {{{event(match.expected)}}}, until: {{{event(match.receive)}, edge: after}}"
-
-
-def _count(trace: Trace, call: Call) -> int:
-    """Return which of the rank's calls of this operation it is, from 1."""
-    return 1 + [one for one in trace.ranks[call.rank].calls if one.operation is call.operation].index(call)
-
-
-def _command(record: Record, option: str) -> str:
-    """Return the command that repeats a run with an option; a script that needs no other keys can have changed."""
+def _strict_command(record: Record) -> str:
+    """Return the command that repeats a run strictly; a script that needs no other keys can have changed."""
     plan, duration_s = record.plan(), record.result().duration_s or 0.0
     keys = set(re.findall(r"^[a-z_]+(?=:)", record.scenario_text(), re.MULTILINE))
     path = record.path / SCENARIO if keys - _KEYS_OF_SCRIPTS else Path(plan.script)
     shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
     sizes = {"nodes": plan.nnodes, "nproc-per-node": (plan.nproc_per_node or 1) - 1 and plan.nproc_per_node}
-    options = [option, *(f"--{name} {size}" for name, size in sizes.items() if size)]
+    options = ["--strict-order", *(f"--{name} {size}" for name, size in sizes.items() if size)]
     limit_s = max(_LEAST_LIMIT_S, math.ceil(10 * duration_s))
     return " ".join(["lab run", *options, f"--timeout {limit_s}s", shlex.quote(str(shown))])

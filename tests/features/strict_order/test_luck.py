@@ -114,20 +114,6 @@ def test_a_receive_from_anybody_before_one_from_a_rank_may_take_its_message(made
     assert other_matches(made) == [("a.py:8", "a.py:6", "a.py:9")]
 
 
-@pytest.mark.parametrize("waits", [False, True])
-def test_stopping_a_sender_forces_the_order_unless_the_other_waits_for_it(made: TraceMaker, waits: bool) -> None:
-    send(made, 1, 0, 1, 5)
-    if waits:
-        send(made, 1, 2, 1.1, 3)
-        recv(made, 2, 1, 1.2, 4)
-    send(made, 2, 0, 1.5, 6)
-    recv(made, 0, -1, 2, 8, came=1)
-    recv(made, 0, 2, 3, 9)
-    trace = read_trace(made.record())
-    (match,) = luck.find_other_matches(trace, match_steps(trace))
-    assert (match.expected.source, match.is_forced) == ("a.py:5", not waits)
-
-
 def test_receives_from_anybody_that_take_all_messages_break_nothing(made: TraceMaker) -> None:
     send(made, 1, 0, 1, 5)
     send(made, 2, 0, 1, 6)
