@@ -25,7 +25,15 @@ from lab.diagnosis.explain import explain_run
 from lab.engine.select import select_engine
 from lab.errors import LabError
 from lab.features.mutants.candidates import Candidates
-from lab.features.mutants.mutate import Baseline, Runner, read_outcome, run_parallel, scratch_records, with_mutant
+from lab.features.mutants.mutate import (
+    Baseline,
+    Runner,
+    is_equivalent,
+    read_outcome,
+    run_parallel,
+    scratch_records,
+    with_mutant,
+)
 from lab.plan.cluster import Shape
 from lab.plan.plan import has_wishes
 from lab.record.read import Record
@@ -229,7 +237,7 @@ def ask(source: Source, baseline: Baseline, truth: Truth, known: set[Any], runne
         findings=explanation.findings,
         seconds=round(result.duration_s or 0.0, 2),
     )
-    equivalent = baseline.is_equivalent(read_outcome(result), truth.mutant.ranks)
+    equivalent = is_equivalent(baseline.outcomes, read_outcome(result), truth.mutant.ranks)
     size = f"--nodes {source.size[0]} --timeout {limit_s:.0f}s"
     command = f"lab run --engine local {size} {source.shown} --mutant '{truth.mutant.text}'"
     return mark(source, truth, answer, known, equivalent=equivalent, command=command)

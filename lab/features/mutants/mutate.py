@@ -29,7 +29,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 from xml.etree.ElementTree import ParseError, parse
 
 from lab.cli import arguments as shared
@@ -100,15 +100,10 @@ class Baseline(Frozen):
     scenario: Scenario
     result: Result
     events: Sequence[Event]
-    outcome: Outcome
-    again: Outcome
-    """The outcome of the second run without a mutant."""
+    outcomes: list[Outcome]
+    """Of its two runs."""
     limit_s: float
     """Time limit of a run with a mutant."""
-
-    def is_equivalent(self, outcome: Outcome, ranks: Iterable[int]) -> bool:
-        """Return whether a run in which these ranks do something else cannot be told from one without a mutant."""
-        return is_equivalent([self.outcome, self.again], outcome, ranks)
 
 
 _RUNS_APART = 1_000_000
@@ -181,12 +176,10 @@ class Runner:
         """
         watched = with_mutant(scenario, OBSERVE)
         result, again = self.run(watched), self.run(watched)
-        first, second = read_outcome(result), read_outcome(again)
         events = read_events(Record(path=result.path)) if result.path is not None else []
         warm_s = min(result.duration_s or 0.0, again.duration_s or 0.0)  # the first may import modules
-        runs = {"outcome": first, "again": second}
-        limit_s = max(_LEAST_RUN_S, _SLOWER_RUN * warm_s)
-        return Baseline(scenario=scenario, result=result, events=events, limit_s=limit_s, **runs)
+        outcomes, limit_s = [read_outcome(result), read_outcome(again)], max(_LEAST_RUN_S, _SLOWER_RUN * warm_s)
+        return Baseline(scenario=scenario, result=result, events=events, outcomes=outcomes, limit_s=limit_s)
 
 
 @contextmanager
@@ -318,34 +311,6 @@ def describe_mutant(mutant: Mutant, at: str) -> str:
     return f"{who} {KINDS[mutant.kind].does.format(f'{which} at {at}', to=mutant.to)}"
 
 
-class Subject(Protocol):
-    """What is tried: a scenario, or tests."""
-
-    def observe(self) -> tuple[Sequence[Event], list[Outcome]]:
-        """Run it twice without a mutant; return what mutants could change, and both outcomes.
-
-        Raises:
-            LabError: it does not pass.
-        """
-
-    def warm_up(self) -> bool:
-        """Import what it needs, so that the first run with a mutant is as fast as the others.
-
-        Returns:
-            False if only one run at once passes.
-        """
-
-    def attempt(self, mutant: Mutant) -> tuple[str, Outcome | None]:
-        """Run it with a mutant.
-
-        Returns:
-            What noticed the mutant, empty if nothing did, and the outcome; None if it failed before anything changed.
-        """
-
-    def adapt(self, mutant: Mutant, event: Event) -> Mutant:
-        """Return the mutant as it is to be tried."""
-
-
 class _Trials:
     """The mutants of a subject, in the order of the draw."""
 
@@ -363,7 +328,7 @@ class _Trials:
         """Try no more mutants, and forget those that are being tried."""
         self._stopped = True
 
-    def work(self, subject: Subject, *, first: bool) -> None:
+    def work(self, subject: ScenarioSubject | TestsSubject, *, first: bool) -> None:
         """Observe, if this is the first worker, then try mutants until there are none left."""
         if first:
             self._report("running without a mutant, to see what mutants can change")
@@ -407,7 +372,7 @@ class _Trials:
             self._next += 1
             return self._next - 1
 
-    def _draw(self, subject: Subject) -> None:
+    def _draw(self, subject: ScenarioSubject | TestsSubject) -> None:
         try:
             events, self._outcomes = subject.observe()
             candidates, known = Candidates(events, self._kinds), set[str]()
@@ -436,25 +401,29 @@ class ScenarioSubject:
         self._scenario, self._limits, self._runner = scenario, limits, runner
 
     def observe(self) -> tuple[Sequence[Event], list[Outcome]]:
-        """See `Subject`."""
+        """Run it twice without a mutant; return what mutants could change, and both outcomes.
+
+        Raises:
+            LabError: it does not pass.
+        """
         baseline = self._runner.find_baseline(self._scenario)
         if not baseline.result.passed:
             raise _does_not_pass(self._scenario.name, baseline.result.reason)
         self._limits.append(baseline.limit_s)
-        return baseline.events, [baseline.outcome, baseline.again]
+        return baseline.events, baseline.outcomes
 
     def warm_up(self) -> bool:
-        """See `Subject`."""
+        """Import what it needs, so that the first run with a mutant is as fast as the others; return True."""
         self._runner.run(self._scenario)
         return True
 
     def attempt(self, mutant: Mutant) -> tuple[str, Outcome]:
-        """See `Subject`."""
+        """Run it with a mutant; return what noticed the mutant, empty if nothing did, and the outcome."""
         result = self._runner.run(with_mutant(self._scenario, mutant.text, self._limits[0]))
         return _why_not_passed(result), read_outcome(result)
 
     def adapt(self, mutant: Mutant, event: Event) -> Mutant:
-        """See `Subject`."""
+        """Return the mutant as it is to be tried."""
         return mutant
 
 
@@ -484,7 +453,7 @@ class TestsSubject:
         self.command = f"{VARIABLE}={{}} pytest {shlex.join([*words[1:], *engine])} --lab"
 
     def observe(self) -> tuple[Sequence[Event], list[Outcome]]:
-        """See `Subject`."""
+        """See `ScenarioSubject`."""
         began, jobs = time.monotonic(), self._at_once
         reason, first, records = self._run(OBSERVE)
         each_s, again = time.monotonic() - began, list[tuple[str, Outcome, list[Record]]]()
@@ -515,11 +484,11 @@ class TestsSubject:
         return f"--lab-stall={self._stall_s:.0f}s"
 
     def warm_up(self) -> bool:
-        """See `Subject`: each run of pytest is a new process."""
+        """Return whether more than one run at once passes; each run of pytest is a new process."""
         return self._at_once > 1
 
     def attempt(self, mutant: Mutant) -> tuple[str, Outcome | None]:
-        """See `Subject`."""
+        """See `ScenarioSubject`; the outcome is None if the tests failed before anything changed."""
         reason, outcome, records = self._run(mutant.text, "-x", self._stall)
         verdicts, calls = outcome.verdict.split(), (one for record in records for one in _read_calls(record))
         at_work = "timeout" in verdicts or ("hung" in verdicts and all(one.end is not None for one in calls))
