@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
+from graphlib import CycleError, TopologicalSorter
+from itertools import groupby, islice, pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -116,85 +118,47 @@ def find_cycles(trace: Trace, steps: Sequence[Step]) -> Iterator[tuple[Hop, ...]
     messages = [call for rank in trace.ranks.values() for call in rank.calls if call.seq is None]
     if any(rank.threads for rank in trace.ranks.values()) or any(call.via not in _MESSAGES for call in messages):
         return
-    replay = _Replay(trace, steps)
+    waits = _find_waits(trace, steps)
     for _ in range(_MOST_CYCLES):
-        replay.run()
-        if not (cycle := replay.find_cycle()):
+        sorter, over = TopologicalSorter(waits), set[int]()
+        with suppress(CycleError):  # it still returns the steps that no cycle blocks
+            sorter.prepare()
+        while ready := sorter.get_ready():
+            over.update(ready)
+            sorter.done(*ready)
+        if not (left := waits.keys() - over):
             return
-        yield tuple(cycle)
-        replay.release([hop.first for hop in cycle])
+        ring, number = list[int](), min(left)
+        while number not in ring:
+            ring.append(number)
+            number = min(waits[number].keys() - over)
+        ring = ring[ring.index(number) :]
+        yield _join_hops([waits[one][before] for one, before in pairwise([*ring, number])])
+        for number in ring:  # as if nothing had been in their way
+            del waits[number]
 
 
-class _Replay:
-    """Replays the calls of all ranks on a strict transport."""
-
-    def __init__(self, trace: Trace, steps: Sequence[Step]) -> None:
-        self._behind = {key: calls for rank in trace.ranks.values() for key, calls in _find_order(rank).items()}
-        self._step = {id_of(call): step for step in steps for call in step.calls.values()}
-        self._after: defaultdict[Id, list[Call]] = defaultdict(list)
-        self._left: dict[Id, int] = {}
-        self._begun: set[Id] = set()
-        self._over: set[int] = set()
-        """Numbers of the steps that have completed."""
-        self._calls = [call for rank in trace.ranks.values() for call in rank.calls if id_of(call) in self._step]
-        for call in self._calls:
-            before = {id_of(one): one for one in self._behind[id_of(call)] if id_of(one) in self._step}
-            self._left[id_of(call)] = len(before)
-            for one in before:
-                self._after[one].append(call)
-        self._ready = [call for call in self._calls if not self._left[id_of(call)]]
-
-    def run(self) -> None:
-        """Begin all calls that can begin, and complete the steps that all of their ranks have begun."""
-        while self._ready:
-            call = self._ready.pop()
-            self._begun.add(id_of(call))
-            step = self._step[id_of(call)]
-            if step.number not in self._over and all(id_of(one) in self._begun for one in step.calls.values()):
-                self._complete(step)
-
-    def _complete(self, step: Step) -> None:
-        self._over.add(step.number)
+def _find_waits(trace: Trace, steps: Sequence[Step]) -> dict[int, dict[int, Hop]]:
+    """Return by number of a step: the steps that have to complete before all of its calls begin, each with a reason."""
+    behind = {key: calls for rank in trace.ranks.values() for key, calls in _find_order(rank).items()}
+    number_of = {id_of(call): step.number for step in steps for call in step.calls.values()}
+    waits: dict[int, dict[int, Hop]] = {step.number: {} for step in steps}
+    for step in steps:
         for call in step.calls.values():
-            for after in self._after[id_of(call)]:
-                self._left[id_of(after)] -= 1
-                if not self._left[id_of(after)]:
-                    self._ready.append(after)
+            for first in behind[id_of(call)]:
+                before = number_of.get(id_of(first), step.number)
+                if before != step.number:
+                    waits[step.number].setdefault(before, Hop(first, call))
+    return waits
 
-    def release(self, calls: Iterable[Call]) -> None:
-        """Complete the steps of these calls, as if nothing had been in their way."""
-        for step in {self._step[id_of(call)].number: self._step[id_of(call)] for call in calls}.values():
-            self._complete(step)
 
-    def find_cycle(self) -> list[Hop]:
-        """Return a ring of ranks that wait for each other; empty if all calls have begun."""
-        late = next((call for call in self._calls if id_of(call) not in self._begun), None)
-        hops, numbers = list[Hop](), dict[Id, int]()
-        while late is not None:
-            if (blocker := self._blocker(late)) is None:
-                return []
-            if id_of(blocker) in numbers:
-                hops[numbers[id_of(blocker)]] = Hop(blocker, late)
-                return hops[numbers[id_of(blocker)] :]
-            numbers[id_of(blocker)] = len(hops)
-            hops.append(Hop(blocker, late))
-            step = self._step[id_of(blocker)]
-            late = next((call for call in step.calls.values() if id_of(call) not in self._begun), None)
-        return []
-
-    def _blocker(self, late: Call) -> Call | None:
-        """Return the call of the same rank that has begun, has not completed, and keeps a call from beginning."""
-        todo, visited = [late], set[Id]()
-        while todo:
-            for one in self._behind[id_of(todo.pop())]:
-                step = self._step.get(id_of(one))
-                if step is None or step.number in self._over or id_of(one) in visited:
-                    continue
-                if id_of(one) in self._begun:
-                    return one
-                visited.add(id_of(one))
-                todo.append(one)
-        return None
+def _join_hops(hops: Sequence[Hop]) -> tuple[Hop, ...]:
+    """Return a ring with one hop of each rank: neighbors of one rank are joined, and the lowest rank comes first."""
+    starts = [at for at, hop in enumerate(hops) if hop.first.rank != hops[at - 1].first.rank]
+    start = min(starts, key=lambda at: hops[at].first.rank)
+    of_ranks = groupby([*hops[start:], *hops[:start]], key=lambda hop: hop.first.rank)
+    runs = [[*run] for _, run in of_ranks]
+    return tuple(Hop(run[-1].first, run[0].then) for run in runs)
 
 
 # -- messages that nobody received
