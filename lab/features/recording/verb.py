@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shutil
 import signal
 import sys
 import time
@@ -37,11 +36,6 @@ if TYPE_CHECKING:
 _HUNG = 4
 _MOST_SHOWN = 10
 """Worlds that did not pass whose verdicts are printed."""
-_LONG_S = 10
-_COMPILE = (
-    "lab record: the recorder in Python delays short steps; `python -m lab.node.recorder.build` compiles a faster one "
-    "in about a minute\n"
-)
 _INTERPRETERS = ("python", "python3", "sh", "bash")
 
 
@@ -79,9 +73,6 @@ def run(arguments: argparse.Namespace) -> int:
     others_report = supervisor.has_other or supervisor.error  # such as `pytest --lab`, of what it recorded
     if results or not others_report:
         _print_verdicts(results, reported)
-    took_long = any((result.duration_s or 0) >= _LONG_S for result in results)
-    if took_long and shutil.which("g++") and any(world.is_recorded_in_python for world in supervisor.worlds):
-        sys.stderr.write(_COMPILE)
     if any(world.was_stopped for world in supervisor.worlds):
         return _HUNG
     if code < 0:  # end as the command did

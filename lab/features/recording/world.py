@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lab.diagnosis.facts import RunFacts
 from lab.errors import RecordError
@@ -24,7 +24,7 @@ from lab.node.rank_process import JoinedProcess
 from lab.node.statement import STACK_SIGNAL
 from lab.record.events import Clock, Event, NodeLost, Over, TimedOut
 from lab.record.layout import MOST_RANKS, PLAN, TRACE, rank_trace
-from lab.record.record_files import MOST_LINES_BYTES, open_file, parse_line, read_lines, shows_progress
+from lab.record.record_files import MOST_LINES_BYTES, open_file, read_lines, shows_progress
 from lab.record.write import RecordWriter
 from lab.words import format_count, format_duration, name_ranks
 
@@ -225,21 +225,21 @@ class World:
         ]
         halted = (rank for rank, process in processes.items() if read_stat(process.pid)[:1] == [b"T"])
         self._stall += [*(Halted(rank, now, signal="SIGSTOP") for rank in halted), TimedOut(now, limit_s)]
-        self._absent_at = self._locate_absent() if self._first_lines() == [] else ""
+        self._absent_at = "" if self._have_met() else self._locate_absent()
         evidence = self._evidence([*self._exits.values(), *self._stall])
         is_idle = self.world_size > 1 and not self._exits and all(load <= IDLE_TO for load in loads.values())
         idle = idle or (is_idle and _is_inside(evidence))
         if not idle and len(self.members) == self.world_size and not evidence.is_in_call:
             self._stall = []
             return None
-        self._computing = [*find_working(evidence, Standing.of(evidence).absent if self._first_lines() else [])]
+        self._computing = [*find_working(evidence, Standing.of(evidence).absent if self._have_met() else [])]
         self.is_patient = patient and bool(self._computing)
         return self._judged(evidence, self._judge_stall(evidence))
 
     @property
     def waits(self) -> bool:
         """Whether a running rank waits for others: in a call, or for a rank that did not come."""
-        is_meeting = len(self.members) < self.world_size and self._first_lines() == []
+        is_meeting = len(self.members) < self.world_size and not self._have_met()
         return self.is_running and (is_meeting or self._evidence(()).is_in_call)
 
     def judge_now(self, others: Iterable[Event]) -> Result:
@@ -270,7 +270,7 @@ class World:
     def _judge_stall(self, evidence: Evidence) -> Judgement:
         limit = format_duration(next(one.timeout_s or 0.0 for one in self._stall if isinstance(one, TimedOut)))
         after = f"no call of {format_count(len(self.members), 'rank')} began or ended for {limit}"
-        if self._first_lines() == []:
+        if not self._have_met():
             return self._judge_absence("hung", f"{after}: ")
         from lab.diagnosis.judge import judge_evidence
 
@@ -390,7 +390,7 @@ class World:
             reason = f"{name_ranks(left)} still ran when the command ended, {after} after the first rank joined"
             return _judgement("error", reason)
         waited_only = all(rank.stopped or lost_a_peer(rank) for rank in facts.ranks if rank.stopped or rank.failed)
-        if self._first_lines() == [] and waited_only and any(rank.stopped or rank.failed for rank in facts.ranks):
+        if not self._have_met() and waited_only and any(rank.stopped or rank.failed for rank in facts.ranks):
             return self._judge_absence("failed", "")
         ended_by_others = [rank.rank for rank in facts.ranks if rank.stopped]
         if ended_by_others and not any(rank.failed for rank in facts.ranks):
@@ -425,18 +425,13 @@ class World:
         known = {**describe_judgement(judgement, evidence.facts), "exit_code": EXIT_CODES[judgement.verdict]}
         return Result(**known, scenario=self.name, run=self.writer.run, path=self.writer.path, ranks=ranks)
 
-    @property
-    def is_recorded_in_python(self) -> bool:
-        """Whether a rank has the slower recorder."""
-        return any(start.get("recorder") == "python" for start in self._first_lines(b""))
-
-    def _first_lines(self, beginning: bytes | tuple[bytes, ...] = _GROUP) -> list[dict[str, Any]]:
-        """Return the first such line of each rank's trace: of groups, which it has once all ranks have met."""
-        lines = list[Any]()
+    def _have_met(self) -> bool:
+        """Return whether all ranks have met: a rank's trace then has a line about a group."""
         for name in map(rank_trace, self.members):
             with suppress(OSError), open_file(self.writer.path, f"{TRACE}/{name}") as file:
-                lines.append(parse_line(next((one for one in read_lines(file) if one.startswith(beginning)), b"")))
-        return [line for line in lines if isinstance(line, dict)]
+                if any(line.startswith(_GROUP) for line in read_lines(file)):
+                    return True
+        return False
 
 
 class _ImportedWorld(World):

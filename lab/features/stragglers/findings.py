@@ -6,11 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 from math import comb
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from statistics import median, mode
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from lab.diagnosis.ends import lines_of
 from lab.diagnosis.evidence import Evidence, Explained
 from lab.diagnosis.finding import Finding, FindingKind, Kind, Words
 from lab.diagnosis.wording import render_lines
@@ -114,29 +113,16 @@ class Account(Finding):
     input_bytes: int = field(default=0, metadata={"key": "brought_bytes"})
     timed: bool = True
     untimed: Literal["", "stepped", "dumped"] = ""
-    standing_out: str = ""
-    """The step that took longest, or moved most."""
-    at: tuple[str, ...] = ()
-    longest_s: float = 0.0
-    late_s: float = 0.0
-    late_rank: int | None = None
-    largest_bytes: int = 0
 
     def render(self) -> Words:
-        """Say how many calls there were, and which step stands out."""
+        """Say how many calls there were, how long they took, and how much they moved."""
         called = {"collective": self.collectives, "message": self.messages}
         if not (counts := [format_count(count, what) for what, count in called.items() if count]):
             return "no rank called a collective or sent a message"
         took = f" in {format_duration(self.seconds)}" if self.timed else ""
-        size, what = format_bytes(self.input_bytes), self.standing_out + render_lines(self.at)
+        size = format_bytes(self.input_bytes)
         head = f"{name_ranks(self.others)} entered {join_words(counts)}{took} with {size} of input"
-        if self.untimed:
-            return head, _STEPPED if self.untimed == "stepped" else _DUMPED
-        if self.longest_s:
-            late = f", {format_duration(self.late_s)} of it until rank {self.late_rank} entered" if self.late_s else ""
-            return head, f"The longest was {what}: {format_duration(self.longest_s)}{late}."
-        largest = f"The largest was {what}: {format_bytes(self.largest_bytes)} a rank." if self.largest_bytes else ""
-        return head, largest
+        return head, {"stepped": _STEPPED, "dumped": _DUMPED}.get(self.untimed, "")
 
 
 _WORTH_SHARES_S = 0.2
@@ -356,12 +342,9 @@ def find_critical_path(evidence: Evidence) -> Iterator[Finding]:
 
 # -- totals of what ranks called
 
-_WORTH_TELLING_S = 0.002
-"""A faster step is not reported for its time: the account names the largest step instead."""
-
 
 def account_for(evidence: Evidence) -> Finding:
-    """Return totals of what ranks called, and the step that took longest or moved most."""
+    """Return totals of what ranks called."""
     steps, untimed = evidence.steps, evidence.untimed
     if not steps:
         return Account()
@@ -376,22 +359,7 @@ def account_for(evidence: Evidence) -> Finding:
         untimed=untimed,
         others=tuple(sorted({call.rank for call in calls})),
         seconds=round(max(ends) - min(step.begin for step in steps) if ends else 0.0, 6),
-        **({} if untimed else _standing_out(steps)),
     )
-
-
-def _standing_out(steps: Sequence[Step]) -> dict[str, Any]:
-    """Return the step that took longest; if none took long, the largest."""
-    if not (ended := [(step.end - step.begin, step) for step in steps if step.end is not None]):
-        return {}
-    took, longest = max(ended, key=itemgetter(0))
-    if took >= _WORTH_TELLING_S and len(ended) > 1:
-        pacer, late = longest.late, dict[str, Any]()
-        if pacer is not None and pacer.begin - longest.begin > took / 2:
-            late = {"late_s": pacer.begin - longest.begin, "late_rank": pacer.rank}
-        return {"standing_out": longest.title, "at": lines_of(longest.calls.values()), "longest_s": took, **late}
-    size, largest = max(((max(c.bytes for c in step.calls.values()), step) for step in steps), key=itemgetter(0))
-    return {"standing_out": largest.title, "at": lines_of(largest.calls.values()), "largest_bytes": size}
 
 
 _MOST_SHARES = 4

@@ -390,18 +390,6 @@ def test_a_process_is_a_rank_of_one_world_after_the_other(home: Path) -> None:
     assert shape["findings"][0]["kind"] in ("shape", "failed")  # mp ends a rank that has not begun its call yet
 
 
-def test_after_a_long_command_the_faster_recorder_is_named(home: Path) -> None:
-    pytest.importorskip("torch")
-    (home / "pool.py").write_text(POOL)
-    main = "import sys, lab.features.recording.verb as verb; verb._LONG_S = 0; from lab.cli.main import main; main()"
-    command = [sys.executable, "-c", main, "record", "--", sys.executable, "pool.py", str(home / "meeting"), "fine"]
-
-    ended = subprocess.run(command, capture_output=True, text=True)
-
-    assert ended.returncode == 0
-    assert ("lab.node.recorder.build" in ended.stderr) == bool(shutil.which("g++"))
-
-
 def test_threads_are_ranks(home: Path) -> None:
     pytest.importorskip("torch")
     (home / "pool.py").write_text(POOL)
