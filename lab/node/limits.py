@@ -14,7 +14,7 @@ from itertools import islice
 from . import processes
 from .files import walk_tree
 from .kept_folders import CLOCK_OF_FILES
-from .messages.agent import CHECK, FILES_IN, STARTER, Claim, Config, Limited, Message
+from .messages.agent import CHECK, FILES_IN, STARTER, Claim, Config, Filling, Limited, Message
 from .rank_process import RankProcess, Worker
 from .trace_file import LIMIT_BYTES, bound_held
 from .users import User, Users
@@ -28,7 +28,7 @@ class Limits:
         config: of the node; has the other limits.
         send: sends a report.
         users: the users of the workers.
-        folders: folders that they can write to, besides the folder that all nodes share.
+        folders: folders that they can write to, besides the folder that all nodes share; the first has their files.
     """
 
     def __init__(
@@ -41,6 +41,9 @@ class Limits:
         self._config, self._send, self._users = config, send, users
         self._folders = (*folders, config.shared)
         self._disk: Disk | None = None
+        self._outputs_bytes = claim.outputs_bytes
+        self._outputs: Disk | None = None
+        """Measures the files of the run until they reach that size."""
         self._unfilled: dict[int, str] = {}
         """File systems with their own limit that are not full yet: a folder in each, by its device."""
         self._unfilled_due = 0.0
@@ -98,6 +101,8 @@ class Limits:
         if self._config.strict:
             self._unfilled = {os.stat(folder).st_dev: folder for folder in folders}
         users = {self._users.worker(local_rank) for local_rank in local_ranks}
+        if self._outputs_bytes:
+            self._outputs = Disk(self._outputs_bytes, folders[:1], users, alone=False)
         if self._config.disk_bytes:
             self._disk = Disk(self._config.disk_bytes, folders, users, alone=self._users.are_separate)
 
@@ -115,6 +120,9 @@ class Limits:
         written = None if self._disk is None else self._disk.excess()
         if self._disk is not None and written is not None:
             self._free_disk(self._disk, written, workers, store)
+        if self._outputs is not None and (made := self._outputs.excess()):
+            self._outputs = None
+            self._send(Filling("", sum(made.values())))
         self.report_full()
 
     def report_full(self, *, now: bool = False) -> None:

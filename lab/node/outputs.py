@@ -15,7 +15,7 @@ from itertools import accumulate, islice
 from typing import NamedTuple
 
 from . import files
-from .kept_folders import Difference
+from .kept_folders import Difference, is_in_memory
 from .messages.agent import MOST_FILES, SHARED, Finish, Made, MadeFile, Piece
 from .run_folders import RunFolders
 
@@ -63,7 +63,9 @@ class Outputs:
         self._reported = {file.path for file in reported}
         if not (made or most):
             return None
-        return Made(self._asked.run, reported, len(made) - len(reported))
+        top = self._folders.folder
+        folder = top if self._folders.in_container and not is_in_memory(top) else ""
+        return Made(self._asked.run, reported, len(made) - len(reported), folder)
 
     def pieces(self, paths: Iterable[str]) -> Iterator[Piece]:
         """Yield reported files in pieces; an unreadable file has no piece, or no last one."""

@@ -52,6 +52,7 @@ class RunFolders:
         self.folder = os.path.join(self.home, "work")
         """The scenario's folder for the workers."""
         self._owner = users.worker(0) if users.are_separate else None
+        self.in_container = users.are_separate
         self.shipped = KeptFolder("", self.folder, kept.store, self._owner)
         """What is in it."""
         self._asked: Folder | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from lab.diagnosis.facts import RankFacts, RunFacts, begin_facts
 from lab.engine.ownership import current_owner
-from lab.engine.protocol import Channel, PowerControl, require_capability
+from lab.engine.protocol import Channel, FileAccess, PowerControl, require_capability
 from lab.errors import LabError, NodeLost, RecordError
 from lab.feature import find_hook, find_hook_of
 from lab.node.messages import agent
@@ -27,7 +27,7 @@ from lab.run.agent_channels import AgentChannels
 from lab.run.collect import Collector
 from lab.run.lock import LEASE_S, nodes_lock
 from lab.run.options import SELDOM_S, Job, Stdin
-from lab.run.ship import LIMIT_BYTES, Outputs, Shipment, warnings_of
+from lab.run.ship import ANNOUNCED_BYTES, LIMIT_BYTES, Outputs, Shipment, warnings_of
 from lab.run.snapshot import Snapshot, read_snapshot
 from lab.spec.launching import LAB, Starter, find_launcher
 from lab.spec.load import dump_scenario
@@ -245,6 +245,7 @@ class Driver:
             trace=self.plan.trace.on,
             trace_values=self.plan.trace.values,
             output_bytes=self.plan.output_bytes,
+            outputs_bytes=0 if self.plan.outputs is None else ANNOUNCED_BYTES // self.plan.nnodes,
             **_needed_torch(self.plan),
             **_choose_users(self.plan, self.job.cluster),
         )
@@ -501,6 +502,7 @@ class Driver:
             self._end_processes(None if interrupted or not self.began else self.plan.outputs)
             try:
                 chosen = self.outputs.choose()
+                self.outputs.copy(self._read_files, agents.keep_alive)
                 for node in collector.claimed - collector.finished:  # also one that was late to report
                     agents.send(node, agent.Fetch(agents.run, tuple(chosen.get(node, ()))))
                 self._await_nodes(collector.finished, patience_s=_FETCH_DEADLINE_S)
@@ -510,6 +512,12 @@ class Driver:
                 self._await_nodes(collector.finished)
         self.outputs.close()
         agents.close()
+
+    def _read_files(self, node: str, path: str) -> Iterator[bytes]:
+        """Return the pieces of a tar of a file of a node, read by the engine."""
+        if node not in self.agents.alive:
+            raise NodeLost(f"{node} was lost")
+        return require_capability(self.job.engine, FileAccess).read_files(self.agents.alive[node].node, path)
 
     def _await_nodes(self, *answered: set[str], but: str = "", patience_s: float = 0.0) -> None:
         """Listen until each node, but one, has answered, as long as messages of the nodes keep arriving."""

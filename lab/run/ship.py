@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -10,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.engine.new_file import NewFile
-from lab.errors import RecordError, UsageError
+from lab.errors import LabError, RecordError, UsageError
+from lab.feature import find_hook
 from lab.node.contents import read_entries, write_entries, write_header
 from lab.node.files import READ_FLAGS
-from lab.node.messages.agent import MOST_FILES, SHARED, Content, Folder, Lacks, Made, MadeFile, Piece
+from lab.node.messages.agent import MOST_FILES, SHARED, Content, Filling, Folder, Lacks, Made, MadeFile, Piece
 from lab.record.record_files import move_file
 from lab.run.snapshot import DATA_HINT, Snapshot
 from lab.run.snapshot import Content as SnapshotContent
@@ -147,8 +149,12 @@ def warnings_of(snapshot: Snapshot) -> Iterator[str]:
 _LONGEST_PATH = 1000
 LIMIT_BYTES = 4 << 30
 """Most bytes that come back from a run; beyond this, the largest files are left out."""
+ANNOUNCED_BYTES = LIMIT_BYTES // 5 * 4
+"""From this size on, a run's files are announced while it runs."""
 _SPARE_BYTES, _SPARE_PART = 1 << 30, 10
 """Bytes that stay free on the disk of the record, unless this part of it is less: a tenth."""
+_DIRECT_BYTES = 16 << 20
+"""From this size on, the engine copies a file out of a container: that is faster than through the agent."""
 _MOST_NAMED = 1000
 """Of the files that are left out; the others are only counted."""
 _MORE = "`outputs:` in the scenario selects files"
@@ -183,6 +189,10 @@ class Outputs:
         self._open: dict[tuple[str, str], NewFile] = {}
         self._unfinished: Path | None = None
         """The folder of files that have not arrived completely."""
+        self._folders: dict[str, str] = {}
+        """By node: the folder of its files that its engine can read."""
+        self._direct: list[tuple[str, str]] = []
+        """Requested files that the engine can copy."""
         self._requested_bytes = self._arrived_bytes = 0
         self._reported = time.monotonic()
 
@@ -193,8 +203,14 @@ class Outputs:
             self._made.update(((node, file.path), file) for file in known)
             self._unlisted += message.omitted + len(message.files) - len(known)
             self.nodes.add(node)
+            self._folders[node] = message.folder
         elif isinstance(message, Piece) and (node, message.path) in self._awaited:
             self._add_piece((node, message.path), message)
+        elif isinstance(message, Filling):
+            self._progress(
+                f"warning: the run has made files of {format_bytes(message.bytes)} on {node}; at most "
+                f"{format_limit(LIMIT_BYTES)} of a run come back, the smallest files first; {_MORE}"
+            )
 
     def choose(self) -> Mapping[str, list[str]]:
         """Return the paths to fetch from each node; leave out files beyond the limit."""
@@ -219,7 +235,11 @@ class Outputs:
                 capacity_bytes -= output.bytes
                 self._requested_bytes += output.bytes
                 used_paths.add(output.path)
-                chosen[node].append(file.path)
+                is_direct = output.bytes >= _DIRECT_BYTES and file.path.isascii() and not file.path.startswith(SHARED)
+                if is_direct and self._folders[node]:
+                    self._direct.append((node, file.path))
+                else:
+                    chosen[node].append(file.path)
                 self._awaited[node, file.path] = output, file.executable, str(len(self._awaited))
         if missing := len(self.left_out) + self._unlisted:
             self._progress(
@@ -227,6 +247,34 @@ class Outputs:
                 f"{MOST_FILES:,} files; {_MORE}"
             )
         return chosen
+
+    def copy(self, read: Callable[[str, str], Iterator[bytes]], keep_alive: Callable[[], object]) -> None:
+        """Copy large files out of containers.
+
+        Args:
+            read: returns the pieces of a tar of a file of a node.
+            keep_alive: called repeatedly meanwhile.
+        """
+        for node, path in self._direct:
+            output, _, name = self._awaited[node, path]
+            try:
+                target = self._make_folder() / name
+                pieces = self._count(read(node, f"{self._folders[node]}/{path}"), keep_alive)
+                find_hook("unpack_tar")(pieces, target, most_bytes=output.bytes)
+                facts = target.lstat()
+                if not stat.S_ISREG(facts.st_mode) or facts.st_size != output.bytes:
+                    self._abandon((node, path), f"{node} sent other bytes than it reported")
+                    continue
+                self._keep((node, path))
+            except (OSError, LabError) as error:
+                self._abandon((node, path), f"it cannot be copied: {getattr(error, 'message', error)}")
+
+    def _count(self, pieces: Iterable[bytes], keep_alive: Callable[[], object]) -> Iterator[bytes]:
+        with suppress(GeneratorExit):
+            for piece in pieces:
+                self._show_progress(len(piece))
+                keep_alive()
+                yield piece
 
     def _make_folder(self) -> Path:
         """Return the folder for files that have not arrived completely."""

@@ -408,12 +408,20 @@ class Made(OfRun):
     files: tuple[MadeFile, ...]
     omitted: int = 0
     """Number of other files."""
+    folder: str = ""
+    """The shipped folder in a container whose engine can read it; empty: only the agent can."""
 
 
 class Fetch(OfRun):
     """From the lab: ask for some of these files, instead of those asked for before; then for the end of the run."""
 
     paths: tuple[str, ...]
+
+
+class Filling(OfRun):
+    """From an agent, once: the files that the run made on this node have reached `Claim.outputs_bytes`."""
+
+    bytes: int
 
 
 class Piece(OfRun):
@@ -560,7 +568,7 @@ class Follow(OfRun):
     """Whether each worker is held before each recorded call."""
 
 
-PROTOCOL = 17
+PROTOCOL = 16
 """Version of these messages. A client and an agent of different versions stop at once, with an error."""
 LACKS = "needs"
 OLDEST_TORCH = "2.4"
@@ -599,6 +607,8 @@ class Claim(OfRun):
     """Limit for the recorded elements of a tensor; None: the recorder's default."""
     output_bytes: int = OUTPUT_BYTES
     """Limit for what each rank prints."""
+    outputs_bytes: int = 0
+    """Size of the files that the run makes on the node at which the agent reports it; 0: never."""
     least_torch: str = ""
     """Oldest version of torch that the run can use; empty: any. A node with an older one refuses the run."""
     torch_user: str = "the run"
