@@ -6,6 +6,7 @@ import argparse
 
 from lab.cli import arguments as shared
 from lab.engine.protocol import Engine, MemoryMeter, PythonRunner
+from lab.engine.ready import stored_bytes
 from lab.engine.select import available_engines
 from lab.errors import EngineAbsent, EngineUnavailable, LabError
 from lab.plan.cluster import RUNNING, ClusterInfo, Node
@@ -32,13 +33,14 @@ def run(arguments: argparse.Namespace) -> int:
     engines, silent = available_engines(arguments.engine)
     clusters = [(engine, info) for engine in engines for info in engine.find(arguments.name)]
     states = [
-        (info, _memory(engine, info), _shared_bytes(engine, info), read_holder(info)) for engine, info in clusters
+        (info, _memory(engine, info), _shared_bytes(engine, info), stored_bytes(engine, info), read_holder(info))
+        for engine, info in clusters
     ]
     return shared.print_answer(
         arguments,
         lambda: [
-            {**cluster_json(info), "memory_bytes": memory, "shared_bytes": used, "busy": busy}
-            for info, memory, used, busy in states
+            {**cluster_json(info), "memory_bytes": memory, "shared_bytes": used, "stored_bytes": stored, "busy": busy}
+            for info, memory, used, stored, busy in states
         ],
         lambda style: (
             "\n".join(cluster_text(*state, style, read_killed(state[0])) for state in states)

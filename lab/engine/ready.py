@@ -143,6 +143,14 @@ def idle_s(engine: Engine, cluster: ClusterInfo) -> float:
     return min((ready.idle_s for ready in answers or ()), default=0.0)
 
 
+def stored_bytes(engine: Engine, cluster: ClusterInfo) -> int | None:
+    """Return the size of the contents that a cluster's nodes keep; None if it is unknown."""
+    answers = None
+    with suppress(LabError):
+        answers = _ask_agents(engine, cluster, _IDLE_TIMEOUT_S)
+    return sum({ready.store: ready.stored_bytes for ready in answers}.values()) if answers else None
+
+
 _SEND_DEADLINE_S = 30.0
 _CHUNK_BYTES = 1 << 18
 

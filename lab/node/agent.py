@@ -122,7 +122,9 @@ class Agent:
         import torch
 
         idle_s = time.monotonic() - self._last_message_at if self.run is None else 0.0
-        connection.send(messages.Ready(self.config.node, torch.__version__, messages.PROTOCOL, idle_s))
+        store = self._kept.store
+        known = (store.identity, store.size_bytes())
+        connection.send(messages.Ready(self.config.node, torch.__version__, messages.PROTOCOL, idle_s, *known))
 
     def _claim(self, connection: wire.Connection, claim: messages.Claim) -> None:
         if self.run is not None:

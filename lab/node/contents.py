@@ -17,7 +17,7 @@ from .files import READ_FLAGS, closing_descriptor, write_all
 DIGEST_BYTES = 20
 _SIZE_BYTES = 8
 _HEADER_BYTES = DIGEST_BYTES + _SIZE_BYTES
-_CHUNK_BYTES = 1 << 20
+_SMALL_BYTES = 1 << 20
 _PACK, _PACK_BYTES = ".pack", 16 << 20
 """The name of a pack ends so; it begins no other content from this size on."""
 LIMIT_BYTES = 10 << 30
@@ -126,9 +126,8 @@ class ContentStore:
         """Append a content to an open file."""
         name, offset, size = self._contents[digest]
         with closing_descriptor(os.open(f"{self.folder}/{name}", READ_FLAGS)) as source:
-            while size and (data := os.pread(source, min(size, _CHUNK_BYTES), offset)):
-                write_all(target, data)
-                offset, size = offset + len(data), size - len(data)
+            while size and (copied := _copy_range(source, offset, size, target)):
+                offset, size = offset + copied, size - copied
 
     def size_bytes(self) -> int:
         """Return the size of all contents."""
@@ -151,6 +150,16 @@ class ContentStore:
                 with suppress(FileNotFoundError):  # another agent has just removed it
                     if entry.name.endswith(_PACK):
                         yield entry.name, entry.stat()
+
+
+def _copy_range(source: int, offset: int, size: int, target: int) -> int:
+    """Append a part of a file to another; return the size of what was copied."""
+    if size > _SMALL_BYTES:
+        with suppress(OSError, AttributeError):  # not between these file systems, or not with this kernel or Python
+            return os.copy_file_range(source, target, size, offset)
+    data = os.pread(source, min(size, _SMALL_BYTES), offset)
+    write_all(target, data)
+    return len(data)
 
 
 class Receiver:

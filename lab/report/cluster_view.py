@@ -7,9 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from lab.engine.select import traits_of
+from lab.node.contents import LIMIT_BYTES
 from lab.plan.cluster import ClusterInfo
 from lab.report.style import MANY, Style, group_by_kind, range_text, span_text, table_text
-from lab.words import NONE, format_bytes, format_count, name_nodes
+from lab.words import NONE, format_bytes, format_count, format_limit, name_nodes
 
 
 def cluster_json(info: ClusterInfo) -> dict[str, Any]:
@@ -35,6 +36,7 @@ def cluster_text(
     info: ClusterInfo,
     memory_bytes: Mapping[str, int | None],
     shared_bytes: int | None,
+    stored_bytes: int | None,
     busy: Mapping[str, Any] | None,
     style: Style,
     killed: str = "",
@@ -45,6 +47,7 @@ def cluster_text(
         info: the cluster.
         memory_bytes: what each node uses, by its name.
         shared_bytes: what the files in its shared folder use; None: unknown.
+        stored_bytes: size of the files that its nodes keep for the next runs; None: unknown.
         busy: who uses the cluster now; None: nobody.
         style: how to paint it.
         killed: who used it last, if that process was killed.
@@ -65,6 +68,7 @@ def cluster_text(
     head += (
         f"\nshared: {format_bytes(shared_bytes)} in {info.shared}; `lab run --fresh` empties it" if shared_bytes else ""
     )
+    head += f"\nkept files: {format_bytes(stored_bytes)} of {format_limit(LIMIT_BYTES)}" if stored_bytes else ""
     head += "".join(f"\ndata: {name} is {folder}" for name, folder in asked.data.items())
     rows = [["node", "state", "address", "memory", "container", "host"]]
     rows += _node_rows(info, memory_bytes)

@@ -712,6 +712,10 @@ class Ready(Message):
     version: int = PROTOCOL
     idle_s: float = 0.0
     """Seconds since the last message about a run, or since the start; 0 during a run."""
+    store: str = ""
+    """The same for nodes that share the contents that they receive."""
+    stored_bytes: int = 0
+    """Size of these contents."""
 
 
 class Claimed(OfRun):

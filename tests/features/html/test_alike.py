@@ -62,7 +62,7 @@ def test_nodes_share_a_row_and_one_that_is_dead_has_its_own():
     nodes = [replace(node, state="dead") if node.node_rank == 9 else node for node in info.nodes]
     memory: dict[str, int | None] = {node.name: 5_000_000 for node in nodes}
     memory |= {"node9": None, "node200": 900_000_000}
-    shown = cells(cluster_text(replace(info, nodes=tuple(nodes)), memory, None, None, PLAIN))
+    shown = cells(cluster_text(replace(info, nodes=tuple(nodes)), memory, None, None, None, PLAIN))
     assert shown[2:] == [
         [golden(1), "running", "127.1.2.1 to 127.1.2.256", "5 MB to 900 MB"],
         ["node9", "dead", "127.1.2.10", "–"],
