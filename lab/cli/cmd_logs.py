@@ -13,10 +13,9 @@ from typing import BinaryIO
 
 from lab.cli import arguments as shared
 from lab.errors import UsageError
-from lab.record.read import IndexReader, Piece, Record, list_records, read_output
+from lab.record.read import IndexReader, Piece, Record, read_output
 from lab.report.live import LiveOutput
 from lab.report.sanitize import sanitize_text
-from lab.spec.reading import did_you_mean
 from lab.words import name_attempts, name_nodes
 
 _POLL_S = 0.1
@@ -32,13 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_options(parser, "--node", action="append", metavar="NODE", help=about, complete="nodes")
     parser.add_argument("--launcher", action="store_true", help="show only what the launcher itself printed")
     parser.add_argument("--follow", "-f", action="store_true", help="print new lines until the run ends")
-    shared.add_options(parser, "--name", metavar="CLUSTER", help="latest run on this cluster", complete="clusters")
     shared.add_options(parser, "--raw")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the log: one rank's as it is, several merged with a prefix."""
-    record = _record(arguments)
+    record = shared.open_record(arguments)
     if arguments.launcher:
         return _print_launchers(record, arguments)
     workers = record.workers()
@@ -99,16 +97,6 @@ def _print_one(log: BinaryIO, *, raw: bool) -> None:
     if not raw:
         sys.stdout.buffer.write(sanitize_text(decoder.decode(b"", final=True), output=True).encode())
     sys.stdout.flush()
-
-
-def _record(arguments: argparse.Namespace) -> Record:
-    if arguments.run or not arguments.name:
-        return shared.open_record(arguments)
-    by_cluster = {one.readable_plan().cluster: one for one in list_records(arguments.runs)}  # each cluster's latest run
-    if arguments.name not in by_cluster:
-        meant = did_you_mean(arguments.name, by_cluster)
-        raise UsageError(f"there are no runs on cluster {arguments.name} in {arguments.runs}{meant}", "see `lab runs`")
-    return by_cluster[arguments.name].attempt(arguments.attempt)
 
 
 def _wanted(arguments: argparse.Namespace, workers: dict[int, str], record: Record) -> set[int]:

@@ -58,8 +58,6 @@ def plan_build(
     base: str | None = None,
     build_base: str | None = None,
     wheels: Path | None = None,
-    index_url: str | None = None,
-    extra_index_url: str | None = None,
     torch: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> BuildContext:
@@ -70,8 +68,6 @@ def plan_build(
         build_base: The same with g++ and Python's headers; None: `LAB_IMAGE_BUILD_BASE`, else the base image, where the
             build installs them if apt works.
         wheels: Folder with wheels of torch, numpy, and their dependencies; None: `LAB_IMAGE_WHEELS`, else the index.
-        index_url: Package index; None: `PIP_INDEX_URL`, else pip's own.
-        extra_index_url: Additional package index; None: `PIP_EXTRA_INDEX_URL`.
         torch: Version of torch; None: the one among the wheels, else the Dockerfile's own.
         environ: The environment with these variables.
     """
@@ -82,9 +78,7 @@ def plan_build(
         "BASE": base or environ.get(BASE_VARIABLE),
         "BUILD_BASE": build_base or environ.get(BUILD_BASE_VARIABLE),
         "TORCH": torch or (_torch_version(wheel_files) if wheel_files else None),
-        "PIP_INDEX_URL": index_url or environ.get("PIP_INDEX_URL"),
-        "PIP_EXTRA_INDEX_URL": extra_index_url or environ.get("PIP_EXTRA_INDEX_URL"),
-        "PIP_TRUSTED_HOST": environ.get("PIP_TRUSTED_HOST"),
+        **{name: environ.get(name) for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST")},
     }
     values = {name: value for name, value in args.items() if value}
     return BuildContext(dockerfile=find_dockerfile(), sources=_find_sources(), wheels=wheel_files, build_args=values)

@@ -25,7 +25,7 @@ from lab.errors import ClusterUnfit, UsageError
 from lab.report.style import Style, table_text
 from lab.words import format_bytes
 
-_OF_THE_NODE_IMAGE = ("base", "build_base", "wheels", "torch", "index_url", "extra_index_url")
+_OF_THE_NODE_IMAGE = ("base", "build_base", "wheels", "torch")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,9 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--wheels", type=Path, metavar="FOLDER", help="install torch from these wheels, without a network"
     )
     build.add_argument("--torch", metavar="VERSION", help="version of torch")
-    build.add_argument("--index-url", help="package index to install from")
-    build.add_argument("--extra-index-url", help="another package index")
-    build.add_argument("--tag", default=DEFAULT_IMAGE, help=f"name of the image (default: {DEFAULT_IMAGE})")
     build.add_argument("--no-cache", action="store_true", help="build every step again, fetch every package again")
     shared.add_options(build, "--requirements")
     build.add_argument("--image", help="with --requirements: the image to extend (default: the lab's own)")
@@ -67,13 +64,13 @@ def _build(arguments: argparse.Namespace) -> int:
         raise UsageError("--image needs --requirements, which extends it", "name a base of the node image with --base")
     context = plan_build(**{name: getattr(arguments, name) for name in _OF_THE_NODE_IMAGE})
     with shared.Progress(quiet=arguments.json) as progress:
-        info = build_image(Connection(), context, progress.announce, tag=arguments.tag, no_cache=arguments.no_cache)
-    return shared.print_answer(arguments, asdict(info), lambda _: f"built {arguments.tag}")
+        info = build_image(Connection(), context, progress.announce, no_cache=arguments.no_cache)
+    return shared.print_answer(arguments, asdict(info), lambda _: f"built {DEFAULT_IMAGE}")
 
 
 def _build_packages(arguments: argparse.Namespace) -> int:
     """Prepare the packages of `lab up --requirements`."""
-    if any(getattr(arguments, name) for name in _OF_THE_NODE_IMAGE) or arguments.tag != DEFAULT_IMAGE:
+    if any(getattr(arguments, name) for name in _OF_THE_NODE_IMAGE):
         hint = "run `lab image build` with those first, then `lab image build --requirements FILE`"
         raise UsageError("--requirements extends the node image, but the other options build it", hint)
     engine, why = select_engine(arguments.engine)

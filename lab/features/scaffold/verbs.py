@@ -168,20 +168,17 @@ def _init_text(done: Mapping[Path, str], arguments: argparse.Namespace, style: S
 _EDITORS = """Examples:
   lab schema > scenarios/scenario.schema.json     next to your scenarios, each of which begins with the line
                                                   # yaml-language-server: $schema=scenario.schema.json
-  lab schema --path                               for the settings of an editor
 
 `lab init` and `lab new` write both. `lab help editor` says more."""
 
 
 def _add_schema_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EDITORS
-    parser.add_argument("--path", action="store_true", help="print the path of the schema that comes with the lab")
 
 
-def _schema(arguments: argparse.Namespace) -> int:
-    """Print the schema or its path."""
-    file = schema_file()
-    print(file if arguments.path else file.read_text(encoding="utf-8").rstrip("\n"))
+def _schema(_: argparse.Namespace) -> int:
+    """Print the schema."""
+    print(schema_file().read_text(encoding="utf-8").rstrip("\n"))
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -242,8 +241,6 @@ class SuiteResult(Frozen):
         }
 
 
-_Z = 1.959964
-"""Quantile of the normal distribution for 95%."""
 _VARIES = re.compile(
     r"\d+(?:[.,]\d+)*\s?(?:µs|ms|s|h|m(?: \d+s)?|B|kB|MB|GB|KiB|MiB|GiB|TB)\b|0x[0-9a-f]+|\b\d+\.\d+(?:e[+-]?\d+)?\b"
     r"|(?<=\[pid )\d+|(?<=port )\d+|(?<=:)\d{4,5}\b"
@@ -279,14 +276,9 @@ class Rate(Frozen):
         """Part of the repetitions that failed."""
         return self.failed / self.ran
 
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """Wilson's interval: with 95% confidence, the long-run part is between these."""
-        return wilson_interval(self.failed, self.ran)
-
     def to_json(self) -> dict[str, Any]:
         """Convert the rate to plain data."""
-        return {**vars(self), "part": self.part, "between": self.bounds, "kinds": [*map(vars, self.kinds)]}
+        return {**vars(self), "part": self.part, "kinds": [*map(vars, self.kinds)]}
 
 
 def compute_rates(outcomes: Iterable[Outcome]) -> list[Rate]:
@@ -310,15 +302,6 @@ def _rate_of(name: str, ran: Sequence[Outcome]) -> Rate:
 def mask_varying(reason: str) -> str:
     """Mask what differs between runs with the same failure."""
     return _VARIES.sub("…", reason)
-
-
-def wilson_interval(count: int, of: int) -> tuple[float, float]:
-    """Compute the 95% confidence interval of a proportion from `count` of `of`."""
-    part, square = count / of, _Z * _Z
-    middle = (part + square / (2 * of)) / (1 + square / of)
-    half = _Z * math.sqrt(part * (1 - part) / of + square / (4 * of * of)) / (1 + square / of)
-    low, high = max(0.0, middle - half), min(1.0, middle + half)
-    return (0.0 if count == 0 else low), (1.0 if count == of else high)
 
 
 _GRAMMAR = (ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.Constant)

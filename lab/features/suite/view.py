@@ -120,17 +120,8 @@ def rate_lines(rate: Rate, style: Style) -> Iterator[str]:
 
 
 def rate_text(rate: Rate) -> str:
-    """Format a rate: `3 of 100 did not pass (3%, in the long run between 1% and 8.5%, with 95% confidence)`."""
-    low, high = rate.bounds
-    least, most = format_percent(low), format_percent(high)
-    between = f"between {least} and {most}" if low > 0 else f"at most {most}"
-    part = f"{format_percent(rate.part)}, " if rate.failed else ""
-    return f"{rate.failed} of {rate.ran} did not pass ({part}in the long run {between}, with 95% confidence)"
-
-
-def format_percent(part: float) -> str:
-    """Format a part as `3%`, `8.5%`, `0.12%`."""
-    return f"{100 * part:.2g}%" if part < 0.1 else f"{100 * part:.3g}%"
+    """Format a rate: `3 of 100 did not pass (3%)`."""
+    return f"{rate.failed} of {rate.ran} did not pass ({100 * rate.part:.3g}%)"
 
 
 def suite_rows(outcomes: Sequence[Outcome]) -> tuple[list[str], list[list[str]]]:

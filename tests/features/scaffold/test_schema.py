@@ -24,8 +24,6 @@ def first_line(path: str) -> str:
 def test_it_is_printed_as_it_comes_with_the_lab(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schema"]) == 0
     assert capsys.readouterr().out == schema_file().read_text()
-    assert main(["schema", "--path"]) == 0
-    assert capsys.readouterr().out == f"{schema_file()}\n"
 
 
 def test_every_lesson_names_it_by_a_path_that_holds_wherever_they_lie() -> None:

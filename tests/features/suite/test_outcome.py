@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.suite.cases import compute_rates, mask_varying, wilson_interval
+from lab.features.suite.cases import compute_rates, mask_varying
 from tests.features.suite.cases import attempt, outcome, suite
 from tests.golden import golden
 
@@ -112,12 +112,3 @@ def test_what_always_comes_to_the_same_end_is_of_one_kind():
 )
 def test_ranks_lines_counts_and_codes_tell_kinds_apart(one: str, other: str):
     assert mask_varying(one) != mask_varying(other)
-
-
-@pytest.mark.parametrize(
-    ("count", "of", "low", "high"),
-    [(0, 10, 0.0, 0.2775), (3, 100, 0.0103, 0.0845), (10, 10, 0.7225, 1.0)],
-)
-def test_the_interval_of_a_rate(count: int, of: int, low: float, high: float):
-    """Against the published formula (Wilson, 1927), as R's binom.confint computes it."""
-    assert wilson_interval(count, of) == pytest.approx((low, high), abs=5e-5)
