@@ -86,34 +86,31 @@ def lesson_folders() -> list[Path]:
     return [OWN_FOLDER] if os.path.samefile(OWN_FOLDER, library) else [OWN_FOLDER, library]
 
 
-def list_lessons(folders: Sequence[Path] | None = None) -> dict[str, list[Path]]:
-    """Return the files of each lesson by name, from the first folder that has it; default: `lesson_folders`."""
+def list_lessons() -> dict[str, list[Path]]:
+    """Return the files of each lesson by name, from the first of `lesson_folders` that has it."""
     lessons: dict[str, list[Path]] = {}
-    for folder in lesson_folders() if folders is None else folders:
+    for folder in lesson_folders():
         lessons = {**group_pairs((file.stem.replace("-", "_"), file) for file in files_below(folder)), **lessons}
     return lessons
 
 
-def find_lesson(name: str, folders: Sequence[Path] | None = None) -> Path:
+def find_lesson(name: str) -> Path:
     """Return the file of a lesson.
 
     Args:
         name: name of the file or the name in it, such as `scatter` or `@scatter`; - and _ are the same.
-        folders: where to search; None: `lesson_folders`.
 
     Raises:
         UsageError: no lesson or several lessons have that name; the message names near matches.
     """
-    known = list_lessons(folders)
+    known = list_lessons()
     plain = name.removeprefix(SIGN)
     wanted = plain.replace("-", "_")
     files = known.get(wanted) or [file for file in chain(*known.values()) if _has_name(file, wanted)]
     if len(files) > 1:
         raise UsageError(f"{plain!r} could be {' or '.join(map(str, files))}", "name the file")
     if not files:
-        where = f" in {' or '.join(map(str, folders))}" if folders else ""
-        meant = did_you_mean(plain, known)
-        raise UsageError(f"there is no lesson {plain!r}{where}{meant}", "`lab scenarios` lists them")
+        raise UsageError(f"there is no lesson {plain!r}{did_you_mean(plain, known)}", "`lab scenarios` lists them")
     return files[0]
 
 

@@ -65,16 +65,7 @@ def provide_clusters(provided: Provided) -> Iterator[None]:
 @overload
 def distributed(function: F, /) -> F: ...
 @overload
-def distributed(
-    *,
-    nodes: int | None = None,
-    nproc_per_node: int | None = None,
-    engine: str | None = None,
-    backend: str = "gloo",
-    timeout_s: float = 60.0,
-    fresh: bool = False,
-    **shape: Any,
-) -> Callable[[F], F]: ...
+def distributed(**options: Any) -> Callable[[F], F]: ...
 
 
 def distributed(

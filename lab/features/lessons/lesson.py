@@ -154,25 +154,23 @@ def _preformatted(lines: Sequence[str]) -> str:
     return f'<pre style="font-size:12px;white-space:pre-wrap">{escape(chr(10).join(lines))}</pre>'
 
 
-def learn(name: str | Path, *, person: str | None = None, folder: Path | None = None) -> Lesson:
+def learn(name: str | Path, *, person: str | None = None) -> Lesson:
     """Load a lesson by its name, such as `scatter`, or by its file.
 
     Args:
         name: The name of the lesson, or the file of a scenario.
         person: The person whose progress is stored; by default the user.
-        folder: The folder with the lesson; by default `scenarios`, then the lessons that come with the lab.
 
     Raises:
         UsageError: No lesson has that name, or the scenario has no key `learn`.
         ScenarioError: The scenario is not valid.
     """
     person_name, file = progress.resolve_person(person), Path(name)
-    file = file if file.suffix else find_lesson(str(name), [folder] if folder else None)
+    file = file if file.suffix else find_lesson(str(name))
     scenario = open_scenario(file)
     if not scenario.learn:
         raise UsageError(f"{scenario.name} is not a lesson", "add `learn:` and `predict:` to it")
-    path = progress.load_learning_path(folder)
-    return Lesson(name=lesson_name(file), scenario=scenario, person=person_name, path=path)
+    return Lesson(name=lesson_name(file), scenario=scenario, person=person_name, path=progress.load_learning_path())
 
 
 _WIDTH = 88

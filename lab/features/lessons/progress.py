@@ -48,17 +48,13 @@ class LearningPath(Frozen):
         return next((each for each in (*names[at:], *names[:at]) if each not in done and each != name), "")
 
 
-def load_learning_path(folder: Path | None = None) -> LearningPath:
-    """Read the path of a folder.
-
-    Without a folder this is the path of the current folder's scenarios if they have one, else that of the lab's
-    lessons.
+def load_learning_path() -> LearningPath:
+    """Read the path of the current folder's scenarios if they have one, else that of the lab's lessons.
 
     Raises:
         ScenarioError: the path's file is not valid.
     """
-    if folder is None:
-        folder = OWN_FOLDER if (OWN_FOLDER / PATH_FILE).is_file() else library_folder()
+    folder = OWN_FOLDER if (OWN_FOLDER / PATH_FILE).is_file() else library_folder()
     stated = read_chapters(folder) or {"Lessons": [str(file.relative_to(folder)) for file in files_below(folder)]}
     chapters = {
         chapter: tuple(lesson_name(folder / name) for name in names if (folder / name).is_file())

@@ -7,7 +7,6 @@ import json
 import select
 import sys
 from contextlib import suppress
-from pathlib import Path
 
 from lab.cli import arguments as shared
 from lab.cli.arguments import print_answer, print_sanitized
@@ -37,7 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--next", action="store_true", help="do the first lesson of the path that you have not done")
     which.add_argument("--summary", action="store_true", help="show how many lessons everyone has done and predicted")
-    parser.add_argument("--folder", type=Path, help="folder of lessons (default: scenarios, then the lab's lessons)")
     parser.add_argument("--as", dest="person", metavar="NAME", help="whose progress to record (default: yours)")
     shared.add_options(parser, "--nodes", "--nproc-per-node")
     parser.add_argument("--answer", metavar="TEXT", help="your prediction (default: the lab asks for it)")
@@ -46,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask, run, reveal, and continue; return the exit code of the worst verdict."""
-    path, person = progress.load_learning_path(arguments.folder), progress.resolve_person(arguments.person)
+    path, person = progress.load_learning_path(), progress.resolve_person(arguments.person)
     if arguments.scenario and (arguments.next or arguments.summary):
         option = "--next" if arguments.next else "--summary"
         raise UsageError(f"{option} cannot be combined with a lesson ({arguments.scenario})", "remove one of them")
@@ -62,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
             return print_answer(arguments, lambda: path_json(*known), lambda style: path_text(*known, is_up, style))
     worst, reply = 0, arguments.answer
     while name:
-        outcome = _run_lesson(learn(name, person=person, folder=arguments.folder), reply, arguments)
+        outcome = _run_lesson(learn(name, person=person), reply, arguments)
         worst = max(worst, outcome.result.exit_code)
         name, reply = _choose_next(outcome, arguments), None
     return worst

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from lab.features.lessons.progress import (
     Attempt,
     LearningPath,
@@ -69,9 +71,10 @@ def test_the_next_lesson_is_the_first_behind_this_one_that_is_not_done() -> None
     assert PATH.describe_position("not on it") == ""
 
 
-def test_a_folder_without_a_path_has_its_scenarios_in_one_chapter(tmp_path: Path) -> None:
-    for name in ("b-one.yaml", "a.yaml"):
-        (tmp_path / name).touch()
-    assert load_learning_path(tmp_path).chapters == {"Lessons": ("a", "b_one")}
-    (tmp_path / "learning-path.txt").write_text("# All\nb-one.yaml\nnot there.yaml\n")
-    assert load_learning_path(tmp_path).chapters == {"All": ("b_one",)}
+def test_the_path_of_the_own_folder_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scenarios").mkdir()
+    (tmp_path / "scenarios" / "b-one.yaml").touch()
+    assert "scatter" in load_learning_path().names
+    (tmp_path / "scenarios" / "learning-path.txt").write_text("# All\nb-one.yaml\nnot there.yaml\n")
+    assert load_learning_path().chapters == {"All": ("b_one",)}
