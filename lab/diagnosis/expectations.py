@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RankFacts, RunFacts, signed_exit_code
-from lab.diagnosis.reasons import describe_limits_and_orphans, render_left_out
+from lab.diagnosis.reasons import describe_limits, render_left_out
 from lab.errors import RecordError, ScenarioError
 from lab.record.record_files import open_log
 from lab.record.result import Attempt, Culprit, Expectation, RankResult
@@ -68,7 +68,7 @@ def apply_expectations(
     unmet, other_verdict = [one for one in results if not one.met], expect.verdict != "passed"
     if unmet and (other_verdict or bare.verdict == "passed"):
         extra_count = f" (and {len(unmet) - 1} more)" if len(unmet) > 1 else ""
-        reason = f"{unmet[0].sentence()}{extra_count}{describe_limits_and_orphans(evidence.facts)}"
+        reason = f"{unmet[0].sentence()}{extra_count}{describe_limits(evidence.facts)}"
         return replace(bare, verdict="failed", reason=reason), tuple(results)
     if other_verdict:
         bare = replace(bare, verdict="passed", reason=f"{expect.verdict} as expected: {bare.reason}")

@@ -79,7 +79,7 @@ class Network:
         return bool(sent.sent_again and sent.stuck and came.segments_in >= sent.segments_out)
 
 
-_LISTS = {agent.LeftRunning: "left_running", agent.Named: "named", agent.Limited: "limits"}
+_LISTS = {agent.Named: "named", agent.Limited: "limits"}
 """Kind of event -> the list of facts that it is added to."""
 DETECTION_LAG_S = 1.0
 """Seconds by which peers may notice the end of a rank before its agent does."""
@@ -97,7 +97,6 @@ class RunFacts:
     """By number: processes that scripts started and that joined a process group."""
     joined: dict[int, agent.Joined] = field(default_factory=dict)
     """By the same number: how they joined."""
-    left_running: list[agent.LeftRunning] = field(default_factory=list)
     timeout_s: float = 0.0
     starting_s: float = 0.0
     """Seconds that launchers took to start the first rank; the time limit does not count them."""

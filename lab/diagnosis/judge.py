@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lab.diagnosis.evidence import Evidence, Judgement
 from lab.diagnosis.facts import RunFacts
-from lab.diagnosis.reasons import describe_limits_and_orphans, passed_reason, replaced_reason
+from lab.diagnosis.reasons import describe_limits, passed_reason, replaced_reason
 from lab.feature import find_hook
 from lab.record.layout import TRACE
 from lab.record.record_files import list_folder, read_file
@@ -27,7 +27,7 @@ def judge_evidence(evidence: Evidence) -> Judgement:
     # The trace is read only if the judgement needed it.
     ranks = vars(evidence)["trace"].ranks.values() if "trace" in vars(evidence) else ()
     unrecorded = next((f"; no call is on record: {rank.cut}" for rank in ranks if rank.cut and not rank.calls), "")
-    return replace(judgement, reason=judgement.reason + describe_limits_and_orphans(evidence.facts) + unrecorded)
+    return replace(judgement, reason=judgement.reason + describe_limits(evidence.facts) + unrecorded)
 
 
 def _judge(evidence: Evidence) -> Judgement:

@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from lab.node.messages.agent import CHECK, FILES_IN, LeftRunning, Limited, Staged
-from lab.words import clip_end, format_bytes, format_count, format_duration, format_limit, group_pairs, join_words
+from lab.node.messages.agent import CHECK, FILES_IN, Limited, Staged
+from lab.words import format_bytes, format_duration, format_limit, join_words
 
 if TYPE_CHECKING:
     from lab.diagnosis.facts import RunFacts
 
 _MOST_PATHS = 3
 """Paths in one sentence."""
-_LONGEST_COMMAND = 80
 
 
 def passed_reason(facts: RunFacts) -> str:
@@ -34,12 +33,12 @@ def replaced_reason(facts: RunFacts) -> str:
     return f"interrupted after {after}: the launcher restarted the workers, although none had failed"
 
 
-# -- limits that a run reached, and orphan processes, for the end of a reason
+# -- limits that a run reached, for the end of a reason
 
 
-def describe_limits_and_orphans(facts: RunFacts) -> str:
+def describe_limits(facts: RunFacts) -> str:
     """Return the clauses that follow the reason of a verdict."""
-    return "".join(f"; {clause}" for clause in (*render_limits(facts.limits), *render_orphans(facts.left_running)))
+    return "".join(f"; {clause}" for clause in render_limits(facts.limits))
 
 
 def render_limits(reached: Sequence[Limited]) -> list[str]:
@@ -70,17 +69,6 @@ def _limit(one: Limited) -> str:
         f"the agent killed the ranks of {one.node} because its disk was nearly full: unknown processes wrote more than "
         f"{limit} during this run"
     )
-
-
-def render_orphans(left: Sequence[LeftRunning]) -> list[str]:
-    """Return a clause for each worker with orphan processes."""
-    clauses = []
-    for (node, rank), ours in group_pairs(((one.node, one.rank), one) for one in left).items():
-        who = f"rank {rank} left" if rank is not None else f"the processes of {node} left"
-        commands = ", ".join(dict.fromkeys(clip_end(one.command, _LONGEST_COMMAND) for one in ours))
-        count = format_count(len(ours), "process", "processes")
-        clauses.append(f"{who} {count} running, which the agent killed: {commands}")
-    return clauses
 
 
 def render_left_out(staged: Staged | None) -> str:

@@ -9,8 +9,7 @@ import signal
 import socket
 import time
 import traceback
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -28,14 +27,6 @@ from .statement import SOCKET_VARIABLE, Datagram, receive_statements
 _PATIENCE_S = 0.05  # after this, all processes of a run's users are killed at once
 _UNWATCHED_S, _FOLLOWED_S, _STEPPED_S = 1.0, 0.1, 0.03
 _KILL_DEADLINE_S = 120.0  # thousands of processes take seconds to end
-_MOST_NAMED = 16
-_LONGEST_COMMAND = 200
-_FORK = "(a fork of the worker)"
-"""Shown for a fork of a worker, which has the command line of the agent."""
-_OF_PYTHON = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
-"""They end by themselves, a moment after the process that they serve."""
-_ORPHAN_PATIENCE_S = 0.1
-_PAUSE_S = 0.005
 _READ_BYTES = 1 << 16
 
 
@@ -411,7 +402,7 @@ class NodeRun:
         self.stop(signal.SIGKILL)
         keep = self.spared() | {worker.sidecar_pid for worker in self.workers}
         keep |= {worker.pid for worker in self.workers if worker.is_running} | {self.store_pid or 0}
-        if self.workers and processes.kill_descendants(keep, _PATIENCE_S, first=self._report_orphans):
+        if self.workers and processes.kill_descendants(keep, _PATIENCE_S):
             for user in {self.users.worker(worker.local_rank) for worker in self.workers if self.users.are_separate}:
                 processes.kill_user_processes(user.uid, user.gid)  # even those that fork too fast to be listed
         if self.workers and (pids := processes.kill_descendants(keep, _KILL_DEADLINE_S, self.send.send_cleaning)):
@@ -422,23 +413,6 @@ class NodeRun:
             time.sleep(0.0005)
         self.uncleaned += [f"rank {worker.rank}" for worker in self.workers if worker.is_running]
         self._end_store()
-
-    def _report_orphans(self, pids: Iterable[int]) -> None:
-        """Report processes that do not end within a moment, if all workers have ended by themselves."""
-        if any(worker.stopped or worker.is_running for worker in self.workers):
-            return
-        sessions = {worker.pid: worker.rank for worker in self.workers if worker.rank >= 0}
-        commands = {pid: words for pid in pids if (words := _command(pid)) and not any(map(words.count, _OF_PYTHON))}
-        end = time.monotonic() + _ORPHAN_PATIENCE_S
-        while commands and time.monotonic() < end:
-            time.sleep(_PAUSE_S)
-            commands = {pid: words for pid, words in commands.items() if _command(pid)}
-        own = _command(os.getpid())
-        for pid, words in islice(commands.items(), _MOST_NAMED):
-            rank, command = None, _FORK if words == own else words
-            with suppress(OSError):
-                rank = sessions.get(os.getsid(pid))
-            self.send(messages.LeftRunning(time.time(), pid=pid, rank=rank, command=command[:_LONGEST_COMMAND]))
 
     def _end_store(self) -> None:
         if self.store_pid:
@@ -468,12 +442,3 @@ class NodeRun:
         self.uncleaned += self.folders.remove(self.send.send_cleaning)
         if self._leftovers is not None:
             self.uncleaned += self._leftovers.remove(self.send.send_cleaning)
-
-
-def _command(pid: int) -> str:
-    """Return the command line of a process; empty if it has ended."""
-    with suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
-        words = file.read(1 << 14).rstrip(b"\0").split(b"\0")
-        if words != [b""] and not processes.is_zombie(pid):
-            return b" ".join(words).decode("utf-8", "replace")
-    return ""

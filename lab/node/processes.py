@@ -185,18 +185,12 @@ def filter_catching(number: int, pids: list[int]) -> list[int]:
     return [pid for pid, signals in caught if int(signals, 16) >> (number - 1) & 1]
 
 
-def kill_descendants(
-    keep: set[int],
-    deadline_s: float,
-    on_progress: Callable[[], object] = lambda: None,
-    first: Callable[[list[int]], object] = lambda _: None,
-) -> list[int]:
+def kill_descendants(keep: set[int], deadline_s: float, on_progress: Callable[[], object] = lambda: None) -> list[int]:
     """Kill everything below this process except the children in `keep`, repeatedly until nothing is left.
 
-    `on_progress` is called in each round with processes. `first` is called with all processes before the first kill.
-    Returns the processes that are left at the deadline.
+    `on_progress` is called in each round with processes. Returns the processes that are left at the deadline.
     """
-    end, is_first = time.monotonic() + deadline_s, True
+    end = time.monotonic() + deadline_s
     while True:
         for pid in children_of()(os.getpid()):
             if pid not in keep:
@@ -205,9 +199,6 @@ def kill_descendants(
         left = [pid for pid in list_descendants(os.getpid()) if pid not in keep]
         if not left or time.monotonic() > end:
             return left
-        if is_first:
-            is_first = False
-            first(left)
         on_progress()
         kill_processes([pid for pid in left if not is_zombie(pid)])  # the parent of a zombie has to go first
         time.sleep(min(0.001 + len(left) * 2e-5, 0.05))  # they need the cores to end

@@ -23,17 +23,18 @@ _REQUEST = struct.Struct("=BBBBI48s")
 _PORTS, _QUEUES = struct.Struct("!HH"), struct.Struct("=IIII")
 _ID, _QUEUES_AT, _ATTRIBUTES_AT = 4, 56, 72
 _RETRANSMITS, _RTO, _UNACKED, _UNSENT = 2, 8, 24, 144
+_INFO_BYTES = 184
+"""Size of `struct tcp_info` from Linux 4.10 on, as far as it is read."""
 _NUMBERS = {
     "sent_again": ("=I", 100), "segments_out": ("=I", 136), "segments_in": ("=I", 140),
-    "acknowledged_bytes": ("=Q", 120), "most_bytes": ("=Q", 120), "rate_bytes_per_s": ("=Q", 160),
+    "acknowledged_bytes": ("=Q", 120), "most_bytes": ("=Q", 120),
     "round_trip_s": ("=I", 68), "busy_s": ("=Q", 168), "reader_late_s": ("=Q", 176),
 }  # fmt: skip
 """Format and offset in `struct tcp_info`, by number of a connection."""
 _OF_MOST = ("round_trip_s", "busy_s", "reader_late_s")
 """Numbers in microseconds; of several connections, that of the busiest counts."""
 _ADDED = ("unacknowledged_bytes", "sent_again", "segments_out", "segments_in", "acknowledged_bytes")
-"""Numbers that are added over several connections; of all others the largest counts."""
-_LARGEST = ("silent_s", "rate_bytes_per_s")
+"""Numbers that are added over several connections."""
 _MOST_SOCKETS = 4096
 _MOST_PEERS = 64
 
@@ -77,11 +78,10 @@ def _read(message: bytes) -> Connection | None:
     local, peer = (_plain(message[at : at + size]) for at in (_ID + 4, _ID + 20))
     _, written, _, inode = _QUEUES.unpack_from(message, _QUEUES_AT)
     info = dict(netlink.read_attributes(message[_ATTRIBUTES_AT:])).get(_INFO, b"")
-    if len(info) < _UNSENT + 4 or not inode:  # no process has it any more: it is from an earlier run
+    if len(info) < _INFO_BYTES or not inode:  # no process has it any more: it is from an earlier run
         return None
-    known = {name: at for name, at in _NUMBERS.items() if len(info) >= at[1] + struct.calcsize(at[0])}
-    numbers = {name: struct.unpack_from(form, info, at)[0] for name, (form, at) in known.items()}
-    numbers.update((name, numbers[name] / 1e6) for name in _OF_MOST if name in numbers)
+    numbers = {name: struct.unpack_from(form, info, at)[0] for name, (form, at) in _NUMBERS.items()}
+    numbers.update((name, numbers[name] / 1e6) for name in _OF_MOST)
     timer_us, unacknowledged, unsent = (struct.unpack_from("=I", info, at)[0] for at in (_RTO, _UNACKED, _UNSENT))
     if unacknowledged:
         numbers["unacknowledged_bytes"] = max(0, written - unsent)
@@ -117,8 +117,7 @@ def by_peer(connections: Iterable[Connection]) -> dict[str, Connections]:
 def _together(ours: list[Connections]) -> Connections:
     most = max(ours, key=lambda one: one.acknowledged_bytes)
     numbers: dict[str, Any] = {name: sum(getattr(one, name) for one in ours) for name in _ADDED}
-    numbers |= {name: round(max(getattr(one, name) for one in ours), 3) for name in _LARGEST}
-    return most._replace(number=len(ours), **numbers)
+    return most._replace(number=len(ours), silent_s=round(max(one.silent_s for one in ours), 3), **numbers)
 
 
 class Reports:

@@ -184,7 +184,7 @@ class FaultHealed(NamedTuple):
 
 _ByAgents = (
     agent.Started | agent.Note | agent.Named | agent.Stack | agent.Halted | agent.Exited | agent.Limited | agent.Joined
-    | agent.LeftRunning | agent.Connections | agent.Staged
+    | agent.Connections | agent.Staged
 )  # fmt: skip
 """Messages of agents, with times of their nodes' clocks."""
 Event = (

@@ -223,7 +223,7 @@ WHILE_IT_RUNS = ("run", "go", "ping")
 """Messages whose refusal means that the node no longer has the run. An agent sends `run` unasked."""
 _FACTS = (
     agent.Started, agent.Note, agent.Named, agent.ThreadRaised, agent.Halted, agent.Exited, agent.Limited,
-    agent.Joined, agent.LeftRunning, agent.Staged,
+    agent.Joined, agent.Staged,
 )  # fmt: skip
 """Messages that go into the record unchanged."""
 

@@ -97,14 +97,6 @@ def test_ranks_of_several_nodes_are_those_of_one_run(run: Run) -> None:
 
 
 @long
-def test_what_a_script_leaves_running_is_named(run: Run) -> None:
-    result = run(SCRIPT, "leaves", "fork", 2, nodes=1)
-
-    assert result.passed, result.reason
-    assert result.reason.endswith(golden(1))
-
-
-@long
 def test_a_rank_whose_failure_its_starter_expects_fails_nothing(run: Run) -> None:
     result = run(SCRIPT, "raises", "fork", 2, 28734, nodes=1)
 

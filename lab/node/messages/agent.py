@@ -371,15 +371,6 @@ class Joined(FromRank, keys={"claimed_rank": "said"}):
     meeting: str = ""
 
 
-class LeftRunning(NodeEvent):
-    """A process that a script had started outlived all workers, and was stopped."""
-
-    pid: int = 0
-    rank: Optional[int] = None
-    """Rank whose worker started it; None: unknown."""
-    command: str = ""
-
-
 SHARED = "shared/"
 """Prefix of the path of a file in the shared folder."""
 
@@ -528,8 +519,6 @@ class Connections(NodeEvent):
     """Bytes sent and acknowledged since the connections were made."""
     round_trip_s: float = 0.0
     """Smoothed round trip time of the busiest connection; 0: unknown."""
-    rate_bytes_per_s: float = 0.0
-    """Largest recent delivery rate of a connection; 0: unknown."""
     most_bytes: int = 0
     """Bytes that the busiest connection has carried."""
     busy_s: float = 0.0

@@ -10,9 +10,8 @@ import pytest
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.judge import judge_evidence
-from lab.diagnosis.reasons import render_orphans
 from lab.features.started.started import find_started
-from lab.node.messages.agent import Exited, Joined, LeftRunning, number_of
+from lab.node.messages.agent import Exited, Joined, number_of
 from lab.record.layout import TRACE
 from lab.record.read import Record, Started
 from lab.record.write import RecordWriter
@@ -133,12 +132,6 @@ def test_an_end_that_nobody_saw_is_told_as_that(tmp_path: Path) -> None:
     judgement = judge_evidence(ended(tmp_path, silent, TERMINATED, WELL._replace(code=1)))
 
     assert judgement.reason == golden(1)
-
-
-def test_processes_that_are_left_are_named_with_whose_they_were() -> None:
-    one = LeftRunning(1.0, "node0", "run", 7, 1, "sleep 9")
-
-    assert "".join(f"; {clause}" for clause in render_orphans([one, one._replace(rank=None)])) == (golden(1))
 
 
 def test_the_record_names_traces_by_rank_once_it_is_known_which_those_are(tmp_path: Path) -> None:
