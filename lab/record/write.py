@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from lab.record.read import Started
     from lab.record.result import Result
 
-_KEPT_OPEN = 3
-"""Number of attempts whose files stay open: a run may have a thousand attempts."""
 LATEST = -1
 """Stands for the number of the last attempt."""
 
@@ -129,9 +127,9 @@ class RecordWriter:
         earlier, folder = self.attempts[-1], self.path / ATTEMPTS / str(len(self.attempts) - 1)
         earlier.flush()
         earlier.move(folder)
+        for attempt in self.attempts[-2:]:  # a run may have a thousand attempts
+            attempt.close()  # later messages open its files again
         self.attempts.append(AttemptWriter(self.path))
-        for old in self.attempts[-_KEPT_OPEN - 1 : -_KEPT_OPEN]:
-            old.close()  # later messages open its files again
         for name in filter(None, (SCENARIO, self._script)):
             with suppress(OSError):  # the record works without its text
                 write_file(folder, name, read_beginning(self.path, name).encode())

@@ -522,21 +522,17 @@ class Driver:
     def _await_nodes(self, *answered: set[str], but: str = "", patience_s: float = 0.0) -> None:
         """Listen until each node, but one, has answered, as long as messages of the nodes keep arriving."""
         patience_s = _CANCEL_DEADLINE_S if self.facts.interrupted else patience_s or _FINISH_DEADLINE_S
-        count, limit = self.collector.message_count, time.monotonic() + patience_s
 
         def done() -> bool:
             nodes = self.collector.claimed & self.agents.alive.keys() - self.agents.silent_nodes - {but}
             return nodes.issubset(set().union(*answered))
 
-        def deadline() -> float:
-            nonlocal count, limit
-            if time.monotonic() >= limit and self.collector.message_count > count and not self.facts.interrupted:
-                count, limit = self.collector.message_count, time.monotonic() + patience_s
-            return limit
-
-        while not done() and time.monotonic() < deadline():
+        while not done():
+            count = self.collector.message_count
             with suppress(RecordError):  # data that cannot be written is lost; still wait for the nodes
-                self.agents.listen(done, deadline)
+                self.agents.listen_for(done, patience_s)
+            if self.collector.message_count == count or self.facts.interrupted:
+                break
 
     def _check(self) -> None:
         """Run the scenario's own check after all ranks have ended and before anything is removed."""

@@ -527,23 +527,15 @@ def test_a_node_that_does_not_know_the_run_any_more_is_noticed_at_the_next_ping(
 
 def test_a_node_that_is_still_being_cleaned_is_waited_for(drive, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(subject, "_FINISH_DEADLINE_S", 0.05)
-    monkeypatch.setattr(subject, "_FETCH_DEADLINE_S", 0.05)
-    driven = drive(FakeEngine(answers={"node1": {"finish": [Cleaning(""), Cleaning("")]}}))
-    waits: list[set[float]] = []
-    listen = AgentChannels.listen
+    monkeypatch.setattr(subject, "_FETCH_DEADLINE_S", 0.04)
+    waits: list[float] = []
+    listen_for = AgentChannels.listen_for
 
-    def note(self: AgentChannels, done, deadline) -> bool:
-        deadlines: set[float] = set()
-        waits.append(deadlines)
+    def note(self: AgentChannels, done, seconds: float, **how: bool) -> bool:
+        waits.append(seconds)
+        return listen_for(self, done, seconds, **how)
 
-        def noted() -> float:
-            until = deadline()
-            deadlines.add(until)
-            return until
-
-        return listen(self, done, noted)
-
-    monkeypatch.setattr(AgentChannels, "listen", note)
-    facts = driven.drive()
-    assert [len(deadlines) for deadlines in waits[-2:]] == [2, 1]  # what it said lengthened the first of them once
+    monkeypatch.setattr(AgentChannels, "listen_for", note)
+    facts = drive(FakeEngine(answers={"node1": {"finish": [Cleaning(""), Cleaning("")]}})).drive()
+    assert (waits.count(0.05), waits.count(0.04)) == (2, 1)  # what came lengthened the first of them once
     assert not facts.refused
