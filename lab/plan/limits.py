@@ -29,8 +29,6 @@ class Capacity(NamedTuple):
     """Processes and threads that may still start."""
     open_files: int | None = None
     """Of one process: a rank has a connection to every other, and a run has two files for each rank."""
-    all_open_files: int | None = None
-    """Of all processes together."""
     addresses: int | None = None
     """Of one network of nodes."""
 
@@ -58,7 +56,6 @@ def _needs(nodes: int, nproc_per_node: int, cost: NodeCost) -> dict[str, int]:
         "memory_bytes": cost.shared_bytes + nodes * cost.node_bytes + ranks * _RANK_BYTES,
         "threads": nodes * cost.node_threads + ranks * _RANK_THREADS,
         "open_files": files_of_run(nodes, nproc_per_node),
-        "all_open_files": ranks * (ranks + _OWN_FILES),
         "addresses": nodes,
     }
 
@@ -67,7 +64,6 @@ _WORDS = {
     "memory_bytes": "of memory",
     "threads": "processes and threads",
     "open_files": "open files in one process",
-    "all_open_files": "open files in all processes together",
     "addresses": "addresses in one network",
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from itertools import chain
 from typing import Any, NamedTuple
@@ -184,13 +184,9 @@ class Part(Frozen):
         """Return its lines for `--dry-run`."""
         return [self.sentence]
 
-    def before(self) -> Mapping[str, bool]:
-        """Return the nodes that it stops or starts before the run begins, and whether each then runs."""
-        return {}
-
-    def stopping(self, nodes: Iterable[str]) -> list[str]:
-        """Describe what stops any of these nodes before the run begins."""
-        return []
+    def before(self) -> Sequence[tuple[str, str, bool]]:
+        """Return what stops or starts nodes before the run begins: in words, the node, and whether it then runs."""
+        return ()
 
     def starting(self) -> list[str]:
         """Describe what starts nodes during the run."""
@@ -236,8 +232,7 @@ def list_present_nodes(cluster: ClusterInfo, nnodes: int, parts: Sequence[Part])
     """Return the nodes that run when the run begins: not stopped ones, after the actions of its parts."""
     there = {f"node{rank}": True for rank in range(nnodes)}
     there |= {node.name: node.state != STOPPED for node in cluster.nodes[:nnodes]}
-    for part in parts:
-        there |= part.before()
+    there |= {node: runs for part in parts for _, node, runs in part.before()}
     return [name for name, runs in there.items() if runs]
 
 
@@ -255,7 +250,7 @@ def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Laun
     there = list_present_nodes(cluster, nnodes, parts)
     missing = [f"node{rank}" for rank in range(nnodes) if f"node{rank}" not in there]
     if len(there) < least or HOST not in there:
-        if stops := [one for part in parts for one in part.stopping(missing)]:
+        if stops := [what for part in parts for what, node, _ in part.before() if node in missing]:
             why = f"{name} would {join_words(stops)} before it begins, but the launcher {launching.name} needs {needs}"
             raise UsageError(why, "use `launcher: {torchrun: {min_nodes: ...}}`, which starts with fewer nodes")
         are = "is" if len(missing) == 1 else "are"

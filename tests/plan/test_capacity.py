@@ -9,7 +9,7 @@ from lab.plan.limits import Capacity, NodeCost, refuse_excess_nodes
 from tests.golden import golden
 
 COST = NodeCost(node_bytes=10_000_000, shared_bytes=400_000_000)
-PLENTY = Capacity(memory_bytes=10**15, threads=10**9, open_files=10**9, all_open_files=10**15)
+PLENTY = Capacity(memory_bytes=10**15, threads=10**9, open_files=10**9)
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,6 @@ PLENTY = Capacity(memory_bytes=10**15, threads=10**9, open_files=10**9, all_open
         (Capacity(threads=2_500), r"processes and threads, but this machine has 2,500: at most \d+ nodes fit\n"),
         (Capacity(threads=30), "processes and threads, but this machine has 30: at most 1 node fits\n"),
         (Capacity(open_files=1_000), r"open files in one process, but this machine has 1,000: at most \d+ nodes fit\n"),
-        (Capacity(all_open_files=200_000), "in all processes together, but this machine has 200,000: at most"),
     ],
 )
 def test_what_there_is_too_little_of_is_named_with_how_many_nodes_would_fit(capacity: Capacity, message: str):
@@ -34,7 +33,6 @@ def test_what_there_is_too_little_of_is_named_with_how_many_nodes_would_fit(capa
         {"memory_bytes": 3_333_333_333},
         {"threads": 1_234},
         {"open_files": 1_021},
-        {"all_open_files": 77_777},
     ],
 )
 @pytest.mark.parametrize("nproc_per_node", [1, 3])

@@ -35,7 +35,6 @@ def read_capacity(proc: Path = _PROC, cgroups: Path | None = _CGROUPS) -> Capaci
         memory_bytes=_least(memory),
         threads=_least([*_threads_left(proc), *_left_in_cgroups(proc, cgroups, "pids", "pids.max")]),
         open_files=_limit(resource.RLIMIT_NOFILE),
-        all_open_files=_number(proc / "sys/fs/file-max"),
     )
 
 

@@ -365,14 +365,10 @@ class FaultsPart(Part):
         """Return a line for each fault."""
         return [f"fault: {fault_sentence(one)}" for one in self.data()]
 
-    def before(self) -> dict[str, bool]:
-        """Return the nodes that faults stop or start before the run begins, and whether each then runs."""
-        return {node: bool(fault.what.leaves_running) for fault in self._before() for node in fault.what.nodes}
-
-    def stopping(self, nodes: Iterable[str]) -> list[str]:
-        """Return the faults that stop any of these nodes before the run begins."""
-        stopped = {*nodes}
-        return [str(fault) for fault in self._before() if stopped & {*fault.what.nodes}]
+    def before(self) -> list[tuple[str, str, bool]]:
+        """Return the faults that stop or start nodes before the run begins, each node, and whether it then runs."""
+        before = self._before()
+        return [(str(one), node, bool(one.what.leaves_running)) for one in before for node in one.what.nodes]
 
     def starting(self) -> list[str]:
         """Return the faults that start nodes during the run."""

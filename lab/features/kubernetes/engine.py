@@ -52,8 +52,8 @@ class KubernetesEngine(CommandEngine):
 
     name = pods.ENGINE
     ready_timeout_s = 180.0
-    noun = "node"
     silence_hint = "see `kubectl get pods`"
+    no_torch_hint = "use an image that has torch, or leave --image out: the lab's own has it"
     unlimited = MappingProxyType({"processes": "--max-processes"})
     traits = Traits(
         cannot={
@@ -236,14 +236,6 @@ class KubernetesEngine(CommandEngine):
         events = command.events_of(target, pod.uid)
         return f": {list(events.values())[-1]}" if events else f": {pod.waiting[0] or pod.phase}"
 
-    def explain_lost(self, node: Node) -> ClusterError:
-        """Return the error for a node that ended while it was starting."""
-        state, words = self.node_state(node), self.read_last_line(Path(f"{node.handle}.said"))
-        if state.exit_code == pods.NO_TORCH:
-            hint = "use an image that has torch; the lab's own needs none of it: leave --image out"
-            return ClusterError(f"{node.name}: the image has no Python with torch: {words}", hint)
-        return ClusterError(f"{node.name} {state.sentence()} while it was starting: {words}", "see `lab doctor`")
-
     def last_line(self, text: str) -> str:
         """Return the last line of what a cluster's processes wrote, before that of kubectl."""
         return command.error_line(text) or "no message from them"
@@ -266,10 +258,6 @@ class KubernetesEngine(CommandEngine):
         if (target := target_of(Path(node.handle).parent)) is None:
             raise ClusterError(f"{node.name} was removed", "see `lab status`")
         return target.argv("exec", option, self._pod_name(node), f"--container={pods.CONTAINER}", "--", *words)
-
-    def own_environment(self) -> dict[str, str]:
-        """Return the environment of kubectl."""
-        return {**os.environ, "LC_ALL": "C"}
 
     def folder_of(self, node: Node) -> str:
         """Return the folder of a node in its pod."""

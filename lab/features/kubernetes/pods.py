@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,6 @@ TIME, WAIT = "24h", "10m"
 ROOT = "/var/lab"
 SHARED = "/shared"
 CONTAINER = "node"
-NO_TORCH = 71
-"""Exit code of a node without a Python that has torch."""
 _UNPRIVILEGED = 20000
 """The user of a strict pod."""
 _CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETPCAP", "SETUID")
@@ -151,12 +149,14 @@ def _pod(node: str, name: str, labels: Mapping[str, str], notes: Mapping[str, st
             "containers": [{"name": CONTAINER, "command": command, "securityContext": security[1]}],
         },
     }
-    asked = _read_template(read_option(shape, "template"))
-    both = merge_parts(asked, firm)
-    if changed := _find_change(both, merge_parts(both, asked)):
-        why = f"the template {read_option(shape, 'template')} cannot set {changed}: the lab relies on its own value"
+    template = read_option(shape, "template")
+
+    def refuse(path: str) -> None:
+        why = f"the template {template} cannot set {path}: the lab relies on its own value"
         raise ClusterUnfit(why, "leave it out")
-    pod: dict[str, Any] = reduce(merge_parts, (plain, _queue(name, shape), asked, firm))
+
+    asked = merge_parts(_read_template(template), firm, refuse)
+    pod: dict[str, Any] = reduce(merge_parts, (plain, _queue(name, shape), asked))
     return pod
 
 
@@ -257,33 +257,30 @@ def agent_argv(target: Target, pod: Mapping[str, Any], shape: Shape, hosts: str)
     return target.argv("exec", "-i", pod["metadata"]["name"], f"--container={CONTAINER}", "--", *words)
 
 
-def merge_parts(base: Any, change: Any) -> Any:
-    """Merge two parts of an object: mappings by key, lists of named entries by name; else the second one wins."""
+def merge_parts(base: Any, change: Any, replaced: Callable[[str], object] = lambda _: None, path: str = "") -> Any:
+    """Merge two parts of an object: mappings by key, lists of named entries by name; else the second one wins.
+
+    Args:
+        base: The first one.
+        change: The second one.
+        replaced: Called with the path of each value of the first one that the second one replaces.
+        path: Of both parts.
+    """
     if isinstance(base, Mapping) and isinstance(change, Mapping):
-        return {
-            **base,
-            **{key: merge_parts(base[key], value) if key in base else value for key, value in change.items()},
-        }
+        merged = dict(base)
+        for key, value in change.items():
+            inner = f"{path}.{key}".lstrip(".")
+            merged[key] = merge_parts(base[key], value, replaced, inner) if key in base else value
+        return merged
     if not _are_named(base) or not _are_named(change):
+        if base != change:
+            replaced(path)
         return change
     entries = {_identify(entry): entry for entry in base}
     for entry in change:
-        entries[_identify(entry)] = merge_parts(entries.get(_identify(entry), {}), entry)
+        inner = f"{path}.{entry['name']}"
+        entries[_identify(entry)] = merge_parts(entries.get(_identify(entry), {}), entry, replaced, inner)
     return list(entries.values())
-
-
-def _find_change(one: Any, other: Any) -> str:
-    """Return the path of the first difference; empty without one."""
-    if one == other:
-        return ""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        pairs = [(key, one.get(key), other[key]) for key in other]
-    elif _are_named(one) and _are_named(other):
-        pairs = [(entry["name"], part, entry) for part, entry in zip(one, other, strict=True)]
-    else:
-        return " "
-    key, path = next((key, path) for key, part, entry in pairs if (path := _find_change(part, entry)))
-    return f"{key}.{path}".rstrip(" .")
 
 
 def _are_named(value: Any) -> bool:

@@ -93,8 +93,6 @@ _OURS = {
     "jobid": "the lab requests a new allocation",
 }
 """Options of salloc that users cannot set, and why."""
-NO_TORCH = 71
-"""Exit code of a node without a Python that has torch."""
 _START = Path(__file__).with_name("start.sh").read_text()
 """The first process of a node.
 

@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import IO, Any
 
 import lab
-from lab.engine import agent_holder
+from lab.engine import agent_holder, boot
 from lab.engine import ownership as label
 from lab.engine.doctor import Check, Wanted
 from lab.engine.packages import package_folders
@@ -116,6 +116,8 @@ class CommandEngine(agent_holder.HolderEngine):
     log = "holder.log"
     silence_hint = ""
     """What to do if a node does not answer."""
+    no_torch_hint: str
+    """What to do if a node has no Python with torch."""
 
     def __init__(self) -> None:
         self.home = home_of(self.name)
@@ -130,7 +132,7 @@ class CommandEngine(agent_holder.HolderEngine):
 
     def own_environment(self) -> dict[str, str]:
         """Return the environment of such commands; messages of tar are parsed."""
-        raise NotImplementedError
+        return {**os.environ, "LC_ALL": "C"}
 
     def folder_of(self, node: Node) -> str:
         """Return the folder of a node in it."""
@@ -143,6 +145,14 @@ class CommandEngine(agent_holder.HolderEngine):
     def explain_end(self, node: Node, state: NodeState) -> str:
         """Return the scheduler's explanation of a node's end; empty if it did not end the node."""
         raise NotImplementedError
+
+    def explain_lost(self, node: Node) -> ClusterError:
+        """Return the error for a node that ended while it was starting."""
+        state, words = self.node_state(node), self.read_last_line(Path(f"{node.handle}.said"))
+        if state.exit_code == boot.NO_TORCH:
+            return ClusterError(f"{node.name} has no Python with torch: {words}", self.no_torch_hint)
+        ended = f"{node.name} on {node.host} {state.sentence()} while it was starting: {words}"
+        return ClusterError(ended, "see `lab doctor`")
 
     def node_state(self, node: Node) -> NodeState:
         """Return how a node ended, in the scheduler's words if it ended the node."""
@@ -330,6 +340,7 @@ class SlurmEngine(CommandEngine):
 
     name = create.ENGINE
     silence_hint = "see `squeue --me`"
+    no_torch_hint = "set LAB_SLURM_PYTHON to a Python with torch that all machines have, or activate one first"
     ready_timeout_s = 300.0
     """If torch is on a network file system, the first import takes minutes."""
     unlimited = MappingProxyType({"processes": "--max-processes"})
@@ -457,14 +468,6 @@ class SlurmEngine(CommandEngine):
         argvs = {one["config"]["node"]: create.agent_argv(one, job, host, at) for one, host, at in of_nodes}
         environment = {**command.clean_environment(), **shape.env}
         return self.start_holder("lab.features.slurm.holder", folder, environment, job=job, argvs=argvs)
-
-    def explain_lost(self, node: Node) -> ClusterError:
-        """Return the error for a node that ended while it was starting."""
-        state, words = self.node_state(node), self.read_last_line(Path(f"{node.handle}.said"))
-        if state.exit_code == create.NO_TORCH:
-            fix = "set LAB_SLURM_PYTHON to a Python with torch that all machines have, or activate one before `lab up`"
-            return ClusterError(f"{node.name} has no Python with torch: {words}", fix)
-        return ClusterError(f"{node.name} on {node.host} {state.sentence()} while it was starting: {words}")
 
     def last_line(self, text: str) -> str:
         """Return the last line of what a cluster's processes wrote, before the lines of Slurm."""
