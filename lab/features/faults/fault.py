@@ -392,7 +392,7 @@ def plan_faults(
         return None
     off = "LAB_RECORDER is off" if scenario.env.get("LAB_RECORDER") == "off" else ""
     unrecorded = off if options.trace and scenario.trace.on else "the run does not record calls"
-    refuse_faults(faults, scenario.name, cluster.engine, nnodes, world_size, unrecorded, strict=cluster.shape.strict)
+    refuse_faults(faults, scenario.name, cluster, nnodes, world_size, unrecorded)
     return FaultsPart(faults=faults)
 
 
@@ -429,30 +429,27 @@ def plan_rerun(scenario: Scenario, options: RunOptions) -> tuple[Scenario, RunOp
 
 
 def refuse_faults(
-    faults: Sequence[Fault],
-    name: str,
-    engine: str,
-    nnodes: int,
-    world_size: int,
-    unrecorded: str = "",
-    *,
-    strict: bool = False,
+    faults: Sequence[Fault], name: str, cluster: ClusterInfo, nnodes: int, world_size: int, unrecorded: str = ""
 ) -> None:
     """Refuse faults that this run does not support.
 
     Args:
+        faults: Of the run.
+        name: Of the scenario.
+        cluster: Of the run.
+        nnodes: How many of its nodes take part.
+        world_size: Number of ranks.
         unrecorded: Why the run does not record calls, as a clause; empty: it does.
-        strict: Whether it runs on a strict cluster.
 
     Raises:
         UsageError: The engine does not support a fault, or its node or rank is not part of the run.
     """
     nodes = [f"node{rank}" for rank in range(nnodes)]
-    if refusal := explain_unsupported(faults, engine):
+    if refusal := explain_unsupported(faults, cluster.engine):
         raise UsageError(f"{name} injects {refusal}")
     for fault in faults:
         is_to, events = f"{name} injects {fault}", [event for event, _ in fault.events()]
-        if strict and fault.what.strict_cannot:
+        if cluster.shape.strict and fault.what.strict_cannot:
             raise UsageError(f"{is_to}, which {fault.what.strict_cannot}", "run it without --strict")
         if unrecorded and any(event.op or event.phase for event in events):
             hint = "record the run, or use a note, a line, or a time as the trigger"

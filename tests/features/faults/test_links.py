@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from lab.features.faults.network import (
     parse_link,
 )
 from lab.features.faults.on_node import combine_conditions, merge_parts
+from lab.plan.cluster import Shape
+from lab.plan.plan import unmade_cluster
 from lab.spec.reading import Reading, Value
 from tests.golden import golden
 
@@ -285,6 +288,7 @@ def test_the_order_of_conditions_makes_no_difference() -> None:
 
 def test_names_cannot_be_broken_on_a_strict_cluster_whose_nodes_ask_nobody() -> None:
     asked = [fault("dns: node1")]
-    refuse_faults(asked, "s", "docker", 2, 2)
+    usual, strict = (unmade_cluster(Shape(nodes=2, strict=strict), "c") for strict in (False, True))
+    refuse_faults(asked, "s", replace(usual, engine="docker"), 2, 2)
     with pytest.raises(UsageError, match=golden(1)):
-        refuse_faults(asked, "s", "docker", 2, 2, strict=True)
+        refuse_faults(asked, "s", replace(strict, engine="docker"), 2, 2)

@@ -13,6 +13,8 @@ from lab.errors import ScenarioError, UsageError
 from lab.features.faults.fault import Fault, When, fault_data, refuse_faults
 from lab.features.faults.kinds.ranks import Flip, Hang, Loader, Nan, Pauses, RankFault, Signal
 from lab.features.faults.on_node import actions
+from lab.plan.cluster import Shape
+from lab.plan.plan import unmade_cluster
 from lab.spec.load import dump_scenario, load_scenario
 from tests.golden import golden
 
@@ -127,8 +129,8 @@ def test_calls_and_phases_need_the_recorder_and_notes_do_not(why: str) -> None:
         Fault(what=Signal(rank=1), when=noted.when, until=AT_A_CALL),
     ):
         with pytest.raises(UsageError, match=golden(1, why)):
-            refuse_faults([fault], "s", "local", 2, 2, why)
-    refuse_faults([noted], "s", "local", 2, 2, why)
+            refuse_faults([fault], "s", unmade_cluster(Shape(nodes=2), "c"), 2, 2, why)
+    refuse_faults([noted], "s", unmade_cluster(Shape(nodes=2), "c"), 2, 2, why)
 
 
 def test_a_signal_is_sent_where_the_rank_is_and_its_effect_is_read_back() -> None:
