@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from lab.engine.interrupts import defer_interrupts
 from lab.engine.ownership import check_name, default_name
 from lab.engine.protocol import Announce, Engine, Removed, Request
-from lab.engine.select import select_engine
+from lab.engine.select import AUTO, available_engines, select_engine
 from lab.errors import ClusterError, LabError
 from lab.feature import all_entries, find_entry
 from lab.frozen import refuse_arguments
@@ -104,7 +104,7 @@ class Cluster:
         values, annotations = locals(), Cluster.__init__.__annotations__
         values = {key: check_option(key, it, annotations[key]) for key, it in values.items() if key in annotations}
         self.name = check_name(name) if name else default_name()
-        self._named = bool(name)
+        self._named, self._chose_engine = bool(name), isinstance(engine, str) and engine != AUTO
         self.announce = announce
         self.engine, why = select_engine(engine, self.name) if isinstance(engine, str) else (engine, "")
         if why:
@@ -174,6 +174,7 @@ class Cluster:
             before = self.info()
             if (existing := self.slot.find_usable(lock)) is not None:
                 return self.slot.start_stopped_nodes(existing), False
+            self._warn_of_namesakes()
             return self.slot.make(self._shape(before), run=None), True
 
     def dry_up(self) -> list[Request]:
@@ -319,4 +320,12 @@ class Cluster:
             meant = did_you_mean(self.name, [info.name for info in self.engine.find()])
             warning = "warning: " if meant else ""
             self.announce(f"{warning}there is no cluster {self.name}{meant}: making one for the run")
+            self._warn_of_namesakes()
         return cluster
+
+    def _warn_of_namesakes(self) -> None:
+        """Announce other engines that have a cluster of this name, if the user named both a cluster and an engine."""
+        for other in available_engines()[0] if self._named and self._chose_engine else ():
+            if other.name != self.engine.name and other.find(self.name):
+                why = f"the {other.name} engine has another cluster {self.name}: --engine {other.name} uses that one"
+                self.announce(f"warning: {why}")

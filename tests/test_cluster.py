@@ -10,6 +10,7 @@ import pytest
 
 from lab.cluster import Cluster, RunOptions
 from lab.diagnosis.evidence import Evidence, Judgement
+from lab.engine import select
 from lab.errors import ClusterBusy, ClusterError, ClusterUnfit, EngineUnavailable, LabError, RecordError, UsageError
 from lab.node.messages.agent import Refused
 from lab.plan.cluster import ClusterInfo, Shape
@@ -48,6 +49,20 @@ def test_up_again_in_the_same_shape_changes_nothing():
     assert Cluster(2, name="c", engine=engine).up()[1] is False
     assert Cluster(name="c", engine=engine).up()[1] is False
     assert engine.calls.count("create") == 1
+
+
+@pytest.mark.parametrize(("name", "warned"), [("c", True), ("d", False), (None, False)])
+def test_another_engine_with_a_cluster_of_this_name_is_named(
+    name: str | None, warned: bool, monkeypatch: pytest.MonkeyPatch
+):
+    engines = {name: FakeEngine() for name in ("docker", "local")}
+    for of_engine, engine in engines.items():
+        monkeypatch.setattr(engine, "name", of_engine)
+    monkeypatch.setattr(select, "OPENERS", {name: lambda one=one: one for name, one in engines.items()})
+    Cluster(2, name="c", engine=engines["docker"]).up()
+    announced = list[str]()
+    Cluster(2, name=name, engine="local", announce=announced.append).up()
+    assert ["another cluster c: --engine docker" in text for text in announced if "warning" in text] == [True] * warned
 
 
 def test_an_unknown_argument_is_refused_with_a_near_match():

@@ -30,6 +30,8 @@ _CHUNK_BYTES = 1 << 18
 _INLINE_BYTES = 1 << 18
 """Changed contents up to this size are sent without asking the nodes what they lack."""
 _LARGE_BYTES = 1 << 30
+_MUCH_BYTES = 64 << 20
+"""From this size on, the lab announces a transfer."""
 _SECOND_S = 1.0
 
 
@@ -55,6 +57,7 @@ class Shipment:
         self._send = send
         self._progress = progress
         self._inline = tuple(self._stream(snapshot.contents)) if snapshot.changed_bytes <= _INLINE_BYTES else ()
+        self._is_announced = False
         self._senders: dict[str, str] = {}
         """By store: the node that its contents are sent to."""
         self._waiting: dict[str, list[str]] = {}
@@ -89,7 +92,23 @@ class Shipment:
         else:
             self._waiting[store].append(node)
 
+    def _announce(self, digests: Sequence[str]) -> None:
+        """Report how much is sent now, if it is much."""
+        sizes = [
+            (os.path.getsize(one.path) if one.data is None else len(one.data), os.path.basename(one.path))
+            for _, one in self._snapshot.find_contents(digests)
+            if one.data is not None or os.path.exists(one.path)
+        ]
+        total, (most, name) = sum(size for size, _ in sizes), max(sizes, default=(0, ""))
+        if total >= _MUCH_BYTES:
+            count = format_count(len(digests), "changed file")
+            largest = f"the largest is {name} ({format_bytes(most)})"
+            self._progress(f"sending {format_bytes(total)} in {count} to the nodes; {largest}; {DATA_HINT}")
+
     def _transfer(self, node: str, digests: Sequence[str]) -> None:
+        if not self._is_announced:
+            self._is_announced = True
+            self._announce(digests)
         sent, reported = 0, time.monotonic()
         for content in self._stream(digests):
             self._send(node, content)

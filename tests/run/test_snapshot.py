@@ -51,6 +51,25 @@ def made(snapshot: Snapshot, where: Path) -> Path:
     return where / "work"
 
 
+def test_a_large_transfer_is_announced_once_with_its_largest_file(folder: Path) -> None:
+    for name, size in (("big.bin", 200 << 20), ("small.bin", 40 << 20)):
+        with open(folder / name, "wb") as file:
+            file.truncate(size)
+    snapshot = read_snapshot(folder)
+    digests = {entry.digest for entry in read_entries(snapshot.all_entries()).values()}
+    said = list[str]()
+    shipment = Shipment(snapshot, "r", lambda *_: None, said.append)
+    for node in ("node0", "node1"):
+        shipment.handle_message(node, Lacks("r", node, tuple(digests)))
+    [announced] = [line for line in said if "the largest is" in line]
+    assert announced.startswith("sending 252 MB in 3 changed files to the nodes; the largest is big.bin (210 MB); ")
+    assert "--data NAME=FOLDER" in announced
+    said.clear()
+    main = next(entry.digest for path, entry in read_entries(snapshot.all_entries()).items() if path == "main.py")
+    Shipment(snapshot, "r", lambda *_: None, said.append).handle_message("node0", Lacks("r", "s", (main,)))
+    assert said == []
+
+
 def test_links_within_the_folder_stay_links(folder: Path, tmp_path: Path) -> None:
     (folder / "data").mkdir()
     (folder / "data" / "x.txt").write_text("x")
