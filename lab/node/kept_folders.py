@@ -258,7 +258,7 @@ class KeptFolders:
         self.store, self._folder = store, folder
         os.makedirs(folder, 0o700, exist_ok=True)
         os.chmod(folder, 0o700)
-        self._can_keep = _file_system_of(folder) not in _IN_MEMORY
+        self._can_keep = not is_in_memory(folder)
         self._kept: dict[str, KeptFolder] = {}
         """By key, the last used one last."""
 
@@ -286,6 +286,11 @@ class KeptFolders:
             remove_tree(self._kept.pop(next(iter(self._kept))).top)
         if self.store.size_bytes() > LIMIT_BYTES:
             self.store.shrink({entry.digest for kept in self._kept.values() for entry in kept.entries.values()})
+
+
+def is_in_memory(folder: str) -> bool:
+    """Return whether a folder is on a file system in memory."""
+    return _file_system_of(folder) in _IN_MEMORY
 
 
 def _file_system_of(folder: str) -> str:
