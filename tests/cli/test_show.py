@@ -97,6 +97,7 @@ def test_a_step_as_json_and_as_a_file(runs: Path, capsys: pytest.CaptureFixture[
         (["--step", "0"], "found '0'; allowed: a whole number, 1 or more"),
         (["--step", "two"], "found 'two'; allowed: a whole number, 1 or more"),
         (["--svg", "x.svg"], "--svg needs --step N"),
+        (["--model", "--svg", "x.svg"], "--model prints a table"),
         (["--step", "1", "--steps"], "not allowed with argument"),
         (["--step", "1", "--svg", "no/such/x.svg"], "cannot write no/such/x.svg: No such file or directory"),
     ],

@@ -101,7 +101,7 @@ class Runner:
 
 @contextmanager
 def runner_for(
-    ways: Sequence[Way], engine: str, options: RunOptions, announce: Announce, asked: Mapping[str, Any] | None = None
+    ways: Sequence[Way], engine: str, options: RunOptions, announce: Announce, asked: dict[str, Any]
 ) -> Iterator[Runner]:
     """Make a cluster that is large enough for each way, and remove it at the end.
 
@@ -112,12 +112,11 @@ def runner_for(
     chosen, why = select_engine(engine, name)
     if why:
         announce(why)
-    shape_fields = dict(asked or {})
-    slot = ClusterSlot(engine=chosen, name=name, asked=shape_fields, announce=announce)
+    slot = ClusterSlot(engine=chosen, name=name, asked=asked, announce=announce)
     for way in ways:
-        refuse_foreign_wishes(way.scenario, chosen, shape_fields, options)
+        refuse_foreign_wishes(way.scenario, chosen, asked, options)
     most = max(way.ranks for way in ways)
-    shape = shape_for_all([way.scenario for way in ways], replace(options, nodes=most, nproc_per_node=1), shape_fields)
+    shape = shape_for_all([way.scenario for way in ways], replace(options, nodes=most, nproc_per_node=1), asked)
     shape = replace(shape, env={**shape.env, PRELOAD: SLOW_MODULES[0]})  # of optimizers: each way has one
     with hold_warm_cluster(slot, shape, "equal", f"a comparison of {ways[0].scenario.name}") as warm_cluster:
         yield Runner(warm_cluster, options, announce)
@@ -145,7 +144,11 @@ def ways_of_ranks(scenario: Scenario, ranks: Sequence[int]) -> list[Way]:
     return [Way(title=format_count(one, "rank"), scenario=bare, ranks=one) for one in ranks]
 
 
-def compare_ways(runner: Runner, ways: Sequence[Way]) -> list[Comparison]:
+RecordWay = Callable[[Way, str], Recorded]
+"""Runs a way in a mode of the recorder."""
+
+
+def compare_ways(record: RecordWay, ways: Sequence[Way]) -> list[Comparison]:
     """Compare each way with the first one.
 
     Raises:
@@ -153,19 +156,16 @@ def compare_ways(runner: Runner, ways: Sequence[Way]) -> list[Comparison]:
     """
     first, *others = ways
     try:
-        reference, again = runner.record(first, "record"), runner.record(first, "rounding")
+        reference, again = record(first, "record"), record(first, "rounding")
         if (unsteady := _find_unsteady(reference, again, first)) is not None:
             return [unsteady]
-        return [_compare(runner.record, first, one, reference, again) for one in others]
+        return [_compare(record, first, one, reference, again) for one in others]
     except (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError, struct.error) as error:
         why = f"{first.title}: the recorded steps are damaged ({type(error).__name__}: {error})"
         raise UsageError(why, "compare a program that leaves its trace alone") from error
 
 
-def _compare(
-    record: Callable[[Way, str], Recorded], first: Way, other: Way, reference: Recorded, again: Recorded
-) -> Comparison:
-    """Compare two ways; `record` runs one in a mode of the recorder."""
+def _compare(record: RecordWay, first: Way, other: Way, reference: Recorded, again: Recorded) -> Comparison:
     titles = first.title, other.title
     comparer = Comparer(reference, record(other, "record"), again, titles)
     key, difference = comparer.compare()
@@ -274,7 +274,7 @@ def compare_programs(
             both = zip(words, scenarios, sizes, strict=True)
             ways = [Way(title=word, scenario=bare_scenario(one), ranks=size) for word, one, size in both]
         with runner_for(ways, **how) as runner:
-            compared = compare_ways(runner, ways)
+            compared = compare_ways(runner.record, ways)
             if not bisect or compared[0].is_equal:
                 return compared, ""
             path, good = split_commit(words[0])
@@ -288,7 +288,7 @@ def compare_programs(
             def differs(commit: str) -> bool:
                 word = f"{path}@{commit}"
                 way = Way(title=word, scenario=bare_scenario(open_one(word, stack)), ranks=ways[0].ranks)
-                outcomes[commit] = compare_ways(runner, [ways[0], way])
+                outcomes[commit] = compare_ways(runner.record, [ways[0], way])
                 return not outcomes[commit][0].is_equal
 
             at = bisect_left(commits, True, key=differs)
@@ -320,7 +320,7 @@ def compare_ranks(
     """Compare a scenario with several numbers of ranks on a cluster of its own; the first number is right."""
     ways = ways_of_ranks(scenario, ranks)
     with runner_for(ways, engine, options or RunOptions(), lambda _: None, asked) as runner:
-        return compare_ways(runner, ways)
+        return compare_ways(runner.record, ways)
 
 
 def judge_equal(stated: EqualTo, job: Job, _: Any, variables: Mapping[int, Any]) -> list[Expectation]:
@@ -391,9 +391,7 @@ def equal(*, ranks: Sequence[int] = (1, 2), **shape: Any) -> Callable[[Callable[
                 return read_lines_of(dict(enumerate(on_ranks(mode, arguments, named))))
 
             scenario = Scenario(name=function.__name__, script=Path(function.__code__.co_filename))
-            first, *others = ways_of_ranks(scenario, ranks)
-            reference, again = record(first, "record"), record(first, "rounding")
-            _refuse_difference([_compare(record, first, one, reference, again) for one in others])
+            _refuse_difference(compare_ways(record, ways_of_ranks(scenario, ranks)))
 
         signature = inspect.signature(function)
         on_each.__signature__ = remove_parameters(signature, to_fill(signature))  # type: ignore[attr-defined]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from lab.cli import arguments as shared
 from lab.cli.call import Parser
 from lab.cli.cmd_show import is_traced, read_steps
+from lab.errors import UsageError
 
 
 def add_arguments(parser: Parser) -> None:
@@ -19,6 +20,8 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     """Show the run, or all runs of its suite; needs no engine."""
     if not arguments.model:
         return verb(arguments)
+    if arguments.svg is not None:
+        raise UsageError("--model prints a table, and --svg draws a step", "leave out one of them")
     from lab.features.network_model.model import network_json, network_text, pace_of
     from lab.features.records.records import earlier_records
 

@@ -30,12 +30,12 @@ def runner(person: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[r
     """Runs programs with one and two ranks on one local cluster."""
     ways = runs.ways_of_ranks(open_scenario(PROGRAMS / "right" / "ddp.py"), (1, 2))
     options = RunOptions(runs=tmp_path_factory.mktemp("runs"))
-    with runs.runner_for(ways, "local", options, lambda _: None) as one:
+    with runs.runner_for(ways, "local", options, lambda _: None, {}) as one:
         yield one
 
 
 def compare(runner: runs.Runner, path: Path) -> Comparison:
-    [compared] = runs.compare_ways(runner, runs.ways_of_ranks(open_scenario(path), (1, 2)))
+    [compared] = runs.compare_ways(runner.record, runs.ways_of_ranks(open_scenario(path), (1, 2)))
     assert not compared.problems
     return compared
 
