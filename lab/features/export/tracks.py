@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, chain, islice
+from itertools import chain, islice
 from operator import attrgetter
 from typing import Any
 
@@ -31,7 +30,6 @@ class Slice:
     end: int
     """The last line of the rank if it never ended."""
     details: dict[str, Any] = field(default_factory=dict)
-    call: Call | None = None
     leaving: list[int] = field(default_factory=list)
     """Numbers of the arrows that start at its beginning."""
     arriving: list[int] = field(default_factory=list)
@@ -43,36 +41,6 @@ class Slice:
         return self.kind in ("note", "output")
 
 
-def lay_out(phases: list[Slice], calls: list[Slice]) -> list[list[Slice]]:
-    """Lay out the tracks of a rank: first its own, with all phases and the calls that fit into them, then the others.
-
-    Args:
-        phases: in the order in which they begin, each inside the one around it or separate from it.
-        calls: in the order in which they begin.
-    """
-    begins = [phase.begin for phase in phases]
-    ended = list(accumulate((phase.end for phase in phases), max, initial=-1))
-    """For each phase, when the last of those before it ended."""
-
-    def is_inside(index: int) -> bool:
-        """Whether a call is inside every phase that it shares a moment with."""
-        call = calls[index]
-        for at in range(bisect_right(begins, call.end) - 1, -1, -1):
-            if call.begin > phases[at].end:
-                if begins[at] >= ended[at]:
-                    return True  # this phase is in no other one, so all earlier phases ended before it
-            elif call.begin < begins[at] or call.end > phases[at].end:
-                return False
-        return True
-
-    rows = lay_rows(((call.begin, max(call.end, call.begin + 1)) for call in calls), fits_first=is_inside)
-    lanes: list[list[Slice]] = [[] for _ in range(max(rows, default=0) + 1)]
-    for call, row in zip(calls, rows, strict=True):
-        lanes[row].append(call)
-    lanes[0] = sorted([*phases, *lanes[0]], key=lambda one: (one.begin, -one.end, one.call is not None))
-    return lanes
-
-
 MOST_LINES = 20_000
 """Limit for pieces of output; a viewer that gets millions shows nothing."""
 _LONGEST_TEXT = 500
@@ -80,16 +48,14 @@ _LONGEST_TEXT = 500
 
 @dataclass(slots=True)
 class Track:
-    """One row of a rank; the first is the rank's own."""
+    """One row of a rank: its phases, its calls, those that overlap them, or its output."""
 
     rank: int
     node: str
     name: str
-    """`rank 0`, `rank 0 overlapping 1`, `rank 0 output`, `rank 0 bytes in flight`."""
+    """`rank 0 phases`, `rank 0`, `rank 0 overlapping 1`, `rank 0 output`."""
     slices: list[Slice] = field(default_factory=list)
     """They are nested or do not touch. Slices without a length are in the order in which they came to the lab."""
-    counts: list[tuple[int, int]] = field(default_factory=list)
-    """Nanoseconds, and the bytes of all calls that are open from then on."""
 
 
 def make_tracks(record: Record, trace: Trace, steps: Sequence[Step]) -> list[Track]:
@@ -115,20 +81,17 @@ def make_tracks(record: Record, trace: Trace, steps: Sequence[Step]) -> list[Tra
     tracks = []
     for rank in trace.ranks.values():
         node, name = nodes.get(rank.rank, ""), f"rank {rank.rank}"
+        if rank.phases:
+            tracks.append(Track(rank.rank, node, f"{name} phases", _phase_slices(rank.phases, to_ns(rank.last))))
         calls = [slices[call.rank, call.index] for call in rank.calls]
-        for number, lane in enumerate(lay_out(_phase_slices(rank.phases, to_ns(rank.last)), calls)):
-            with_parts = [part for one in lane for part in _parts(one, senders)]
-            tracks.append(Track(rank.rank, node, f"{name} overlapping {number}" if number else name, with_parts))
+        rows = lay_rows((call.begin, max(call.end, call.begin + 1)) for call in calls)
+        lanes: list[list[Slice]] = [[] for _ in range(max(rows, default=0) + 1)]
+        for call, one, row in zip(rank.calls, calls, rows, strict=True):
+            lanes[row] += _parts(one, senders[call.rank, call.index])
+        for number, lane in enumerate(lanes):
+            tracks.append(Track(rank.rank, node, f"{name} overlapping {number}" if number else name, lane))
         if rank.rank in moments:
             tracks.append(Track(rank.rank, node, f"{name} output", moments[rank.rank]))
-        changes = Counter[int]()
-        for call, one in zip(rank.calls, calls, strict=True):
-            if call.bytes:
-                changes[one.begin] += call.bytes
-                changes[one.end] -= call.bytes
-        if times := sorted(changes):
-            counts = list(zip(times, accumulate(changes[time] for time in times), strict=True))
-            tracks.append(Track(rank.rank, node, f"{name} bytes in flight", counts=counts))
     return tracks
 
 
@@ -137,12 +100,11 @@ def to_ns(seconds: float) -> int:
     return round(seconds * 1e9)
 
 
-def _parts(one: Slice, senders: Mapping[tuple[int, int], Sequence[Call]]) -> list[Slice]:
-    """Return a slice, then its parts if it had to wait for a sender."""
-    sending = senders.get((one.call.rank, one.call.index), ()) if one.call is not None else ()
-    if not sending:
+def _parts(one: Slice, senders: Sequence[Call]) -> list[Slice]:
+    """Return the slice of a call, then its parts if it had to wait for a sender."""
+    if not senders:
         return [one]
-    latest = max(sending, key=attrgetter("begin"))
+    latest = max(senders, key=attrgetter("begin"))
     ready = to_ns(latest.begin) + 1  # after the sender's slice for a viewer that sorts by time
     if not one.begin < ready < one.end:
         return [one]
@@ -179,7 +141,7 @@ def _call_slice(call: Call, step: Step | None, last: int) -> Slice:
     named["tensors"] = " + ".join(f"{b.dtype}{list(b.shape)}" for b in call.own)
     named["at"] = f"{call.source} in {call.function}" if call.source and call.function else call.source
     details = {name: value for name, value in named.items() if value not in (None, "") or name == "tensors"}
-    return Slice("message" if call.seq is None else "collective", _call_name(call, step), begin, end, details, call)
+    return Slice("message" if call.seq is None else "collective", _call_name(call, step), begin, end, details)
 
 
 def _call_name(call: Call, step: Step | None) -> str:
@@ -227,13 +189,9 @@ def chrome_trace(record: Record, trace: Trace, steps: Sequence[Step]) -> bytes:
         is_new, pid = track.node not in pids, pids.setdefault(track.node, len(pids) + 1)
         if is_new:
             events += _name_events("process", {"pid": pid}, track.node or "nodes", pid)
-        if track.counts:
-            counter = {"ph": "C", "name": track.name, "pid": pid}
-            events += ({**counter, "args": {"bytes": size}, "ts": time / 1000} for time, size in track.counts)
-        else:
-            events += _name_events("thread", {"pid": pid, "tid": number}, track.name, number)
-            for one in track.slices:
-                events += _slice_events(one, {"pid": pid, "tid": number, "ts": one.begin / 1000})
+        events += _name_events("thread", {"pid": pid, "tid": number}, track.name, number)
+        for one in track.slices:
+            events += _slice_events(one, {"pid": pid, "tid": number, "ts": one.begin / 1000})
     clock = {"origin_unix_s": trace.origin, "clock_error_s": trace.clocks.error_s}
     other = {"run": record.run, **clock, "problems": trace.problems}
     data = {"traceEvents": events, "displayTimeUnit": "ns", "otherData": other}

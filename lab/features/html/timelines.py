@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -242,12 +241,10 @@ def run_data(
 _WIDTH = 900
 _LEFT, _RIGHT, _BAR, _PHASE_BAR, _GAP, _AXIS = 64.0, 880.0, 16.0, 11.0, 9.0, 24.0
 _LETTER = 5.6
-_MIN_ERROR_PX = 1.5
-"""Smaller uncertainties are invisible."""
 _TICKS = 8
 """Approximate number of ticks on an axis."""
 _MIN_BAR_PX = 2.0
-"""Minimum width of a bar; narrower bars that touch are drawn as one."""
+"""Minimum width of a bar."""
 _SETTING_UP = frozenset({"DDP()"})
 """Phases whose length depends on imports rather than the run: the axis need not begin with them."""
 _HIDDEN_PHASES = frozenset({"init_process_group", "new_group", "destroy_process_group"})
@@ -272,35 +269,28 @@ class Axis(NamedTuple):
         return [(self.position(number * step), format_moment(number * step, step)) for number in numbers]
 
 
-@dataclass(slots=True)
-class Bar:
-    """One call, or several that are too short to be drawn separately."""
+class Bar(NamedTuple):
+    """A call in the picture."""
 
-    calls: list[Call]
-    end: float
-    """Seconds; for a call that never ended, the end of the run."""
+    call: Call
+    row: int
     left: float
     """Pixels."""
     right: float
 
 
-def lay_out_bars(rank: RankTrace, axis: Axis) -> list[list[Bar]]:
-    """Return the bars of a rank, row by row; calls that never ended last until the end of the axis."""
-    numbers = rows_of(rank.calls)
-    rows: list[list[Bar]] = [[] for _ in range(max(numbers, default=-1) + 1)]
-    for call, number in zip(rank.calls, numbers, strict=True):
-        end = max(axis.end if call.end is None else call.end, call.begin)
-        left = axis.position(call.begin)
-        bar = Bar([call], end, left, max(axis.position(end), left + _MIN_BAR_PX))
-        previous = rows[number][-1] if rows[number] else None
-        if previous and bar.left < previous.right + 0.5 and bar.right - previous.left <= 2 * _MIN_BAR_PX:
-            previous.calls.append(call)
-            previous.end, previous.right = max(previous.end, end), max(previous.right, bar.right)
-            continue
-        if previous:
-            bar.left = max(bar.left, min(previous.right + 0.5, bar.right - 1))
-        rows[number].append(bar)
-    return rows
+def place_bars(rank: RankTrace, axis: Axis) -> Iterator[Bar]:
+    """Yield the bars of a rank's calls; a call that never ended lasts until the end of the axis.
+
+    A call that is hidden by the one before it in its row has no bar.
+    """
+    edges: dict[int, float] = {}
+    for call, row in zip(rank.calls, rows_of(rank.calls), strict=True):
+        begin, end = axis.position(call.begin), axis.end if call.end is None else call.end
+        left, right = max(begin, edges.get(row, 0.0)), max(axis.position(end), begin + _MIN_BAR_PX)
+        if right - left >= 1:
+            edges[row] = right + 0.5
+            yield Bar(call, row, left, right)
 
 
 def timeline_svg(
@@ -339,7 +329,7 @@ def timeline_svg(
         left += width
     return fill_template(
         "still.html",
-        {"g": "{:g}".format, "px": "{:.1f}".format},
+        {"g": "{:g}".format},
         hatchings={name: f"{prefix}-{number}" for number, name in enumerate(colours)},
         count=sum(map(len, shown)),
         height=round(top + 16),
@@ -355,41 +345,33 @@ def timeline_svg(
 
 def _draw_lane(trace: Trace, rank: RankTrace, axis: Axis, step_of: Mapping[tuple[int, int], Step], top: float) -> Line:
     """Return the bars and phases of a rank."""
-    rows = lay_out_bars(rank, axis)
-    error_s = trace.clocks.errors.get(rank.rank, 0.0) if trace.clocks.are_separate else 0.0
-    bars = []
-    for number, bar in ((number, bar) for number, row in enumerate(rows) for bar in row):
-        call = bar.calls[0]
-        step = step_of.get((call.rank, call.index)) if len(bar.calls) == 1 else None
+    bars, rows = [], 1
+    for call, row, left, right in place_bars(rank, axis):
+        step = step_of.get((call.rank, call.index))
         late = step.awaited(call) if step is not None else None
-        waits_until = bar.left if late is None else min(max(axis.position(late.begin), bar.left), bar.right)
-        edges = [time for time in (call.begin, bar.calls[-1].end) if error_s and time is not None]
-        errors = [(axis.position(time - error_s), axis.position(time + error_s)) for time in edges]
+        waits_until = left if late is None else min(max(axis.position(late.begin), left), right)
+        rows = max(rows, row + 1)
         bars.append(
             {
-                "hint": _hint(trace, bar, step, late),
+                "hint": _hint(trace, call, step, late),
                 "op": call.op,
-                "named": len(bar.calls) == 1 and bar.right - bar.left > len(call.op) * _LETTER + 6,
+                "named": right - left > len(call.op) * _LETTER + 6,
                 "open": call.end is None,
                 "bad": call.state != "completed",
-                "top": top + _PHASE_BAR + number * _BAR,
-                "left": bar.left,
-                "waits_until": waits_until if waits_until > bar.left + 0.5 else bar.left,
-                "right": bar.right,
-                "errors": [ends for ends in errors if ends[1] - ends[0] >= _MIN_ERROR_PX],  # by clocks of other hosts
+                "top": top + _PHASE_BAR + row * _BAR,
+                "left": left,
+                "waits_until": waits_until if waits_until > left + 0.5 else left,
+                "right": right,
             }
         )
     phases = ((phase, phase.end) for phase in rank.phases if phase.end is not None and phase.name not in _HIDDEN_PHASES)
     placed = [(phase, axis.position(phase.begin), axis.position(end)) for phase, end in phases]
-    end = top + _PHASE_BAR + _BAR * max(1, len(rows)) + _GAP
-    return {"rank": rank.rank, "error": error_s, "top": top, "end": end, "phases": placed, "bars": bars}
+    end = top + _PHASE_BAR + _BAR * rows + _GAP
+    return {"rank": rank.rank, "top": top, "end": end, "phases": placed, "bars": bars}
 
 
-def _hint(trace: Trace, bar: Bar, step: Step | None, late: Call | None) -> str:
+def _hint(trace: Trace, call: Call, step: Step | None, late: Call | None) -> str:
     """Render the tooltip of a bar."""
-    call = bar.calls[0]
-    if len(bar.calls) > 1:
-        return f"{len(bar.calls)} calls, {call.op} to {bar.calls[-1].op}: {format_duration(bar.end - call.begin)}"
     duration = "never ended" if call.end is None else format_duration(call.end - call.begin)
     location = f", at {call.source}" if call.source else ""
     lines = [render_call(call, trace.groups), f"{duration}, {format_bytes(call.bytes)}{location}"]

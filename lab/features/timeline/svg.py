@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from xml.sax.saxutils import escape, quoteattr
@@ -65,21 +65,17 @@ def rows_of(calls: Sequence[Call]) -> list[int]:
     return lay_rows(((call.begin, math.inf if call.end is None else call.end) for call in calls), MOST_ROWS)
 
 
-def lay_rows(
-    spans: Iterable[tuple[float, float]], limit: float = math.inf, *, fits_first: Callable[[int], bool] | None = None
-) -> list[int]:
+def lay_rows(spans: Iterable[tuple[float, float]], limit: float = math.inf) -> list[int]:
     """Return the row of each span: the first one that is free.
 
     Args:
         spans: Beginning and end of each, in the order in which they begin.
         limit: The maximum number of rows.
-        fits_first: Whether the span with this index may be in the first row; None allows it for all spans.
     """
-    free: list[float] = [-math.inf] if fits_first else []
+    free: list[float] = []
     rows = []
-    for index, (begin, end) in enumerate(spans):
-        lowest = 1 if fits_first is not None and not fits_first(index) else 0
-        row = next((row for row in range(lowest, len(free)) if free[row] <= begin), len(free))
+    for begin, end in spans:
+        row = next((row for row, until in enumerate(free) if until <= begin), len(free))
         if row == len(free) < limit:
             free.append(end)
         row = min(row, len(free) - 1)

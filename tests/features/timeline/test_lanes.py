@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.diagnosis.finding import Finding, FindingKind
-from lab.features.export.tracks import make_tracks
-from lab.features.html.timelines import Axis, call_lines, lay_out_bars
+from lab.features.export.tracks import make_tracks, to_ns
+from lab.features.html.timelines import Axis, call_lines, place_bars
 from lab.features.timeline.svg import MOST_ROWS, lanes_of, lay_rows
 from lab.record.result import Culprit
 from lab.report.style import MANY
@@ -39,10 +39,6 @@ def test_what_finds_no_room_stands_on_the_last_row() -> None:
     assert lay_rows([(0, math.inf)] * 4, 2) == [0, 1, 1, 1]
 
 
-def test_a_span_that_the_first_row_does_not_take_goes_to_the_next() -> None:
-    assert lay_rows([(0, 1), (2, 3), (4, 5)], fits_first=lambda index: index != 1) == [0, 1, 0]
-
-
 def test_picture_page_and_exports_agree_on_rows(tmp_path: Path) -> None:
     maker = TraceMaker(tmp_path / "run", world_size=1)
     spans = [(0, 30), (10, 40), (20, None), (35, 50), (60, 70)]
@@ -52,14 +48,13 @@ def test_picture_page_and_exports_agree_on_rows(tmp_path: Path) -> None:
     trace = read_trace(record)
     steps = match_steps(trace)
     page = [line["row"] for line in call_lines(trace, steps)]
-    rows = lay_out_bars(trace.ranks[0], Axis(0.0, 0.07))
-    picture = {call.index: number for number, row in enumerate(rows) for bar in row for call in bar.calls}
+    picture = {to_ns(bar.call.begin): bar.row for bar in place_bars(trace.ranks[0], Axis(0.0, 0.07))}
     tracks = make_tracks(record, trace, steps)
-    export = {one.call.index: number for number, of in enumerate(tracks) for one in of.slices if one.call is not None}
+    export = {one.begin: number for number, of in enumerate(tracks) for one in of.slices if one.kind == "collective"}
     assert page == [0, 1, 2, 0, 0]
     assert max(page) < MOST_ROWS
     assert picture == export
-    assert [picture[call.index] for call in trace.ranks[0].calls] == page
+    assert [picture[to_ns(call.begin)] for call in trace.ranks[0].calls] == page
 
 
 def crowd(folder: Path, ranks: int = 40) -> TraceMaker:
