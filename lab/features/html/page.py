@@ -6,12 +6,10 @@ keeps the color of the page around it, which suits light and dark pages.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from lab import words
 from lab.diagnosis.evidence import Evidence, read_evidence
@@ -85,31 +83,18 @@ def find_stand_ins(steps: Sequence[Step], drawn: Sequence[Step]) -> list[int]:
     return [step.number if step.number in drawn_numbers else of_kind.get(step_kind(step), 0) for step in steps]
 
 
-_MOST_PAGES = 20
-
-
-def attempts_with_pages(run: Record) -> list[Record]:
-    """Return the last of a run's earlier attempts; they get pages when the run gets one."""
-    return [*run.earlier_attempts().values()][-_MOST_PAGES:]
-
-
-def attempt_rows(record: Record, page: Path) -> list[dict[str, Any]]:
-    """Return a row for each attempt of the run; empty if it had only one.
-
-    Args:
-        record: the record of the run, or of one of its attempts.
-        page: path of the page, which links to other pages only if it is written into its record.
-    """
-    run, is_in_record = record.run_of_attempt or record, page == record.path / REPORT
-    paged = {run.path, *(earlier.path for earlier in attempts_with_pages(run))}
-    rows = []
-    for attempt in run.result().attempts:
-        folder, tone = attempt.path or run.path, VERDICTS[attempt.verdict]
-        here = folder == record.path
-        is_linked = is_in_record and not here and folder in paged
-        link = quote(os.path.relpath(folder / REPORT, page.parent)) if is_linked else ""
-        rows.append({"attempt": attempt, "tone": tone, "nodes": join_words(attempt.nodes), "here": here, "link": link})
-    return rows
+def attempt_rows(record: Record) -> list[dict[str, Any]]:
+    """Return a row for each attempt of the run that this is the record of; empty if the run had only one."""
+    run = record.run_of_attempt or record
+    return [
+        {
+            "attempt": attempt,
+            "tone": VERDICTS[attempt.verdict],
+            "nodes": join_words(attempt.nodes),
+            "here": (attempt.path or run.path) == record.path,
+        }
+        for attempt in run.result().attempts
+    ]
 
 
 def compare_variables(record: Record) -> tuple[list[tuple[str, str]], list[str], list[tuple[int, list[str]]]]:
@@ -194,7 +179,7 @@ def write_report(record: Record, output: Path | None = None) -> Report:
 
     Args:
         record: any record; the report of an incomplete one says what is missing.
-        output: the file, or a folder for it; None for `report.html` in the record, and in those of earlier attempts.
+        output: the file, or a folder for it; None for `report.html` in the record.
 
     Raises:
         RecordError: the file cannot be written.
@@ -203,17 +188,14 @@ def write_report(record: Record, output: Path | None = None) -> Report:
     if output is not None and path.is_dir():
         path = path / (REPORT if path == record.path else f"{record.run.replace('/', '-')}.html")
     evidence = read_evidence(record)
-    page, counts = _page(record, evidence, path)
+    page, counts = _page(record, evidence)
     write_page(page, path)
-    if path == record.path / REPORT:
-        for earlier in attempts_with_pages(record):
-            write_report(earlier)
     calls = sum(len(rank.calls) for rank in evidence.trace.ranks.values())
     return Report(path=path, run=record.run, bytes=len(page), calls=calls, steps=len(evidence.steps), **counts)
 
 
-def _page(record: Record, evidence: Evidence, path: Path) -> tuple[bytes, dict[str, Any]]:
-    """Return the page for this path, and the counts for the report."""
+def _page(record: Record, evidence: Evidence) -> tuple[bytes, dict[str, Any]]:
+    """Return the page, and the counts for the report."""
     result, trace, steps = record.result(), evidence.trace, evidence.steps
     explanation, drawn, files = explain_run(record, evidence), choose_steps(steps), collect_shown_files(result)
     ranks = sorted({*trace.ranks, *record.ranks()})
@@ -252,7 +234,7 @@ def _page(record: Record, evidence: Evidence, path: Path) -> tuple[bytes, dict[s
         culprit=words.capitalize_first(name_culprit(result)),
         colours={rank: rank_colour(rank, len(ranks)) for rank in ranks},
         lesson=find_lesson(record) if find_lesson else None,
-        attempts=attempt_rows(record, path),
+        attempts=attempt_rows(record),
         unmet=unmet_sentences(result),
         explanation=explanation,
         steps=steps,
