@@ -279,7 +279,7 @@ class Bar(NamedTuple):
     right: float
 
 
-def place_bars(rank: RankTrace, axis: Axis) -> Iterator[Bar]:
+def lay_out_bars(rank: RankTrace, axis: Axis) -> Iterator[Bar]:
     """Yield the bars of a rank's calls; a call that never ended lasts until the end of the axis.
 
     A call that is hidden by the one before it in its row has no bar.
@@ -346,7 +346,7 @@ def timeline_svg(
 def _draw_lane(trace: Trace, rank: RankTrace, axis: Axis, step_of: Mapping[tuple[int, int], Step], top: float) -> Line:
     """Return the bars and phases of a rank."""
     bars, rows = [], 1
-    for call, row, left, right in place_bars(rank, axis):
+    for call, row, left, right in lay_out_bars(rank, axis):
         step = step_of.get((call.rank, call.index))
         late = step.awaited(call) if step is not None else None
         waits_until = left if late is None else min(max(axis.position(late.begin), left), right)

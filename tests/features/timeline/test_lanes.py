@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lab.diagnosis.finding import Finding, FindingKind
 from lab.features.export.tracks import make_tracks, to_ns
-from lab.features.html.timelines import Axis, call_lines, place_bars
+from lab.features.html.timelines import Axis, call_lines, lay_out_bars
 from lab.features.timeline.svg import MOST_ROWS, lanes_of, lay_rows
 from lab.record.result import Culprit
 from lab.report.style import MANY
@@ -48,7 +48,7 @@ def test_picture_page_and_exports_agree_on_rows(tmp_path: Path) -> None:
     trace = read_trace(record)
     steps = match_steps(trace)
     page = [line["row"] for line in call_lines(trace, steps)]
-    picture = {to_ns(bar.call.begin): bar.row for bar in place_bars(trace.ranks[0], Axis(0.0, 0.07))}
+    picture = {to_ns(bar.call.begin): bar.row for bar in lay_out_bars(trace.ranks[0], Axis(0.0, 0.07))}
     tracks = make_tracks(record, trace, steps)
     export = {one.begin: number for number, of in enumerate(tracks) for one in of.slices if one.kind == "collective"}
     assert page == [0, 1, 2, 0, 0]
