@@ -160,8 +160,6 @@ _FIRST_ANSWER_S = 15
 _ATTACHED = "stdin=1&stdout=1&stderr=1&stream=1"
 _PORT = 2375
 """Default port of an engine without TLS."""
-_REMOTE = ("https://", "http+docker://ssh")
-"""docker-py's addresses of engines for which it provides no plain sockets."""
 
 
 def open_api() -> docker.APIClient:
@@ -191,6 +189,15 @@ def open_api() -> docker.APIClient:
         raise _unavailable("no Docker engine answers", error) from error
     api.timeout = int(_TIMEOUT_S)
     return api
+
+
+def find_direct(api: docker.APIClient) -> DirectApi | None:
+    """Return requests on plain sockets to docker-py's engine; None: it is behind TLS or ssh."""
+    if path := getattr(api.get_adapter(api.base_url), "socket_path", ""):
+        return DirectApi(partial(connect_socket, path))
+    where = urlsplit(str(api.base_url))
+    peer = where.hostname or "", where.port or _PORT
+    return DirectApi(partial(socket.create_connection, peer)) if where.scheme == "http" else None
 
 
 _CAUSES = {
@@ -230,6 +237,7 @@ class Connection:
         self._direct = DirectApi(partial(connect_socket, path)) if path else None
         if self._direct is None:
             self._api = open_api()
+            self._direct = find_direct(self._api)
             return
         try:
             self._direct.request("GET", "/_ping", None, _FIRST_ANSWER_S)
@@ -343,16 +351,12 @@ class Connection:
             EngineUnavailable: the engine does not answer.
             Refused: it answers with an error.
         """
-        address = "" if self._direct is not None else str(self.api.base_url)
-        if address.startswith(_REMOTE):
+        if self._direct is None:
             if (open_remote := find_hook("remote_stream")) is None:
-                raise EngineUnavailable(f"cannot use the remote engine {address}", "reinstall torch-lab")
+                raise EngineUnavailable(f"cannot use the remote engine {self.api.base_url}", "reinstall torch-lab")
             return cast("socket.socket", self.call(lambda: open_remote(self.api, path, body)))
-        where = urlsplit(address)
-        peer = where.hostname or "", where.port or _PORT
-        by_tcp = DirectApi(lambda limit_s: socket.create_connection(peer, limit_s))
         with _answering():
-            return (self._direct or by_tcp).stream(path, body)
+            return self._direct.stream(path, body)
 
     def read_archive(self, container: str, path: str) -> Iterator[bytes]:
         """Return a file or folder of a container as a tar, read on demand.

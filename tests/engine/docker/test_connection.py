@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -155,6 +157,24 @@ def test_only_an_engine_behind_a_socket_of_this_machine_is_asked_without_docker_
     if config is not None:
         (tmp_path / "config.json").write_text(json.dumps(config))
     assert unix_socket() == found
+
+
+def test_an_engine_of_another_context_is_asked_at_its_own_socket(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    host = os.environ["DOCKER_HOST"]
+    monkeypatch.delenv("DOCKER_HOST")
+    monkeypatch.delenv("DOCKER_CONTEXT", raising=False)
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    (tmp_path / "config.json").write_text('{"currentContext": "mine"}')
+    meta = tmp_path / "contexts" / "meta" / hashlib.sha256(b"mine").hexdigest() / "meta.json"
+    meta.parent.mkdir(parents=True)
+    meta.write_text(json.dumps({"Name": "mine", "Metadata": {}, "Endpoints": {"docker": {"Host": host}}}))
+    server.answers["/version"] = (200, {"ApiVersion": "1.41"})
+    server.answers["/containers/abc/attach"] = (200, b"\1\0\0\0\0\0\0\5hello")
+    (stream,) = Connection().attach("abc")
+    with stream, stream.makefile("rb") as received:
+        assert received.read().endswith(b"hello")
 
 
 def test_a_filter_may_hold_any_letter(server: Server):

@@ -1,7 +1,7 @@
 """Fault actions: an agent injects, undoes, or inspects a fault of its node when the lab requests it.
 
 `ACTIONS` names the module of each action NAME. The module has the functions `apply_NAME(actions, parameters)`,
-`undo_NAME`, and `inspect_NAME`; a missing function does nothing. Each returns plain data, or raises ValueError or
+`undo_NAME`, and `inspect_NAME`; a missing function does nothing. Each may return plain data, or raise ValueError or
 OSError with a sentence if it cannot act. A repeated action is no error. `in_force` in the answer of `inspect_NAME`
 says whether the fault is in effect. The agent forks a process for each action in `SLOW`, because it has one thread
 and many clients.
@@ -130,11 +130,10 @@ def apply_signal(actions: Actions, parameters: Parameters) -> Answer:
     return {"pid": worker.pid}
 
 
-def undo_signal(actions: Actions, parameters: Parameters) -> Answer:
+def undo_signal(actions: Actions, parameters: Parameters) -> None:
     """Continue the worker, if it exists."""
     with suppress(ValueError, ProcessLookupError):
         os.kill(worker_of(actions, parameters["rank"]).pid, signal.SIGCONT)
-    return {}
 
 
 def inspect_signal(actions: Actions, parameters: Parameters) -> Answer:
@@ -219,20 +218,18 @@ def _loaders(worker: int) -> list[int]:
 # -- shutdown
 
 
-def apply_shutdown(actions: Actions, parameters: Parameters) -> Answer:
+def apply_shutdown(actions: Actions, parameters: Parameters) -> None:
     """Begin the shutdown; forked processes do not inherit the timer."""
     signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     signal.setitimer(signal.ITIMER_REAL, float(parameters["grace_s"]))
     for worker in actions.run.workers if actions.run is not None else ():
         if worker.is_running:
             processes.signal_session(worker.pid, signal.SIGTERM)
-    return {}
 
 
-def undo_shutdown(actions: Actions, parameters: Parameters) -> Answer:
+def undo_shutdown(actions: Actions, parameters: Parameters) -> None:
     """Cancel the shutdown; processes that have ended stay ended."""
     signal.setitimer(signal.ITIMER_REAL, 0)
-    return {}
 
 
 def inspect_shutdown(actions: Actions, parameters: Parameters) -> Answer:
@@ -250,23 +247,21 @@ _SLACK_BYTES = 8 << 20
 """Memory that other processes free is allocated after this time."""
 
 
-def apply_hog(actions: Actions, parameters: Parameters) -> Answer:
+def apply_hog(actions: Actions, parameters: Parameters) -> None:
     """Begin to allocate memory; `leave_bytes` stays free."""
     if left_bytes() is None:
         raise ValueError("its container has no memory limit, so there is nothing to use up")
     undo_hog(actions, parameters)
     actions.hogs.add(processes.fork_helper(lambda: _eat(parameters["leave_bytes"])))
-    return {}
 
 
-def undo_hog(actions: Actions, parameters: Parameters) -> Answer:
+def undo_hog(actions: Actions, parameters: Parameters) -> None:
     """Free the memory."""
     for pid in actions.hogs:
         with suppress(OSError):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
     actions.hogs.clear()
-    return {}
 
 
 def inspect_hog(actions: Actions, parameters: Parameters) -> Answer:

@@ -104,16 +104,14 @@ def inspect_links(_: Actions, parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {**in_force, **counts, "netem": queues.supports("netem")}
 
 
-def apply_cable(actions: Actions, _: Mapping[str, Any]) -> dict[str, Any]:
+def apply_cable(actions: Actions, _: Mapping[str, Any]) -> None:
     """Unplug the node's network cable."""
     pull_cable(out=True)
-    return {}
 
 
-def undo_cable(actions: Actions, _: Mapping[str, Any]) -> dict[str, Any]:
+def undo_cable(actions: Actions, _: Mapping[str, Any]) -> None:
     """Plug the node's network cable in again."""
     pull_cable(out=False)
-    return {}
 
 
 def inspect_cable(actions: Actions, _: Mapping[str, Any]) -> dict[str, Any]:

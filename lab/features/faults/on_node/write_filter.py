@@ -189,7 +189,7 @@ def is_on_disk(pid: int, fd: int) -> bool:
     return False
 
 
-def apply_disk(actions: Actions, parameters: Mapping[str, Any]) -> dict[str, Any]:
+def apply_disk(actions: Actions, parameters: Mapping[str, Any]) -> None:
     """Add `{"full": true}` or `{"delay_s": 0.1}` to the state of the fault."""
     if actions.run is None:
         raise ValueError("no run uses the node, so no rank writes files")
@@ -200,16 +200,14 @@ def apply_disk(actions: Actions, parameters: Mapping[str, Any]) -> dict[str, Any
     if not _send_state(running, actions.run.disk):
         actions.run.disk.clear()
         raise ValueError("the kernel refuses seccomp's user notification, which shows writes of ranks")
-    return {}
 
 
-def undo_disk(actions: Actions, parameters: Mapping[str, Any]) -> dict[str, Any]:
+def undo_disk(actions: Actions, parameters: Mapping[str, Any]) -> None:
     """Remove keys from the state of the fault."""
     if actions.run is not None:
         for key in parameters:
             actions.run.disk.pop(key, None)
         _send_state(actions.run.workers, actions.run.disk)
-    return {}
 
 
 def inspect_disk(actions: Actions, parameters: Mapping[str, Any]) -> dict[str, Any]:
