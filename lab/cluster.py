@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab.engine.interrupts import defer_interrupts
 from lab.engine.ownership import check_name, default_name
-from lab.engine.protocol import Announce, Engine, Removed, Request
+from lab.engine.protocol import Announce, Engine, Removed
 from lab.engine.select import AUTO, available_engines, select_engine
 from lab.errors import ClusterError, LabError
 from lab.feature import all_entries, find_entry
@@ -176,16 +176,6 @@ class Cluster:
                 return self.slot.start_stopped_nodes(existing), False
             self._warn_of_namesakes()
             return self.slot.make(self._shape(before), run=None), True
-
-    def dry_up(self) -> list[Request]:
-        """Return what `up` would request from the engine; nothing if the cluster exists.
-
-        Raises:
-            ClusterError: a cluster of this name has another shape.
-        """
-        if self.slot.find_fitting() is not None:
-            return []
-        return self.engine.requests(self.name, self._shape(self.info()), run=None)
 
     def _shape(self, before: ClusterInfo | None) -> Shape:
         """Return the requested shape, else that of an incomplete cluster, else the defaults."""

@@ -17,7 +17,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     about = "ranks on each node, if a scenario does not set it (default: 1)"
     parser.add_argument("--nproc-per-node", type=shared.positive, help=about)
     shared.add_options(parser, "--name", "--engine", *shared.SHAPE, "--wait", "--json")
-    parser.add_argument("--dry-run", action="store_true", help="print the request to the engine, and stop")
     shared.add_options(parser, "--quiet")
 
 
@@ -27,8 +26,6 @@ def run(arguments: argparse.Namespace) -> int:
     with shared.Progress(quiet=arguments.quiet) as progress:
         asked = {name: getattr(arguments, name) for name in ("nodes", "nproc_per_node", "name", "engine")}
         cluster = Cluster(**asked, announce=progress.announce, **shared.shape_arguments(arguments))
-        if arguments.dry_run:
-            return _dry_run(cluster, arguments)
         info, made = cluster.up(wait_s=arguments.wait_s)
     if arguments.json:
         print(json.dumps({**cluster_json(info), "made": made}))
@@ -38,11 +35,3 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"cluster {info.name} ({info.engine}): {count} {how}")
         print("\n".join(f"  {name}  {address}" for name, address in node_rows(info)))
     return 0
-
-
-def _dry_run(cluster: Cluster, arguments: argparse.Namespace) -> int:
-    from lab.report.plan_view import requests_text
-
-    requests, none = cluster.dry_up(), f"cluster {cluster.name} is already up in this shape: nothing to create"
-    data = [request._asdict() for request in requests]
-    return shared.print_answer(arguments, data, lambda _: requests_text(requests) or none)

@@ -178,18 +178,6 @@ def test_a_dry_run_of_several_makes_what_they_share_once_and_what_one_wants_for_
     assert Shape.from_json(plans[1]["requests"][0]["body"]["shape"]) == Shape(nodes=1, cpus=1.0)
 
 
-def test_up_as_a_dry_run_says_what_would_be_made_and_makes_nothing(lab, engine: FakeEngine):
-    words = ("up", "--nodes", "2", "--cpus", "1.5", "--name", "c", "--dry-run")
-    (made,) = as_json(lab(*words, "--json"))
-    assert Shape.from_json(made["body"]["shape"]) == Shape(nodes=2, cpus=1.5)
-    assert golden(1) in lab(*words)[1]
-    assert engine.clusters == {}
-    lab("up", "--nodes", "2", "--cpus", "1.5", "--name", "c")
-    assert as_json(lab(*words, "--json")) == []
-    assert golden(2) in lab(*words)[1]
-    assert "other settings" in lab("up", "--nodes", "3", "--name", "c", "--dry-run")[2]
-
-
 def test_a_dry_run_says_what_would_be_recorded(lab):
     assert "trace:" not in lab("run", "s/one.yaml", "--dry-run")[1]
     assert "trace: off" in lab("run", "s/one.yaml", "--dry-run", "--no-trace")[1]

@@ -480,8 +480,6 @@ def test_files_of_an_assignment_are_given_without_their_modes(tmp_path: Path) ->
     script.write_text("")
     own.write_text("")
     assignment = Scenario(name="ring", script=script, extra={"grade": Grading(files=("given", "helper.py"))})
-    with stage_submission(Submission(name="a", path=own), assignment) as there:
-        modes = {
-            path.name: stat.S_IMODE(path.stat().st_mode) for path in there.script.parent.rglob("*") if path.is_file()
-        }
+    with stage_submission(Submission(name="a", path=own), assignment) as (staged, _):
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in staged.parent.rglob("*") if path.is_file()}
     assert modes == {"tool": 0o644, "helper.py": 0o644, "ring.py": 0o644}

@@ -226,20 +226,14 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _SKIPPED_NAMES = {"__pycache__", "__MACOSX", "node_modules", "venv", "site-packages"}
 
 
-class Staged(NamedTuple):
-    """The files to ship."""
-
-    script: Path
-    """The script, in a folder of its own."""
-    messages: tuple[str, ...]
-    """Messages for the author, one sentence each."""
-
-
 @contextmanager
-def stage_submission(submission: Submission, assignment: Scenario) -> Iterator[Staged]:
+def stage_submission(submission: Submission, assignment: Scenario) -> Iterator[tuple[Path, tuple[str, ...]]]:
     """Copy a submission to a temporary folder as the script of an assignment, until the block ends.
 
     The function follows no links and skips hidden files.
+
+    Yields:
+        The script, in a folder of its own, and messages for the author, one sentence each.
 
     Raises:
         UsageError: The submission cannot run; the message is for its author.
@@ -252,7 +246,7 @@ def stage_submission(submission: Submission, assignment: Scenario) -> Iterator[S
         folder.mkdir()
         messages = [submission.message, *_copy_submission(submission.path, unpacked, folder, assignment.script.name)]
         messages += _add_files(assignment, folder)
-        yield Staged(folder / assignment.script.name, tuple(filter(None, messages)))
+        yield folder / assignment.script.name, tuple(filter(None, messages))
 
 
 @contextmanager
