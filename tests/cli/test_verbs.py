@@ -591,7 +591,6 @@ def test_a_lesson_can_be_run_from_any_folder_and_one_of_ones_own_comes_first(lab
         (["learn", "scater"], "there is no lesson 'scater' (did you mean 'scatter'?)"),
         (["new", "--from", "scater"], "there is no lesson 'scater' (did you mean 'scatter'?)"),
         (["validate", "@scater"], "there is no lesson 'scater' (did you mean 'scatter'?)"),
-        (["learn", "scatter", "--folder", "s"], "there is no lesson 'scatter' in s"),
         (["new"], "a new scenario needs a name, or a lesson to copy"),
     ],
 )
