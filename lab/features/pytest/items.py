@@ -81,14 +81,6 @@ def wanted_by(item: pytest.Item) -> dict[str, Any]:
     return checked_shape(marker.kwargs, MARKER) if marker is not None else {}
 
 
-def refuse_invalid_marker(definition: pytest.Item) -> None:
-    """Refuse a marker with invalid keywords while tests are collected."""
-    try:
-        wanted_by(definition)
-    except LabError as error:
-        raise pytest.Collector.CollectError(f"{definition.nodeid}: {sanitize_text(str(error))}") from None
-
-
 def checked_shape(keywords: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Validate keywords of a cluster, for `Pool.cluster`; leave out those that are None.
 

@@ -94,16 +94,6 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return True if collection_path.name == ".lab" else None
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Refuse an invalid marker of tests that use the lab; other tools can have a marker of that name."""
-    marker = metafunc.definition.get_closest_marker("lab")
-    ours = {"cluster", "lab_run"} & {*metafunc.fixturenames} or hasattr(metafunc.function, "__lab_function__")
-    if marker is not None and (ours or not marker.args):
-        from lab.features.pytest.items import refuse_invalid_marker
-
-        refuse_invalid_marker(metafunc.definition)
-
-
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Begin to make a cluster while pytest collects, unless it may deselect the test or only lists it."""
     if _needs_cluster(item) and not any(item.config.getoption(option, None) for option in _NOT_ALL):

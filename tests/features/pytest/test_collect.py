@@ -84,12 +84,10 @@ def test_scenarios_in_a_folder_are_tests_and_other_files_are_not(project: Path):
 
 def test_what_is_wrong_is_said_in_a_sentence_and_the_rest_is_still_collected(project: Path):
     (project / "scenarios" / "bad.yaml").write_text("script: trian.py\n")
-    (project / "test_it.py").write_text("import pytest\n\n@pytest.mark.lab(node=3)\ndef test_it(cluster): pass\n")
     said = collected(project)
     assert "scenarios/good.yaml::fine" in said
     assert golden(1) in said
-    assert golden(2) in said
-    assert "2 errors" in said
+    assert "1 error" in said
     named = collected(project, "scenarios/values.yaml")
     assert "scenarios/values.yaml:1:1: script: missing" in named
 
@@ -102,8 +100,14 @@ def test_markers_of_others_and_copies_in_records_are_left_alone(project: Path):
     assert "test_hw.py::test_hw" in said
     assert "test_copy" not in said
     assert "error" not in said
-    (project / "test_hw.py").write_text("import pytest\n\n@pytest.mark.lab('bench1')\ndef test_hw(cluster): pass\n")
-    assert golden(1) in collected(project)
+
+
+def test_a_marker_with_another_keyword_fails_its_test_with_a_sentence(project: Path):
+    (project / "test_it.py").write_text("import pytest\n\n@pytest.mark.lab(node=3)\ndef test_it(cluster): pass\n")
+    argv = pytest_words("test_it.py")
+    said = subprocess.run(argv, cwd=project, env=pytest_environment(), capture_output=True, text=True, timeout=100)
+    assert golden(1) in said.stdout
+    assert "1 error" in said.stdout
 
 
 def test_a_folder_of_something_else_is_not_taken_for_that_of_the_report(project: Path):
