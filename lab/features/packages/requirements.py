@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from lab.errors import ScenarioError, UsageError
@@ -105,32 +105,35 @@ def read_file(path: Path, named: Path | None = None, *, within: Path | None = No
     Raises:
         ScenarioError: A line is not a requirement; the message names every such line.
     """
-    files = _Files(within, Path(os.path.abspath(path)).parent)
-    return merge_requirements(_read_lines(path, Reading(named or path), [], files))
+    shown_below = Path(os.path.abspath(path)).parent
+    return merge_requirements(_read_lines(path, Reading(named or path), [], within, shown_below))
 
 
-class _Files(NamedTuple):
-    """The files that it may read, and the files whose lines it may show."""
+def _read_lines(
+    path: Path, reading: Reading, outer: Sequence[str], within: Path | None, shown_below: Path
+) -> list[str]:
+    """Read the requirements in a file and in those it refers to.
 
-    within: Path | None
-    shown_below: Path
-
-
-def _read_lines(path: Path, reading: Reading, outer: Sequence[str], files: _Files) -> list[str]:
-    """Read the requirements in a file and in those it refers to; `outer`: the files that led here."""
-    requirements, opened, may_show = list[str](), [*outer, os.path.realpath(path)], is_within(path, files.shown_below)
+    Args:
+        path: The file.
+        reading: Collects its problems.
+        outer: The files that led here.
+        within: The folder whose files it may read; None: any.
+        shown_below: The folder of files whose lines messages may show.
+    """
+    requirements, opened, may_show = list[str](), [*outer, os.path.realpath(path)], is_within(path, shown_below)
     for number, line in _logical_lines(_read_text(path, reading)):
         other = re.fullmatch(_OTHER_FILE, line)
         name = os.path.expanduser(other[1].strip()) if other else ""
         try:
             if not other:
-                requirements.append(normalize_requirement(line, path.parent, within=files.within))
-            elif not is_within(path.parent / name, files.within):
+                requirements.append(normalize_requirement(line, path.parent, within=within))
+            elif not is_within(path.parent / name, within):
                 reading.add(Position(number), f"found {clip_repr(name, 200)}, {_OUTSIDE}")
             elif len(opened) >= _MAX_NESTED:
                 reading.add(Position(number), f"found {len(opened) + 1} nested files; allowed: {_MAX_NESTED}")
             elif os.path.realpath(path.parent / name) not in opened:
-                requirements += _read_lines(path.parent / name, Reading(Path(name)), opened, files)
+                requirements += _read_lines(path.parent / name, Reading(Path(name)), opened, within, shown_below)
         except RequirementProblem as refusal:
             reading.add(Position(number), str(refusal) if may_show else f"found an invalid line; allowed: {ONE}")
         except ScenarioError as error:

@@ -168,14 +168,6 @@ class SessionCluster(Calls, Cluster):
         """Run a scenario, or a plain script, on this cluster; see `Cluster.run`."""
         return self._session.record_result(super().run(scenario, **how))
 
-    def run_all(self, scenarios: Sequence[Scenario], **how: Any) -> list[Result | LabError]:
-        """Run many scenarios one after the other; see `Cluster.run_all`."""
-        outcomes = super().run_all(scenarios, **how)
-        for outcome in outcomes:
-            if isinstance(outcome, Result):
-                self._session.record_result(outcome)
-        return outcomes
-
     def call_as(
         self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], how: CallOptions
     ) -> list[Any]:

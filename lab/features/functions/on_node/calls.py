@@ -39,6 +39,10 @@ class ShippedModule(NamedTuple):
     own: dict[str, str]
     """Paths to show in stacks, for the caller's own code among these files. Other files have no path."""
 
+    def shown(self, below: str) -> str:
+        """Return the path of a file to show in stacks."""
+        return self.own.get(below) or f"<lent>/{below}"
+
 
 class ShippedModuleFinder(importlib.abc.MetaPathFinder):
     """Finds modules that no other finder finds.
@@ -86,17 +90,14 @@ class _Loader(importlib.abc.SourceLoader):
 
     def get_filename(self, fullname: str) -> str:
         """Return the path that stacks show."""
-        return self._module.own.get(self._below) or f"<lent>/{self._below}"
+        return self._module.shown(self._below)
 
     def get_data(self, path: str | bytes) -> bytes:
         """Return the contents of this file, or of one next to it."""
-        name = str(path)
-        if name == self.get_filename(""):
-            return self._module.files[self._below].encode()
-        known = {self._module.own.get(below) or f"<lent>/{below}": text for below, text in self._module.files.items()}
-        if name not in known:
-            raise OSError(f"{name} was not shipped")
-        return known[name].encode()
+        for below, text in self._module.files.items():
+            if path == self._module.shown(below):
+                return text.encode()
+        raise OSError(f"{path!r} was not shipped")
 
 
 _READ_BYTES = 1 << 18

@@ -30,9 +30,8 @@ class RankCase(unittest.TestCase):
         import torch
 
         if _holds_tensors(first, torch.Tensor) or _holds_tensors(second, torch.Tensor):
-            dense = [_dense(value) for value in (first, second)]
-            exact = {"check_device": False, "check_dtype": tolerance.pop("exact_dtype", True)}
-            torch.testing.assert_close(*dense, **exact, **tolerance, equal_nan=True, msg=msg)
+            exact = {"check_device": False, "check_layout": False, "check_dtype": tolerance.pop("exact_dtype", True)}
+            torch.testing.assert_close(first, second, **exact, **tolerance, equal_nan=True, msg=msg)
         elif tolerance and isinstance(first, (int, float)):
             torch.testing.assert_close(first, second, **tolerance, msg=msg)
         else:
@@ -43,12 +42,6 @@ def _holds_tensors(value: Any, kind: type) -> bool:
     if isinstance(value, (list, tuple)):
         return any(_holds_tensors(item, kind) for item in value)
     return isinstance(value, kind)
-
-
-def _dense(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return [_dense(item) for item in value]
-    return value.to_dense() if getattr(value, "is_sparse", False) else value
 
 
 def run_case(kind: type, name: str, file_name: str) -> None:
