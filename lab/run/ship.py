@@ -154,9 +154,10 @@ def warnings_of(snapshot: Snapshot) -> Iterator[str]:
     """Yield what the user may not expect of a folder: files that are not shipped, and a large amount of data."""
     if snapshot.left_out:
         others = f" (and {len(snapshot.left_out) - 1} more)" if len(snapshot.left_out) > 1 else ""
-        yield f"warning: not shipped: {snapshot.left_out[0]}{others}"
+        yield f"warning: not shipped: {min(snapshot.left_out)}{others}"
     if snapshot.bytes > _LARGE_BYTES:
-        largest = join_words([f"{path} ({format_bytes(size)})" for size, path in snapshot.largest])
+        first = sorted(snapshot.large, reverse=True)[:3]
+        largest = join_words(f"{path} ({format_bytes(size)})" for size, path in first)
         yield (
             f"warning: the script's folder has {format_bytes(snapshot.bytes)} in {snapshot.files:,} files, which each "
             f"node gets once; the largest: {largest}; {DATA_HINT}"

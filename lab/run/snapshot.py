@@ -68,12 +68,12 @@ class Snapshot:
     """Paths of the base that are not there any more."""
     contents: dict[str, Content] = field(default_factory=dict)
     """By digest: those of entries that changed."""
-    left_out: tuple[str, ...] = ()
+    left_out: list[str] = field(default_factory=list)
     """Files that a script might miss, each as its path below the folder and its kind."""
     files: int = 0
     bytes: int = 0
-    largest: tuple[tuple[int, str], ...] = ()
-    """The largest files: bytes and path."""
+    large: list[tuple[int, str]] = field(default_factory=list)
+    """Bytes and path of each large file."""
     _top: Path = Path()
     _added: Mapping[str, Path] = field(default_factory=dict)
     records: list[str] = field(default_factory=list)
@@ -172,8 +172,6 @@ class _Reader:
         self._unread: list[tuple[str, os.stat_result, str]] = []
         """Files to read: path, status, and key in the index."""
         self._snapshot = Snapshot(key=self._key, _top=top, _added=added)
-        self._left_out: list[str] = []
-        self._largest: list[tuple[int, str]] = []
         self._links: list[str] = []
 
     def read(self) -> Snapshot:
@@ -184,19 +182,16 @@ class _Reader:
             self._decide_again = True
             self._walk()
         self._kept[_RULES] = rules
-        snapshot = self._snapshot
-        snapshot.left_out = tuple(sorted(self._left_out))
-        snapshot.largest = tuple(sorted(self._largest, reverse=True)[:3])
         self._read_files()
-        return snapshot
+        return self._snapshot
 
     # -- the tree
 
     def _walk(self) -> None:
         """List everything that is shipped: what the index has, and what has to be read."""
         self._kept, self._unread, self._rules = {}, [], set[str]()
-        self._left_out, self._largest, self._links = [], [], []
-        self._snapshot.bytes = 0
+        self._links = []
+        self._snapshot.left_out, self._snapshot.large, self._snapshot.bytes = [], [], 0
         ignores = [] if self._all_files else [*self._ignores_above()]
         waiting: list[tuple[str, list[_Ignore]]] = [("", ignores)]
         own = self._top / ".labignore"
@@ -261,7 +256,7 @@ class _Reader:
                 kept[key] = record
             total += facts.st_size
             if facts.st_size > _READ_BYTES:
-                self._largest.append((facts.st_size, path))
+                self._snapshot.large.append((facts.st_size, path))
         self._snapshot.bytes += total
 
     def _add_special(self, path: str, entry: os.DirEntry[str], facts: os.stat_result) -> None:
@@ -269,13 +264,13 @@ class _Reader:
         if not stat.S_ISLNK(facts.st_mode):
             mode = facts.st_mode
             kind = "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
-            self._left_out.append(f"{path} is {kind}")
+            self._snapshot.left_out.append(f"{path} is {kind}")
             return
         if (entry.name in _SKIPPED_FOLDERS or entry.name[0] == ".") and entry.is_dir():
             return
         target = Path(os.path.realpath(self._top / path))
         if not target.is_relative_to(self._top):
-            self._left_out.append(f"{path} is a link that leads out of the folder, to {target}")
+            self._snapshot.left_out.append(f"{path} is a link that leads out of the folder, to {target}")
             return
         content = _content_of_link(self._top, path)
         record = write_entries([(path, Entry(LINK, 0, new_digest(content.data or b"").hexdigest()))])

@@ -557,7 +557,7 @@ class Follow(OfRun):
     """Whether each worker is held before each recorded call."""
 
 
-PROTOCOL = 16
+PROTOCOL = 17
 """Version of these messages. A client and an agent of different versions stop at once, with an error."""
 LACKS = "needs"
 OLDEST_TORCH = "2.4"
