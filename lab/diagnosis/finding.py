@@ -151,13 +151,18 @@ class Finding(Frozen):
     def to_json(self) -> dict[str, Any]:
         """Return plain data: kind, sentence, common fields, and under `facts` the fields of this kind."""
         facts = to_plain(self)
-        common = {one.name: facts.pop(one.name) for one in fields(Finding)}
+        common = {name: facts.pop(name) for name in fields_of(Finding)}
         return {"kind": common["kind"], "sentence": self.sentence, **common, "facts": facts}
 
 
 def unique_lines(lines: Iterable[str]) -> tuple[str, ...]:
     """Return each known line once."""
     return tuple(dict.fromkeys(filter(None, lines)))
+
+
+def fields_of(kind: Any) -> list[str]:
+    """Return the names of a dataclass's fields."""
+    return [one.name for one in fields(kind)]
 
 
 def keys_of(kind: Any) -> dict[str, str]:

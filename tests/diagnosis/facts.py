@@ -6,7 +6,7 @@ import json
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from lab.diagnosis.finding import Finding, keys_of, to_plain
+from lab.diagnosis.finding import Finding, fields_of, to_plain
 from lab.record.layout import EVENTS
 from tests.traces import TraceMaker
 
@@ -52,7 +52,7 @@ def hang(made: TraceMaker, *stacks: dict[str, Any]) -> None:
 
 def told_facts(finding: Finding) -> dict[str, Any]:
     """What the facts of a finding tell besides what every finding has, without what is as by default."""
-    return {name: value for name, value in _unusual(finding).items() if name not in keys_of(Finding)}
+    return {name: value for name, value in _unusual(finding).items() if name not in fields_of(Finding)}
 
 
 def _unusual(facts: Any) -> Any:
