@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -71,6 +71,8 @@ class Grader:
     """Called with each grade, the number of grades so far, and the number of submissions."""
 
     def __post_init__(self) -> None:
+        if not self.folder.is_dir():
+            raise UsageError(f"{self.folder} is not a folder", "name the folder with the submissions")
         assignment = find_assignment(self.folder, self.scenario_file)
         folder, check = assignment.script.parent, assignment.expect.check
         named_files = [*scenario_grading(assignment).files, *([check.partition(":")[0]] if check else [])]
@@ -192,29 +194,7 @@ class Grader:
         return outcome
 
 
-_CLASS_LIMITS = submissions.SizeLimits(bytes=1 << 30, files=20_000)
-"""Limits of a zip file with the submissions of a whole class."""
 _WHY_DOCKER = "it isolates submissions from this machine and from each other"
-
-
-@contextmanager
-def open_submissions(path: Path) -> Iterator[Path]:
-    """Yield the folder of all submissions; a zip file is unpacked until the block ends.
-
-    Raises:
-        UsageError: The path is neither a folder nor a zip file, or the file cannot be unpacked.
-    """
-    if path.is_dir():
-        yield path
-    elif path.suffix.lower() != ".zip" or not path.is_file():
-        raise UsageError(f"{path} is neither a folder nor a zip file", "name the folder with the submissions")
-    else:
-        with submissions.temporary_folder() as folder:
-            try:
-                submissions.unzip_file(path, folder, _CLASS_LIMITS)
-            except UsageError as error:
-                raise UsageError(f"cannot unpack {path}: {error.message}") from error
-            yield folder
 
 
 def find_assignment(folder: Path, scenario_file: Path | None) -> Scenario:

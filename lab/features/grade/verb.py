@@ -6,7 +6,7 @@ script, on nodes that reach no other network. `grade: points:` in the scenario s
 Examples:
   lab grade submissions --scenario assignment/ring.yaml
   lab grade submissions --scenario assignment/ring.yaml --csv grades.csv --html feedback
-  lab grade submissions.zip --scenario assignment/ring.yaml --json
+  lab grade submissions --scenario assignment/ring.yaml --json
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lab.cli import arguments as shared
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="DIR", help="folder, or zip file, of submissions")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of submissions")
     about = "scenario of the assignment (default: the only YAML file in DIR)"
     shared.add_options(parser, "--scenario", type=Path, metavar="FILE", help=about, complete="scenarios")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write a table for spreadsheets")
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Grade all submissions; return 0 if every submission has a grade, whatever it is."""
     from lab.features.grade.grades import Grade
-    from lab.features.grade.run import Grader, open_submissions
+    from lab.features.grade.run import Grader
     from lab.features.grade.view import grades_csv, grades_text, progress_line, write_grades
     from lab.features.html.write import write_page
     from lab.report.style import style_for
@@ -44,13 +44,13 @@ def run(arguments: argparse.Namespace) -> int:
 
     asked = {name: getattr(arguments, name) for name in ("cpus", "memory_bytes", "processes", "disk_bytes", "image")}
     quiet, style = bool(arguments.quiet or arguments.json), style_for(sys.stderr)
-    with open_submissions(arguments.folder) as folder, shared.Progress(quiet=quiet) as display:
+    with shared.Progress(quiet=quiet) as display:
 
         def show(grade: Grade, done: int, of: int) -> None:
             display.line(progress_line(grade, done, of, style, max(len(one.name) for one in grader.submissions)))
 
         grader = Grader(
-            folder,
+            arguments.folder,
             arguments.scenario,
             arguments.engine,
             trust=arguments.trust,
