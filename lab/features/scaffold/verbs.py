@@ -48,14 +48,13 @@ def with_schema(files: Mapping[str, bytes], folder: Path) -> dict[str, bytes]:
 
 
 def _add_new_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "lab new NAME [--exercise] [--nodes N] [--folder FOLDER] | lab new [NAME] --from LESSON"
+    parser.usage = "lab new NAME [--exercise] [--folder FOLDER] | lab new [NAME] --from LESSON"
     about = "name of the scenario: lower-case letters, digits, -, and _ (default: name of the lesson)"
     parser.add_argument("name", nargs="?", help=about)
     about = "copy a lesson, such as scatter"
     shared.add_options(parser, "--from", dest="lesson", metavar="LESSON", help=about, complete="lessons")
     about = "also write a script for students, a check, and a test of the exercise itself"
     parser.add_argument("--exercise", action="store_true", help=about)
-    shared.add_options(parser, "--nodes")
     parser.add_argument("--folder", type=Path, help="target folder (default: scenarios if it exists, else this folder)")
 
 
@@ -71,9 +70,6 @@ def _new(arguments: argparse.Namespace) -> int:
         raise UsageError("--exercise and --from cannot be combined", "leave one of them out")
     template = _EXERCISE if arguments.exercise else _FIRST
     written = _copied(find_lesson(lesson), name) if lesson else new_scenario(name, template)
-    if arguments.nodes:
-        first = next(iter(written))
-        written[first] = re.sub(rb"(?m)^nodes:.*$", b"nodes: %d" % arguments.nodes, written[first])
     texts = with_schema(written, folder)
     # scenario and script; imports of a lesson can exist from another one
     own = list(written)[: None if arguments.exercise else 2]

@@ -124,13 +124,13 @@ def test_an_exercise_has_a_solution_a_start_a_check_and_a_test_under_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["new", "ring-sum", "--exercise", "--nodes", "2"]) == 0
+    assert main(["new", "ring-sum", "--exercise"]) == 0
     scripts = {"ring_sum.py", "ring_sum_start.py", "ring_sum_check.py", "test_ring_sum.py"}
     assert files() == {"ring_sum.yaml", "scenario.schema.json", *scripts}
     scenario = load_scenario(Path("ring_sum.yaml"))
     assert (scenario.name, scenario.nodes, scenario.script.name, scenario.expect.check) == (
         "ring-sum",
-        2,
+        3,
         "ring_sum.py",
         "ring_sum_check.py:check",
     )
