@@ -241,12 +241,21 @@ def suite_markdown(result: SuiteResult, compared: Baseline | None = None) -> str
     return _fill("suite.md", signs=STATUSES, **shown)
 
 
-def escape_markdown(text: str) -> str:
-    """Return text as one line of Markdown that renders as it is: no markup, link, mention, or formula."""
-    line = _MARKUP.sub(r"\\\1", sanitize_text(" ".join(text.split()), colours=False))
+def escape_markdown(text: str, *, code: bool = False) -> str:
+    """Return text as one line of Markdown that renders as it is: no markup, link, mention, or formula.
+
+    With `code`, text between two backticks stays code, in which nothing acts.
+    """
+    line = " ".join(text.split())
+    parts = re.split(r"(?<!`)(`[^`\\]+`)(?!`)", line) if code else [line]
+    shown = "".join(sanitize_text(part, colours=False) if at % 2 else _escaped(part) for at, part in enumerate(parts))
+    return _FIRST.sub(lambda match: f"{match[1][:-1]}\\{match[1][-1]}", shown)
+
+
+def _escaped(line: str) -> str:
+    line = _MARKUP.sub(r"\\\1", sanitize_text(line, colours=False))
     line = _ADDRESS.sub(lambda match: f"{match[0][:-1]}\\{match[0][-1]}", line)
-    line = _MENTION.sub(lambda match: f"`{match[1][-1]}`", line)  # pages find mentions after escapes, but not in code
-    return _FIRST.sub(lambda match: f"{match[1][:-1]}\\{match[1][-1]}", line)
+    return _MENTION.sub(lambda match: f"`{match[1][-1]}`", line)  # pages find mentions after escapes, but not in code
 
 
 def _fill(template: str, **shown: Any) -> str:
