@@ -9,7 +9,8 @@ needs the Kubernetes of `dev/kube` the tier kubernetes.
 Without an engine those are skipped, with the reason; in CI (CI=true) a skip is a failure, unless what is missing is
 hardware, or takes long to build: a reason that begins with "needs GPU", "needs kernel", or "needs Kubernetes". What is
 marked `long` runs with `--long` only. Of the cases of a test that is marked `sample(number)` so many run, others with
-each commit, and of most tests of both engines one; with `--long` all of them do.
+each commit, of the tests of a file that is marked `half` a half, and of most tests of both engines one; with `--long`
+all of them do.
 
 Of several processes that run tests, one has all of a group, and makes once what they share; groups are begun first.
 """
@@ -24,7 +25,7 @@ import signal
 import subprocess
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -48,7 +49,7 @@ FIRST = ("engines-docker", "hostile-docker", "engines-local", "site", "browser",
 ELSEWHERE = ("docker", "slurm", "kubernetes")
 """Markers of engines whose nodes are not processes of this machine, or for which something has to be started first."""
 SAMPLED = "SAMPLED_COMMIT"
-"""Variable with the commit that says which cases of tests marked `sample` run."""
+"""Variable with the commit that says which tests marked `sample` or `half` run."""
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 ENGINE = re.compile(r"(?<=[\[-])(?:docker|local)(?=[]-])")
 """The engine in the name of a test."""
@@ -110,10 +111,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=when)
     if not config.getoption("--long"):
         left_out = {item for item in items if item.get_closest_marker("long")}
-        chosen = config.option.keyword or config.getoption("lf", False) or any("::" in word for word in config.args)
+        named = any("::" in word or word.endswith(".py") for word in config.args)
+        chosen = named or config.option.keyword or config.getoption("lf", False)
         if not chosen:
             left_out |= not_sampled(item for item in items if item not in left_out)
             left_out |= on_another_engine(item for item in items if item not in left_out)
+            left_out |= in_other_half(item for item in items if item not in left_out)
         config.hook.pytest_deselected(items=[*left_out])
         items[:] = [item for item in items if item not in left_out]
 
@@ -124,11 +127,28 @@ def not_sampled(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     for item in items:
         if item.get_closest_marker("sample"):
             cases[item.nodeid.partition("[")[0]].append(item)
-    left_out = set()
+    left_out = set[pytest.Item]()
     for name, ones in cases.items():
         (number,) = next(mark.args for mark in ones[0].iter_markers("sample"))
-        left_out |= {*ones} - {*Random(f"{os.environ[SAMPLED]} {name}").sample(ones, min(number, len(ones)))}
+        left_out |= {*ones} - chosen_by_commit(name, ones, number)
     return left_out
+
+
+def in_other_half(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """Return the tests of files marked `half` that another commit tries."""
+    files = defaultdict[str, list[pytest.Item]](list)
+    for item in items:
+        if item.get_closest_marker("half"):
+            files[item.nodeid.partition("::")[0]].append(item)
+    left_out = set[pytest.Item]()
+    for name, ones in files.items():
+        left_out |= {*ones} - chosen_by_commit(name, ones, (len(ones) + 1) // 2)
+    return left_out
+
+
+def chosen_by_commit(name: str, ones: Sequence[pytest.Item], number: int) -> set[pytest.Item]:
+    """Return so many of the tests that have a name in common; others with each commit."""
+    return {*Random(f"{os.environ[SAMPLED]} {name}").sample(ones, min(number, len(ones)))}
 
 
 def on_another_engine(items: Iterable[pytest.Item]) -> set[pytest.Item]:
@@ -139,7 +159,7 @@ def on_another_engine(items: Iterable[pytest.Item]) -> set[pytest.Item]:
             engines[ENGINE.sub("", item.nodeid)].append(item)
     left_out = set[pytest.Item]()
     for name, ones in engines.items():
-        left_out |= {*ones} - {Random(f"{os.environ[SAMPLED]} {name}").choice(ones)}
+        left_out |= {*ones} - chosen_by_commit(name, ones, 1)
     return left_out
 
 

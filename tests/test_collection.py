@@ -51,6 +51,18 @@ def test_other(): pass
 """
 
 
+HALF = """
+import pytest
+
+pytestmark = pytest.mark.half
+
+@pytest.mark.parametrize("number", range(9))
+def test_case(number): pass
+
+def test_other(): pass
+"""
+
+
 def collected(folder: Path, commit: str, *words: str) -> set[str]:
     """The tests that pytest collects in a folder, with the hooks of these tests."""
     argv = pytest_words("-p", "tests.conftest", "--collect-only", "-q", *words)
@@ -68,3 +80,12 @@ def test_of_a_sampled_test_each_commit_runs_other_cases_and_the_long_run_all(tmp
     assert "test_other" in first & other
     assert collected(tmp_path, "3f2a", "test_it.py::test_case[7]") == {"test_case[7]"}
     assert len(collected(tmp_path, "3f2a", "--long")) == 21
+
+
+def test_of_a_file_marked_half_each_commit_runs_another_half_and_the_long_run_and_its_name_all(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_it.py").write_text(HALF)
+    first, other = (collected(tmp_path, commit) for commit in ("3f2a", "b71c"))
+    assert len(first) == len(other) == 5
+    assert first != other
+    assert len(collected(tmp_path, "3f2a", "test_it.py")) == len(collected(tmp_path, "3f2a", "--long")) == 10

@@ -27,6 +27,7 @@ def refused(page: Page) -> list[str]:
     return found + violations(page)
 
 
+@pytest.mark.sample(1)  # all pages have one theme
 @pytest.mark.parametrize("name", DAILY)
 def test_axe_finds_nothing_wrong_with_the_docs(open_page: Callable[..., Page], site: Path, name: str) -> None:
     assert refused(open_page(site / name)) == []

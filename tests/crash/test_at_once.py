@@ -9,6 +9,8 @@ import pytest
 from tests.crash.conftest import HOLD, Lab
 from tests.golden import golden
 
+pytestmark = pytest.mark.half
+
 WHO = """
 import os, sys
 for i in range(200):

@@ -18,6 +18,8 @@ from tests.crash.conftest import HOLD, Command, Lab, read, wait_until
 from tests.golden import golden
 from tests.short import SHORT
 
+pytestmark = pytest.mark.half
+
 
 class Proxy:
     """Passes a Docker engine's socket on, until it is cut: then nobody answers at its path any more."""

@@ -14,6 +14,8 @@ from tests.golden import golden
 if TYPE_CHECKING:
     import docker
 
+pytestmark = pytest.mark.half
+
 
 @pytest.fixture
 def image_with(docker_engine: docker.DockerClient, node_image: str) -> Iterator[Callable[[str], str]]:

@@ -8,6 +8,8 @@ import pytest
 
 from tests.crash.conftest import HOLD, Lab, first, wait_until
 
+pytestmark = pytest.mark.half
+
 INTERRUPTED = (130, -signal.SIGINT)
 """Python ends itself by SIGINT, which a shell shows as 130 too, if the signal comes while it imports."""
 STUBBORN = """

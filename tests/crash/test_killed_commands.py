@@ -14,7 +14,7 @@ from lab.node.processes import is_stopped
 from tests.crash.conftest import HOLD, Command, Lab, first, read, wait_until
 from tests.golden import golden
 
-pytestmark = pytest.mark.xdist_group("tests/crash/test_killed_commands.py")
+pytestmark = [pytest.mark.xdist_group("tests/crash/test_killed_commands.py"), pytest.mark.half]
 QUICK = "import os\nprint('ran on', os.environ['RANK'], flush=True)\n"
 MOMENTS = range(10)
 _took_s: dict[tuple[str, str], float] = {}

@@ -11,6 +11,8 @@ import pytest
 from tests.crash.conftest import Command, Lab, first
 from tests.golden import golden
 
+pytestmark = pytest.mark.half
+
 QUICK = "import os\nprint('ran on', os.environ['RANK'], flush=True)\n"
 PATIENCE_S = 60.0
 """Less than the 90 s that an agent is given to answer; making a cluster of two nodes takes 4 s on an idle machine."""

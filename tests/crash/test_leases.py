@@ -39,6 +39,8 @@ from lab.plan.cluster import Node
 from tests.crash.conftest import DEADLINE_S, HOLD, Lab, wait_until
 from tests.golden import golden
 
+pytestmark = pytest.mark.half
+
 Heard = TypeVar("Heard")
 Talk = Callable[[], "Client"]
 

@@ -10,6 +10,8 @@ import pytest
 from tests.crash.conftest import wait_until
 from tests.golden import golden
 
+pytestmark = pytest.mark.half
+
 MEET = """
 import time
 import torch.distributed as dist

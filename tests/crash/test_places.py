@@ -15,6 +15,8 @@ import pytest
 from tests.crash.conftest import HOLD, Lab, docker_leftovers, make_lab, put_away, wait_until
 from tests.golden import golden
 
+pytestmark = pytest.mark.half
+
 FLOOD = """
 import sys
 line = "x" * 1000 + "\\n"

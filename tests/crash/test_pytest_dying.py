@@ -13,6 +13,8 @@ from tests.crash.conftest import HOLD, Command, Lab, read, wait_until
 from tests.golden import golden
 from tests.pytest_process import pytest_words
 
+pytestmark = pytest.mark.half
+
 HOLDS = "def test_holds(lab_run):\n    lab_run('hold.py', nodes=2, timeout_s=100)\n"
 GUARD = b"lab.features.pytest.guard"
 

@@ -18,6 +18,8 @@ import pytest
 if TYPE_CHECKING:
     import docker
 
+pytestmark = pytest.mark.half
+
 ROOT = Path(__file__).resolve().parents[2]
 Up = Callable[[Mapping[str, str]], "subprocess.CompletedProcess[str]"]
 

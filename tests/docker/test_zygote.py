@@ -22,6 +22,8 @@ from tests.golden import golden
 if TYPE_CHECKING:
     import docker
 
+pytestmark = pytest.mark.half
+
 HOSTILE = Path(__file__).parents[1] / "hostile" / "scripts"
 LEAST_BYTES = 40_000_000
 """More than a node at rest takes, and less than one does that imports torch itself."""

@@ -15,6 +15,8 @@ from lab.node.warm import PRELOAD
 from tests.golden import golden
 from tests.pytest_process import pytest_environment, pytest_words
 
+pytestmark = pytest.mark.half
+
 BODY = """(rank, world_size, given):
     found = {"sum": [1, 2, 3], "rank": 2}
     values = [0, 1, given]

@@ -26,6 +26,7 @@ EXAMPLES = {
 """Those with which no other one begins."""
 
 
+@pytest.mark.sample(2)  # examples change seldom
 @pytest.mark.local_first
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_of_the_documentation_runs_as_it_stands(name: str, engine: str, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from lab.cli.main import main
 from tests.features.dumps.made import dump, entry, waiting, write
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300), pytest.mark.half]
 
 JOB = """
 import os, sys, threading, time, torch, torch.distributed as dist

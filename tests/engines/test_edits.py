@@ -18,6 +18,8 @@ from lab.cli.main import main
 from lab.engine.select import select_engine
 from tests.golden import golden
 
+pytestmark = pytest.mark.half
+
 DEADLINE_S = 120.0
 SCRIPT = """
 import lab

@@ -16,6 +16,8 @@ from lab.record.read import Record
 from tests.engines.conftest import MakeCluster
 from tests.golden import golden
 
+pytestmark = pytest.mark.half
+
 HERE = Path(__file__).name
 Call = Callable[..., list[Any]]
 

@@ -80,6 +80,7 @@ def test_a_run_that_stands_still_ends_at_the_limit_for_that(run: Run) -> None:
     assert re.match(golden(1), result.reason)
 
 
+@pytest.mark.sample(1)  # one rule for all
 @pytest.mark.local_first
 @pytest.mark.parametrize("way", ["rank_1_computes_in_a_thread", "rank_1_prints_its_results", "everybody_sleeps"])
 def test_a_run_that_may_still_go_on_has_its_whole_time(run: Run, way: str) -> None:

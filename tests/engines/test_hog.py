@@ -23,6 +23,7 @@ note("had", 200)
 """
 
 
+@pytest.mark.sample(1)  # one limit for both
 @pytest.mark.parametrize("engine", [pytest.param("docker", marks=pytest.mark.docker)], indirect=True)
 @pytest.mark.parametrize(
     "what", [Hog(node="node0", leave_bytes=100 << 20), Memory(node="node0", limit_bytes=320 << 20)]

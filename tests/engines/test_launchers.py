@@ -20,7 +20,7 @@ from lab.spec.launching import Launching
 from tests.engines.conftest import SCRIPTS, Run, trace_of, written
 from tests.golden import golden
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.half]
 BY_TORCHRUN = Launching("torchrun")
 DIFFER = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE")
 """Variables of torchrun's that are others in each run."""

@@ -18,6 +18,8 @@ from tests.engines.conftest import written
 from tests.golden import golden
 from tests.wheel_files import make_wheel
 
+pytestmark = pytest.mark.half
+
 SCRIPT = """\
 # /// script
 # dependencies = ["labtestone{version}"]

@@ -15,6 +15,8 @@ from lab.engine.select import open_engine
 from tests.golden import golden
 from tests.pytest_process import pytest_environment, pytest_words
 
+pytestmark = pytest.mark.half
+
 HELLO = """
 import os
 print("hello from", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], flush=True)
@@ -192,6 +194,7 @@ def test_scripts_of_tests_import_the_package_and_failures_are_told_once(engine: 
     assert golden(4) in ended.failure("test_fails")
 
 
+@pytest.mark.sample(2)  # one rule for all ways to choose
 @pytest.mark.usefixtures("torch_stub")
 @pytest.mark.parametrize(
     ("words", "is_made"),

@@ -24,6 +24,8 @@ from lab.node.recorder import build
 from tests.engines.conftest import each_recorder
 from tests.golden import golden
 
+pytestmark = pytest.mark.half
+
 Run = Callable[..., Result]
 Line = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
@@ -279,6 +281,7 @@ def test_a_file_that_is_large_enough_ends_with_the_reason(written: Callable[...,
     assert seen["held"] <= mmap.PAGESIZE
 
 
+@pytest.mark.sample(1)  # one file for both recorders
 def test_a_full_disk_ends_the_recording_after_a_whole_line(written: Callable[..., Any]) -> None:
     seen = written("full")
     assert seen.items() >= {**WHOLE, "rest": 0, "was_on": False}.items()

@@ -28,7 +28,7 @@ from tests.crash.conftest import wait_until
 from tests.engines.conftest import written
 from tests.golden import golden
 
-pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("person")]
+pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("person"), pytest.mark.half]
 TURNS = """
 import os, time, torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -207,6 +207,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.sample(1)  # one script for both ends
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("word", "workers", "verdict", "culprit"), [("pass", 1, "passed", None), ("raise", 2, "failed", 2)]

@@ -20,6 +20,8 @@ from tests.crash.conftest import wait_until
 from tests.engines.conftest import Traces
 from tests.golden import golden
 
+pytestmark = pytest.mark.half
+
 Run = Callable[..., Result]
 Facts = dict[str, Any]
 RUNS = 1000

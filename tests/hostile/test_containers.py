@@ -205,6 +205,7 @@ exec python3 -c 'held = [b"x" * (1 << 22) for _ in range(10_000)]'
 """As root in a container: have the kernel kill the agent, and not this."""
 
 
+@pytest.mark.sample(1)  # one look at what ended a container
 @pytest.mark.parametrize("ended_by", ["kill", "out of memory"])
 def test_what_ended_a_node_is_told_whatever_the_kernel_killed_before(
     engine: str, tmp_path: Path, ended_by: str

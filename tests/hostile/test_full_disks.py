@@ -13,6 +13,8 @@ from tests.crash.conftest import Lab, docker_lab, kept, lab, local_lab, shared_l
 from tests.golden import golden
 from tests.hostile.limited import NOBODY, Forks, Request
 
+pytestmark = pytest.mark.half
+
 __all__ = ["docker_lab", "kept", "lab", "local_lab", "shared_local_lab"]
 WRITES = """
 import os

@@ -232,6 +232,7 @@ def heard_in(container: Any) -> str:
     return str(next(filter(None, outputs), ""))  # an engine under load may lose the output of a short command
 
 
+@pytest.mark.sample(1)  # one set of rules
 @pytest.mark.parametrize(
     ("attacks", "attacked", "owner"),
     [

@@ -18,6 +18,8 @@ from lab.run.ship import LIMIT_BYTES, Outputs
 from tests.golden import golden
 from tests.hostile.test_pages import assert_nothing_acts, assert_page_is_harmless
 
+pytestmark = pytest.mark.half
+
 MIB = 1 << 20
 Run = Callable[..., Result]
 MakeCluster = Callable[..., Cluster]

@@ -22,6 +22,8 @@ from lab.features.packages.wheels import Target, ask_python, check_wheels
 from tests.engines.conftest import scenario_of, written
 from tests.wheel_files import make_wheel
 
+pytestmark = pytest.mark.half
+
 NAME = f"labtest{uuid.uuid4().hex[:8]}"
 """Of the packages of this process: images with packages of the same name would be the same to others."""
 SPY = """\
@@ -229,6 +231,7 @@ def test_a_wheel_that_does_not_fit_is_refused_with_the_name_of_its_file(
     assert error.value.message.isprintable()
 
 
+@pytest.mark.sample(1)  # the wheels are checked in one place, by the tests above
 @pytest.mark.local_first
 @pytest.mark.parametrize("name", ["torch/__init__.py", "{NAME}-1.0.data/scripts/python3", "../labtestout.py"])
 def test_nodes_are_not_made_of_a_wheel_that_does_not_fit(

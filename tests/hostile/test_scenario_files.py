@@ -96,6 +96,7 @@ SCENARIOS = {
 }
 
 
+@pytest.mark.sample(12)  # one rule for all
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_hostile_scenario_is_refused_with_its_place(name: str, folder: Folder) -> None:
     os.mkfifo(folder / "pipe.py")

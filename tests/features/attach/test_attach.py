@@ -24,6 +24,8 @@ from lab.polling import poll_until
 from tests.golden import golden
 from tests.short import SHORT
 
+pytestmark = pytest.mark.half
+
 WORK = """
 import os, sys, time
 import torch

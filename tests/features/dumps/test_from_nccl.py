@@ -31,6 +31,7 @@ def test_the_rank_that_left_the_common_order_is_named(job: str, tmp_path: Path) 
     assert explain_run(record).problems == ()
 
 
+@pytest.mark.sample(2)  # each goes the whole way from a dump to a run
 @pytest.mark.torch
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("job", CULPRITS)

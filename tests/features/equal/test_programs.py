@@ -22,7 +22,13 @@ RIGHT, WRONG = (
     ]
     for kind in ("right", "wrong")
 )
-pytestmark = [pytest.mark.local, pytest.mark.torch, pytest.mark.timeout(170), pytest.mark.xdist_group("equal-programs")]
+pytestmark = [
+    pytest.mark.local,
+    pytest.mark.torch,
+    pytest.mark.timeout(170),
+    pytest.mark.xdist_group("equal-programs"),
+    pytest.mark.half,
+]
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,13 @@ from lab.spec.scenario import Scenario
 from tests.pytest_process import pytest_environment, pytest_words
 
 PROGRAMS = Path(__file__).parent / "programs"
-pytestmark = [pytest.mark.local, pytest.mark.torch, pytest.mark.timeout(300), pytest.mark.xdist_group("equal-uses")]
+pytestmark = [
+    pytest.mark.local,
+    pytest.mark.torch,
+    pytest.mark.timeout(300),
+    pytest.mark.xdist_group("equal-uses"),
+    pytest.mark.half,
+]
 GIT = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a"}
 
 

@@ -21,7 +21,7 @@ from tests.short import SHORT
 if importlib.util.find_spec("torch") is None:  # to import it would cost every process that collects tests
     pytest.skip("needs torch", allow_module_level=True)
 
-pytestmark = pytest.mark.timeout(600)  # on a busy machine, each import of torch takes half a minute
+pytestmark = [pytest.mark.timeout(600), pytest.mark.half]  # on a busy machine, each import of torch takes half a minute
 
 SUITE = """
 import multiprocessing

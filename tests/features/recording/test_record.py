@@ -27,6 +27,8 @@ from lab.polling import poll_until
 from tests.golden import golden
 from tests.short import SHORT
 
+pytestmark = pytest.mark.half
+
 WORLDS = """
 import os, socket, sys, time
 import torch
@@ -101,6 +103,7 @@ def printed(ended: subprocess.CompletedProcess[str]) -> list[str]:
     return [line for line in ended.stdout.splitlines() if not line.startswith("[Gloo]")]
 
 
+@pytest.mark.sample(1)  # the wrappers are the same for both recorders
 @pytest.mark.parametrize("recorder", ["auto", "python"])
 def test_a_traceback_has_no_frames_of_the_recorder(
     home: Path, free_port: int, recorder: str, monkeypatch: pytest.MonkeyPatch
