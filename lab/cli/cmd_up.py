@@ -8,8 +8,10 @@ import time
 
 from lab.cli import arguments as shared
 from lab.cluster import Cluster
+from lab.node.messages.agent import NOTES_BYTES, OUTPUT_BYTES, STRICT_NOTES_BYTES
+from lab.node.trace_file import LIMIT_BYTES
 from lab.report.cluster_view import cluster_json, node_rows
-from lab.words import format_count, format_duration
+from lab.words import format_count, format_duration, format_limit
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     about = "ranks on each node, if a scenario does not set it (default: 1)"
     parser.add_argument("--nproc-per-node", type=shared.positive, help=about)
     shared.add_options(parser, "--name", "--engine", *shared.SHAPE, "--wait", "--json")
+    parser.add_argument("--verbose", action="store_true", help="print the limits of each node and rank")
     shared.add_options(parser, "--quiet")
 
 
@@ -34,4 +37,9 @@ def run(arguments: argparse.Namespace) -> int:
         how = f"up in {format_duration(time.monotonic() - began)}" if made else "already up in this shape"
         print(f"cluster {info.name} ({info.engine}): {count} {how}")
         print("\n".join(f"  {name}  {address}" for name, address in node_rows(info)))
+        if arguments.verbose:
+            print(f"  each node: {info.limits.describe()}")
+            notes_bytes = STRICT_NOTES_BYTES if info.shape.strict else NOTES_BYTES
+            kept = {"output": OUTPUT_BYTES, "notes": notes_bytes, "trace": LIMIT_BYTES}
+            print(f"  each rank: {', '.join(f'{format_limit(limit)} of {what}' for what, limit in kept.items())}")
     return 0
