@@ -24,6 +24,8 @@ class Source {
     std::string function;
     std::string name; // empty if it tells a reader nothing
     bool is_module;
+    // By instruction; Python searches its table from the beginning each time, which costs more than all else here.
+    mutable std::unordered_map<int, int> lines{};
   };
 
   struct Found {
@@ -87,7 +89,7 @@ class Source {
     for (int depth = 0; frame != nullptr && depth < kDeepest; depth++) {
       const Code& code = code_of(frame);
       if (code.place == Place::kScript || (code.place == Place::kElsewhere && found.code == nullptr))
-        found = {&code, via, PyFrame_GetLineNumber(frame)};
+        found = {&code, via, line_of(code, frame)};
       if (code.place == Place::kScript) {
         find_caller(frame, found);
         break;
@@ -115,11 +117,18 @@ class Source {
       code = &code_of(frame);
       if (code->place == Place::kScript) {
         found.caller = code;
-        found.caller_line = PyFrame_GetLineNumber(frame);
+        found.caller_line = line_of(*code, frame);
         break;
       }
     }
     Py_XDECREF(frame);
+  }
+
+  static int line_of(const Code& code, PyFrameObject* frame) {
+    int& line = code.lines[PyFrame_GetLasti(frame)];
+    if (line == 0)
+      line = PyFrame_GetLineNumber(frame);
+    return line;
   }
 
   // Caches by the address of the code object, and keeps that alive so that no other object gets its address.
