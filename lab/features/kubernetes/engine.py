@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
+from typing import IO
 
 from lab.engine import agent_holder, boot
 from lab.engine import ownership as label
@@ -39,6 +40,7 @@ _LEAVING_S = 8.0
 """Pods of machines that work end within less than this."""
 _UNKNOWN = Machine(cores=1, memory_bytes=1 << 30)
 """Assumed if machines may not be listed."""
+_ENDED = b"command terminated with exit code "
 _STREAM_LOST = (0, 1)
 """Exit codes of kubectl if the stream ended, not the agent."""
 
@@ -268,10 +270,13 @@ class KubernetesEngine(CommandEngine):
         return boot.IMPORT_ROOT
 
     def run_console(self, cluster: ClusterInfo, node: Node, words: Sequence[str], *, tty: bool) -> int:
-        """Run a command in a pod with this process's standard streams."""
+        """Run a command in a pod with this process's standard streams, without kubectl's own last line."""
         variables = [f"{name}={text}" for name, text in agent_holder.node_variables(cluster, node).items()]
         argv = self.argv_on(node, "env", *variables, *words, option="-it" if tty else "-i")
-        return subprocess.run(argv, check=False).returncode
+        with subprocess.Popen(argv, stderr=subprocess.PIPE) as console:
+            assert console.stderr is not None
+            copy_errors(console.stderr, 2)
+            return console.wait()
 
     # -- removing
 
@@ -314,3 +319,17 @@ def target_of(folder: Path) -> command.Target | None:
 def killed_file(node: Node) -> Path:
     """Return the file that exists while a node is down because the lab killed it."""
     return Path(f"{node.handle}.killed")
+
+
+def copy_errors(source: IO[bytes], to: int) -> None:
+    """Copy a stream until it ends, without a last line in which kubectl repeats the exit code."""
+    kept = b""
+    while data := os.read(source.fileno(), 1 << 16):
+        kept += data
+        begin = kept.rfind(b"\n", 0, len(kept) - 1) + 1
+        last = kept[begin:]
+        stays = (last.startswith(_ENDED) and len(last) < 2 * len(_ENDED)) or _ENDED.startswith(last)
+        os.write(to, kept[:begin] if stays else kept)
+        kept = last if stays else b""
+    if not kept.startswith(_ENDED):
+        os.write(to, kept)

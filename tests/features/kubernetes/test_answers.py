@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from lab.features.kubernetes.command import (
     refuse_absence,
     why_not_ready,
 )
-from lab.features.kubernetes.engine import KubernetesEngine
+from lab.features.kubernetes.engine import KubernetesEngine, copy_errors
 from tests.golden import golden
 
 ANSWERS: dict[str, list[dict[str, Any]]] = json.loads(Path(__file__).with_name("answers.json").read_text())
@@ -132,6 +134,30 @@ def test_without_kubectl_the_engine_is_absent(monkeypatch: pytest.MonkeyPatch, t
         refuse_absence()
 
 
+@pytest.mark.parametrize(
+    ("pieces", "copied"),
+    [
+        ([b"err\n", b"command terminated with exit code 7\n"], b"err\n"),
+        ([b"err\ncommand termi", b"nated with exit code 7\n"], b"err\n"),
+        ([b"> "], b"> "),
+        ([b"command line\n", b"x"], b"command line\nx"),
+        ([b""], b""),
+    ],
+)
+def test_what_kubectl_says_of_an_exit_code_is_left_out(pieces: list[bytes], copied: bytes):
+    (source, near), (far, target) = os.pipe(), os.pipe()
+    with open(source, "rb", buffering=0) as read:
+        copier = threading.Thread(target=copy_errors, args=(read, target))
+        copier.start()
+        for piece in pieces:
+            os.write(near, piece)
+        os.close(near)
+        copier.join(20)
+    os.close(target)
+    with open(far, "rb") as result:
+        assert result.read() == copied
+
+
 @pytest.fixture
 def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[object], KubernetesEngine]:
     """An engine to whose requests an API server gives one answer."""
@@ -184,3 +210,11 @@ def test_no_answer_makes_a_removal_leave_the_folder_of_clusters(
         {"state": {"terminated": {"reason": "Completed"}}}]}}]}).remove(None)  # fmt: skip
     assert (tmp_path / "victim" / "file").exists()
     assert (tmp_path / "home" / "mine" / "file").exists()
+
+
+def test_output_that_looks_like_the_last_line_of_kubectl_is_passed_on(tmp_path: Path):
+    said = b"command terminated with exit code " + b"1" * 1_000_000
+    (tmp_path / "said").write_bytes(said)
+    with open(tmp_path / "said", "rb") as source, open(tmp_path / "copy", "wb") as copy:
+        copy_errors(source, copy.fileno())
+    assert (tmp_path / "copy").read_bytes() == said
