@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.features.recording.environment import INTERRUPT, INTERRUPT_WAIT, LONGEST_MESSAGE
-from lab.features.recording.supervisor import Options, Supervisor
+from lab.features.recording.supervisor import Supervisor
 from lab.features.recording.world import PATIENCE, World, read_text, started_at, waits_for_task
 from lab.frozen import Frozen
 from lab.node import processes
@@ -106,7 +106,7 @@ class SessionSupervisor(Supervisor):
     """The worlds of the tests of one pytest process."""
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__([], "pytest", Options(runs=Path(settings.runs), stall_s=settings.stall_s), lambda _: None)
+        super().__init__([], "pytest", Path(settings.runs), lambda _: None, stall_s=settings.stall_s)
         self._folder = Path(settings.folder)
         self._settings = settings
         self._test: _Test | None = None
@@ -263,7 +263,7 @@ class SessionSupervisor(Supervisor):
     # -- tests that stand still
 
     def _watch_test(self) -> None:
-        test, limit = self._test, self._options.stall_s
+        test, limit = self._test, self._stall_s
         if test is None or test.is_paused or not (limit or test.stalled):
             return
         now = time.monotonic()
@@ -292,7 +292,7 @@ class SessionSupervisor(Supervisor):
         """Return whether the ranks of a world keep the test from going on."""
         if world not in test.active or world.was_stopped:
             return False
-        limit = self._options.stall_s
+        limit = self._stall_s
         if world.waits or now - test.progressed < limit or self._is_computing(test, now):
             return world.waits
         return now - max(world.progressed, test.began) >= PATIENCE * limit or self._is_idle()
@@ -315,7 +315,7 @@ class SessionSupervisor(Supervisor):
         if not is_idle:
             return
         pids = [pid for pid in self._started(test) if "libtorch" in read_text(f"/proc/{pid}/maps")]
-        limit = format_duration(self._options.stall_s)
+        limit = format_duration(self._stall_s)
         if len(pids) >= 2:
             who = format_count(len(pids), "process", "processes")
             test.note, test.stalled = f"{who} of the test did nothing for {limit} and joined no process group", now

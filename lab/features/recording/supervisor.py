@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.errors import LabError, RecordError
-from lab.frozen import Frozen
 from lab.node.joined_processes import JoinedProcesses
 from lab.node.messages.agent import MOST_OF_A_WORKER, Exited, Joined, Leaving, Note, Trace
 from lab.node.messages.wire import Sender
@@ -49,19 +48,6 @@ class CommandFailed(LabError):
         self.exit_code = _ABSENT if isinstance(error, FileNotFoundError) else _REFUSED
 
 
-class Options(Frozen):
-    """How to record a command."""
-
-    runs: Path
-    """Folder of all runs."""
-    values: int | None = None
-    """Limit of recorded elements for each side of a call; None: the default."""
-    stall_s: float = 300.0
-    """Seconds without progress after which waiting ranks are diagnosed; 0: never."""
-    stops: bool = False
-    """Whether such ranks are ended."""
-
-
 class _Messages(Sender):
     """Passes messages about processes to a function instead of sending them."""
 
@@ -80,11 +66,17 @@ class Supervisor:
     Args:
         words: the command.
         name: name of its runs.
-        options: how to record it.
+        runs: folder of all runs.
         report: called with the result of each world that stands still.
+        stall_s: seconds without progress after which waiting ranks are diagnosed; 0: never.
+        stops: whether such ranks are ended.
+        values: limit of recorded elements for each side of a call; None: the default.
     """
 
-    def __init__(self, words: Sequence[str], name: str, options: Options, report: Callable[[Result], None]) -> None:
+    def __init__(
+        self, words: Sequence[str], name: str, runs: Path, report: Callable[[Result], None], *, stall_s: float,
+        stops: bool = False, values: int | None = None,
+    ) -> None:  # fmt: skip
         self.worlds: list[World] = []
         self.has_other = False
         """Whether a process below the command recorded worlds itself."""
@@ -92,8 +84,8 @@ class Supervisor:
         """Why recording ended before the command."""
         self._words = words
         self._name = name
-        self._options = options
-        self._report = report
+        self._runs, self._report = runs, report
+        self._stall_s, self._stops, self._values = stall_s, stops, values
         self._folder = Path.cwd()
         self._by_number: dict[int, tuple[World, int]] = {}
         """World and rank of each process."""
@@ -115,7 +107,7 @@ class Supervisor:
             kept = os.open(path, os.O_PATH)  # the socket has no name, so that nothing is left if this process is killed
             path.unlink()
             socket = Path(f"/proc/{os.getpid()}/fd/{kept}")
-            environment = recorded_environment(package, self._folder, self._options.values, socket)
+            environment = recorded_environment(package, self._folder, self._values, socket)
             command = self._start(environment, before)
             with notes:
                 self._serve(command, notes)
@@ -216,7 +208,7 @@ class Supervisor:
             else:
                 from lab.features.recording.world import World
 
-                world = World(self._options.runs, self._name, self._folder, message)
+                world = World(self._runs, self._name, self._folder, message)
                 self.worlds.append(world)
                 self._judge_early([one for one in self.worlds if one.result is None and not one.is_running])
             self._by_number[message.rank] = world, message.claimed_rank
@@ -235,14 +227,14 @@ class Supervisor:
         for world in self.worlds:
             if world.was_stopped and world.is_running:
                 world.stop(self._running(world).values())
-            elif self._options.stall_s and world.is_due(self._options.stall_s, partial(self._running, world)):
+            elif self._stall_s and world.is_due(self._stall_s, partial(self._running, world)):
                 running = self._running(world)
                 raised = {rank: one for rank, one in running.items() if world.failed_last(one)}
                 parts = [one.describe_exit(time.time(), 1, 0)._replace(rank=rank) for rank, one in raised.items()]
                 waiting = {rank: one for rank, one in running.items() if rank not in raised}
-                if (stalled := world.examine(waiting, self._options.stall_s, parts)) is not None:
+                if (stalled := world.examine(waiting, self._stall_s, parts)) is not None:
                     self._report(stalled)
-                    if self._options.stops and not world.is_patient:
+                    if self._stops and not world.is_patient:
                         world.stop(self._running(world).values())
 
     def _running(self, world: World) -> dict[int, JoinedProcess]:

@@ -55,19 +55,19 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     if not arguments.rest:
         raise UsageError("there is no command to record", "write it after --: `lab record -- torchrun train.py`")
-    from lab.features.recording.supervisor import Options, Supervisor
+    from lab.features.recording.supervisor import Supervisor
 
     runs, stops = arguments.runs.absolute(), arguments.on_stall == "stop"
-    options = Options(runs=runs, values=arguments.trace_values, stall_s=arguments.stall, stops=stops)
     reported: dict[str, str] = {}
     """By run: the reason that was printed."""
 
     def report(result: Result) -> None:
         reported[result.run] = result.reason
-        how = "" if options.stops else " (the command goes on; --on-stall stop ends it)"
+        how = "" if stops else " (the command goes on; --on-stall stop ends it)"
         _print(result, f"lab record: at {time.strftime('%H:%M:%S')}, a world stands still{how}\n")
 
-    supervisor = Supervisor(arguments.rest, name_of(arguments.rest), options, report)
+    how = {"stall_s": arguments.stall, "stops": stops, "values": arguments.trace_values}
+    supervisor = Supervisor(arguments.rest, name_of(arguments.rest), runs, report, **how)
     code = supervisor.run()
     results = supervisor.conclude()
     others_report = supervisor.has_other or supervisor.error  # such as `pytest --lab`, of what it recorded

@@ -174,36 +174,27 @@ def find_unreceived(trace: Trace, steps: Sequence[Step]) -> list[Call]:
 # -- receives from any source
 
 
-class OtherMatch(NamedTuple):
-    """A receive from any source, another message that could have come first, and what that would have broken."""
+def find_other_matches(trace: Trace, steps: Sequence[Step]) -> Iterator[tuple[Call, Call, Call]]:
+    """Yield receives from any source with the send of another message that breaks the program if it comes first.
 
-    receive: Call
-    other: Call
-    """The send of the other message."""
-    broken: Call
-    """The receive that then lacks its message, or gets one that does not fit."""
-
-
-def find_other_matches(trace: Trace, steps: Sequence[Step]) -> list[OtherMatch]:
-    """Return for receives from any source another message that breaks the program if it comes first."""
+    The third call is the receive that then lacks its message, or gets one that does not fit.
+    """
     sent = {}
     for step in steps:
         ends = sorted(step.calls.values(), key=lambda call: call.operation.sends)  # the receive first
         if step.message and len(ends) > 1:
             sent[id_of(ends[0])] = ends[1]
-    matches = list[OtherMatch]()
     for rank in trace.ranks.values():
         received = [call for call in rank.calls if id_of(call) in sent]
         for number, call in enumerate(received):
             if call.from_any:
                 after = _find_later(trace, steps, call)
-                matches += islice(_list_other_matches(call, received[number:], sent, after), 1)
-    return matches
+                yield from islice(_list_other_matches(call, received[number:], sent, after), 1)
 
 
 def _list_other_matches(
     call: Call, later: Sequence[Call], sent: Mapping[Id, Call], after: Mapping[int, int]
-) -> Iterator[OtherMatch]:
+) -> Iterator[tuple[Call, Call, Call]]:
     """Try each message that comes later, is the first of its rank, and does not depend on this receive."""
     alike = [one for one in later if (one.group, one.tag) == (call.group, call.tag)]
     queues = group_pairs((sent[id_of(one)].rank, sent[id_of(one)]) for one in alike)
@@ -211,7 +202,7 @@ def _list_other_matches(
         if source != sent[id_of(call)].rank and queue[0].index < after.get(source, queue[0].index + 1):
             broken = _replay_receives(alike, queues, source, sent)
             if broken is not None:
-                yield OtherMatch(call, queue[0], broken)
+                yield call, queue[0], broken
 
 
 def _replay_receives(
@@ -422,8 +413,8 @@ def _find_luck(evidence: Evidence) -> Iterator[Finding]:
         yield from make("order", *(call for hop in cycle for call in hop))
     for call in find_unreceived(trace, steps):
         yield from make("unreceived", call)
-    for match in find_other_matches(trace, steps):
-        yield from make("any_source", match.receive, match.other, match.broken)
+    for calls in find_other_matches(trace, steps):
+        yield from make("any_source", *calls)
     for call, other in find_timed_out(trace, steps):
         yield from make("timeout", call, other)
 

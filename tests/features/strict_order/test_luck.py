@@ -103,7 +103,7 @@ def test_threads_and_libraries_make_no_statement_possible(made: TraceMaker) -> N
 def other_matches(made: TraceMaker) -> list[tuple[str, str, str]]:
     trace = read_trace(made.record())
     found = luck.find_other_matches(trace, match_steps(trace))
-    return [(one.receive.source, one.other.source, one.broken.source) for one in found]
+    return [(receive.source, other.source, broken.source) for receive, other, broken in found]
 
 
 def test_a_receive_from_anybody_before_one_from_a_rank_may_take_its_message(made: TraceMaker) -> None:
