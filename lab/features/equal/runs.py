@@ -13,7 +13,7 @@ import tempfile
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -398,11 +398,6 @@ def equal(*, ranks: Sequence[int] = (1, 2), **shape: Any) -> Callable[[Callable[
         return on_each
 
     return decorate
-
-
-def comparison_json(one: Comparison) -> dict[str, Any]:
-    """Return a comparison as plain data."""
-    return {**asdict(one), "equal": one.is_equal}
 
 
 def comparisons_text(compared: Sequence[Comparison], commit: str, paint: Callable[[str, str], str]) -> str:

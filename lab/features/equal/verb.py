@@ -15,7 +15,7 @@ exit codes: 0 equal, 1 different, 2 refused, or a run does not pass.
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from lab.cli import arguments as shared
@@ -58,7 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
     is_equal = all(one.is_equal for one in compared)
     if (first := compared[0].difference) is not None and first.cause == "no steps":
         raise UsageError(first.sentence, "lab equal compares training: backward passes and steps of an optimizer")
-    data = {"equal": is_equal, "commit": commit or None, "comparisons": [*map(runs.comparison_json, compared)]}
+    comparisons = [{**asdict(one), "equal": one.is_equal} for one in compared]
+    data = {"equal": is_equal, "commit": commit or None, "comparisons": comparisons}
     shared.print_answer(arguments, data, lambda style: runs.comparisons_text(compared, commit, style.paint))
     return 0 if is_equal else 1
 

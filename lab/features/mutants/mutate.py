@@ -128,11 +128,6 @@ def read_outcome(*results: Result) -> Outcome:
     return Outcome(verdict=verdict, ends=ends, logs=logs, notes=notes, calls=calls)
 
 
-def _read_calls(record: Record) -> list[Call]:
-    """Return the calls of all ranks of a record."""
-    return [call for one in read_trace(record).ranks.values() for call in one.calls]
-
-
 def _describe_call(call: Call) -> str:
     arguments = call.op, call.group, call.root, call.peer, call.tag, call.reduce_op, call.splits, call.source
     buffers = call.inputs if call.late else (*call.inputs, *call.outputs)
@@ -490,8 +485,9 @@ class TestsSubject:
     def attempt(self, mutant: Mutant) -> tuple[str, Outcome | None]:
         """See `ScenarioSubject`; the outcome is None if the tests failed before anything changed."""
         reason, outcome, records = self._run(mutant.text, "-x", self._stall)
-        verdicts, calls = outcome.verdict.split(), (one for record in records for one in _read_calls(record))
-        at_work = "timeout" in verdicts or ("hung" in verdicts and all(one.end is not None for one in calls))
+        verdicts, traces = outcome.verdict.split(), map(read_trace, records)
+        calls = (call for trace in traces for rank in trace.ranks.values() for call in rank.calls)
+        at_work = "timeout" in verdicts or ("hung" in verdicts and all(call.end is not None for call in calls))
         if reason and (at_work or not any(map(is_mutated, records))):
             # ranks still worked when the lab ended their test, or something else failed: this shows nothing
             reason, outcome, records = self._run(mutant.text, "-x", f"--lab-stall={self._limit_s:.0f}s")

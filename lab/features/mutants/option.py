@@ -39,15 +39,10 @@ def check_mutant(text: str) -> str:
         raise UsageError(f"the mutant {text!r}: {error}") from None
 
 
-def mutant_kind() -> Kind:
-    """Make the kind of a mutant on one line."""
-    return Kind(ALLOWED, _read_mutant, {"type": "string"})
-
-
 class MutantKeys(Frozen):
     """The key that changes what a rank does."""
 
-    mutant: str = key_field("", mutant_kind(), f"mutant: {EXAMPLE}")
+    mutant: str = key_field("", Kind(ALLOWED, _read_mutant, {"type": "string"}), f"mutant: {EXAMPLE}")
     """One thing that a rank does differently; see mutants."""
 
 

@@ -24,7 +24,8 @@ _LONGEST_ERROR = 300
 
 def watch_worlds() -> None:
     """Watch how this process begins and ends its part in worlds, and the errors that do not end it."""
-    watch_errors()
+    when_imported("multiprocessing.reduction", _watch_sending)
+    when_imported("torch.distributed.distributed_c10d", _watch_calls)
     if joining._process.moves:
         joining._process.watched = True
         when_imported("torch.distributed.distributed_c10d", _watch_groups)
@@ -127,13 +128,8 @@ def _watch_threads(module: ModuleType) -> None:
     group.exception_handle = staticmethod(call_before(_report)(group.exception_handle))
 
 
-def watch_errors() -> None:
-    """Report errors that this process sends to other processes, and record those that it handles during calls."""
-    when_imported("multiprocessing.reduction", _watch_sending)
-    when_imported("torch.distributed.distributed_c10d", _watch_calls)
-
-
 def _watch_calls(module: ModuleType) -> None:
+    """Record errors that this process handles during calls."""
     replace_methods(module.ProcessGroup, (*handles.CALLS, *handles.OTHER_CALLS), call_before(_record_handled))
 
 

@@ -104,6 +104,8 @@ def check_call(op: str, facts: Mapping[str, Any], tensors: Sequence[Any], timed_
         tensors: all of the call.
         timed_out: line of an earlier call of the process whose time was up; empty: there is none.
     """
+    import torch
+
     if timed_out:
         raise reject_call("time", f"{op} comes after the call at {timed_out}, whose time was up")
     if facts.get("red") in _REDUCTIONS:
@@ -124,16 +126,10 @@ def check_call(op: str, facts: Mapping[str, Any], tensors: Sequence[Any], timed_
             raise reject_call("dense", f"{op} has a sparse tensor; use to_dense()")
         if dtype not in _DTYPES:
             raise reject_call("dtype", f"{op} has a tensor of {dtype}; convert it to one of {', '.join(_DTYPES[:8])}")
-        channels_last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=_channels_last())
+        channels_last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
         if "peer" not in facts and not (tensor.is_contiguous() or channels_last):  # else NCCL only warns
             shape, stride = list(tensor.shape), list(tensor.stride())
             raise reject_call("layout", f"{op} has a tensor of shape {shape} with strides {stride}; use contiguous()")
-
-
-def _channels_last() -> Any:
-    import torch
-
-    return torch.channels_last
 
 
 def check_message(send: Mapping[str, Any], recv: Mapping[str, Any]) -> None:

@@ -276,8 +276,10 @@ class _Call:
     # -- meeting other ranks
 
     def _limit_s(self) -> float:
+        import torch
+
         try:
-            return float(self._group._get_backend(_cpu()).options._timeout.total_seconds())
+            return float(self._group._get_backend(torch.device("cpu")).options._timeout.total_seconds())
         except (AttributeError, RuntimeError):
             return _DEFAULT_TIMEOUT_S
 
@@ -327,13 +329,6 @@ def _find_rank(group: Any, peer: int) -> int:
     """Return the global rank of a member of a group: messages of two ranks have one order in all groups."""
     ranks = sys.modules["torch.distributed.distributed_c10d"]._world.pg_group_ranks.get(group, {})
     return next((rank for rank, member in ranks.items() if member == peer), peer)
-
-
-@functools.cache
-def _cpu() -> Any:
-    import torch
-
-    return torch.device("cpu")
 
 
 @functools.cache
