@@ -271,14 +271,13 @@ def build_image(
     context: BuildContext,
     announce: Announce,
     *,
-    tag: str = DEFAULT_IMAGE,
     no_cache: bool = False,
     labels: Mapping[str, str] = {},
 ) -> ImageInfo:
     """Build the project's Dockerfile."""
     labels = {"org.opencontainers.image.version": __version__, **labels}
     options = {"nocache": no_cache, "buildargs": dict(context.build_args), "labels": labels}
-    return build_from(connection, tag, context.tar(), announce, **options)
+    return build_from(connection, DEFAULT_IMAGE, context.tar(), announce, **options)
 
 
 def build_from(
