@@ -74,8 +74,8 @@ class Namespace:
     def do(self, function: Callable[[], T]) -> T:
         return self.thread.submit(function).result(DEADLINE_S)
 
-    def deed(self, function: Callable[[Any, dict[str, Any]], dict[str, Any]], **said: Any) -> dict[str, Any]:
-        def done() -> dict[str, Any]:
+    def deed(self, function: Callable[[Any, dict[str, Any]], Any], **said: Any) -> Any:
+        def done() -> Any:
             links._parts = self.parts
             return function(CONTEXT, {"part": "test", "address": self.address, **said})
 
@@ -262,6 +262,21 @@ def test_dropped_packets_do_not_arrive_and_are_counted(pair: tuple[Namespace, Na
     assert b.deed(links.inspect_links)["met"][f"drop {A}"] >= 100
     b.deed(links.undo_links)
     assert len(sent_across(pair, 100)) == 100
+
+
+def test_no_packet_passes_a_cable_that_is_out(pair: tuple[Namespace, Namespace]) -> None:
+    _, b = pair
+    b.deed(links.apply_links, **{"from": {A: {"loss": 0.000_001}}})
+    b.deed(links.apply_cable)
+    b.deed(links.apply_cable)
+    assert b.deed(links.inspect_cable) == {"in_force": True}
+    assert sent_across(pair, 100) == []
+
+    b.deed(links.undo_cable)
+    assert b.deed(links.inspect_cable) == {"in_force": False}
+    assert len(sent_across(pair, 100)) == 100
+    assert b.deed(links.inspect_links)["filtered"]
+    b.deed(links.undo_links)
 
 
 def test_connections_are_reset_for_both_ends(pair: tuple[Namespace, Namespace]) -> None:

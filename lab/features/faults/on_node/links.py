@@ -41,11 +41,11 @@ def _make(address: str) -> None:
     Raises:
         OSError, ValueError: The kernel does not support it.
     """
-    asked, queues = in_force(), Shaping(find_device(address))
-    to, cable = asked["to"], asked["rate_bits_per_s"]
+    asked, device = in_force(), find_device(address)
+    queues, to, cable = Shaping(device), asked["to"], asked["rate_bits_per_s"]
     shaped = {peer: how for peer, how in to.items() if cable or any(map(how.get, ("rate_bits_per_s", *LATE)))}
-    if shaped and not find_device(address):
-        raise ValueError(f"no network device has the address {address}: is the node's cable unplugged?")
+    if shaped and not device:
+        raise ValueError(f"no network device has the address {address}: was the node disconnected from its network?")
     if any(how.get(name) for how in shaped.values() for name in LATE) and not queues.supports("netem"):
         raise ValueError(NO_NETEM)
     queues.make(shaped, cable)
