@@ -11,21 +11,19 @@ from labnode.features.faults.on_node import shaping
 try:
     can |= {kind: shaping.Shaping(1).supports(kind) for kind in ("htb", "netem")}
     shaping.replace_rules({"192.0.2.1": {"loss": 0.5, "reset": 1}}, {"192.0.2.1": 0.5}, names=False)
-    can["filters"] = True
+    can["nf_tables"] = True
 except OSError:
     pass
 """
 """Fills `can`; it can import the modules of nodes."""
 
 
-_LATE = "delay, jitter, corrupt, and reorder"
-_FILTERED = "loss, duplicate, partition, reset, dns, disconnect, and power_off"
-_NEEDED = (
-    ("htb", "htb", "rates", "rates of links", "sch_htb"),
-    ("netem", "netem", _LATE, f"{_LATE} of links", "sch_netem"),
-    ("filters", "nf_tables", _FILTERED, _FILTERED, "nf_tables"),
-)
-"""Key of `can`, its name, the faults that need it, the faults that fail without it, and the kernel module."""
+_NEEDED = {
+    "htb": ("rates of links", "sch_htb"),
+    "netem": ("delay, jitter, corrupt, and reorder of links", "sch_netem"),
+    "nf_tables": ("loss, duplicate, partition, reset, dns, disconnect, and power_off", "nf_tables"),
+}
+"""By key of `can`: the faults that need it, and the kernel module."""
 
 
 def link_checks(can: Mapping[str, bool]) -> list[Check]:
@@ -33,9 +31,9 @@ def link_checks(can: Mapping[str, bool]) -> list[Check]:
     return [
         Check.judge(
             name,
-            f"the kernel supports {works} of links" if can.get(kind) else f"the kernel does not support {lost}",
-            not can.get(kind),
+            f"the kernel {'supports' if can.get(name) else 'does not support'} {faults}",
+            not can.get(name),
             f"load the module {module}, or use another kernel",
         )
-        for kind, name, works, lost, module in _NEEDED
+        for name, (faults, module) in _NEEDED.items()
     ]
