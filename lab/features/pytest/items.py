@@ -426,15 +426,12 @@ class PageOfRuns:
         folder = self._folder = Path(config.invocation_params.dir, config.getoption("lab_report"))
         self._records: dict[Path, None] = {}
         self._is_worker = hasattr(config, "workerinput")
-        if self._is_worker or config.getoption("lab_report") == str(RUNS) or not folder.exists():
+        if self._is_worker or config.getoption("lab_report") == str(RUNS):
             return
-        hint = "hint: write the option last, or as --lab-report=DIR with a separate folder"
-        if not folder.is_dir():
-            raise pytest.UsageError(f"--lab-report: {folder} is not a folder\n  {hint}")
-        for path in folder.iterdir():  # pytest reads any word after the option as its value
-            if path.name != SUITE_REPORT and not path.name.startswith(".") and not (path / LOGS).is_dir():
-                what = f"has files that are not runs, such as {path.name}"
-                raise pytest.UsageError(f"--lab-report: {folder} {what}\n  {hint}")
+        for path in [folder] if folder.is_file() else folder.glob("[!.]*"):
+            if path.name != SUITE_REPORT and not (path / LOGS).is_dir():  # pytest reads any word as the option's value
+                hint = "hint: write the option last, or as --lab-report=DIR with a separate folder"
+                raise pytest.UsageError(f"--lab-report: {path} is not the record of a run\n  {hint}")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note the records of a test."""
