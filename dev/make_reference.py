@@ -20,7 +20,7 @@ from lab.features.faults.kinds import FaultKind, fault_kinds
 from lab.features.faults.verbs import engine_cell
 from lab.features.launchers.launchers import Torchrun
 from lab.features.mpi.backends import NEEDS
-from lab.features.strict_order.on_node.rules import REJECTED
+from lab.features.strict_order.on_node.rules import ORDER, REJECTED
 from lab.record.layout import FILES
 from lab.spec.declare import Key, all_keys_of, keys_of
 from lab.spec.expressions import FUNCTIONS, VARIABLES
@@ -253,8 +253,15 @@ def _words(names: tuple[str, ...], last: str = "and") -> str:
 
 def strict_order(page: str) -> str:
     """The page on strict order, with its rules."""
-    rows = [f"| {rule.about} | {rule.nccl} ([source]({rule.source})) |" for rule in REJECTED.values()]
-    return _with(page, {"rejected calls": "\n".join(["| calls | NCCL or PyTorch |", "|---|---|", *rows])})
+    rows = [
+        f"| {rule.about} | {f'{rule.does} | ' * bool(rule.does)}{rule.nccl} ([source]({rule.source})) |"
+        for rule in (*ORDER, *REJECTED.values())
+    ]
+    parts = {
+        "order": "\n".join(["| calls | rule | NCCL or PyTorch |", "|---|---|---|", *rows[: len(ORDER)]]),
+        "rejected calls": "\n".join(["| calls | NCCL or PyTorch |", "|---|---|", *rows[len(ORDER) :]]),
+    }
+    return _with(page, parts)
 
 
 PAGES = {

@@ -15,7 +15,7 @@ _NCCL = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs"
 
 
 class Rule(NamedTuple):
-    """A row of the table: a kind of call that NCCL rejects, or that does something else there."""
+    """A row of the table: what a strict transport does with a kind of call."""
 
     name: str
     about: str
@@ -23,8 +23,24 @@ class Rule(NamedTuple):
     nccl: str
     """What NCCL or PyTorch says; text in quotation marks is theirs."""
     source: str
+    does: str = ""
+    """What happens to them; empty: they are rejected."""
 
 
+ORDER = (
+    Rule("send", "`send`, `isend`", '"This operation is blocking for the GPU"', f"{_NCCL}/api/p2p.html",
+         "complete once the receive has begun"),
+    Rule("root", "`broadcast`, `reduce`, `gather`, `scatter`",
+         '"Collective operations have to be called for each rank"', f"{_NCCL}/usage/collectives.html",
+         "complete once every rank has called them"),
+    Rule("order", "collectives of all groups",
+         '"executed in the same order on different GPUs"', "https://github.com/NVIDIA/nccl/issues/239",
+         "begin after all earlier calls have completed"),
+    Rule("pair", "messages of two ranks", "one stream for each pair; with `device_id`, one for all", NCCL_GROUP,
+         "run in the order of the calls; those of other pairs overlap"),
+    Rule("batch", "`batch_isend_irecv`", '"calls within a group can be seen as progressing independently"',
+         f"{_NCCL}/usage/p2p.html", "is one call, whose messages overlap"),
+)  # fmt: skip
 REJECTED = {rule.name: rule for rule in (
     Rule("reduction", "`BAND`, `BOR`, `BXOR`", '"Cannot use ReduceOp.BAND with NCCL"', NCCL_GROUP),
     Rule("dtype", "int16, uint16 to uint64, complex",
