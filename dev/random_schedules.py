@@ -20,7 +20,8 @@ from typing import Any
 from lab.cluster import Cluster
 from lab.errors import LabError
 from lab.features.chaos.trials import Schedule, Trial, Trials, anybody_failed, trials_next_to
-from lab.features.faults.detection import pairs_of
+from lab.features.faults.kinds import FaultKind, key_of
+from lab.features.faults.kinds.links import LinkFault
 from lab.record.result import Result
 from lab.run.options import RunOptions
 from lab.spec.load import open_scenario
@@ -113,6 +114,19 @@ def guilty(result: Result, schedule: Schedule) -> set[str]:
     ranks |= {fault.when.rank for fault in faults if fault.what.by_worker and fault.when.rank is not None}
     links = {name_link(*pair) for fault in faults for pair in pairs_of(fault.what, sorted({*node_of.values()}))}
     return links | {node for fault in faults for node in fault.what.nodes} | {node_of.get(rank, "") for rank in ranks}
+
+
+def pairs_of(what: FaultKind, nodes: list[str]) -> set[frozenset[str]]:
+    """Pairs of nodes whose connection a fault affects: without its cable, a node is in a pair with all others."""
+    if not isinstance(what, LinkFault):
+        cut = what.nodes if key_of(type(what)) in ("disconnect", "power_off") else ()
+        return {frozenset((node, peer)) for node in cut for peer in nodes if peer != node}
+    pairs = set[frozenset[str]]()
+    for node, table in what.tables({node: node for node in nodes}).items():
+        peers = {peer for side in ("to", "from") for peer, condition in table[side].items() if condition}
+        is_whole_cable = bool(table.keys() - {"to", "from", "address"})
+        pairs |= {frozenset((node, peer)) for peer in (nodes if is_whole_cable else peers) if peer != node}
+    return pairs
 
 
 def line_of(one: dict[str, Any]) -> str:
