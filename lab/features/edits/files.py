@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -14,12 +13,11 @@ from typing import NamedTuple
 from lab.errors import LabError
 from lab.run.snapshot import read_snapshot
 
-_BURST_S = 0.1
-"""An editor's save is over when nothing has changed for this long: it may rename files, and write several."""
-_LONGEST_BURST_S = 1.0
-_LEAST_PAUSE_S = 1.0
-_PAUSES = 100
-"""Without reports, the files are read again after this many times the duration of a reading: 1% of a core."""
+_SAVE_S = 0.1
+"""An editor's save is over after this long: it may rename files, and write several."""
+_LEAST_PAUSE_S = 0.2
+_PAUSES = 20
+"""The files are read again after this many times the duration of a reading: 5% of a core."""
 _OF_EDITORS = re.compile(r"\.#.*|#.*#|.*~|\..*\.sw[a-z]|4913|.*___jb_(tmp|old)___|\.goutputstream-.*|\..*\.kate-swp")
 """Files that editors make next to those that a user edits: Emacs, Vim, PyCharm, gedit, and Kate."""
 
@@ -39,13 +37,11 @@ class Watched(NamedTuple):
 class WatchedFiles:
     """The files of a scenario, compared with those at the start of its run.
 
-    inotify reports changes at once. Some file systems report none, such as network folders and some mounts of
-    containers, so the files are also read now and then.
+    They are read now and then: network folders and some mounts of containers report no changes to inotify.
     """
 
     def __init__(self, watched: Watched) -> None:
         self.watched = watched
-        self._inotify = Inotify()
         self._next_reading = 0.0
         self._before = self._read()
 
@@ -72,18 +68,17 @@ class WatchedFiles:
         return sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
 
     def poll(self) -> list[str]:
-        """Return the files that differ if a change was reported, or if a reading is due."""
-        return self.find_changes() if self._inotify.wait(0.0) or time.monotonic() >= self._next_reading else []
+        """Return the files that differ if a reading is due."""
+        return self.find_changes() if time.monotonic() >= self._next_reading else []
 
     def wait(self) -> list[str]:
         """Wait for a change, and return the files that differ."""
         while True:
-            limit = time.monotonic() + _LONGEST_BURST_S
-            while self._inotify.wait(_BURST_S) and time.monotonic() < limit:
-                pass
-            if changes := self.find_changes():
-                return changes
-            self._inotify.wait(self._next_reading - time.monotonic())
+            if self.find_changes():
+                time.sleep(_SAVE_S)
+                if changes := self.find_changes():
+                    return changes
+            time.sleep(max(0.0, self._next_reading - time.monotonic()))
 
     def _read(self) -> dict[str, str]:
         """Return what identifies the content of each file, by its path below the folder."""
@@ -107,7 +102,6 @@ class WatchedFiles:
                 facts = other.stat()
                 name = os.path.relpath(other, watched.folder)
                 contents.setdefault(name, f"{facts.st_size}/{facts.st_mtime_ns}/{facts.st_ino}")
-        self._inotify.add(_folders(watched, contents))
         now = time.monotonic()
         self._next_reading = now + max(_LEAST_PAUSE_S, _PAUSES * (now - began))
         return contents
@@ -128,43 +122,3 @@ def _read_link(path: str) -> str:
     with suppress(OSError):
         return os.readlink(path)
     return ""
-
-
-def _folders(watched: Watched, contents: Iterable[str]) -> set[str]:
-    """Return the folders of these files and those directly in them, in which there may be files soon."""
-    names, top = {"", *(path.rpartition("/")[0] for path in contents)}, str(watched.folder)
-    for name in [*names]:
-        while name := name.rpartition("/")[0]:
-            names.add(name)
-    folders = {os.path.join(top, name) for name in names} | {str(other.parent) for other in watched.others}
-    for folder in [*folders]:
-        with suppress(OSError), os.scandir(folder) as entries:
-            folders |= {one.path for one in entries if one.name[0] != "." and one.is_dir(follow_symlinks=False)}
-    return folders
-
-
-class Inotify:
-    """Reports of the kernel about folders; where there are none, waiting is sleeping."""
-
-    # from <sys/inotify.h>: attrib, close_write, moved_from, moved_to, create, delete; onlydir
-    _MASK = 0x4 | 0x8 | 0x40 | 0x80 | 0x100 | 0x200 | 0x1000000
-
-    def __init__(self) -> None:
-        import ctypes  # only this needs it
-
-        self._library = ctypes.CDLL(None)
-        self._fd: int = self._library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-
-    def add(self, folders: Iterable[str]) -> None:
-        """Report changes of the entries of these folders, as far as the user's limit allows."""
-        for folder in folders if self._fd >= 0 else ():
-            self._library.inotify_add_watch(self._fd, os.fsencode(folder), self._MASK)
-
-    def wait(self, seconds: float) -> bool:
-        """Wait for a report, at most this long; return whether there is one, and discard it."""
-        inputs: Sequence[int] = [self._fd] if self._fd >= 0 else []
-        if not select.select(inputs, [], [], max(0.0, seconds))[0]:
-            return False
-        with suppress(BlockingIOError):
-            os.read(self._fd, 1 << 16)
-        return True
