@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain, pairwise
-from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -75,7 +74,7 @@ _PLAN = ("scenario", "engine", "nnodes", "nproc_per_node", "cold", "timeout_s")
 
 @dataclass(frozen=True)
 class Both(Generic[V]):
-    """A value in both runs: of a setting, an operation, a rank, or a phase."""
+    """A value in both runs: of a setting, an operation, or a phase."""
 
     name: str
     before: V
@@ -192,8 +191,6 @@ class Comparison:
     sequence: list[CallChange]
     """How the calls of the second run differ."""
     operations: list[Both[Figures | None]]
-    waiting: list[Both[float]]
-    """By rank, seconds in calls before all needed ranks had entered; empty if world sizes differ."""
     phases: list[Both[tuple[float, float | None]]]
     """By phase, and `training step`, from one backward pass to the next: average number per rank, and median
     seconds."""
@@ -216,9 +213,7 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         """Return the data that `lab diff --json` prints."""
         data = {**asdict(self), "per_rank": self.per_rank, "identical": self.identical}
-        for key, name in (("operations", "op"), ("waiting", "rank")):
-            data[key] = [{name: one.pop("name"), **one} for one in data[key]]
-        return data
+        return {**data, "operations": [{"op": one.pop("name"), **one} for one in data["operations"]]}
 
 
 def compare_runs(before: Record, after: Record, traces: tuple[Trace, Trace]) -> Comparison:
@@ -227,7 +222,6 @@ def compare_runs(before: Record, after: Record, traces: tuple[Trace, Trace]) -> 
     world_sizes = traces[0].world_size, traces[1].world_size
     per_rank = world_sizes[0] != world_sizes[1]
     figures = [_figures(of, n if per_rank else 1) for of, n in zip(steps, world_sizes, strict=True)]
-    waiting = [] if per_rank else _side_by_side([*map(_waiting, steps)], 0.0)
     return Comparison(
         runs=runs,
         world_sizes=world_sizes,
@@ -237,7 +231,6 @@ def compare_runs(before: Record, after: Record, traces: tuple[Trace, Trace]) -> 
         outcome=outcomes_changed(before.result(), after.result()),
         sequence=_changed_calls(traces, before.run),
         operations=_side_by_side(figures, None),
-        waiting=sorted(waiting, key=attrgetter("name")),
         phases=_side_by_side([*map(_phases, traces)], (0.0, None)),
         problems=[f"{run}: {problem}" for run, t in zip(runs, traces, strict=True) for problem in t.problems],
     )
@@ -263,13 +256,6 @@ def _figures(steps: Sequence[Step], ranks: int) -> dict[str, Figures | None]:
     }
 
 
-def _waiting(steps: Sequence[Step]) -> dict[int, float]:
-    sums: dict[int, float] = defaultdict(float)
-    for rank, seconds in chain.from_iterable(step.waited.items() for step in steps):
-        sums[rank] += seconds
-    return sums
-
-
 def _phases(trace: Trace) -> dict[str, tuple[float, float | None]]:
     times: dict[str, list[float | None]] = defaultdict(list)
     for rank in trace.ranks.values():
@@ -283,7 +269,6 @@ def _phases(trace: Trace) -> dict[str, tuple[float, float | None]]:
 
 
 _MOST_CHANGES = 12
-_MOST_RANKS = 16
 _MOST_OUTCOMES = 4
 _LONGEST_SIDE = 80
 _LEAST_S, _MUCH = 0.5, 1.5
@@ -310,11 +295,7 @@ def diff_text(comparison: Comparison, style: Style) -> str:
     parts.append(_listed("outcome", outcome, style))
     calls = [f"  {line}" for line in _first([one.text for one in comparison.sequence])]
     parts.append("\n".join([style.paint("calls", "bold"), *calls]) if calls else "calls: the same in the same order")
-    head, waiting = waiting_rows(comparison)
-    left = len(waiting) - _MOST_RANKS
-    rest = [f"and {left} more ranks (`--json` has them all)"] if left > 0 else []
     parts.append(_table(operation_rows(comparison), style))
-    parts.append("\n".join([_table((head, waiting[:_MOST_RANKS]), style), *rest]))
     parts.append(_table(phase_rows(comparison), style))
     parts.append("\n".join(style.paint(problem, "yellow") for problem in comparison.problems))
     return "\n\n".join(filter(None, parts))
@@ -380,12 +361,6 @@ def operation_rows(comparison: Comparison) -> Rows:
         times = [_times(before.median_s, after.median_s), _times(before.total_s, after.total_s)]
         rows.append([one.name, count, size, *times, _times(before.waited_s, after.waited_s, _MORE_OR_LESS)])
     return header, rows
-
-
-def waiting_rows(comparison: Comparison) -> Rows:
-    """Return how long each rank waited for others; the others wait for the rank that waits least."""
-    waited = comparison.waiting if any(one.before or one.after for one in comparison.waiting) else []
-    return ["rank", "waited for others"], [[str(o.name), _times(o.before, o.after, _MORE_OR_LESS)] for o in waited]
 
 
 def phase_rows(comparison: Comparison) -> Rows:

@@ -18,10 +18,6 @@ from lab.trace.read import open_trace
 from lab.trace.steps import Step, match_steps
 
 _MOST_CHANGES = 60
-_MOST_SLOWER = 20
-_LEAST_S = 0.001
-_NOTABLE = 1.2
-"""Times of steps that differ by less than both limits are normal variation."""
 
 
 class DiffReport(Frozen):
@@ -75,10 +71,8 @@ def _page(records: tuple[Record, Record]) -> tuple[bytes, bool]:
         ],
         ranks=ranks,
         colours={rank: rank_colour(rank, len(ranks)) for rank in ranks},
-        slower=_slower(pairs),
         tables=[(title, *rows) for title, rows in (
             ("Operations", compare.operation_rows(comparison)),
-            ("Waiting", compare.waiting_rows(comparison)),
             ("Phases", compare.phase_rows(comparison)),
         ) if rows[1]],
         most_changes=_MOST_CHANGES,
@@ -110,18 +104,3 @@ def _pairs(steps: Sequence[Sequence[Step]], matches: compare.Counterparts) -> li
             pairs[one.number] = one, other
             used.add(other.number)
     return [pairs[number] for number in sorted(pairs)]
-
-
-def _slower(pairs: Sequence[tuple[Step, Step]]) -> list[dict[str, Any]]:
-    """Return the steps whose times differ most."""
-    took = [
-        (one, one.end - one.begin, other.end - other.begin)
-        for one, other in pairs
-        if one.end is not None and other.end is not None
-    ]
-    notable = [
-        {"step": step, "before": before, "after": after, "difference": after - before}
-        for step, before, after in sorted(took, key=lambda one: -abs(one[2] - one[1]))
-        if abs(after - before) >= _LEAST_S and max(before, after) >= _NOTABLE * min(before, after)
-    ]
-    return notable[:_MOST_SLOWER]

@@ -4,6 +4,6 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="dumps",
-    needs=("copy", "recording"),
+    needs=("calls", "copy", "recording"),
     verbs={"import": (".verb", "import dumps or partial records of another job", "Runs")},
 )

@@ -18,6 +18,7 @@ from jinja2 import Template
 
 from lab.diagnosis.evidence import Evidence
 from lab.errors import UsageError
+from lab.features.calls.notation import Repeated, fold_repeats
 from lab.features.dumps.dump import DEFAULT_GROUP, UNDESCRIBED, Entry
 from lab.features.dumps.record import Calls
 from lab.frozen import Frozen
@@ -532,21 +533,16 @@ def _indent(lines: Iterable[str]) -> Iterator[str]:
 
 def _loops(lines: Sequence[str]) -> Iterator[str]:
     """Yield lines with a loop in place of repetitions."""
-    at = 0
-    while at < len(lines):
-        best = saved = 0
-        for period in range(1, (len(lines) - at) // 2 + 1):
-            count, block = 1, lines[at : at + period]
-            while lines[at + count * period : at + (count + 1) * period] == block:
-                count += 1
-            if period * (count - 1) > saved and period * count > 2:
-                best, saved = period, period * (count - 1)
-        if best:
-            yield f"for _ in range({saved // best + 1}):"
-            yield from _indent(_loops(lines[at : at + best]))
+    yield from _write_loops(fold_repeats(lines, len(lines)))
+
+
+def _write_loops(items: Iterable[str | Repeated]) -> Iterator[str]:
+    for item in items:
+        if isinstance(item, str):
+            yield item
         else:
-            yield lines[at]
-        at += saved + best or 1
+            yield f"for _ in range({item.times}):"
+            yield from _indent(_write_loops(item.items))
 
 
 # -- whether it hangs in the same way

@@ -21,7 +21,7 @@ from lab.record.events import Fault
 from lab.record.read import Record
 from lab.trace.model import Call, RankTrace, Trace
 from lab.trace.steps import Step
-from lab.words import clip_end, format_bytes, format_duration, format_moment, format_value, name_ranks
+from lab.words import clip_end, format_duration, format_moment, format_value
 
 Line = dict[str, Any]
 _LONGEST_WORDS = 300
@@ -349,11 +349,12 @@ def _draw_lane(trace: Trace, rank: RankTrace, axis: Axis, step_of: Mapping[tuple
     for call, row, left, right in lay_out_bars(rank, axis):
         step = step_of.get((call.rank, call.index))
         late = step.awaited(call) if step is not None else None
+        duration = "never ended" if call.end is None else format_duration(call.end - call.begin)
         waits_until = left if late is None else min(max(axis.position(late.begin), left), right)
         rows = max(rows, row + 1)
         bars.append(
             {
-                "hint": _hint(trace, call, step, late),
+                "hint": f"{render_call(call, trace.groups)}\n{duration}",
                 "op": call.op,
                 "named": right - left > len(call.op) * _LETTER + 6,
                 "open": call.end is None,
@@ -368,17 +369,3 @@ def _draw_lane(trace: Trace, rank: RankTrace, axis: Axis, step_of: Mapping[tuple
     placed = [(phase, axis.position(phase.begin), axis.position(end)) for phase, end in phases]
     end = top + _PHASE_BAR + _BAR * rows + _GAP
     return {"rank": rank.rank, "top": top, "end": end, "phases": placed, "bars": bars}
-
-
-def _hint(trace: Trace, call: Call, step: Step | None, late: Call | None) -> str:
-    """Render the tooltip of a bar."""
-    duration = "never ended" if call.end is None else format_duration(call.end - call.begin)
-    location = f", at {call.source}" if call.source else ""
-    lines = [render_call(call, trace.groups), f"{duration}, {format_bytes(call.bytes)}{location}"]
-    if step is not None and step.missing:
-        lines.append(f"{name_ranks(step.missing)} never entered")
-    elif step is not None and late is not None:
-        until = late.begin if call.end is None else min(late.begin, call.end)
-        uncertainty = f" (± {format_duration(step.uncertainty_s)})" if step.uncertainty_s else ""
-        lines.append(f"waited {format_duration(until - call.begin)}{uncertainty} for rank {late.rank}")
-    return "\n".join([*lines, call.error] if call.error else lines)

@@ -139,18 +139,6 @@ def test_which_rank_was_first_is_no_change_if_every_rank_failed_alike() -> None:
     assert [one.name for one in outcomes_changed(failed(0, 1, 2), failed(0, 1, 2, error="exited"))] == ["cause"]
 
 
-def test_who_waits_less_is_who_became_late(tmp_path: Path) -> None:
-    made = []
-    for name, late in (("a", 0), ("b", 4)):
-        one = TraceMaker(tmp_path / name, 2)
-        one.call(0, "barrier", 1, 10)
-        one.call(1, "barrier", 1 + late, 10)
-        made.append(one.record())
-    found = compared(*made)
-    waited = [(one.name, one.before, pytest.approx(one.after)) for one in found.waiting]
-    assert waited == [(0, 0.0, 0.004), (1, 0.0, 0.0)]
-
-
 def test_the_command_says_it_in_text_and_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,7 +47,7 @@ def maker(tmp_path: Path) -> TraceMaker:
     return TraceMaker(tmp_path / "run", world_size=2)
 
 
-def test_a_call_is_told_with_what_it_waited_for(maker: TraceMaker) -> None:
+def test_a_call_has_its_duration_and_is_hatched_while_it_waits(maker: TraceMaker) -> None:
     maker.call(0, "all_reduce", 0, 30, [ONE], [ONE], red="SUM", at="train.py:7")
     maker.call(1, "all_reduce", 20, 30, [ONE], [ONE], red="SUM", at="train.py:7")
     svg, _, _ = drawn(maker)
@@ -58,7 +58,7 @@ def test_a_call_is_told_with_what_it_waited_for(maker: TraceMaker) -> None:
     assert svg.count('fill="url(#p-0)"') == 1
 
 
-def test_a_wait_has_the_uncertainty_of_the_clocks_and_nobody_waited_by_less_than_that(maker: TraceMaker) -> None:
+def test_nobody_waited_by_less_than_the_uncertainty_of_the_clocks(maker: TraceMaker) -> None:
     maker.on_hosts(error_ms=4)
     for begins in ((0, 20), (50, 57)):
         for rank, begin in enumerate(begins):
@@ -66,10 +66,10 @@ def test_a_wait_has_the_uncertainty_of_the_clocks_and_nobody_waited_by_less_than
     svg, _, steps = drawn(maker)
     assert [step.last for step in steps] == [1, None]
     assert [step.waited[0] for step in steps] == [pytest.approx(0.02), 0.0]
-    assert [title for title in titles(svg) if "waited" in title] == [golden(1)]
+    assert svg.count('fill="url(#p-0)"') == 1
 
 
-def test_what_never_ended_and_who_never_came_are_told(maker: TraceMaker) -> None:
+def test_what_never_ended_is_told(maker: TraceMaker) -> None:
     maker.call(0, "barrier", 0, None)
     maker.mark(1, "forward", 0, 50)
     svg, _, _ = drawn(maker)

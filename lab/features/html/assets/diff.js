@@ -50,13 +50,6 @@ export async function start() {
   byId("zoom-step").onclick = both.showStep;
   linkChoices(models, choices, data.pairs);
   for (const table of document.querySelectorAll(".sortable")) makeSortable(table);
-  for (const button of document.querySelectorAll(".choose")) {
-    button.onclick = () => {
-      choices[0].set(Number(button.dataset.step));
-      both.showStep();
-      byId("timelines").scrollIntoView();
-    };
-  }
   document.documentElement.dataset.ready = "true";
 }
 
