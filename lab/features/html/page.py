@@ -293,20 +293,15 @@ def _record_parts(result: Result, record: Record) -> dict[str, Any]:
     explanation = explain_run(record, evidence)
     prefix = re.sub(r"[^A-Za-z0-9]+", "-", f"lab-{result.run}")
     lanes = lanes_of(sorted(evidence.trace.ranks), [evidence.trace], [result], explanation.findings)
-    count, drawn = len(result.ranks), _choose_drawn_steps(evidence.steps)
+    count = len(result.ranks)
+    # a barrier alone shows nothing
+    telling = [step for step in evidence.steps if step.state != "completed" or step.operation.moves_data]
     return {
         "sentences": explanation.new_sentences[:_MOST_SENTENCES],
         "lines": read_log_lines(record)[0],
         "timeline": timeline_svg(evidence.trace, evidence.steps, lanes, until=evidence.end_s, prefix=prefix),
         "pictures": [
             (f"Step {step.number}: {step.title}", svg_of(picture_of(step, result.expectations, count)))
-            for step in drawn
+            for step in choose_steps(telling, _MOST_PICTURES)
         ],
     }
-
-
-def _choose_drawn_steps(steps: Sequence[Step]) -> list[Step]:
-    """Return the broken steps, and the first of each kind that moves data; a barrier alone shows nothing."""
-    moving = [step for step in steps if step.state != "completed" or step.operation.moves_data]
-    wanted = {step.number for step in {step_kind(step): step for step in reversed(moving)}.values()}
-    return choose_steps([step for step in moving if step.state != "completed" or step.number in wanted], _MOST_PICTURES)

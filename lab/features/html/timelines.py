@@ -238,7 +238,6 @@ def run_data(
 
 # -- the static picture
 
-_WIDTH = 900
 _LEFT, _RIGHT, _BAR, _PHASE_BAR, _GAP, _AXIS = 64.0, 880.0, 16.0, 11.0, 9.0, 24.0
 _LETTER = 5.6
 _TICKS = 8
@@ -320,26 +319,18 @@ def timeline_svg(
     for shown_rank, *other_ranks in shown:
         top = drawn[-1]["end"] if drawn else 2.0
         drawn.append(_draw_lane(trace, trace.ranks[shown_rank], axis, step_of, top) | {"others": other_ranks})
-    legend, left, top = [], _LEFT, drawn[-1]["end"] + _AXIS + 6
-    for name in colours:
-        width = 22 + len(name) * _LETTER
-        if left + width > _WIDTH and left > _LEFT:
-            left, top = _LEFT, top + 15
-        legend.append((name, left, top))
-        left += width
     return fill_template(
         "still.html",
         {"g": "{:g}".format},
         hatchings={name: f"{prefix}-{number}" for number, name in enumerate(colours)},
         count=sum(map(len, shown)),
-        height=round(top + 16),
+        height=drawn[-1]["end"] + _AXIS,
         colours=colours,
         letter=_LETTER,
         lanes=drawn,
         bottom=drawn[-1]["end"],
         ends=(_LEFT, _RIGHT),
         ticks=axis.ticks(),
-        legend=legend,
     )
 
 

@@ -257,29 +257,17 @@ def render_judgment(prediction: Prediction, result: Result, style: Style) -> lis
 
 
 def _notes(result: Result, style: Style) -> list[str]:
-    """Render the notes of ranks next to what was expected; ranks with the same notes share a row."""
-    checked = [
-        (one.rank, (one.what[5:], _format_note(one.got), _format_note(one.expected), "✔" if one.met else "✘"))
-        for one in result.expectations
-        if one.what.startswith("note ") and one.rank is not None
-    ]
-    expected = {cells[0] for _, cells in checked}
-    notes = [(rank.rank, name, value) for rank in result.ranks for name, value in rank.notes.items()]
-    unexpected_notes = [(rank, (name, _format_note(value))) for rank, name, value in notes if name not in expected]
-    tables = _notes_table(("rank", "note", "holds", "expected", ""), checked, style)
-    return tables + _notes_table(("rank", "note", "holds"), unexpected_notes, style)
-
-
-def _notes_table(head: Sequence[str], noted: Sequence[tuple[int, tuple[str, ...]]], style: Style) -> list[str]:
-    """Render a table in the order in which notes first occur; empty without notes."""
-    groups = group_equal(noted)
-    names = [*dict.fromkeys(cells[0] for _, cells in groups)]
-    groups.sort(key=lambda group: names.index(group[1][0]))
-    if not (rows := [[", ".join(rank_spans(ranks)), *cells] for ranks, cells in groups]):
+    """Render a table of the notes of ranks, of which equal ones share a row; empty without notes."""
+    noted = (
+        (rank.rank, (name, format_value(value, _LONGEST_VALUE)))
+        for rank in result.ranks
+        for name, value in rank.notes.items()
+    )
+    if not (rows := [[", ".join(rank_spans(ranks)), *note] for ranks, note in group_equal(noted)]):
         return []
     rest = f"\n… and {len(rows) - _MOST_NOTES} more: lab show" if len(rows) > _MOST_NOTES else ""
     # The end of a line matters most, so no line is cut.
-    return [table_text(head, rows[:_MOST_NOTES], style._replace(width=None)) + rest]
+    return [table_text(("rank", "note", "value"), rows[:_MOST_NOTES], style._replace(width=None)) + rest]
 
 
 def _record_parts(result: Result, record: Record, answer: str, style: Style) -> list[str]:
@@ -312,7 +300,3 @@ def select_sentences(result: Result, record: Record, evidence: Evidence) -> list
 def wrap_text(text: str) -> str:
     """Wrap each paragraph to a readable width."""
     return "\n".join(textwrap.fill(paragraph, _WIDTH) for paragraph in text.strip().splitlines())
-
-
-def _format_note(value: Any) -> str:
-    return format_value(value, _LONGEST_VALUE)

@@ -513,35 +513,12 @@ def _describe_mismatches(picture: Picture) -> list[str]:
     for rank, index, block, element in unequal[:_MAX_MISMATCHES]:
         got, expected = texts_that_differ((block.values or ())[element], (block.expected or ())[element])
         tensor = f"tensor {index}, " if len(rank.after) > 1 else ""
-        because = _explain_expected(picture, block, element)
-        sentences.append(f"Rank {rank.rank}, {tensor}element {element}: {got}, but it should be {expected}{because}.")
+        sentences.append(f"Rank {rank.rank}, {tensor}element {element}: {got}, but it should be {expected}.")
     if len(unequal) > _MAX_MISMATCHES:
         sentences.append(f"And {len(unequal) - _MAX_MISMATCHES} more: see --json.")
     copies = ((rank.rank, block.parts[0].origins[0]) for rank, _, block in blocks if block.hash_differs)
     not_copy = "Rank {} holds a tensor that is not a copy of rank {}'s: their hashes differ."
     return sentences + [not_copy.format(rank, origin) for rank, origin in copies]
-
-
-def _explain_expected(picture: Picture, block: Block, element: int) -> str:
-    """Return where the expected value comes from: ` = 2.0 (rank 0) + 3.0 (rank 1)`."""
-    ends = list(accumulate(part.count for part in block.parts))
-    at = bisect_right(ends, element)
-    if at == len(ends):
-        return ""
-    part = block.parts[at]
-    element -= ends[at] - part.count
-    inputs = []
-    for source in part.sources:
-        values = picture.rank(source.rank).before[source.tensor].values or ()
-        if source.start + element >= len(values):  # not recorded
-            return ""
-        inputs.append((number_text(values[source.start + element]), source.rank))
-    if not part.reduced:
-        return f", from rank {inputs[0][1]}"
-    if picture.reduce_op == "SUM" and len(inputs) <= 4:
-        return " = " + " + ".join(f"{value} (rank {rank})" for value, rank in inputs)
-    shown = ["…" if i is None else inputs[i][0] for i in choose_shown(len(inputs), 8)]
-    return f": the {get_reduction(picture.reduce_op).noun} of {', '.join(shown)}"
 
 
 def choose_rows(picture: Picture, most: int) -> list[RankPicture | str]:

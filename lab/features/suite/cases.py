@@ -337,8 +337,6 @@ def parse_filter(expression: str) -> Callable[[Case], bool]:
 
 _SEED = "LAB_SEED"
 """Variable with the seed of a script."""
-_HASH_SEED = "PYTHONHASHSEED"
-"""An interpreter reads it at its start, so it can be set only if each rank has a fresh one."""
 
 
 class Matrix(Frozen):
@@ -416,9 +414,8 @@ def make_cases(
         one = replace(case, repetition=repetition, repetitions=1 if case.skipped else asked.repeat)
         if seed is not None:  # the scenario's own values win
             own = seed + repetition - 1
-            is_fresh = asked.options.cold or case.scenario.cold
-            env = {_SEED: str(own), **({_HASH_SEED: str(own % 2**32)} if is_fresh else {})}
-            one = replace(one, seed=own, scenario=replace(case.scenario, env={**env, **case.scenario.env}))
+            env = {_SEED: str(own), **case.scenario.env}
+            one = replace(one, seed=own, scenario=replace(case.scenario, env=env))
         cases.append(one)
     chosen = list(filter(parse_filter(asked.only), cases)) if asked.only else cases
     if not chosen:

@@ -13,7 +13,6 @@ from lab.features.faults.fault import Fault, When
 from lab.features.faults.kinds.nodes import Kill
 from lab.features.suite.cases import Case, Matrix, SuiteRequest, make_cases, parse_filter
 from lab.plan.cluster import Shape
-from lab.run.options import RunOptions
 from lab.spec.launching import Launching
 from lab.spec.scenario import Expect, Resources, Scenario
 from tests.features.suite.cases import case, scenario
@@ -120,12 +119,9 @@ def test_without_a_seed_scripts_are_given_none():
     assert made([scenario()], Matrix(), repeat=2)[0].scenario.env == {}
 
 
-def test_the_seed_of_hashes_is_set_only_where_interpreters_are_fresh_and_what_a_scenario_says_stays():
-    said = scenario(cold=True, env={"LAB_SEED": "1"})
-    (cold,) = made([said], Matrix(), seed=7)
-    assert cold.scenario.env == {"LAB_SEED": "1", "PYTHONHASHSEED": "7"}
-    (asked_cold,) = made([scenario()], Matrix(), seed=7, options=RunOptions(cold=True))
-    assert asked_cold.scenario.env["PYTHONHASHSEED"] == "7"
+def test_a_seed_that_a_scenario_states_stays():
+    (stated,) = made([scenario(env={"LAB_SEED": "1"})], Matrix(), seed=7)
+    assert stated.scenario.env == {"LAB_SEED": "1"}
 
 
 def test_what_cannot_run_is_skipped_once_however_often_the_rest_is_repeated():
