@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from lab import DISTRIBUTION
 from lab.errors import MachineLacks
 from lab.feature import find_hook
 from lab.frozen import Frozen
@@ -62,10 +63,27 @@ def examine_machine(wanted: Wanted) -> list[Check]:
     disk = f"{format_bytes(free)} free for records in {folder}"
     return [
         Check("ok", "python", f"{sys.version.split()[0]} ({sys.executable})"),
+        *find_namesakes(),
         memory_check(free_memory_bytes(), wanted),
         cores_check(os.cpu_count() or 1, wanted),
         Check.judge("disk", disk, free < _MIN_DISK_BYTES, "free some space, or use --runs"),
     ]
+
+
+def find_namesakes() -> list[Check]:
+    """Return other distributions with a package `lab`, which pip installs into the same folder without a warning."""
+    import importlib.metadata
+
+    checks = []
+    for other in importlib.metadata.distributions():
+        files = f"\n{other.read_text('RECORD') or ''}"
+        if "\nlab/__init__.py," in files and other.metadata["Name"] != DISTRIBUTION:
+            name = other.metadata["Name"]
+            again = f"pip install --force-reinstall {DISTRIBUTION}"
+            fix = f"pip uninstall {name}; {again}; best in a new virtual environment"
+            what = f"{name} {other.version} has a package `lab` too: it may have overwritten files of {DISTRIBUTION}"
+            checks.append(Check("failed", "package", what, fix))
+    return checks
 
 
 def memory_check(available_bytes: int | None, wanted: Wanted) -> Check:

@@ -17,6 +17,7 @@ import lab
 from lab.cli import call as subject
 from lab.cli.main import main, make_printable
 from lab.cli.overview import VERBS, list_all_verbs
+from lab.engine.doctor import find_namesakes
 from lab.errors import (
     ClusterBusy,
     ClusterError,
@@ -454,3 +455,18 @@ def test_a_package_that_was_put_over_ours_is_told_in_a_sentence(tmp_path: Path):
     assert (said.returncode, said.stdout) == (2, "")
     assert said.stderr.startswith(golden(1))
     assert golden(2) in said.stderr
+
+
+def test_doctor_names_a_distribution_with_a_package_of_our_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("lab", "torch-lab", "labs"):
+        folder = tmp_path / f"{name.replace('-', '_')}-8.3.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 8.3\n")
+        (folder / "RECORD").write_text("labs/__init__.py,,\n" if name == "labs" else "lab/x.py,,\nlab/__init__.py,,\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    (found,) = find_namesakes()
+    assert (found.level, found.what) == ("failed", "package")
+    assert golden(1) in found.result
+    assert golden(2) in found.fix
