@@ -17,7 +17,10 @@ from tests.engines.conftest import each_recorder, lines_of
 
 Run = Callable[..., Result]
 Lines = list[dict[str, Any]]
-pytestmark = pytest.mark.trains  # so that one process has all tests of an engine, and runs the battery once
+pytestmark = [
+    pytest.mark.trains,
+    pytest.mark.half,
+]  # so that one process has all tests of an engine, and runs the battery once
 
 
 @pytest.fixture

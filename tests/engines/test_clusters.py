@@ -16,6 +16,8 @@ from lab.spec.keys import Volume
 from tests.engines.conftest import NODES, scenario_of, written
 from tests.golden import golden
 
+pytestmark = pytest.mark.half
+
 Run = Callable[..., Result]
 MakeCluster = Callable[..., Cluster]
 

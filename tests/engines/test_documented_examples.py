@@ -12,6 +12,8 @@ import pytest
 
 from tests.golden import golden
 
+pytestmark = pytest.mark.half
+
 ROOT = Path(__file__).resolve().parents[2]
 WRITTEN = {
     f"{page.name}-{number}": block

@@ -10,7 +10,7 @@ import pytest
 from lab import Cluster, Result
 from tests.golden import golden
 
-pytestmark = pytest.mark.usefixtures("usable_for_the_next")
+pytestmark = [pytest.mark.usefixtures("usable_for_the_next"), pytest.mark.half]
 Run = Callable[..., Result]
 
 RAISED = "raised TrainingError: the data is bad at fail.py:"

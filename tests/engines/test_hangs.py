@@ -18,7 +18,7 @@ from lab.report.style import Style
 from lab.report.verdict import verdict_text
 from tests.golden import golden
 
-pytestmark = pytest.mark.usefixtures("usable_for_the_next")
+pytestmark = [pytest.mark.usefixtures("usable_for_the_next"), pytest.mark.half]
 Run = Callable[..., Result]
 
 

@@ -11,7 +11,7 @@ from lab import Result
 from tests.engines.conftest import written
 
 Run = Callable[..., Result]
-pytestmark = pytest.mark.usefixtures("usable", "nothing_left")
+pytestmark = [pytest.mark.usefixtures("usable", "nothing_left"), pytest.mark.half]
 
 LOOK = """
 import hashlib, os

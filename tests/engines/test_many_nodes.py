@@ -18,6 +18,8 @@ from lab.report.verdict import result_text
 from tests.engines.conftest import scenario_of
 from tests.golden import golden
 
+pytestmark = pytest.mark.half
+
 MB = 1_000_000
 
 

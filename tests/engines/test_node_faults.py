@@ -17,6 +17,8 @@ from lab.features.faults.kinds import fault_kinds
 from lab.features.faults.kinds.nodes import Pause
 from tests.engines.conftest import MakeCluster, written
 
+pytestmark = pytest.mark.half
+
 Run = Callable[..., Result]
 on_docker = pytest.mark.parametrize("engine", [pytest.param("docker", marks=pytest.mark.docker)], indirect=True)
 CLOSED_PORT = 1

@@ -22,6 +22,8 @@ from tests.diagnosis.programs import read_program
 from tests.diagnosis.score import ask
 from tests.engines.conftest import written
 
+pytestmark = pytest.mark.half
+
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parents[1] / "features" / "strict_order"
 WRONG = sorted((PROGRAMS / "wrong").glob("*.py"))

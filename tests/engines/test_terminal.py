@@ -25,6 +25,8 @@ from lab import Cluster, Result
 from lab.record.read import Record
 from tests.golden import golden
 
+pytestmark = pytest.mark.half
+
 SCRIPT = Path(__file__).parent / "scripts" / "terminal.py"
 DEADLINE_S = 90.0
 CTRL_C, CTRL_CLOSE = "\x03", "\x1d"

@@ -51,7 +51,7 @@ class Ended(NamedTuple):
 
 Typed = Callable[..., list[Ended]]
 
-pytestmark = pytest.mark.local
+pytestmark = [pytest.mark.local, pytest.mark.half]
 
 
 @pytest.fixture

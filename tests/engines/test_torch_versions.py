@@ -26,7 +26,7 @@ RECORDERS = ["python", *(["compiled"] if any(Path(build.cache_folder()).glob(f"r
 Lab = Callable[..., tuple[int, str, str]]
 Run = Callable[..., Result]
 
-pytestmark = pytest.mark.parametrize("engine", ["local"], indirect=True)
+pytestmark = [pytest.mark.parametrize("engine", ["local"], indirect=True), pytest.mark.half]
 
 
 def scenario_that_needs(folder: Path, need: str) -> Path:

@@ -18,7 +18,7 @@ from tests.engines.lessons import Lesson
 from tests.golden import golden
 
 Run = Callable[..., Result]
-pytestmark = pytest.mark.trains
+pytestmark = [pytest.mark.trains, pytest.mark.half]
 
 
 @pytest.mark.long

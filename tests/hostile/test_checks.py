@@ -20,7 +20,7 @@ from tests.golden import golden
 
 HERE = Path(__file__).parent / "scripts"
 MIB = 1 << 20
-pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("checks")]
+pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("checks"), pytest.mark.half]
 
 REFUSED = {
     "pipe": "answer.json is not among the files of the check: it is a pipe",

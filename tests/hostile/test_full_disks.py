@@ -76,7 +76,7 @@ class Outputs:
 def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
     """What verbs import is imported already."""
     made = Forks()
-    made.learn(tmp_path_factory.mktemp("learned"), ["show"], ["up", "--dry-run", "--engine", "local"])
+    made.learn(tmp_path_factory.mktemp("learned"), ["show"], ["status"])
     yield made
     made.close()
 
@@ -246,7 +246,7 @@ def test_a_relative_home_of_local_clusters_is_resolved_once(local_lab: Lab) -> N
 SHOWING: list[Words] = [
     ("runs",), ("runs", "--json"), ("show",), ("show", "--json"), ("logs",), ("explain",), ("report",), ("scenarios",),
     ("status",), ("schema",), ("help", "faults"), ("--help",), ("--version",), ("trace", "--chrome", "-"),
-    ("up", "--dry-run", "--engine", "local"), ("validate", "script.py"),
+    ("run", "--dry-run", "--engine", "local", "script.py"), ("validate", "script.py"),
 ]  # fmt: skip
 
 

@@ -35,7 +35,7 @@ PRINTS = {
     "traces_other_ranks": "",
 }
 """What these print of what they could do, if that is nothing, and they came to the end."""
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.half]
 Grade = Callable[..., dict[str, Any]]
 
 

@@ -24,7 +24,7 @@ from lab.polling import poll_until
 
 Run = Callable[..., Result]
 MakeCluster = Callable[..., Cluster]
-pytestmark = [pytest.mark.docker, pytest.mark.parametrize("engine", ["docker"], indirect=True)]
+pytestmark = [pytest.mark.docker, pytest.mark.parametrize("engine", ["docker"], indirect=True), pytest.mark.half]
 GROUPS = ("224.0.0.1", "224.0.0.251", "239.1.2.3")
 GROUPS_6 = ("ff02::1", "ff02::fb", "ff05::2")
 EVERYWHERE = ("255.255.255.255", *GROUPS, *GROUPS_6)

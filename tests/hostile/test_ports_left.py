@@ -16,7 +16,7 @@ GOOD = SCRIPTS / "collectives.py"
 STRICT_KEEPS, KEEPS = 6000, 12_000
 """Ports of a node: more than a tenth and a quarter of the 28,232 of the kernel, with a margin for slow machines."""
 KEPT = "connections, which keep their ports for a minute (TIME_WAIT)"
-pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("ports")]
+pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("ports"), pytest.mark.half]
 
 
 class Bench:

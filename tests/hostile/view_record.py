@@ -31,7 +31,6 @@ VIEWS: list[list[str]] = [
     ["logs", "r", "--rank", "-1"],
     ["logs", "r", "--launcher"],
     ["logs", "r", "--attempt", "0"],
-    ["logs", "--name", "test"],
     ["explain", "r"],
     ["explain", "r", "--json"],
     ["explain", "r", "--attempt", "0"],

@@ -12,6 +12,8 @@ import pytest
 
 from lab.node.rank import joining
 
+pytestmark = pytest.mark.half
+
 LOOK = "import json, sys; print(json.dumps([sys.path, sorted(sys.modules)]))"
 
 

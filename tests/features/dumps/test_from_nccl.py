@@ -12,6 +12,8 @@ from lab.diagnosis.explain import explain_run
 from lab.features.dumps.dump import Dumps
 from lab.features.dumps.record import import_dumps
 
+pytestmark = pytest.mark.half
+
 FOLDER = Path(__file__).parent / "from_nccl"
 CULPRITS = {
     "another_operation": 1,

@@ -18,6 +18,8 @@ from tests.features.packages.made import python_with
 from tests.golden import golden
 from tests.wheel_files import make_wheel
 
+pytestmark = pytest.mark.half
+
 
 @pytest.fixture
 def target() -> Target:

@@ -16,6 +16,8 @@ from lab.spec.load import is_scenario_file
 from tests.golden import golden
 from tests.pytest_process import pytest_environment, pytest_words
 
+pytestmark = pytest.mark.half
+
 
 def collected(folder: Path, *words: str) -> str:
     """What `pytest --collect-only` says there."""
